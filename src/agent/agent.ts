@@ -1,0 +1,128 @@
+/**
+ * The program inside a capsule, as the host speaks to it: one method per verb of docs/AGENT-PROTOCOL.md.
+ * Everything a guest says is untrusted; a protocol violation ends the connection and rejects every open call with
+ * CapsuleError("agent_error").
+ */
+import type { Readable } from "node:stream";
+
+export interface Wake {
+  /** Bytes for the guest's random generator, at least 32. */
+  entropy: Uint8Array;
+  hostname: string;
+  /** 32 lower-case hex digits. */
+  machineId: string;
+}
+
+export interface Command {
+  cmd: string;
+  args: string[];
+  envs?: Record<string, string> | undefined;
+  cwd?: string | undefined;
+  user?: string | undefined;
+  tag?: string | undefined;
+}
+
+export interface Started {
+  pid: number;
+  tag: string;
+}
+
+export interface Exit {
+  /** 128 + n after death by signal n. */
+  exitCode: number;
+  /** Spawn to waitpid by the guest's clock, microseconds. A guest can lie: never use it for a decision. */
+  guestDurationUs: number;
+}
+
+/** What a stream of process output delivers, in order. `exited` is the last call; or `failed`, and nothing after it. */
+export interface OutputSink {
+  started(process: Started): void;
+  /**
+   * A chunk; ours until it returns, so copy what must live longer. The sink calls `consumed(n)` on the handle when the
+   * bytes are dealt with: that is the flow control.
+   */
+  output(channel: "stdout" | "stderr" | "pty", chunk: Uint8Array): void;
+  exited(exit: Exit): void;
+  failed(error: Error): void;
+}
+
+export interface RunningStream {
+  /** Returns credit to the guest for n bytes handed to `output`. */
+  consumed(bytes: number): void;
+  /** Kills the tree; `exited` follows. */
+  stop(): void;
+  /** Drops the stream: kills a foreground tree, detaches from a session. No further calls to the sink. */
+  cancel(): void;
+}
+
+export interface PtyStream extends RunningStream {
+  /** False: wait for `drained` before writing more. */
+  write(bytes: Uint8Array): boolean;
+  onDrain(callback: () => void): void;
+  resize(cols: number, rows: number): void;
+}
+
+export type Selector = { pid: number } | { tag: string };
+
+export interface GuestProcess {
+  pid: number;
+  tag: string;
+  cmd: string;
+  args: string[];
+}
+
+export interface GuestEntry {
+  /** UTF-8, with U+FFFD for bytes that are none. */
+  name: string;
+  path: string;
+  type: "file" | "directory" | "symlink";
+  size: number;
+  /** st_mode, all bits. */
+  mode: number;
+  owner: string;
+  group: string;
+  /** Unix seconds. */
+  mtime: number;
+  target: string | null;
+}
+
+export interface Upload {
+  /** Resolves when more may be written (flow control). Rejects when the guest refused: stop sending. */
+  write(bytes: Uint8Array): Promise<void>;
+  /** Names the target when it was not known at the start. */
+  target(path: string): void;
+  /** Ends the data; resolves after close and rename in the guest. */
+  end(): Promise<{ bytes: number }>;
+  /** Abandons: the old file stays. */
+  cancel(): void;
+}
+
+export interface Agent {
+  /** Resolves when the connection is lost or closed, with the reason. Never rejects. */
+  readonly closed: Promise<Error>;
+  /** From WELCOME. */
+  readonly awake: boolean;
+  probe(): Promise<void>;
+  wake(wake: Wake): Promise<void>;
+  freeze(): Promise<{ frozen: boolean }>;
+  thaw(): Promise<void>;
+
+  /** Foreground: killed when cancelled or when the connection ends. */
+  run(command: Command, sink: OutputSink): RunningStream;
+  start(command: Command): Promise<Started>;
+  attach(selector: Selector, sink: OutputSink): RunningStream;
+  signal(selector: Selector, signal: "SIGKILL" | "SIGTERM"): Promise<void>;
+  processes(): Promise<GuestProcess[]>;
+  pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream;
+  connect(tag: string, sink: OutputSink): PtyStream;
+
+  read(path: string): Promise<{ size: number; body: Readable }>;
+  /** `path` undefined: the guest spools until `target` is called. */
+  write(path: string | undefined): Upload;
+  list(path: string, depth: number, limit: number): Promise<GuestEntry[]>;
+  mkdir(path: string): Promise<GuestEntry>;
+  remove(path: string): Promise<void>;
+
+  /** Lets go of the connection; sessions in the guest live on. */
+  close(reason?: Error): void;
+}

@@ -1,0 +1,106 @@
+/**
+ * One virtual machine: started, frozen, thawed, watched. The vmm room knows no capsule, no team and no database;
+ * a VM is a machine shape, a few files and two sockets.
+ *
+ *      boot ──► running ──save──► (stopped, files durable) ──kill──► gone
+ *      restore ─► running            └─ resume ─► running
+ */
+
+/** What must be the same for a saved VM to be restored; recorded in every checkpoint's manifest. */
+export interface Machine {
+  /** QEMU's version, e.g. "10.0.2". */
+  qemu: string;
+  accelerator: "kvm" | "tcg";
+  /** The -cpu argument. */
+  cpu: string;
+  /** Version of our own device line-up; bump when qemu-args changes the machine. */
+  layout: number;
+  vcpus: number;
+  memoryMb: number;
+}
+
+export interface VmFiles {
+  /** The VM's own folder: QEMU's working directory; the sockets and console log are made in it. */
+  dir: string;
+  /** Guest memory, mapped privately (never written). Size = memoryMb MiB. */
+  memory: string;
+  /** The VM's own writable disk layer (qcow2, its backing chain recorded in it). */
+  disk: string;
+  /** Backing chain of `disk`, nearest first; read-only. Shown to the jail. */
+  backing: string[];
+  kernel: string;
+  initrd: string;
+}
+
+export interface VmSpec {
+  /** Stands in the command line for an operator's `ps`. */
+  name: string;
+  /** Random, in the command line; with pid and start time it identifies the process beyond doubt. */
+  nonce: string;
+  machine: Machine;
+  files: VmFiles;
+}
+
+/** A process that cannot be mistaken for another one. */
+export interface VmProcess {
+  pid: number;
+  /** Field 22 of /proc/<pid>/stat, clock ticks since the host booted. */
+  startTicks: number;
+}
+
+/** A frozen VM's memory and devices: `state` (devices, CPUs), `memory` (pages that differ from the base file). */
+export interface SavedVm {
+  /** Device state file. */
+  state: string;
+  /** Page diff file; see memory-diff.ts. */
+  memory: string;
+}
+
+export interface SaveResult {
+  stateBytes: number;
+  memoryBytes: number;
+  /** Pages in the diff that hold data. */
+  pages: number;
+}
+
+/** Why a VM is no longer running. */
+export type VmEnd =
+  | { kind: "exited" } // the QEMU process is gone
+  | { kind: "powered_off" } // the guest powered itself off; QEMU still there, stopped
+  | { kind: "reset" }; // the guest reset itself or its kernel panicked; QEMU still there, stopped
+
+export interface Vm {
+  readonly spec: VmSpec;
+  readonly process: VmProcess;
+  /** Path to connect to for the agent's byte pipe (already short enough for sun_path). */
+  readonly agentSocket: string;
+  /** Resolves once, within a second, when the VM ends for a reason that was not `kill`. Never rejects. */
+  readonly ended: Promise<VmEnd>;
+  /** Stops the CPUs, flushes the disk layer. */
+  stop(): Promise<void>;
+  /** Lets the CPUs run (again). */
+  resume(): Promise<void>;
+  /** True when the CPUs run. */
+  running(): Promise<boolean>;
+  /** Of a stopped VM: writes devices and dirty memory, fsynced. The VM stays stopped and can be resumed. */
+  save(to: SavedVm): Promise<SaveResult>;
+  /** Ends the process and waits until it is gone. Idempotent. */
+  kill(): Promise<void>;
+  /** Lets go of sockets and timers; the VM runs on (daemon shutdown). */
+  release(): void;
+}
+
+export interface Vmm {
+  /** The machine this host would build for a shape now. */
+  machine(vcpus: number, memoryMb: number): Machine;
+  /** Starts a VM from its kernel; resolves when QEMU runs (the agent not yet up). `onSpawn` sees the process before anything else. */
+  boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm>;
+  /** Starts QEMU, puts memory and devices in place; resolves with the VM loaded but **stopped**. */
+  restore(spec: VmSpec, saved: SavedVm, onSpawn: (process: VmProcess) => void): Promise<Vm>;
+  /** Connects to a VM an earlier daemon started; throws when the process is not the one described. */
+  adopt(spec: VmSpec, process: VmProcess): Promise<Vm>;
+  /** Ends a process of an earlier life if pid, start time and nonce agree. Resolves when it is gone. */
+  reap(nonce: string, process: VmProcess): Promise<void>;
+  /** Processes whose command line carries this nonce (a crash between spawn and journal). */
+  find(nonce: string): Promise<VmProcess[]>;
+}

@@ -1,0 +1,44 @@
+/**
+ * The one table of errors: machine-readable code → HTTP status, and the one error class that every floor throws.
+ * A lower floor throws the code it knows; `http/` maps it once.
+ */
+export const statusOf = {
+  invalid_request: 400,
+  unauthorized: 401,
+  forbidden: 403,
+  not_found: 404,
+  method_not_allowed: 405,
+  invalid_state: 409,
+  conflict: 409,
+  template_name_taken: 409,
+  name_reserved: 409,
+  too_large: 413,
+  unsupported_media_type: 415,
+  quota_exceeded: 429,
+  internal_error: 500,
+  agent_error: 502,
+  no_capacity: 503,
+  timeout: 504,
+  no_space: 507,
+} as const;
+
+export type ErrorCode = keyof typeof statusOf;
+
+export type ErrorDetails = Record<string, unknown>;
+
+/** An error that a client is told about: `message` says what could not be done to which thing. */
+export class CapsuleError extends Error {
+  readonly code: ErrorCode;
+  readonly details: ErrorDetails | undefined;
+
+  constructor(code: ErrorCode, message: string, options: { cause?: unknown; details?: ErrorDetails } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = "CapsuleError";
+    this.code = code;
+    this.details = options.details;
+  }
+
+  get status(): number {
+    return statusOf[this.code];
+  }
+}
