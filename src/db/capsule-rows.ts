@@ -1,0 +1,162 @@
+/**
+ * Capsule rows. Writes that follow a decision are compare-and-set on the generation the decision was made from; the
+ * only rule this file knows is that one.
+ */
+import type { StatementSync } from "node:sqlite";
+import { type Database, transact } from "./database.ts";
+
+/** One row; times are epoch milliseconds. */
+export interface CapsuleRow {
+  id: string;
+  teamId: string;
+  status: string;
+  /** Grows with every compare-and-set. */
+  generation: number;
+  /** What is being done to it; set before the work begins, cleared with its result. */
+  intent: string | null;
+  /** Name of the template as the client knows it. */
+  template: string;
+  /** Storage id of the snapshot template it came from; null for a base template. */
+  storage: string | null;
+  /** Name of the deleted template that it was paused on. */
+  blockedBy: string | null;
+  vcpus: number;
+  memoryMb: number;
+  timeoutSec: number;
+  createdAt: number;
+  lastUpdated: number;
+  startedAt: number | null;
+  lastActiveAt: number | null;
+  errorReason: string | null;
+}
+
+/** What a compare-and-set may change. */
+export type CapsuleChange = Partial<
+  Pick<CapsuleRow, "status" | "intent" | "blockedBy" | "lastUpdated" | "startedAt" | "lastActiveAt" | "errorReason">
+>;
+
+const columns = {
+  id: "id",
+  teamId: "team_id",
+  status: "status",
+  generation: "generation",
+  intent: "intent",
+  template: "template",
+  storage: "storage",
+  blockedBy: "blocked_by",
+  vcpus: "vcpus",
+  memoryMb: "memory_mb",
+  timeoutSec: "timeout_sec",
+  createdAt: "created_at",
+  lastUpdated: "last_updated",
+  startedAt: "started_at",
+  lastActiveAt: "last_active_at",
+  errorReason: "error_reason",
+} as const satisfies Record<keyof CapsuleRow, string>;
+
+const fields = Object.keys(columns) as (keyof CapsuleRow)[];
+const selection = fields.map((field) => `${columns[field]} AS ${field}`).join(", ");
+
+export class CapsuleRows {
+  readonly #database: Database;
+  readonly #byId: StatementSync;
+  readonly #ofTeam: StatementSync;
+  readonly #all: StatementSync;
+  readonly #insert: StatementSync;
+  readonly #active: StatementSync;
+  readonly #bury: StatementSync;
+  readonly #buried: StatementSync;
+  readonly #remove: StatementSync;
+  readonly #block: StatementSync;
+  readonly #onStorage: StatementSync;
+  readonly #changes = new Map<string, StatementSync>();
+
+  constructor(database: Database) {
+    this.#database = database;
+    this.#byId = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ?`);
+    this.#ofTeam = database.prepare(
+      `SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY created_at DESC, rowid DESC`,
+    );
+    this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY created_at`);
+    this.#insert = database.prepare(
+      `INSERT INTO capsules (${Object.values(columns).join(", ")}) VALUES (${fields.map((f) => `:${f}`).join(", ")})`,
+    );
+    this.#active = database.prepare("UPDATE capsules SET last_active_at = ? WHERE id = ?");
+    this.#bury = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
+    this.#buried = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
+    this.#remove = database.prepare("DELETE FROM capsules WHERE id = ?");
+    this.#block = database.prepare(
+      "UPDATE capsules SET blocked_by = ?, generation = generation + 1 WHERE storage = ? AND status = ?",
+    );
+    this.#onStorage = database.prepare(
+      "SELECT COUNT(*) AS count FROM capsules WHERE storage = ? AND blocked_by IS NULL",
+    );
+  }
+
+  get(id: string): CapsuleRow | undefined {
+    return this.#byId.get(id) as CapsuleRow | undefined;
+  }
+
+  /** Newest first. */
+  ofTeam(teamId: string): CapsuleRow[] {
+    return this.#ofTeam.all(teamId) as unknown as CapsuleRow[];
+  }
+
+  all(): CapsuleRow[] {
+    return this.#all.all() as unknown as CapsuleRow[];
+  }
+
+  /** False when the id exists or once existed. */
+  insert(row: CapsuleRow): boolean {
+    return transact(this.#database, () => {
+      if (this.get(row.id) !== undefined || this.#buried.get(row.id) !== undefined) return false;
+      this.#insert.run({ ...row });
+      return true;
+    });
+  }
+
+  /**
+   * Compare-and-set: applies `change` if the row still has `generation`, and returns the new row; undefined when it has
+   * moved on or is gone.
+   */
+  change(id: string, generation: number, change: CapsuleChange): CapsuleRow | undefined {
+    const names = Object.keys(change) as (keyof CapsuleChange)[];
+    const key = names.join();
+    let statement = this.#changes.get(key);
+    if (statement === undefined) {
+      const sets = names.map((name) => `${columns[name]} = :${name}, `).join("");
+      statement = this.#database.prepare(
+        `UPDATE capsules SET ${sets}generation = generation + 1
+         WHERE id = :id AND generation = :generation RETURNING ${selection}`,
+      );
+      this.#changes.set(key, statement);
+    }
+    return statement.get({ id, generation, ...change }) as CapsuleRow | undefined;
+  }
+
+  /** Notes activity of several capsules in one commit; no generation is touched. */
+  noteActive(times: Iterable<[id: string, atMs: number]>): void {
+    transact(this.#database, () => {
+      for (const [id, atMs] of times) this.#active.run(atMs, id);
+    });
+  }
+
+  /** The id can never be used again. */
+  bury(id: string, atMs: number): void {
+    this.#bury.run(id, atMs);
+  }
+
+  remove(id: string): void {
+    this.#remove.run(id);
+  }
+
+  /** Marks every capsule of this storage that is in `status` as depending on a deleted template. */
+  block(storage: string, status: string, templateName: string): void {
+    this.#block.run(templateName, storage, status);
+  }
+
+  /** How many capsules still need this storage's files. */
+  needing(storage: string): number {
+    return (this.#onStorage.get(storage) as { count: number }).count;
+  }
+}

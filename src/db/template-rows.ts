@@ -1,0 +1,76 @@
+/**
+ * Snapshot template rows. A template's files live under its storage id, its name only here: overwriting or deleting a
+ * template retires the row, and the files go when no capsule needs them any more.
+ */
+import type { StatementSync } from "node:sqlite";
+import type { Database } from "./database.ts";
+
+/** Times are epoch milliseconds. */
+export interface TemplateRow {
+  storage: string;
+  teamId: string;
+  name: string;
+  vcpus: number;
+  memoryMb: number;
+  sizeBytes: number;
+  createdAt: number;
+  /** When it lost its name by deletion or overwriting. */
+  retiredAt: number | null;
+}
+
+const selection = `storage, team_id AS teamId, name, vcpus, memory_mb AS memoryMb, size_bytes AS sizeBytes,
+  created_at AS createdAt, retired_at AS retiredAt FROM templates`;
+
+export class TemplateRows {
+  readonly #named: StatementSync;
+  readonly #ofTeam: StatementSync;
+  readonly #insert: StatementSync;
+  readonly #retire: StatementSync;
+  readonly #retired: StatementSync;
+  readonly #remove: StatementSync;
+  readonly #all: StatementSync;
+
+  constructor(database: Database) {
+    this.#named = database.prepare(`SELECT ${selection} WHERE team_id = ? AND name = ? AND retired_at IS NULL`);
+    this.#ofTeam = database.prepare(
+      `SELECT ${selection} WHERE team_id = ? AND retired_at IS NULL ORDER BY created_at DESC, rowid DESC`,
+    );
+    this.#insert = database.prepare(
+      `INSERT INTO templates (storage, team_id, name, vcpus, memory_mb, size_bytes, created_at)
+       VALUES (:storage, :teamId, :name, :vcpus, :memoryMb, :sizeBytes, :createdAt)`,
+    );
+    this.#retire = database.prepare("UPDATE templates SET retired_at = ? WHERE storage = ? AND retired_at IS NULL");
+    this.#retired = database.prepare(`SELECT ${selection} WHERE retired_at IS NOT NULL`);
+    this.#remove = database.prepare("DELETE FROM templates WHERE storage = ?");
+    this.#all = database.prepare(`SELECT ${selection}`);
+  }
+
+  named(teamId: string, name: string): TemplateRow | undefined {
+    return this.#named.get(teamId, name) as TemplateRow | undefined;
+  }
+
+  /** Newest first. */
+  ofTeam(teamId: string): TemplateRow[] {
+    return this.#ofTeam.all(teamId) as unknown as TemplateRow[];
+  }
+
+  all(): TemplateRow[] {
+    return this.#all.all() as unknown as TemplateRow[];
+  }
+
+  retired(): TemplateRow[] {
+    return this.#retired.all() as unknown as TemplateRow[];
+  }
+
+  insert(row: Omit<TemplateRow, "retiredAt">): void {
+    this.#insert.run({ ...row });
+  }
+
+  retire(storage: string, atMs: number): void {
+    this.#retire.run(atMs, storage);
+  }
+
+  remove(storage: string): void {
+    this.#remove.run(storage);
+  }
+}

@@ -1,0 +1,85 @@
+/**
+ * Teams and their API keys. A key is shown once, at its making; what is kept is its SHA-256. Looking a key up by its
+ * hash gives an attacker nothing to time: the bytes compared are not the bytes he chose.
+ */
+import { createHash, randomBytes } from "node:crypto";
+import type { KeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
+import { CapsuleError } from "../wire/errors.ts";
+
+export interface Identity {
+  teamId: string;
+  keyId: string;
+  /** The team's name. */
+  team: string;
+}
+
+const keyPrefix = "capk_";
+const keyRandomBytes = 24; // 192 bits
+const keyPattern = /^capk_[0-9a-f]{48}$/;
+const teamPattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
+const labelMaxLength = 100;
+
+export class Teams {
+  readonly #rows: TeamRows;
+  readonly #now: () => number;
+  /** Uses not yet written: last use is recorded in batches, not with a write per request. */
+  readonly #used = new Map<string, number>();
+
+  constructor(rows: TeamRows, now: () => number = Date.now) {
+    this.#rows = rows;
+    this.#now = now;
+  }
+
+  /** Who holds this key; undefined when it is malformed, unknown or revoked. Sees other processes' changes at once. */
+  authenticate(apiKey: string): Identity | undefined {
+    if (!keyPattern.test(apiKey)) return undefined;
+    const row = this.#rows.liveKey(hashOf(apiKey));
+    if (row === undefined) return undefined;
+    this.#used.set(row.id, this.#now());
+    return { teamId: row.teamId, keyId: row.id, team: row.team };
+  }
+
+  /** Makes the team if it is new. Throws CapsuleError("invalid_request") for a bad name. */
+  ensure(name: string): TeamRow {
+    if (!teamPattern.test(name)) {
+      throw new CapsuleError(
+        "invalid_request",
+        `a team's name is 1 to 64 letters, digits, dots, dashes and underscores and begins with a letter or digit; got ${JSON.stringify(name)}`,
+      );
+    }
+    return this.#rows.ensure({ id: `team-${randomBytes(8).toString("hex")}`, name, createdAt: this.#now() });
+  }
+
+  /** A new key of the team; the only time its text exists. */
+  createKey(teamId: string, label: string): { key: string; id: string } {
+    if (label.length > labelMaxLength) {
+      throw new CapsuleError("invalid_request", `a key's label has at most ${labelMaxLength} characters`);
+    }
+    const key = keyPrefix + randomBytes(keyRandomBytes).toString("hex");
+    const id = `key-${randomBytes(6).toString("hex")}`;
+    this.#rows.insertKey({ id, teamId, label, hash: hashOf(key), createdAt: this.#now() });
+    return { key, id };
+  }
+
+  keys(): KeyRow[] {
+    return this.#rows.keys();
+  }
+
+  /** Throws CapsuleError("not_found") when no live key has this id. */
+  revokeKey(keyId: string): void {
+    if (!this.#rows.revoke(keyId, this.#now())) {
+      throw new CapsuleError("not_found", `there is no live key ${JSON.stringify(keyId)}`);
+    }
+  }
+
+  /** Writes the uses noted since the last call. */
+  flush(): void {
+    if (this.#used.size === 0) return;
+    this.#rows.noteUsed(this.#used);
+    this.#used.clear();
+  }
+}
+
+function hashOf(key: string): Uint8Array {
+  return createHash("sha256").update(key).digest();
+}
