@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { resolve } from "node:path";
+import { describe, test } from "node:test";
+import { ConfigError, configHelp, loadConfig } from "./config.ts";
+
+describe("loadConfig", () => {
+  test("an empty environment gives the documented defaults", () => {
+    const config = loadConfig({});
+    assert.equal(config.host, "127.0.0.1");
+    assert.equal(config.port, 8080);
+    assert.equal(config.dataDir, resolve(import.meta.dirname, "../.capsule"));
+    assert.equal(config.accelerator, "auto");
+    assert.equal(config.limits.body_max_bytes, 1_048_576);
+    assert.equal(config.limits.exec_output_max_bytes, 16_777_216);
+    assert.equal(config.limits.file_write_max_bytes, 104_857_600);
+    assert.ok(config.limits.vcpus_max >= 8);
+    assert.ok(Object.isFrozen(config) && Object.isFrozen(config.limits));
+  });
+
+  test("values come from the environment; an empty one counts as unset", () => {
+    const config = loadConfig({ CAPSULE_PORT: "0", CAPSULE_HOST: "", CAPSULE_DATA: "here", CAPSULE_VCPUS_MAX: "3" });
+    assert.equal(config.port, 0);
+    assert.equal(config.host, "127.0.0.1");
+    assert.equal(config.dataDir, resolve("here"));
+    assert.equal(config.limits.vcpus_max, 3);
+  });
+
+  test("one error names every bad value", () => {
+    const environment = {
+      CAPSULE_PORT: "70000",
+      CAPSULE_HOST: "two words",
+      CAPSULE_ACCELERATOR: "xen",
+      CAPSULE_BODY_MAX_BYTES: "1e6",
+    };
+    assert.throws(
+      () => loadConfig(environment),
+      (error) => {
+        assert.ok(error instanceof ConfigError);
+        for (const name of Object.keys(environment)) assert.match(error.message, new RegExp(name));
+        assert.match(error.message, /CAPSULE_PORT must be a whole number from 0 to 65535; it is "70000"/);
+        return true;
+      },
+    );
+  });
+
+  for (const port of ["-1", "1.5", "0x10", " 80", "NaN", "٣"]) {
+    test(`a port of ${JSON.stringify(port)} is refused`, () => {
+      assert.throws(() => loadConfig({ CAPSULE_PORT: port }), ConfigError);
+    });
+  }
+
+  test("bounds that contradict each other are refused", () => {
+    const environment = { CAPSULE_MEMORY_MIN_MB: "512", CAPSULE_MEMORY_MAX_MB: "256" };
+    assert.throws(() => loadConfig(environment), /CAPSULE_MEMORY_MIN_MB is greater than CAPSULE_MEMORY_MAX_MB/);
+  });
+});
+
+describe("configHelp", () => {
+  test("has one line per row, and is the same on every machine", () => {
+    const lines = configHelp().split("\n");
+    const { limits, ...settings } = loadConfig({});
+    assert.equal(lines.length, Object.keys(settings).length + Object.keys(limits).length);
+    assert.ok(lines.every((line) => /^CAPSULE_[A-Z_]+ {2,}\S/.test(line)));
+    assert.match(configHelp(), /CAPSULE_DATA +\.\/\.capsule /);
+    assert.match(configHelp(), /CAPSULE_MEMORY_MAX_MB +the host's memory /);
+  });
+});

@@ -1,0 +1,184 @@
+/**
+ * Everything an operator can set, as rows: name, default, how it is read, what it means. One frozen Config comes out;
+ * `--help` and docs/OPERATIONS.md are printed from the same rows. Only the daemon reads it.
+ */
+import { availableParallelism, totalmem } from "node:os";
+import { resolve } from "node:path";
+import type { Limits } from "./wire/limits.ts";
+
+interface Row<T> {
+  name: string;
+  /** As the environment would say it. */
+  fallback: string;
+  /** What the table says where the default depends on the machine. */
+  fallbackSaid: string;
+  meaning: string;
+  /** Throws an Error whose message completes "CAPSULE_X …". */
+  parse(text: string): T;
+}
+
+type Values<Rows extends Record<string, Row<unknown>>> = {
+  readonly [Key in keyof Rows]: Rows[Key] extends Row<infer T> ? T : never;
+};
+
+const mib = 1024 * 1024;
+const repository = resolve(import.meta.dirname, "..");
+const hostMemoryMb = Math.floor(totalmem() / mib);
+
+const settings = {
+  host: row("CAPSULE_HOST", "127.0.0.1", word, "address to listen on"),
+  port: row("CAPSULE_PORT", "8080", integer(0, 65_535), "TCP port to listen on; 0: any free one"),
+  dataDir: row("CAPSULE_DATA", resolve(repository, ".capsule"), folder, "folder that holds everything", "./.capsule"),
+  qemu: row("CAPSULE_QEMU", "qemu-system-x86_64", word, "QEMU's program, looked up in PATH unless absolute"),
+  accelerator: row(
+    "CAPSULE_ACCELERATOR",
+    "auto",
+    oneOf("auto", "tcg", "kvm"),
+    "auto: hardware virtualization where a probe VM boots with it; tcg: emulation; kvm: hardware or refuse to start",
+  ),
+  bootDeadlineMs: row("CAPSULE_BOOT_DEADLINE_MS", "120000", integer(1_000, 3_600_000), "longest boot of a capsule"),
+  transitionDeadlineMs: row(
+    "CAPSULE_TRANSITION_DEADLINE_MS",
+    "120000",
+    integer(1_000, 3_600_000),
+    "longest pause, resume or capture",
+  ),
+  drainMs: row("CAPSULE_DRAIN_MS", "10000", integer(0, 3_600_000), "how long open requests may end at shutdown"),
+  logLevel: row(
+    "CAPSULE_LOG_LEVEL",
+    "info",
+    oneOf("trace", "debug", "info", "warn", "error", "fatal", "silent"),
+    "least severe line that is logged",
+  ),
+};
+
+const limits = {
+  vcpus_max: limit("VCPUS_MAX", Math.max(8, availableParallelism()), 1, 255, "virtual CPUs of a capsule", {
+    fallbackSaid: "the host's CPUs, at least 8",
+  }),
+  memory_min_mb: limit("MEMORY_MIN_MB", 128, 64, 1_048_576, "smallest memory of a capsule, MiB"),
+  memory_max_mb: limit("MEMORY_MAX_MB", hostMemoryMb, 64, 16_777_216, "largest memory of a capsule, MiB", {
+    fallbackSaid: "the host's memory",
+  }),
+  timeout_max_sec: limit("TIMEOUT_MAX_SEC", 31_536_000, 0, 2_147_483_647, "longest inactivity time of a capsule"),
+  capsules_max: limit("CAPSULES_MAX", 1_000, 1, 1_000_000, "capsules of one team"),
+  body_max_bytes: limit("BODY_MAX_BYTES", mib, 1_024, 64 * mib, "JSON request body"),
+  exec_timeout_default_sec: limit("EXEC_TIMEOUT_DEFAULT_SEC", 30, 0, 2_000_000, "foreground exec without a timeout"),
+  exec_timeout_max_sec: limit("EXEC_TIMEOUT_MAX_SEC", 604_800, 1, 2_000_000, "longest foreground exec timeout"),
+  exec_output_max_bytes: limit("EXEC_OUTPUT_MAX_BYTES", 16 * mib, 0, 256 * mib, "kept of each foreground stream"),
+  file_write_max_bytes: limit("FILE_WRITE_MAX_BYTES", 100 * mib, 0, 2 ** 40, "file content sent to files/write"),
+  list_entries_max: limit("LIST_ENTRIES_MAX", 100_000, 1, 1_000_000, "entries of one listing"),
+  list_depth_max: limit("LIST_DEPTH_MAX", 1_000, 1, 4_096, "depth of one listing"),
+  path_max_bytes: limit("PATH_MAX_BYTES", 4_096, 64, 4_096, "a path inside a capsule"),
+  sockets_max: limit("SOCKETS_MAX", 1_000, 1, 100_000, "open WebSockets of one team"),
+  socket_message_max_bytes: limit(
+    "SOCKET_MESSAGE_MAX_BYTES",
+    2 * mib,
+    1_024,
+    16 * mib,
+    "one WebSocket message of a client",
+  ),
+  wait_max_sec: limit("WAIT_MAX_SEC", 300, 0, 3_600, "longest wait of GET /v1/capsules/{id}?wait=…"),
+} satisfies Record<keyof Limits, Row<number>>;
+
+export type Config = Values<typeof settings> & { readonly limits: Readonly<Limits> };
+
+/** What could not be read, all of it at once: a person mends the environment in one go. */
+export class ConfigError extends Error {
+  constructor(problems: string[]) {
+    super(`the configuration cannot be used:\n${problems.map((problem) => `  ${problem}`).join("\n")}`);
+    this.name = "ConfigError";
+  }
+}
+
+/** Throws ConfigError. An empty variable counts as unset. */
+export function loadConfig(environment: Record<string, string | undefined> = process.env): Config {
+  const problems: string[] = [];
+  const values = read(settings, environment, problems);
+  const bounds = read(limits, environment, problems);
+  if (problems.length === 0 && bounds.memory_min_mb > bounds.memory_max_mb) {
+    problems.push(`${limits.memory_min_mb.name} is greater than ${limits.memory_max_mb.name}`);
+  }
+  if (problems.length === 0 && bounds.exec_timeout_default_sec > bounds.exec_timeout_max_sec) {
+    problems.push(`${limits.exec_timeout_default_sec.name} is greater than ${limits.exec_timeout_max_sec.name}`);
+  }
+  if (problems.length > 0) throw new ConfigError(problems);
+  return Object.freeze({ ...values, limits: Object.freeze(bounds) });
+}
+
+/** The table of rows, one per line, as `--help` and the operations page show it. */
+export function configHelp(): string {
+  const rows = [...Object.values(settings), ...Object.values(limits)];
+  const widths = [longest(rows.map((each) => each.name)), longest(rows.map((each) => each.fallbackSaid))] as const;
+  return rows
+    .map((each) => `${each.name.padEnd(widths[0])}  ${each.fallbackSaid.padEnd(widths[1])}  ${each.meaning}`)
+    .join("\n");
+}
+
+function read<Rows extends Record<string, Row<unknown>>>(
+  rows: Rows,
+  environment: Record<string, string | undefined>,
+  problems: string[],
+): Values<Rows> {
+  const values: Record<string, unknown> = {};
+  for (const [key, each] of Object.entries(rows)) {
+    const text = environment[each.name] || each.fallback;
+    try {
+      values[key] = each.parse(text);
+    } catch (error) {
+      problems.push(`${each.name} ${(error as Error).message}; it is ${JSON.stringify(text)}`);
+    }
+  }
+  return values as Values<Rows>;
+}
+
+function row<T>(
+  name: string,
+  fallback: string,
+  parse: (text: string) => T,
+  meaning: string,
+  fallbackSaid = fallback,
+): Row<T> {
+  return { name, fallback, fallbackSaid, meaning, parse };
+}
+
+function limit(
+  name: string,
+  fallback: number,
+  least: number,
+  most: number,
+  meaning: string,
+  { fallbackSaid = String(fallback) } = {},
+): Row<number> {
+  return row(`CAPSULE_${name}`, String(fallback), integer(least, most), meaning, fallbackSaid);
+}
+
+function integer(least: number, most: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= least && value <= most)) throw new Error(`must be a whole number from ${least} to ${most}`);
+    return value;
+  };
+}
+
+function oneOf<const T extends string>(...words: T[]): (text: string) => T {
+  return (text) => {
+    const found = words.find((each) => each === text);
+    if (found === undefined) throw new Error(`must be one of ${words.join(", ")}`);
+    return found;
+  };
+}
+
+function word(text: string): string {
+  if (!/^[\x21-\x7e]+$/.test(text)) throw new Error("must be one word of printable characters");
+  return text;
+}
+
+function folder(text: string): string {
+  if (text.includes("\0")) throw new Error("must be a path");
+  return resolve(text);
+}
+
+function longest(texts: string[]): number {
+  return Math.max(...texts.map((text) => text.length));
+}

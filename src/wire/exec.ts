@@ -1,0 +1,53 @@
+/** Running a command: request and results. */
+import Type, { type Static } from "typebox";
+import type { Limits } from "./limits.ts";
+import { Environment, Text } from "./schema.ts";
+
+export function ExecBody(limits: Limits) {
+  const timeout = { minimum: 0, maximum: limits.exec_timeout_max_sec };
+  return Type.Object({
+    cmd: Text({ minLength: 1, description: "Looked up in PATH; no shell." }),
+    args: Type.Optional(Type.Array(Text())),
+    timeout: Type.Optional(
+      Type.Integer({
+        ...timeout,
+        default: limits.exec_timeout_default_sec,
+        description: "Seconds to wait for the exit; 0: for ever. Foreground only.",
+      }),
+    ),
+    timeout_sec: Type.Optional(Type.Integer({ ...timeout, description: "The same as timeout, which wins." })),
+    envs: Type.Optional(Environment),
+    cwd: Type.Optional(Text({ minLength: 1, description: "Default: the home directory." })),
+    background: Type.Optional(Type.Boolean({ default: false, description: "Start and return at once." })),
+    tag: Type.Optional(
+      Type.String({
+        pattern: "^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$",
+        description: "Background only: names the process. Must hold a character that is no digit.",
+      }),
+    ),
+  });
+}
+export type ExecBody = Static<ReturnType<typeof ExecBody>>;
+
+export const ForegroundResult = Type.Object(
+  {
+    stdout: Type.String(),
+    stderr: Type.String(),
+    exit_code: Type.Integer({ description: "128 + n after death by signal n; 127: no such command." }),
+    duration_ms: Type.Integer(),
+    encoding: Type.Unsafe<"utf-8" | "base64">({
+      type: "string",
+      enum: ["utf-8", "base64"],
+      description: "Of both streams.",
+    }),
+    truncated: Type.Optional(Type.Boolean({ description: "true: output beyond the limit was cut off." })),
+  },
+  { title: "ForegroundResult" },
+);
+export type ForegroundResult = Static<typeof ForegroundResult>;
+
+export const BackgroundResult = Type.Object(
+  { pid: Type.Integer(), tag: Type.String({ description: "Names the process for kill and attach." }) },
+  { title: "BackgroundResult" },
+);
+export type BackgroundResult = Static<typeof BackgroundResult>;

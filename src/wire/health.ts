@@ -1,0 +1,19 @@
+/** The service's own state, for probes and people. */
+import Type, { type Static } from "typebox";
+import { capsuleStatuses } from "./capsule.ts";
+
+const count = Type.Integer({ minimum: 0 });
+
+export const Health = Type.Object(
+  {
+    ready: Type.Boolean(),
+    version: Type.String(),
+    accelerator: Type.String({ description: "kvm: hardware virtualization; tcg: software emulation, slower." }),
+    pid: Type.Integer(),
+    capsules: Type.Record(Type.String(), count, {
+      description: `Capsules by status: ${capsuleStatuses.join(", ")}.`,
+    }),
+  },
+  { title: "Health" },
+);
+export type Health = Static<typeof Health>;

@@ -1,0 +1,25 @@
+/** The numbers a client can run into: configured by the operator, readable by everyone. Units stand last in the names. */
+import Type, { type Static } from "typebox";
+
+export const Limits = Type.Object(
+  {
+    vcpus_max: Type.Integer({ description: "Virtual CPUs of one capsule." }),
+    memory_min_mb: Type.Integer({ description: "Smallest memory of one capsule, MiB." }),
+    memory_max_mb: Type.Integer({ description: "Largest memory of one capsule, MiB." }),
+    timeout_max_sec: Type.Integer({ description: "Longest inactivity time before auto-pause." }),
+    capsules_max: Type.Integer({ description: "Capsules of one team, whatever their status." }),
+    body_max_bytes: Type.Integer({ description: "JSON request body." }),
+    exec_timeout_default_sec: Type.Integer({ description: "Foreground exec without a timeout of its own." }),
+    exec_timeout_max_sec: Type.Integer({ description: "Longest foreground exec timeout; 0 asks for none." }),
+    exec_output_max_bytes: Type.Integer({ description: "Kept of each stream in a foreground result." }),
+    file_write_max_bytes: Type.Integer({ description: "Content of a file sent to files/write." }),
+    list_entries_max: Type.Integer({ description: "Entries of one listing." }),
+    list_depth_max: Type.Integer({ description: "Depth of one listing." }),
+    path_max_bytes: Type.Integer({ description: "A path inside a capsule." }),
+    sockets_max: Type.Integer({ description: "Open WebSockets of one team." }),
+    socket_message_max_bytes: Type.Integer({ description: "One WebSocket message from a client." }),
+    wait_max_sec: Type.Integer({ description: "Longest wait of GET /v1/capsules/{id}?wait=…" }),
+  },
+  { title: "Limits" },
+);
+export type Limits = Static<typeof Limits>;

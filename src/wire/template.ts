@@ -1,0 +1,43 @@
+/** Snapshot and base templates on the wire. */
+import Type, { type Static } from "typebox";
+import { Nullable, Timestamp } from "./schema.ts";
+
+export const templateTypes = ["base", "snapshot"] as const;
+export type TemplateType = (typeof templateTypes)[number];
+
+const TemplateTypeSchema = Type.Unsafe<TemplateType>({ type: "string", enum: [...templateTypes] });
+
+export const Template = Type.Object(
+  {
+    name: Type.String(),
+    type: TemplateTypeSchema,
+    vcpus: Nullable(Type.Integer({ description: "As captured; null for a base template." })),
+    memory_mb: Nullable(Type.Integer({ description: "MiB, as captured; null for a base template." })),
+    size_bytes: Type.Integer({ description: "Its files on disk." }),
+    created_at: Timestamp,
+  },
+  { title: "Template" },
+);
+export type Template = Static<typeof Template>;
+
+export const TemplateList = Type.Array(Template);
+
+export const ListTemplatesQuery = Type.Object({ type: Type.Optional(TemplateTypeSchema) });
+
+/** The older name of a capsule stands in this body, and nowhere else: existing clients send it. */
+export const captureSubject = "sandbox_id";
+
+export const templateNamePattern = "^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$";
+
+export const CaptureBody = Type.Object({
+  [captureSubject]: Type.String({ minLength: 1, description: "Id of a running capsule. It is destroyed by this." }),
+  name: Type.Optional(Type.String({ pattern: templateNamePattern, description: "Made up when omitted." })),
+});
+
+export const CaptureQuery = Type.Object({
+  overwrite: Type.Optional(
+    Type.String({ description: "`true` replaces the team's snapshot template of the same name." }),
+  ),
+});
+
+export const TemplateParams = Type.Object({ name: Type.String() });
