@@ -1,0 +1,269 @@
+/**
+ * One connection after its handshake: takes frames to their streams, and judges the guest. Any breach of the protocol
+ * closes the connection; every open stream then hears `failed` with the same reason.
+ */
+import { CapsuleError } from "../wire/errors.ts";
+import { failureOf, violation } from "./failure.ts";
+import { encodeFrame, FrameParser, FrameType, headerBytes, maxPayloadBytes, moreFlag, writeHeader } from "./frames.ts";
+import type { Pipe, PipeReader } from "./pipe.ts";
+import { decodeEmpty, decodeFail, decodeNotice, limits, request, Verb } from "./protocol.ts";
+import { ProtocolError, type RecordWriter } from "./records.ts";
+import { type Carrier, Stream, type StreamHandler } from "./stream.ts";
+
+export interface ChannelOptions {
+  /**
+   * With streams open and nothing heard for this long, the guest is probed; silent for as long again, it is given up.
+   */
+  silenceMs: number;
+}
+
+export class Channel implements PipeReader, Carrier {
+  /** Resolves once, with the reason. */
+  readonly closed: Promise<Error>;
+  readonly #resolveClosed: (reason: Error) => void;
+  readonly #pipe: Pipe;
+  readonly #epoch: number;
+  readonly #parser: FrameParser;
+  readonly #streams = new Map<number, Stream>();
+  readonly #congested = new Set<Stream>();
+  readonly #silenceTimer: NodeJS.Timeout;
+  #lastStream = 0;
+  /** Streams up to this id have been open at some time. */
+  #highestStream = 0;
+  #reason: Error | undefined;
+  #halting: "power_off" | "reboot" | undefined;
+  #heard = true;
+  #probing = false;
+  #mayBeSilent = false;
+
+  constructor(pipe: Pipe, epoch: number, options: ChannelOptions) {
+    const { promise, resolve } = Promise.withResolvers<Error>();
+    this.closed = promise;
+    this.#resolveClosed = resolve;
+    this.#pipe = pipe;
+    this.#epoch = epoch;
+    this.#parser = new FrameParser((type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload));
+    this.#silenceTimer = setInterval(() => this.#listen(), options.silenceMs).unref();
+  }
+
+  /** A guest about to be stopped may fall silent. */
+  allowSilence(allowed: boolean): void {
+    this.#mayBeSilent = allowed;
+    this.#heard = true;
+  }
+
+  /** Opens a stream. What goes wrong, even at once, goes to `handler.failed`, never before this returns. */
+  open(verb: Verb, request: RecordWriter, handler: StreamHandler): Stream {
+    const refusal = this.#refusal(request);
+    const stream = new Stream(refusal ? 0 : this.#nextId(), verb, handler, this);
+    if (refusal) {
+      stream.shut();
+      queueMicrotask(() => handler.failed(refusal));
+    } else {
+      this.#streams.set(stream.id, stream);
+      this.#writeOpen(stream.id, request.finish());
+    }
+    return stream;
+  }
+
+  /** A verb that is one question and one answer. */
+  call<T>(verb: Verb, request: RecordWriter, decode: (payload: Buffer) => T): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.open(verb, request, {
+        event: unexpected,
+        data: unexpected,
+        result: (payload) => resolve(decode(payload)),
+        failed: reject,
+      });
+    });
+  }
+
+  /** Idempotent: the first reason stands. */
+  close(reason: Error): void {
+    if (this.#reason) return;
+    this.#reason = reason;
+    clearInterval(this.#silenceTimer);
+    this.#parser.stop();
+    this.#pipe.destroy();
+    const streams = [...this.#streams.values()];
+    this.#streams.clear();
+    this.#congested.clear();
+    for (const stream of streams) fail(stream, reason);
+    this.#resolveClosed(reason);
+  }
+
+  // ---- The pipe's reader
+
+  space(): Uint8Array {
+    return this.#parser.space();
+  }
+
+  filled(bytes: number): void {
+    this.#judge(() => this.#parser.filled(bytes));
+  }
+
+  /** Bytes that came right behind the handshake. */
+  push(bytes: Uint8Array): void {
+    this.#judge(() => this.#parser.push(bytes));
+  }
+
+  /** Everyone who waited gets a turn, in the order of waiting; who is stopped again goes to the back. */
+  drained(): void {
+    const waiting = [...this.#congested];
+    this.#congested.clear();
+    for (const stream of waiting) stream.pump();
+  }
+
+  lost(cause: Error | undefined): void {
+    const end = { power_off: "the guest powered itself off", reboot: "the guest rebooted itself" };
+    const what = this.#halting ? end[this.#halting] : "the connection to the guest agent was lost";
+    this.close(new CapsuleError("agent_error", what, { cause }));
+  }
+
+  // ---- What streams need
+
+  get congested(): boolean {
+    return this.#pipe.congested;
+  }
+
+  control(type: number, stream: number, payload: Uint8Array): void {
+    this.#pipe.write(encodeFrame({ type, flags: 0, epoch: this.#epoch, stream }, payload));
+  }
+
+  data(stream: number, bytes: Uint8Array): void {
+    const header = Buffer.allocUnsafe(headerBytes);
+    writeHeader(header, 0, { type: FrameType.DATA, flags: 0, epoch: this.#epoch, stream, length: bytes.length });
+    this.#pipe.write(header);
+    this.#pipe.write(bytes);
+  }
+
+  whenClear(stream: Stream): void {
+    this.#congested.add(stream);
+  }
+
+  forget(stream: Stream): void {
+    this.#streams.delete(stream.id);
+    this.#congested.delete(stream);
+  }
+
+  // ---- Opening
+
+  #refusal(request: RecordWriter): Error | undefined {
+    if (this.#reason) return this.#reason;
+    if (this.#streams.size >= limits.streams) {
+      return new CapsuleError("quota_exceeded", `the capsule already has ${limits.streams} operations under way`);
+    }
+    if (request.length - headerBytes >= limits.requestBytes) {
+      return new CapsuleError("invalid_request", `the request is longer than ${limits.requestBytes} bytes`);
+    }
+    return undefined;
+  }
+
+  #nextId(): number {
+    do this.#lastStream = this.#lastStream === 0xffff_ffff ? 1 : this.#lastStream + 1;
+    while (this.#streams.has(this.#lastStream));
+    this.#highestStream = Math.max(this.#highestStream, this.#lastStream);
+    return this.#lastStream;
+  }
+
+  /** `framed` begins with room for the first frame's header: the usual short request is one write of one buffer. */
+  #writeOpen(stream: number, framed: Buffer): void {
+    const open = { type: FrameType.OPEN, epoch: this.#epoch, stream };
+    for (let at = headerBytes; at < framed.length; at += maxPayloadBytes) {
+      const length = Math.min(maxPayloadBytes, framed.length - at);
+      const flags = at + length < framed.length ? moreFlag : 0;
+      const header = at === headerBytes ? framed : Buffer.allocUnsafe(headerBytes);
+      writeHeader(header, 0, { ...open, flags, length });
+      if (header !== framed) this.#pipe.write(header);
+      this.#pipe.write(framed.subarray(header === framed ? 0 : at, at + length));
+    }
+  }
+
+  // ---- Judging
+
+  #judge(take: () => void): void {
+    this.#heard = true;
+    try {
+      take();
+    } catch (error) {
+      this.close(violation(error));
+    }
+  }
+
+  #frame(type: number, flags: number, epoch: number, id: number, payload: Buffer): void {
+    if (epoch !== this.#epoch) return;
+    if (flags !== 0 && type !== FrameType.DATA) throw new ProtocolError(`a frame of type ${type} with flags ${flags}`);
+    if (type === FrameType.NOTICE) {
+      this.#halting = decodeNotice(payload).reboot ? "reboot" : "power_off";
+      return;
+    }
+    if (type < FrameType.DATA || type > FrameType.FAIL) throw new ProtocolError(`a frame of type ${type}`);
+    const stream = this.#streams.get(id);
+    if (stream) this.#deliver(stream, type, flags, payload);
+    else if (id === 0 || id > this.#highestStream) throw new ProtocolError("a frame for a stream never opened");
+  }
+
+  #deliver(stream: Stream, type: number, flags: number, payload: Buffer): void {
+    switch (type) {
+      case FrameType.DATA:
+        stream.receiveData(flags, payload);
+        break;
+      case FrameType.END:
+        stream.receiveEnd(payload);
+        break;
+      case FrameType.WINDOW:
+        stream.receiveWindow(payload);
+        break;
+      case FrameType.EVENT:
+        stream.handler.event(payload);
+        break;
+      case FrameType.RESULT:
+        this.#finish(stream, () => stream.handler.result(payload));
+        break;
+      case FrameType.FAIL:
+        this.#finish(stream, () => {
+          const { code, message } = decodeFail(payload);
+          stream.handler.failed(failureOf(stream.verb, code, message));
+        });
+        break;
+    }
+  }
+
+  /** The stream is closed before its handler hears of it; a last word that makes no sense is the handler's failure too. */
+  #finish(stream: Stream, lastWord: () => void): void {
+    this.forget(stream);
+    stream.shut();
+    try {
+      lastWord();
+    } catch (error) {
+      if (error instanceof ProtocolError) fail(stream, violation(error));
+      throw error;
+    }
+  }
+
+  #listen(): void {
+    if (this.#heard || this.#mayBeSilent || this.#streams.size === 0) {
+      this.#heard = false;
+      this.#probing = false;
+    } else if (this.#probing) {
+      this.close(new CapsuleError("agent_error", "the guest agent has stopped answering"));
+    } else {
+      this.#probing = true;
+      this.call(Verb.PROBE, request(Verb.PROBE), decodeEmpty).catch(() => {});
+    }
+  }
+}
+
+function unexpected(): never {
+  throw new ProtocolError("a message that the verb does not have");
+}
+
+function fail(stream: Stream, reason: Error): void {
+  stream.shut();
+  try {
+    stream.handler.failed(reason);
+  } catch (error) {
+    // One bad listener must not keep the others from hearing; nobody is left to tell but the operator.
+    process.emitWarning(error instanceof Error ? error : String(error));
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * Frames: how records and raw bytes travel in the pipe. Cuts a byte stream into frames without copying payloads:
+ * the socket reads straight into the parser's arena, and a payload is a view of it.
+ *
+ *      arena   [ done │ half a frame │ space: the next read lands here ]
+ */
+import { ProtocolError } from "./records.ts";
+
+export const FrameType = {
+  HELLO: 0x01,
+  WELCOME: 0x02,
+  OPEN: 0x03,
+  DATA: 0x04,
+  END: 0x05,
+  WINDOW: 0x06,
+  EVENT: 0x07,
+  RESULT: 0x08,
+  FAIL: 0x09,
+  CANCEL: 0x0a,
+  NOTICE: 0x0b,
+} as const;
+
+export const headerBytes = 12;
+export const maxPayloadBytes = 65_536;
+/** OPEN only: the payload goes on in the next OPEN of the same stream. */
+export const moreFlag = 1;
+
+const arenaBytes = 2 * maxPayloadBytes;
+const minSpaceBytes = arenaBytes / 4;
+
+export interface FrameHeader {
+  type: number;
+  flags: number;
+  epoch: number;
+  stream: number;
+  length: number;
+}
+
+export function writeHeader(target: Buffer, at: number, header: FrameHeader): void {
+  target[at] = header.type;
+  target[at + 1] = header.flags;
+  target.writeUInt16LE(header.epoch, at + 2);
+  target.writeUInt32LE(header.stream, at + 4);
+  target.writeUInt32LE(header.length, at + 8);
+}
+
+/** A whole frame in one buffer; for control frames, whose payloads are small. */
+export function encodeFrame(header: Omit<FrameHeader, "length">, payload: Uint8Array): Buffer {
+  const frame = Buffer.allocUnsafe(headerBytes + payload.length);
+  writeHeader(frame, 0, { ...header, length: payload.length });
+  frame.set(payload, headerBytes);
+  return frame;
+}
+
+/** Called once a frame; the payload is a view that dies with the call. */
+export type FrameListener = (type: number, flags: number, epoch: number, stream: number, payload: Buffer) => void;
+
+export class FrameParser {
+  readonly #arena = Buffer.allocUnsafeSlow(arenaBytes);
+  readonly #onFrame: FrameListener;
+  #start = 0;
+  #end = 0;
+  #stopped = false;
+
+  constructor(onFrame: FrameListener) {
+    this.#onFrame = onFrame;
+  }
+
+  /** Where the next bytes belong; never empty. */
+  space(): Buffer {
+    return this.#arena.subarray(this.#end);
+  }
+
+  /** Takes the first `bytes` of what `space` gave out and hands on every frame that is complete. */
+  filled(bytes: number): void {
+    this.#end += bytes;
+    while (!this.#stopped && this.#next());
+    if (this.#stopped) this.#start = this.#end;
+    this.#compact();
+  }
+
+  /** The same for bytes that lie elsewhere (or further back in the arena). */
+  push(bytes: Uint8Array): void {
+    for (let at = 0; at < bytes.length && !this.#stopped; ) {
+      const space = this.space();
+      const part = bytes.subarray(at, at + space.length);
+      space.set(part);
+      at += part.length;
+      this.filled(part.length);
+    }
+  }
+
+  /** No frame is handed on any more, not even one that is already here. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  #next(): boolean {
+    const arena = this.#arena;
+    while (this.#start < this.#end && arena[this.#start] === 0) this.#start++;
+    const start = this.#start;
+    const available = this.#end - start;
+    if (available < headerBytes) return false;
+    const length = arena.readUInt32LE(start + 8);
+    if (length > maxPayloadBytes) throw new ProtocolError(`a frame claims a payload of ${length} bytes`);
+    if (available < headerBytes + length) return false;
+    this.#start = start + headerBytes + length;
+    this.#onFrame(
+      arena[start]!,
+      arena[start + 1]!,
+      arena.readUInt16LE(start + 2),
+      arena.readUInt32LE(start + 4),
+      arena.subarray(start + headerBytes, this.#start),
+    );
+    return true;
+  }
+
+  /** Half a frame is shorter than half the arena, so after a move there is always space. */
+  #compact(): void {
+    if (this.#start === this.#end) {
+      this.#start = 0;
+      this.#end = 0;
+    } else if (arenaBytes - this.#end < minSpaceBytes) {
+      this.#arena.copyWithin(0, this.#start, this.#end);
+      this.#end -= this.#start;
+      this.#start = 0;
+    }
+  }
+}

@@ -1,0 +1,107 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { FakeGuest } from "../../test/fakes/fake-guest.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { connectAgent } from "./connection.ts";
+import { encodeFrame, FrameType, writeHeader } from "./frames.ts";
+import { WelcomeScan } from "./handshake.ts";
+import { emptyRecord } from "./protocol.ts";
+import { RecordWriter } from "./records.ts";
+
+const deadlineMs = 10_000;
+
+const answerProbes = {
+  onFrame: (frame: { type: number; stream: number }, guest: FakeGuest) => {
+    if (frame.type === FrameType.OPEN) guest.frame(FrameType.RESULT, frame.stream, emptyRecord);
+  },
+};
+
+function isAgentError(message: RegExp): (error: unknown) => boolean {
+  return (error) => error instanceof CapsuleError && error.code === "agent_error" && message.test(error.message);
+}
+
+describe("handshake", () => {
+  it("answers to the first HELLO and goes on with verbs", async () => {
+    await using guest = await FakeGuest.listen({ ...answerProbes, awake: false });
+    const agent = await connectAgent(guest.socketPath, { deadlineMs });
+    assert.equal(agent.awake, false);
+    assert.equal(guest.hellos, 1);
+    await agent.probe();
+    agent.close();
+  });
+
+  it("throws away what an earlier life left in the pipe, half frames included", async () => {
+    const half = Buffer.alloc(12 + 3_000, 0x41);
+    writeHeader(half, 0, { type: FrameType.DATA, flags: 1, epoch: 7, stream: 3, length: 65_536 });
+    for (const stale of [half, randomBytes(300_000), Buffer.alloc(100_000)]) {
+      await using guest = await FakeGuest.listen({ ...answerProbes, stale });
+      const agent = await connectAgent(guest.socketPath, { deadlineMs });
+      await agent.probe();
+      agent.close();
+    }
+  });
+
+  it("says HELLO again, with another nonce, while nobody answers", async () => {
+    await using guest = await FakeGuest.listen({ ...answerProbes, deafHellos: 2 });
+    const agent = await connectAgent(guest.socketPath, { deadlineMs });
+    await agent.probe();
+    assert.equal(guest.hellos, 3);
+    agent.close();
+  });
+
+  it("gives up at its deadline, when aborted, and at once when the socket is not there or floods", async () => {
+    await using deaf = await FakeGuest.listen({ deafHellos: 1_000 });
+    await assert.rejects(connectAgent(deaf.socketPath, { deadlineMs: 50 }), isAgentError(/within 50 ms/));
+    const abort = new AbortController();
+    const given = connectAgent(deaf.socketPath, { deadlineMs, signal: abort.signal });
+    abort.abort();
+    await assert.rejects(given, isAgentError(/given up/));
+    await assert.rejects(connectAgent(deaf.socketPath, { deadlineMs, signal: abort.signal }), isAgentError(/given up/));
+    await assert.rejects(connectAgent(`${deaf.socketPath}.not`, { deadlineMs }), isAgentError(/lost/));
+    await using flood = await FakeGuest.listen({ deafHellos: 1_000, stale: Buffer.alloc(5 * 1024 * 1024, 1) });
+    await assert.rejects(connectAgent(flood.socketPath, { deadlineMs }), isAgentError(/no WELCOME/));
+  });
+});
+
+describe("welcome scan", () => {
+  it("finds the WELCOME in any chunking, behind any bytes, and keeps what follows", () => {
+    fc.assert(
+      fc.property(
+        fc.uint8Array({ maxLength: 300 }),
+        fc.uint8Array({ maxLength: 300 }),
+        fc.string({ maxLength: 60 }),
+        fc.integer({ min: 1, max: 65_535 }),
+        fc.infiniteStream(fc.integer({ min: 1, max: 60 })),
+        (before, after, agent, epoch, sizes) => {
+          const nonce = randomBytes(16);
+          const payload = new RecordWriter().raw(nonce).u16(1).str(agent).u8(1).u32(9).finish();
+          const frame = encodeFrame({ type: FrameType.WELCOME, flags: 0, epoch, stream: 0 }, payload);
+          const bytes = Buffer.concat([before, frame, after]);
+          const scan = new WelcomeScan({ epoch, nonce });
+          let at = 0;
+          for (const size of sizes) {
+            const found = scan.take(bytes.subarray(at, at + size));
+            at = Math.min(at + size, bytes.length);
+            if (!found) continue;
+            assert.deepEqual(found.welcome, { version: 1, agent, awake: true, pid: 9 });
+            assert.ok(at >= before.length + frame.length);
+            assert.deepEqual(Buffer.from(found.rest), bytes.subarray(before.length + frame.length, at));
+            return;
+          }
+        },
+      ),
+    );
+  });
+
+  it("takes no answer to another HELLO", () => {
+    const nonce = randomBytes(16);
+    const payload = new RecordWriter().raw(nonce).u16(1).str("x").u8(1).u32(9).finish();
+    const frame = (epoch: number) => encodeFrame({ type: FrameType.WELCOME, flags: 0, epoch, stream: 0 }, payload);
+    const scan = new WelcomeScan({ epoch: 5, nonce });
+    assert.equal(scan.take(frame(6)), undefined);
+    assert.equal(scan.take(nonce), undefined);
+    assert.ok(scan.take(frame(5)));
+  });
+});

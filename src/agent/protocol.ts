@@ -1,0 +1,253 @@
+/**
+ * The vocabulary of docs/AGENT-PROTOCOL.md: verbs, events, and one pure function for each record, host requests
+ * encoded and guest answers decoded. A decoder checks the whole record before it returns anything.
+ */
+import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
+import { headerBytes, maxPayloadBytes } from "./frames.ts";
+import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
+
+export const protocolVersion = 1;
+export const magic = Buffer.from("capsule-agent");
+export const nonceBytes = 16;
+/** Enough zeros to fill up any half frame that an earlier life left in the pipe. */
+export const paddingBytes = headerBytes + maxPayloadBytes;
+
+export const Verb = {
+  PROBE: 1,
+  WAKE: 2,
+  FREEZE: 3,
+  THAW: 4,
+  EXEC: 16,
+  ATTACH: 17,
+  SIGNAL: 18,
+  PROCESSES: 19,
+  PTY: 20,
+  CONNECT: 21,
+  READ: 32,
+  WRITE: 33,
+  LIST: 34,
+  MKDIR: 35,
+  REMOVE: 36,
+} as const;
+
+export type Verb = (typeof Verb)[keyof typeof Verb];
+
+export const EventKind = { STARTED: 1, STOP: 16, RESIZE: 17, OPENED: 32, TARGET: 33 } as const;
+
+const noticeHalting = 1;
+
+/** DATA's flags: the channel within the stream. */
+export const Output = { MAIN: 0, STDOUT: 1, STDERR: 2 } as const;
+
+export const limits = {
+  /** DATA bytes that either side may have under way on a stream. */
+  windowBytes: 262_144,
+  /** Credit is returned in steps of this, to save frames. */
+  grantBytes: 65_536,
+  /** The agent serves 1 024; some are left for our own probes. */
+  streams: 1_000,
+  requestBytes: 2 * 1024 * 1024,
+  listingBytes: 64 * 1024 * 1024,
+  processesBytes: 16 * 1024 * 1024,
+  processes: 65_536,
+  /** Bytes read in search of a WELCOME. */
+  handshakeBytes: 4 * 1024 * 1024,
+  /** Longest tag that a guest may give a process. */
+  tagBytes: 256,
+} as const;
+
+// ---- Requests
+
+/** A request begins with room for its frame's header, then the verb. */
+export function request(verb: Verb): RecordWriter {
+  return new RecordWriter(headerBytes).u16(verb);
+}
+
+export function hello(nonce: Uint8Array): Buffer {
+  return new RecordWriter().bytes(magic).raw(nonce).u16(protocolVersion).finish();
+}
+
+export function wakeRequest(wake: Wake, realtimeNs: bigint): RecordWriter {
+  return request(Verb.WAKE).u64(realtimeNs).bytes(wake.entropy).str(wake.hostname).str(wake.machineId);
+}
+
+function writeCommand(to: RecordWriter, command: Command): RecordWriter {
+  return to
+    .str(command.cmd)
+    .strs(command.args)
+    .map(command.envs ?? {})
+    .optionalStr(command.cwd)
+    .optionalStr(command.user)
+    .optionalStr(command.tag);
+}
+
+export function execRequest(command: Command, mode: "foreground" | "background"): RecordWriter {
+  return writeCommand(request(Verb.EXEC), command).u8(mode === "background" ? 1 : 0);
+}
+
+export function ptyRequest(command: Command, size: { cols: number; rows: number }): RecordWriter {
+  return writeCommand(request(Verb.PTY), command).u16(size.cols).u16(size.rows);
+}
+
+/** For ATTACH and SIGNAL. */
+export function selectorRequest(verb: Verb, selector: Selector): RecordWriter {
+  const to = request(verb);
+  return "pid" in selector ? to.u8(0).u32(selector.pid) : to.u8(1).str(selector.tag);
+}
+
+export function listRequest(path: string, depth: number, limit: number): RecordWriter {
+  return request(Verb.LIST).str(path).u32(depth).u32(limit);
+}
+
+// ---- Records within an open stream, host → agent
+
+export const emptyRecord = new RecordWriter().finish();
+
+export function endRecord(totalBytes: number): Buffer {
+  return new RecordWriter().u64(BigInt(totalBytes)).finish();
+}
+
+export function windowRecord(creditBytes: number): Buffer {
+  return new RecordWriter().u32(creditBytes).finish();
+}
+
+export const stopEvent = new RecordWriter().u16(EventKind.STOP).finish();
+
+export function resizeEvent(cols: number, rows: number): Buffer {
+  return new RecordWriter().u16(EventKind.RESIZE).u16(cols).u16(rows).finish();
+}
+
+export function targetEvent(path: string): Buffer {
+  return new RecordWriter().u16(EventKind.TARGET).str(path).finish();
+}
+
+// ---- Answers, agent → host
+
+function whole<T>(payload: Buffer, read: (fields: RecordReader) => T): T {
+  const fields = new RecordReader(payload);
+  const value = read(fields);
+  fields.finish();
+  return value;
+}
+
+export interface Welcome {
+  version: number;
+  /** Name and version of the program inside. */
+  agent: string;
+  awake: boolean;
+  pid: number;
+}
+
+export function decodeWelcome(payload: Buffer, nonce: Uint8Array): Welcome {
+  return whole(payload, (fields) => {
+    if (!fields.raw(nonceBytes).equals(nonce)) throw new ProtocolError("a WELCOME for another HELLO");
+    return { version: fields.u16(), agent: fields.str(), awake: flag(fields), pid: fields.u32() };
+  });
+}
+
+export function decodeEmpty(payload: Buffer): void {
+  whole(payload, () => {});
+}
+
+export function decodeFrozen(payload: Buffer): { frozen: boolean } {
+  return whole(payload, (fields) => ({ frozen: flag(fields) }));
+}
+
+export function decodeCount(payload: Buffer): number {
+  return whole(payload, (fields) => fields.u32());
+}
+
+export function decodeTotal(payload: Buffer): number {
+  return whole(payload, (fields) => fields.u64());
+}
+
+export function decodeFail(payload: Buffer): { code: string; message: string } {
+  return whole(payload, (fields) => ({ code: fields.str(), message: fields.str() }));
+}
+
+export function decodeNotice(payload: Buffer): { reboot: boolean } {
+  return whole(payload, (fields) => {
+    const kind = fields.u16();
+    if (kind !== noticeHalting) throw new ProtocolError(`a notice of unknown kind ${kind}`);
+    return { reboot: flag(fields) };
+  });
+}
+
+export function decodeStartedEvent(payload: Buffer): Started {
+  return whole(payload, (fields) => {
+    expectKind(fields, EventKind.STARTED);
+    return started(fields);
+  });
+}
+
+export function decodeOpenedEvent(payload: Buffer): { size: number } {
+  return whole(payload, (fields) => {
+    expectKind(fields, EventKind.OPENED);
+    return { size: fields.u64() };
+  });
+}
+
+/** The result of a background EXEC. */
+export function decodeStarted(payload: Buffer): Started {
+  return whole(payload, started);
+}
+
+export function decodeExit(payload: Buffer): Exit {
+  return whole(payload, (fields) => {
+    const exitCode = fields.i32();
+    const signal = fields.u8();
+    const honest = signal === 0 ? exitCode >= 0 && exitCode <= 255 : signal <= 64 && exitCode === 128 + signal;
+    if (!honest) throw new ProtocolError(`exit code ${exitCode} with signal ${signal}`);
+    return { exitCode, guestDurationUs: fields.u64() };
+  });
+}
+
+export function decodeEntry(payload: Buffer): GuestEntry {
+  return whole(payload, readEntry);
+}
+
+/** One item of LIST; no end mark. */
+export function readEntry(fields: RecordReader): GuestEntry {
+  return {
+    name: fields.str(),
+    path: fields.str(),
+    type: entryType(fields.u8()),
+    size: fields.u64(),
+    mode: fields.u32(),
+    owner: fields.str(),
+    group: fields.str(),
+    mtime: fields.i64(),
+    target: fields.optionalStr() ?? null,
+  };
+}
+
+/** One item of PROCESSES; no end mark. */
+export function readProcess(fields: RecordReader): GuestProcess {
+  return { ...started(fields), cmd: fields.str(), args: fields.strs() };
+}
+
+const entryTypes = ["file", "directory", "symlink"] as const;
+
+function entryType(value: number): GuestEntry["type"] {
+  const type = entryTypes[value];
+  if (type === undefined) throw new ProtocolError(`an entry of unknown type ${value}`);
+  return type;
+}
+
+function started(fields: RecordReader): Started {
+  const pid = fields.u32();
+  const tag = fields.bytes();
+  if (tag.length > limits.tagBytes) throw new ProtocolError(`a tag of ${tag.length} bytes`);
+  return { pid, tag: tag.toString() };
+}
+
+function flag(fields: RecordReader): boolean {
+  const value = fields.u8();
+  if (value > 1) throw new ProtocolError(`a yes or no that says ${value}`);
+  return value === 1;
+}
+
+function expectKind(fields: RecordReader, expected: number): void {
+  const kind = fields.u16();
+  if (kind !== expected) throw new ProtocolError(`event ${kind} where ${expected} belongs`);
+}

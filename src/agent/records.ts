@@ -1,0 +1,199 @@
+/**
+ * Records: the fields inside a frame's payload, in a fixed order, closed by one end mark. The writer makes host
+ * requests; the reader takes apart what a guest wrote and believes none of its lengths.
+ */
+
+/** The guest broke the protocol. Whoever reads its bytes closes the connection. */
+export class ProtocolError extends Error {
+  override readonly name: string = "ProtocolError";
+}
+
+/** The bytes stop inside a record; in a listing that spans frames, more may follow. */
+export class ShortRecord extends ProtocolError {
+  override readonly name = "ShortRecord";
+}
+
+export const endMark = 0x7e;
+
+export class RecordWriter {
+  #bytes: Buffer;
+  #length: number;
+
+  /** Leaves `reserved` bytes at the front, for a header that is known only when the record is finished. */
+  constructor(reserved = 0) {
+    this.#bytes = Buffer.allocUnsafe(reserved + 500);
+    this.#length = reserved;
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  u8(value: number): this {
+    const at = this.#grow(1);
+    this.#bytes[at] = value;
+    return this;
+  }
+
+  u16(value: number): this {
+    const at = this.#grow(2);
+    this.#bytes.writeUInt16LE(value, at);
+    return this;
+  }
+
+  u32(value: number): this {
+    const at = this.#grow(4);
+    this.#bytes.writeUInt32LE(value, at);
+    return this;
+  }
+
+  u64(value: bigint): this {
+    const at = this.#grow(8);
+    this.#bytes.writeBigUInt64LE(value, at);
+    return this;
+  }
+
+  /** Bytes without a length before them. */
+  raw(bytes: Uint8Array): this {
+    const at = this.#grow(bytes.length);
+    this.#bytes.set(bytes, at);
+    return this;
+  }
+
+  bytes(bytes: Uint8Array): this {
+    return this.u32(bytes.length).raw(bytes);
+  }
+
+  str(text: string): this {
+    const length = Buffer.byteLength(text);
+    this.u32(length);
+    const at = this.#grow(length);
+    this.#bytes.write(text, at, length);
+    return this;
+  }
+
+  strs(texts: readonly string[]): this {
+    this.u32(texts.length);
+    for (const text of texts) this.str(text);
+    return this;
+  }
+
+  map(texts: Readonly<Record<string, string>>): this {
+    const pairs = Object.entries(texts);
+    this.u32(pairs.length);
+    for (const [key, value] of pairs) this.str(key).str(value);
+    return this;
+  }
+
+  optionalStr(text: string | undefined): this {
+    return text === undefined ? this.u8(0) : this.u8(1).str(text);
+  }
+
+  /** Sets the end mark and returns everything, the reserved bytes first. The writer is used up. */
+  finish(): Buffer {
+    return this.u8(endMark).bare();
+  }
+
+  /** The same without an end mark: for what stands inside a listing. */
+  bare(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
+  #grow(count: number): number {
+    const at = this.#length;
+    this.#length = at + count;
+    if (this.#length > this.#bytes.length) {
+      const larger = Buffer.allocUnsafe(Math.max(this.#length, 2 * this.#bytes.length));
+      this.#bytes.copy(larger, 0, 0, at);
+      this.#bytes = larger;
+    }
+    return at;
+  }
+}
+
+export class RecordReader {
+  readonly #bytes: Buffer;
+  #at: number;
+
+  constructor(bytes: Buffer, start = 0) {
+    this.#bytes = bytes;
+    this.#at = start;
+  }
+
+  /** Offset of the next field. */
+  get position(): number {
+    return this.#at;
+  }
+
+  u8(): number {
+    return this.#bytes[this.#take(1)]!;
+  }
+
+  u16(): number {
+    return this.#bytes.readUInt16LE(this.#take(2));
+  }
+
+  u32(): number {
+    return this.#bytes.readUInt32LE(this.#take(4));
+  }
+
+  i32(): number {
+    return this.#bytes.readInt32LE(this.#take(4));
+  }
+
+  /** A u64 as a number; what a double cannot hold exactly comes back as the largest that it can. */
+  u64(): number {
+    const value = this.#bytes.readBigUInt64LE(this.#take(8));
+    return value > Number.MAX_SAFE_INTEGER ? Number.MAX_SAFE_INTEGER : Number(value);
+  }
+
+  i64(): number {
+    const value = Number(this.#bytes.readBigInt64LE(this.#take(8)));
+    return Math.min(Math.max(value, Number.MIN_SAFE_INTEGER), Number.MAX_SAFE_INTEGER);
+  }
+
+  /** A view, not a copy. */
+  raw(length: number): Buffer {
+    const at = this.#take(length);
+    return this.#bytes.subarray(at, at + length);
+  }
+
+  bytes(): Buffer {
+    return this.raw(this.u32());
+  }
+
+  /** U+FFFD stands for bytes that are not UTF-8. */
+  str(): string {
+    const length = this.u32();
+    const at = this.#take(length);
+    return this.#bytes.toString("utf8", at, at + length);
+  }
+
+  strs(): string[] {
+    const count = this.u32();
+    const texts: string[] = [];
+    // Each item takes at least its own length field, so a lying count runs short before memory does.
+    for (let i = 0; i < count; i++) texts.push(this.str());
+    return texts;
+  }
+
+  optionalStr(): string | undefined {
+    const present = this.u8();
+    if (present > 1) throw new ProtocolError(`an optional field is marked ${present}`);
+    return present === 1 ? this.str() : undefined;
+  }
+
+  /** The end mark must be the very next and very last byte. */
+  finish(): void {
+    if (this.#at !== this.#bytes.length - 1 || this.#bytes[this.#at] !== endMark) {
+      throw new ProtocolError("a record does not end at its end mark");
+    }
+  }
+
+  #take(count: number): number {
+    const at = this.#at;
+    if (count > this.#bytes.length - at) throw new ShortRecord("a record stops short");
+    this.#at = at + count;
+    return at;
+  }
+}

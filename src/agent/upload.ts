@@ -1,0 +1,89 @@
+/** A file on its way into the guest, no faster than the guest takes it. */
+import { CapsuleError } from "../wire/errors.ts";
+import type { Upload } from "./agent.ts";
+import type { Channel } from "./channel.ts";
+import { decodeTotal, request, targetEvent, Verb } from "./protocol.ts";
+import { ProtocolError } from "./records.ts";
+import type { Stream, StreamHandler } from "./stream.ts";
+
+interface Waiter<T> {
+  resolve(value: T): void;
+  reject(error: Error): void;
+}
+
+export class FileUpload implements Upload, StreamHandler {
+  readonly #stream: Stream;
+  #failure: Error | undefined;
+  #writing: Waiter<void> | undefined;
+  #ending: Waiter<{ bytes: number }> | undefined;
+  #named: boolean;
+
+  constructor(channel: Channel, path: string | undefined) {
+    this.#named = path !== undefined;
+    this.#stream = channel.open(Verb.WRITE, request(Verb.WRITE).str(path ?? ""), this);
+  }
+
+  write(bytes: Uint8Array): Promise<void> {
+    if (this.#failure) return Promise.reject(this.#failure);
+    if (this.#writing || this.#ending)
+      return Promise.reject(new TypeError("an upload takes one write at a time, before its end"));
+    if (this.#stream.send(bytes)) return Promise.resolve();
+    return new Promise((resolve, reject) => {
+      this.#writing = { resolve, reject };
+    });
+  }
+
+  target(path: string): void {
+    if (this.#named) throw new TypeError("the upload has a target");
+    this.#named = true;
+    this.#stream.event(targetEvent(path));
+  }
+
+  end(): Promise<{ bytes: number }> {
+    if (this.#failure) return Promise.reject(this.#failure);
+    if (this.#ending || !this.#named)
+      return Promise.reject(new TypeError("an upload ends once, after it has a target"));
+    return new Promise((resolve, reject) => {
+      this.#ending = { resolve, reject };
+      this.#stream.end();
+    });
+  }
+
+  cancel(): void {
+    this.#stream.cancel();
+    this.failed(new CapsuleError("agent_error", "the upload was abandoned"));
+  }
+
+  // ---- What the guest says
+
+  event(): void {
+    throw new ProtocolError("an event in an upload");
+  }
+
+  data(): void {
+    throw new ProtocolError("data in an upload");
+  }
+
+  drained(): void {
+    this.#writing?.resolve();
+    this.#writing = undefined;
+  }
+
+  result(payload: Buffer): void {
+    const bytes = decodeTotal(payload);
+    if (!this.#ending || bytes !== this.#stream.sentBytes) {
+      throw new ProtocolError(`an upload of ${this.#stream.sentBytes} bytes acknowledged as ${bytes}`);
+    }
+    this.#ending.resolve({ bytes });
+    this.#ending = undefined;
+    this.#failure = new TypeError("the upload is complete");
+  }
+
+  failed(error: Error): void {
+    this.#failure ??= error;
+    this.#writing?.reject(error);
+    this.#ending?.reject(error);
+    this.#writing = undefined;
+    this.#ending = undefined;
+  }
+}

@@ -1,0 +1,115 @@
+/**
+ * A guest on a UNIX socket that says what a test tells it to: it answers HELLO as an agent does, and leaves every other
+ * frame to the test, which may lie.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { encodeFrame, FrameParser, FrameType, writeHeader } from "../../src/agent/frames.ts";
+import { magic, nonceBytes } from "../../src/agent/protocol.ts";
+import { RecordReader, RecordWriter } from "../../src/agent/records.ts";
+
+export interface HostFrame {
+  type: number;
+  flags: number;
+  stream: number;
+  payload: Buffer;
+}
+
+export interface FakeGuestOptions {
+  /** Sent on connecting, before anything else: what an earlier life left in the pipe. */
+  stale?: Uint8Array;
+  /** HELLOs that go unheard. */
+  deafHellos?: number;
+  awake?: boolean;
+  onFrame?: (frame: HostFrame, guest: FakeGuest) => void;
+}
+
+export class FakeGuest implements AsyncDisposable {
+  readonly socketPath: string;
+  readonly frames: HostFrame[] = [];
+  hellos = 0;
+  epoch = 0;
+  connection: net.Socket | undefined;
+  readonly #options: FakeGuestOptions;
+  readonly #server: net.Server;
+  readonly #dir: string;
+  #waiting: { matches: (frame: HostFrame) => boolean; resolve: (frame: HostFrame) => void }[] = [];
+
+  static async listen(options: FakeGuestOptions = {}): Promise<FakeGuest> {
+    const guest = new FakeGuest(await mkdtemp(path.join(tmpdir(), "fake-guest-")), options);
+    await new Promise<void>((resolve) => guest.#server.listen(guest.socketPath, resolve));
+    return guest;
+  }
+
+  private constructor(dir: string, options: FakeGuestOptions) {
+    this.#dir = dir;
+    this.#options = options;
+    this.socketPath = path.join(dir, "agent.sock");
+    this.#server = net.createServer((socket) => this.#serve(socket));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.connection?.destroy();
+    await new Promise((resolve) => this.#server.close(resolve));
+    await rm(this.#dir, { recursive: true });
+  }
+
+  /** Bytes as they are. */
+  say(bytes: Uint8Array): void {
+    this.connection?.write(bytes);
+  }
+
+  frame(type: number, stream: number, payload: Uint8Array, flags = 0): void {
+    this.say(encodeFrame({ type, flags, epoch: this.epoch, stream }, payload));
+  }
+
+  /** A header that need not be true to what follows. */
+  header(type: number, stream: number, length: number, flags = 0): void {
+    const header = Buffer.alloc(12);
+    writeHeader(header, 0, { type, flags, epoch: this.epoch, stream, length });
+    this.say(header);
+  }
+
+  /** The first frame from the host, past or future, that matches. */
+  heard(matches: (frame: HostFrame) => boolean): Promise<HostFrame> {
+    const known = this.frames.find(matches);
+    if (known) return Promise.resolve(known);
+    return new Promise((resolve) => this.#waiting.push({ matches, resolve }));
+  }
+
+  #serve(socket: net.Socket): void {
+    this.connection?.destroy();
+    this.connection = socket;
+    socket.on("error", () => {});
+    if (this.#options.stale) socket.write(this.#options.stale);
+    const parser = new FrameParser((type, flags, epoch, stream, payload) => {
+      if (type === FrameType.HELLO) this.#greet(epoch, payload);
+      else this.#take({ type, flags, stream, payload: Buffer.from(payload) });
+    });
+    socket.on("data", (chunk: Buffer) => parser.push(chunk));
+  }
+
+  #greet(epoch: number, payload: Buffer): void {
+    this.hellos++;
+    if (this.hellos <= (this.#options.deafHellos ?? 0)) return;
+    this.epoch = epoch;
+    const fields = new RecordReader(payload);
+    if (!fields.bytes().equals(magic)) throw new Error("HELLO without its magic");
+    const nonce = fields.raw(nonceBytes);
+    const welcome = new RecordWriter()
+      .raw(nonce)
+      .u16(1)
+      .str("fake/0")
+      .u8(this.#options.awake === false ? 0 : 1)
+      .u32(1);
+    this.frame(FrameType.WELCOME, 0, welcome.finish());
+  }
+
+  #take(frame: HostFrame): void {
+    this.frames.push(frame);
+    this.#waiting = this.#waiting.filter(({ matches, resolve }) => !matches(frame) || void resolve(frame));
+    this.#options.onFrame?.(frame, this);
+  }
+}
