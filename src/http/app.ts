@@ -1,0 +1,80 @@
+/**
+ * The HTTP server, put together: request → gate → section → service → response. It neither listens nor stops by
+ * itself; whoever built it does both.
+ */
+import { randomUUID } from "node:crypto";
+import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
+import fastify, { type FastifyBaseLogger, LogController } from "fastify";
+import type { Limits } from "../wire/limits.ts";
+import { capsuleRoutes } from "./capsules.ts";
+import { refuseMalformedRequest, sendError } from "./errors.ts";
+import { execRoutes } from "./exec.ts";
+import { guardRoutes, refuseUnroutable } from "./gate.ts";
+import { healthRoutes } from "./health.ts";
+import { acceptJson } from "./json-body.ts";
+import { KnownPaths } from "./known-paths.ts";
+import { limitRoutes } from "./limits.ts";
+import { logResponse } from "./log.ts";
+import { describeApi } from "./openapi.ts";
+import type { App, Section } from "./section.ts";
+import type { Services } from "./services.ts";
+import { snapshotRoutes } from "./snapshots.ts";
+import { validatorCompiler } from "./validation.ts";
+
+export interface ServerOptions {
+  limits: Limits;
+  logger: FastifyBaseLogger;
+  /** Of the service, for the OpenAPI document. */
+  version: string;
+}
+
+const headersMaxBytes = 16 * 1024;
+
+/**
+ * No limit on how long an answer may take: a silent command of hours is in order. Headers are bounded in time here,
+ * JSON bodies where they are read, and uploads by their stalls.
+ */
+const timing = {
+  requestTimeout: 0,
+  headersTimeout: 20_000,
+  connectionsCheckingInterval: 5_000,
+};
+const keepAliveMs = 65_000;
+
+export function buildServer(services: Services, { limits, logger, version }: ServerOptions): App {
+  const app: App = fastify({
+    loggerInstance: logger,
+    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
+    genReqId: () => randomUUID(),
+    bodyLimit: limits.body_max_bytes,
+    keepAliveTimeout: keepAliveMs,
+    return503OnClosing: false,
+    // No id or name is too long for its own 404: the bound is that of the whole head.
+    routerOptions: { maxParamLength: headersMaxBytes },
+    http: { ...timing, maxHeaderSize: headersMaxBytes },
+    frameworkErrors: (error, request, reply) => refuseUnroutable(error, request, reply, services.teams),
+    clientErrorHandler: refuseMalformedRequest,
+  }).withTypeProvider<TypeBoxTypeProvider>();
+
+  const paths = new KnownPaths();
+  app.addHook("onRoute", (route) => paths.add(route));
+  app.addHook("onResponse", (request, reply, done) => {
+    logResponse(request, reply);
+    done();
+  });
+  guardRoutes(app, services, paths);
+  app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
+  app.setValidatorCompiler(validatorCompiler);
+  acceptJson(app, limits.body_max_bytes);
+
+  describeApi(app, version);
+  const section: Section = { services, limits };
+  app.register(async (root: App) => healthRoutes(root, section));
+  app.register(
+    async (v1: App) => {
+      for (const routes of [capsuleRoutes, execRoutes, snapshotRoutes, limitRoutes]) routes(v1, section);
+    },
+    { prefix: "/v1" },
+  );
+  return app;
+}

@@ -1,0 +1,103 @@
+/**
+ * The one road from whatever was thrown to a response: services' own errors as they are, the framework's and the HTTP
+ * parser's translated, anything else logged whole and answered as internal_error.
+ */
+import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import type { ErrorBody } from "../wire/error-body.ts";
+import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
+
+/** How long the rest of a refused body is read and thrown away, so that the client can read the answer. */
+const discardMs = 10_000;
+const retryAfterSec = 5;
+
+export function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  if (reply.raw.destroyed) {
+    reply.hijack(); // nobody is there to be told
+    return;
+  }
+  const error = toCapsuleError(thrown);
+  if (error.status >= 500) request.log.error({ err: thrown, code: error.code }, "request failed");
+  if (error.code === "quota_exceeded" || error.code === "no_capacity") reply.header("retry-after", retryAfterSec);
+  reply.removeHeader("connection");
+  discardBody(request.raw);
+  reply
+    .code(error.status)
+    .header("x-request-id", request.id)
+    .header("content-type", "application/json; charset=utf-8")
+    .send(JSON.stringify(bodyOf(error)));
+}
+
+export function toCapsuleError(thrown: unknown): CapsuleError {
+  if (thrown instanceof CapsuleError) return thrown;
+  const { code, statusCode, message } = thrown as { code?: unknown; statusCode?: unknown; message?: unknown };
+  const known = typeof code === "string" ? frameworkErrors[code] : undefined;
+  if (known !== undefined) return new CapsuleError(...known, { cause: thrown });
+  if (typeof statusCode === "number" && statusCode >= 400 && statusCode < 500) {
+    return new CapsuleError("invalid_request", `the request cannot be understood: ${message}`, { cause: thrown });
+  }
+  return new CapsuleError("internal_error", "something broke inside the service; its log has the request's id", {
+    cause: thrown,
+  });
+}
+
+const frameworkErrors: Record<string, [ErrorCode, string]> = {
+  FST_ERR_BAD_URL: ["invalid_request", "the URL's percent-encoding is malformed"],
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: [
+    "unsupported_media_type",
+    "the Content-Type header is malformed or not accepted here",
+  ],
+  FST_ERR_CTP_BODY_TOO_LARGE: ["too_large", "the request body is too large"],
+};
+
+export function bodyOf({ code, message, details }: CapsuleError): ErrorBody {
+  return { error: { code, message, ...(details === undefined ? {} : { details }) } };
+}
+
+/** For bytes that never became a request: the HTTP parser gave up on them. */
+export function refuseMalformedRequest(error: NodeJS.ErrnoException, socket: Socket): void {
+  const { _httpMessage: response } = socket as Socket & { _httpMessage?: { headersSent: boolean } | null };
+  if (error.code === "ECONNRESET" || !socket.writable || response?.headersSent === true) {
+    socket.destroy();
+    return;
+  }
+  const refusal = parserRefusals[error.code ?? ""] ?? malformed;
+  const body = JSON.stringify(bodyOf(new CapsuleError(...refusal.error)));
+  socket.end(
+    `HTTP/1.1 ${refusal.statusLine}\r\nContent-Type: application/json; charset=utf-8\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+}
+
+interface ParserRefusal {
+  statusLine: string;
+  error: [ErrorCode, string];
+}
+
+const malformed: ParserRefusal = {
+  statusLine: "400 Bad Request",
+  error: ["invalid_request", "this is not an HTTP/1.1 request"],
+};
+
+const parserRefusals: Record<string, ParserRefusal> = {
+  HPE_HEADER_OVERFLOW: {
+    statusLine: "431 Request Header Fields Too Large",
+    error: ["headers_too_large", "the URL and headers are too large"],
+  },
+  ERR_HTTP_REQUEST_TIMEOUT: {
+    statusLine: "408 Request Timeout",
+    error: ["request_timeout", "the request's headers did not arrive in time"],
+  },
+};
+
+/** Closing at once would reset the connection under a client that is still sending, and the answer would be lost. */
+function discardBody(request: IncomingMessage): void {
+  const announced = request.headers["transfer-encoding"] !== undefined || Number(request.headers["content-length"]) > 0;
+  if (!announced || request.complete || request.readableEnded) return;
+  const timer = setTimeout(() => request.destroy(), discardMs);
+  timer.unref();
+  request.once("close", () => clearTimeout(timer));
+  request.once("end", () => clearTimeout(timer));
+  request.resume();
+}

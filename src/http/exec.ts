@@ -1,0 +1,47 @@
+/** Section "Execution": one command, in the foreground (the answer is its result) or in the background. */
+import type { Command } from "../agent/agent.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { BackgroundResult, ExecBody, ForegroundResult } from "../wire/exec.ts";
+import { CapsuleParams } from "../wire/schema.ts";
+import { onClientGone } from "./client-gone.ts";
+import { runForeground } from "./foreground.ts";
+import type { App, Section } from "./section.ts";
+
+export function execRoutes(app: App, { services: { capsules }, limits }: Section): void {
+  app.post(
+    "/capsules/:id/exec",
+    {
+      config: { action: "exec", refuses: ["conflict", "quota_exceeded", "agent_error", "timeout"] },
+      schema: {
+        summary: "Run a command",
+        params: CapsuleParams,
+        body: ExecBody(limits),
+        response: { 200: ForegroundResult, 202: BackgroundResult },
+      },
+    },
+    async ({ identity, params, body }, reply) => {
+      const agent = await capsules.enter(identity.teamId, params.id, "exec");
+      const command = commandOf(body, limits.path_max_bytes);
+      const ended = capsules.execBegan(params.id);
+      try {
+        if (body.background) return reply.code(202).send(await agent.start(command));
+        return await runForeground(agent, command, {
+          timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
+          outputMaxBytes: limits.exec_output_max_bytes,
+          onAbandoned: (cancel) => onClientGone(reply, cancel),
+        });
+      } finally {
+        ended();
+      }
+    },
+  );
+}
+
+function commandOf({ cmd, args = [], envs, cwd, background, tag }: ExecBody, pathMaxBytes: number): Command {
+  if (cwd !== undefined && Buffer.byteLength(cwd) > pathMaxBytes) {
+    throw new CapsuleError("invalid_request", `cwd is longer than ${pathMaxBytes} bytes`, {
+      details: { field: "cwd" },
+    });
+  }
+  return { cmd, args, envs, cwd, tag: background ? tag : undefined };
+}

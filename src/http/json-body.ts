@@ -1,0 +1,74 @@
+/**
+ * Request bodies as JSON objects: bounded in size and time, strictly UTF-8. An empty body is `{}` whatever its type,
+ * so that `POST …/pause` works from every client.
+ */
+import { isUtf8 } from "node:buffer";
+import type { IncomingMessage } from "node:http";
+import type { FastifyRequest } from "fastify";
+import { CapsuleError } from "../wire/errors.ts";
+import type { App } from "./section.ts";
+
+/** A body that trickles in for longer than this is refused. */
+const arrivalMs = 60_000;
+
+export function acceptJson(app: App, maxBytes: number): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("application/json", (_request: FastifyRequest, payload: IncomingMessage) =>
+    readJson(payload, maxBytes),
+  );
+  app.addContentTypeParser("*", async (request: FastifyRequest, payload: IncomingMessage) => {
+    const type = request.headers["content-type"];
+    if (type === undefined) return readJson(payload, maxBytes);
+    if (request.headers["content-length"] === "0") return {};
+    throw new CapsuleError(
+      "unsupported_media_type",
+      `a body of type ${type} is not accepted here; send application/json`,
+    );
+  });
+}
+
+async function readJson(payload: IncomingMessage, maxBytes: number): Promise<object> {
+  const bytes = await collect(payload, maxBytes);
+  if (bytes.length === 0) return {};
+  if (!isUtf8(bytes)) throw new CapsuleError("invalid_request", "the request body is not UTF-8");
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString());
+  } catch (error) {
+    throw new CapsuleError("invalid_request", "the request body is not valid JSON", { cause: error });
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    throw new CapsuleError("invalid_request", "the request body must be a JSON object");
+  }
+  return value;
+}
+
+function collect(payload: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  if (Number(payload.headers["content-length"]) > maxBytes) throw tooLarge(maxBytes);
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const settle = (finish: () => void) => {
+      clearTimeout(timer);
+      payload.off("data", onData).off("end", onEnd).off("close", onClose);
+      finish();
+    };
+    const onData = (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > maxBytes) settle(() => reject(tooLarge(maxBytes)));
+      else chunks.push(chunk);
+    };
+    const onEnd = () =>
+      settle(() => resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, size)));
+    const onClose = () => settle(() => reject(new CapsuleError("invalid_request", "the request body was cut off")));
+    const timer = setTimeout(
+      () => settle(() => reject(new CapsuleError("request_timeout", "the request body did not arrive in time"))),
+      arrivalMs,
+    );
+    payload.on("data", onData).on("end", onEnd).on("close", onClose);
+  });
+}
+
+function tooLarge(maxBytes: number): CapsuleError {
+  return new CapsuleError("too_large", `the request body is larger than ${maxBytes} bytes`);
+}

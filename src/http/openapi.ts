@@ -1,0 +1,87 @@
+/**
+ * The OpenAPI document, from the schemas that also check requests and write answers. What a route can refuse follows
+ * from its declaration: a key is asked for unless it is open, its action has a state, its body can be malformed.
+ */
+import swagger from "@fastify/swagger";
+import type { RouteOptions } from "fastify";
+import { ErrorBody } from "../wire/error-body.ts";
+import { type ErrorCode, statusOf } from "../wire/errors.ts";
+import type { App } from "./section.ts";
+
+type Json = Record<string, unknown>;
+
+const methodsWithBody = new Set(["POST", "PUT", "PATCH"]);
+
+/** Call before the routes are declared. */
+export function describeApi(app: App, version: string): void {
+  app.register(swagger, {
+    convertConstToEnum: false,
+    openapi: {
+      openapi: "3.1.0",
+      info: { title: "Capsule", version, description: "microVM sandboxes over HTTP and WebSocket." },
+      components: { securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-API-Key" } } },
+    },
+    transform: ({ schema, url, route }) => ({
+      url,
+      schema: {
+        ...schema,
+        security: route.config?.open ? [] : [{ apiKey: [] }],
+        response: { ...(schema?.response as object | undefined), ...refusals(route) },
+      },
+    }),
+    transformObject: (document) => ("openapiObject" in document ? finish(document.openapiObject) : {}),
+  });
+  app.register(async (root) => {
+    let text: string | undefined;
+    root.get("/openapi.json", { config: { open: true }, schema: { summary: "This document" } }, (_request, reply) => {
+      text ??= JSON.stringify(root.swagger());
+      reply.header("content-type", "application/json; charset=utf-8").send(text);
+    });
+  });
+}
+
+/** Error responses of a route, by status; codes that share a status share a line. */
+function refusals({ method, config = {}, schema }: RouteOptions): Json {
+  const codes = new Set<ErrorCode>(config.refuses ?? []);
+  if (!config.open) codes.add("unauthorized");
+  if (config.action !== undefined) codes.add("not_found");
+  if (config.action !== undefined && config.action !== "read" && config.action !== "destroy")
+    codes.add("invalid_state");
+  if (schema?.body !== undefined || schema?.querystring !== undefined) codes.add("invalid_request");
+  if ([method].flat().some((each) => methodsWithBody.has(each))) {
+    for (const code of ["invalid_request", "request_timeout", "too_large", "unsupported_media_type"] as const)
+      codes.add(code);
+  }
+  codes.add("internal_error");
+  const responses: Json = {};
+  for (const [status, group] of Map.groupBy(codes, (code) => statusOf[code])) {
+    responses[status] = { ...ErrorBody, description: group.join(", ") };
+  }
+  return responses;
+}
+
+/** Names the schemas that have a title, and says which bodies may be left out. */
+function finish(document: object): object {
+  const schemas: Json = {};
+  const paths = lift((document as { paths: Json }).paths, schemas) as Record<string, Record<string, Json>>;
+  for (const { requestBody } of Object.values(paths).flatMap((operations) => Object.values(operations))) {
+    if (requestBody !== undefined) (requestBody as Json).required = !isOptional(requestBody as Json);
+  }
+  const { components } = document as { components: Json };
+  return { ...document, paths, components: { ...components, schemas } };
+}
+
+function lift(value: unknown, schemas: Json): unknown {
+  if (Array.isArray(value)) return value.map((each) => lift(each, schemas));
+  if (typeof value !== "object" || value === null) return value;
+  const lifted = Object.fromEntries(Object.entries(value).map(([key, each]) => [key, lift(each, schemas)]));
+  if (typeof lifted.title !== "string" || lifted.type !== "object") return lifted;
+  const { title, description: _, ...schema } = lifted;
+  schemas[title] = schema;
+  return { $ref: `#/components/schemas/${title}` };
+}
+
+function isOptional({ content }: Json): boolean {
+  const media = (content as Record<string, { schema: { required?: string[] } }>)["application/json"];
+  return media !== undefined && (media.schema.required ?? []).length === 0;
+}

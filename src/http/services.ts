@@ -1,0 +1,113 @@
+/**
+ * What the HTTP floor asks of the floors below, and nothing more. Everything here throws CapsuleError; times are epoch
+ * milliseconds.
+ */
+import type { Agent } from "../agent/agent.ts";
+import type { CapsuleStatus } from "../wire/capsule.ts";
+import type { Health } from "../wire/health.ts";
+import type { TemplateType } from "../wire/template.ts";
+
+export interface Identity {
+  teamId: string;
+  keyId: string;
+  /** The team's name. */
+  team: string;
+}
+
+export interface TeamsService {
+  /** Who holds this key; undefined when nobody does. Gives an attacker nothing to time. */
+  authenticate(apiKey: string): Identity | undefined;
+}
+
+export interface CapsuleView {
+  id: string;
+  status: CapsuleStatus;
+  template: string;
+  vcpus: number;
+  memoryMb: number;
+  timeoutSec: number;
+  createdAt: number;
+  lastUpdated: number;
+  startedAt: number | null;
+  lastActiveAt: number | null;
+  errorReason: string | null;
+}
+
+/** What a route wants to do to a capsule; the states that allow it are the capsule floor's knowledge. */
+export type Action =
+  | "exec"
+  | "processes"
+  | "pty"
+  | "files"
+  | "ping"
+  | "pause"
+  | "resume"
+  | "snapshot"
+  | "destroy"
+  | "read";
+
+export interface CapsuleRequest {
+  template: string;
+  vcpus: number;
+  memoryMb: number;
+  timeoutSec: number;
+}
+
+/** Why nobody can be inside a capsule any longer. */
+export type CapsuleEnd = "paused" | "destroyed" | "stopped" | "error";
+
+export interface CapsulesService {
+  create(teamId: string, request: CapsuleRequest): Promise<CapsuleView>;
+  /** Newest first. */
+  list(teamId: string): CapsuleView[];
+  /** Throws not_found. */
+  get(teamId: string, id: string): CapsuleView;
+  /** Resolves when the status is reached, cannot be reached any more, the time is over or the signal aborts. */
+  wait(teamId: string, id: string, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView>;
+  /** The gate. Throws not_found for an unknown, malformed or foreign id, then invalid_state. */
+  permit(teamId: string, id: string, action: Action): void;
+  /** The gate, and the agent inside. */
+  enter(teamId: string, id: string, action: Action): Promise<Agent>;
+  /** Notes activity now and when the returned function is called; holds auto-pause off in between. */
+  execBegan(id: string): () => void;
+  ping(teamId: string, id: string): void;
+  pause(teamId: string, id: string): Promise<CapsuleView>;
+  resume(teamId: string, id: string): Promise<CapsuleView>;
+  destroy(teamId: string, id: string): Promise<void>;
+  /** Calls back once when the running capsule's present life ends; returns the way to stop listening. */
+  onEnd(id: string, callback: (end: CapsuleEnd) => void): () => void;
+}
+
+export interface TemplateView {
+  name: string;
+  type: TemplateType;
+  vcpus: number | null;
+  memoryMb: number | null;
+  sizeBytes: number;
+  createdAt: number;
+}
+
+export interface CaptureRequest {
+  capsuleId: string;
+  name?: string | undefined;
+  overwrite: boolean;
+}
+
+export interface TemplatesService {
+  list(teamId: string, type?: TemplateType): TemplateView[];
+  /** Throws not_found, invalid_state, template_name_taken, name_reserved. */
+  capture(teamId: string, request: CaptureRequest): Promise<TemplateView>;
+  /** Throws not_found. */
+  delete(teamId: string, name: string): Promise<void>;
+}
+
+export interface HealthService {
+  health(): Health;
+}
+
+export interface Services {
+  teams: TeamsService;
+  capsules: CapsulesService;
+  templates: TemplatesService;
+  health: HealthService;
+}

@@ -1,0 +1,72 @@
+/** Section "Snapshot templates": list, capture, delete. */
+import Type from "typebox";
+import {
+  CaptureBody,
+  CaptureQuery,
+  captureSubject,
+  ListTemplatesQuery,
+  Template,
+  TemplateList,
+  TemplateParams,
+} from "../wire/template.ts";
+import type { App, Section } from "./section.ts";
+import type { TemplateView } from "./services.ts";
+import { timestamp } from "./timestamps.ts";
+
+export function snapshotRoutes(app: App, { services: { templates } }: Section): void {
+  app.get(
+    "/snapshots",
+    {
+      schema: { summary: "List templates", querystring: ListTemplatesQuery, response: { 200: TemplateList } },
+    },
+    ({ identity, query }, reply) => {
+      reply.send(templates.list(identity.teamId, query.type).map(toWire));
+    },
+  );
+
+  app.post(
+    "/snapshots",
+    {
+      config: {
+        refuses: ["not_found", "invalid_state", "template_name_taken", "name_reserved", "agent_error", "no_space"],
+      },
+      schema: {
+        summary: "Capture a running capsule into a template; the capsule is destroyed",
+        body: CaptureBody,
+        querystring: CaptureQuery,
+        response: { 201: Template },
+      },
+    },
+    async ({ identity, body, query }, reply) => {
+      const template = await templates.capture(identity.teamId, {
+        capsuleId: body[captureSubject],
+        name: body.name,
+        overwrite: query.overwrite === "true",
+      });
+      return reply.code(201).send(toWire(template));
+    },
+  );
+
+  app.delete(
+    "/snapshots/:name",
+    {
+      config: { refuses: ["not_found"] },
+      schema: { summary: "Delete a snapshot template", params: TemplateParams, response: { 204: Type.Null() } },
+    },
+    async ({ identity, params }, reply) => {
+      await templates.delete(identity.teamId, params.name);
+      return reply.code(204).send(null);
+    },
+  );
+}
+
+function toWire(view: TemplateView): Template {
+  return {
+    name: view.name,
+    type: view.type,
+    vcpus: view.vcpus,
+    memory_mb: view.memoryMb,
+    size_bytes: view.sizeBytes,
+    created_at: timestamp(view.createdAt),
+  };
+}
