@@ -66,9 +66,11 @@ export class CapsuleRows {
   readonly #active: StatementSync;
   readonly #bury: StatementSync;
   readonly #buried: StatementSync;
+  readonly #condemn: StatementSync;
   readonly #remove: StatementSync;
   readonly #block: StatementSync;
   readonly #onStorage: StatementSync;
+  readonly #counts: StatementSync;
   readonly #changes = new Map<string, StatementSync>();
 
   constructor(database: Database) {
@@ -84,13 +86,27 @@ export class CapsuleRows {
     this.#active = database.prepare("UPDATE capsules SET last_active_at = ? WHERE id = ?");
     this.#bury = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
     this.#buried = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
+    this.#condemn = database.prepare(
+      "UPDATE capsules SET intent = 'destroy', generation = generation + 1 WHERE id = ?",
+    );
     this.#remove = database.prepare("DELETE FROM capsules WHERE id = ?");
     this.#block = database.prepare(
-      "UPDATE capsules SET blocked_by = ?, generation = generation + 1 WHERE storage = ? AND status = ?",
+      "UPDATE capsules SET blocked_by = ? WHERE storage = ? AND status = ? AND intent IS NULL",
     );
+    this.#counts = database.prepare("SELECT status, COUNT(*) AS count FROM capsules GROUP BY status");
     this.#onStorage = database.prepare(
       "SELECT COUNT(*) AS count FROM capsules WHERE storage = ? AND blocked_by IS NULL",
     );
+  }
+
+  count(): number {
+    return this.counts().reduce((sum, [, count]) => sum + count, 0);
+  }
+
+  /** How many there are of each status that occurs. */
+  counts(): [status: string, count: number][] {
+    const rows = this.#counts.all() as { status: string; count: number }[];
+    return rows.map(({ status, count }) => [status, count]);
   }
 
   get(id: string): CapsuleRow | undefined {
@@ -146,11 +162,16 @@ export class CapsuleRows {
     this.#bury.run(id, atMs);
   }
 
+  /** Marks a capsule as being destroyed, whatever was being done to it. */
+  condemn(id: string): void {
+    this.#condemn.run(id);
+  }
+
   remove(id: string): void {
     this.#remove.run(id);
   }
 
-  /** Marks every capsule of this storage that is in `status` as depending on a deleted template. */
+  /** Marks every capsule of this storage that rests in `status` as depending on a deleted template. */
   block(storage: string, status: string, templateName: string): void {
     this.#block.run(templateName, storage, status);
   }

@@ -1,0 +1,80 @@
+/**
+ * When each capsule was last used, and whether a command is running in it. Kept in memory and written in batches, so
+ * that a command costs no write; what a crash can lose is one flush interval of `last_active_at`.
+ */
+import type { CapsuleRows } from "../db/capsule-rows.ts";
+import type { Clock } from "./clock.ts";
+
+interface Moment {
+  /** Wall clock, for `last_active_at`. */
+  atMs: number;
+  /** Monotonic, for the idle timer: a step of the host's clock must not pause anybody. */
+  ticksMs: number;
+}
+
+export class Activity {
+  readonly #rows: CapsuleRows;
+  readonly #clock: Clock;
+  readonly #last = new Map<string, Moment>();
+  readonly #unwritten = new Map<string, number>();
+  readonly #busy = new Map<string, number>();
+  readonly #listeners = new Set<(id: string) => void>();
+
+  constructor(rows: CapsuleRows, clock: Clock) {
+    this.#rows = rows;
+    this.#clock = clock;
+  }
+
+  /** Called with a capsule's id whenever its activity changes. */
+  onChange(listener: (id: string) => void): void {
+    this.#listeners.add(listener);
+  }
+
+  note(id: string): void {
+    const atMs = this.#clock.now();
+    this.#last.set(id, { atMs, ticksMs: this.#clock.ticks() });
+    this.#unwritten.set(id, atMs);
+    for (const listener of this.#listeners) listener(id);
+  }
+
+  /** A command began; the returned function says it ended (once, however often it is called). */
+  began(id: string): () => void {
+    this.#busy.set(id, (this.#busy.get(id) ?? 0) + 1);
+    this.note(id);
+    let isOver = false;
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      const left = (this.#busy.get(id) ?? 1) - 1;
+      if (left > 0) this.#busy.set(id, left);
+      else this.#busy.delete(id);
+      this.note(id);
+    };
+  }
+
+  isBusy(id: string): boolean {
+    return this.#busy.has(id);
+  }
+
+  /** Epoch milliseconds; undefined when nothing newer than the row is known. */
+  lastOf(id: string): number | undefined {
+    return this.#last.get(id)?.atMs;
+  }
+
+  /** Monotonic milliseconds of the last activity in this life of the daemon. */
+  lastTicks(id: string): number | undefined {
+    return this.#last.get(id)?.ticksMs;
+  }
+
+  forget(id: string): void {
+    this.#last.delete(id);
+    this.#unwritten.delete(id);
+    this.#busy.delete(id);
+  }
+
+  flush(): void {
+    if (this.#unwritten.size === 0) return;
+    this.#rows.noteActive(this.#unwritten);
+    this.#unwritten.clear();
+  }
+}

@@ -1,0 +1,245 @@
+/**
+ * The capsules of all teams: what clients may ask of them. Looks, permits, and hands each change to changes.ts.
+ */
+import type { Agent } from "../agent/agent.ts";
+import type { TemplateRows } from "../db/template-rows.ts";
+import type { Guest, Host } from "../host/host.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { Activity } from "./activity.ts";
+import type { Changes, Parting } from "./changes.ts";
+import type { Clock } from "./clock.ts";
+import type { Idle } from "./idle.ts";
+import { newCapsuleId } from "./ids.ts";
+import { type Action, allow, isFinal, type Status } from "./lifecycle.ts";
+import type { Capsule, Records } from "./records.ts";
+import type { Turns } from "./turns.ts";
+
+export interface CreateRequest {
+  template: string;
+  vcpus: number;
+  memoryMb: number;
+  timeoutSec: number;
+}
+
+/** A capsule as its team sees it; times are epoch milliseconds. */
+export interface CapsuleView {
+  id: string;
+  status: Status;
+  template: string;
+  vcpus: number;
+  memoryMb: number;
+  timeoutSec: number;
+  createdAt: number;
+  lastUpdated: number;
+  startedAt: number | null;
+  lastActiveAt: number | null;
+  errorReason: string | null;
+}
+
+/** Records a captured template; must be durable when it returns. */
+export type CaptureCommit = (capsule: CapsuleView, sizeBytes: number) => void;
+
+export interface CapsulesOptions {
+  records: Records;
+  templates: TemplateRows;
+  host: Host;
+  turns: Turns;
+  changes: Changes;
+  activity: Activity;
+  idle: Idle;
+  clock: Clock;
+  /** Most capsules in all, of every team and status. */
+  maxCapsules: number;
+}
+
+export class Capsules {
+  readonly #o: CapsulesOptions;
+  #isClosing = false;
+
+  constructor(options: CapsulesOptions) {
+    this.#o = options;
+  }
+
+  /**
+   * Makes the record and begins the boot; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
+   * "quota_exceeded", "no_capacity".
+   */
+  async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
+    const { records, changes, clock } = this.#o;
+    if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
+    const { storage, vcpus, memoryMb } = this.#resolve(teamId, request);
+    if (records.count() >= this.#o.maxCapsules) {
+      throw new CapsuleError("quota_exceeded", `cannot create a capsule: there are ${this.#o.maxCapsules} already`);
+    }
+    const now = clock.now();
+    const row: Capsule = {
+      id: newCapsuleId(),
+      teamId,
+      status: "starting",
+      generation: 1,
+      intent: "create",
+      template: request.template,
+      storage,
+      blockedBy: null,
+      vcpus,
+      memoryMb,
+      timeoutSec: request.timeoutSec,
+      createdAt: now,
+      lastUpdated: now,
+      startedAt: null,
+      lastActiveAt: null,
+      errorReason: null,
+    };
+    if (!records.insert(row)) throw new Error(`the random id ${row.id} was taken`);
+    void changes.boot(row);
+    return this.#view(row);
+  }
+
+  /** Newest first. */
+  list(teamId: string): CapsuleView[] {
+    return this.#o.records.ofTeam(teamId).map((row) => this.#view(row));
+  }
+
+  /** Throws CapsuleError("not_found"). */
+  get(teamId: string, id: string): CapsuleView {
+    return this.#view(this.#o.records.require(teamId, id));
+  }
+
+  /** Resolves when the capsule has `status`, can no longer reach it, or `timeoutMs` is over; with its view then. */
+  async wait(teamId: string, id: string, status: Status, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView> {
+    const { records } = this.#o;
+    const isOver = () => {
+      const row = records.require(teamId, id);
+      return row.status === status || isFinal(row.status);
+    };
+    if (isOver()) return this.get(teamId, id);
+    await new Promise<void>((resolve, reject) => {
+      const done = (error?: unknown) => {
+        clearTimeout(timer);
+        off();
+        signal.removeEventListener("abort", onAbort);
+        if (error === undefined) resolve();
+        else reject(error);
+      };
+      const onAbort = () => done();
+      const timer = setTimeout(done, timeoutMs);
+      const off = records.onChange(id, () => {
+        try {
+          if (isOver()) done();
+        } catch (error) {
+          done(error);
+        }
+      });
+      signal.addEventListener("abort", onAbort);
+    });
+    return this.get(teamId, id);
+  }
+
+  /** The gate: throws "not_found", then "invalid_state". */
+  permit(teamId: string, id: string, action: Action): Capsule {
+    const row = this.#o.records.require(teamId, id);
+    allow(action, id, row.status, row.intent);
+    return row;
+  }
+
+  /** Through the gate to the agent inside. Throws also "agent_error". */
+  enter(teamId: string, id: string, action: Action): Agent {
+    this.permit(teamId, id, action);
+    const guest: Guest | undefined = this.#o.changes.guest(id);
+    if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);
+    return guest.agent;
+  }
+
+  /** A command began in this capsule: the idle timer stands still until the returned function is called. */
+  execBegan(id: string): () => void {
+    return this.#o.activity.began(id);
+  }
+
+  /** Calls `listener` once when the capsule's guest is paused, destroyed or ends; the returned function takes it back. */
+  onEnd(id: string, listener: (parting: Parting) => void): () => void {
+    return this.#o.changes.onParting(id, listener);
+  }
+
+  ping(teamId: string, id: string): void {
+    this.permit(teamId, id, "ping");
+    this.#o.activity.note(id);
+  }
+
+  /** Resolves when everything is durable. Throws "agent_error" or "no_space", and then the capsule is still running. */
+  async pause(teamId: string, id: string): Promise<CapsuleView> {
+    const row = this.permit(teamId, id, "pause");
+    return this.#view(await this.#o.changes.pause(this.#o.records.intend(row, "pause")));
+  }
+
+  /** Resolves when the agent is ready. Throws "agent_error" or "conflict", and then the capsule is still paused. */
+  async resume(teamId: string, id: string): Promise<CapsuleView> {
+    const row = this.permit(teamId, id, "resume");
+    if (row.blockedBy !== null) {
+      const message = `capsule ${id} cannot be resumed: its template ${row.blockedBy} was deleted`;
+      throw new CapsuleError("conflict", message, { details: { template: row.blockedBy } });
+    }
+    return this.#view(await this.#o.changes.resume(this.#o.records.intend(row, "resume")));
+  }
+
+  /**
+   * Turns a running capsule into the files of a template; `commit` makes the template's record and runs in the same
+   * transaction that ends the capsule's. On failure the capsule is still running.
+   */
+  async capture(teamId: string, id: string, storage: string, commit: CaptureCommit): Promise<void> {
+    const row = this.#o.records.intend(this.permit(teamId, id, "snapshot"), "capture");
+    await this.#o.changes.capture(row, storage, (sizeBytes) => commit(row, sizeBytes));
+  }
+
+  /** Waits for its turn and wins. Resolves when nothing is left. */
+  async destroy(teamId: string, id: string): Promise<void> {
+    const row = this.#o.records.require(teamId, id);
+    await this.#o.changes.destroy(this.#o.records.condemn(row));
+  }
+
+  /** The idle timer's pause: the same path as a client's. */
+  async expire(id: string): Promise<void> {
+    const { records, changes } = this.#o;
+    const row = records.get(id);
+    if (row === undefined || row.status !== "running" || row.intent !== null) return;
+    await changes.pause(records.intend(row, "pause"));
+  }
+
+  counts(): Record<string, number> {
+    return this.#o.records.counts();
+  }
+
+  /** Lets running changes finish, within `graceMs`; VMs run on. */
+  async close(graceMs: number): Promise<void> {
+    this.#isClosing = true;
+    this.#o.idle.stop();
+    const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
+    await Promise.race([this.#o.turns.settled(), grace]);
+    this.#o.activity.flush();
+  }
+
+  /** A snapshot template brings its own shape. */
+  #resolve(teamId: string, request: CreateRequest): { storage: string | null; vcpus: number; memoryMb: number } {
+    const { templates, host } = this.#o;
+    const { template, vcpus, memoryMb } = request;
+    if (host.images().some((image) => image.name === template)) return { storage: null, vcpus, memoryMb };
+    const found = templates.named(teamId, template);
+    if (found === undefined) throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
+    return { storage: found.storage, vcpus: found.vcpus, memoryMb: found.memoryMb };
+  }
+
+  #view(row: Capsule): CapsuleView {
+    return {
+      id: row.id,
+      status: row.status,
+      template: row.template,
+      vcpus: row.vcpus,
+      memoryMb: row.memoryMb,
+      timeoutSec: row.timeoutSec,
+      createdAt: row.createdAt,
+      lastUpdated: row.lastUpdated,
+      startedAt: row.startedAt,
+      lastActiveAt: this.#o.activity.lastOf(row.id) ?? row.lastActiveAt,
+      errorReason: row.errorReason,
+    };
+  }
+}

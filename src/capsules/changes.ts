@@ -1,0 +1,242 @@
+/**
+ * The mechanism behind the state machine's arrows: each method carries one capsule along one arrow, inside a turn of
+ * that capsule. The pattern is always the same: the intent is already in the row; do the work on the host; commit the
+ * result by compare-and-set; and only then burn the bridge (end the VM, forget the checkpoint). A failure before the
+ * commit puts everything back as it was.
+ */
+import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { Activity } from "./activity.ts";
+import type { Clock } from "./clock.ts";
+import type { Idle } from "./idle.ts";
+import { type Capsule, missing, type Records } from "./records.ts";
+import type { Turns } from "./turns.ts";
+
+/** Told of things nobody waits for. */
+export interface Log {
+  info(about: object, message: string): void;
+  warn(about: object, message: string): void;
+  error(about: object, message: string): void;
+}
+
+/** Why clients inside a capsule are being cut off. */
+export type Parting = "paused" | "destroyed" | "stopped" | "error";
+
+export interface ChangesOptions {
+  records: Records;
+  host: Host;
+  turns: Turns;
+  activity: Activity;
+  idle: Idle;
+  clock: Clock;
+  log: Log;
+  /** Called when a capsule no longer needs its template's files. */
+  onFreed: (storage: string) => void;
+}
+
+export class Changes {
+  readonly #o: ChangesOptions;
+  readonly #guests = new Map<string, Guest>();
+  readonly #partings = new Map<string, Set<(parting: Parting) => void>>();
+
+  constructor(options: ChangesOptions) {
+    this.#o = options;
+  }
+
+  /** The live guest of a running capsule. */
+  guest(id: string): Guest | undefined {
+    return this.#guests.get(id);
+  }
+
+  /** Calls `listener` once, when the capsule's guest is cut off; the returned function takes it back. */
+  onParting(id: string, listener: (parting: Parting) => void): () => void {
+    let listeners = this.#partings.get(id);
+    if (listeners === undefined) {
+      listeners = new Set();
+      this.#partings.set(id, listeners);
+    }
+    listeners.add(listener);
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.#partings.get(id) === listeners) this.#partings.delete(id);
+    };
+  }
+
+  /** starting → running, or error. */
+  boot(row: Capsule): Promise<void> {
+    const { host, records, turns, clock, log } = this.#o;
+    return turns.take(row.id, async () => {
+      if (this.#isCondemned(row.id)) return;
+      try {
+        const guest = await host.start(row.id, originOf(row), row);
+        const running = records.settle(row, "ready", { startedAt: clock.now() });
+        if (running !== undefined) await this.#run(guest, running);
+      } catch (error) {
+        log.error({ err: error, capsule: row.id }, "capsule did not start");
+        records.settle(row, "fail", { errorReason: reasonOf(error) });
+      }
+    });
+  }
+
+  /** running → paused. `row` carries the intent. */
+  pause(row: Capsule): Promise<Capsule> {
+    const { host, records, turns } = this.#o;
+    return turns.take(row.id, async () => {
+      const guest = this.#require(row.id);
+      await this.#save(row, guest);
+      const paused = records.settle(row, "pause");
+      this.#part(row.id, guest, "paused");
+      await host.end(guest);
+      if (paused === undefined) throw missing(row.id);
+      return paused;
+    });
+  }
+
+  /** paused → running. `row` carries the intent. */
+  resume(row: Capsule): Promise<Capsule> {
+    const { host, records, turns, clock } = this.#o;
+    return turns.take(row.id, async () => {
+      if (this.#isCondemned(row.id)) throw missing(row.id);
+      let guest: Guest;
+      try {
+        guest = await host.restore(row.id);
+      } catch (error) {
+        records.relent(row);
+        throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
+      }
+      const running = records.settle(row, "resume", { startedAt: clock.now() });
+      if (running === undefined) throw missing(row.id); // its destroyer waits for this turn and ends the guest
+      await this.#run(guest, running);
+      return running;
+    });
+  }
+
+  /** running → gone, its files in a template. `commit` makes the template's record and removes the capsule's, at once. */
+  capture(row: Capsule, storage: string, commit: (sizeBytes: number) => void): Promise<void> {
+    const { host, turns } = this.#o;
+    return turns.take(row.id, async () => {
+      const guest = this.#require(row.id);
+      await this.#save(row, guest);
+      try {
+        const { sizeBytes } = await host.capture(guest, storage);
+        if (this.#isCondemned(row.id)) throw missing(row.id);
+        commit(sizeBytes);
+      } catch (error) {
+        await host.removeTemplate(storage);
+        if (!this.#isCondemned(row.id)) await this.#runOn(row, guest);
+        throw error;
+      }
+      this.#part(row.id, guest, "destroyed");
+      await this.#erase(row);
+    });
+  }
+
+  /** any → gone. `row` is condemned. */
+  destroy(row: Capsule): Promise<void> {
+    return this.#o.turns.take(row.id, async () => {
+      const guest = this.#guests.get(row.id);
+      if (guest !== undefined) this.#part(row.id, guest, "destroyed");
+      await this.#erase(row);
+    });
+  }
+
+  /** A guest of an earlier daemon: the capsule is running, as its row says or is about to say. */
+  async adopt(row: Capsule, guest: Guest): Promise<void> {
+    const idleFrom = row.lastActiveAt ?? row.startedAt ?? this.#o.clock.now();
+    await this.#run(guest, row, Math.max(0, this.#o.clock.now() - idleFrom));
+  }
+
+  async #save(row: Capsule, guest: Guest): Promise<void> {
+    const { host, records, idle } = this.#o;
+    idle.unwatch(row.id);
+    try {
+      await host.save(guest);
+    } catch (error) {
+      const running = records.relent(row);
+      if (running !== undefined) idle.watch(row.id, row.timeoutSec);
+      throw asAgentError(error, `capsule ${row.id} could not be paused and is still running`);
+    }
+  }
+
+  /** Takes a save back. A guest that cannot run on ends, and `ended` takes the capsule to `error`. */
+  async #runOn(row: Capsule, guest: Guest): Promise<void> {
+    const { host, records, idle, log } = this.#o;
+    await host.unsave(guest).catch((error: unknown) => {
+      log.error({ err: error, capsule: row.id }, "capsule could not be set running again");
+    });
+    if (records.relent(row) !== undefined) idle.watch(row.id, row.timeoutSec);
+  }
+
+  /** The record says running: let the user's processes go, and watch. */
+  async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
+    const { host, idle, log } = this.#o;
+    this.#guests.set(row.id, guest);
+    idle.watch(row.id, row.timeoutSec, idleMs);
+    void guest.ended.then((end) => this.#ended(row.id, guest, end));
+    await host.release(guest).catch((error: unknown) => {
+      // The agent is gone; `ended` will say so and take the capsule to `error`.
+      log.warn({ err: error, capsule: row.id }, "capsule could not be released");
+    });
+  }
+
+  /** The guest ended by itself: takes a turn like anyone. */
+  #ended(id: string, guest: Guest, end: GuestEnd): void {
+    const { host, records, turns, log } = this.#o;
+    turns
+      .take(id, async () => {
+        if (this.#guests.get(id) !== guest) return;
+        this.#part(id, guest, end.kind === "powered_off" ? "stopped" : "error");
+        const row = records.get(id);
+        if (row !== undefined && row.status === "running" && row.intent !== "destroy") {
+          if (end.kind === "powered_off") records.settle(row, "halt");
+          else records.settle(row, "fail", { errorReason: end.reason });
+        }
+        log.info({ capsule: id, end: end.kind, reason: end.reason }, "guest ended");
+        await host.end(guest);
+      })
+      .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));
+  }
+
+  async #erase(row: Capsule): Promise<void> {
+    const { host, records, activity, onFreed } = this.#o;
+    await host.remove(row.id);
+    records.remove(row.id);
+    activity.forget(row.id);
+    if (row.storage !== null) onFreed(row.storage);
+  }
+
+  #part(id: string, guest: Guest, parting: Parting): void {
+    if (this.#guests.get(id) === guest) this.#guests.delete(id);
+    this.#o.idle.unwatch(id);
+    const listeners = this.#partings.get(id);
+    this.#partings.delete(id);
+    for (const listener of listeners ?? []) listener(parting);
+  }
+
+  #isCondemned(id: string): boolean {
+    const row = this.#o.records.get(id);
+    return row === undefined || row.intent === "destroy";
+  }
+
+  #require(id: string): Guest {
+    if (this.#isCondemned(id)) throw missing(id);
+    const guest = this.#guests.get(id);
+    if (guest === undefined) throw new CapsuleError("invalid_state", `capsule ${id} has just ended`);
+    return guest;
+  }
+}
+
+export function originOf(row: Capsule): Origin {
+  if (row.storage !== null) return { kind: "template", storage: row.storage };
+  return { kind: "base", name: row.template };
+}
+
+export function reasonOf(error: unknown): string {
+  return error instanceof CapsuleError ? error.message : "an internal error; the server's log has the details";
+}
+
+/** Failures of the machinery are the host's (502), unless they already say what they are. */
+function asAgentError(error: unknown, message: string): unknown {
+  if (error instanceof CapsuleError && error.code !== "agent_error" && error.code !== "timeout") return error;
+  return new CapsuleError("agent_error", `${message}: ${reasonOf(error)}`, { cause: error });
+}

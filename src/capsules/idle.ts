@@ -1,0 +1,75 @@
+/**
+ * The inactivity timer. One timer per running capsule that has a TTL; the clock runs from the last activity, or from the
+ * moment it began to run until there was any, and stands still while a command runs.
+ */
+import type { Activity } from "./activity.ts";
+import type { Clock } from "./clock.ts";
+
+interface Watched {
+  timeoutMs: number;
+  /** Monotonic milliseconds from which it has been idle, unless there was activity since. */
+  sinceTicks: number;
+  cancel: () => void;
+}
+
+export class Idle {
+  readonly #clock: Clock;
+  readonly #activity: Activity;
+  readonly #expire: (id: string) => Promise<void>;
+  readonly #watched = new Map<string, Watched>();
+  readonly #retryMs: number;
+
+  /** `expire` pauses the capsule; when it fails, the timer tries again after `retryMs`. */
+  constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<void>, retryMs = 30_000) {
+    this.#clock = clock;
+    this.#activity = activity;
+    this.#expire = expire;
+    this.#retryMs = retryMs;
+    activity.onChange((id) => {
+      // Activity only ever moves the deadline out: the timer finds that when it fires. The end of a command is the
+      // exception, since no timer runs meanwhile.
+      const watched = this.#watched.get(id);
+      if (watched !== undefined && !activity.isBusy(id)) this.#arm(id, watched);
+    });
+  }
+
+  /** The capsule is running, and has been idle for `idleMs`. */
+  watch(id: string, timeoutSec: number, idleMs = 0): void {
+    this.unwatch(id);
+    if (timeoutSec === 0) return;
+    const watched = { timeoutMs: timeoutSec * 1_000, sinceTicks: this.#clock.ticks() - idleMs, cancel: () => {} };
+    this.#watched.set(id, watched);
+    this.#arm(id, watched);
+  }
+
+  unwatch(id: string): void {
+    this.#watched.get(id)?.cancel();
+    this.#watched.delete(id);
+  }
+
+  stop(): void {
+    for (const id of [...this.#watched.keys()]) this.unwatch(id);
+  }
+
+  #arm(id: string, watched: Watched): void {
+    watched.cancel();
+    watched.cancel = this.#clock.after(this.#leftMs(id, watched), () => this.#fire(id, watched));
+  }
+
+  #leftMs(id: string, watched: Watched): number {
+    const since = Math.max(this.#activity.lastTicks(id) ?? Number.NEGATIVE_INFINITY, watched.sinceTicks);
+    return Math.max(0, since + watched.timeoutMs - this.#clock.ticks());
+  }
+
+  #fire(id: string, watched: Watched): void {
+    if (this.#watched.get(id) !== watched || this.#activity.isBusy(id)) return;
+    if (this.#leftMs(id, watched) > 0) {
+      this.#arm(id, watched);
+      return;
+    }
+    this.#expire(id).catch(() => {
+      if (this.#watched.get(id) !== watched) return;
+      watched.cancel = this.#clock.after(this.#retryMs, () => this.#fire(id, watched));
+    });
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * The rows of this room, with the state machine's arrows on top: an intent is set before work begins and cleared with
+ * its result, every write is compare-and-set, and whoever waits for a capsule to change is told.
+ */
+import { EventEmitter } from "node:events";
+import type { CapsuleChange, CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { idPattern } from "./ids.ts";
+import { type Intent, next, type Status, statuses, type Trigger } from "./lifecycle.ts";
+
+/** A row whose status and intent are known to be of the state machine. */
+export interface Capsule extends CapsuleRow {
+  status: Status;
+  intent: Intent | null;
+}
+
+export class Records {
+  readonly #rows: CapsuleRows;
+  readonly #now: () => number;
+  readonly #emitter = new EventEmitter().setMaxListeners(0);
+
+  constructor(rows: CapsuleRows, now: () => number) {
+    this.#rows = rows;
+    this.#now = now;
+  }
+
+  /** Everybody's, the ones being destroyed too. */
+  all(): Capsule[] {
+    return this.#rows.all() as Capsule[];
+  }
+
+  get(id: string): Capsule | undefined {
+    return this.#rows.get(id) as Capsule | undefined;
+  }
+
+  count(): number {
+    return this.#rows.count();
+  }
+
+  /** How many there are of each status. */
+  counts(): Record<Status, number> {
+    const counts = Object.fromEntries(statuses.map((status) => [status, 0])) as Record<Status, number>;
+    for (const [status, count] of this.#rows.counts()) counts[status as Status] = count;
+    return counts;
+  }
+
+  ofTeam(teamId: string): Capsule[] {
+    return (this.#rows.ofTeam(teamId) as Capsule[]).filter((row) => row.intent !== "destroy");
+  }
+
+  /** Throws the same CapsuleError("not_found") whether it never existed, is destroyed, or is another team's. */
+  require(teamId: string, id: string): Capsule {
+    const row = idPattern.test(id) ? this.get(id) : undefined;
+    if (row === undefined || row.teamId !== teamId || row.intent === "destroy") throw missing(id);
+    return row;
+  }
+
+  insert(row: Capsule): boolean {
+    const isNew = this.#rows.insert(row);
+    if (isNew) this.#tell(row.id);
+    return isNew;
+  }
+
+  /** Says what is about to be done. Throws when the row has moved on since it was read. */
+  intend(row: Capsule, intent: Intent): Capsule {
+    const marked = this.#change(row, { intent });
+    if (marked === undefined) throw new Error(`capsule ${row.id} moved on unseen`);
+    return marked;
+  }
+
+  /** The work succeeded: follows the trigger's arrow. Undefined when the capsule was destroyed meanwhile. */
+  settle(
+    row: Capsule,
+    trigger: Exclude<Trigger, "destroy" | "capture">,
+    also: CapsuleChange = {},
+  ): Capsule | undefined {
+    const status = next(row.status, trigger);
+    return this.#change(row, { status, intent: null, lastUpdated: this.#now(), ...also });
+  }
+
+  /** The work failed and nothing has changed. */
+  relent(row: Capsule): Capsule | undefined {
+    return this.#change(row, { intent: null });
+  }
+
+  /** From here on the capsule does not exist for anybody; its id is never used again. */
+  condemn(row: Capsule): Capsule {
+    this.#rows.bury(row.id, this.#now());
+    const condemned = this.intend(row, "destroy");
+    return condemned;
+  }
+
+  remove(id: string): void {
+    this.#rows.remove(id);
+    this.#tell(id);
+  }
+
+  /** Calls `listener` at each change of this capsule until the returned function is called. */
+  onChange(id: string, listener: () => void): () => void {
+    this.#emitter.on(id, listener);
+    return () => this.#emitter.off(id, listener);
+  }
+
+  #change(row: Capsule, change: CapsuleChange): Capsule | undefined {
+    const changed = this.#rows.change(row.id, row.generation, change) as Capsule | undefined;
+    if (changed !== undefined) this.#tell(row.id);
+    return changed;
+  }
+
+  #tell(id: string): void {
+    this.#emitter.emit(id);
+  }
+}
+
+export function missing(id: string): CapsuleError {
+  return new CapsuleError("not_found", `there is no capsule ${id}`);
+}

@@ -1,0 +1,92 @@
+/**
+ * After a start: makes rows, processes and folders agree again, whatever moment the last daemon ended at. What was half
+ * done is finished where the client was already told so or the way forward is safe, and undone where it is not.
+ */
+import type { Adopted, Host } from "../host/host.ts";
+import type { Changes, Log } from "./changes.ts";
+import type { Capsule, Records } from "./records.ts";
+
+export interface RecoveryOptions {
+  records: Records;
+  host: Host;
+  changes: Changes;
+  log: Log;
+  /** Storage ids of all template records. */
+  storages: () => Set<string>;
+}
+
+export interface Recovered {
+  adopted: number;
+  lost: number;
+  removed: number;
+}
+
+/** Every row to a state it can rest in; every folder without a row away. */
+export async function recover(options: RecoveryOptions): Promise<Recovered> {
+  const { records, host, storages, log } = options;
+  const result: Recovered = { adopted: 0, lost: 0, removed: 0 };
+  const rows = records.all();
+  await Promise.all(rows.map((row) => recoverOne(row, options, result)));
+  const known = new Set(records.all().map((row) => row.id));
+  const { capsules, templates } = host.inventory();
+  for (const id of capsules.filter((folder) => !known.has(folder))) {
+    await host.remove(id);
+    result.removed++;
+  }
+  const named = storages();
+  for (const storage of templates.filter((folder) => !named.has(folder))) {
+    await host.removeTemplate(storage);
+    result.removed++;
+  }
+  log.info(result, "recovered");
+  return result;
+}
+
+async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recovered): Promise<void> {
+  const { records, host, changes, log } = options;
+  try {
+    switch (row.intent) {
+      case "destroy":
+        await changes.destroy(row);
+        return;
+      case "create": // accepted, so it is owed: begin again from nothing
+        await host.remove(row.id);
+        void changes.boot(row);
+        return;
+      case "resume": // no process of the user has run since, so the checkpoint is as good as before
+        await host.reap(row.id);
+        records.relent(row);
+        return;
+      case "pause":
+      case "capture":
+        return await recoverRunning(row, await host.adopt(row.id), options, result);
+      case null:
+        if (row.status === "running") await recoverRunning(row, await host.adopt(row.id), options, result);
+        else await host.reap(row.id); // paused, stopped, error: no process belongs to it
+    }
+  } catch (error) {
+    log.error({ err: error, capsule: row.id }, "capsule could not be recovered");
+    const now = records.get(row.id);
+    if (now?.status === "running" || now?.status === "starting") {
+      records.settle(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
+      result.lost++;
+    }
+  }
+}
+
+/** It was running, perhaps half-way into a pause or a capture nobody was told of: let it run on. */
+async function recoverRunning(row: Capsule, found: Adopted, o: RecoveryOptions, result: Recovered): Promise<void> {
+  if (found.kind === "running") {
+    const running = row.intent === null ? row : o.records.relent(row);
+    if (running !== undefined) await o.changes.adopt(running, found.guest);
+    result.adopted++;
+  } else if (found.kind === "checkpoint") {
+    // The pause had reached the disk, and the VM is gone: nothing is lost by finishing it.
+    o.records.settle(row, "pause");
+  } else if (found.kind === "powered_off") {
+    o.records.settle(row, "halt");
+  } else {
+    o.records.settle(row, "fail", { errorReason: "its VM ended while the server was away" });
+    result.lost++;
+  }
+}

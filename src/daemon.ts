@@ -1,0 +1,166 @@
+/**
+ * The composition root: the only place that makes the services, joins them, and takes them apart in reverse.
+ */
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import pino, { type Logger } from "pino";
+import { connectAgent } from "./agent/connection.ts";
+import { Activity } from "./capsules/activity.ts";
+import { Capsules } from "./capsules/capsules.ts";
+import { Changes } from "./capsules/changes.ts";
+import { systemClock } from "./capsules/clock.ts";
+import { Idle } from "./capsules/idle.ts";
+import { Records } from "./capsules/records.ts";
+import { recover } from "./capsules/recovery.ts";
+import { Turns } from "./capsules/turns.ts";
+import type { Config } from "./config.ts";
+import { CapsuleRows } from "./db/capsule-rows.ts";
+import { openDatabase } from "./db/database.ts";
+import { TeamRows } from "./db/team-rows.ts";
+import { TemplateRows } from "./db/template-rows.ts";
+import { LocalHost } from "./host/local-host.ts";
+import { type DataLock, lockData } from "./host/lock.ts";
+import { openMachine } from "./host/machine.ts";
+import { Paths } from "./host/paths.ts";
+import { buildServer } from "./http/app.ts";
+import { Teams } from "./teams/teams.ts";
+import { Templates } from "./templates/templates.ts";
+import { version } from "./version.ts";
+
+const flushMs = 1_000;
+export const defaultTeam = "default";
+const defaultShape = { vcpus: 1, memoryMb: 512 };
+
+export interface Daemon {
+  /** Where it listens, as a URL. */
+  url: string;
+  /** The first key of team `default`, only when it was made by this start. */
+  newKey: string | undefined;
+  accelerator: "kvm" | "tcg";
+  /** Stops listening, lets requests and changes end, lets go of the VMs, which run on. */
+  stop(): Promise<void>;
+}
+
+/** Starts the service. `progress` is told of each step that can take long. Throws when the data folder is in use. */
+export async function startDaemon(config: Config, progress: (step: string) => void): Promise<Daemon> {
+  mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
+  chmodSync(config.dataDir, 0o700);
+  const lock = lockData(config.dataDir);
+  try {
+    return await startLocked(config, lock, progress);
+  } catch (error) {
+    lock.release();
+    throw error;
+  }
+}
+
+async function startLocked(config: Config, lock: DataLock, progress: (step: string) => void): Promise<Daemon> {
+  const log = pino({ level: config.logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime });
+  const database = openDatabase(databasePath(config.dataDir));
+  const teams = new Teams(new TeamRows(database));
+  const newKey = ensureDefaultKey(config.dataDir, teams);
+
+  const { vmm, images, flatten } = await openMachine(config, progress);
+  const host = new LocalHost({
+    paths: new Paths(config.dataDir),
+    images,
+    vmm,
+    flatten,
+    connect: (socket, deadlineMs) => connectAgent(socket, { deadlineMs }),
+    bootMs: config.bootDeadlineMs,
+    wakeMs: config.wakeDeadlineMs,
+    reconnectMs: config.wakeDeadlineMs,
+    concurrentStarts: config.concurrentStarts,
+    spareBases: config.spareBases,
+    step: crashStep(config.crashAt),
+  });
+  await host.sweep();
+  progress("preparing the minimal template");
+  await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
+
+  const capsuleRows = new CapsuleRows(database);
+  const templateRows = new TemplateRows(database);
+  const clock = systemClock;
+  const records = new Records(capsuleRows, clock.now);
+  const turns = new Turns();
+  const activity = new Activity(capsuleRows, clock);
+  const idle = new Idle(clock, activity, (id) => capsules.expire(id));
+  const onFreed = () => {
+    templates.collect().catch((error: unknown) => log.error({ err: error }, "retired templates could not be removed"));
+  };
+  const changes = new Changes({ records, host, turns, activity, idle, clock, log, onFreed });
+  const maxCapsules = config.limits.capsules_max;
+  const capsules = new Capsules({
+    records,
+    templates: templateRows,
+    host,
+    turns,
+    changes,
+    activity,
+    idle,
+    clock,
+    maxCapsules,
+  });
+  const templates = new Templates({ database, rows: templateRows, capsuleRows, capsules, host, now: clock.now });
+
+  const health = {
+    health: () => ({
+      ready: true,
+      version,
+      accelerator: host.accelerator,
+      pid: process.pid,
+      capsules: records.counts(),
+    }),
+  };
+  const app = buildServer({ teams, capsules, templates, health }, { limits: config.limits, logger: log, version });
+  await recover({ records, host, changes, log, storages: () => new Set(templateRows.all().map((row) => row.storage)) });
+  await templates.collect();
+
+  const flushing = setInterval(() => flush(teams, activity, log), flushMs).unref();
+  const url = await app.listen({ host: config.host, port: config.port });
+  log.info({ url, accelerator: host.accelerator }, "listening");
+  return {
+    url,
+    newKey,
+    accelerator: host.accelerator,
+    async stop() {
+      clearInterval(flushing);
+      const closed = app.close();
+      await capsules.close(config.drainMs);
+      await host.close();
+      await closed;
+      teams.flush();
+      database.close();
+      lock.release();
+      log.info("stopped; capsules run on");
+    },
+  };
+}
+
+export function databasePath(dataDir: string): string {
+  return join(dataDir, "capsule.db");
+}
+
+/** On the first start: a team and a key, written for scripts to read. */
+function ensureDefaultKey(dataDir: string, teams: Teams): string | undefined {
+  if (teams.keys().length > 0) return undefined;
+  const { key } = teams.createKey(teams.ensure(defaultTeam).id, "first");
+  writeFileSync(join(dataDir, "api-key"), `${key}\n`, { mode: 0o600 });
+  return key;
+}
+
+function flush(teams: Teams, activity: Activity, log: Logger): void {
+  try {
+    teams.flush();
+    activity.flush();
+  } catch (error) {
+    log.error({ err: error }, "activity could not be written; it will be tried again");
+  }
+}
+
+/** For fault tests: the daemon dies as by kill -9 when it reaches the named step. */
+function crashStep(crashAt: string): (step: string) => void {
+  return (step) => {
+    if (step === crashAt) process.kill(process.pid, "SIGKILL");
+  };
+}

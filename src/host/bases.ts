@@ -1,0 +1,186 @@
+/**
+ * Checkpoints of the built-in images: each image is booted once per shape and machine, frozen when its agent answers,
+ * and every capsule of that shape starts from the frozen VM. Bounded; the least recently used that nobody needs goes.
+ */
+import { randomBytes } from "node:crypto";
+import { readdir, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
+import { join, relative } from "node:path";
+import type { Agent } from "../agent/agent.ts";
+import { emptyOverlay } from "../vmm/qcow2.ts";
+import type { Machine, Vm, Vmm } from "../vmm/vmm.ts";
+import { type Manifest, openCheckpoint, parts, seal } from "./checkpoints.ts";
+import { freshFolder, publish } from "./files.ts";
+import type { Connect } from "./guest.ts";
+import type { Shape } from "./host.ts";
+import { identityOf } from "./identity.ts";
+import type { Image } from "./images.ts";
+import { forgetVm, writeVm } from "./journal.ts";
+import type { Paths } from "./paths.ts";
+
+export interface Base {
+  folder: string;
+  manifest: Manifest;
+}
+
+export interface BasesOptions {
+  paths: Paths;
+  vmm: Vmm;
+  connect: Connect;
+  flatten: (base: string, diff: string, out: string) => Promise<void>;
+  bootMs: number;
+  /** How many bases are kept that no capsule or template needs. */
+  spare: number;
+}
+
+export class Bases {
+  readonly #options: BasesOptions;
+  readonly #making = new Map<string, Promise<Base>>();
+  readonly #ready = new Map<string, Base>();
+
+  constructor(options: BasesOptions) {
+    this.#options = options;
+  }
+
+  /** The base of this image and shape, booted now if there is none. */
+  ensure(image: Image, shape: Shape): Promise<Base> {
+    const machine = this.#options.vmm.machine(shape.vcpus, shape.memoryMb);
+    const key = keyOf(image, machine);
+    const ready = this.#ready.get(key);
+    if (ready !== undefined) return Promise.resolve(ready);
+    let making = this.#making.get(key);
+    if (making === undefined) {
+      making = this.#find(key)
+        .then((found) => found ?? this.#make(key, image, machine))
+        .finally(() => this.#making.delete(key));
+      this.#making.set(key, making);
+    }
+    return making;
+  }
+
+  /** Removes the oldest bases beyond the spare ones; `isNeeded` is asked with paths relative to the data folder. */
+  async trim(isNeeded: (folder: string) => boolean): Promise<void> {
+    const { paths, spare } = this.#options;
+    const idle: { folder: string; key: string; usedMs: number }[] = [];
+    for (const key of await readdir(paths.bases)) {
+      const folder = paths.base(key);
+      if (isNeeded(relative(paths.data, folder)) || this.#making.has(key)) continue;
+      idle.push({ folder, key, usedMs: (await stat(folder)).mtimeMs });
+    }
+    idle.sort((a, b) => b.usedMs - a.usedMs);
+    for (const { folder, key } of idle.slice(spare)) {
+      this.#ready.delete(key);
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+
+  async #find(key: string): Promise<Base | undefined> {
+    const folder = this.#options.paths.base(key);
+    try {
+      const manifest = await openCheckpoint(folder);
+      if (manifest === undefined) return undefined;
+      const base = { folder, manifest };
+      this.#ready.set(key, base);
+      await utimes(folder, new Date(), new Date());
+      return base;
+    } catch {
+      // Damaged: a base can always be made again.
+      await rm(folder, { recursive: true, force: true });
+      return undefined;
+    }
+  }
+
+  async #make(key: string, image: Image, machine: Machine): Promise<Base> {
+    const { paths, vmm, connect, flatten, bootMs } = this.#options;
+    const nonce = randomBytes(16).toString("hex");
+    const folder = paths.scratch(`base-${nonce}`);
+    await freshFolder(folder);
+    let vm: Vm | undefined;
+    try {
+      const zero = join(folder, "zero");
+      await writeFile(zero, "");
+      await truncate(zero, machine.memoryMb << 20);
+      const disk = join(folder, parts.disk);
+      await writeFile(disk, emptyOverlay(overlayOn(folder, image.root, "raw", image.diskBytes)));
+      const files = {
+        dir: folder,
+        memory: zero,
+        disk,
+        backing: [image.root],
+        kernel: image.kernel,
+        initrd: image.initrd,
+      };
+      await writeVm(folder, { nonce, process: null });
+      vm = await vmm.boot({ name: `base-${key}`, nonce, machine, files }, () => {});
+      const agent = await connect(vm.agentSocket, bootMs);
+      await settle(agent);
+      await vm.stop();
+      const diff = join(folder, "diff");
+      await vm.save({ state: join(folder, parts.state), memory: diff });
+      agent.close();
+      await vm.kill();
+      await flatten(zero, diff, join(folder, parts.memory));
+      await Promise.all([rm(zero), rm(diff), forgetVm(folder)]);
+      await removeSockets(folder);
+      const about = { kind: "base", machine, image: { name: image.name, hash: image.hash } } as const;
+      const manifest = await seal(folder, about, [parts.state, parts.memory, parts.disk], { hashAll: true });
+      await publish(folder, paths.base(key));
+      const base = { folder: paths.base(key), manifest };
+      this.#ready.set(key, base);
+      return base;
+    } catch (error) {
+      await vm?.kill();
+      await rm(folder, { recursive: true, force: true });
+      throw error;
+    }
+  }
+}
+
+/** Brings a freshly booted guest to the state that capsules start from: exercised once, written out, frozen. */
+async function settle(agent: Agent): Promise<void> {
+  await agent.wake(identityOf("capsule"));
+  await agent.thaw();
+  // What most capsules do first is in the page cache of all of them: shared memory instead of a read in each.
+  for (const [cmd, ...args] of warmUp) await exercise(agent, cmd, args);
+  await agent.freeze();
+}
+
+const warmUp: [string, ...string[]][] = [
+  ["/bin/true"],
+  ["/bin/bash", "-c", "ls / | cat >/dev/null"],
+  ["/usr/bin/python3", "-c", "import json, os, sys, subprocess"],
+  ["/bin/sync"],
+];
+
+function exercise(agent: Agent, cmd: string, args: string[]): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stream = agent.run(
+      { cmd, args },
+      {
+        started() {},
+        output: (_channel, chunk) => stream.consumed(chunk.byteLength),
+        exited: () => resolve(),
+        failed: reject,
+      },
+    );
+  });
+}
+
+/** QEMU's sockets are of no use in a published folder. */
+async function removeSockets(folder: string): Promise<void> {
+  for (const entry of await readdir(folder, { withFileTypes: true })) {
+    if (entry.isSocket()) await rm(join(folder, entry.name));
+  }
+}
+
+/** The options of an overlay in `folder` on top of `backing`, named relatively so that the data folder can move. */
+export function overlayOn(folder: string, backing: string, backingFormat: "raw" | "qcow2", sizeBytes: number) {
+  return { sizeBytes, backingFile: relative(folder, backing), backingFormat };
+}
+
+function keyOf(image: Image, machine: Machine): string {
+  const parts = [machine.accelerator, machine.cpu, machine.qemu, `layout${machine.layout}`].join("_");
+  return `${image.name}-${image.hash.slice(0, 12)}-${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`.slice(
+    0,
+    120,
+  );
+}

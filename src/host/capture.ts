@@ -1,0 +1,58 @@
+/**
+ * Makes a self-contained checkpoint out of a saved capsule: its memory merged with what it started from, its disk layer
+ * merged down to the built-in image. Whatever generations came before, the result stands on the image alone.
+ */
+import { execFile } from "node:child_process";
+import { constants } from "node:fs";
+import { copyFile, open } from "node:fs/promises";
+import { join, relative } from "node:path";
+import { promisify } from "node:util";
+import { diffName, type Manifest, parts, seal } from "./checkpoints.ts";
+
+const run = promisify(execFile);
+const mergeMs = 120_000;
+
+export interface Capture {
+  /** An empty folder to make it in; published by the caller. */
+  scratch: string;
+  /** The paused capsule's checkpoint. */
+  checkpoint: string;
+  /** The capsule's disk layer, flushed. */
+  disk: string;
+  /** Folder of the checkpoint that the capsule started from. */
+  origin: string;
+  /** The image's root disk. */
+  root: string;
+  about: Pick<Manifest, "kind" | "machine" | "image">;
+  flatten: (base: string, diff: string, out: string) => Promise<void>;
+}
+
+export async function captureTemplate(capture: Capture): Promise<Manifest> {
+  const { scratch, checkpoint, origin } = capture;
+  await Promise.all([
+    copyFile(join(checkpoint, parts.state), join(scratch, parts.state)),
+    capture.flatten(join(origin, parts.memory), join(checkpoint, diffName), join(scratch, parts.memory)),
+    mergeDisk(capture),
+  ]);
+  await Promise.all([parts.state, parts.disk].map((name) => syncFile(join(scratch, name))));
+  return seal(scratch, capture.about, [parts.state, parts.memory, parts.disk], { hashAll: true });
+}
+
+/** The capsule's layer with its parent's merged in, backed by the root disk (relative names: see paths.ts). */
+async function mergeDisk({ scratch, disk, root }: Capture): Promise<void> {
+  const merged = join(scratch, parts.disk);
+  await copyFile(disk, merged, constants.COPYFILE_FICLONE);
+  await run("qemu-img", ["rebase", "-f", "qcow2", "-F", "raw", "-b", relative(scratch, root), merged], {
+    timeout: mergeMs,
+    maxBuffer: 1 << 20,
+  });
+}
+
+async function syncFile(path: string): Promise<void> {
+  const file = await open(path, "r");
+  try {
+    await file.datasync();
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,101 @@
+/**
+ * Checkpoint folders: a frozen VM on disk, complete or not there at all (made in `work/`, fsynced, renamed).
+ *
+ *   of a base or template:  manifest.json · state · memory · disk.qcow2     self-contained on top of the image
+ *   of a paused capsule:    manifest.json · state · memory.diff             relative to what the capsule started from;
+ *                                                                           its disk layer stays where it is
+ */
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { Machine } from "../vmm/vmm.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { readJson, sha256Of, writeJson } from "./files.ts";
+
+export const manifestFormat = 1;
+
+export interface FileRecord {
+  bytes: number;
+  /** Of small files always; of large ones when they were written off the hot path. */
+  sha256?: string;
+}
+
+export interface Manifest {
+  format: typeof manifestFormat;
+  kind: "base" | "template" | "pause";
+  machine: Machine;
+  /** The built-in image below everything. */
+  image: { name: string; hash: string };
+  /** ISO 8601. */
+  createdAt: string;
+  files: Record<string, FileRecord>;
+}
+
+/** Names of the files in a self-contained checkpoint. */
+export const parts = { manifest: "manifest.json", state: "state", memory: "memory", disk: "disk.qcow2" } as const;
+/** Name of the memory file in a paused capsule's checkpoint. */
+export const diffName = "memory.diff";
+
+const alwaysHashedBytes = 1 << 20;
+
+/** Records the named files of `folder` and writes its manifest, durably. `hashAll`: also large files. */
+export async function seal(
+  folder: string,
+  about: Pick<Manifest, "kind" | "machine" | "image">,
+  names: string[],
+  options: { hashAll: boolean },
+): Promise<Manifest> {
+  const files: Record<string, FileRecord> = {};
+  for (const name of names) {
+    const { size } = await stat(join(folder, name));
+    const hashed = options.hashAll || size <= alwaysHashedBytes;
+    files[name] = { bytes: size, ...(hashed ? { sha256: await sha256Of(join(folder, name)) } : {}) };
+  }
+  const manifest: Manifest = { format: manifestFormat, ...about, createdAt: new Date().toISOString(), files };
+  await writeJson(join(folder, parts.manifest), manifest, { durable: true });
+  return manifest;
+}
+
+/**
+ * Reads a checkpoint's manifest and checks what is cheap: shape, sizes, and the hashes of small files.
+ * Undefined when there is no checkpoint; throws CapsuleError("internal_error") when it is damaged.
+ */
+export async function openCheckpoint(folder: string): Promise<Manifest | undefined> {
+  const manifest = await readJson<Manifest>(join(folder, parts.manifest)).catch((cause: unknown) => {
+    throw damaged(folder, "its manifest cannot be read", cause);
+  });
+  if (manifest === undefined) return undefined;
+  if (manifest.format !== manifestFormat) throw damaged(folder, `its format is ${String(manifest.format)}`);
+  for (const [name, record] of Object.entries(manifest.files)) {
+    const found = await stat(join(folder, name)).catch((cause: unknown) => {
+      throw damaged(folder, `${name} is missing`, cause);
+    });
+    if (found.size !== record.bytes) throw damaged(folder, `${name} has ${found.size} bytes, not ${record.bytes}`);
+    if (record.sha256 !== undefined && record.bytes <= alwaysHashedBytes) await verify(folder, name, record.sha256);
+  }
+  return manifest;
+}
+
+/** Reads every hashed file of a checkpoint whole. For the background: it costs what reading the files costs. */
+export async function verifyWhole(folder: string, manifest: Manifest): Promise<void> {
+  for (const [name, record] of Object.entries(manifest.files)) {
+    if (record.sha256 !== undefined) await verify(folder, name, record.sha256);
+  }
+}
+
+/** Throws CapsuleError("conflict") when a VM saved on `saved` cannot be restored on `now`. */
+export function requireSameMachine(saved: Machine, now: Machine, what: string): void {
+  const keys = Object.keys(saved) as (keyof Machine)[];
+  const differing = keys.filter((key) => saved[key] !== now[key]);
+  if (differing.length === 0) return;
+  const list = differing.map((key) => `${key} ${saved[key]} there, ${now[key]} here`).join("; ");
+  throw new CapsuleError("conflict", `${what} was saved on another machine: ${list}`);
+}
+
+async function verify(folder: string, name: string, sha256: string): Promise<void> {
+  if ((await sha256Of(join(folder, name))) !== sha256) throw damaged(folder, `the checksum of ${name} is wrong`);
+}
+
+function damaged(folder: string, why: string, cause?: unknown): CapsuleError {
+  const name = folder.split("/").slice(-2).join("/");
+  return new CapsuleError("internal_error", `the checkpoint ${name} is damaged: ${why}`, { cause });
+}

@@ -1,0 +1,392 @@
+/** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
+import { randomBytes } from "node:crypto";
+import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { mkdir, rm, writeFile } from "node:fs/promises";
+import { join, relative } from "node:path";
+import { emptyOverlay } from "../vmm/qcow2.ts";
+import type { SavedVm, Vm, Vmm, VmSpec } from "../vmm/vmm.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { Bases, overlayOn } from "./bases.ts";
+import { captureTemplate } from "./capture.ts";
+import { diffName, type Manifest, openCheckpoint, parts, requireSameMachine, seal } from "./checkpoints.ts";
+import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace } from "./files.ts";
+import { type Connect, LiveGuest } from "./guest.ts";
+import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
+import { identityOf } from "./identity.ts";
+import type { Image } from "./images.ts";
+import {
+  type CapsuleFile,
+  checkpointName,
+  diskName,
+  forgetVm,
+  readCapsule,
+  readVm,
+  writeCapsule,
+  writeVm,
+} from "./journal.ts";
+import type { Paths } from "./paths.ts";
+import { Slots } from "./slots.ts";
+
+export interface LocalHostOptions {
+  paths: Paths;
+  images: Image[];
+  vmm: Vmm;
+  connect: Connect;
+  flatten: (base: string, diff: string, out: string) => Promise<void>;
+  /** Deadline of a boot, kernel to agent. */
+  bootMs: number;
+  /** Deadline of an agent's first answer after a restore, and of its freezing. */
+  wakeMs: number;
+  /** How long a lost agent connection is tried anew before the guest counts as lost. */
+  reconnectMs: number;
+  /** How many VMs are started at once. */
+  concurrentStarts: number;
+  /** How many unneeded bases are kept. */
+  spareBases: number;
+  /** Named steps of every transition, for fault tests. */
+  step?: (name: string) => void;
+}
+
+/** A checkpoint that capsules start from, with its folder. */
+interface Source {
+  folder: string;
+  manifest: Manifest;
+}
+
+export class LocalHost implements Host {
+  readonly #options: LocalHostOptions;
+  readonly #paths: Paths;
+  readonly #vmm: Vmm;
+  readonly #bases: Bases;
+  readonly #slots: Slots;
+  readonly #guests = new Map<string, LiveGuest>();
+  readonly #step: (name: string) => void;
+
+  constructor(options: LocalHostOptions) {
+    this.#options = options;
+    this.#paths = options.paths;
+    this.#vmm = options.vmm;
+    this.#bases = new Bases({ ...options, spare: options.spareBases });
+    this.#slots = new Slots(options.concurrentStarts);
+    this.#step = options.step ?? (() => {});
+    for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+    }
+  }
+
+  get accelerator(): "kvm" | "tcg" {
+    return this.#vmm.machine(1, 128).accelerator;
+  }
+
+  images(): { name: string; sizeBytes: number; createdAt: number }[] {
+    return this.#options.images.map((image) => {
+      const files = [image.kernel, image.initrd, image.root].map((path) => statSync(path));
+      const sizeBytes = files.reduce((sum, file) => sum + file.blocks * 512, 0);
+      return { name: image.name, sizeBytes, createdAt: Math.max(...files.map((file) => Math.round(file.mtimeMs))) };
+    });
+  }
+
+  async prepare(origin: Origin, shape: Shape): Promise<void> {
+    await this.#sourceOf(origin, shape);
+  }
+
+  shapeOf(storage: string): Shape | undefined {
+    try {
+      const manifest = JSON.parse(
+        readFileSync(join(this.#paths.template(storage), parts.manifest), "utf8"),
+      ) as Manifest;
+      return { vcpus: manifest.machine.vcpus, memoryMb: manifest.machine.memoryMb };
+    } catch {
+      return undefined;
+    }
+  }
+
+  async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
+    const source = await this.#sourceOf(origin, shape);
+    const folder = this.#paths.capsule(id);
+    await requireSpace(this.#paths.data, 16 << 20, `creating capsule ${id}`);
+    try {
+      await mkdir(folder, { mode: 0o700 });
+      const { machine, image } = source.manifest;
+      const capsule: CapsuleFile = { format: 1, origin: relative(this.#paths.data, source.folder), image, machine };
+      const base = join(source.folder, parts.disk);
+      const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#image(image.hash).diskBytes));
+      await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
+      this.#step("start.journalled");
+      return await this.#wakeUp(id, capsule, { state: join(source.folder, parts.state), memory: null });
+    } catch (error) {
+      await this.remove(id);
+      throw explainSpace(error, `creating capsule ${id}`);
+    }
+  }
+
+  async restore(id: string): Promise<Guest> {
+    const folder = this.#paths.capsule(id);
+    const checkpoint = join(folder, checkpointName);
+    const [capsule, manifest] = await Promise.all([readCapsule(folder), openCheckpoint(checkpoint)]);
+    if (capsule === undefined || manifest === undefined) {
+      throw new CapsuleError("internal_error", `capsule ${id} has no checkpoint to resume from`);
+    }
+    const { vcpus, memoryMb } = manifest.machine;
+    requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), `capsule ${id}`);
+    return this.#wakeUp(id, capsule, { state: join(checkpoint, parts.state), memory: join(checkpoint, diffName) });
+  }
+
+  async release(guest: Guest): Promise<void> {
+    const live = this.#live(guest);
+    await live.agent.thaw();
+    await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
+  }
+
+  async save(guest: Guest): Promise<void> {
+    const live = this.#live(guest);
+    const folder = this.#paths.capsule(live.id);
+    const scratch = this.#paths.scratch(`save-${live.id}`);
+    await requireSpace(this.#paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
+    live.expectSilence();
+    try {
+      await freeze(live, this.#options.wakeMs);
+      this.#step("save.frozen");
+      await live.vm.stop();
+      this.#step("save.stopped");
+      await freshFolder(scratch);
+      await live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) });
+      this.#step("save.written");
+      const capsule = await readCapsule(folder);
+      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
+      const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
+      await seal(scratch, about, [parts.state, diffName], { hashAll: false });
+      await publish(scratch, join(folder, checkpointName));
+      this.#step("save.published");
+    } catch (error) {
+      await rm(scratch, { recursive: true, force: true });
+      await this.unsave(live).catch(() => {});
+      throw explainSpace(error, `pausing capsule ${live.id}`);
+    }
+  }
+
+  async unsave(guest: Guest): Promise<void> {
+    const live = this.#live(guest);
+    await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
+    try {
+      await live.vm.resume();
+      await live.listenAgain();
+      await live.agent.thaw();
+    } catch (error) {
+      live.lose("it could not be set running again after a failed pause");
+      throw error;
+    }
+  }
+
+  async capture(guest: Guest, storage: string): Promise<Captured> {
+    const live = this.#live(guest);
+    const folder = this.#paths.capsule(live.id);
+    const target = this.#paths.template(storage);
+    const scratch = this.#paths.scratch(`capture-${storage}`);
+    try {
+      const capsule = await readCapsule(folder);
+      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
+      const origin = join(this.#paths.data, capsule.origin);
+      const needBytes = (await allocatedBytes(origin)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
+      await requireSpace(this.#paths.data, needBytes, `capturing capsule ${live.id}`);
+      await freshFolder(scratch);
+      await captureTemplate({
+        scratch,
+        checkpoint: join(folder, checkpointName),
+        disk: join(folder, diskName),
+        origin,
+        root: this.#image(capsule.image.hash).root,
+        about: { kind: "template", machine: capsule.machine, image: capsule.image },
+        flatten: this.#options.flatten,
+      });
+      this.#step("capture.written");
+      await publish(scratch, target);
+      this.#step("capture.published");
+      return { sizeBytes: await allocatedBytes(target) };
+    } catch (error) {
+      await rm(scratch, { recursive: true, force: true });
+      throw explainSpace(error, `capturing capsule ${live.id}`);
+    }
+  }
+
+  async end(guest: Guest): Promise<void> {
+    const live = this.#live(guest);
+    live.hangUp(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
+    await live.vm.kill();
+    this.#guests.delete(live.id);
+    await forgetVm(this.#paths.capsule(live.id));
+  }
+
+  async remove(id: string): Promise<void> {
+    const folder = this.#paths.capsule(id);
+    const live = this.#guests.get(id);
+    if (live !== undefined) await this.end(live);
+    await this.#reap(folder);
+    await Promise.all(
+      [folder, this.#paths.scratch(`save-${id}`)].map((path) => rm(path, { recursive: true, force: true })),
+    );
+  }
+
+  async removeTemplate(storage: string): Promise<void> {
+    await rm(this.#paths.template(storage), { recursive: true, force: true });
+  }
+
+  async adopt(id: string): Promise<Adopted> {
+    const folder = this.#paths.capsule(id);
+    const [capsule, vm] = await Promise.all([readCapsule(folder), readVm(folder)]);
+    if (capsule === undefined) return { kind: "nothing" };
+    const hasCheckpoint = (await openCheckpoint(join(folder, checkpointName)).catch(() => undefined)) !== undefined;
+    const otherwise: Adopted = { kind: hasCheckpoint ? "checkpoint" : "nothing" };
+    if (vm === undefined) return otherwise;
+    const process = vm.process ?? (await this.#vmm.find(vm.nonce))[0];
+    if (process === undefined) return otherwise;
+    try {
+      return await this.#adoptVm(id, this.#spec(id, capsule, vm.nonce), process);
+    } catch {
+      await this.#reap(folder);
+      return otherwise;
+    }
+  }
+
+  async reap(id: string): Promise<void> {
+    await this.#reap(this.#paths.capsule(id));
+  }
+
+  inventory(): Inventory {
+    return { capsules: readdirSync(this.#paths.capsules), templates: readdirSync(this.#paths.templates) };
+  }
+
+  /** Ends what an earlier daemon left half-made in `work/`, and bases nobody needs. Call before the first start. */
+  async sweep(): Promise<void> {
+    for (const name of readdirSync(this.#paths.work)) {
+      const folder = this.#paths.scratch(name);
+      await this.#reap(folder);
+      await rm(folder, { recursive: true, force: true });
+    }
+    const needed = new Set<string>();
+    for (const id of readdirSync(this.#paths.capsules)) {
+      const capsule = await readCapsule(this.#paths.capsule(id)).catch(() => undefined);
+      if (capsule !== undefined) needed.add(capsule.origin);
+    }
+    await this.#bases.trim((folder) => needed.has(folder));
+  }
+
+  async close(): Promise<void> {
+    for (const guest of this.#guests.values()) guest.close();
+    this.#guests.clear();
+  }
+
+  async #adoptVm(id: string, spec: VmSpec, process: { pid: number; startTicks: number }): Promise<Adopted> {
+    const vm = await this.#vmm.adopt(spec, process);
+    const state = await vm.state();
+    if (state === "shutdown") {
+      await vm.kill();
+      await forgetVm(spec.files.dir);
+      return { kind: "powered_off" };
+    }
+    if (state === "stopped") await vm.resume();
+    const agent = await this.#options.connect(vm.agentSocket, this.#options.wakeMs);
+    return { kind: "running", guest: this.#hold(id, vm, agent) };
+  }
+
+  /** Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. */
+  async #wakeUp(id: string, capsule: CapsuleFile, saved: SavedVm): Promise<LiveGuest> {
+    const folder = this.#paths.capsule(id);
+    const nonce = randomBytes(16).toString("hex");
+    return this.#slots.run(async () => {
+      let vm: Vm | undefined;
+      try {
+        await writeVm(folder, { nonce, process: null });
+        let journalled: Promise<void> | undefined;
+        vm = await this.#vmm.restore(this.#spec(id, capsule, nonce), saved, (process) => {
+          journalled = writeVm(folder, { nonce, process });
+          journalled.catch(() => {});
+        });
+        await journalled;
+        this.#step("restore.loaded");
+        await vm.resume();
+        const agent = await this.#options.connect(vm.agentSocket, this.#options.wakeMs);
+        await agent.wake(identityOf(id));
+        this.#step("restore.awake");
+        return this.#hold(id, vm, agent);
+      } catch (error) {
+        await vm?.kill();
+        await forgetVm(folder);
+        throw error;
+      }
+    });
+  }
+
+  #hold(id: string, vm: Vm, agent: Awaited<ReturnType<Connect>>): LiveGuest {
+    const guest = new LiveGuest(id, vm, agent, this.#options.connect, this.#options.reconnectMs);
+    this.#guests.set(id, guest);
+    return guest;
+  }
+
+  #spec(id: string, capsule: CapsuleFile, nonce: string): VmSpec {
+    const dir = this.#paths.capsule(id);
+    const origin = join(this.#paths.data, capsule.origin);
+    const image = this.#image(capsule.image.hash);
+    const memory = join(origin, parts.memory);
+    const backing = [join(origin, parts.disk), image.root];
+    const files = { dir, memory, disk: join(dir, diskName), backing, kernel: image.kernel, initrd: image.initrd };
+    return { name: id, nonce, machine: capsule.machine, files };
+  }
+
+  async #sourceOf(origin: Origin, shape: Shape): Promise<Source> {
+    if (origin.kind === "base") {
+      const image = this.#options.images.find((candidate) => candidate.name === origin.name);
+      if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
+      return this.#bases.ensure(image, shape);
+    }
+    const folder = this.#paths.template(origin.storage);
+    const manifest = await openCheckpoint(folder);
+    if (manifest === undefined) throw new CapsuleError("internal_error", `the template's files are missing`);
+    const { vcpus, memoryMb } = manifest.machine;
+    requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), "the template");
+    return { folder, manifest };
+  }
+
+  #image(hash: string): Image {
+    const image = this.#options.images.find((candidate) => candidate.hash === hash);
+    if (image === undefined) throw new CapsuleError("conflict", `the image ${hash.slice(0, 12)} is no longer here`);
+    return image;
+  }
+
+  /** Ends the VM that a folder's journal names, if there is one. */
+  async #reap(folder: string): Promise<void> {
+    const vm = await readVm(folder).catch(() => undefined);
+    if (vm === undefined) return;
+    const processes = vm.process === null ? await this.#vmm.find(vm.nonce) : [vm.process];
+    for (const process of processes) await this.#vmm.reap(vm.nonce, process);
+    await forgetVm(folder);
+  }
+
+  #live(guest: Guest): LiveGuest {
+    const live = this.#guests.get(guest.id);
+    if (live !== guest) throw new Error(`guest ${guest.id} is not this host's`);
+    return live;
+  }
+}
+
+/** Asks the agent to freeze the user's processes. A guest too busy or too hostile to answer is stopped all the same. */
+async function freeze(live: LiveGuest, deadlineMs: number): Promise<void> {
+  const timeout = new Promise<void>((resolve) => setTimeout(resolve, deadlineMs).unref());
+  await Promise.race([
+    live.agent.freeze().then(
+      () => {},
+      () => {},
+    ),
+    timeout,
+  ]);
+}
+
+/** What a VM's checkpoint can take at most now: its anonymous memory. */
+function dirtyBytes(vm: Vm): number {
+  try {
+    const status = readFileSync(`/proc/${vm.process.pid}/status`, "utf8");
+    return Number(/^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024;
+  } catch {
+    return 0;
+  }
+}

@@ -1,0 +1,60 @@
+/** `capsule keys`: API keys, made and revoked on the server's own machine, whether it runs or not. */
+import { mkdirSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { loadConfig } from "../config.ts";
+import { databasePath } from "../daemon.ts";
+import { openDatabase } from "../db/database.ts";
+import { TeamRows } from "../db/team-rows.ts";
+import { Teams } from "../teams/teams.ts";
+
+export async function keys(args: string[]): Promise<number> {
+  const [verb, ...rest] = args;
+  const { dataDir } = loadConfig();
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
+  const database = openDatabase(databasePath(dataDir));
+  try {
+    const teams = new Teams(new TeamRows(database));
+    if (verb === "create") return create(teams, rest);
+    if (verb === "list") return list(teams);
+    if (verb === "revoke") return revoke(teams, rest);
+  } finally {
+    database.close();
+  }
+  console.error("usage: capsule keys create --team NAME [--name LABEL] | keys list | keys revoke KEY_ID");
+  return 2;
+}
+
+function create(teams: Teams, args: string[]): number {
+  const { values } = parseArgs({ args, options: { team: { type: "string" }, name: { type: "string", default: "" } } });
+  if (values.team === undefined) {
+    console.error("capsule keys create: say which team with --team NAME");
+    return 2;
+  }
+  console.log(teams.createKey(teams.ensure(values.team).id, values.name).key);
+  return 0;
+}
+
+function list(teams: Teams): number {
+  const rows = teams
+    .keys()
+    .map((key) => [
+      key.id,
+      key.team,
+      key.label,
+      new Date(key.createdAt).toISOString(),
+      key.revokedAt === null ? "live" : "revoked",
+      key.lastUsedAt === null ? "never used" : `used ${new Date(key.lastUsedAt).toISOString()}`,
+    ]);
+  for (const row of rows) console.log(row.join("\t"));
+  return 0;
+}
+
+function revoke(teams: Teams, args: string[]): number {
+  const [keyId] = args;
+  if (keyId === undefined) {
+    console.error("capsule keys revoke: say which key by its id; capsule keys list shows them");
+    return 2;
+  }
+  teams.revokeKey(keyId);
+  return 0;
+}

@@ -1,0 +1,47 @@
+/** `capsule serve`: the daemon in the foreground, with its progress and a first curl on the screen. */
+import { loadConfig } from "../config.ts";
+import { startDaemon } from "../daemon.ts";
+
+export async function serve(): Promise<number> {
+  const config = loadConfig();
+  const stopped = Promise.withResolvers<void>();
+  const startedMs = performance.now();
+  const daemon = await startDaemon(config, (step) => console.error(`capsule: ${step} …`));
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    process.once(signal, () => {
+      console.error(`capsule: ${signal}: stopping; running capsules go on and are found again by the next start`);
+      daemon.stop().then(stopped.resolve, stopped.reject);
+    });
+  }
+  const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
+  console.error(welcome(daemon, config.dataDir, seconds));
+  await stopped.promise;
+  return 0;
+}
+
+function welcome(
+  daemon: { url: string; newKey: string | undefined; accelerator: string },
+  dataDir: string,
+  seconds: string,
+): string {
+  const engine =
+    daemon.accelerator === "kvm"
+      ? "hardware virtualization (KVM)"
+      : "software emulation (no usable KVM here: everything works, slower)";
+  const lines = [`capsule: listening on ${daemon.url} after ${seconds} s, with ${engine}`];
+  if (daemon.newKey !== undefined) {
+    lines.push("", `The first API key, of team "default" (also in ${dataDir}/api-key):`, "", `  ${daemon.newKey}`);
+  }
+  lines.push(
+    "",
+    "Try it:",
+    "",
+    `  KEY=$(cat ${dataDir}/api-key)`,
+    `  ID=$(curl -s -X POST ${daemon.url}/v1/capsules -H "X-API-Key: $KEY" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/')`,
+    `  curl -s "${daemon.url}/v1/capsules/$ID?wait=running&timeout=30" -H "X-API-Key: $KEY"`,
+    `  curl -s -X POST ${daemon.url}/v1/capsules/$ID/exec -H "X-API-Key: $KEY" -H 'Content-Type: application/json' \\`,
+    `    -d '{"cmd":"python3","args":["-c","print(6*7)"]}'`,
+    "",
+  );
+  return lines.join("\n");
+}

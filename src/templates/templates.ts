@@ -1,0 +1,137 @@
+/**
+ * Templates: the built-in images, and what teams captured from their capsules. A name belongs to a team; the files
+ * behind it live under a storage id of their own, and stay as long as a capsule needs them.
+ */
+import type { Capsules } from "../capsules/capsules.ts";
+import { newStorageId, newTemplateName } from "../capsules/ids.ts";
+import type { CapsuleRows } from "../db/capsule-rows.ts";
+import { type Database, transact } from "../db/database.ts";
+import type { TemplateRow, TemplateRows } from "../db/template-rows.ts";
+import type { Host } from "../host/host.ts";
+import { CapsuleError } from "../wire/errors.ts";
+
+/** A template as teams see it; `createdAt` in epoch milliseconds. */
+export interface TemplateView {
+  name: string;
+  type: "base" | "snapshot";
+  vcpus: number | null;
+  memoryMb: number | null;
+  sizeBytes: number;
+  createdAt: number;
+}
+
+export interface CaptureRequest {
+  capsuleId: string;
+  name?: string | undefined;
+  overwrite: boolean;
+}
+
+const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
+
+export interface TemplatesOptions {
+  database: Database;
+  rows: TemplateRows;
+  capsuleRows: CapsuleRows;
+  capsules: Capsules;
+  host: Host;
+  now: () => number;
+}
+
+export class Templates {
+  readonly #o: TemplatesOptions;
+  /** Names being captured now, as `team/name`: of two at once, one wins. */
+  readonly #claimed = new Set<string>();
+
+  constructor(options: TemplatesOptions) {
+    this.#o = options;
+  }
+
+  /** Built-in images first, then the team's own, newest first. */
+  list(teamId: string, type?: "base" | "snapshot"): TemplateView[] {
+    const bases = this.#o.host.images().map((image): TemplateView => {
+      return { ...image, type: "base", vcpus: null, memoryMb: null };
+    });
+    const snapshots = this.#o.rows.ofTeam(teamId).map(viewOf);
+    if (type === "base") return bases;
+    return type === "snapshot" ? snapshots : [...bases, ...snapshots];
+  }
+
+  /**
+   * Captures a running capsule, which is gone afterwards. Throws CapsuleError: "invalid_request" for a bad name,
+   * "not_found", "invalid_state", "name_reserved", "template_name_taken", "no_space", "agent_error".
+   */
+  async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
+    const { capsules, rows, capsuleRows, database, now } = this.#o;
+    const name = request.name ?? newTemplateName();
+    if (!namePattern.test(name)) {
+      throw new CapsuleError(
+        "invalid_request",
+        "a template's name is 1 to 64 letters, digits, dots, dashes and underscores and begins with a letter or digit",
+      );
+    }
+    capsules.permit(teamId, request.capsuleId, "snapshot");
+    this.#requireFree(teamId, name, request.overwrite);
+    const claim = `${teamId}/${name}`;
+    this.#claimed.add(claim);
+    const storage = newStorageId();
+    try {
+      await capsules.capture(teamId, request.capsuleId, storage, (capsule, sizeBytes) => {
+        const createdAt = now();
+        const { vcpus, memoryMb } = capsule;
+        transact(database, () => {
+          const old = rows.named(teamId, name);
+          if (old !== undefined) rows.retire(old.storage, createdAt);
+          rows.insert({ storage, teamId, name, vcpus, memoryMb, sizeBytes, createdAt });
+          capsuleRows.bury(capsule.id, createdAt);
+          capsuleRows.condemn(capsule.id);
+        });
+      });
+    } finally {
+      this.#claimed.delete(claim);
+    }
+    await this.collect();
+    const made = rows.named(teamId, name);
+    if (made === undefined) throw new CapsuleError("conflict", `template ${name} was deleted while it was being made`);
+    return viewOf(made);
+  }
+
+  /** Throws CapsuleError("not_found"), also for a built-in image: there is no snapshot template of that name. */
+  async delete(teamId: string, name: string): Promise<void> {
+    const { rows, capsuleRows, database, now } = this.#o;
+    const row = rows.named(teamId, name);
+    if (row === undefined) throw new CapsuleError("not_found", `there is no snapshot template ${JSON.stringify(name)}`);
+    transact(database, () => {
+      rows.retire(row.storage, now());
+      capsuleRows.block(row.storage, "paused", name);
+    });
+    await this.collect();
+  }
+
+  /** Removes the files of retired templates that no capsule needs any more. */
+  async collect(): Promise<void> {
+    const { rows, capsuleRows, host } = this.#o;
+    for (const row of rows.retired()) {
+      if (capsuleRows.needing(row.storage) > 0) continue;
+      await host.removeTemplate(row.storage);
+      rows.remove(row.storage);
+    }
+  }
+
+  #requireFree(teamId: string, name: string, isOverwriting: boolean): void {
+    const { rows, host } = this.#o;
+    if (host.images().some((image) => image.name === name)) {
+      throw new CapsuleError("name_reserved", `the name ${name} is a built-in template's`);
+    }
+    if (this.#claimed.has(`${teamId}/${name}`)) {
+      throw new CapsuleError("template_name_taken", `a template ${name} is being made at this moment`);
+    }
+    if (!isOverwriting && rows.named(teamId, name) !== undefined) {
+      throw new CapsuleError("template_name_taken", `the name ${name} is taken; overwrite=true replaces that template`);
+    }
+  }
+}
+
+function viewOf(row: TemplateRow): TemplateView {
+  const { name, vcpus, memoryMb, sizeBytes, createdAt } = row;
+  return { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
+}
