@@ -55,7 +55,7 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
 }
 
 async function startLocked(config: Config, lock: DataLock, progress: (step: string) => void): Promise<Daemon> {
-  const log = pino({ level: config.logLevel, base: undefined, timestamp: pino.stdTimeFunctions.isoTime });
+  const log = pino({ level: config.logLevel, base: null, timestamp: pino.stdTimeFunctions.isoTime });
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
   const newKey = ensureDefaultKey(config.dataDir, teams);

@@ -143,7 +143,7 @@ export class Capsules {
   }
 
   /** Through the gate to the agent inside. Throws also "agent_error". */
-  enter(teamId: string, id: string, action: Action): Agent {
+  async enter(teamId: string, id: string, action: Action): Promise<Agent> {
     this.permit(teamId, id, action);
     const guest: Guest | undefined = this.#o.changes.guest(id);
     if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);

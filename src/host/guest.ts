@@ -3,6 +3,7 @@
  * while; an agent that breaks the protocol, or stays away, is the end of the guest.
  */
 import type { Agent } from "../agent/agent.ts";
+import { ProtocolError } from "../agent/records.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Guest, GuestEnd } from "./host.ts";
@@ -78,7 +79,7 @@ export class LiveGuest implements Guest {
       if (this.#agent !== agent) return;
       this.#isConnected = false;
       if (this.#isExpectingSilence) return;
-      if (agent.isViolated) this.#end({ kind: "lost", reason: `the agent broke the protocol: ${reason.message}` });
+      if (reason.cause instanceof ProtocolError) this.#end({ kind: "lost", reason: `the agent broke the protocol: ${reason.message}` });
       else void this.#reconnect();
     });
   }

@@ -1,0 +1,169 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { buildFloors, running } from "../../test/fakes/floors.ts";
+import { CapsuleError } from "../wire/errors.ts";
+
+const request = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+
+test("a capsule is starting at once and running when its VM is up", async () => {
+  const floors = buildFloors();
+  const made = await floors.capsules.create(floors.team, request);
+  assert.match(made.id, /^cl-[0-9a-z]{25}$/);
+  assert.deepEqual([made.status, made.startedAt, made.lastActiveAt], ["starting", null, null]);
+  floors.clock.advance(5);
+  await floors.settled();
+  const view = floors.capsules.get(floors.team, made.id);
+  assert.deepEqual([view.status, view.startedAt, view.lastUpdated], ["running", 1_000_005, 1_000_005]);
+  assert.equal(floors.host.guests.get(made.id)?.isHeld, false);
+});
+
+test("a boot that fails ends in error, with a reason and without residue", async () => {
+  const floors = buildFloors();
+  floors.host.before = (verb) => {
+    if (verb === "start") throw new CapsuleError("agent_error", "no answer from the agent");
+  };
+  const { id } = await floors.capsules.create(floors.team, request);
+  await floors.settled();
+  const view = floors.capsules.get(floors.team, id);
+  assert.deepEqual([view.status, view.errorReason], ["error", "no answer from the agent"]);
+  floors.host.before = () => {};
+  await floors.capsules.destroy(floors.team, id);
+  assert.throws(() => floors.capsules.get(floors.team, id), { code: "not_found" });
+});
+
+test("unknown, malformed and foreign ids give the same answer", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  const unknown = `cl-${"0".repeat(25)}`;
+  for (const [team, asked] of [
+    [floors.other, id],
+    [floors.team, unknown],
+    [floors.team, "../etc"],
+    [floors.team, ""],
+  ] as const) {
+    assert.throws(() => floors.capsules.get(team, asked), {
+      code: "not_found",
+      message: `there is no capsule ${asked}`,
+    });
+  }
+});
+
+test("pause and resume keep every field but status and times", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 60);
+  const before = floors.capsules.get(floors.team, id);
+  for (let round = 0; round < 3; round++) {
+    floors.clock.advance(10);
+    const paused = await floors.capsules.pause(floors.team, id);
+    assert.equal(paused.status, "paused");
+    assert.ok(floors.host.checkpoints.has(id) && !floors.host.guests.has(id));
+    const resumed = await floors.capsules.resume(floors.team, id);
+    assert.equal(resumed.status, "running");
+    assert.equal(resumed.startedAt, floors.clock.now());
+    const { startedAt, lastUpdated, ...same } = resumed;
+    assert.deepEqual({ ...same, startedAt: before.startedAt, lastUpdated: before.lastUpdated }, before);
+    assert.ok(startedAt !== null && lastUpdated === startedAt);
+    assert.ok(!floors.host.checkpoints.has(id), "a running capsule has no checkpoint");
+  }
+});
+
+test("a second pause at the same time gets 409, and so does an exec meanwhile", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  const first = floors.capsules.pause(floors.team, id);
+  await assert.rejects(floors.capsules.pause(floors.team, id), { code: "invalid_state" });
+  assert.throws(() => floors.capsules.permit(floors.team, id, "exec"), { code: "invalid_state" });
+  assert.equal((await first).status, "paused");
+});
+
+test("a pause that fails leaves the capsule running and unharmed", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  const before = floors.capsules.get(floors.team, id);
+  floors.host.before = (verb) => {
+    if (verb === "save") throw new CapsuleError("no_space", "the disk is full");
+  };
+  await assert.rejects(floors.capsules.pause(floors.team, id), { code: "no_space" });
+  assert.deepEqual(floors.capsules.get(floors.team, id), before);
+  floors.host.before = () => {};
+  assert.equal((await floors.capsules.pause(floors.team, id)).status, "paused");
+});
+
+test("a resume that fails leaves the capsule paused and unharmed", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  const paused = await floors.capsules.pause(floors.team, id);
+  floors.host.before = (verb) => {
+    if (verb === "restore") throw new Error("qemu said no");
+  };
+  await assert.rejects(floors.capsules.resume(floors.team, id), { code: "agent_error" });
+  assert.deepEqual(floors.capsules.get(floors.team, id), paused);
+  floors.host.before = () => {};
+  assert.equal((await floors.capsules.resume(floors.team, id)).status, "running");
+});
+
+test("DELETE waits its turn and wins, whatever is under way", async () => {
+  for (const verb of ["create", "pause", "resume"] as const) {
+    const floors = buildFloors();
+    const id = verb === "create" ? (await floors.capsules.create(floors.team, request)).id : await running(floors);
+    if (verb === "resume") await floors.capsules.pause(floors.team, id);
+    const change = verb === "create" ? Promise.resolve() : floors.capsules[verb](floors.team, id);
+    const outcome = change.then(
+      () => "done",
+      (error: CapsuleError) => error.code,
+    );
+    const destroyed = floors.capsules.destroy(floors.team, id);
+    assert.throws(() => floors.capsules.get(floors.team, id), { code: "not_found" }, "gone at once");
+    await assert.rejects(floors.capsules.destroy(floors.team, id), { code: "not_found" });
+    await destroyed;
+    assert.ok(["done", "not_found"].includes(await outcome), verb);
+    await floors.settled();
+    const { guests, folders, checkpoints } = floors.host;
+    assert.deepEqual([guests.size, folders.size, checkpoints.size, floors.records.count()], [0, 0, 0, 0]);
+  }
+});
+
+test("a guest that powers itself off is stopped; one that is lost is in error with the reason", async () => {
+  const floors = buildFloors();
+  for (const [kind, status] of [
+    ["powered_off", "stopped"],
+    ["lost", "error"],
+  ] as const) {
+    const id = await running(floors);
+    const partings: string[] = [];
+    floors.capsules.onEnd(id, (parting) => partings.push(parting));
+    const guest = floors.host.guests.get(id)!;
+    guest.endWith({ kind, reason: "because" });
+    await guest.ended;
+    await floors.settled();
+    const view = floors.capsules.get(floors.team, id);
+    assert.deepEqual([view.status, view.errorReason], [status, status === "error" ? "because" : null]);
+    assert.deepEqual(partings, [status]);
+    assert.equal(floors.host.guests.size, 0);
+  }
+});
+
+test("wait resolves when the status is reached, when it cannot be reached any more, and at its time limit", async () => {
+  const floors = buildFloors();
+  const { signal } = new AbortController();
+  const { id } = await floors.capsules.create(floors.team, request);
+  assert.equal((await floors.capsules.wait(floors.team, id, "running", 60_000, signal)).status, "running");
+  assert.equal((await floors.capsules.wait(floors.team, id, "paused", 1, signal)).status, "running");
+  const guest = floors.host.guests.get(id)!;
+  const waiting = floors.capsules.wait(floors.team, id, "paused", 60_000, signal);
+  guest.endWith({ kind: "lost", reason: "gone" });
+  assert.equal((await waiting).status, "error");
+  const doomed = floors.capsules.wait(floors.team, await running(floors), "paused", 60_000, signal);
+  await floors.capsules.destroy(floors.team, floors.capsules.list(floors.team)[0]!.id);
+  await assert.rejects(doomed, { code: "not_found" });
+});
+
+test("the list is the team's own, newest first", async () => {
+  const floors = buildFloors();
+  const ids = [await running(floors), await running(floors), await running(floors)];
+  assert.deepEqual(
+    floors.capsules.list(floors.team).map((view) => view.id),
+    ids.toReversed(),
+  );
+  assert.deepEqual(floors.capsules.list(floors.other), []);
+});

@@ -1,0 +1,82 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { buildFloors, running } from "../../test/fakes/floors.ts";
+
+const status = async (floors: ReturnType<typeof buildFloors>, id: string) => {
+  await floors.settled();
+  return floors.capsules.get(floors.team, id).status;
+};
+
+test("an idle capsule is paused at its TTL, counted from the moment it began to run", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 10);
+  floors.clock.advance(9_999);
+  assert.equal(await status(floors, id), "running");
+  floors.clock.advance(1);
+  assert.equal(await status(floors, id), "paused");
+});
+
+test("a TTL of 0 never pauses", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 0);
+  floors.clock.advance(10 ** 12);
+  assert.equal(await status(floors, id), "running");
+});
+
+test("exec and ping push the pause back; the clock runs anew after a resume", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 10);
+  floors.clock.advance(8_000);
+  floors.capsules.ping(floors.team, id);
+  floors.clock.advance(8_000);
+  floors.capsules.execBegan(id)();
+  floors.clock.advance(9_999);
+  assert.equal(await status(floors, id), "running");
+  floors.clock.advance(1);
+  assert.equal(await status(floors, id), "paused");
+  await floors.capsules.resume(floors.team, id);
+  floors.clock.advance(9_999);
+  assert.equal(await status(floors, id), "running");
+  floors.clock.advance(1);
+  assert.equal(await status(floors, id), "paused");
+});
+
+test("a command in flight holds the pause off until its end, and then the whole TTL runs", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 3);
+  const ended = [floors.capsules.execBegan(id), floors.capsules.execBegan(id)];
+  floors.clock.advance(8_000);
+  ended[0]!();
+  ended[0]!();
+  floors.clock.advance(8_000);
+  assert.equal(await status(floors, id), "running");
+  ended[1]!();
+  floors.clock.advance(2_999);
+  assert.equal(await status(floors, id), "running");
+  floors.clock.advance(1);
+  assert.equal(await status(floors, id), "paused");
+});
+
+test("an automatic pause that fails is tried again", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 3);
+  floors.host.before = (verb) => {
+    if (verb === "save") throw new Error("busy");
+  };
+  floors.clock.advance(3_000);
+  assert.equal(await status(floors, id), "running");
+  floors.host.before = () => {};
+  floors.clock.advance(60_000);
+  assert.equal(await status(floors, id), "paused");
+});
+
+test("last_active_at is null until the first exec or ping, and survives a restart once flushed", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 3);
+  assert.equal(floors.capsules.get(floors.team, id).lastActiveAt, null);
+  floors.clock.advance(1_000);
+  floors.capsules.ping(floors.team, id);
+  assert.equal(floors.capsules.get(floors.team, id).lastActiveAt, 1_001_000);
+  floors.activity.flush();
+  assert.equal(floors.rows.get(id)?.lastActiveAt, 1_001_000);
+});

@@ -1,0 +1,32 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type Action, allow, isFinal, next, requires, statuses, transitions } from "./lifecycle.ts";
+
+test("every status can be destroyed", () => {
+  for (const status of statuses) assert.equal(next(status, "destroy"), "gone");
+});
+
+test("every status but the first is led to by some arrow", () => {
+  const reached = new Set(Object.values(transitions).flatMap((arrows) => Object.values(arrows)));
+  for (const status of statuses.filter((each) => each !== "pending")) assert.ok(reached.has(status), status);
+});
+
+test("a missing arrow is a bug and throws", () => {
+  assert.throws(() => next("paused", "halt"), /paused capsule has no way to halt/);
+});
+
+test("an action is allowed in exactly the status it requires, and not while a change is under way", () => {
+  for (const action of Object.keys(requires) as Action[]) {
+    for (const status of statuses) {
+      const required = requires[action];
+      const ask = () => allow(action, "cl-x", status, null);
+      if (required === null || required === status) assert.doesNotThrow(ask);
+      else assert.throws(ask, { code: "invalid_state" });
+      if (required !== null) assert.throws(() => allow(action, "cl-x", status, "pause"), { code: "invalid_state" });
+    }
+  }
+});
+
+test("only stopped and error are final", () => {
+  assert.deepEqual(statuses.filter(isFinal), ["stopped", "error"]);
+});

@@ -1,0 +1,174 @@
+/**
+ * Random operations of several clients at once, on a host that takes random time and fails at random, with crashes of
+ * the daemon in between; then rows, guests, checkpoints and folders must tell one story.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { FakeHost, type HostVerb } from "../../test/fakes/fake-host.ts";
+import { buildFloors, FakeClock, type Floors } from "../../test/fakes/floors.ts";
+import { openDatabase } from "../db/database.ts";
+import { CapsuleError } from "../wire/errors.ts";
+
+const verbs = ["create", "pause", "resume", "destroy", "capture", "delete", "lose", "off", "look", "idle"] as const;
+type Operation = { verb: (typeof verbs)[number]; pick: number };
+
+const operation = fc.record({ verb: fc.constantFrom(...verbs), pick: fc.nat(1_000) });
+const client = fc.array(operation, { maxLength: 12 });
+const scenario = fc.record({
+  clients: fc.array(client, { minLength: 1, maxLength: 4 }),
+  delays: fc.array(fc.nat(4), { minLength: 1, maxLength: 20 }),
+  failures: fc.array(fc.boolean(), { minLength: 1, maxLength: 20 }),
+});
+
+/** Codes that a client may meet; anything else is a bug. */
+const expected = new Set(["not_found", "invalid_state", "agent_error", "conflict", "template_name_taken", "no_space"]);
+
+const failing: HostVerb[] = ["start", "restore", "save", "unsave", "capture", "release"];
+
+function unruly(host: FakeHost, delays: number[], failures: boolean[]): void {
+  let turn = 0;
+  host.moment = async () => {
+    for (let left = delays[turn++ % delays.length]!; left > 0; left--) await new Promise(setImmediate);
+  };
+  host.before = (verb, id) => {
+    if (!failing.includes(verb) || !failures[turn++ % failures.length]) return;
+    // A guest that cannot be set running again, or released, is lost: the real host says so by `ended`.
+    if (verb === "unsave" || verb === "release") host.guests.get(id)?.endWith({ kind: "lost", reason: verb });
+    throw new CapsuleError(turn % 3 === 0 ? "no_space" : "agent_error", `${verb} failed`);
+  };
+}
+
+async function perform(
+  { verb, pick }: Operation,
+  floors: Floors,
+  ids: string[],
+  destroyed: Set<string>,
+): Promise<void> {
+  const { capsules, templates, team, host, clock } = floors;
+  const id = ids.length === 0 ? "cl-none" : ids[pick % ids.length]!;
+  const name = `name${pick % 3}`;
+  if (verb === "create") {
+    const from = pick % 2 === 0 ? "minimal" : name;
+    const made = await capsules.create(team, { template: from, vcpus: 1, memoryMb: 512, timeoutSec: pick % 3 });
+    assert.ok(!ids.includes(made.id));
+    ids.push(made.id);
+  } else if (verb === "pause") assert.equal((await capsules.pause(team, id)).status, "paused");
+  else if (verb === "resume") assert.equal((await capsules.resume(team, id)).status, "running");
+  else if (verb === "destroy") {
+    await capsules.destroy(team, id);
+    destroyed.add(id);
+  } else if (verb === "capture") {
+    await templates.capture(team, { capsuleId: id, name, overwrite: pick % 2 === 0 });
+    destroyed.add(id);
+  } else if (verb === "delete") await templates.delete(team, name);
+  else if (verb === "lose") host.guests.get(id)?.endWith({ kind: "lost", reason: "shot" });
+  else if (verb === "off") host.guests.get(id)?.endWith({ kind: "powered_off", reason: "off" });
+  else if (verb === "idle") clock.advance(1_000);
+  else capsules.get(team, id);
+}
+
+async function play(
+  operations: Operation[],
+  floors: Floors,
+  ids: string[],
+  destroyed: Set<string>,
+  isAlive = () => true,
+): Promise<void> {
+  for (const each of operations) {
+    if (!isAlive()) return;
+    try {
+      await perform(each, floors, ids, destroyed);
+    } catch (error) {
+      if (!(error instanceof CapsuleError) || !expected.has(error.code)) throw error;
+    }
+  }
+}
+
+function assertOneStory(floors: Floors, destroyed: Set<string>): void {
+  const { host, records, templateRows, rows } = floors;
+  const known = records.all();
+  for (const row of known) {
+    const story = `${row.id} ${row.status}`;
+    const guest = host.guests.get(row.id);
+    assert.equal(row.intent, null, `${story} is at rest`);
+    assert.equal(guest !== undefined, row.status === "running", `${story}: a guest exactly when running`);
+    if (guest !== undefined) assert.ok(!guest.isHeld && !guest.isStopped, `${story}: its processes run`);
+    if (row.status === "paused") assert.ok(host.checkpoints.has(row.id), `${story}: has its checkpoint`);
+    if (row.status === "running") assert.ok(!host.checkpoints.has(row.id), `${story}: has no checkpoint`);
+    assert.ok(!destroyed.has(row.id), `${story}: nothing destroyed comes back`);
+  }
+  const ids = new Set(known.map((row) => row.id));
+  for (const id of [...host.guests.keys(), ...host.folders, ...host.checkpoints])
+    assert.ok(ids.has(id), `residue of ${id}`);
+  const needed = templateRows.all().filter((row) => row.retiredAt === null || rows.needing(row.storage) > 0);
+  assert.deepEqual([...host.templates.keys()].sort(), needed.map((row) => row.storage).sort(), "template files = rows");
+}
+
+test("concurrent clients on an unruly host leave one consistent story", async () => {
+  await fc.assert(
+    fc.asyncProperty(scenario, async ({ clients, delays, failures }) => {
+      const floors = buildFloors();
+      unruly(floors.host, delays, failures);
+      const ids: string[] = [];
+      const destroyed = new Set<string>();
+      await Promise.all(clients.map((operations) => play(operations, floors, ids, destroyed)));
+      await floors.settled();
+      await new Promise(setImmediate);
+      await floors.settled();
+      assertOneStory(floors, destroyed);
+      floors.host.before = () => {};
+      for (const view of floors.capsules.list(floors.team)) await floors.capsules.destroy(floors.team, view.id);
+      await floors.settled();
+      const { guests, folders, checkpoints } = floors.host;
+      assert.deepEqual([guests.size, folders.size, checkpoints.size], [0, 0, 0], "DELETE leaves zero residue");
+      floors.database.close();
+    }),
+    { numRuns: 1_000 },
+  );
+});
+
+const crashClient = fc.array(
+  operation.filter(({ verb }) => verb !== "lose" && verb !== "off"),
+  { maxLength: 12 },
+);
+
+test("a daemon that dies at any step of a host's work finds one consistent story at its next start", async () => {
+  const crashes = fc.record({ operations: crashClient, delays: fc.array(fc.nat(2), { minLength: 1 }), at: fc.nat(40) });
+  await fc.assert(
+    fc.asyncProperty(crashes, async ({ operations, delays, at }) => {
+      const host = new FakeHost();
+      const database = openDatabase(":memory:");
+      const before = buildFloors(host, database, new FakeClock());
+      unruly(host, delays, [false]);
+      let steps = 0;
+      const died = Promise.withResolvers<void>();
+      // From step `at` on, the old daemon's calls hang for ever: what a dead process does.
+      const live = host.moment;
+      let isDead = false;
+      host.moment = async () => {
+        await live();
+        if (isDead || steps++ >= at) {
+          isDead = true;
+          died.resolve();
+          await new Promise<never>(() => {});
+        }
+      };
+      const ids: string[] = [];
+      const destroyed = new Set<string>();
+      const played = play([{ verb: "create", pick: 0 }, ...operations], before, ids, destroyed, () => !isDead);
+      await Promise.race([died.promise, played.then(() => before.settled())]);
+      isDead = true;
+
+      host.moment = () => Promise.resolve();
+      const after = buildFloors(host, database, new FakeClock());
+      await after.restart();
+      await after.templates.collect();
+      await after.settled();
+      assertOneStory(after, destroyed);
+      for (const row of after.records.all()) assert.notEqual(row.status, "error", `${row.id}: ${row.errorReason}`);
+      database.close();
+    }),
+    { numRuns: 1_000 },
+  );
+});

@@ -1,0 +1,151 @@
+/**
+ * A Host without machines, for tests of the floors above it: it keeps count of what would exist (guests, checkpoints,
+ * folders) exactly as the real one promises, takes a random moment for everything, and fails where a test tells it to.
+ */
+import type { Agent } from "../../src/agent/agent.ts";
+import type { Adopted, Captured, Guest, GuestEnd, Host, Inventory, Origin, Shape } from "../../src/host/host.ts";
+import { CapsuleError } from "../../src/wire/errors.ts";
+
+export type HostVerb = "start" | "restore" | "release" | "save" | "unsave" | "capture" | "end" | "remove";
+
+export class FakeGuest implements Guest {
+  readonly id: string;
+  readonly agent = {} as Agent;
+  readonly ended: Promise<GuestEnd>;
+  readonly endWith: (end: GuestEnd) => void;
+  isHeld = true;
+  isStopped = false;
+
+  constructor(id: string) {
+    this.id = id;
+    const { promise, resolve } = Promise.withResolvers<GuestEnd>();
+    this.ended = promise;
+    this.endWith = resolve;
+  }
+}
+
+export class FakeHost implements Host {
+  readonly accelerator = "tcg";
+  readonly guests = new Map<string, FakeGuest>();
+  readonly folders = new Set<string>();
+  readonly checkpoints = new Set<string>();
+  readonly templates = new Map<string, Shape>();
+  /** Asked before each verb does its work; a thrown error is the verb's failure. */
+  before: (verb: HostVerb, id: string) => void = () => {};
+  /** How long a verb takes. */
+  moment: () => Promise<void> = () => Promise.resolve();
+
+  images() {
+    return [{ name: "minimal", sizeBytes: 1_000, createdAt: 0 }];
+  }
+
+  async prepare(): Promise<void> {}
+
+  shapeOf(storage: string): Shape | undefined {
+    return this.templates.get(storage);
+  }
+
+  async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
+    await this.moment();
+    if (this.folders.has(id)) throw new Error(`folder ${id} is there already`);
+    if (origin.kind === "template" && !this.templates.has(origin.storage)) throw new Error("no such template");
+    if (shape.vcpus < 1) throw new Error("no shape");
+    this.before("start", id);
+    this.folders.add(id);
+    return this.#hold(id);
+  }
+
+  async restore(id: string): Promise<Guest> {
+    await this.moment();
+    if (!this.checkpoints.has(id)) throw new Error(`${id} has no checkpoint`);
+    this.before("restore", id);
+    return this.#hold(id);
+  }
+
+  async release(guest: Guest): Promise<void> {
+    await this.moment();
+    this.before("release", guest.id);
+    this.#mine(guest).isHeld = false;
+    this.checkpoints.delete(guest.id);
+  }
+
+  async save(guest: Guest): Promise<void> {
+    const mine = this.#mine(guest);
+    if (mine.isHeld) throw new Error(`guest ${guest.id} is saved before it was released`);
+    mine.isStopped = true;
+    await this.moment();
+    try {
+      this.before("save", guest.id);
+    } catch (error) {
+      mine.isStopped = false;
+      throw error;
+    }
+    this.checkpoints.add(guest.id);
+  }
+
+  async unsave(guest: Guest): Promise<void> {
+    await this.moment();
+    this.before("unsave", guest.id);
+    this.checkpoints.delete(guest.id);
+    this.#mine(guest).isStopped = false;
+  }
+
+  async capture(guest: Guest, storage: string): Promise<Captured> {
+    await this.moment();
+    if (!this.#mine(guest).isStopped) throw new Error(`guest ${guest.id} is captured before it was saved`);
+    this.before("capture", guest.id);
+    this.templates.set(storage, { vcpus: 1, memoryMb: 512 });
+    return { sizeBytes: 5_000 };
+  }
+
+  async end(guest: Guest): Promise<void> {
+    await this.moment();
+    this.before("end", guest.id);
+    if (this.guests.get(guest.id) === guest) this.guests.delete(guest.id);
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.moment();
+    this.before("remove", id);
+    this.guests.delete(id);
+    this.checkpoints.delete(id);
+    this.folders.delete(id);
+  }
+
+  async removeTemplate(storage: string): Promise<void> {
+    await this.moment();
+    this.templates.delete(storage);
+  }
+
+  async adopt(id: string): Promise<Adopted> {
+    const guest = this.guests.get(id);
+    if (guest !== undefined) {
+      guest.isStopped = false;
+      return { kind: "running", guest };
+    }
+    return { kind: this.checkpoints.has(id) ? "checkpoint" : "nothing" };
+  }
+
+  async reap(id: string): Promise<void> {
+    this.guests.delete(id);
+  }
+
+  inventory(): Inventory {
+    return { capsules: [...this.folders], templates: [...this.templates.keys()] };
+  }
+
+  async close(): Promise<void> {}
+
+  #hold(id: string): FakeGuest {
+    if (this.guests.has(id)) throw new Error(`two VMs for ${id}`);
+    const guest = new FakeGuest(id);
+    this.guests.set(id, guest);
+    return guest;
+  }
+
+  #mine(guest: Guest): FakeGuest {
+    const mine = this.guests.get(guest.id);
+    if (mine !== guest) throw new CapsuleError("agent_error", `guest ${guest.id} is no more`);
+    return mine;
+  }
+}

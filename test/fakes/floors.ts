@@ -1,0 +1,125 @@
+/** The floors from the database up to capsules and templates, joined as the daemon joins them, on a fake host. */
+import { Activity } from "../../src/capsules/activity.ts";
+import { Capsules } from "../../src/capsules/capsules.ts";
+import { Changes } from "../../src/capsules/changes.ts";
+import type { Clock } from "../../src/capsules/clock.ts";
+import { Idle } from "../../src/capsules/idle.ts";
+import { Records } from "../../src/capsules/records.ts";
+import { recover } from "../../src/capsules/recovery.ts";
+import { Turns } from "../../src/capsules/turns.ts";
+import { CapsuleRows } from "../../src/db/capsule-rows.ts";
+import { type Database, openDatabase } from "../../src/db/database.ts";
+import { TeamRows } from "../../src/db/team-rows.ts";
+import { TemplateRows } from "../../src/db/template-rows.ts";
+import { Teams } from "../../src/teams/teams.ts";
+import { Templates } from "../../src/templates/templates.ts";
+import { FakeHost } from "./fake-host.ts";
+
+/** A clock that moves only when told to. */
+export class FakeClock implements Clock {
+  #now = 1_000_000;
+  #timers: { at: number; callback: () => void }[] = [];
+
+  now(): number {
+    return this.#now;
+  }
+
+  ticks(): number {
+    return this.#now;
+  }
+
+  after(ms: number, callback: () => void): () => void {
+    const timer = { at: this.#now + ms, callback };
+    this.#timers.push(timer);
+    return () => {
+      this.#timers = this.#timers.filter((other) => other !== timer);
+    };
+  }
+
+  advance(ms: number): void {
+    this.#now += ms;
+    const due = this.#timers.filter((timer) => timer.at <= this.#now).sort((a, b) => a.at - b.at);
+    this.#timers = this.#timers.filter((timer) => timer.at > this.#now);
+    for (const timer of due) timer.callback();
+  }
+}
+
+const silent = { info() {}, warn() {}, error() {} };
+
+export function buildFloors(
+  host = new FakeHost(),
+  database: Database = openDatabase(":memory:"),
+  clock = new FakeClock(),
+) {
+  const rows = new CapsuleRows(database);
+  const templateRows = new TemplateRows(database);
+  const teams = new Teams(new TeamRows(database), () => clock.now());
+  const records = new Records(rows, () => clock.now());
+  const turns = new Turns();
+  const activity = new Activity(rows, clock);
+  const idle = new Idle(clock, activity, (id) => capsules.expire(id));
+  const freed: Promise<void>[] = [];
+  const onFreed = () => freed.push(templates.collect());
+  const changes = new Changes({ records, host, turns, activity, idle, clock, log: silent, onFreed });
+  const capsules = new Capsules({
+    records,
+    templates: templateRows,
+    host,
+    turns,
+    changes,
+    activity,
+    idle,
+    clock,
+    maxCapsules: 1_000,
+  });
+  const templates = new Templates({
+    database,
+    rows: templateRows,
+    capsuleRows: rows,
+    capsules,
+    host,
+    now: () => clock.now(),
+  });
+  /** Resolves when nothing is going on any more. */
+  const settled = async () => {
+    await turns.settled();
+    await Promise.all(freed.splice(0));
+  };
+  const storages = () => new Set(templateRows.all().map((row) => row.storage));
+  const restart = () => recover({ records, host, changes, log: silent, storages });
+  const team = teams.ensure("blue").id;
+  const other = teams.ensure("red").id;
+  return {
+    database,
+    rows,
+    templateRows,
+    teams,
+    records,
+    turns,
+    activity,
+    idle,
+    changes,
+    capsules,
+    templates,
+    host,
+    clock,
+    settled,
+    restart,
+    team,
+    other,
+  };
+}
+
+export type Floors = ReturnType<typeof buildFloors>;
+
+/** A running capsule of `floors.team`. */
+export async function running(floors: Floors, timeoutSec = 0): Promise<string> {
+  const { id } = await floors.capsules.create(floors.team, {
+    template: "minimal",
+    vcpus: 1,
+    memoryMb: 512,
+    timeoutSec,
+  });
+  await floors.settled();
+  return id;
+}
