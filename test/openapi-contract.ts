@@ -33,11 +33,14 @@ export class Contract {
   /** Throws an assertion that names the operation when the answer is not one that the document allows. */
   check(answer: Answer): void {
     const route = this.#route(answer.path);
-    const operation = route && this.#document.paths[route]?.[answer.method.toLowerCase()];
-    if (route === undefined || operation === undefined) return this.#isError(answer);
+    const operation = route === undefined ? undefined : this.#document.paths[route]?.[answer.method.toLowerCase()];
+    if (route === undefined || operation === undefined) {
+      this.#isError(answer);
+      return;
+    }
     const where = `${answer.method} ${route} ${answer.status}`;
     const response = operation.responses[String(answer.status)];
-    assert.ok(response, `${where} is not in the document: ${answer.body}`);
+    assert.ok(response, `${where} is not in the document: ${answer.body.slice(0, 300)}`);
     if (response.content === undefined) {
       assert.equal(answer.body, "", `${where} should have no body`);
       return;

@@ -51,7 +51,8 @@ export function buildServer(services: Services, { limits, logger, version }: Ser
     return503OnClosing: false,
     // No id or name is too long for its own 404: the bound is that of the whole head.
     routerOptions: { maxParamLength: headersMaxBytes },
-    http: { ...timing, maxHeaderSize: headersMaxBytes },
+    // Node would answer a missing Host header by itself, and not in JSON; we have one host, so it is not missed.
+    http: { ...timing, maxHeaderSize: headersMaxBytes, requireHostHeader: false },
     frameworkErrors: (error, request, reply) => refuseUnroutable(error, request, reply, services.teams),
     clientErrorHandler: refuseMalformedRequest,
   }).withTypeProvider<TypeBoxTypeProvider>();

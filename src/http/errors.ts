@@ -7,6 +7,7 @@ import type { Socket } from "node:net";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { ErrorBody } from "../wire/error-body.ts";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
+import { announcesBody } from "./json-body.ts";
 
 /** How long the rest of a refused body is read and thrown away, so that the client can read the answer. */
 const discardMs = 10_000;
@@ -93,8 +94,7 @@ const parserRefusals: Record<string, ParserRefusal> = {
 
 /** Closing at once would reset the connection under a client that is still sending, and the answer would be lost. */
 function discardBody(request: IncomingMessage): void {
-  const announced = request.headers["transfer-encoding"] !== undefined || Number(request.headers["content-length"]) > 0;
-  if (!announced || request.complete || request.readableEnded) return;
+  if (!announcesBody(request) || request.complete || request.readableEnded) return;
   const timer = setTimeout(() => request.destroy(), discardMs);
   timer.unref();
   request.once("close", () => clearTimeout(timer));

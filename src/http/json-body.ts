@@ -19,12 +19,17 @@ export function acceptJson(app: App, maxBytes: number): void {
   app.addContentTypeParser("*", async (request: FastifyRequest, payload: IncomingMessage) => {
     const type = request.headers["content-type"];
     if (type === undefined) return readJson(payload, maxBytes);
-    if (request.headers["content-length"] === "0") return {};
+    if (!announcesBody(payload)) return {};
     throw new CapsuleError(
       "unsupported_media_type",
       `a body of type ${type} is not accepted here; send application/json`,
     );
   });
+}
+
+/** By its headers, as HTTP has it; a Content-Type alone says nothing. */
+export function announcesBody({ headers }: IncomingMessage): boolean {
+  return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) !== 0;
 }
 
 async function readJson(payload: IncomingMessage, maxBytes: number): Promise<object> {

@@ -2,8 +2,10 @@
  * The OpenAPI document, from the schemas that also check requests and write answers. What a route can refuse follows
  * from its declaration: a key is asked for unless it is open, its action has a state, its body can be malformed.
  */
+import { STATUS_CODES } from "node:http";
 import swagger from "@fastify/swagger";
 import type { RouteOptions } from "fastify";
+import Type from "typebox";
 import { ErrorBody } from "../wire/error-body.ts";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
 import type { App } from "./section.ts";
@@ -26,18 +28,29 @@ export function describeApi(app: App, version: string): void {
       schema: {
         ...schema,
         security: route.config?.open ? [] : [{ apiKey: [] }],
-        response: { ...(schema?.response as object | undefined), ...refusals(route) },
+        response: { ...successes(schema?.response), ...refusals(route) },
       },
     }),
     transformObject: (document) => ("openapiObject" in document ? finish(document.openapiObject) : {}),
   });
   app.register(async (root) => {
     let text: string | undefined;
-    root.get("/openapi.json", { config: { open: true }, schema: { summary: "This document" } }, (_request, reply) => {
-      text ??= JSON.stringify(root.swagger());
-      reply.header("content-type", "application/json; charset=utf-8").send(text);
-    });
+    root.get(
+      "/openapi.json",
+      { config: { open: true }, schema: { summary: "This document", response: { 200: Type.Object({}) } } },
+      (_request, reply) => {
+        text ??= JSON.stringify(root.swagger());
+        reply.header("content-type", "application/json; charset=utf-8").send(text);
+      },
+    );
   });
+}
+
+function successes(responses: unknown): Json {
+  const entries = Object.entries((responses ?? {}) as Record<string, object>);
+  return Object.fromEntries(
+    entries.map(([status, schema]) => [status, { ...schema, description: STATUS_CODES[status] ?? "" }]),
+  );
 }
 
 /** Error responses of a route, by status; codes that share a status share a line. */

@@ -21,7 +21,7 @@ export function ExecBody(limits: Limits) {
     background: Type.Optional(Type.Boolean({ default: false, description: "Start and return at once." })),
     tag: Type.Optional(
       Type.String({
-        pattern: "^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$",
+        pattern: "^(?=.*[^0-9])[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$",
         description: "Background only: names the process. Must hold a character that is no digit.",
       }),
     ),

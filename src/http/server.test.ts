@@ -1,0 +1,153 @@
+/** What only a real socket shows: bytes that are no request, clients that hang up, bodies nobody wants. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { after, before, describe, test } from "node:test";
+import { Api } from "../../test/api.ts";
+import { keys } from "../../test/fakes/services.ts";
+
+const api = new Api();
+let port = 0;
+
+before(async () => {
+  await api.app.listen({ host: "127.0.0.1", port: 0 });
+  port = (api.app.server.address() as AddressInfo).port;
+});
+after(() => api.app.close());
+
+async function open(): Promise<Socket> {
+  const socket = connect(port, "127.0.0.1");
+  await once(socket, "connect");
+  return socket;
+}
+
+/** Sends the bytes and reads until the server closes. */
+async function exchange(bytes: string): Promise<string> {
+  const socket = await open();
+  socket.write(bytes, "latin1");
+  let text = "";
+  for await (const chunk of socket) text += chunk;
+  return text;
+}
+
+function head(method: string, path: string, headers: string[] = []): string {
+  return [`${method} ${path} HTTP/1.1`, "Host: x", `X-API-Key: ${keys.red}`, ...headers, "", ""].join("\r\n");
+}
+
+function parse(text: string): { status: number; code: string } {
+  const [top = "", body = ""] = text.split("\r\n\r\n", 2);
+  return { status: Number(top.split(" ")[1]), code: JSON.parse(body).error.code };
+}
+
+describe("bytes that are no request", () => {
+  const garbage: [string, string, number, string][] = [
+    ["not HTTP", "hello\r\n\r\n", 400, "invalid_request"],
+    ["a TLS greeting", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_request"],
+    ["a NUL in the path", "GET /v1/\0 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"],
+    ["a bad header", "GET / HTTP/1.1\r\nHost x\r\n\r\n", 400, "invalid_request"],
+    ["no host and no such path", "GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 404, "not_found"],
+    ["two lengths", head("POST", "/v1/capsules", ["Content-Length: 1", "Content-Length: 2"]), 400, "invalid_request"],
+    [
+      "length and chunks",
+      head("POST", "/v1/x", ["Content-Length: 1", "Transfer-Encoding: chunked"]),
+      400,
+      "invalid_request",
+    ],
+    ["a URL of 20 000 characters", head("GET", `/v1/${"a".repeat(20_000)}`), 431, "headers_too_large"],
+    [
+      "headers of 20 000 characters",
+      head("GET", "/v1/capsules", [`X: ${"a".repeat(20_000)}`]),
+      431,
+      "headers_too_large",
+    ],
+  ];
+  for (const [what, bytes, status, code] of garbage) {
+    test(`${what} is ${status} in JSON`, async () => {
+      assert.deepEqual(parse(await exchange(bytes)), { status, code });
+    });
+  }
+
+  test("dots in the place of an id are an id like any other", async () => {
+    for (const path of ["/v1/capsules/..", "/v1/capsules/%2e%2e/ping", "/v1/capsules/../../etc/passwd"]) {
+      const method = path.endsWith("ping") ? "POST" : "GET";
+      assert.deepEqual(parse(await exchange(head(method, path, ["Connection: close"]))), {
+        status: 404,
+        code: "not_found",
+      });
+    }
+  });
+
+  test("a body that breaks off half-way is dropped, and the server lives on", async () => {
+    const socket = await open();
+    socket.end(`${head("POST", "/v1/capsules", ["Content-Type: application/json", "Content-Length: 100"])}{"vcpus":`);
+    socket.resume();
+    await once(socket, "close");
+    assert.equal((await api.call("GET", "/healthz")).status, 200);
+  });
+});
+
+describe("bodies nobody wants", () => {
+  test("a client that sends all of its 2 MiB before it reads gets its 413, and the connection lives on", async () => {
+    const socket = await open();
+    const length = 2 * 1024 * 1024;
+    const headers = ["Content-Type: application/json", `Content-Length: ${length}`];
+    socket.write(head("POST", "/v1/capsules", headers));
+    await new Promise((sent) => socket.write("x".repeat(length), sent));
+    const [first] = await once(socket, "data");
+    assert.deepEqual(parse(String(first)), { status: 413, code: "too_large" });
+    socket.write(head("GET", "/healthz"));
+    assert.match(String((await once(socket, "data"))[0]), /^HTTP\/1\.1 200 /);
+    socket.destroy();
+  });
+
+  test("a chunked body is refused as soon as it is too large", async () => {
+    const socket = await open();
+    socket.write(head("POST", "/v1/capsules", ["Content-Type: application/json", "Transfer-Encoding: chunked"]));
+    const chunk = `10000\r\n${"x".repeat(65_536)}\r\n`;
+    for (let sent = 0; sent < 17; sent++) socket.write(chunk);
+    const [first] = await once(socket, "data");
+    assert.equal(parse(String(first)).status, 413);
+    socket.destroy();
+  });
+
+  test("a stranger's body is not waited for", async () => {
+    const socket = await open();
+    socket.write(
+      "POST /v1/capsules HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n",
+    );
+    assert.equal(parse(String((await once(socket, "data"))[0])).status, 401);
+    socket.destroy();
+  });
+
+  test("an empty chunked body is an empty body", async () => {
+    const request = head("POST", "/v1/capsules", ["Connection: close", "Transfer-Encoding: chunked"]);
+    assert.match(await exchange(`${request}0\r\n\r\n`), /^HTTP\/1\.1 201 /);
+  });
+});
+
+describe("clients that hang up", () => {
+  test("a foreground command is dropped, and no longer holds the capsule awake", async () => {
+    const id = await api.capsule();
+    const capsule = api.services.capsules.of(id);
+    const running = new Promise<void>((resolve) => {
+      capsule.agent.onRun = () => resolve();
+    });
+    const socket = await open();
+    const body = '{"cmd":"hang","timeout":0}';
+    socket.write(`${head("POST", `/v1/capsules/${id}/exec`, [`Content-Length: ${body.length}`])}${body}`);
+    await running;
+    assert.equal(capsule.busy, 1);
+    socket.destroy();
+    while (capsule.busy > 0) await new Promise(setImmediate);
+    assert.equal(capsule.agent.runs[0]?.cancelled, true);
+  });
+
+  test("a wait is given up", async () => {
+    const id = await api.capsule("starting");
+    const socket = await open();
+    socket.write(head("GET", `/v1/capsules/${id}?wait=running`));
+    while (api.services.capsules.waits === 0) await new Promise(setImmediate);
+    socket.destroy();
+    while (api.services.capsules.waits > 0) await new Promise(setImmediate);
+  });
+});
