@@ -6,8 +6,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { encodeFrame, FrameParser, FrameType, writeHeader } from "../../src/agent/frames.ts";
-import { magic, nonceBytes } from "../../src/agent/protocol.ts";
+import { encodeFrame, FrameParser, FrameType, maxPayloadBytes, writeHeader } from "../../src/agent/frames.ts";
+import { limits, magic, nonceBytes } from "../../src/agent/protocol.ts";
 import { RecordReader, RecordWriter } from "../../src/agent/records.ts";
 
 export interface HostFrame {
@@ -77,6 +77,23 @@ export class FakeGuest implements AsyncDisposable {
     const known = this.frames.find(matches);
     if (known) return Promise.resolve(known);
     return new Promise((resolve) => this.#waiting.push({ matches, resolve }));
+  }
+
+  /** The host has sent this many data bytes on a stream. */
+  async sent(stream: number, bytes: number): Promise<void> {
+    await this.heard(() => this.#sum(stream, FrameType.DATA, (frame) => frame.payload.length) >= bytes);
+  }
+
+  /** The host's credit has room for one more payload after `bytes` data bytes were sent to it on a stream. */
+  async granted(stream: number, bytes: number): Promise<void> {
+    const room = () =>
+      limits.windowBytes + this.#sum(stream, FrameType.WINDOW, (frame) => frame.payload.readUInt32LE());
+    if (room() - bytes < maxPayloadBytes) await this.heard(() => room() - bytes >= maxPayloadBytes);
+  }
+
+  #sum(stream: number, type: number, amount: (frame: HostFrame) => number): number {
+    const frames = this.frames.filter((frame) => frame.stream === stream && frame.type === type);
+    return frames.reduce((sum, frame) => sum + amount(frame), 0);
   }
 
   #serve(socket: net.Socket): void {

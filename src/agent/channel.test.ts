@@ -1,0 +1,264 @@
+import assert from "node:assert/strict";
+import { describe, it, type TestContext } from "node:test";
+import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { Exit, OutputSink, Started } from "./agent.ts";
+import { connectAgent } from "./connection.ts";
+import { FrameType, moreFlag } from "./frames.ts";
+import { emptyRecord, endRecord, execRequest, limits, Verb, windowRecord } from "./protocol.ts";
+import { RecordWriter } from "./records.ts";
+
+const deadlineMs = 10_000;
+const { OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE } = FrameType;
+
+const isOpen = (frame: HostFrame) => frame.type === OPEN;
+const isLastOpen = (frame: HostFrame) => isOpen(frame) && (frame.flags & moreFlag) === 0;
+const started = new RecordWriter().u16(1).u32(42).str("proc-00000000").finish();
+const exited = new RecordWriter().u32(0).u8(0).u64(1_000n).finish();
+
+/** Keeps everything a stream says; `over` resolves with its last word. */
+class Transcript implements OutputSink {
+  readonly process = Promise.withResolvers<Started>();
+  readonly over = Promise.withResolvers<Exit | Error>();
+  readonly arrived = Promise.withResolvers<void>();
+  bytes = 0;
+  lastWords = 0;
+  started(process: Started): void {
+    this.process.resolve(process);
+  }
+  output(_name: string, chunk: Uint8Array): void {
+    this.bytes += chunk.length;
+    this.arrived.resolve();
+  }
+  exited(exit: Exit): void {
+    this.lastWords++;
+    this.over.resolve(exit);
+  }
+  failed(error: Error): void {
+    this.lastWords++;
+    this.over.resolve(error);
+  }
+}
+
+function isAgentError(error: unknown): boolean {
+  return error instanceof CapsuleError && error.code === "agent_error";
+}
+
+async function connected(onFrame?: (frame: HostFrame, guest: FakeGuest) => void) {
+  const guest = await FakeGuest.listen(onFrame ? { onFrame } : {});
+  const agent = await connectAgent(guest.socketPath, { deadlineMs });
+  return {
+    guest,
+    agent,
+    [Symbol.asyncDispose]: async () => {
+      agent.close();
+      await guest[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Streams here are 1 (a call without an answer) and 2 (a running command, which has started). */
+const breaches: Record<string, (guest: FakeGuest) => void> = {
+  "a frame of unknown type": (guest) => guest.frame(0x0c, 1, emptyRecord),
+  "a frame only the host may send": (guest) => guest.frame(OPEN, 1, emptyRecord),
+  "a frame for a stream never opened": (guest) => guest.frame(RESULT, 3, emptyRecord),
+  "a frame for stream 0": (guest) => guest.frame(DATA, 0, emptyRecord),
+  "a payload longer than allowed": (guest) => guest.header(DATA, 2, 65_537, 1),
+  "flags on a control frame": (guest) => guest.frame(RESULT, 1, emptyRecord, 1),
+  "a record without its end mark": (guest) => guest.frame(RESULT, 1, Buffer.alloc(1)),
+  "an empty result": (guest) => guest.frame(RESULT, 2, Buffer.alloc(0)),
+  "data beyond the window": (guest) => {
+    for (let i = 0; i < 5; i++) guest.frame(DATA, 2, Buffer.alloc(65_536), 1);
+  },
+  "data for a call that has none": (guest) => guest.frame(DATA, 1, emptyRecord),
+  "data on a channel the verb does not have": (guest) => guest.frame(DATA, 2, emptyRecord, 0),
+  "data on a channel that does not exist": (guest) => guest.frame(DATA, 2, emptyRecord, 9),
+  "an end with the wrong total": (guest) => guest.frame(END, 2, endRecord(1)),
+  "data after the end": (guest) => {
+    guest.frame(END, 2, endRecord(0));
+    guest.frame(DATA, 2, emptyRecord, 1);
+  },
+  "credit for bytes nobody sent": (guest) => guest.frame(WINDOW, 2, windowRecord(1)),
+  "a second start": (guest) => guest.frame(EVENT, 2, started),
+  "an event of another verb": (guest) => guest.frame(EVENT, 2, new RecordWriter().u16(32).u64(1n).finish()),
+  "an event for a call that has none": (guest) => guest.frame(EVENT, 1, started),
+  "an impossible exit": (guest) => guest.frame(RESULT, 2, new RecordWriter().u32(7).u8(9).u64(1n).finish()),
+  "a failure that does not parse": (guest) => guest.frame(FAIL, 1, Buffer.from([1, 2, 3])),
+  "a notice of unknown kind": (guest) => guest.frame(NOTICE, 0, new RecordWriter().u16(9).finish()),
+};
+
+describe("a breach of the protocol ends the connection and everything on it:", () => {
+  for (const [name, breach] of Object.entries(breaches)) {
+    it(name, async () => {
+      await using peer = await connected();
+      const call = assert.rejects(peer.agent.probe(), isAgentError);
+      const transcript = new Transcript();
+      peer.agent.run({ cmd: "x", args: [] }, transcript);
+      await peer.guest.heard((frame) => isOpen(frame) && frame.stream === 2);
+      peer.guest.frame(EVENT, 2, started);
+      await transcript.process.promise;
+      breach(peer.guest);
+      assert.ok(isAgentError(await peer.agent.closed));
+      await call;
+      assert.ok(isAgentError(await transcript.over.promise));
+      assert.equal(transcript.lastWords, 1);
+      await assert.rejects(peer.agent.probe(), isAgentError);
+    });
+  }
+});
+
+describe("channel", () => {
+  it("ignores frames of other epochs and of streams that are over", async () => {
+    await using peer = await connected((frame, guest) => {
+      if (frame.type !== OPEN) return;
+      guest.epoch++;
+      guest.frame(FAIL, 999, Buffer.alloc(3));
+      guest.epoch--;
+      for (let i = 0; i < 2; i++) guest.frame(RESULT, frame.stream, emptyRecord);
+      guest.frame(DATA, frame.stream, Buffer.alloc(300));
+    });
+    await peer.agent.probe();
+    await peer.agent.probe();
+  });
+
+  it("says nothing of an exit when the connection is cut", async () => {
+    await using peer = await connected();
+    const transcript = new Transcript();
+    peer.agent.run({ cmd: "x", args: [] }, transcript);
+    await peer.guest.heard(isOpen);
+    peer.guest.frame(EVENT, 1, started);
+    await transcript.process.promise;
+    peer.guest.header(RESULT, 1, exited.length);
+    peer.guest.connection?.end(exited.subarray(0, 4));
+    assert.ok(isAgentError(await transcript.over.promise));
+    assert.ok(isAgentError(await peer.agent.closed));
+  });
+
+  it("names the guest's own end as the reason", async () => {
+    await using peer = await connected();
+    peer.guest.frame(NOTICE, 0, new RecordWriter().u16(1).u8(0).finish());
+    peer.guest.connection?.end();
+    assert.match((await peer.agent.closed).message, /powered itself off/);
+  });
+
+  it("returns credit in steps, and a reader that takes nothing holds at most a window", async () => {
+    await using peer = await connected();
+    const transcript = new Transcript();
+    const run = peer.agent.run({ cmd: "x", args: [] }, transcript);
+    await peer.guest.heard(isOpen);
+    peer.guest.frame(EVENT, 1, started);
+    for (let i = 0; i < 4; i++) peer.guest.frame(DATA, 1, Buffer.alloc(65_536), 1);
+    await transcript.arrived.promise;
+    run.consumed(limits.grantBytes - 1);
+    run.consumed(1);
+    const window = await peer.guest.heard((frame) => frame.type === WINDOW);
+    assert.deepEqual(window.payload, windowRecord(limits.grantBytes));
+    // More than arrived cannot be consumed: the guest may send exactly what was granted.
+    run.consumed(10 * limits.windowBytes);
+    peer.guest.frame(DATA, 1, Buffer.alloc(65_536), 1);
+    peer.guest.frame(RESULT, 1, exited);
+    assert.deepEqual(await transcript.over.promise, { exitCode: 0, guestDurationUs: 1_000 });
+    assert.equal(transcript.bytes, 5 * 65_536);
+  });
+
+  it("cancels without another word to the sink", async () => {
+    await using peer = await connected();
+    const transcript = new Transcript();
+    const run = peer.agent.run({ cmd: "x", args: [] }, transcript);
+    run.cancel();
+    run.cancel();
+    await peer.guest.heard((frame) => frame.type === CANCEL);
+    peer.guest.frame(EVENT, 1, started);
+    peer.guest.frame(RESULT, 1, exited);
+    peer.agent.close();
+    assert.equal(transcript.lastWords, 0);
+    assert.equal(peer.guest.frames.filter((frame) => frame.type === CANCEL).length, 1);
+  });
+
+  it("splits a long request and refuses one that is too long", async () => {
+    await using peer = await connected((frame, guest) => {
+      if (isLastOpen(frame)) guest.frame(RESULT, frame.stream, new RecordWriter().u32(1).str("t").finish());
+    });
+    for (const length of [65_480, 65_490, 65_536, 131_072, 1_000_000]) {
+      const command = { cmd: "c", args: ["x".repeat(length)] };
+      peer.guest.frames.length = 0;
+      await peer.agent.start(command);
+      const parts = peer.guest.frames.map((frame) => frame.payload);
+      assert.ok(parts.every((part) => part.length <= 65_536));
+      assert.deepEqual(Buffer.concat(parts), execRequest(command, "background").finish().subarray(12));
+    }
+    const tooLong = peer.agent.start({ cmd: "c", args: ["x".repeat(limits.requestBytes)] });
+    await assert.rejects(tooLong, (error) => error instanceof CapsuleError && error.code === "invalid_request");
+  });
+
+  it("has a limit of streams, and room again when one is over", async () => {
+    await using peer = await connected();
+    const runs = Array.from({ length: limits.streams }, () => peer.agent.run({ cmd: "x", args: [] }, new Transcript()));
+    const refused = (error: unknown) => error instanceof CapsuleError && error.code === "quota_exceeded";
+    await assert.rejects(peer.agent.probe(), refused);
+    runs[0]?.cancel();
+    const probe = peer.agent.probe();
+    const open = await peer.guest.heard((frame) => isOpen(frame) && frame.stream > limits.streams);
+    peer.guest.frame(RESULT, open.stream, emptyRecord);
+    await probe;
+  });
+
+  it("keeps the other listeners when one throws", async () => {
+    await using peer = await connected();
+    const bad = new Transcript();
+    bad.failed = () => {
+      throw new Error("a bad listener");
+    };
+    const warned = new Promise<Error>((resolve) => process.once("warning", resolve));
+    peer.agent.run({ cmd: "x", args: [] }, bad);
+    const good = new Transcript();
+    peer.agent.run({ cmd: "x", args: [] }, good);
+    peer.agent.close();
+    assert.ok(isAgentError(await good.over.promise));
+    assert.match((await warned).message, /bad listener/);
+  });
+});
+
+describe("a silent guest", () => {
+  const silenceMs = 1_000;
+
+  async function watched(t: TestContext, onFrame: (frame: HostFrame, guest: FakeGuest) => void) {
+    t.mock.timers.enable({ apis: ["setInterval"] });
+    const guest = await FakeGuest.listen({ onFrame });
+    const agent = await connectAgent(guest.socketPath, { deadlineMs, silenceMs });
+    return { guest, agent, pass: (times: number) => t.mock.timers.tick(times * silenceMs) };
+  }
+
+  it("is given up when it does not answer a probe", async (t) => {
+    const { guest, agent, pass } = await watched(t, () => {});
+    const call = assert.rejects(agent.mkdir("/x"), isAgentError);
+    pass(2);
+    await guest.heard((frame) => isOpen(frame) && frame.stream === 2);
+    pass(1);
+    await call;
+    assert.match((await agent.closed).message, /stopped answering/);
+    await guest[Symbol.asyncDispose]();
+  });
+
+  it("is left in peace while it answers, has nothing to say, or is frozen", async (t) => {
+    const { guest, agent, pass } = await watched(t, (frame, guest) => {
+      if (!isOpen(frame) || frame.payload.readUInt16LE() === Verb.MKDIR) return;
+      const frozen = frame.payload.readUInt16LE() === Verb.FREEZE;
+      guest.frame(RESULT, frame.stream, frozen ? new RecordWriter().u8(1).finish() : emptyRecord);
+    });
+    pass(10);
+    const pending = assert.rejects(agent.mkdir("/x"), /test is over/);
+    for (let i = 0; i < 5; i++) {
+      pass(1);
+      await agent.probe(); // behind the channel's own probe, so that one is answered too
+    }
+    assert.deepEqual(await agent.freeze(), { frozen: true });
+    pass(10);
+    await agent.thaw();
+    pass(1);
+    agent.close(new Error("the test is over"));
+    assert.match((await agent.closed).message, /test is over/);
+    await pending;
+    await guest[Symbol.asyncDispose]();
+  });
+});
