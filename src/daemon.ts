@@ -3,11 +3,10 @@
  */
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import pino, { type Logger } from "pino";
 import { connectAgent } from "./agent/connection.ts";
 import { Activity } from "./capsules/activity.ts";
 import { Capsules } from "./capsules/capsules.ts";
-import { Changes } from "./capsules/changes.ts";
+import { Changes, type Log } from "./capsules/changes.ts";
 import { systemClock } from "./capsules/clock.ts";
 import { Idle } from "./capsules/idle.ts";
 import { Records } from "./capsules/records.ts";
@@ -23,6 +22,7 @@ import { type DataLock, lockData } from "./host/lock.ts";
 import { openMachine } from "./host/machine.ts";
 import { Paths } from "./host/paths.ts";
 import { buildServer } from "./http/app.ts";
+import { createLogger } from "./http/log.ts";
 import { Teams } from "./teams/teams.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
@@ -55,7 +55,7 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
 }
 
 async function startLocked(config: Config, lock: DataLock, progress: (step: string) => void): Promise<Daemon> {
-  const log = pino({ level: config.logLevel, base: null, timestamp: pino.stdTimeFunctions.isoTime });
+  const log = createLogger(config.logLevel);
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
   const newKey = ensureDefaultKey(config.dataDir, teams);
@@ -149,7 +149,7 @@ function ensureDefaultKey(dataDir: string, teams: Teams): string | undefined {
   return key;
 }
 
-function flush(teams: Teams, activity: Activity, log: Logger): void {
+function flush(teams: Teams, activity: Activity, log: Log): void {
   try {
     teams.flush();
     activity.flush();

@@ -119,7 +119,7 @@ test("DELETE waits its turn and wins, whatever is under way", async () => {
     assert.ok(["done", "not_found"].includes(await outcome), verb);
     await floors.settled();
     const { guests, folders, checkpoints } = floors.host;
-    assert.deepEqual([guests.size, folders.size, checkpoints.size, floors.records.count()], [0, 0, 0, 0]);
+    assert.deepEqual([guests.size, folders.size, checkpoints.size, floors.records.all().length], [0, 0, 0, 0]);
   }
 });
 

@@ -48,7 +48,7 @@ export interface CapsulesOptions {
   activity: Activity;
   idle: Idle;
   clock: Clock;
-  /** Most capsules in all, of every team and status. */
+  /** Most capsules of one team, of every status. */
   maxCapsules: number;
 }
 
@@ -68,8 +68,9 @@ export class Capsules {
     const { records, changes, clock } = this.#o;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request);
-    if (records.count() >= this.#o.maxCapsules) {
-      throw new CapsuleError("quota_exceeded", `cannot create a capsule: there are ${this.#o.maxCapsules} already`);
+    const { maxCapsules } = this.#o;
+    if (records.count(teamId) >= maxCapsules) {
+      throw new CapsuleError("quota_exceeded", `cannot create a capsule: the team has ${maxCapsules} already`);
     }
     const now = clock.now();
     const row: Capsule = {

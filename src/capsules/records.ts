@@ -33,8 +33,9 @@ export class Records {
     return this.#rows.get(id) as Capsule | undefined;
   }
 
-  count(): number {
-    return this.#rows.count();
+  /** How many the team has, of every status. */
+  count(teamId: string): number {
+    return this.#rows.count(teamId);
   }
 
   /** How many there are of each status. */

@@ -70,6 +70,7 @@ export class CapsuleRows {
   readonly #remove: StatementSync;
   readonly #block: StatementSync;
   readonly #onStorage: StatementSync;
+  readonly #count: StatementSync;
   readonly #counts: StatementSync;
   readonly #changes = new Map<string, StatementSync>();
 
@@ -93,14 +94,15 @@ export class CapsuleRows {
     this.#block = database.prepare(
       "UPDATE capsules SET blocked_by = ? WHERE storage = ? AND status = ? AND intent IS NULL",
     );
+    this.#count = database.prepare("SELECT COUNT(*) AS count FROM capsules WHERE team_id = ?");
     this.#counts = database.prepare("SELECT status, COUNT(*) AS count FROM capsules GROUP BY status");
     this.#onStorage = database.prepare(
       "SELECT COUNT(*) AS count FROM capsules WHERE storage = ? AND blocked_by IS NULL",
     );
   }
 
-  count(): number {
-    return this.counts().reduce((sum, [, count]) => sum + count, 0);
+  count(teamId: string): number {
+    return (this.#count.get(teamId) as { count: number }).count;
   }
 
   /** How many there are of each status that occurs. */

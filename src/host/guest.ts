@@ -79,7 +79,8 @@ export class LiveGuest implements Guest {
       if (this.#agent !== agent) return;
       this.#isConnected = false;
       if (this.#isExpectingSilence) return;
-      if (reason.cause instanceof ProtocolError) this.#end({ kind: "lost", reason: `the agent broke the protocol: ${reason.message}` });
+      if (reason.cause instanceof ProtocolError)
+        this.#end({ kind: "lost", reason: `the agent broke the protocol: ${reason.message}` });
       else void this.#reconnect();
     });
   }

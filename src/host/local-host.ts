@@ -1,6 +1,6 @@
 /** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
 import { randomBytes } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { emptyOverlay } from "../vmm/qcow2.ts";
@@ -8,7 +8,7 @@ import type { SavedVm, Vm, Vmm, VmSpec } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Bases, overlayOn } from "./bases.ts";
 import { captureTemplate } from "./capture.ts";
-import { diffName, type Manifest, openCheckpoint, parts, requireSameMachine, seal } from "./checkpoints.ts";
+import { diffName, openCheckpoint, parts, seal } from "./checkpoints.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace } from "./files.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
@@ -26,6 +26,7 @@ import {
 } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import { Slots } from "./slots.ts";
+import { Sources } from "./sources.ts";
 
 export interface LocalHostOptions {
   paths: Paths;
@@ -47,17 +48,12 @@ export interface LocalHostOptions {
   step?: (name: string) => void;
 }
 
-/** A checkpoint that capsules start from, with its folder. */
-interface Source {
-  folder: string;
-  manifest: Manifest;
-}
-
 export class LocalHost implements Host {
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
   readonly #vmm: Vmm;
   readonly #bases: Bases;
+  readonly #sources: Sources;
   readonly #slots: Slots;
   readonly #guests = new Map<string, LiveGuest>();
   readonly #step: (name: string) => void;
@@ -67,6 +63,7 @@ export class LocalHost implements Host {
     this.#paths = options.paths;
     this.#vmm = options.vmm;
     this.#bases = new Bases({ ...options, spare: options.spareBases });
+    this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
     this.#slots = new Slots(options.concurrentStarts);
     this.#step = options.step ?? (() => {});
     for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
@@ -78,31 +75,20 @@ export class LocalHost implements Host {
     return this.#vmm.machine(1, 128).accelerator;
   }
 
-  images(): { name: string; sizeBytes: number; createdAt: number }[] {
-    return this.#options.images.map((image) => {
-      const files = [image.kernel, image.initrd, image.root].map((path) => statSync(path));
-      const sizeBytes = files.reduce((sum, file) => sum + file.blocks * 512, 0);
-      return { name: image.name, sizeBytes, createdAt: Math.max(...files.map((file) => Math.round(file.mtimeMs))) };
-    });
+  images() {
+    return this.#sources.builtIn();
   }
 
   async prepare(origin: Origin, shape: Shape): Promise<void> {
-    await this.#sourceOf(origin, shape);
+    await this.#sources.find(origin, shape);
   }
 
   shapeOf(storage: string): Shape | undefined {
-    try {
-      const manifest = JSON.parse(
-        readFileSync(join(this.#paths.template(storage), parts.manifest), "utf8"),
-      ) as Manifest;
-      return { vcpus: manifest.machine.vcpus, memoryMb: manifest.machine.memoryMb };
-    } catch {
-      return undefined;
-    }
+    return this.#sources.shapeOf(storage);
   }
 
   async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
-    const source = await this.#sourceOf(origin, shape);
+    const source = await this.#sources.find(origin, shape);
     const folder = this.#paths.capsule(id);
     await requireSpace(this.#paths.data, 16 << 20, `creating capsule ${id}`);
     try {
@@ -110,7 +96,7 @@ export class LocalHost implements Host {
       const { machine, image } = source.manifest;
       const capsule: CapsuleFile = { format: 1, origin: relative(this.#paths.data, source.folder), image, machine };
       const base = join(source.folder, parts.disk);
-      const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#image(image.hash).diskBytes));
+      const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#sources.image(image.hash).diskBytes));
       await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
       this.#step("start.journalled");
       return await this.#wakeUp(id, capsule, { state: join(source.folder, parts.state), memory: null });
@@ -127,8 +113,7 @@ export class LocalHost implements Host {
     if (capsule === undefined || manifest === undefined) {
       throw new CapsuleError("internal_error", `capsule ${id} has no checkpoint to resume from`);
     }
-    const { vcpus, memoryMb } = manifest.machine;
-    requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), `capsule ${id}`);
+    this.#sources.requireMachine(manifest, `capsule ${id}`);
     return this.#wakeUp(id, capsule, { state: join(checkpoint, parts.state), memory: join(checkpoint, diffName) });
   }
 
@@ -195,7 +180,7 @@ export class LocalHost implements Host {
         checkpoint: join(folder, checkpointName),
         disk: join(folder, diskName),
         origin,
-        root: this.#image(capsule.image.hash).root,
+        root: this.#sources.image(capsule.image.hash).root,
         about: { kind: "template", machine: capsule.machine, image: capsule.image },
         flatten: this.#options.flatten,
       });
@@ -241,7 +226,7 @@ export class LocalHost implements Host {
     const process = vm.process ?? (await this.#vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
     try {
-      return await this.#adoptVm(id, this.#spec(id, capsule, vm.nonce), process);
+      return await this.#adoptVm(id, this.#sources.spec(id, capsule, vm.nonce), process);
     } catch {
       await this.#reap(folder);
       return otherwise;
@@ -298,7 +283,7 @@ export class LocalHost implements Host {
       try {
         await writeVm(folder, { nonce, process: null });
         let journalled: Promise<void> | undefined;
-        vm = await this.#vmm.restore(this.#spec(id, capsule, nonce), saved, (process) => {
+        vm = await this.#vmm.restore(this.#sources.spec(id, capsule, nonce), saved, (process) => {
           journalled = writeVm(folder, { nonce, process });
           journalled.catch(() => {});
         });
@@ -321,36 +306,6 @@ export class LocalHost implements Host {
     const guest = new LiveGuest(id, vm, agent, this.#options.connect, this.#options.reconnectMs);
     this.#guests.set(id, guest);
     return guest;
-  }
-
-  #spec(id: string, capsule: CapsuleFile, nonce: string): VmSpec {
-    const dir = this.#paths.capsule(id);
-    const origin = join(this.#paths.data, capsule.origin);
-    const image = this.#image(capsule.image.hash);
-    const memory = join(origin, parts.memory);
-    const backing = [join(origin, parts.disk), image.root];
-    const files = { dir, memory, disk: join(dir, diskName), backing, kernel: image.kernel, initrd: image.initrd };
-    return { name: id, nonce, machine: capsule.machine, files };
-  }
-
-  async #sourceOf(origin: Origin, shape: Shape): Promise<Source> {
-    if (origin.kind === "base") {
-      const image = this.#options.images.find((candidate) => candidate.name === origin.name);
-      if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
-      return this.#bases.ensure(image, shape);
-    }
-    const folder = this.#paths.template(origin.storage);
-    const manifest = await openCheckpoint(folder);
-    if (manifest === undefined) throw new CapsuleError("internal_error", `the template's files are missing`);
-    const { vcpus, memoryMb } = manifest.machine;
-    requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), "the template");
-    return { folder, manifest };
-  }
-
-  #image(hash: string): Image {
-    const image = this.#options.images.find((candidate) => candidate.hash === hash);
-    if (image === undefined) throw new CapsuleError("conflict", `the image ${hash.slice(0, 12)} is no longer here`);
-    return image;
   }
 
   /** Ends the VM that a folder's journal names, if there is one. */

@@ -1,0 +1,88 @@
+/** What capsules start from: the built-in images, their bases, and the files of templates. */
+import { readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import type { Vmm, VmSpec } from "../vmm/vmm.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { Bases } from "./bases.ts";
+import { type Manifest, openCheckpoint, parts, requireSameMachine } from "./checkpoints.ts";
+import type { Origin, Shape } from "./host.ts";
+import type { Image } from "./images.ts";
+import { type CapsuleFile, diskName } from "./journal.ts";
+import type { Paths } from "./paths.ts";
+
+/** A checkpoint that capsules start from, with its folder. */
+export interface Source {
+  folder: string;
+  manifest: Manifest;
+}
+
+export class Sources {
+  readonly #paths: Paths;
+  readonly #images: Image[];
+  readonly #bases: Bases;
+  readonly #vmm: Vmm;
+
+  constructor(paths: Paths, images: Image[], bases: Bases, vmm: Vmm) {
+    this.#paths = paths;
+    this.#images = images;
+    this.#bases = bases;
+    this.#vmm = vmm;
+  }
+
+  /** Throws CapsuleError: "not_found" for an unknown image, "conflict" for a template of another machine. */
+  async find(origin: Origin, shape: Shape): Promise<Source> {
+    if (origin.kind === "base") {
+      const image = this.#images.find((candidate) => candidate.name === origin.name);
+      if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
+      return this.#bases.ensure(image, shape);
+    }
+    const folder = this.#paths.template(origin.storage);
+    const manifest = await openCheckpoint(folder);
+    if (manifest === undefined) throw new CapsuleError("internal_error", "the template's files are missing");
+    this.requireMachine(manifest, "the template");
+    return { folder, manifest };
+  }
+
+  /** Throws CapsuleError("conflict") when a checkpoint was made by another machine than this host would build now. */
+  requireMachine(manifest: Manifest, what: string): void {
+    const { vcpus, memoryMb } = manifest.machine;
+    requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), what);
+  }
+
+  /** Throws CapsuleError("conflict") when the image was removed. */
+  image(hash: string): Image {
+    const image = this.#images.find((candidate) => candidate.hash === hash);
+    if (image === undefined) throw new CapsuleError("conflict", `the image ${hash.slice(0, 12)} is no longer here`);
+    return image;
+  }
+
+  /** The built-in images as templates; sizes are bytes on disk. */
+  builtIn(): { name: string; sizeBytes: number; createdAt: number }[] {
+    return this.#images.map((image) => {
+      const files = [image.kernel, image.initrd, image.root].map((path) => statSync(path));
+      const sizeBytes = files.reduce((sum, file) => sum + file.blocks * 512, 0);
+      return { name: image.name, sizeBytes, createdAt: Math.round(Math.max(...files.map((file) => file.mtimeMs))) };
+    });
+  }
+
+  shapeOf(storage: string): Shape | undefined {
+    try {
+      const text = readFileSync(join(this.#paths.template(storage), parts.manifest), "utf8");
+      const { machine } = JSON.parse(text) as Manifest;
+      return { vcpus: machine.vcpus, memoryMb: machine.memoryMb };
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** The VM of a capsule, as its folder describes it. */
+  spec(id: string, capsule: CapsuleFile, nonce: string): VmSpec {
+    const dir = this.#paths.capsule(id);
+    const origin = join(this.#paths.data, capsule.origin);
+    const image = this.image(capsule.image.hash);
+    const memory = join(origin, parts.memory);
+    const backing = [join(origin, parts.disk), image.root];
+    const files = { dir, memory, disk: join(dir, diskName), backing, kernel: image.kernel, initrd: image.initrd };
+    return { name: id, nonce, machine: capsule.machine, files };
+  }
+}
