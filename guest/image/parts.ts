@@ -1,0 +1,74 @@
+/**
+ * Parts of an image that take long to build and seldom change: the kernel and the root file system. A part is a folder
+ * named by the key of its inputs; it is built in a scratch folder and published by rename, so a part that exists is whole.
+ *
+ *   <data>/images/parts/<part>-<key>/ …
+ */
+import { chmod, mkdir, mkdtemp, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+
+export interface Parts {
+  /** Folder of all images of this data folder. */
+  images: string;
+  /** Build again what the mirror may offer in a newer version. */
+  isUpgrade: boolean;
+  say(line: string): void;
+}
+
+/** A part's file that images share. */
+export interface PartFile {
+  path: string;
+  sha256: string;
+}
+
+/** What the person waiting is told. */
+const names = { kernel: "kernel", root: "root file system" };
+
+/** Resolves with the part's folder; `build` fills an empty folder when there is none yet. */
+export async function part(
+  parts: Parts,
+  name: keyof typeof names,
+  key: string,
+  build: (folder: string) => Promise<void>,
+): Promise<string> {
+  const folder = join(parts.images, "parts", `${name}-${key.slice(0, 16)}`);
+  if (!parts.isUpgrade && (await exists(folder))) return folder;
+  const began = performance.now();
+  parts.say(`building the ${names[name]} …`);
+  await publish(folder, build);
+  parts.say(`built the ${names[name]} in ${((performance.now() - began) / 1000).toFixed(1)} s`);
+  return folder;
+}
+
+/** Fills a scratch folder, makes it durable and puts it in place, replacing what was there. */
+export async function publish(folder: string, fill: (scratch: string) => Promise<void>): Promise<void> {
+  await mkdir(dirname(folder), { recursive: true });
+  const scratch = await mkdtemp(join(dirname(folder), ".new-"));
+  try {
+    await fill(scratch);
+    await chmod(scratch, 0o755); // QEMU's unprivileged user reads images
+    for (const file of await readdir(scratch, { withFileTypes: true })) await sync(join(scratch, file.name));
+    await sync(scratch);
+    await rm(folder, { recursive: true, force: true });
+    await rename(scratch, folder);
+    await sync(dirname(folder));
+  } finally {
+    await rm(scratch, { recursive: true, force: true });
+  }
+}
+
+export async function sync(path: string): Promise<void> {
+  const handle = await open(path, "r");
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+export async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  );
+}
