@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
 import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
+import { Transcript } from "../../test/fakes/transcript.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import type { Exit, OutputSink, Started } from "./agent.ts";
 import { connectAgent } from "./connection.ts";
 import { FrameType, moreFlag } from "./frames.ts";
 import { emptyRecord, endRecord, execRequest, limits, Verb, windowRecord } from "./protocol.ts";
@@ -15,30 +15,6 @@ const isOpen = (frame: HostFrame) => frame.type === OPEN;
 const isLastOpen = (frame: HostFrame) => isOpen(frame) && (frame.flags & moreFlag) === 0;
 const started = new RecordWriter().u16(1).u32(42).str("proc-00000000").finish();
 const exited = new RecordWriter().u32(0).u8(0).u64(1_000n).finish();
-
-/** Keeps everything a stream says; `over` resolves with its last word. */
-class Transcript implements OutputSink {
-  readonly process = Promise.withResolvers<Started>();
-  readonly over = Promise.withResolvers<Exit | Error>();
-  readonly arrived = Promise.withResolvers<void>();
-  bytes = 0;
-  lastWords = 0;
-  started(process: Started): void {
-    this.process.resolve(process);
-  }
-  output(_name: string, chunk: Uint8Array): void {
-    this.bytes += chunk.length;
-    this.arrived.resolve();
-  }
-  exited(exit: Exit): void {
-    this.lastWords++;
-    this.over.resolve(exit);
-  }
-  failed(error: Error): void {
-    this.lastWords++;
-    this.over.resolve(error);
-  }
-}
 
 function isAgentError(error: unknown): boolean {
   return error instanceof CapsuleError && error.code === "agent_error";
@@ -148,7 +124,7 @@ describe("channel", () => {
     await peer.guest.heard(isOpen);
     peer.guest.frame(EVENT, 1, started);
     for (let i = 0; i < 4; i++) peer.guest.frame(DATA, 1, Buffer.alloc(65_536), 1);
-    await transcript.arrived.promise;
+    await transcript.heard((it) => it.chunks.stdout.length > 0);
     run.consumed(limits.grantBytes - 1);
     run.consumed(1);
     const window = await peer.guest.heard((frame) => frame.type === WINDOW);
@@ -158,7 +134,7 @@ describe("channel", () => {
     peer.guest.frame(DATA, 1, Buffer.alloc(65_536), 1);
     peer.guest.frame(RESULT, 1, exited);
     assert.deepEqual(await transcript.over.promise, { exitCode: 0, guestDurationUs: 1_000 });
-    assert.equal(transcript.bytes, 5 * 65_536);
+    assert.equal(transcript.bytes("stdout").length, 5 * 65_536);
   });
 
   it("cancels without another word to the sink", async () => {

@@ -1,0 +1,111 @@
+/**
+ * The real guest agent on a plain UNIX socket, on this machine: what it does to files and processes it does here, so
+ * every test keeps to its own temporary folder.
+ */
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { access, mkdtemp, rm } from "node:fs/promises";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import type { Agent } from "../src/agent/agent.ts";
+import { type ConnectOptions, connectAgent } from "../src/agent/connection.ts";
+
+const crate = path.join(import.meta.dirname, "../guest/agent");
+const startDeadlineMs = 10_000;
+
+let binary: Promise<string> | undefined;
+
+/** The agent's program, built if its sources changed: `build` names it on its last line. */
+export function agentBinary(): Promise<string> {
+  binary ??= promisify(execFile)(path.join(crate, "build")).then(({ stdout }) => stdout.trim().split("\n").at(-1)!);
+  return binary;
+}
+
+export class AgentProcess implements AsyncDisposable {
+  /** A folder for the test, removed at the end. */
+  readonly dir: string;
+  readonly socketPath: string;
+  readonly process: ChildProcess;
+  readonly #agents: Agent[] = [];
+
+  static async start(): Promise<AgentProcess> {
+    const dir = await mkdtemp(path.join(tmpdir(), "agent-"));
+    const agent = new AgentProcess(dir, await agentBinary());
+    await agent.#listening();
+    return agent;
+  }
+
+  private constructor(dir: string, program: string) {
+    this.dir = dir;
+    this.socketPath = path.join(dir, "agent.sock");
+    this.process = spawn(program, ["--socket", this.socketPath], {
+      stdio: ["ignore", "inherit", "inherit"],
+      detached: true, // a group of its own: what it kills by mistake is not the test runner
+    });
+  }
+
+  async connect(options: Partial<ConnectOptions> = {}): Promise<Agent> {
+    const agent = await connectAgent(this.socketPath, { deadlineMs: startDeadlineMs, ...options });
+    this.#agents.push(agent);
+    return agent;
+  }
+
+  /** After boot an agent is asleep; on a plain socket WAKE leaves this machine's clock and names alone. */
+  async wake(agent: Agent): Promise<void> {
+    await agent.wake({ entropy: randomBytes(64), hostname: "test", machineId: "0".repeat(32) });
+  }
+
+  /**
+   * A socket in front of the agent's that says `stale` to it before every connection's own bytes: what an earlier
+   * host left half said in a VM's port.
+   */
+  async behind(stale: Uint8Array): Promise<AsyncDisposable & { socketPath: string }> {
+    const socketPath = path.join(this.dir, "stale.sock");
+    const server = net.createServer((host) => {
+      const guest = net.connect(this.socketPath);
+      for (const socket of [host, guest]) socket.on("error", () => {});
+      guest.write(stale);
+      host.pipe(guest).pipe(host);
+    });
+    await once(server.listen(socketPath), "listening");
+    return {
+      socketPath,
+      [Symbol.asyncDispose]: async () => {
+        await new Promise((resolve) => server.close(resolve));
+      },
+    };
+  }
+
+  file(name: string): string {
+    return path.join(this.dir, name);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const agent of this.#agents) agent.close();
+    if (this.process.exitCode === null && this.process.signalCode === null) {
+      const gone = once(this.process, "exit");
+      this.process.kill("SIGKILL");
+      await gone;
+    }
+    await rm(this.dir, { recursive: true, force: true });
+  }
+
+  async #listening(): Promise<void> {
+    for (const began = Date.now(); Date.now() - began < startDeadlineMs; await delay(5)) {
+      if (this.process.exitCode !== null) break;
+      if (
+        await access(this.socketPath).then(
+          () => true,
+          () => false,
+        )
+      )
+        return;
+    }
+    await this[Symbol.asyncDispose]();
+    throw new Error(`the agent does not listen on ${this.socketPath}`);
+  }
+}
