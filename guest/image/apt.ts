@@ -15,6 +15,14 @@ export async function architecture(): Promise<string> {
   return (await runProgram("dpkg", ["--print-architecture"])).trim();
 }
 
+let refreshed: Promise<void> | undefined;
+
+/** Fetches the mirrors' indexes, once per build. Only root may; anyone else builds from the indexes that are there. */
+export function refreshIndexes(): Promise<void> {
+  refreshed ??= process.getuid?.() === 0 ? runProgram("apt-get", ["-q", "update"]).then(() => {}) : Promise.resolve();
+  return refreshed;
+}
+
 /** The machine's sources of one Debian release: the release itself, its updates and its security fixes. */
 export async function releaseSources(release: string): Promise<AptSource[]> {
   const format = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)";

@@ -5,7 +5,7 @@
  */
 import { chmod, copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { architecture, downloadPackage, kernelCandidate } from "./apt.ts";
+import { architecture, downloadPackage, kernelCandidate, refreshIndexes } from "./apt.ts";
 import { keyOf, sha256OfFile } from "./inputs.ts";
 import { type PartFile, type Parts, part } from "./parts.ts";
 import { runProgram } from "./program.ts";
@@ -49,6 +49,7 @@ export async function kernel(parts: Parts): Promise<Kernel> {
 async function build(folder: string): Promise<void> {
   const machine = await architecture();
   if (machine !== "amd64") throw new Error(`capsules run on amd64 so far; this machine is ${machine}`);
+  await refreshIndexes();
   const candidate = await kernelCandidate(metapackage);
   const scratch = join(folder, "unpacked");
   await mkdir(scratch);

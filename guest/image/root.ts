@@ -4,7 +4,7 @@
  */
 import { readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { proxyOptions, releaseSources, sourceLine } from "./apt.ts";
+import { proxyOptions, refreshIndexes, releaseSources, sourceLine } from "./apt.ts";
 import { keyOf, parsePackages, sha256OfFile } from "./inputs.ts";
 import { type PartFile, type Parts, part } from "./parts.ts";
 import { runProgram } from "./program.ts";
@@ -75,6 +75,7 @@ async function bootstrap(archive: string): Promise<void> {
     ...apt.map((line) => `--aptopt=${line}`),
     '--customize-hook="$CAPSULE_CUSTOMIZE" "$1" "$CAPSULE_RELEASE"',
   ];
+  await refreshIndexes();
   const sources = (await releaseSources(release)).map(sourceLine);
   await runProgram("mmdebstrap", [...options, release, archive, "-"], {
     input: `${sources.join("\n")}\n`,
