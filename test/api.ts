@@ -1,8 +1,8 @@
 /** An API under test: the real HTTP floor on fake services, its log caught, every answer held against its contract. */
 import type { InjectOptions } from "fastify";
+import pino from "pino";
 import { loadConfig } from "../src/config.ts";
 import { buildServer } from "../src/http/app.ts";
-import { createLogger } from "../src/http/log.ts";
 import type { App } from "../src/http/section.ts";
 import type { Limits } from "../src/wire/limits.ts";
 import { FakeServices, keys } from "./fakes/services.ts";
@@ -35,7 +35,7 @@ export class Api {
 
   constructor(limits: Partial<Limits> = {}) {
     this.limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...limits };
-    const logger = createLogger("trace", { write: (line) => void this.log.push(line) });
+    const logger = pino({ level: "trace" }, { write: (line) => void this.log.push(line) });
     this.app = buildServer(this.services, { limits: this.limits, logger, version: "0.0.0" });
   }
 

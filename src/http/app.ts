@@ -9,6 +9,7 @@ import type { Limits } from "../wire/limits.ts";
 import { capsuleRoutes } from "./capsules.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { execRoutes } from "./exec.ts";
+import { fileRoutes } from "./files.ts";
 import { guardRoutes, refuseUnroutable } from "./gate.ts";
 import { healthRoutes } from "./health.ts";
 import { acceptJson } from "./json-body.ts";
@@ -16,6 +17,7 @@ import { KnownPaths } from "./known-paths.ts";
 import { limitRoutes } from "./limits.ts";
 import { logResponse } from "./log.ts";
 import { describeApi } from "./openapi.ts";
+import { processRoutes } from "./processes.ts";
 import type { App, Section } from "./section.ts";
 import type { Services } from "./services.ts";
 import { snapshotRoutes } from "./snapshots.ts";
@@ -73,7 +75,8 @@ export function buildServer(services: Services, { limits, logger, version }: Ser
   app.register(async (root: App) => healthRoutes(root, section));
   app.register(
     async (v1: App) => {
-      for (const routes of [capsuleRoutes, execRoutes, snapshotRoutes, limitRoutes]) routes(v1, section);
+      for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes, limitRoutes])
+        routes(v1, section);
     },
     { prefix: "/v1" },
   );

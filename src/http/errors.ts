@@ -8,6 +8,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import type { ErrorBody } from "../wire/error-body.ts";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import { announcesBody } from "./json-body.ts";
+import { describeError } from "./log.ts";
 
 /** How long the rest of a refused body is read and thrown away, so that the client can read the answer. */
 const discardMs = 10_000;
@@ -19,7 +20,9 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
     return;
   }
   const error = toCapsuleError(thrown);
-  if (error.status >= 500) request.log.error({ err: thrown, code: error.code }, "request failed");
+  if (error.status >= 500 && error.code !== "timeout") {
+    request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
+  }
   if (error.code === "quota_exceeded" || error.code === "no_capacity") reply.header("retry-after", retryAfterSec);
   reply.removeHeader("connection");
   discardBody(request.raw);

@@ -3,17 +3,13 @@
  * never handed to the logger, so no key, ticket, command or output can be in it.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
-import pino, { type DestinationStream, type Logger } from "pino";
-
-export function createLogger(level: string, destination?: DestinationStream): Logger {
-  const options = { level, base: null, serializers: { err: serializeError, req: serializeRequest } };
-  return destination === undefined ? pino(options) : pino(options, destination);
-}
+import pino from "pino";
 
 export function logResponse(request: FastifyRequest, reply: FastifyReply): void {
   request.log.info(
     {
-      ...serializeRequest(request),
+      method: request.method,
+      path: request.url.split("?", 1)[0],
       status: reply.statusCode,
       durationMs: Math.round(reply.elapsedTime * 1_000) / 1_000,
       ...(request.identity ? { team: request.identity.team, key: request.identity.keyId } : {}),
@@ -22,12 +18,8 @@ export function logResponse(request: FastifyRequest, reply: FastifyReply): void 
   );
 }
 
-function serializeRequest(request: FastifyRequest): object {
-  return { method: request.method, path: request.url.split("?", 1)[0] };
-}
-
-/** Only what an error says of itself: an error's other fields may hold a command's output. */
-function serializeError(error: unknown): object {
+/** Only what an error says of itself, and its causes: its other fields may hold a command's output. */
+export function describeError(error: unknown): object {
   if (!(error instanceof Error)) return { message: String(error) };
   const { type, message, stack } = pino.stdSerializers.err(error);
   const { code } = error as { code?: unknown };

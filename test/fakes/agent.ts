@@ -2,8 +2,20 @@
  * An agent without a guest: a handful of commands, files in a map. What a test wants to see happen at its own pace it
  * drives through `runs`.
  */
-import type { Agent, Command, OutputSink, RunningStream, Selector, Started } from "../../src/agent/agent.ts";
-import { AgentFailure } from "../../src/agent/failure.ts";
+import { Readable } from "node:stream";
+import type {
+  Agent,
+  Command,
+  GuestEntry,
+  GuestProcess,
+  OutputSink,
+  RunningStream,
+  Selector,
+  Started,
+  Upload,
+} from "../../src/agent/agent.ts";
+import { AgentFailure, type Failure } from "../../src/agent/failure.ts";
+import type { ErrorCode } from "../../src/wire/errors.ts";
 
 /** One command that was run: what was asked, and the hands to play the guest. */
 export class FakeRun implements RunningStream {
@@ -61,6 +73,47 @@ const programs: Record<string, (run: FakeRun) => void> = {
   hang: () => {},
 };
 
+/** Keeps what arrives apart until `end`, as the guest's temporary file does. */
+export class FakeUpload implements Upload {
+  readonly #files: Map<string, Buffer>;
+  readonly chunks: Buffer[] = [];
+  path: string | undefined;
+  cancelled = false;
+  /** A test holds the guest back with it. */
+  gate: Promise<void> = Promise.resolve();
+
+  constructor(files: Map<string, Buffer>, path: string | undefined) {
+    this.#files = files;
+    this.path = path;
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    this.chunks.push(Buffer.from(bytes));
+    await this.gate;
+    if (this.path?.startsWith("/missing/")) throw failure("not_found", "invalid_request", "no such directory");
+    if (this.path?.startsWith("/full/")) throw failure("no_space", "no_space", "no space left in the guest");
+  }
+
+  target(path: string): void {
+    this.path = path;
+  }
+
+  async end(): Promise<{ bytes: number }> {
+    await this.write(Buffer.alloc(0));
+    const content = Buffer.concat(this.chunks);
+    this.#files.set(this.path as string, content);
+    return { bytes: content.length };
+  }
+
+  cancel(): void {
+    this.cancelled = true;
+  }
+}
+
+function failure(kind: Failure, code: ErrorCode, message: string): AgentFailure {
+  return new AgentFailure(kind, code, message);
+}
+
 export class FakeAgent implements Partial<Agent> {
   readonly runs: FakeRun[] = [];
   readonly started: Command[] = [];
@@ -94,4 +147,73 @@ export class FakeAgent implements Partial<Agent> {
     this.started.push(command);
     return { pid: 500, tag: command.tag ?? "proc-0123abcd" };
   }
+
+  // ---- Files: a flat map; a path in it is a file, "/" and "/dir" are directories
+
+  readonly files = new Map<string, Buffer>();
+  readonly uploads: FakeUpload[] = [];
+  onUpload: (upload: FakeUpload) => void = () => {};
+
+  async read(path: string): Promise<{ size: number; body: Readable }> {
+    if (path === "/dir") throw failure("is_directory", "invalid_request", "/dir is a directory");
+    const content = this.#file(path);
+    const chunks = Array.from({ length: Math.ceil(content.length / 40_000) }, (_, i) =>
+      content.subarray(i * 40_000, (i + 1) * 40_000),
+    );
+    return { size: content.length, body: Readable.from(chunks, { objectMode: false }) };
+  }
+
+  write(path: string | undefined): FakeUpload {
+    const upload = new FakeUpload(this.files, path);
+    this.uploads.push(upload);
+    this.onUpload(upload);
+    return upload;
+  }
+
+  async list(path: string, depth: number, limit: number): Promise<GuestEntry[]> {
+    if (path !== "/dir") return [entryOf(path, this.#file(path).length, 0o100640)];
+    if (depth === 0) return [entryOf("/dir", 4_096, 0o041777)];
+    const inside = [...this.files.keys()].filter((each) => each.startsWith("/dir/"));
+    if (inside.length > limit)
+      throw failure("too_large", "invalid_request", `the listing has more than ${limit} entries`);
+    const link = { ...entryOf("/dir/link", 6, 0o120777), type: "symlink" as const, target: "../gone" };
+    return [...inside.map((each) => entryOf(each, this.#file(each).length, 0o104755)), link];
+  }
+
+  async mkdir(path: string): Promise<GuestEntry> {
+    if (this.files.has(path)) throw failure("not_directory", "invalid_request", `${path} is a file`);
+    return entryOf(path, 4_096, 0o040755);
+  }
+
+  async remove(path: string): Promise<void> {
+    this.#file(path);
+    this.files.delete(path);
+  }
+
+  #file(path: string): Buffer {
+    const content = this.files.get(path);
+    if (content === undefined) throw failure("not_found", "not_found", `${path} does not exist`);
+    return content;
+  }
+
+  // ---- Processes
+
+  async processes(): Promise<GuestProcess[]> {
+    return [
+      { pid: 1, tag: "", cmd: "/init", args: [] },
+      { pid: 500, tag: "proc-0123abcd", cmd: "sleep", args: ["100"] },
+    ];
+  }
+
+  async signal(selector: Selector, signal: "SIGKILL" | "SIGTERM"): Promise<void> {
+    const known = "pid" in selector ? selector.pid === 500 : selector.tag === "proc-0123abcd";
+    if (!known) throw failure("not_found", "not_found", "no such process");
+    this.signals.push([selector, signal]);
+  }
+}
+
+function entryOf(path: string, size: number, mode: number): GuestEntry {
+  const type = (mode & 0o170000) === 0o040000 ? "directory" : "file";
+  const name = path.slice(path.lastIndexOf("/") + 1);
+  return { name, path, type, size, mode, owner: "root", group: "root", mtime: 1_700_000_000, target: null };
 }

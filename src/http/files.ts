@@ -1,0 +1,150 @@
+/** Section "Files": read, write (both also as streams), list, mkdir, remove. */
+import { Readable } from "node:stream";
+import type { FastifyRequest } from "fastify";
+import Type from "typebox";
+import { FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../wire/file.ts";
+import { CapsuleParams } from "../wire/schema.ts";
+import { toFileEntry } from "./file-entries.ts";
+import { checkPath } from "./guest-path.ts";
+import { boundaryOf } from "./multipart.ts";
+import type { App, Section } from "./section.ts";
+import { receiveFile } from "./uploads.ts";
+
+const bytesType = "application/octet-stream";
+const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary" });
+const Bytes = { content: { [bytesType]: { schema: Binary } } };
+const config = { action: "files" as const, refuses: ["quota_exceeded" as const, "agent_error" as const] };
+/** Up to here a file is answered in one piece, with its length. */
+const wholeMaxBytes = 64 * 1024;
+
+export function fileRoutes(app: App, section: Section): void {
+  const { services, limits } = section;
+  const enter = ({ identity }: FastifyRequest, id: string) => services.capsules.enter(identity.teamId, id, "files");
+  const pathIn = (body: { path: string }) => checkPath(body.path, limits.path_max_bytes);
+
+  for (const [url, summary, asStream] of [
+    ["/capsules/:id/files/read", "Read a file", false],
+    ["/capsules/:id/files/stream/read", "Read a file, chunked", true],
+  ] as const) {
+    app.post(
+      url,
+      { config, schema: { summary, params: CapsuleParams, body: PathBody, response: { 200: Bytes } } },
+      async (request, reply) => {
+        const agent = await enter(request, request.params.id);
+        const { body } = await agent.read(pathIn(request.body));
+        return reply.type(bytesType).send(asStream ? body : await wholeIfSmall(body));
+      },
+    );
+  }
+
+  app.post(
+    "/capsules/:id/files/list",
+    {
+      config,
+      schema: {
+        summary: "List a directory",
+        params: CapsuleParams,
+        body: ListBody(limits),
+        response: { 200: FileListing },
+      },
+    },
+    async (request) => {
+      const agent = await enter(request, request.params.id);
+      const entries = await agent.list(pathIn(request.body), request.body.depth ?? 1, limits.list_entries_max);
+      return { entries: entries.map(toFileEntry) };
+    },
+  );
+
+  app.post(
+    "/capsules/:id/files/mkdir",
+    {
+      config: { ...config, refuses: [...config.refuses, "no_space"] },
+      schema: {
+        summary: "Make a directory and those above it",
+        params: CapsuleParams,
+        body: PathBody,
+        response: { 200: MadeDirectory },
+      },
+    },
+    async (request) => {
+      const agent = await enter(request, request.params.id);
+      return { entry: toFileEntry(await agent.mkdir(pathIn(request.body))) };
+    },
+  );
+
+  app.post(
+    "/capsules/:id/files/remove",
+    {
+      config,
+      schema: {
+        summary: "Remove a file or a directory tree",
+        params: CapsuleParams,
+        body: PathBody,
+        response: { 204: Type.Null() },
+      },
+    },
+    async (request, reply) => {
+      const agent = await enter(request, request.params.id);
+      await agent.remove(pathIn(request.body));
+      return reply.code(204).send(null);
+    },
+  );
+
+  app.register(async (uploads: App) => writeRoutes(uploads, section));
+}
+
+/** In a scope of their own, where a body is not JSON and is not read before the handler does. */
+function writeRoutes(app: App, { services: { capsules }, limits }: Section): void {
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", (_request: FastifyRequest, _payload: unknown, done: (error: null) => void) =>
+    done(null),
+  );
+
+  for (const [url, summary, fileMaxBytes] of [
+    ["/capsules/:id/files/write", "Write a file of limited size", limits.file_write_max_bytes],
+    ["/capsules/:id/files/stream/write", "Write a file of any size", Number.POSITIVE_INFINITY],
+  ] as const) {
+    app.post(
+      url,
+      {
+        config: { ...config, refuses: [...config.refuses, "no_space"] },
+        validatorCompiler: () => () => true, // the form checks itself while it arrives
+        schema: {
+          summary,
+          params: CapsuleParams,
+          consumes: ["multipart/form-data"],
+          body: WriteForm,
+          response: { 204: Type.Null() },
+        },
+      },
+      async ({ identity, params, raw, headers }, reply) => {
+        const agent = await capsules.enter(identity.teamId, params.id, "files");
+        const boundary = boundaryOf(headers["content-type"]);
+        await receiveFile(agent, raw, boundary, { pathMaxBytes: limits.path_max_bytes, fileMaxBytes });
+        return reply.code(204).send(null);
+      },
+    );
+  }
+}
+
+async function wholeIfSmall(body: Readable): Promise<Buffer | Readable> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  const rest: AsyncIterator<Buffer> = body[Symbol.asyncIterator]();
+  while (size <= wholeMaxBytes) {
+    const next = await rest.next();
+    if (next.done) return Buffer.concat(chunks, size);
+    chunks.push(next.value);
+    size += next.value.length;
+  }
+  return Readable.from(continued(chunks, body, rest), { objectMode: false });
+}
+
+async function* continued(chunks: Buffer[], body: Readable, rest: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
+  try {
+    yield* chunks;
+    for (let next = await rest.next(); !next.done; next = await rest.next()) yield next.value;
+  } finally {
+    body.destroy();
+  }
+}

@@ -1,0 +1,117 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import fc from "fast-check";
+import { CapsuleError } from "../wire/errors.ts";
+import { boundaryOf, readParts } from "./multipart.ts";
+
+async function* chunked(bytes: Buffer, sizes: Iterable<number>): AsyncGenerator<Buffer, void> {
+  let at = 0;
+  for (const size of sizes) {
+    if (at >= bytes.length) return;
+    yield bytes.subarray(at, at + size);
+    at += size;
+  }
+  if (at < bytes.length) yield bytes.subarray(at);
+}
+
+async function read(bytes: Buffer, boundary: string, sizes: Iterable<number> = []): Promise<[string, Buffer][]> {
+  const parts: [string, Buffer][] = [];
+  for await (const { name, body } of readParts(chunked(bytes, sizes), boundary)) {
+    const chunks: Buffer[] = [];
+    for await (const chunk of body) chunks.push(Buffer.from(chunk));
+    parts.push([name, Buffer.concat(chunks)]);
+  }
+  return parts;
+}
+
+function form(boundary: string, parts: [string, Buffer][]): Buffer {
+  const pieces = parts.flatMap(([name, body]) => [
+    Buffer.from(`--${boundary}\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n`),
+    body,
+    Buffer.from("\r\n"),
+  ]);
+  return Buffer.concat([...pieces, Buffer.from(`--${boundary}--\r\n`)]);
+}
+
+describe("readParts", () => {
+  test("property: what is put in comes out, however it is cut", async () => {
+    const boundary = "xYx";
+    // Bodies made of what boundaries are made of come close to one again and again.
+    const piece = fc.constantFrom("\r", "\n", "-", "--", "x", "Y", "\r\n--x", "\r\n--xY", "\r\n--", "text", "\0");
+    const body = fc
+      .array(piece, { maxLength: 30 })
+      .map((pieces) => Buffer.from(pieces.join("").replaceAll("--xYx", "")));
+    const parts = fc.array(fc.tuple(fc.constantFrom("path", "file", "other"), body), { minLength: 1, maxLength: 4 });
+    const sizes = fc.array(fc.integer({ min: 1, max: 20 }), { maxLength: 100 });
+    await fc.assert(
+      fc.asyncProperty(parts, sizes, async (expected, cuts) => {
+        assert.deepEqual(await read(form(boundary, expected), boundary, cuts), expected);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  test("byte by byte is the same as at once", async () => {
+    const expected: [string, Buffer][] = [
+      ["path", Buffer.from("/tmp/ä")],
+      ["file", Buffer.from([0, 255, 13, 10, 45, 45])],
+    ];
+    const bytes = form("b", expected);
+    assert.deepEqual(await read(bytes, "b", Array(bytes.length).fill(1)), expected);
+  });
+
+  test("preamble, epilogue, padding, other headers, odd quoting and skipped parts are all in order", async () => {
+    const bytes = Buffer.from(
+      'preamble\r\n--b \t\r\ncontent-type: text/plain\r\ncontent-disposition: form-data; filename="; name=no"; name="a\\"b"' +
+        "\r\n\r\none\r\n--b\r\nContent-Disposition:form-data;NAME=plain\r\n\r\n\r\n--b--epilogue --b",
+    );
+    assert.deepEqual(await read(bytes, "b"), [
+      ['a"b', Buffer.from("one")],
+      ["plain", Buffer.from("")],
+    ]);
+    const names: string[] = [];
+    for await (const { name } of readParts(chunked(bytes, [7, 7, 7]), "b")) names.push(name);
+    assert.deepEqual(names, ['a"b', "plain"]);
+  });
+
+  const bad: [string, string][] = [
+    ["nothing", ""],
+    ["no boundary", "hello"],
+    ["no last boundary", '--b\r\nContent-Disposition: form-data; name="a"\r\n\r\nx\r\n--b\r\n'],
+    ["an end in the headers", "--b\r\nContent-Disposition: form-data"],
+    ["a part without a name", "--b\r\nContent-Disposition: form-data\r\n\r\nx\r\n--b--"],
+    ["a part without headers", "--b\r\n\r\n\r\nx\r\n--b--"],
+    ["endless headers", `--b\r\nX: ${"x".repeat(20_000)}\r\n\r\n`],
+    ["text behind the boundary", '--bx\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n--b--'],
+    ["too many parts", `${'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n'.repeat(101)}--b--`],
+  ];
+  for (const [what, text] of bad) {
+    test(`refuses ${what}`, async () => {
+      const isRefusal = (error: unknown) => error instanceof CapsuleError && error.code === "invalid_request";
+      await assert.rejects(read(Buffer.from(text), "b"), isRefusal);
+    });
+  }
+});
+
+describe("boundaryOf", () => {
+  test("finds it quoted, plain and among others", () => {
+    assert.equal(boundaryOf("multipart/form-data; boundary=abc"), "abc");
+    assert.equal(boundaryOf('Multipart/Form-Data;charset=utf-8;BOUNDARY="a b:c"'), "a b:c");
+  });
+
+  for (const [type, code] of [
+    [undefined, "unsupported_media_type"],
+    ["application/json", "unsupported_media_type"],
+    ["multipart/mixed; boundary=a", "unsupported_media_type"],
+    ["multipart/form-data", "invalid_request"],
+    ["multipart/form-data; boundary=", "invalid_request"],
+    [`multipart/form-data; boundary=${"x".repeat(71)}`, "invalid_request"],
+  ] as const) {
+    test(`${type?.slice(0, 50)} is ${code}`, () => {
+      assert.throws(
+        () => boundaryOf(type),
+        (error) => error instanceof CapsuleError && error.code === code,
+      );
+    });
+  }
+});

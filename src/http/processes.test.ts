@@ -1,0 +1,70 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { Api } from "../../test/api.ts";
+
+async function setUp() {
+  const api = new Api();
+  const id = await api.capsule();
+  const path = `/v1/capsules/${id}/processes`;
+  return { api, id, path, agent: api.services.capsules.of(id).agent, capsule: api.services.capsules.of(id) };
+}
+
+describe("processes", () => {
+  test("lists all of them, also those of init", async () => {
+    const { api, path } = await setUp();
+    assert.deepEqual((await api.call("GET", path)).json, {
+      processes: [
+        { pid: 1, tag: "", cmd: "/init", args: [] },
+        { pid: 500, tag: "proc-0123abcd", cmd: "sleep", args: ["100"] },
+      ],
+    });
+  });
+
+  test("kill goes by PID or tag; SIGKILL unless SIGTERM is asked for", async () => {
+    const { api, path, agent } = await setUp();
+    for (const selector of ["500", "proc-0123abcd", "500?signal=SIGTERM"]) {
+      const reply = await api.call("DELETE", `${path}/${selector}`);
+      assert.deepEqual([reply.status, reply.text], [204, ""]);
+    }
+    assert.deepEqual(agent.signals, [
+      [{ pid: 500 }, "SIGKILL"],
+      [{ tag: "proc-0123abcd" }, "SIGKILL"],
+      [{ pid: 500 }, "SIGTERM"],
+    ]);
+  });
+
+  for (const selector of [
+    "0",
+    "00",
+    "1",
+    "499",
+    "4194305",
+    "9".repeat(400),
+    "nope",
+    "-1",
+    "%00",
+    "1e3",
+    "x".repeat(1_000),
+  ]) {
+    test(`the selector ${selector.slice(0, 20)} is 404`, async () => {
+      const { api, path, agent } = await setUp();
+      const reply = await api.call("DELETE", `${path}/${selector}`);
+      assert.deepEqual([reply.status, reply.json.error.code], [404, "not_found"]);
+      assert.equal(agent.signals.length, 0);
+    });
+  }
+
+  for (const signal of ["SIGHUP", "9", "", "sigkill", "SIGKILL&signal=SIGTERM"]) {
+    test(`the signal ${JSON.stringify(signal)} is 400`, async () => {
+      const { api, path } = await setUp();
+      assert.equal((await api.call("DELETE", `${path}/500?signal=${signal}`)).status, 400);
+    });
+  }
+
+  test("neither counts as activity", async () => {
+    const { api, path, capsule } = await setUp();
+    await api.call("GET", path);
+    await api.call("DELETE", `${path}/500`);
+    assert.equal(capsule.view.lastActiveAt, null);
+  });
+});

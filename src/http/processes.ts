@@ -1,0 +1,38 @@
+/** Processes of a capsule: list, kill. */
+import Type from "typebox";
+import { ProcessList, ProcessParams, SignalQuery } from "../wire/process.ts";
+import { CapsuleParams } from "../wire/schema.ts";
+import type { App, Section } from "./section.ts";
+import { selectorOf } from "./selector.ts";
+
+export function processRoutes(app: App, { services: { capsules } }: Section): void {
+  app.get(
+    "/capsules/:id/processes",
+    {
+      config: { action: "processes", refuses: ["quota_exceeded", "agent_error"] },
+      schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
+    },
+    async ({ identity, params }) => {
+      const agent = await capsules.enter(identity.teamId, params.id, "processes");
+      return { processes: await agent.processes() };
+    },
+  );
+
+  app.delete(
+    "/capsules/:id/processes/:selector",
+    {
+      config: { action: "processes", refuses: ["quota_exceeded", "agent_error"] },
+      schema: {
+        summary: "Signal a process and its group",
+        params: ProcessParams,
+        querystring: SignalQuery,
+        response: { 204: Type.Null() },
+      },
+    },
+    async ({ identity, params, query }, reply) => {
+      const agent = await capsules.enter(identity.teamId, params.id, "processes");
+      await agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL");
+      return reply.code(204).send(null);
+    },
+  );
+}

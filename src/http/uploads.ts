@@ -1,0 +1,99 @@
+/** A file on its way from a form into a capsule: as it arrives, at the guest's pace, never whole in memory. */
+import type { IncomingMessage } from "node:http";
+import type { Agent, Upload } from "../agent/agent.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { checkPath } from "./guest-path.ts";
+import { malformed, type Part, readParts } from "./multipart.ts";
+
+/** A client that sends nothing for so long is given up. */
+const stallMs = 120_000;
+
+export interface UploadLimits {
+  pathMaxBytes: number;
+  /** Infinity: as much as the guest takes. */
+  fileMaxBytes: number;
+}
+
+/** Resolves when the file is closed and renamed in the guest. On failure the guest's old file is untouched. */
+export async function receiveFile(
+  agent: Agent,
+  request: IncomingMessage,
+  boundary: string,
+  limits: UploadLimits,
+): Promise<void> {
+  if (Number(request.headers["content-length"]) > limits.fileMaxBytes + formMaxBytes) throw tooLarge(limits);
+  let path: string | undefined;
+  let upload: Upload | undefined;
+  try {
+    for await (const part of readParts(arriving(request), boundary)) {
+      if (part.name === "path") {
+        if (path !== undefined) throw malformed("it has two paths");
+        path = checkPath(await textOf(part, limits.pathMaxBytes), limits.pathMaxBytes);
+        upload?.target(path);
+      } else if (part.name === "file") {
+        if (upload !== undefined) throw malformed("it has two files");
+        upload = agent.write(path);
+        await pour(part, upload, limits);
+      }
+    }
+    if (path === undefined) throw malformed("it has no field path");
+    if (upload === undefined) throw malformed("it has no field file");
+    await upload.end();
+  } catch (error) {
+    upload?.cancel();
+    throw error;
+  }
+}
+
+/** What a form of an acceptable file can measure beyond the file: boundaries, headers, the path. */
+const formMaxBytes = 1024 * 1024;
+
+async function pour({ body }: Part, upload: Upload, limits: UploadLimits): Promise<void> {
+  let size = 0;
+  for await (const chunk of body) {
+    size += chunk.length;
+    if (size > limits.fileMaxBytes) throw tooLarge(limits);
+    await upload.write(chunk);
+  }
+}
+
+async function textOf({ name, body }: Part, maxBytes: number): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of body) {
+    size += chunk.length;
+    if (size > maxBytes) throw malformed(`its field ${name} is longer than ${maxBytes} bytes`);
+    chunks.push(chunk);
+  }
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks));
+  } catch {
+    throw malformed(`its field ${name} is not UTF-8`);
+  }
+}
+
+/** The body's chunks. Leaving early does not destroy the request, whose answer is still to be sent. */
+async function* arriving(request: IncomingMessage): AsyncGenerator<Buffer, void> {
+  const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
+  try {
+    for (;;) {
+      const timer = setTimeout(() => request.destroy(stalled()), stallMs);
+      const next = await chunks.next().finally(() => clearTimeout(timer));
+      if (next.done) return;
+      yield next.value;
+    }
+  } finally {
+    await chunks.return?.();
+  }
+}
+
+function stalled(): CapsuleError {
+  return new CapsuleError("request_timeout", "the file stopped arriving");
+}
+
+function tooLarge({ fileMaxBytes }: UploadLimits): CapsuleError {
+  return new CapsuleError(
+    "too_large",
+    `the file is larger than ${fileMaxBytes} bytes; files/stream/write has no such limit`,
+  );
+}

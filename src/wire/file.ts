@@ -1,0 +1,47 @@
+/** Files inside a capsule. */
+import Type, { type Static } from "typebox";
+import type { Limits } from "./limits.ts";
+import { Nullable } from "./schema.ts";
+
+const GuestPath = Type.String({ pattern: "^/[^\\u0000]*$", description: "Absolute, inside the capsule." });
+
+export const PathBody = Type.Object({ path: GuestPath });
+
+export function ListBody(limits: Limits) {
+  return Type.Object({
+    path: GuestPath,
+    depth: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: limits.list_depth_max,
+        default: 1,
+        description: "0: the directory itself; 1: its children; more: further down.",
+      }),
+    ),
+  });
+}
+
+/** As multipart/form-data; the two fields may come in any order. */
+export const WriteForm = Type.Object({
+  path: Type.String({ description: "Absolute, inside the capsule; its directory must exist." }),
+  file: Type.String({ format: "binary" }),
+});
+
+export const FileEntry = Type.Object(
+  {
+    name: Type.String(),
+    path: Type.String(),
+    type: Type.Unsafe<"file" | "directory" | "symlink">({ type: "string", enum: ["file", "directory", "symlink"] }),
+    size: Type.Integer(),
+    permissions: Type.String({ description: "As in -rw-r--r--" }),
+    owner: Type.String(),
+    group: Type.String(),
+    modified_at: Type.Integer({ description: "Unix seconds." }),
+    symlink_target: Nullable(Type.String({ description: "As it is written in the link." })),
+  },
+  { title: "FileEntry" },
+);
+export type FileEntry = Static<typeof FileEntry>;
+
+export const FileListing = Type.Object({ entries: Type.Array(FileEntry, { description: "By path." }) });
+export const MadeDirectory = Type.Object({ entry: FileEntry });
