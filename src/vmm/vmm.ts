@@ -52,8 +52,8 @@ export interface VmProcess {
 export interface SavedVm {
   /** Device state file. */
   state: string;
-  /** Page diff file; see memory-diff.ts. */
-  memory: string;
+  /** Page diff file; see memory-diff.ts. Null: memory is the base file as it is (a capsule made from a template). */
+  memory: string | null;
 }
 
 export interface SaveResult {
@@ -62,6 +62,9 @@ export interface SaveResult {
   /** Pages in the diff that hold data. */
   pages: number;
 }
+
+/** `shutdown`: the guest has ended, by power-off, reset or panic; `ended` says which. */
+export type VmState = "running" | "stopped" | "shutdown";
 
 /** Why a VM is no longer running. */
 export type VmEnd =
@@ -80,12 +83,13 @@ export interface Vm {
   stop(): Promise<void>;
   /** Lets the CPUs run (again). */
   resume(): Promise<void>;
-  /** True when the CPUs run. */
-  running(): Promise<boolean>;
+  state(): Promise<VmState>;
   /** Of a stopped VM: writes devices and dirty memory, fsynced. The VM stays stopped and can be resumed. */
-  save(to: SavedVm): Promise<SaveResult>;
+  save(to: SavedVm & { memory: string }): Promise<SaveResult>;
   /** Ends the process and waits until it is gone. Idempotent. */
   kill(): Promise<void>;
+  /** The last the guest printed on its console, at most 64 KiB; for error reports, and written by the guest. */
+  console(): Promise<string>;
   /** Lets go of sockets and timers; the VM runs on (daemon shutdown). */
   release(): void;
 }

@@ -1,0 +1,6 @@
+export interface Accelerator {
+  kind: "kvm" | "tcg";
+  cpu: string;
+  tscKhz: number | null;
+  why: string;
+}

@@ -1,0 +1,47 @@
+/**
+ * Base memory files: what VMs map privately. Sparse, as large as the VM's memory, never written again once published.
+ * A new one is an old one with a diff merged in.
+ */
+import { execFile } from "node:child_process";
+import { open, rm, stat, truncate } from "node:fs/promises";
+import { promisify } from "node:util";
+import { forEachPiece, writeFully } from "./memory-diff.ts";
+import { pageBytes } from "./pagemap.ts";
+
+const run = promisify(execFile);
+const copyDeadlineMs = 120_000;
+
+/** Bytes that a file takes on disk; holes take none. */
+export async function allocatedBytes(path: string): Promise<number> {
+  return (await stat(path)).blocks * 512;
+}
+
+/**
+ * Writes `base` with `diff` merged in to the new file `out`, durably. Pages of zeros become holes; what did not change is
+ * shared with `base` where the file system can.
+ */
+export async function flattenMemory(base: string, diff: string, out: string): Promise<void> {
+  const { size } = await stat(base);
+  try {
+    await copySparse(base, size, out);
+    await using diffFile = await open(diff, "r");
+    await using outFile = await open(out, "r+");
+    let hasNewZeros = false;
+    await forEachPiece(diffFile, size, (bytes, page, isZero) => {
+      hasNewZeros ||= isZero;
+      return writeFully(outFile, bytes, page * pageBytes);
+    });
+    if (hasNewZeros) await run("fallocate", ["--dig-holes", out], { timeout: copyDeadlineMs });
+    await outFile.sync();
+  } catch (error) {
+    await rm(out, { force: true });
+    throw error;
+  }
+}
+
+async function copySparse(base: string, sizeBytes: number, out: string): Promise<void> {
+  const created = await open(out, "wx", 0o600);
+  await created.close();
+  if ((await allocatedBytes(base)) === 0) return truncate(out, sizeBytes);
+  await run("cp", ["--reflink=auto", "--sparse=auto", "--", base, out], { timeout: copyDeadlineMs });
+}

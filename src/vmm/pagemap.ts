@@ -1,0 +1,114 @@
+/**
+ * Which pages of its memory a VM has made its own. QEMU maps the base file privately: a page that the guest has written
+ * is an anonymous copy, every other one is still the file's. /proc/<pid>/pagemap tells them apart.
+ */
+import { readSync } from "node:fs";
+import { open, readFile, stat } from "node:fs/promises";
+import { CapsuleError } from "../wire/errors.ts";
+
+export const pageBytes = 4_096;
+
+/** A stretch of the process's address space that shows a stretch of the base file. */
+export interface Mapping {
+  address: number;
+  /** Offset in the base file. */
+  offset: number;
+  bytes: number;
+}
+
+/** Consecutive pages, by their place in the base file and in the process. */
+export interface PageRun {
+  page: number;
+  count: number;
+  address: number;
+}
+
+const entryBytes = 8;
+/** Pages looked at in one go: 512 KiB of pagemap, 256 MiB of memory, about a millisecond. */
+const pagesPerRead = 65_536;
+
+/** Where a process has mapped the base file, in the file's order. Throws unless all of `bytes` is there, once. */
+export async function mappingsOf(pid: number, base: string, bytes: number): Promise<Mapping[]> {
+  const [maps, { ino, dev }] = await Promise.all([readFile(`/proc/${pid}/maps`, "utf8"), stat(base)]);
+  const mappings = parseMaps(maps, ino, deviceName(dev), base).sort((a, b) => a.offset - b.offset);
+  let covered = 0;
+  for (const mapping of mappings) {
+    if (mapping.offset !== covered) break;
+    covered += mapping.bytes;
+  }
+  if (covered !== bytes || mappings.length === 0) {
+    throw new CapsuleError("internal_error", `Process ${pid} maps ${covered} bytes of ${base} instead of ${bytes}.`);
+  }
+  return mappings;
+}
+
+/** Lines of /proc/<pid>/maps that belong to a file: "7f00-7f10 rw-p 00000000 fe:00 1234   /path". */
+export function parseMaps(maps: string, inode: number, device: string, path: string): Mapping[] {
+  const mappings: Mapping[] = [];
+  for (const line of maps.split("\n")) {
+    const parts = /^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+)\s*(.*)$/.exec(line);
+    if (parts === null || Number(parts[5]) !== inode) continue;
+    // Some file systems show another device here than stat does; then the name decides.
+    if (parts[4] !== device && parts[6] !== path) continue;
+    const address = Number.parseInt(parts[1]!, 16);
+    mappings.push({
+      address,
+      offset: Number.parseInt(parts[3]!, 16),
+      bytes: Number.parseInt(parts[2]!, 16) - address,
+    });
+  }
+  return mappings;
+}
+
+/** st_dev as /proc/<pid>/maps writes it. */
+function deviceName(dev: number): string {
+  const minor = (dev & 0xff) | ((dev >>> 12) & 0xfff00);
+  const major = (dev >>> 8) & 0xfff;
+  return `${major.toString(16).padStart(2, "0")}:${minor.toString(16).padStart(2, "0")}`;
+}
+
+/** The pages that are the process's own, in the base file's order, in runs within one mapping. */
+export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerator<PageRun> {
+  const pagemap = await open(`/proc/${pid}/pagemap`, "r");
+  const entries = new Uint32Array((pagesPerRead * entryBytes) / 4);
+  try {
+    for (const { address, offset, bytes } of mappings) {
+      const pages = bytes / pageBytes;
+      for (let start = 0; start < pages; start += pagesPerRead) {
+        const count = Math.min(pagesPerRead, pages - start);
+        const from = (address / pageBytes + start) * entryBytes;
+        const got = readSync(pagemap.fd, entries, 0, count * entryBytes, from);
+        if (got !== count * entryBytes) throw new Error(`pagemap of process ${pid} ended early`);
+        for (const run of runsOf(entries, count)) {
+          const page = start + run.page;
+          yield { page: offset / pageBytes + page, count: run.count, address: address + page * pageBytes };
+        }
+        await new Promise(setImmediate);
+      }
+    }
+  } finally {
+    await pagemap.close();
+  }
+}
+
+/** Runs of own pages in raw pagemap entries (64 bits each, little-endian; the upper half decides). */
+export function runsOf(entries: Uint32Array, count: number): { page: number; count: number }[] {
+  const runs: { page: number; count: number }[] = [];
+  let first = -1;
+  for (let page = 0; page < count; page++) {
+    if (isOwn(entries[2 * page + 1]!)) {
+      if (first === -1) first = page;
+    } else if (first !== -1) {
+      runs.push({ page: first, count: page - first });
+      first = -1;
+    }
+  }
+  if (first !== -1) runs.push({ page: first, count: count - first });
+  return runs;
+}
+
+/** Present (bit 63) and not the file's (bit 61), or swapped out (bit 62), which only own pages are. */
+function isOwn(upperHalf: number): boolean {
+  const bits = upperHalf >>> 29;
+  return bits === 0b100 || (bits & 0b010) !== 0;
+}

@@ -1,0 +1,109 @@
+/**
+ * From a VM's description to QEMU's argument vector. Pure: the machine that a saved VM is restored into must be the very
+ * same machine, so every device and option stands here, in one place and in one order. Whoever changes what the guest
+ * can see (a device, its order, a property) raises `layout`.
+ */
+import type { VmSpec } from "./vmm.ts";
+
+/** Version of the device line-up below; saved VMs of another layout cannot be restored. */
+export const layout = 1;
+
+/** Names inside the VM's own folder, which is QEMU's working directory: short whatever the data folder's depth. */
+export const agentSocketName = "agent.sock";
+export const qmpSocketName = "qmp.sock";
+
+/** What the guest has printed on its console, kept in QEMU: the last 64 KiB and never more. */
+export const consoleDevice = "console";
+export const consoleBytes = 65_536;
+
+/**
+ * What the host knows about its processor's time stamp counter. Software emulation hands the host's counter to the guest,
+ * which then measures its frequency against an emulated timer: on a busy host that fails, and the kernel hangs or runs
+ * with a wrong clock. So the guest is told. Null under KVM, which tells the guest itself.
+ */
+export interface Launch {
+  spec: VmSpec;
+  tscKhz: number | null;
+  /** Wait for a saved VM instead of starting the kernel. */
+  isIncoming: boolean;
+}
+
+/** The complete argument vector, without the program's own name. */
+export function qemuArgs({ spec, tscKhz, isIncoming }: Launch): string[] {
+  const { machine, files } = spec;
+  return [
+    ["-name", `guest=${quote(processName(spec))},debug-threads=on`],
+    ["-no-user-config"],
+    ["-nodefaults"],
+    ["-display", "none"],
+    // The PIC is off because a kernel booted this way never sets it up: its first tick would arrive as a division error.
+    ["-machine", "microvm,memory-backend=ram,acpi=on,pic=off,mem-merge=off,dump-guest-core=off,suppress-vmdesc=on"],
+    // Without it, QEMU refuses to load what xen-save-devices-state wrote.
+    ["-global", "migration.send-configuration=off"],
+    ["-accel", machine.accelerator === "kvm" ? "kvm" : "tcg,thread=multi,tb-size=128"],
+    ["-cpu", machine.cpu],
+    ["-rtc", "base=utc,clock=vm"],
+    ["-smp", `cpus=${machine.vcpus},sockets=1,cores=${machine.vcpus},threads=1,maxcpus=${machine.vcpus}`],
+    ["-m", `size=${machine.memoryMb}M`],
+    ["-object", memoryBackend(spec)],
+    ["-kernel", files.kernel],
+    ["-initrd", files.initrd],
+    ["-append", kernelCommandLine(tscKhz)],
+    ["-chardev", `ringbuf,id=${consoleDevice},size=${consoleBytes}`],
+    ["-serial", `chardev:${consoleDevice}`],
+    ["-chardev", `socket,id=agent,path=${agentSocketName},server=on,wait=off`],
+    ["-device", "virtio-serial-device,max_ports=2"],
+    ["-device", "virtserialport,chardev=agent,name=capsule.agent"],
+    ["-blockdev", disk(files.disk)],
+    ["-device", "virtio-blk-device,drive=disk"],
+    ["-chardev", `socket,id=qmp,path=${qmpSocketName},server=on,wait=off`],
+    ["-mon", "chardev=qmp,mode=control"],
+    // A guest that ends leaves QEMU behind, stopped, so that its end can be told from QEMU's.
+    ["-action", "reboot=shutdown,shutdown=pause"],
+    ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
+    isIncoming ? ["-S", "-incoming", "defer"] : [],
+  ].flat();
+}
+
+/** What an operator's `ps` shows, and what identifies the process: the nonce, between two spaces. */
+export function processName(spec: Pick<VmSpec, "name" | "nonce" | "files">): string {
+  return `${spec.name} nonce=${spec.nonce} dir=${spec.files.dir}`;
+}
+
+/** True when these arguments belong to the VM with this nonce. */
+export function namesVm(args: readonly string[], nonce: string): boolean {
+  const at = args.indexOf("-name");
+  return at !== -1 && args[at + 1]?.includes(` nonce=${nonce} `) === true;
+}
+
+/** QEMU 8.2 and later can map the base read-only and can load a saved VM from a file by its name. */
+export function isRecent(qemu: string): boolean {
+  const [major = 0, minor = 0] = qemu.split(".").map(Number);
+  return major > 8 || (major === 8 && minor >= 2);
+}
+
+export function kernelCommandLine(tscKhz: number | null): string {
+  const clock = tscKhz === null ? [] : ["tsc=reliable", `tsc_early_khz=${tscKhz}`];
+  // A panic must end the VM at once (panic=-1) and by a reset that QEMU sees (reboot=t, a triple fault).
+  return ["console=ttyS0", "quiet", "panic=-1", "reboot=t", ...clock].join(" ");
+}
+
+function memoryBackend({ machine, files }: VmSpec): string {
+  const readOnly = isRecent(machine.qemu) ? ",readonly=on,rom=off" : "";
+  return `memory-backend-file,id=ram,size=${machine.memoryMb}M,mem-path=${quote(files.memory)},share=off${readOnly}`;
+}
+
+function disk(path: string): string {
+  return JSON.stringify({
+    driver: "qcow2",
+    "node-name": "disk",
+    discard: "unmap",
+    "detect-zeroes": "unmap",
+    file: { driver: "file", filename: path, aio: "threads", discard: "unmap" },
+  });
+}
+
+/** QEMU's option syntax separates by commas and takes a doubled one for itself. */
+function quote(value: string): string {
+  return value.replaceAll(",", ",,");
+}

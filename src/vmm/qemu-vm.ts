@@ -1,0 +1,240 @@
+/**
+ * One VM in QEMU: its process, its control socket, and the watch over both. Nothing here depends on having started the
+ * process: a VM adopted from an earlier daemon is the same as one of our own.
+ */
+import { closeSync, constants, openSync } from "node:fs";
+import { open, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { saveMemory } from "./memory-diff.ts";
+import { endProcess, isAlive, isGoneWithin, type Spawned } from "./process.ts";
+import { agentSocketName, consoleBytes, consoleDevice, qmpSocketName } from "./qemu-args.ts";
+import { isObject, Qmp, type QmpEvent } from "./qmp.ts";
+import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
+
+const connectPollMs = 2;
+const connectDeadlineMs = 15_000;
+const adoptDeadlineMs = 5_000;
+const loadPollMs = 2;
+const loadDeadlineMs = 30_000;
+/** Stopping writes what the guest's disk has in flight. */
+const stopDeadlineMs = 60_000;
+const saveDeadlineMs = 30_000;
+const saveAttempts = 8;
+const watchMs = 500;
+/** How long a QEMU that closed its control socket may take to be gone. */
+const dyingMs = 800;
+const diskRetryMs = 1_000;
+
+export class QemuVm implements Vm {
+  readonly spec: VmSpec;
+  readonly process: VmProcess;
+  readonly agentSocket: string;
+  readonly ended: Promise<VmEnd>;
+  readonly #folder: number;
+  readonly #onRelease: () => void;
+  readonly #end = Promise.withResolvers<VmEnd>();
+  #qmp!: Qmp;
+  #watch: NodeJS.Timeout | undefined;
+  #diskRetry: NodeJS.Timeout | undefined;
+  #console = "";
+  /** We have stopped the CPUs, so nothing else may set them running. */
+  #isHeld = false;
+  #isReleased = false;
+
+  /** Reaches a QEMU that was just spawned. */
+  static async connect(spec: VmSpec, spawned: Spawned): Promise<QemuVm> {
+    const vm = new QemuVm(spec, spawned.process, spawned.release);
+    await vm.#connect(connectDeadlineMs);
+    return vm;
+  }
+
+  /** Reaches a QEMU of an earlier daemon, and finds out whether its guest has ended meanwhile. */
+  static async adopt(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
+    const vm = new QemuVm(spec, process, () => {});
+    await vm.#connect(adoptDeadlineMs);
+    if ((await vm.state()) === "shutdown") {
+      // Which end it was, QEMU told its earlier client only. The guest's word is good enough: the end was its choice too.
+      const hasPoweredOff = (await vm.console()).trimEnd().endsWith("reboot: Power down");
+      vm.#end.resolve({ kind: hasPoweredOff ? "powered_off" : "reset" });
+    }
+    return vm;
+  }
+
+  private constructor(spec: VmSpec, process: VmProcess, onRelease: () => void) {
+    this.spec = spec;
+    this.process = process;
+    this.#onRelease = onRelease;
+    this.ended = this.#end.promise;
+    // Through an open folder, socket paths stay short however deep the data folder lies.
+    this.#folder = openSync(spec.files.dir, constants.O_RDONLY | constants.O_DIRECTORY);
+    this.agentSocket = `/proc/self/fd/${this.#folder}/${agentSocketName}`;
+  }
+
+  async stop(): Promise<void> {
+    this.#isHeld = true;
+    await this.#qmp.command("stop", {}, stopDeadlineMs);
+    // `stop` flushes the disk and forgets to say if that failed.
+    const complaint = await this.#qmp.command(
+      "human-monitor-command",
+      { "command-line": 'qemu-io disk "flush"' },
+      stopDeadlineMs,
+    );
+    if (complaint !== "") throw new Error(`The disk of ${this.spec.name} could not be flushed: ${String(complaint)}`);
+  }
+
+  async resume(): Promise<void> {
+    await this.#qmp.command("cont");
+    this.#isHeld = false;
+  }
+
+  async state(): Promise<VmState> {
+    const status = await this.#status();
+    if (status === "running") return "running";
+    return status === "shutdown" || status === "guest-panicked" ? "shutdown" : "stopped";
+  }
+
+  /**
+   * Devices and memory are written one after the other, yet must be of one moment. The CPUs stand still, but a byte still
+   * on its way through the agent's port moves both; so the devices are looked at again afterwards.
+   */
+  async save(to: SavedVm & { memory: string }): Promise<SaveResult> {
+    if ((await this.#status()) !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped`);
+    const check = `${to.state}.check`;
+    try {
+      for (let attempt = 1; attempt <= saveAttempts; attempt++) {
+        await this.#saveDevices(to.state);
+        const { pid } = this.process;
+        const memory = await saveMemory(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
+        await this.#saveDevices(check);
+        const stateBytes = await sameBytes(to.state, check);
+        if (stateBytes !== null) return { stateBytes, memoryBytes: memory.bytes, pages: memory.pages };
+        await rm(to.memory);
+        await delay(attempt);
+      }
+      throw new Error(`The devices of ${this.spec.name} do not come to rest`);
+    } catch (error) {
+      await Promise.all([rm(to.state, { force: true }), rm(to.memory, { force: true })]);
+      throw error;
+    } finally {
+      await rm(check, { force: true });
+    }
+  }
+
+  /** Loads saved devices into a QEMU that waits for them; the CPUs stay stopped. A failure ends that QEMU. */
+  async load(uri: string): Promise<void> {
+    this.#isHeld = true;
+    await this.#qmp.command("migrate-incoming", { uri });
+    const deadline = performance.now() + loadDeadlineMs;
+    while ((await this.#status()) === "inmigrate") {
+      if (performance.now() > deadline) throw new Error(`Devices were not loaded within ${loadDeadlineMs} ms`);
+      await delay(loadPollMs);
+    }
+  }
+
+  async console(): Promise<string> {
+    const reading = { device: consoleDevice, size: consoleBytes, format: "base64" };
+    const printed = String(await this.#qmp.command("ringbuf-read", reading));
+    // Reading takes it out of QEMU.
+    this.#console = (this.#console + Buffer.from(printed, "base64").toString("utf8")).slice(-consoleBytes);
+    return this.#console;
+  }
+
+  async kill(): Promise<void> {
+    this.release();
+    await endProcess(this.process);
+    await removeSockets(this.spec.files.dir);
+  }
+
+  release(): void {
+    if (this.#isReleased) return;
+    this.#isReleased = true;
+    clearInterval(this.#watch);
+    clearTimeout(this.#diskRetry);
+    this.#qmp?.close();
+    this.#onRelease();
+    closeSync(this.#folder);
+  }
+
+  async #connect(deadlineMs: number): Promise<void> {
+    const path = `/proc/self/fd/${this.#folder}/${qmpSocketName}`;
+    const deadline = performance.now() + deadlineMs;
+    try {
+      for (;;) {
+        try {
+          const leftMs = Math.max(1, deadline - performance.now());
+          this.#qmp = await Qmp.connect(path, (event) => this.#take(event), leftMs);
+          break;
+        } catch (error) {
+          // Not there yet, or not listening yet.
+          const { code } = error as NodeJS.ErrnoException;
+          if (code !== "ENOENT" && code !== "ECONNREFUSED") throw error;
+          if (!isAlive(this.process)) throw new Error("QEMU ended as soon as it started", { cause: error });
+          if (performance.now() > deadline) throw error;
+          await delay(connectPollMs);
+        }
+      }
+    } catch (error) {
+      this.release();
+      throw error;
+    }
+    this.#watch = setInterval(() => {
+      if (!isAlive(this.process)) this.#end.resolve({ kind: "exited" });
+    }, watchMs).unref();
+    void this.#qmp.closed.then(() => this.#followDeath());
+  }
+
+  /** QEMU without its control socket is dying, or is no longer what we started: either way it ends. */
+  async #followDeath(): Promise<void> {
+    if (this.#isReleased) return;
+    if (!(await isGoneWithin(this.process, dyingMs))) await endProcess(this.process).catch(() => {});
+    if (!this.#isReleased) this.#end.resolve({ kind: "exited" });
+  }
+
+  #take({ name, data }: QmpEvent): void {
+    if (this.#isReleased) return;
+    if (name === "SHUTDOWN" && data.guest === true) {
+      this.#end.resolve({ kind: data.reason === "guest-shutdown" ? "powered_off" : "reset" });
+    } else if (name === "BLOCK_IO_ERROR" && data.action === "stop") this.#retryDisk();
+    else if (name === "STOP" && !this.#isHeld) void this.#lookForCrash().catch(() => {});
+  }
+
+  /** The host's disk is full: QEMU has stopped the guest in the middle of a write, and repeats it when it runs again. */
+  #retryDisk(): void {
+    clearTimeout(this.#diskRetry);
+    this.#diskRetry = setTimeout(async () => {
+      if (this.#isHeld || this.#isReleased) return;
+      if ((await this.#status()) === "io-error") await this.#qmp.command("cont");
+    }, diskRetryMs).unref();
+  }
+
+  /** The accelerator could not go on with the guest. */
+  async #lookForCrash(): Promise<void> {
+    if ((await this.#status()) === "internal-error") await endProcess(this.process);
+  }
+
+  async #status(): Promise<string> {
+    const answer = await this.#qmp.command("query-status");
+    return isObject(answer) ? String(answer.status) : "unknown";
+  }
+
+  async #saveDevices(path: string): Promise<void> {
+    await this.#qmp.command("xen-save-devices-state", { filename: path, live: false }, saveDeadlineMs);
+  }
+}
+
+export function memoryBytes(spec: VmSpec): number {
+  return spec.machine.memoryMb * 2 ** 20;
+}
+
+export async function removeSockets(folder: string): Promise<void> {
+  await Promise.all([agentSocketName, qmpSocketName].map((name) => rm(join(folder, name), { force: true })));
+}
+
+/** Makes `path` durable; its size when it equals `check`, else null. */
+async function sameBytes(path: string, check: string): Promise<number | null> {
+  await using file = await open(path, "r");
+  await using other = await open(check, "r");
+  const [bytes, otherBytes] = await Promise.all([file.readFile(), other.readFile(), file.datasync()]);
+  return bytes.equals(otherBytes) ? bytes.length : null;
+}
