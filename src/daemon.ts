@@ -3,6 +3,7 @@
  */
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import pino from "pino";
 import { connectAgent } from "./agent/connection.ts";
 import { Activity } from "./capsules/activity.ts";
 import { Capsules } from "./capsules/capsules.ts";
@@ -22,7 +23,7 @@ import { type DataLock, lockData } from "./host/lock.ts";
 import { openMachine } from "./host/machine.ts";
 import { Paths } from "./host/paths.ts";
 import { buildServer } from "./http/app.ts";
-import { createLogger } from "./http/log.ts";
+import { describeError } from "./http/log.ts";
 import { Teams } from "./teams/teams.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
@@ -55,7 +56,7 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
 }
 
 async function startLocked(config: Config, lock: DataLock, progress: (step: string) => void): Promise<Daemon> {
-  const log = createLogger(config.logLevel);
+  const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } });
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
   const newKey = ensureDefaultKey(config.dataDir, teams);

@@ -9,6 +9,7 @@ import type { Agent } from "../agent/agent.ts";
 import { emptyOverlay } from "../vmm/qcow2.ts";
 import type { Machine, Vm, Vmm } from "../vmm/vmm.ts";
 import { type Manifest, openCheckpoint, parts, seal } from "./checkpoints.ts";
+import { within } from "./deadline.ts";
 import { freshFolder, publish } from "./files.ts";
 import type { Connect } from "./guest.ts";
 import type { Shape } from "./host.ts";
@@ -112,7 +113,7 @@ export class Bases {
       await writeVm(folder, { nonce, process: null });
       vm = await vmm.boot({ name: `base-${key}`, nonce, machine, files }, () => {});
       const agent = await connect(vm.agentSocket, bootMs);
-      await settle(agent);
+      await within(bootMs, `settling the base of ${image.name}`, settle(agent));
       await vm.stop();
       const diff = join(folder, "diff");
       await vm.save({ state: join(folder, parts.state), memory: diff });

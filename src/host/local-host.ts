@@ -9,6 +9,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import { Bases, overlayOn } from "./bases.ts";
 import { captureTemplate } from "./capture.ts";
 import { diffName, openCheckpoint, parts, seal } from "./checkpoints.ts";
+import { within } from "./deadline.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace } from "./files.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
@@ -25,6 +26,7 @@ import {
   writeVm,
 } from "./journal.ts";
 import type { Paths } from "./paths.ts";
+import { reapFolder } from "./reaper.ts";
 import { Slots } from "./slots.ts";
 import { Sources } from "./sources.ts";
 
@@ -47,6 +49,9 @@ export interface LocalHostOptions {
   /** Named steps of every transition, for fault tests. */
   step?: (name: string) => void;
 }
+
+/** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
+const freezeMs = 1_000;
 
 export class LocalHost implements Host {
   readonly #options: LocalHostOptions;
@@ -96,7 +101,7 @@ export class LocalHost implements Host {
       const { machine, image } = source.manifest;
       const capsule: CapsuleFile = { format: 1, origin: relative(this.#paths.data, source.folder), image, machine };
       const base = join(source.folder, parts.disk);
-      const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#sources.image(image.hash).diskBytes));
+      const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#sources.image(image).diskBytes));
       await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
       this.#step("start.journalled");
       return await this.#wakeUp(id, capsule, { state: join(source.folder, parts.state), memory: null });
@@ -119,7 +124,7 @@ export class LocalHost implements Host {
 
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
-    await live.agent.thaw();
+    await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.agent.thaw());
     await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
   }
 
@@ -130,7 +135,7 @@ export class LocalHost implements Host {
     await requireSpace(this.#paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
     live.expectSilence();
     try {
-      await freeze(live, this.#options.wakeMs);
+      await freeze(live, freezeMs);
       this.#step("save.frozen");
       await live.vm.stop();
       this.#step("save.stopped");
@@ -156,7 +161,7 @@ export class LocalHost implements Host {
     try {
       await live.vm.resume();
       await live.listenAgain();
-      await live.agent.thaw();
+      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.agent.thaw());
     } catch (error) {
       live.lose("it could not be set running again after a failed pause");
       throw error;
@@ -180,7 +185,7 @@ export class LocalHost implements Host {
         checkpoint: join(folder, checkpointName),
         disk: join(folder, diskName),
         origin,
-        root: this.#sources.image(capsule.image.hash).root,
+        root: this.#sources.image(capsule.image).root,
         about: { kind: "template", machine: capsule.machine, image: capsule.image },
         flatten: this.#options.flatten,
       });
@@ -206,7 +211,7 @@ export class LocalHost implements Host {
     const folder = this.#paths.capsule(id);
     const live = this.#guests.get(id);
     if (live !== undefined) await this.end(live);
-    await this.#reap(folder);
+    await reapFolder(this.#vmm, folder);
     await Promise.all(
       [folder, this.#paths.scratch(`save-${id}`)].map((path) => rm(path, { recursive: true, force: true })),
     );
@@ -228,13 +233,13 @@ export class LocalHost implements Host {
     try {
       return await this.#adoptVm(id, this.#sources.spec(id, capsule, vm.nonce), process);
     } catch {
-      await this.#reap(folder);
+      await reapFolder(this.#vmm, folder);
       return otherwise;
     }
   }
 
   async reap(id: string): Promise<void> {
-    await this.#reap(this.#paths.capsule(id));
+    await reapFolder(this.#vmm, this.#paths.capsule(id));
   }
 
   inventory(): Inventory {
@@ -245,7 +250,7 @@ export class LocalHost implements Host {
   async sweep(): Promise<void> {
     for (const name of readdirSync(this.#paths.work)) {
       const folder = this.#paths.scratch(name);
-      await this.#reap(folder);
+      await reapFolder(this.#vmm, folder);
       await rm(folder, { recursive: true, force: true });
     }
     const needed = new Set<string>();
@@ -291,7 +296,7 @@ export class LocalHost implements Host {
         this.#step("restore.loaded");
         await vm.resume();
         const agent = await this.#options.connect(vm.agentSocket, this.#options.wakeMs);
-        await agent.wake(identityOf(id));
+        await within(this.#options.wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
         this.#step("restore.awake");
         return this.#hold(id, vm, agent);
       } catch (error) {
@@ -308,15 +313,6 @@ export class LocalHost implements Host {
     return guest;
   }
 
-  /** Ends the VM that a folder's journal names, if there is one. */
-  async #reap(folder: string): Promise<void> {
-    const vm = await readVm(folder).catch(() => undefined);
-    if (vm === undefined) return;
-    const processes = vm.process === null ? await this.#vmm.find(vm.nonce) : [vm.process];
-    for (const process of processes) await this.#vmm.reap(vm.nonce, process);
-    await forgetVm(folder);
-  }
-
   #live(guest: Guest): LiveGuest {
     const live = this.#guests.get(guest.id);
     if (live !== guest) throw new Error(`guest ${guest.id} is not this host's`);
@@ -326,14 +322,7 @@ export class LocalHost implements Host {
 
 /** Asks the agent to freeze the user's processes. A guest too busy or too hostile to answer is stopped all the same. */
 async function freeze(live: LiveGuest, deadlineMs: number): Promise<void> {
-  const timeout = new Promise<void>((resolve) => setTimeout(resolve, deadlineMs).unref());
-  await Promise.race([
-    live.agent.freeze().then(
-      () => {},
-      () => {},
-    ),
-    timeout,
-  ]);
+  await within(deadlineMs, "freezing", live.agent.freeze()).catch(() => {});
 }
 
 /** What a VM's checkpoint can take at most now: its anonymous memory. */

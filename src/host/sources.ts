@@ -6,7 +6,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Bases } from "./bases.ts";
 import { type Manifest, openCheckpoint, parts, requireSameMachine } from "./checkpoints.ts";
 import type { Origin, Shape } from "./host.ts";
-import type { Image } from "./images.ts";
+import { type Image, loadImage } from "./images.ts";
 import { type CapsuleFile, diskName } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 
@@ -49,11 +49,9 @@ export class Sources {
     requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), what);
   }
 
-  /** Throws CapsuleError("conflict") when the image was removed. */
-  image(hash: string): Image {
-    const image = this.#images.find((candidate) => candidate.hash === hash);
-    if (image === undefined) throw new CapsuleError("conflict", `the image ${hash.slice(0, 12)} is no longer here`);
-    return image;
+  /** The image that a checkpoint stands on, of this build or an older one. Throws when it was removed. */
+  image({ name, hash }: Manifest["image"]): Image {
+    return this.#images.find((image) => image.hash === hash) ?? loadImage(this.#paths.data, name, hash);
   }
 
   /** The built-in images as templates; sizes are bytes on disk. */
@@ -79,7 +77,7 @@ export class Sources {
   spec(id: string, capsule: CapsuleFile, nonce: string): VmSpec {
     const dir = this.#paths.capsule(id);
     const origin = join(this.#paths.data, capsule.origin);
-    const image = this.image(capsule.image.hash);
+    const image = this.image(capsule.image);
     const memory = join(origin, parts.memory);
     const backing = [join(origin, parts.disk), image.root];
     const files = { dir, memory, disk: join(dir, diskName), backing, kernel: image.kernel, initrd: image.initrd };

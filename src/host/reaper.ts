@@ -1,0 +1,35 @@
+/** Ends VMs that a folder's journal names, whoever started them. */
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import type { Vmm } from "../vmm/vmm.ts";
+import { forgetVm, readVm } from "./journal.ts";
+import type { Paths } from "./paths.ts";
+
+export type Killer = Pick<Vmm, "find" | "reap">;
+
+/** Ends the VM of one folder, if it has one. */
+export async function reapFolder(killer: Killer, folder: string): Promise<boolean> {
+  const vm = await readVm(folder).catch(() => undefined);
+  if (vm === undefined) return false;
+  const processes = vm.process === null ? await killer.find(vm.nonce) : [vm.process];
+  for (const process of processes) await killer.reap(vm.nonce, process);
+  await forgetVm(folder);
+  return processes.length > 0;
+}
+
+/** Ends every VM of a data folder; resolves with how many there were. */
+export async function reapAll(killer: Killer, paths: Paths): Promise<number> {
+  let ended = 0;
+  for (const room of [paths.capsules, paths.work]) {
+    for (const name of entriesOf(room)) if (await reapFolder(killer, join(room, name))) ended++;
+  }
+  return ended;
+}
+
+function entriesOf(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}

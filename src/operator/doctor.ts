@@ -1,0 +1,123 @@
+/**
+ * `capsule doctor`: looks at what the service needs, then does what a client would: creates a capsule, runs a command in
+ * it, destroys it. Ends with one sentence: that all is well, or what is missing and how to get it.
+ */
+import { existsSync, readFileSync, statfsSync } from "node:fs";
+import { freemem, totalmem } from "node:os";
+import { join } from "node:path";
+import { type Config, loadConfig } from "../config.ts";
+import { startDaemon } from "../daemon.ts";
+import { loadImage } from "../host/images.ts";
+import { isLocked } from "../host/lock.ts";
+import { qemuVersion } from "../vmm/qemu-version.ts";
+
+/** One look: what was found, or what to do about what was not. */
+type Finding = { name: string; found: string } | { name: string; missing: string };
+
+const leastFreeMb = 2_048;
+
+export async function doctor(): Promise<number> {
+  const config = loadConfig();
+  const findings = await look(config);
+  for (const finding of findings) {
+    const isFound = "found" in finding;
+    console.log(
+      `${isFound ? "ok     " : "missing"}  ${finding.name.padEnd(12)} ${isFound ? finding.found : finding.missing}`,
+    );
+  }
+  const missing = findings.find((finding) => "missing" in finding);
+  if (missing !== undefined) {
+    console.log(`\nThe service cannot run here yet: ${(missing as { missing: string }).missing}.`);
+    return 1;
+  }
+  try {
+    console.log(`ok       capsule      ${await tryCapsule(config)}`);
+  } catch (error) {
+    console.log(`\nA capsule did not work here: ${error instanceof Error ? error.message : String(error)}.`);
+    return 1;
+  }
+  console.log("\nAll is well: a capsule was created, ran a command and is gone.");
+  return 0;
+}
+
+async function look(config: Config): Promise<Finding[]> {
+  const mib = 1 << 20;
+  const folder = existsSync(config.dataDir) ? config.dataDir : "/";
+  const disk = statfsSync(folder);
+  const freeMb = Math.floor((disk.bavail * disk.bsize) / mib);
+  return [
+    { name: "node", found: process.version },
+    await finding(
+      "qemu",
+      async () => `${config.qemu} ${await qemuVersion(config.qemu)}`,
+      "run ./dev up as root, or install qemu-system-x86 by apt",
+    ),
+    await finding(
+      "image",
+      async () => {
+        const { manifest } = loadImage(config.dataDir, "minimal");
+        return `minimal, built ${manifest.built_at}, kernel ${manifest.kernel_release}`;
+      },
+      "run ./dev image to build the image",
+    ),
+    { name: "memory", found: `${Math.floor(freemem() / mib)} of ${Math.floor(totalmem() / mib)} MiB free` },
+    freeMb >= leastFreeMb
+      ? { name: "disk", found: `${freeMb} MiB free at ${folder}` }
+      : { name: "disk", missing: `free some disk at ${folder}: ${freeMb} MiB are left, ${leastFreeMb} are the least` },
+    {
+      name: "kvm",
+      found: existsSync("/dev/kvm") ? "/dev/kvm exists (whether it works is tried by booting)" : "no /dev/kvm",
+    },
+  ];
+}
+
+async function finding(name: string, probe: () => Promise<string>, remedy: string): Promise<Finding> {
+  try {
+    return { name, found: await probe() };
+  } catch (error) {
+    return { name, missing: `${error instanceof Error ? error.message : String(error)}: ${remedy}` };
+  }
+}
+
+/** Through the running server of this data folder, or one started for the purpose. */
+async function tryCapsule(config: Config): Promise<string> {
+  if (isLocked(config.dataDir)) return useCapsule(config, `http://${config.host}:${config.port}`);
+  const daemon = await startDaemon({ ...config, port: 0, logLevel: "silent" }, (step) =>
+    console.error(`doctor: ${step} …`),
+  );
+  try {
+    return await useCapsule(config, daemon.url);
+  } finally {
+    await daemon.stop();
+  }
+}
+
+async function useCapsule(config: Config, url: string): Promise<string> {
+  const key = readFileSync(join(config.dataDir, "api-key"), "utf8").trim();
+  const ask = async (method: string, path: string, body?: object) => {
+    const headers = { "x-api-key": key, ...(body === undefined ? {} : { "content-type": "application/json" }) };
+    const response = await fetch(url + path, {
+      method,
+      headers,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status} ${text}`);
+    return text === "" ? {} : (JSON.parse(text) as Record<string, unknown>);
+  };
+  const health = await ask("GET", "/healthz");
+  const began = performance.now();
+  const { id } = await ask("POST", "/v1/capsules", {});
+  try {
+    const view = await ask("GET", `/v1/capsules/${id}?wait=running&timeout=120`);
+    if (view.status !== "running") throw new Error(`the capsule is ${view.status}: ${view.error_reason}`);
+    const createMs = performance.now() - began;
+    const result = await ask("POST", `/v1/capsules/${id}/exec`, { cmd: "uname", args: ["-sr"] });
+    if (result.exit_code !== 0) throw new Error(`uname ended with ${result.exit_code}: ${result.stderr}`);
+    const execMs = performance.now() - began - createMs;
+    const times = `running after ${createMs.toFixed(0)} ms, first command ${execMs.toFixed(0)} ms`;
+    return `${String(result.stdout).trim()} on ${health.accelerator}: ${times}`;
+  } finally {
+    await ask("DELETE", `/v1/capsules/${id}`);
+  }
+}

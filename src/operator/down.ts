@@ -1,0 +1,40 @@
+/** `capsule down`: ends the server of this data folder, and every VM it left running. */
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { loadConfig } from "../config.ts";
+import { isLocked } from "../host/lock.ts";
+import { Paths } from "../host/paths.ts";
+import { reapAll } from "../host/reaper.ts";
+import { endProcess, findByNonce, isVm } from "../vmm/process.ts";
+
+const pollMs = 50;
+const graceMs = 30_000;
+
+export async function down(): Promise<number> {
+  const { dataDir, drainMs } = loadConfig();
+  if (!existsSync(dataDir)) return 0;
+  await stopServer(dataDir, drainMs + graceMs);
+  const killer = {
+    find: findByNonce,
+    reap: async (nonce: string, process: { pid: number; startTicks: number }) => {
+      if (await isVm(process, nonce)) await endProcess(process);
+    },
+  };
+  const ended = await reapAll(killer, new Paths(dataDir));
+  if (ended > 0) console.error(`capsule: ended ${ended} running VM${ended === 1 ? "" : "s"}`);
+  return 0;
+}
+
+async function stopServer(dataDir: string, deadlineMs: number): Promise<void> {
+  if (!isLocked(dataDir)) return;
+  const pid = Number(readFileSync(join(dataDir, "daemon.pid"), "utf8"));
+  if (!Number.isInteger(pid) || pid <= 1) throw new Error(`${dataDir}/daemon.pid does not name the running server`);
+  process.kill(pid, "SIGTERM");
+  const deadline = performance.now() + deadlineMs;
+  while (isLocked(dataDir)) {
+    if (performance.now() > deadline) throw new Error(`the server (pid ${pid}) did not stop within ${deadlineMs} ms`);
+    await delay(pollMs);
+  }
+  console.error(`capsule: stopped the server (pid ${pid})`);
+}
