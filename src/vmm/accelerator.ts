@@ -1,6 +1,103 @@
+/**
+ * Hardware virtualization or software emulation. That /dev/kvm opens says little: there are machines where it makes VMs
+ * in which no stock kernel gets past its first line. So KVM counts only when the real kernel has booted on it, all the way to
+ * the agent's first message. The answer, and what else had to be measured, is kept until this machine boots again.
+ */
+import { constants } from "node:fs";
+import { open, readFile, rename, writeFile } from "node:fs/promises";
+import { CapsuleError } from "../wire/errors.ts";
+import { Qemu } from "./qemu.ts";
+import { measureTscKhz } from "./tsc.ts";
+import type { Vmm } from "./vmm.ts";
+
+const probeDeadlineMs = 20_000;
+
 export interface Accelerator {
   kind: "kvm" | "tcg";
+  /** The -cpu argument. */
   cpu: string;
+  /** Rate of the time stamp counter that guests must be told; null: they know. */
   tscKhz: number | null;
+  /** Why this one: a sentence for operators. */
   why: string;
+}
+
+export interface Choice {
+  program: string;
+  /** See qemu-version.ts. */
+  version: string;
+  wanted: "auto" | "kvm" | "tcg";
+  /** File in which the answer is kept. */
+  memory: string;
+  /**
+   * Boots a VM and waits for its agent; rejects when it does not come, or when `signal` aborts. The VM is gone when it
+   * settles.
+   */
+  boots(vmm: Vmm, signal: AbortSignal): Promise<void>;
+}
+
+interface Remembered {
+  bootId: string;
+  program: string;
+  version: string;
+  /** Null: not probed. */
+  kvm: { works: boolean; why: string } | null;
+  /** Null: not measured. */
+  tscKhz: number | null;
+}
+
+/** Throws CapsuleError when KVM is wanted and does not work. */
+export async function chooseAccelerator(choice: Choice): Promise<Accelerator> {
+  const known = await recall(choice);
+  if (choice.wanted !== "tcg") {
+    known.kvm ??= await probe(choice);
+    await remember(choice.memory, known);
+    if (known.kvm.works) return onKvm(known.kvm.why);
+    if (choice.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was asked for, and ${known.kvm.why}`);
+  }
+  known.tscKhz ??= await measureTscKhz(choice.program);
+  await remember(choice.memory, known);
+  const why = known.kvm === null || choice.wanted === "tcg" ? "software emulation was asked for" : known.kvm.why;
+  // Without erms and fsrm the guest's kernel copies by words; emulation does the "fast" byte copies byte by byte.
+  return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: known.tscKhz, why };
+}
+
+function onKvm(why: string): Accelerator {
+  return { kind: "kvm", cpu: "host", tscKhz: null, why };
+}
+
+async function probe({ program, version, boots }: Choice): Promise<{ works: boolean; why: string }> {
+  try {
+    await using device = await open("/dev/kvm", constants.O_RDWR);
+    void device;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    return { works: false, why: code === "ENOENT" ? "/dev/kvm does not exist" : `/dev/kvm cannot be opened (${code})` };
+  }
+  const signal = AbortSignal.timeout(probeDeadlineMs);
+  try {
+    await boots(new Qemu({ program, version, accelerator: onKvm("being probed") }), signal);
+    return { works: true, why: "a VM booted with /dev/kvm" };
+  } catch (error) {
+    const reason = signal.aborted ? `it did not within ${probeDeadlineMs / 1_000} s` : String(error);
+    return { works: false, why: `a VM did not boot with /dev/kvm: ${reason}` };
+  }
+}
+
+/** What is known since this machine booted; about this very QEMU, or nothing. */
+async function recall({ program, version, memory }: Choice): Promise<Remembered> {
+  const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
+  const fresh: Remembered = { bootId, program, version, kvm: null, tscKhz: null };
+  try {
+    const kept = JSON.parse(await readFile(memory, "utf8")) as Remembered;
+    const isCurrent = kept.bootId === bootId && kept.program === program && kept.version === version;
+    return isCurrent ? kept : fresh;
+  } catch {
+    return fresh; // none yet, or damaged: everything in it can be found out again
+  }
+}
+
+async function remember(path: string, known: Remembered): Promise<void> {
+  await writeFile(`${path}.new`, `${JSON.stringify(known, null, 1)}\n`, { mode: 0o600 });
+  await rename(`${path}.new`, path);
 }
