@@ -1,0 +1,136 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { openCheckpoint, requireSameMachine, seal, verifyWhole } from "./checkpoints.ts";
+import { allocatedBytes, explainSpace, publish, readJson, requireSpace, writeJson } from "./files.ts";
+import { isLocked, lockData } from "./lock.ts";
+import { Paths } from "./paths.ts";
+import { Slots } from "./slots.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "host-"));
+after(() => rmSync(folder, { recursive: true }));
+
+const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max", layout: 1, vcpus: 1, memoryMb: 512 } as const;
+const about = { kind: "pause", machine, image: { name: "minimal", hash: "ab" } } as const;
+
+async function sealed(name: string): Promise<string> {
+  const path = join(folder, name);
+  mkdirSync(path);
+  writeFileSync(join(path, "state"), "devices");
+  writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 7));
+  await seal(path, about, ["state", "memory.diff"], { hashAll: false });
+  return path;
+}
+
+test("a checkpoint is opened as it was sealed; large files are hashed only when asked", async () => {
+  const manifest = await openCheckpoint(await sealed("good"));
+  assert.equal(manifest?.files.state?.bytes, 7);
+  assert.match(manifest?.files.state?.sha256 ?? "", /^[0-9a-f]{64}$/);
+  assert.equal(manifest?.files["memory.diff"]?.sha256, undefined);
+  assert.equal(await openCheckpoint(join(folder, "absent")), undefined);
+});
+
+test("a damaged checkpoint is refused: manifest, size, missing file, small file's content", async () => {
+  const damages: [string, (path: string) => void][] = [
+    ["manifest", (path) => writeFileSync(join(path, "manifest.json"), "{")],
+    ["format", (path) => writeFileSync(join(path, "manifest.json"), '{"format":99}')],
+    ["size", (path) => truncateSync(join(path, "memory.diff"), 5)],
+    ["missing", (path) => rmSync(join(path, "state"))],
+    ["content", (path) => writeFileSync(join(path, "state"), "devicez")],
+  ];
+  for (const [name, damage] of damages) {
+    const path = await sealed(name);
+    damage(path);
+    await assert.rejects(openCheckpoint(path), { code: "internal_error" }, name);
+  }
+});
+
+test("a whole verification finds a flipped bit in a large file", async () => {
+  const path = await sealed("large");
+  const manifest = await seal(path, about, ["state", "memory.diff"], { hashAll: true });
+  await verifyWhole(path, manifest);
+  writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 8));
+  await assert.rejects(verifyWhole(path, manifest), { code: "internal_error" });
+});
+
+test("another machine is refused with what differs", () => {
+  requireSameMachine(machine, { ...machine }, "it");
+  assert.throws(() => requireSameMachine(machine, { ...machine, qemu: "9.0.0" }, "capsule x"), {
+    code: "conflict",
+    message: "capsule x was saved on another machine: qemu 10.0.2 there, 9.0.0 here",
+  });
+});
+
+test("JSON files are replaced whole, and a missing one is undefined", async () => {
+  const path = join(folder, "some.json");
+  assert.equal(await readJson(path), undefined);
+  await writeJson(path, { a: 1 }, { durable: true });
+  await writeJson(path, { a: 2 }, { durable: false });
+  assert.deepEqual(await readJson(path), { a: 2 });
+  assert.ok(!readdirSync(folder).includes("some.json.new"));
+});
+
+test("a published folder moves as a whole", async () => {
+  const from = join(folder, "from");
+  mkdirSync(from);
+  writeFileSync(join(from, "x"), "x");
+  await publish(from, join(folder, "to"));
+  assert.deepEqual(readdirSync(join(folder, "to")), ["x"]);
+});
+
+test("space: what cannot fit is refused before, and a full disk is named after", async () => {
+  await requireSpace(folder, 1, "a little");
+  await assert.rejects(requireSpace(folder, 2 ** 60, "a lot"), { code: "no_space" });
+  const full = Object.assign(new Error("write"), { code: "ENOSPC" });
+  assert.equal((explainSpace(full, "pausing") as { code: string }).code, "no_space");
+  const other = new Error("else");
+  assert.equal(explainSpace(other, "pausing"), other);
+});
+
+test("holes take no space", async () => {
+  const path = join(folder, "sparse");
+  mkdirSync(path);
+  writeFileSync(join(path, "hole"), "");
+  truncateSync(join(path, "hole"), 1 << 30);
+  assert.ok((await allocatedBytes(path)) < 1 << 16);
+});
+
+test("folder names that could leave the data folder are refused", () => {
+  const paths = new Paths("/data");
+  assert.equal(paths.capsule("cl-1"), "/data/capsules/cl-1");
+  for (const bad of ["", ".", "..", "a/b", "../x", "a\0", "x".repeat(200)])
+    assert.throws(() => paths.capsule(bad), /not a folder name/);
+});
+
+test("one daemon per data folder", () => {
+  const lock = lockData(folder);
+  assert.ok(isLocked(folder));
+  assert.throws(() => lockData(folder), new RegExp(`in use by a running server \\(pid ${process.pid}\\)`));
+  lock.release();
+  assert.ok(!isLocked(folder));
+  lockData(folder).release();
+});
+
+test("slots bound what runs at once and keep the order", async () => {
+  const slots = new Slots(2);
+  let most = 0;
+  let now = 0;
+  const began: number[] = [];
+  await Promise.all(
+    [0, 1, 2, 3, 4, 5].map((each) =>
+      slots
+        .run(async () => {
+          began.push(each);
+          most = Math.max(most, ++now);
+          await new Promise(setImmediate);
+          now--;
+          if (each === 3) throw new Error("a failure frees its slot");
+        })
+        .catch(() => {}),
+    ),
+  );
+  assert.equal(most, 2);
+  assert.deepEqual(began, [0, 1, 2, 3, 4, 5]);
+});
