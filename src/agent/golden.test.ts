@@ -1,0 +1,209 @@
+/** One example of every frame, in a file that the agent's tests read too: the two sides agree to the byte. */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import { encodeFrame, FrameParser, FrameType, headerBytes, moreFlag } from "./frames.ts";
+import {
+  decodeCount,
+  decodeEmpty,
+  decodeEntry,
+  decodeExit,
+  decodeFail,
+  decodeFrozen,
+  decodeNotice,
+  decodeOpenedEvent,
+  decodeStarted,
+  decodeStartedEvent,
+  decodeTotal,
+  decodeWelcome,
+  emptyRecord,
+  endRecord,
+  execRequest,
+  hello,
+  listRequest,
+  ptyRequest,
+  readEntry,
+  readProcess,
+  request,
+  resizeEvent,
+  selectorRequest,
+  stopEvent,
+  targetEvent,
+  Verb,
+  wakeRequest,
+  windowRecord,
+} from "./protocol.ts";
+import { RecordReader, type RecordWriter } from "./records.ts";
+
+const { HELLO, WELCOME, OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE } = FrameType;
+const epoch = 0xb70c;
+const nonce = Buffer.from("a0a1a2a3a4a5a6a7a8a9aaabacadaeaf", "hex");
+
+const golden = new Map(
+  readFileSync(new URL("../../guest/agent/golden/frames.txt", import.meta.url), "utf8")
+    .split("\n")
+    .filter((line) => line !== "" && !line.startsWith("#"))
+    .map((line) => line.split(": ") as [name: string, hex: string])
+    .map(([name, hex]) => [name, Buffer.from(hex, "hex")]),
+);
+
+function frame(type: number, stream: number, payload: Uint8Array, flags = 0): Buffer {
+  return encodeFrame({ type, flags, epoch, stream }, payload);
+}
+
+function open(stream: number, asked: RecordWriter): Buffer {
+  return frame(OPEN, stream, asked.finish().subarray(headerBytes));
+}
+
+const wake = {
+  entropy: Uint8Array.from({ length: 32 }, (_, i) => i),
+  hostname: "cl-0123456789abcdefghijklmno",
+  machineId: "0123456789abcdef".repeat(2),
+};
+const echo = { cmd: "/bin/echo", args: ["-n", "grüße", ""] };
+const env = { cmd: "env", args: [], envs: { A: "1", EMPTY: "" }, cwd: "/tmp", user: "nobody", tag: "worker" };
+const bash = { cmd: "/bin/bash", args: ["-l"], envs: { PS1: "$ " }, user: "root" };
+const twoParts = request(Verb.READ).str("/in two parts").finish().subarray(headerBytes);
+
+/** What the host writes. */
+const encoded: Record<string, Buffer> = {
+  hello: frame(HELLO, 0, hello(nonce)),
+  open_probe: open(1, request(Verb.PROBE)),
+  open_wake: open(2, wakeRequest(wake, 1_767_225_600_123_456_789n)),
+  open_freeze: open(3, request(Verb.FREEZE)),
+  open_thaw: open(4, request(Verb.THAW)),
+  open_exec_foreground: open(5, execRequest(echo, "foreground")),
+  open_exec_background: open(6, execRequest(env, "background")),
+  open_attach_pid: open(7, selectorRequest(Verb.ATTACH, { pid: 4242 })),
+  open_attach_tag: open(8, selectorRequest(Verb.ATTACH, { tag: "proc-0011aabb" })),
+  open_signal_pid: open(9, selectorRequest(Verb.SIGNAL, { pid: 4242 }).u8(9)),
+  open_signal_tag: open(10, selectorRequest(Verb.SIGNAL, { tag: "worker" }).u8(15)),
+  open_processes: open(11, request(Verb.PROCESSES)),
+  open_pty: open(12, ptyRequest(bash, { cols: 120, rows: 40 })),
+  open_connect: open(13, request(Verb.CONNECT).str("pty-ccdd2233")),
+  open_read: open(14, request(Verb.READ).str("/etc/passwd")),
+  open_write: open(15, request(Verb.WRITE).str("/root/a file")),
+  open_write_unnamed: open(16, request(Verb.WRITE).str("")),
+  open_list: open(17, listRequest("/usr", 3, 100_000)),
+  open_mkdir: open(18, request(Verb.MKDIR).str("/root/a/b")),
+  open_remove: open(0xffff_ffff, request(Verb.REMOVE).str("/root/a")),
+  open_more: frame(OPEN, 20, twoParts.subarray(0, 9), moreFlag),
+  open_rest: frame(OPEN, 20, twoParts.subarray(9)),
+  data_main: frame(DATA, 12, Buffer.from([3])),
+  end: frame(END, 15, endRecord(5_000_000_000)),
+  window: frame(WINDOW, 5, windowRecord(65_536)),
+  cancel: frame(CANCEL, 5, emptyRecord),
+  event_stop: frame(EVENT, 5, stopEvent),
+  event_resize: frame(EVENT, 12, resizeEvent(200, 50)),
+  event_target: frame(EVENT, 16, targetEvent("/root/later")),
+};
+
+type Decode = (payload: Buffer) => unknown;
+const text: Decode = (payload) => payload.toString();
+const hex: Decode = (payload) => payload.toString("hex");
+
+function list(readItem: (fields: RecordReader) => unknown): Decode {
+  return (payload) => {
+    const items: unknown[] = [];
+    for (const fields = new RecordReader(payload); fields.position < payload.length; ) items.push(readItem(fields));
+    return items;
+  };
+}
+
+const folder = {
+  name: "b",
+  path: "/root/a/b",
+  type: "directory",
+  size: 4096,
+  mode: 0o40755,
+  owner: "root",
+  group: "root",
+  mtime: 1_767_225_600,
+  target: null,
+};
+const lib64 = {
+  name: "lib64",
+  path: "/usr/lib64",
+  type: "symlink",
+  size: 3,
+  mode: 0o120777,
+  owner: "root",
+  group: "12345",
+  mtime: -1,
+  target: "lib",
+};
+const device = {
+  ...lib64,
+  name: "x",
+  path: "/usr/x",
+  type: "file",
+  size: 0,
+  mode: 0o20620,
+  group: "tty",
+  mtime: 0,
+  target: null,
+};
+
+/** What the host reads: type, flags, stream, and the value of its payload. */
+const decoded: Record<string, [type: number, flags: number, stream: number, decode: Decode, value: unknown]> = {
+  welcome: [
+    WELCOME,
+    0,
+    0,
+    (p) => decodeWelcome(p, nonce),
+    { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 },
+  ],
+  data_stdout: [DATA, 1, 5, text, "grüße"],
+  data_stderr: [DATA, 2, 5, hex, "00ff0a"],
+  end: [END, 0, 15, decodeTotal, 5_000_000_000],
+  window: [WINDOW, 0, 5, decodeCount, 65_536],
+  event_started: [EVENT, 0, 5, decodeStartedEvent, { pid: 4242, tag: "proc-0011aabb" }],
+  event_opened: [EVENT, 0, 14, decodeOpenedEvent, { size: 4_294_967_296 }],
+  result_empty: [RESULT, 0, 1, decodeEmpty, undefined],
+  result_frozen: [RESULT, 0, 3, decodeFrozen, { frozen: true }],
+  result_exit: [RESULT, 0, 5, decodeExit, { exitCode: 3, guestDurationUs: 1_234_567 }],
+  result_exit_killed: [RESULT, 0, 5, decodeExit, { exitCode: 137, guestDurationUs: 30_000_000 }],
+  result_started: [RESULT, 0, 6, decodeStarted, { pid: 4243, tag: "worker" }],
+  result_count: [RESULT, 0, 17, decodeCount, 2],
+  result_bytes: [RESULT, 0, 15, decodeTotal, 5_000_000_000],
+  result_entry: [RESULT, 0, 18, decodeEntry, folder],
+  data_entries: [DATA, 0, 17, list(readEntry), [lib64, device]],
+  data_processes: [
+    DATA,
+    0,
+    11,
+    list(readProcess),
+    [
+      { pid: 1, tag: "", cmd: "/init", args: [] },
+      { pid: 4242, tag: "proc-0011aabb", cmd: "sleep", args: ["100"] },
+    ],
+  ],
+  fail: [FAIL, 0, 14, decodeFail, { code: "not_found", message: "/etc/passwd does not exist" }],
+  notice_power_off: [NOTICE, 0, 0, decodeNotice, { reboot: false }],
+  notice_reboot: [NOTICE, 0, 0, decodeNotice, { reboot: true }],
+};
+
+describe("golden frames", () => {
+  for (const [name, bytes] of golden) {
+    it(name, () => {
+      const [type, flags, stream, decode, value] = decoded[name] ?? [];
+      assert.ok(encoded[name] || decode, "a frame that this side does not know");
+      if (encoded[name]) assert.equal(encoded[name].toString("hex"), bytes.toString("hex"));
+      let seen = 0;
+      const parser = new FrameParser((...[ofType, ofFlags, ofEpoch, ofStream, payload]) => {
+        seen++;
+        assert.equal(ofEpoch, epoch);
+        if (!decode) return;
+        assert.deepEqual([ofType, ofFlags, ofStream], [type, flags, stream]);
+        assert.deepEqual(decode(payload), value);
+      });
+      parser.push(bytes);
+      assert.equal(seen, 1);
+    });
+  }
+
+  it("cover every frame this side knows", () => {
+    const known = new Set([...Object.keys(encoded), ...Object.keys(decoded)]);
+    assert.deepEqual([...golden.keys()].sort(), [...known].sort());
+  });
+});
