@@ -1,0 +1,42 @@
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { keyOf, parsePackages, sha256OfFile } from "./inputs.ts";
+import { rootKey } from "./root.ts";
+
+test("a key follows from what the settings and files are, not from their order", async () => {
+  const key = await keyOf({ release: "bookworm", diskMb: 4096 }, ["packages.txt", "customize"]);
+  assert.match(key, /^[0-9a-f]{64}$/);
+  assert.equal(await keyOf({ diskMb: 4096, release: "bookworm" }, ["customize", "packages.txt"]), key);
+  const others = [
+    await keyOf({ diskMb: 4097, release: "bookworm" }, ["customize", "packages.txt"]),
+    await keyOf({ release: "bookworm" }, ["customize", "packages.txt"]),
+    await keyOf({ diskMb: 4096, release: "bookworm" }, ["customize"]),
+  ];
+  assert.equal(new Set([key, ...others]).size, 4);
+});
+
+test("a disk of another size is another root", async () => {
+  assert.notEqual(await rootKey(4096), await rootKey(8192));
+});
+
+test("a file's hash is that of all its bytes", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "inputs-"));
+  try {
+    for (const bytes of [0, 1, 5 * 1024 * 1024 + 3]) {
+      const content = randomBytes(bytes);
+      await writeFile(join(folder, "file"), content);
+      assert.equal(await sha256OfFile(join(folder, "file")), createHash("sha256").update(content).digest("hex"));
+    }
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+test("the list of packages is read without remarks, sorted, each once", () => {
+  assert.deepEqual(parsePackages("# remark\n\ngit\nbash # shell\ngit\nlibstdc++6\n"), ["bash", "git", "libstdc++6"]);
+  assert.throws(() => parsePackages("--option\n"), /not a package name: "--option"/);
+});
