@@ -66,7 +66,7 @@ class Pace {
 class DiffWriter {
   readonly #out: FileHandle;
   readonly #base: FileHandle | null;
-  readonly #basePage = Buffer.alloc(pageBytes);
+  readonly #basePages = Buffer.alloc(chunkBytes);
   readonly #runs = new RunList();
   #buffer = Buffer.alloc(chunkBytes);
   #other = Buffer.alloc(chunkBytes);
@@ -92,14 +92,20 @@ class DiffWriter {
   /** Takes the pages that `space` was filled with; those that are zero are left out or noted without data. */
   async take(page: number, count: number): Promise<void> {
     const start = this.#filled;
+    let zeroPages = 0;
     for (let index = 0; index < count; index++) {
       const from = start + index * pageBytes;
-      if (!isZeroPage(this.#buffer, from)) {
-        if (from !== this.#filled) this.#buffer.copyWithin(this.#filled, from, from + pageBytes);
-        this.#filled += pageBytes;
-        this.#runs.add(page + index, 1, false);
-      } else if (!this.#isZeroInBase(page + index)) this.#runs.add(page + index, 1, true);
+      if (isZeroPage(this.#buffer, from)) {
+        zeroPages++;
+        continue;
+      }
+      this.#noteZeros(page + index - zeroPages, zeroPages);
+      zeroPages = 0;
+      if (from !== this.#filled) this.#buffer.copyWithin(this.#filled, from, from + pageBytes);
+      this.#filled += pageBytes;
+      this.#runs.add(page + index, 1, false);
     }
+    this.#noteZeros(page + count - zeroPages, zeroPages);
     if (this.#filled === chunkBytes) await this.#flush();
   }
 
@@ -124,10 +130,14 @@ class DiffWriter {
     [this.#buffer, this.#other] = [this.#other, this.#buffer];
   }
 
-  #isZeroInBase(page: number): boolean {
-    if (this.#base === null) return true;
-    readFully(this.#base, this.#basePage, page * pageBytes);
-    return isZeroPage(this.#basePage, 0);
+  /** Pages that are zero now matter only where the base is not. */
+  #noteZeros(page: number, count: number): void {
+    if (this.#base === null || count === 0) return;
+    const inBase = this.#basePages.subarray(0, count * pageBytes);
+    readFully(this.#base, inBase, page * pageBytes);
+    for (let index = 0; index < count; index++) {
+      if (!isZeroPage(inBase, index * pageBytes)) this.#runs.add(page + index, 1, true);
+    }
   }
 }
 

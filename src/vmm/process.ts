@@ -61,16 +61,24 @@ export function isAlive({ pid, startTicks }: VmProcess): boolean {
   return startTicksOf(pid) === startTicks;
 }
 
-/** Field 22 of /proc/<pid>/stat, or null when there is no such process or only its zombie. */
+/**
+ * Field 22 of /proc/<pid>/stat, or null when there is no such process or only its zombie. A zombie whose other threads
+ * are still ending is not gone: it holds its files and their locks.
+ */
 function startTicksOf(pid: number): number | null {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
-    // The second field is the program's name in brackets and may itself hold brackets and spaces.
-    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-    return fields[0] === "Z" || fields[0] === "X" ? null : Number(fields[19]);
+    return parseStat(readFileSync(`/proc/${pid}/stat`, "latin1"));
   } catch {
     return null;
   }
+}
+
+export function parseStat(stat: string): number | null {
+  // The second field is the program's name in brackets and may itself hold brackets and spaces.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  const [state, threads, startTicks] = [fields[0], Number(fields[17]), Number(fields[19])];
+  const hasEnded = state === "X" || (state === "Z" && threads <= 1);
+  return hasEnded || !Number.isSafeInteger(startTicks) ? null : startTicks;
 }
 
 /** True when this very process exists and carries the nonce. */

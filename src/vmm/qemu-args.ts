@@ -46,9 +46,8 @@ export function qemuArgs({ spec, tscKhz, isIncoming }: Launch): string[] {
     ["-smp", `cpus=${machine.vcpus},sockets=1,cores=${machine.vcpus},threads=1,maxcpus=${machine.vcpus}`],
     ["-m", `size=${machine.memoryMb}M`],
     ["-object", memoryBackend(spec)],
-    ["-kernel", files.kernel],
-    ["-initrd", files.initrd],
-    ["-append", kernelCommandLine(tscKhz)],
+    // A restored guest has its kernel in memory already, and a guest that resets itself has ended.
+    isIncoming ? [] : ["-kernel", files.kernel, "-initrd", files.initrd, "-append", kernelCommandLine(tscKhz)],
     ["-chardev", `ringbuf,id=${consoleDevice},size=${consoleBytes}`],
     ["-serial", `chardev:${consoleDevice}`],
     ["-chardev", `socket,id=agent,path=${agentSocketName},server=on,wait=off`],
