@@ -18,6 +18,7 @@ import { CapsuleRows } from "./db/capsule-rows.ts";
 import { openDatabase } from "./db/database.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
+import type { Connect } from "./host/guest.ts";
 import { LocalHost } from "./host/local-host.ts";
 import { type DataLock, lockData } from "./host/lock.ts";
 import { openMachine } from "./host/machine.ts";
@@ -27,6 +28,7 @@ import { describeError } from "./http/log.ts";
 import { Teams } from "./teams/teams.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
+import { flattenMemory } from "./vmm/base-memory.ts";
 
 const flushMs = 1_000;
 export const defaultTeam = "default";
@@ -61,13 +63,22 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const teams = new Teams(new TeamRows(database));
   const newKey = ensureDefaultKey(config.dataDir, teams);
 
-  const { vmm, images, flatten } = await openMachine(config, progress);
+  const paths = new Paths(config.dataDir);
+  const connect: Connect = (socket, deadlineMs, signal) => connectAgent(socket, { deadlineMs, signal });
+  const { vmm, images, accelerator } = await openMachine({
+    paths,
+    qemu: config.qemu,
+    wanted: config.accelerator,
+    connect,
+    progress,
+  });
+  log.info({ accelerator: accelerator.kind, why: accelerator.why }, "accelerator chosen");
   const host = new LocalHost({
-    paths: new Paths(config.dataDir),
+    paths,
     images,
     vmm,
-    flatten,
-    connect: (socket, deadlineMs) => connectAgent(socket, { deadlineMs }),
+    connect,
+    flatten: flattenMemory,
     bootMs: config.bootDeadlineMs,
     wakeMs: config.wakeDeadlineMs,
     reconnectMs: config.wakeDeadlineMs,

@@ -3,19 +3,19 @@
  * and every capsule of that shape starts from the frozen VM. Bounded; the least recently used that nobody needs goes.
  */
 import { randomBytes } from "node:crypto";
-import { readdir, rm, stat, truncate, utimes, writeFile } from "node:fs/promises";
+import { readdir, rm, stat, utimes } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { Agent } from "../agent/agent.ts";
-import { emptyOverlay } from "../vmm/qcow2.ts";
 import type { Machine, Vm, Vmm } from "../vmm/vmm.ts";
+import { bootImage, zeroName } from "./boot.ts";
 import { type Manifest, openCheckpoint, parts, seal } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
-import { freshFolder, publish } from "./files.ts";
+import { publish } from "./files.ts";
 import type { Connect } from "./guest.ts";
 import type { Shape } from "./host.ts";
 import { identityOf } from "./identity.ts";
 import type { Image } from "./images.ts";
-import { forgetVm, writeVm } from "./journal.ts";
+import { forgetVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 
 export interface Base {
@@ -94,31 +94,19 @@ export class Bases {
     const { paths, vmm, connect, flatten, bootMs } = this.#options;
     const nonce = randomBytes(16).toString("hex");
     const folder = paths.scratch(`base-${nonce}`);
-    await freshFolder(folder);
     let vm: Vm | undefined;
     try {
-      const zero = join(folder, "zero");
-      await writeFile(zero, "");
-      await truncate(zero, machine.memoryMb << 20);
-      const disk = join(folder, parts.disk);
-      await writeFile(disk, emptyOverlay(overlayOn(folder, image.root, "raw", image.diskBytes)));
-      const files = {
-        dir: folder,
-        memory: zero,
-        disk,
-        backing: [image.root],
-        kernel: image.kernel,
-        initrd: image.initrd,
-      };
-      await writeVm(folder, { nonce, process: null });
-      vm = await vmm.boot({ name: `base-${key}`, nonce, machine, files }, () => {});
-      const agent = await connect(vm.agentSocket, bootMs);
+      const name = `base-${key}`;
+      const booted = await bootImage({ vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs });
+      vm = booted.vm;
+      const { agent } = booted;
       await within(bootMs, `settling the base of ${image.name}`, settle(agent));
       await vm.stop();
       const diff = join(folder, "diff");
       await vm.save({ state: join(folder, parts.state), memory: diff });
       agent.close();
       await vm.kill();
+      const zero = join(folder, zeroName);
       await flatten(zero, diff, join(folder, parts.memory));
       await Promise.all([rm(zero), rm(diff), forgetVm(folder)]);
       await removeSockets(folder);
@@ -171,11 +159,6 @@ async function removeSockets(folder: string): Promise<void> {
   for (const entry of await readdir(folder, { withFileTypes: true })) {
     if (entry.isSocket()) await rm(join(folder, entry.name));
   }
-}
-
-/** The options of an overlay in `folder` on top of `backing`, named relatively so that the data folder can move. */
-export function overlayOn(folder: string, backing: string, backingFormat: "raw" | "qcow2", sizeBytes: number) {
-  return { sizeBytes, backingFile: relative(folder, backing), backingFormat };
 }
 
 function keyOf(image: Image, machine: Machine): string {

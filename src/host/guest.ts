@@ -8,7 +8,7 @@ import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Guest, GuestEnd } from "./host.ts";
 
-export type Connect = (socketPath: string, deadlineMs: number) => Promise<Agent>;
+export type Connect = (socketPath: string, deadlineMs: number, signal?: AbortSignal) => Promise<Agent>;
 
 export class LiveGuest implements Guest {
   readonly id: string;

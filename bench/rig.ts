@@ -1,0 +1,101 @@
+/** What the benchmarks measure on: a server of their own with real VMs, and the machine below it. */
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { connectAgent } from "../src/agent/connection.ts";
+import { bootImage } from "../src/host/boot.ts";
+import { openMachine, type ThisMachine } from "../src/host/machine.ts";
+import { Paths } from "../src/host/paths.ts";
+import { Server } from "../test/server.ts";
+import { timed } from "./statistics.ts";
+
+const bootDeadlineMs = 120_000;
+
+export interface ExecResult {
+  stdout: string;
+  stderr: string;
+  exit_code: number;
+}
+
+export class Rig implements AsyncDisposable {
+  readonly #server: Server;
+  readonly #machine: ThisMachine;
+
+  static async start(): Promise<Rig> {
+    const server = await Server.start({ env: { CAPSULE_LOG_LEVEL: "error" } });
+    const paths = new Paths(server.dataDir);
+    const connect = connectBy;
+    return new Rig(
+      server,
+      await openMachine({ paths, qemu: "qemu-system-x86_64", wanted: "auto", connect, progress() {} }),
+    );
+  }
+
+  private constructor(server: Server, machine: ThisMachine) {
+    this.#server = server;
+    this.#machine = machine;
+  }
+
+  get url(): string {
+    return this.#server.url;
+  }
+
+  get key(): string {
+    return this.#server.apiKey;
+  }
+
+  async ask<T>(method: string, path: string, body?: object): Promise<T> {
+    const response = await fetch(this.url + path, {
+      method,
+      headers: { "x-api-key": this.key, ...(body === undefined ? {} : { "content-type": "application/json" }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status} ${text}`);
+    return (text === "" ? undefined : JSON.parse(text)) as T;
+  }
+
+  async createRunning(body: object = {}): Promise<string> {
+    const { id } = await this.ask<{ id: string }>("POST", "/v1/capsules", body);
+    const view = await this.ask<{ status: string }>("GET", `/v1/capsules/${id}?wait=running&timeout=120`);
+    if (view.status !== "running") throw new Error(`capsule ${id} is ${view.status}`);
+    return id;
+  }
+
+  async exec(id: string, cmd: string, ...args: string[]): Promise<ExecResult> {
+    const result = await this.ask<ExecResult>("POST", `/v1/capsules/${id}/exec`, { cmd, args, timeout: 0 });
+    if (result.exit_code !== 0) throw new Error(`${cmd} ended with ${result.exit_code}: ${result.stderr}`);
+    return result;
+  }
+
+  destroy(id: string): Promise<void> {
+    return this.ask("DELETE", `/v1/capsules/${id}`);
+  }
+
+  /** Milliseconds from starting QEMU on the kernel to the agent's first answer. */
+  async coldBoot(): Promise<number> {
+    const { vmm, images } = this.#machine;
+    const nonce = randomBytes(16).toString("hex");
+    const folder = join(this.#server.dataDir, "work", `bench-${nonce}`);
+    const boot = { vmm, connect: connectBy, image: images[0]!, machine: vmm.machine(1, 512), folder };
+    try {
+      let booted: Awaited<ReturnType<typeof bootImage>> | undefined;
+      const ms = await timed(async () => {
+        booted = await bootImage({ ...boot, name: "bench", nonce, deadlineMs: bootDeadlineMs });
+      });
+      booted!.agent.close();
+      await booted!.vm.kill();
+      return ms;
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#server[Symbol.asyncDispose]();
+  }
+}
+
+function connectBy(socketPath: string, deadlineMs: number, signal?: AbortSignal) {
+  return connectAgent(socketPath, { deadlineMs, signal });
+}

@@ -1,0 +1,62 @@
+/** What this machine can do: which QEMU, which accelerator, which built-in images. */
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { type Accelerator, chooseAccelerator } from "../vmm/accelerator.ts";
+import { Qemu } from "../vmm/qemu.ts";
+import { qemuVersion } from "../vmm/qemu-version.ts";
+import type { Vmm } from "../vmm/vmm.ts";
+import { bootImage } from "./boot.ts";
+import type { Connect } from "./guest.ts";
+import { type Image, loadImage } from "./images.ts";
+import type { Paths } from "./paths.ts";
+
+export interface MachineOptions {
+  paths: Paths;
+  /** QEMU's program. */
+  qemu: string;
+  wanted: "auto" | "kvm" | "tcg";
+  connect: Connect;
+  /** Told before a step that can take long. */
+  progress: (step: string) => void;
+}
+
+export interface ThisMachine {
+  vmm: Vmm;
+  accelerator: Accelerator;
+  images: Image[];
+}
+
+/** The file of the data folder in which the choice of accelerator is remembered until the machine boots again. */
+export const acceleratorName = "accelerator.json";
+
+const probeMs = 60_000;
+
+/** Throws CapsuleError when QEMU or the image is missing, or KVM is wanted and does not work. */
+export async function openMachine(options: MachineOptions): Promise<ThisMachine> {
+  const { paths, qemu, wanted, progress } = options;
+  const image = loadImage(paths.data, "minimal");
+  const version = await qemuVersion(qemu);
+  const boots = async (vmm: Vmm, signal: AbortSignal) => {
+    progress("trying hardware virtualization: booting a VM with it");
+    await tryBoot(options, vmm, image, signal);
+  };
+  const memory = join(paths.data, acceleratorName);
+  const accelerator = await chooseAccelerator({ program: qemu, version, wanted, memory, boots });
+  return { vmm: new Qemu({ program: qemu, version, accelerator }), accelerator, images: [image] };
+}
+
+async function tryBoot(options: MachineOptions, vmm: Vmm, image: Image, signal: AbortSignal): Promise<void> {
+  const { paths, connect } = options;
+  const nonce = randomBytes(16).toString("hex");
+  const folder = paths.scratch(`probe-${nonce}`);
+  const machine = vmm.machine(1, 512);
+  try {
+    const about = { name: "probe", nonce, deadlineMs: probeMs };
+    const { vm, agent } = await bootImage({ vmm, connect, image, machine, folder, signal, ...about });
+    agent.close();
+    await vm.kill();
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
