@@ -23,6 +23,7 @@ import { LocalHost } from "./host/local-host.ts";
 import { type DataLock, lockData } from "./host/lock.ts";
 import { openMachine } from "./host/machine.ts";
 import { Paths } from "./host/paths.ts";
+import type { Step } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError } from "./http/log.ts";
 import { Teams } from "./teams/teams.ts";
@@ -73,6 +74,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     progress,
   });
   log.info({ accelerator: accelerator.kind, why: accelerator.why }, "accelerator chosen");
+  const step = crashStep(config.crashAt);
   const host = new LocalHost({
     paths,
     images,
@@ -84,7 +86,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     reconnectMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
-    step: crashStep(config.crashAt),
+    step,
   });
   await host.sweep();
   progress("preparing the minimal template");
@@ -100,7 +102,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const onFreed = () => {
     templates.collect().catch((error: unknown) => log.error({ err: error }, "retired templates could not be removed"));
   };
-  const changes = new Changes({ records, host, turns, activity, idle, clock, log, onFreed });
+  const changes = new Changes({ records, host, turns, activity, idle, clock, log, step, onFreed });
   const maxCapsules = config.limits.capsules_max;
   const capsules = new Capsules({
     records,
@@ -113,7 +115,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     clock,
     maxCapsules,
   });
-  const templates = new Templates({ database, rows: templateRows, capsuleRows, capsules, host, now: clock.now });
+  const templates = new Templates({ database, rows: templateRows, capsuleRows, capsules, host, now: clock.now, step });
 
   const health = {
     health: () => ({
@@ -171,7 +173,7 @@ function flush(teams: Teams, activity: Activity, log: Log): void {
 }
 
 /** For fault tests: the daemon dies as by kill -9 when it reaches the named step. */
-function crashStep(crashAt: string): (step: string) => void {
+function crashStep(crashAt: string): Step {
   return (step) => {
     if (step === crashAt) process.kill(process.pid, "SIGKILL");
   };

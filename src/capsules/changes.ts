@@ -5,6 +5,7 @@
  * commit puts everything back as it was.
  */
 import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
+import type { Step } from "../host/steps.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
@@ -30,6 +31,7 @@ export interface ChangesOptions {
   idle: Idle;
   clock: Clock;
   log: Log;
+  step: Step;
   /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => void;
 }
@@ -85,6 +87,7 @@ export class Changes {
       const guest = this.#require(row.id);
       await this.#save(row, guest);
       const paused = records.settle(row, "pause");
+      this.#o.step("paused.committed");
       this.#part(row.id, guest, "paused");
       await host.end(guest);
       if (paused === undefined) throw missing(row.id);
@@ -121,6 +124,7 @@ export class Changes {
         const { sizeBytes } = await host.capture(guest, storage);
         if (this.#isCondemned(row.id)) throw missing(row.id);
         commit(sizeBytes);
+        this.#o.step("captured.committed");
       } catch (error) {
         await host.removeTemplate(storage);
         if (!this.#isCondemned(row.id)) await this.#runOn(row, guest);
@@ -133,6 +137,7 @@ export class Changes {
 
   /** any → gone. `row` is condemned. */
   destroy(row: Capsule): Promise<void> {
+    this.#o.step("destroy.committed");
     return this.#o.turns.take(row.id, async () => {
       const guest = this.#guests.get(row.id);
       if (guest !== undefined) this.#part(row.id, guest, "destroyed");
@@ -169,7 +174,8 @@ export class Changes {
 
   /** The record says running: let the user's processes go, and watch. */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
-    const { host, idle, log } = this.#o;
+    const { host, idle, log, step } = this.#o;
+    step("running.committed");
     this.#guests.set(row.id, guest);
     idle.watch(row.id, row.timeoutSec, idleMs);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));

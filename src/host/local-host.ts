@@ -30,6 +30,7 @@ import type { Paths } from "./paths.ts";
 import { reapFolder } from "./reaper.ts";
 import { Slots } from "./slots.ts";
 import { Sources } from "./sources.ts";
+import type { Step } from "./steps.ts";
 
 export interface LocalHostOptions {
   paths: Paths;
@@ -48,7 +49,7 @@ export interface LocalHostOptions {
   /** How many unneeded bases are kept. */
   spareBases: number;
   /** Named steps of every transition, for fault tests. */
-  step?: (name: string) => void;
+  step: Step;
 }
 
 /** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
@@ -62,7 +63,7 @@ export class LocalHost implements Host {
   readonly #sources: Sources;
   readonly #slots: Slots;
   readonly #guests = new Map<string, LiveGuest>();
-  readonly #step: (name: string) => void;
+  readonly #step: Step;
 
   constructor(options: LocalHostOptions) {
     this.#options = options;
@@ -71,7 +72,7 @@ export class LocalHost implements Host {
     this.#bases = new Bases({ ...options, spare: options.spareBases });
     this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
     this.#slots = new Slots(options.concurrentStarts);
-    this.#step = options.step ?? (() => {});
+    this.#step = options.step;
     for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     }
@@ -126,6 +127,7 @@ export class LocalHost implements Host {
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
     await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.agent.thaw());
+    this.#step("release.thawed");
     await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
   }
 
@@ -204,6 +206,7 @@ export class LocalHost implements Host {
     const live = this.#live(guest);
     live.hangUp(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
     await live.vm.kill();
+    this.#step("end.killed");
     this.#guests.delete(live.id);
     await forgetVm(this.#paths.capsule(live.id));
   }
@@ -213,6 +216,7 @@ export class LocalHost implements Host {
     const live = this.#guests.get(id);
     if (live !== undefined) await this.end(live);
     await reapFolder(this.#vmm, folder);
+    this.#step("remove.reaped");
     await Promise.all(
       [folder, this.#paths.scratch(`save-${id}`)].map((path) => rm(path, { recursive: true, force: true })),
     );
@@ -288,6 +292,7 @@ export class LocalHost implements Host {
       let vm: Vm | undefined;
       try {
         await writeVm(folder, { nonce, process: null });
+        this.#step("restore.journalled");
         let journalled: Promise<void> | undefined;
         vm = await this.#vmm.restore(this.#sources.spec(id, capsule, nonce), saved, (process) => {
           journalled = writeVm(folder, { nonce, process });

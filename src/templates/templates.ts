@@ -8,6 +8,7 @@ import type { CapsuleRows } from "../db/capsule-rows.ts";
 import { type Database, transact } from "../db/database.ts";
 import type { TemplateRow, TemplateRows } from "../db/template-rows.ts";
 import type { Host } from "../host/host.ts";
+import type { Step } from "../host/steps.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
 /** A template as teams see it; `createdAt` in epoch milliseconds. */
@@ -35,6 +36,7 @@ export interface TemplatesOptions {
   capsules: Capsules;
   host: Host;
   now: () => number;
+  step: Step;
 }
 
 export class Templates {
@@ -97,13 +99,14 @@ export class Templates {
 
   /** Throws CapsuleError("not_found"), also for a built-in image: there is no snapshot template of that name. */
   async delete(teamId: string, name: string): Promise<void> {
-    const { rows, capsuleRows, database, now } = this.#o;
+    const { rows, capsuleRows, database, now, step } = this.#o;
     const row = rows.named(teamId, name);
     if (row === undefined) throw new CapsuleError("not_found", `there is no snapshot template ${JSON.stringify(name)}`);
     transact(database, () => {
       rows.retire(row.storage, now());
       capsuleRows.block(row.storage, "paused", name);
     });
+    step("template.retired");
     await this.collect();
   }
 

@@ -44,6 +44,7 @@ export class FakeClock implements Clock {
   }
 }
 
+const step = () => {};
 const silent = { info() {}, warn() {}, error() {} };
 
 export function buildFloors(
@@ -60,7 +61,7 @@ export function buildFloors(
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const freed: Promise<void>[] = [];
   const onFreed = () => freed.push(templates.collect());
-  const changes = new Changes({ records, host, turns, activity, idle, clock, log: silent, onFreed });
+  const changes = new Changes({ records, host, turns, activity, idle, clock, log: silent, step, onFreed });
   const capsules = new Capsules({
     records,
     templates: templateRows,
@@ -79,6 +80,7 @@ export function buildFloors(
     capsules,
     host,
     now: () => clock.now(),
+    step,
   });
   /** Resolves when nothing is going on any more. */
   const settled = async () => {
