@@ -1,0 +1,228 @@
+/**
+ * A client of the service for tests: sends a path as it stands (no URL is tidied on the way), and holds every answer
+ * against the OpenAPI document that the server itself publishes.
+ */
+import assert from "node:assert/strict";
+import http, { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
+import { Contract } from "./openapi-contract.ts";
+
+export interface Call {
+  /** null: none. Default: the client's. */
+  key?: string | null;
+  json?: unknown;
+  body?: string | Buffer;
+  /** Sent as multipart/form-data. */
+  form?: FormData;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+export interface Reply {
+  status: number;
+  headers: IncomingHttpHeaders;
+  bytes: Buffer;
+  text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: tests read whatever they expect to be there
+  json: any;
+}
+
+export interface ExecResult {
+  stdout: string;
+  stderr: string;
+  exit_code: number;
+  duration_ms: number;
+  encoding: "utf-8" | "base64";
+  truncated?: boolean;
+}
+
+export class Client {
+  readonly url: string;
+  readonly key: string;
+  readonly #contract: Contract;
+  readonly #connections = new http.Agent({ keepAlive: true });
+
+  static async connect(url: string, key: string): Promise<Client> {
+    const document = await fetch(new URL("/openapi.json", url));
+    return new Client(url, key, new Contract((await document.json()) as ConstructorParameters<typeof Contract>[0]));
+  }
+
+  private constructor(url: string, key: string, contract: Contract) {
+    this.url = url;
+    this.key = key;
+    this.#contract = contract;
+  }
+
+  /** The same service with another key. */
+  as(key: string): Client {
+    return new Client(this.url, key, this.#contract);
+  }
+
+  close(): void {
+    this.#connections.destroy();
+  }
+
+  async call(method: string, path: string, call: Call = {}): Promise<Reply> {
+    const { payload, headers } = await encode(call);
+    const request = this.#request(method, path, { ...headers, ...call.headers }, call);
+    request.end(payload);
+    const reply = await read(request, "response");
+    this.#check(method, path, reply);
+    return reply;
+  }
+
+  /** As `call`; throws unless the status is the expected one. */
+  async expect(status: number, method: string, path: string, call: Call = {}): Promise<Reply> {
+    const reply = await this.call(method, path, call);
+    assert.equal(reply.status, status, `${method} ${path.slice(0, 200)}: ${reply.text.slice(0, 500)}`);
+    return reply;
+  }
+
+  /** The answer to a WebSocket upgrade; 101 means that it was accepted, and the connection is dropped. */
+  async upgrade(path: string, call: Call = {}): Promise<Reply> {
+    const headers = {
+      connection: "Upgrade",
+      upgrade: "websocket",
+      "sec-websocket-version": "13",
+      "sec-websocket-key": Buffer.alloc(16, 7).toString("base64"),
+      ...call.headers,
+    };
+    const request = this.#request("GET", path, headers, call);
+    request.once("upgrade", (_response, socket) => socket.destroy());
+    request.end();
+    const reply = await read(request, "upgrade");
+    if (reply.status !== 101) this.#check("GET", path, reply);
+    return reply;
+  }
+
+  /** A new capsule, running. */
+  async capsule(body: Record<string, unknown> = {}): Promise<TestCapsule> {
+    const { json } = await this.expect(201, "POST", "/v1/capsules", { json: body });
+    const capsule = new TestCapsule(this, json.id);
+    try {
+      await capsule.until("running");
+    } catch (error) {
+      await capsule[Symbol.asyncDispose]();
+      throw error;
+    }
+    return capsule;
+  }
+
+  #request(method: string, path: string, headers: Record<string, string>, { key, signal }: Call): ClientRequest {
+    const { hostname, port } = new URL(this.url);
+    const apiKey = key === undefined ? this.key : key;
+    return http.request({
+      hostname,
+      port,
+      method,
+      path,
+      agent: this.#connections,
+      headers: { ...(apiKey === null ? {} : { "x-api-key": apiKey }), ...headers },
+      ...(signal === undefined ? {} : { signal }),
+    });
+  }
+
+  #check(method: string, path: string, { status, headers, text }: Reply): void {
+    const [bare = ""] = path.split("?", 1);
+    this.#contract.check({ method, path: bare, status, contentType: headers["content-type"], body: text });
+  }
+}
+
+/** A capsule of a test's own, destroyed when the test leaves its scope by `await using`. */
+export class TestCapsule implements AsyncDisposable {
+  readonly client: Client;
+  readonly id: string;
+
+  constructor(client: Client, id: string) {
+    this.client = client;
+    this.id = id;
+  }
+
+  get path(): string {
+    return `/v1/capsules/${this.id}`;
+  }
+
+  async view(): Promise<Reply["json"]> {
+    return (await this.client.expect(200, "GET", this.path)).json;
+  }
+
+  /** Its view when the status is reached. */
+  async until(status: string, timeoutSec = 60): Promise<Reply["json"]> {
+    const { json } = await this.client.expect(200, "GET", `${this.path}?wait=${status}&timeout=${timeoutSec}`);
+    assert.equal(json.status, status, `capsule ${this.id} is ${json.status}: ${json.error_reason}`);
+    return json;
+  }
+
+  exec(json: unknown, call: Call = {}): Promise<Reply> {
+    return this.client.call("POST", `${this.path}/exec`, { ...call, json });
+  }
+
+  /** A foreground command's result. */
+  async run(cmd: string, args: string[] = [], more: Record<string, unknown> = {}): Promise<ExecResult> {
+    const reply = await this.exec({ cmd, args, ...more });
+    assert.equal(reply.status, 200, `exec ${cmd}: ${reply.text.slice(0, 500)}`);
+    return reply.json;
+  }
+
+  /** What a bash script prints; throws unless it ends with 0. */
+  async sh(script: string, more: Record<string, unknown> = {}): Promise<string> {
+    const { stdout, stderr, exit_code } = await this.run("bash", ["-c", script], more);
+    assert.equal(exit_code, 0, `${script}\n${stderr}`);
+    return stdout.trimEnd();
+  }
+
+  async pause(): Promise<Reply["json"]> {
+    return (await this.client.expect(200, "POST", `${this.path}/pause`)).json;
+  }
+
+  async resume(): Promise<Reply["json"]> {
+    return (await this.client.expect(200, "POST", `${this.path}/resume`)).json;
+  }
+
+  async ping(): Promise<void> {
+    await this.client.expect(204, "POST", `${this.path}/ping`);
+  }
+
+  async destroy(): Promise<void> {
+    await this.client.expect(204, "DELETE", this.path);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const { status, text } = await this.client.call("DELETE", this.path);
+    assert.ok(status === 204 || status === 404, text);
+  }
+}
+
+async function encode({
+  json,
+  body,
+  form,
+}: Call): Promise<{ payload?: string | Buffer; headers: Record<string, string> }> {
+  if (form !== undefined) {
+    const encoded = new Response(form);
+    const headers = { "content-type": encoded.headers.get("content-type")! };
+    return { payload: Buffer.from(await encoded.arrayBuffer()), headers };
+  }
+  const payload = json === undefined ? body : JSON.stringify(json);
+  if (payload === undefined) return { headers: {} };
+  const headers = { "content-type": "application/json", "content-length": String(Buffer.byteLength(payload)) };
+  return { payload, headers };
+}
+
+function read(request: ClientRequest, other: "response" | "upgrade"): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    request.once("error", reject);
+    if (other === "upgrade") request.once("upgrade", (response) => resolve(replyOf(response, Buffer.alloc(0))));
+    request.once("response", (response) => {
+      const chunks: Buffer[] = [];
+      response.on("data", (chunk: Buffer) => chunks.push(chunk));
+      response.once("error", reject);
+      response.once("end", () => resolve(replyOf(response, Buffer.concat(chunks))));
+    });
+  });
+}
+
+function replyOf({ statusCode = 0, headers }: IncomingMessage, bytes: Buffer): Reply {
+  const isJson = headers["content-type"]?.startsWith("application/json") === true;
+  const text = isJson ? bytes.toString() : "";
+  return { status: statusCode, headers, bytes, text, json: isJson && text !== "" ? JSON.parse(text) : undefined };
+}

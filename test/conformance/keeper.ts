@@ -1,0 +1,31 @@
+/**
+ * A process that keeps something in its memory alone, for tests of what survives: asked through a FIFO, it rewrites a
+ * part of what it holds or tells its hash.
+ */
+import type { TestCapsule } from "../client.ts";
+
+const program = `
+import hashlib, os, sys
+memory = bytearray(os.urandom(4 << 20))
+os.mkfifo('/run/ask'); os.mkfifo('/run/answer')
+open('/run/keeper', 'w').write(str(os.getpid()))
+steps = 0
+while True:
+    for line in open('/run/ask'):
+        if line.strip() == 'change':
+            at = (steps * 1234567) % (3 << 20)
+            memory[at:at + 500000] = os.urandom(500000)
+            steps += 1
+        with open('/run/answer', 'w') as out:
+            out.write('%d %d %s\\n' % (os.getpid(), steps, hashlib.sha256(memory).hexdigest()))
+`;
+
+export async function startKeeper(capsule: TestCapsule): Promise<void> {
+  await capsule.run("bash", ["-c", `setsid python3 -c "$1" </dev/null >/tmp/keeper.log 2>&1 &`, "-", program]);
+  await capsule.sh("until [ -s /run/keeper ]; do sleep 0.02; done");
+}
+
+/** Its PID, how often it has changed, and the hash of its memory. */
+export function askKeeper(capsule: TestCapsule, question: "tell" | "change"): Promise<string> {
+  return capsule.sh(`echo ${question} > /run/ask; cat /run/answer`);
+}

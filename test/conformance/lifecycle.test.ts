@@ -1,0 +1,291 @@
+/** Section "States and transitions": every row of its table, and what survives them. */
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Reply, TestCapsule } from "../client.ts";
+import { conforms } from "./conforms.ts";
+import { eventually } from "./eventually.ts";
+import { askKeeper, startKeeper } from "./keeper.ts";
+import { Random } from "./random.ts";
+import { request } from "./requests.ts";
+import { client } from "./service.ts";
+import { endpointsWith } from "./specification.ts";
+
+const constant = ["id", "template", "vcpus", "memory_mb", "timeout_sec", "created_at"];
+
+function sameRecord(now: Reply["json"], then: Reply["json"]): void {
+  for (const field of constant) assert.deepEqual(now[field], then[field], field);
+}
+
+/** Of every file under /root/tree. */
+function treeHash(capsule: TestCapsule): Promise<string> {
+  return capsule.sh("cd /root/tree && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum");
+}
+
+async function refusesAllButDelete(capsule: TestCapsule): Promise<void> {
+  for (const endpoint of endpointsWith("409 not running").concat("POST /v1/capsules/{id}/resume")) {
+    const reply = await request(client, endpoint, capsule);
+    assert.equal(reply.status, 409, `${endpoint}: ${reply.text}`);
+    assert.equal(reply.json.error.code, "invalid_state");
+  }
+}
+
+describe("pause and resume", () => {
+  conforms("POST /v1/capsules/{id}/pause 200", "Response 200: Capsule with `status` = `paused`", async () => {
+    await using capsule = await client.capsule({ timeout_sec: 1_000 });
+    const running = await capsule.view();
+    const paused = await capsule.pause();
+    assert.equal(paused.status, "paused");
+    sameRecord(paused, running);
+    assert.ok(paused.last_updated > running.last_updated);
+    assert.equal(paused.started_at, running.started_at);
+    assert.equal(paused.last_active_at, null);
+    assert.deepEqual(await capsule.view(), paused);
+  });
+
+  conforms(
+    "POST /v1/capsules/{id}/resume 200",
+    "Response 200: Capsule with `status` = `running`; `started_at` updated",
+    async () => {
+      await using capsule = await client.capsule();
+      await capsule.run("true");
+      const running = await capsule.view();
+      await capsule.pause();
+      const resumed = await capsule.resume();
+      assert.equal(resumed.status, "running");
+      sameRecord(resumed, running);
+      assert.ok(resumed.started_at > running.started_at);
+      assert.equal(resumed.last_active_at, running.last_active_at);
+      assert.equal((await capsule.run("echo", ["ready"])).stdout, "ready\n", "returned once the agent is ready");
+    },
+  );
+
+  test("running processes and in-memory state are preserved, files too, over many cycles", async (t) => {
+    const random = new Random(t);
+    await using capsule = await client.capsule();
+    await startKeeper(capsule);
+    await capsule.sh("mkdir /root/tree");
+    for (let cycle = 0; cycle < 6; cycle++) {
+      const held = await askKeeper(capsule, "change");
+      const name = `d${random.below(3)}/f${random.below(8)}`;
+      await capsule.sh(
+        `cd /root/tree && mkdir -p ${name.slice(0, 2)} && head -c ${random.size(4e6)} /dev/urandom > ${name}`,
+      );
+      if (random.below(3) === 0) await capsule.sh(`cd /root/tree && rm -f d${random.below(3)}/f${random.below(8)}`);
+      const files = await treeHash(capsule);
+      await capsule.pause();
+      await capsule.resume();
+      assert.equal(await askKeeper(capsule, "tell"), held, `memory after cycle ${cycle}`);
+      assert.equal(await treeHash(capsule), files, `files after cycle ${cycle}`);
+      await capsule.sh("echo 3 > /proc/sys/vm/drop_caches");
+      assert.equal(await treeHash(capsule), files, `files on disk after cycle ${cycle}`);
+    }
+  });
+
+  test("a writer that never stops loses nothing: what it had written before the pause is there, and it goes on", async () => {
+    await using capsule = await client.capsule();
+    const writer = "i=0; while true; do i=$((i+1)); echo $i >> /root/log; done";
+    await capsule.run("bash", ["-c", `setsid bash -c '${writer}' >/dev/null 2>&1 &`]);
+    let last = 0;
+    for (let cycle = 0; cycle < 3; cycle++) {
+      const seen = Number(
+        await eventually("it writes", async () => (await capsule.run("tail", ["-n1", "/root/log"])).stdout),
+      );
+      assert.ok(seen > last);
+      last = seen;
+      await capsule.pause();
+      await capsule.resume();
+    }
+    const lines = await capsule.sh("pkill -f /root/log; cat /root/log");
+    assert.deepEqual(
+      lines.split("\n"),
+      lines.split("\n").map((_, i) => String(i + 1)),
+    );
+  });
+
+  test("pause;resume back to back, many times, several capsules at once; the first exec never fails", async () => {
+    const capsules = await Promise.all([client.capsule(), client.capsule(), client.capsule()]);
+    try {
+      await Promise.all(
+        capsules.map(async (capsule, which) => {
+          await capsule.sh(`echo ${which} > /dev/shm/which`);
+          for (let cycle = 0; cycle < 6; cycle++) {
+            await capsule.pause();
+            await capsule.resume();
+            assert.equal((await capsule.run("cat", ["/dev/shm/which"])).stdout, `${which}\n`);
+          }
+        }),
+      );
+    } finally {
+      await Promise.all(capsules.map((capsule) => capsule[Symbol.asyncDispose]()));
+    }
+  });
+
+  test("two pauses at once: one 200, one 409; two resumes likewise", async () => {
+    await using capsule = await client.capsule();
+    for (const [action, status] of [
+      ["pause", "paused"],
+      ["resume", "running"],
+    ] as const) {
+      const replies = await Promise.all([1, 2, 3].map(() => client.call("POST", `${capsule.path}/${action}`)));
+      assert.deepEqual(replies.map((reply) => reply.status).toSorted(), [200, 409, 409]);
+      assert.equal((await capsule.view()).status, status);
+    }
+    assert.equal((await capsule.run("true")).exit_code, 0);
+  });
+
+  test("an exec that is under way when the capsule is paused gets an error, not a made-up exit", async () => {
+    await using capsule = await client.capsule();
+    const running = capsule.exec({ cmd: "bash", args: ["-c", "exec sleep 5005"], timeout: 0 });
+    await eventually("it runs", async () => (await capsule.run("pgrep", ["-xf", "sleep 5005"])).exit_code === 0);
+    await capsule.pause();
+    const { status, text } = await running;
+    assert.ok(status >= 400, text);
+    await capsule.resume();
+    assert.equal(await capsule.sh("echo fine"), "fine");
+  });
+
+  test("the guest's clock is right at the first exec after a pause of 10 s", async () => {
+    await using capsule = await client.capsule();
+    await capsule.run("date", ["+%s%N"]);
+    await capsule.pause();
+    await delay(10_000); // the point is that time passes
+    await capsule.resume();
+    const before = Date.now();
+    const guestMs = Number((await capsule.run("date", ["+%s%N"])).stdout) / 1e6;
+    const after = Date.now();
+    assert.ok(guestMs > before - 50 && guestMs < after + 50, `host ${before}–${after}, guest ${guestMs}`);
+  });
+});
+
+describe("inactivity TTL", { concurrency: true }, () => {
+  test("no exec call or ping for `timeout_sec` seconds: paused, same as pause; GET does not count", async () => {
+    await using capsule = await client.capsule({ timeout_sec: 2 });
+    await capsule.view();
+    const polling = eventually("paused", async () => (await capsule.view()).status === "paused");
+    const paused = await capsule.until("paused");
+    await polling;
+    const idleMs = Date.parse(paused.last_updated) - Date.parse(paused.started_at);
+    assert.ok(idleMs >= 2_000 && idleMs < 10_000, String(idleMs));
+    assert.equal(paused.timeout_sec, 2);
+    await capsule.resume();
+    const again = await capsule.until("paused");
+    assert.ok(again.last_updated > paused.last_updated, "the time runs anew after a resume");
+  });
+
+  test("files survive an auto-pause with a writer running", async () => {
+    await using capsule = await client.capsule({ timeout_sec: 1 });
+    await capsule.sh("mkdir /root/tree; head -c 3000000 /dev/urandom > /root/tree/a");
+    await capsule.run("bash", ["-c", "setsid bash -c 'while true; do echo x >> /root/log; done' >/dev/null 2>&1 &"]);
+    const hash = await treeHash(capsule);
+    await capsule.until("paused");
+    await capsule.resume();
+    assert.equal(await treeHash(capsule), hash);
+    assert.ok(Number(await capsule.sh("pkill -f /root/log; grep -c '^x$' /root/log")) > 0);
+    assert.equal((await capsule.run("grep", ["-cvx", "x", "/root/log"])).stdout, "0\n");
+  });
+
+  test("exec calls and pings push it back", async () => {
+    await using capsule = await client.capsule({ timeout_sec: 3 });
+    for (let round = 0; round < 5; round++) {
+      await delay(1_200); // five of them are twice the TTL
+      if (round % 2 === 0) await capsule.ping();
+      else await capsule.run("true");
+      assert.equal((await capsule.view()).status, "running");
+    }
+    const { last_active_at } = await capsule.view();
+    const paused = await capsule.until("paused");
+    assert.equal(paused.last_active_at, last_active_at);
+    const idleMs = Date.parse(paused.last_updated) - Date.parse(last_active_at);
+    assert.ok(idleMs >= 2_950 && idleMs < 12_000, String(idleMs));
+  });
+
+  test("a foreground exec in flight holds it off", async () => {
+    await using capsule = await client.capsule({ timeout_sec: 1 });
+    const { stdout, exit_code } = await capsule.run("bash", ["-c", "sleep 4; echo whole"]);
+    assert.deepEqual([stdout, exit_code], ["whole\n", 0]);
+    const paused = await capsule.until("paused");
+    assert.ok(Date.parse(paused.last_updated) - Date.parse(paused.last_active_at) >= 950);
+  });
+
+  test("`0` means auto-pause is disabled", async () => {
+    await using capsule = await client.capsule({ timeout_sec: 0 });
+    assert.equal((await client.expect(200, "GET", `${capsule.path}?wait=paused&timeout=5`)).json.status, "running");
+  });
+});
+
+describe("stopped and error", () => {
+  test("a guest that powers itself off is `stopped`: it can only be destroyed", async () => {
+    await using capsule = await client.capsule();
+    await capsule.run("bash", ["-c", "(sleep 0.1; poweroff) >/dev/null 2>&1 &"]);
+    const stopped = await capsule.until("stopped", 15);
+    assert.ok(stopped.last_updated > stopped.started_at);
+    await refusesAllButDelete(capsule);
+    await capsule.destroy();
+    await client.expect(404, "GET", capsule.path);
+  });
+
+  test("a VM that dies is `error`, with the reason: it can only be destroyed", async () => {
+    await using capsule = await client.capsule();
+    const exec = capsule.exec({
+      cmd: "bash",
+      args: ["-c", "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger"],
+      timeout: 0,
+    });
+    const failed = await capsule.until("error", 20);
+    assert.ok(typeof failed.error_reason === "string" && failed.error_reason.length > 5, failed.error_reason);
+    const { status, text } = await exec;
+    assert.ok(status >= 400, `a made-up exit: ${text}`);
+    await refusesAllButDelete(capsule);
+    await capsule.destroy();
+    await client.expect(404, "GET", capsule.path);
+  });
+
+  test("killing what can be killed inside does no harm", async () => {
+    await using capsule = await client.capsule();
+    await capsule.exec({ cmd: "bash", args: ["-c", "kill -9 1; kill -15 -1; kill -9 -1"] });
+    assert.equal((await capsule.view()).status, "running");
+    assert.equal(await capsule.sh("echo alive"), "alive");
+    await capsule.pause();
+    await capsule.resume();
+    assert.equal(await capsule.sh("echo alive"), "alive");
+  });
+});
+
+describe("starting", () => {
+  test("a capsule that is not yet running refuses all but DELETE, which takes it away for good", async () => {
+    // A shape of its own has to be booted first, which leaves time to ask.
+    const { json } = await client.expect(201, "POST", "/v1/capsules", { json: { memory_mb: 201 } });
+    const path = `/v1/capsules/${json.id}`;
+    for (const endpoint of endpointsWith("409 not running").concat("POST /v1/capsules/{id}/resume")) {
+      const reply = await request(client, endpoint, { id: json.id });
+      if ((await client.call("GET", path)).json.status === "running") break;
+      assert.equal(reply.status, 409, `${endpoint}: ${reply.text}`);
+      assert.equal(reply.json.error.code, "invalid_state");
+    }
+    await client.expect(204, "DELETE", path);
+    await client.expect(404, "GET", path);
+  });
+});
+
+describe("`running`, `paused`, `stopped`: DELETE → removed", () => {
+  test("while a pause or a resume is under way it waits its turn and wins", async () => {
+    for (const action of ["pause", "resume"]) {
+      const capsule = await client.capsule();
+      if (action === "resume") await capsule.pause();
+      const changing = client.call("POST", `${capsule.path}/${action}`);
+      const destroying = capsule.destroy();
+      const [{ status }] = await Promise.all([changing, destroying]);
+      assert.ok([200, 404, 409].includes(status), `${action}: ${status}`);
+      await client.expect(404, "GET", capsule.path);
+      await client.expect(404, "POST", `${capsule.path}/resume`);
+    }
+  });
+
+  test("a paused capsule", async () => {
+    const capsule = await client.capsule();
+    await capsule.pause();
+    await capsule.destroy();
+    await client.expect(404, "GET", capsule.path);
+  });
+});

@@ -1,0 +1,39 @@
+/** One well-formed request to each endpoint of the specification, for tests that go through all of them. */
+import type { Call, Client, Reply } from "../client.ts";
+import { type Endpoint, webSockets } from "./specification.ts";
+
+export interface Place {
+  id: string;
+  selector?: string;
+  template?: string;
+}
+
+/** `call` replaces what would be sent. */
+export function request(
+  client: Client,
+  endpoint: Endpoint,
+  place: Place,
+  call: Call = bodyOf(endpoint, place),
+): Promise<Reply> {
+  const [method = "", pattern = ""] = endpoint.split(" ");
+  const path = pattern
+    .replace("{id}", place.id)
+    .replace("{selector}", place.selector ?? "proc-00000000")
+    .replace("{name}", place.template ?? "no-such-template");
+  return webSockets.includes(endpoint) ? client.upgrade(path, call) : client.call(method, path, call);
+}
+
+function bodyOf(endpoint: Endpoint, { id }: Place): Call {
+  if (endpoint === "POST /v1/snapshots") return { json: { sandbox_id: id, name: "never-made" } };
+  if (endpoint.endsWith("/exec")) return { json: { cmd: "true" } };
+  if (endpoint.endsWith("/write")) return { form: fileForm("/root/file", "content") };
+  if (endpoint.includes("/files/")) return { json: { path: "/root" } };
+  return {};
+}
+
+export function fileForm(path: string, content: string | Uint8Array<ArrayBuffer>): FormData {
+  const form = new FormData();
+  form.append("path", path);
+  form.append("file", new Blob([content]), "file");
+  return form;
+}
