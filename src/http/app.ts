@@ -3,12 +3,16 @@
  * itself; whoever built it does both.
  */
 import { randomUUID } from "node:crypto";
+import type { IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { type FastifyBaseLogger, LogController } from "fastify";
 import type { Limits } from "../wire/limits.ts";
+import { attachSocketRoutes } from "./attach-socket.ts";
+import { identify } from "./auth.ts";
 import { capsuleRoutes } from "./capsules.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { execRoutes } from "./exec.ts";
+import { execSocketRoutes } from "./exec-socket.ts";
 import { fileRoutes } from "./files.ts";
 import { guardRoutes, refuseUnroutable } from "./gate.ts";
 import { healthRoutes } from "./health.ts";
@@ -18,9 +22,12 @@ import { limitRoutes } from "./limits.ts";
 import { logResponse } from "./log.ts";
 import { describeApi } from "./openapi.ts";
 import { processRoutes } from "./processes.ts";
+import { ptySocketRoutes } from "./pty-socket.ts";
 import type { App, Section } from "./section.ts";
 import type { Services } from "./services.ts";
 import { snapshotRoutes } from "./snapshots.ts";
+import { Sockets } from "./sockets.ts";
+import { Tickets, ticketRoutes } from "./tickets.ts";
 import { validatorCompiler } from "./validation.ts";
 
 export interface ServerOptions {
@@ -43,7 +50,13 @@ const timing = {
 };
 const keepAliveMs = 65_000;
 
+/** Other upgrades, such as HTTP/2's, may be ignored by the standard, and the request is served as it is. */
+function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
+  return method === "GET" && headers.upgrade?.toLowerCase() === "websocket";
+}
+
 export function buildServer(services: Services, { limits, logger, version }: ServerOptions): App {
+  const tickets = new Tickets();
   const app: App = fastify({
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -54,8 +67,14 @@ export function buildServer(services: Services, { limits, logger, version }: Ser
     // No id or name is too long for its own 404: the bound is that of the whole head.
     routerOptions: { maxParamLength: headersMaxBytes },
     // Node would answer a missing Host header by itself, and not in JSON; we have one host, so it is not missed.
-    http: { ...timing, maxHeaderSize: headersMaxBytes, requireHostHeader: false },
-    frameworkErrors: (error, request, reply) => refuseUnroutable(error, request, reply, services.teams),
+    http: {
+      ...timing,
+      maxHeaderSize: headersMaxBytes,
+      requireHostHeader: false,
+      shouldUpgradeCallback: asksForWebSocket,
+    },
+    frameworkErrors: (error, request, reply) =>
+      refuseUnroutable(error, request, reply, () => identify(services.teams, tickets, request)),
     clientErrorHandler: refuseMalformedRequest,
   }).withTypeProvider<TypeBoxTypeProvider>();
 
@@ -65,10 +84,13 @@ export function buildServer(services: Services, { limits, logger, version }: Ser
     logResponse(request, reply);
     done();
   });
-  guardRoutes(app, services, paths);
+  guardRoutes(app, services, tickets, paths);
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   app.setValidatorCompiler(validatorCompiler);
   acceptJson(app, limits.body_max_bytes);
+
+  const sockets = new Sockets(services.capsules, limits);
+  sockets.attachTo(app);
 
   describeApi(app, version);
   const section: Section = { services, limits };
@@ -77,6 +99,8 @@ export function buildServer(services: Services, { limits, logger, version }: Ser
     async (v1: App) => {
       for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes, limitRoutes])
         routes(v1, section);
+      for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, section, sockets);
+      ticketRoutes(v1, tickets);
     },
     { prefix: "/v1" },
   );

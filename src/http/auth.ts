@@ -1,14 +1,19 @@
-/** Who is asking: the team that holds the request's API key. */
+/** Who is asking: the team that holds the request's API key, or that a one-time ticket was made for. */
 import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Identity, TeamsService } from "./services.ts";
-
-export const apiKeyHeader = "x-api-key";
+import type { Tickets } from "./tickets.ts";
 
 /** Throws unauthorized, with the same words whether the key is missing, malformed, unknown or revoked. */
-export function identify(teams: TeamsService, request: FastifyRequest): Identity {
-  const key = request.headers[apiKeyHeader];
-  const identity = typeof key === "string" ? teams.authenticate(key) : undefined;
+export function identify(teams: TeamsService, tickets: Tickets, request: FastifyRequest): Identity {
+  const key = request.headers["x-api-key"];
+  const identity = typeof key === "string" ? teams.authenticate(key) : ticketHolder(tickets, request);
   if (identity === undefined) throw new CapsuleError("unauthorized", "the X-API-Key header is missing or not valid");
   return identity;
+}
+
+function ticketHolder(tickets: Tickets, request: FastifyRequest): Identity | undefined {
+  if (request.routeOptions.config.socket !== true) return undefined;
+  const { ticket } = request.query as { ticket?: unknown };
+  return typeof ticket === "string" ? tickets.redeem(ticket, request.url.split("?", 1)[0] as string) : undefined;
 }

@@ -10,15 +10,16 @@ import { identify } from "./auth.ts";
 import { sendError } from "./errors.ts";
 import type { KnownPaths } from "./known-paths.ts";
 import type { App } from "./section.ts";
-import type { Services, TeamsService } from "./services.ts";
+import type { Identity, Services } from "./services.ts";
+import type { Tickets } from "./tickets.ts";
 
-export function guardRoutes(app: App, services: Services, paths: KnownPaths): void {
+export function guardRoutes(app: App, services: Services, tickets: Tickets, paths: KnownPaths): void {
   app.decorateRequest("identity");
   app.addHook("onRequest", (request, reply, done) => {
     reply.header("x-request-id", request.id);
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
-      request.identity = identify(services.teams, request);
+      request.identity = identify(services.teams, tickets, request);
     }
     if (request.is404) {
       answerUnrouted(request, reply, paths);
@@ -37,14 +38,15 @@ export function refuseUnroutable(
   error: Error,
   request: FastifyRequest,
   reply: FastifyReply,
-  teams: TeamsService,
+  identifyCaller: () => Identity,
 ): void {
+  let refusal: unknown = error;
   try {
-    if (isVersioned(request.url)) identify(teams, request);
-    sendError(error, request, reply);
-  } catch (refusal) {
-    sendError(refusal, request, reply);
+    if (isVersioned(request.url)) identifyCaller();
+  } catch (stranger) {
+    refusal = stranger;
   }
+  sendError(refusal, request, reply);
 }
 
 function isVersioned(url: string): boolean {

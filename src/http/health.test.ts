@@ -53,6 +53,15 @@ describe("the OpenAPI document", () => {
     }
   });
 
+  test("describes the messages of every WebSocket", async () => {
+    const { json } = await new Api().call("GET", "/openapi.json");
+    const sockets = Object.values<Record<string, Record<string, object>>>(json.paths).filter(
+      ({ get }) => get?.["x-websocket"],
+    );
+    assert.equal(sockets.length, 3);
+    for (const { get } of sockets) assert.deepEqual(Object.keys(get?.responses ?? {})[0], "101");
+  });
+
   test("lists every error code, and says which bodies may be left out", async () => {
     const { json } = await new Api().call("GET", "/openapi.json");
     const { Error: error } = json.components.schemas;

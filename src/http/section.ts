@@ -19,6 +19,8 @@ declare module "fastify" {
     open?: true;
     /** What it does to the capsule `:id`: checked before the body is read. */
     action?: Action;
+    /** It is a WebSocket, so a ticket will do instead of a key. */
+    socket?: true;
     /** Error codes of its own, beyond those that follow from the rest of its declaration. */
     refuses?: ErrorCode[];
   }

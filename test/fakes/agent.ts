@@ -9,6 +9,7 @@ import type {
   GuestEntry,
   GuestProcess,
   OutputSink,
+  PtyStream,
   RunningStream,
   Selector,
   Started,
@@ -59,6 +60,38 @@ export class FakeRun implements RunningStream {
     if (this.#over) return;
     this.#over = true;
     this.sink.failed(error);
+  }
+}
+
+/** A terminal: input is echoed as output, unless the test holds it back. */
+export class FakePty extends FakeRun implements PtyStream {
+  readonly size: { cols: number; rows: number };
+  readonly input: Buffer[] = [];
+  isFull = false;
+  #onDrain = () => {};
+
+  constructor(command: Command, size: { cols: number; rows: number }, sink: OutputSink) {
+    super(command, sink);
+    this.size = size;
+  }
+
+  write(bytes: Uint8Array): boolean {
+    this.input.push(Buffer.from(bytes));
+    this.print("pty", bytes);
+    return !this.isFull;
+  }
+
+  onDrain(callback: () => void): void {
+    this.#onDrain = callback;
+  }
+
+  drain(): void {
+    this.isFull = false;
+    this.#onDrain();
+  }
+
+  resize(cols: number, rows: number): void {
+    Object.assign(this.size, { cols, rows });
   }
 }
 
@@ -148,6 +181,44 @@ export class FakeAgent implements Partial<Agent> {
     return { pid: 500, tag: command.tag ?? "proc-0123abcd" };
   }
 
+  // ---- Sessions
+
+  readonly attached: FakeRun[] = [];
+  readonly ptys: FakePty[] = [];
+
+  attach(selector: Selector, sink: OutputSink): FakeRun {
+    const run = new FakeRun({ cmd: "attached", args: [] }, sink);
+    queueMicrotask(() => {
+      if (!isKnown(selector)) {
+        run.fail(failure("not_found", "not_found", "no such process"));
+        return;
+      }
+      this.attached.push(run);
+      sink.started({ pid: 500, tag: "proc-0123abcd" });
+    });
+    return run;
+  }
+
+  pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): FakePty {
+    return this.#join(new FakePty(command, size, sink), true);
+  }
+
+  connect(tag: string, sink: OutputSink): FakePty {
+    return this.#join(new FakePty({ cmd: "", args: [] }, { cols: 0, rows: 0 }, sink), tag === "pty-0123abcd");
+  }
+
+  #join(pty: FakePty, isThere: boolean): FakePty {
+    queueMicrotask(() => {
+      if (!isThere) {
+        pty.fail(failure("not_found", "not_found", "no such session"));
+        return;
+      }
+      this.ptys.push(pty);
+      pty.sink.started({ pid: 600, tag: "pty-0123abcd" });
+    });
+    return pty;
+  }
+
   // ---- Files: a flat map; a path in it is a file, "/" and "/dir" are directories
 
   readonly files = new Map<string, Buffer>();
@@ -206,10 +277,13 @@ export class FakeAgent implements Partial<Agent> {
   }
 
   async signal(selector: Selector, signal: "SIGKILL" | "SIGTERM"): Promise<void> {
-    const known = "pid" in selector ? selector.pid === 500 : selector.tag === "proc-0123abcd";
-    if (!known) throw failure("not_found", "not_found", "no such process");
+    if (!isKnown(selector)) throw failure("not_found", "not_found", "no such process");
     this.signals.push([selector, signal]);
   }
+}
+
+function isKnown(selector: Selector): boolean {
+  return "pid" in selector ? selector.pid === 500 : selector.tag === "proc-0123abcd";
 }
 
 function entryOf(path: string, size: number, mode: number): GuestEntry {

@@ -1,0 +1,162 @@
+/**
+ * A terminal session. The session lives in the guest: a client that goes away leaves it running, and comes back with
+ * its tag.
+ *
+ *   (first message) ─ start ──► waiting ── started ──► talking ── exit ──► closed
+ *                   └ connect ─►    └─ refused: error, fatal
+ */
+import type { Agent, Exit, OutputSink, PtyStream, Started } from "../agent/agent.ts";
+import { closeCodes } from "../wire/messages.ts";
+import {
+  decodePtyMessage,
+  PtyClientMessage,
+  PtyServerMessage,
+  type PtyStart,
+  ptyDefaults,
+} from "../wire/pty-messages.ts";
+import { CapsuleParams } from "../wire/schema.ts";
+import { SocketQuery } from "../wire/ticket.ts";
+import { firstMessageMs } from "./exec-socket.ts";
+import type { App, Section } from "./section.ts";
+import type { LineHandlers, SocketLine } from "./socket-line.ts";
+import { socketMessages } from "./socket-messages.ts";
+import type { Sockets } from "./sockets.ts";
+
+const pingMs = 30_000;
+
+export function ptySocketRoutes(app: App, { services: { capsules } }: Section, sockets: Sockets): void {
+  app.get(
+    "/capsules/:id/pty",
+    {
+      config: { action: "pty", socket: true, refuses: ["quota_exceeded", "agent_error"] },
+      exposeHeadRoute: false,
+      schema: {
+        summary: "Open or rejoin a terminal (WebSocket)",
+        params: CapsuleParams,
+        querystring: SocketQuery,
+        ...socketMessages(PtyClientMessage, PtyServerMessage),
+      },
+    },
+    async (request, reply) => {
+      const { identity, params } = request;
+      sockets.check(request);
+      const agent = await capsules.enter(identity.teamId, params.id, "pty");
+      const line = sockets.accept(request, reply, params.id, { fatal: true });
+      line.converse(new PtyConversation(line, agent));
+    },
+  );
+}
+
+class PtyConversation implements LineHandlers, OutputSink {
+  readonly #line: SocketLine;
+  readonly #agent: Agent;
+  readonly #silence: NodeJS.Timeout;
+  readonly #pings: NodeJS.Timeout;
+  #stream: PtyStream | undefined;
+  #hasStarted = false;
+
+  constructor(line: SocketLine, agent: Agent) {
+    this.#line = line;
+    this.#agent = agent;
+    this.#silence = setTimeout(() => line.fail("no session was asked for in time", closeCodes.silent), firstMessageMs);
+    this.#pings = setInterval(() => this.#send({ type: "ping" }), pingMs);
+  }
+
+  // ---- The client
+
+  onText(text: string): void {
+    const decoded = decodePtyMessage(text);
+    if ("problem" in decoded) this.#refuse(decoded.problem);
+    else this.#obey(decoded.message);
+  }
+
+  onGone(): void {
+    clearTimeout(this.#silence);
+    clearInterval(this.#pings);
+    this.#stream?.cancel();
+  }
+
+  #obey(message: PtyClientMessage): void {
+    switch (message.type) {
+      case "start":
+        this.#join(() => this.#agent.pty(commandOf(message), sizeOf(message), this));
+        return;
+      case "connect":
+        this.#join(() => this.#agent.connect(message.tag, this));
+        return;
+      case "input":
+        if (this.#isReady()) this.#type(Buffer.from(message.data, "base64"));
+        return;
+      case "resize":
+        if (this.#isReady()) this.#stream?.resize(message.cols, message.rows);
+        return;
+      case "kill":
+        if (this.#isReady()) this.#stream?.stop();
+        return;
+      default:
+        message satisfies never;
+    }
+  }
+
+  #join(open: () => PtyStream): void {
+    if (this.#stream !== undefined) {
+      this.#refuse("this socket has its session already");
+      return;
+    }
+    clearTimeout(this.#silence);
+    const stream = open();
+    this.#stream = stream;
+    stream.onDrain(() => this.#line.resume());
+    if (!this.#line.isOpen) stream.cancel();
+  }
+
+  #isReady(): boolean {
+    if (!this.#hasStarted) this.#refuse("the session has not started yet");
+    return this.#hasStarted;
+  }
+
+  /** A program that does not read its input stops the client's sending, message by message. */
+  #type(bytes: Buffer): void {
+    if (this.#stream?.write(bytes) === false) this.#line.pause();
+  }
+
+  /** Once there is a session, a client's slip does not cost it. */
+  #refuse(problem: string): void {
+    if (this.#stream === undefined) this.#line.fail(problem, closeCodes.badMessage);
+    else this.#send({ type: "error", data: problem, fatal: false });
+  }
+
+  // ---- The session
+
+  started({ pid, tag }: Started): void {
+    this.#hasStarted = true;
+    this.#send({ type: "started", tag, pid });
+  }
+
+  output(_channel: string, chunk: Uint8Array): void {
+    const bytes = chunk.length;
+    const data = Buffer.from(chunk.buffer, chunk.byteOffset, bytes).toString("base64");
+    this.#send({ type: "output", data }, () => this.#stream?.consumed(bytes));
+  }
+
+  exited({ exitCode }: Exit): void {
+    this.#send({ type: "exit", exit_code: exitCode });
+    this.#line.close(closeCodes.done, "the terminal's process ended");
+  }
+
+  failed(error: Error): void {
+    this.#line.failWith(error);
+  }
+
+  #send(message: PtyServerMessage, left?: () => void): void {
+    this.#line.send(message, left);
+  }
+}
+
+function commandOf({ cmd = ptyDefaults.cmd, args = [], envs, cwd, user }: PtyStart) {
+  return { cmd, args, envs, cwd, user };
+}
+
+function sizeOf({ cols = ptyDefaults.cols, rows = ptyDefaults.rows }: PtyStart) {
+  return { cols, rows };
+}

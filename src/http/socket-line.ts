@@ -1,0 +1,154 @@
+/**
+ * One accepted WebSocket, as a conversation sees it: messages in, messages out with word when they have left, one end.
+ * Whoever ends it, the client gets a close frame, and `onGone` is called exactly once.
+ */
+import type { RawData, WebSocket } from "ws";
+import { AgentFailure } from "../agent/failure.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { closeCodes } from "../wire/messages.ts";
+import type { CapsuleEnd } from "./services.ts";
+
+const keepaliveMs = 30_000;
+/** Flow control keeps output far below this; only a client that provokes errors and reads none gets here. */
+const bufferedMaxBytes = 8 * 1024 * 1024;
+/** A capsule that ends takes its agent along; the news of the two may come in either order. */
+const endNewsMs = 2_000;
+
+export interface LineHandlers {
+  onText(text: string): void;
+  onGone(): void;
+}
+
+/** What an error message says beyond its text: a terminal's errors are marked fatal. */
+export type ErrorMark = { fatal: true } | Record<string, never>;
+
+export class SocketLine {
+  readonly #socket: WebSocket;
+  readonly #mark: ErrorMark;
+  readonly #keepalive: NodeJS.Timeout;
+  #handlers: LineHandlers | undefined;
+  #isOpen = true;
+  #heardOf = true;
+  #waitingForEnd: NodeJS.Timeout | undefined;
+
+  constructor(socket: WebSocket, mark: ErrorMark) {
+    this.#socket = socket;
+    this.#mark = mark;
+    this.#keepalive = setInterval(() => this.#checkAlive(), keepaliveMs);
+    socket.on("pong", () => {
+      this.#heardOf = true;
+    });
+    socket.on("message", (data: RawData, isBinary: boolean) => this.#receive(data, isBinary));
+    socket.on("error", () => {}); // the close that follows says all
+    socket.on("close", () => this.#over());
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  converse(handlers: LineHandlers): void {
+    this.#handlers = handlers;
+    if (!this.#isOpen) handlers.onGone();
+  }
+
+  /** `left` is called when the message is in the hands of the operating system. */
+  send(message: object, left?: () => void): void {
+    if (!this.#isOpen) return;
+    this.#socket.send(JSON.stringify(message), left);
+    if (this.#socket.bufferedAmount > bufferedMaxBytes)
+      this.close(closeCodes.tooSlow, "you do not read what you are sent");
+  }
+
+  /** Tells the error, then closes. */
+  fail(text: string, code: number): void {
+    this.send({ type: "error", data: text, ...this.#mark });
+    this.close(code, text);
+  }
+
+  /** What became of the process is not known, or it never was one. */
+  failWith(error: Error): void {
+    if (error instanceof AgentFailure) {
+      this.fail(error.message, error.failure === "slow_reader" ? closeCodes.tooSlow : closeCodes.done);
+      return;
+    }
+    const text = error instanceof CapsuleError ? error.message : "something broke inside the service";
+    const isLost = error instanceof CapsuleError && error.code === "agent_error";
+    if (isLost) this.#waitingForEnd ??= setTimeout(() => this.fail(text, closeCodes.broken), endNewsMs);
+    else this.fail(text, closeCodes.broken);
+  }
+
+  /** The capsule's present life is over. */
+  capsuleEnded(end: CapsuleEnd): void {
+    const [text, code] = endings[end];
+    this.fail(text, code);
+  }
+
+  close(code: number, reason: string): void {
+    if (!this.#isOpen) return;
+    this.#socket.resume(); // or the client's own close frame would never be read
+    this.#socket.close(code, cutReason(reason));
+    this.#over();
+  }
+
+  /** Without a word: for clients that are no longer there to read one. */
+  terminate(): void {
+    this.#socket.terminate();
+    this.#over();
+  }
+
+  /** Reads no more messages until `resume`. */
+  pause(): void {
+    if (this.#isOpen) this.#socket.pause();
+  }
+
+  resume(): void {
+    if (this.#isOpen) this.#socket.resume();
+  }
+
+  #receive(data: RawData, isBinary: boolean): void {
+    this.#heardOf = true;
+    if (!this.#isOpen) return;
+    if (isBinary) {
+      this.fail("a message must be a text frame", closeCodes.badMessage);
+      return;
+    }
+    try {
+      this.#handlers?.onText(data.toString());
+    } catch (error) {
+      this.failWith(error as Error);
+    }
+  }
+
+  /** A client that has unread output may be slow, and TCP knows whether it is there; a silent one must answer. */
+  #checkAlive(): void {
+    if (this.#socket.bufferedAmount > 0) return;
+    if (!this.#heardOf) {
+      this.terminate();
+      return;
+    }
+    this.#heardOf = false;
+    this.#socket.ping();
+  }
+
+  #over(): void {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    clearInterval(this.#keepalive);
+    clearTimeout(this.#waitingForEnd);
+    this.#handlers?.onGone();
+  }
+}
+
+const endings: Record<CapsuleEnd, [string, number]> = {
+  paused: ["the capsule was paused", closeCodes.paused],
+  destroyed: ["the capsule was destroyed", closeCodes.destroyed],
+  stopped: ["the capsule's guest powered off", closeCodes.broken],
+  error: ["the capsule was lost", closeCodes.broken],
+};
+
+/** A close frame has room for 123 bytes of reason. */
+function cutReason(reason: string): string {
+  const text = reason.replace(/[^\x20-\x7e]/g, "?");
+  return text.length <= 123 ? text : `${text.slice(0, 120)}...`;
+}

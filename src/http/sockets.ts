@@ -1,0 +1,97 @@
+/**
+ * From an upgrade request to a line. The request goes the same road as any other (gate, schemas, errors), so that
+ * every refusal is an HTTP answer in JSON; only a route that decides to accept turns it into a WebSocket.
+ */
+import { type IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import { type WebSocket, WebSocketServer } from "ws";
+import { CapsuleError } from "../wire/errors.ts";
+import type { Limits } from "../wire/limits.ts";
+import { closeCodes } from "../wire/messages.ts";
+import type { App } from "./section.ts";
+import type { CapsulesService } from "./services.ts";
+import { type ErrorMark, SocketLine } from "./socket-line.ts";
+
+/** How long clients may take to answer a close frame when the server stops. */
+const stopMs = 1_000;
+
+export class Sockets {
+  readonly #capsules: CapsulesService;
+  readonly #limits: Limits;
+  readonly #server: WebSocketServer;
+  readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
+  readonly #lines = new Map<SocketLine, string>();
+
+  constructor(capsules: CapsulesService, limits: Limits) {
+    this.#capsules = capsules;
+    this.#limits = limits;
+    this.#server = new WebSocketServer({
+      noServer: true,
+      clientTracking: true,
+      perMessageDeflate: false,
+      maxPayload: limits.socket_message_max_bytes,
+    });
+  }
+
+  attachTo(app: App): void {
+    app.server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
+      socket.on("error", () => socket.destroy());
+      const response = new ServerResponse(request);
+      response.shouldKeepAlive = false;
+      response.assignSocket(socket);
+      response.once("finish", () => socket.end());
+      this.#upgrades.set(request, { socket, head });
+      app.routing(request, response);
+    });
+    app.addHook("preClose", (done) => this.#stop(done));
+  }
+
+  /** Throws what an HTTP answer can say: not an upgrade, malformed, too many. */
+  check({ raw, identity }: FastifyRequest): void {
+    if (!this.#upgrades.has(raw))
+      throw new CapsuleError("invalid_request", "this is a WebSocket endpoint; ask for an upgrade");
+    const { "sec-websocket-key": key, "sec-websocket-version": version } = raw.headers;
+    if (key === undefined || !/^[+/0-9A-Za-z]{22}==$/.test(key) || version !== "13") {
+      throw new CapsuleError("invalid_request", "the WebSocket handshake is malformed or of another version than 13");
+    }
+    const open = [...this.#lines.values()].filter((teamId) => teamId === identity.teamId).length;
+    if (open >= this.#limits.sockets_max) {
+      throw new CapsuleError("quota_exceeded", `the team has ${open} WebSockets open, as many as it may`);
+    }
+  }
+
+  /** Call `check` first. Answers 101; from then on the client hears of errors in messages. */
+  accept(request: FastifyRequest, reply: FastifyReply, capsuleId: string, mark: ErrorMark): SocketLine {
+    const { raw, identity, log } = request;
+    const { socket, head } = this.#upgrades.get(raw)!;
+    delete raw.headers["sec-websocket-protocol"]; // we speak none
+    reply.hijack();
+    reply.raw.detachSocket(socket);
+    let accepted: WebSocket | undefined;
+    this.#server.handleUpgrade(raw, socket, head, (webSocket) => {
+      accepted = webSocket;
+    });
+    if (accepted === undefined) throw new Error("the client hung up before its WebSocket was accepted");
+    const line = new SocketLine(accepted, mark);
+    const stopListening = this.#capsules.onEnd(capsuleId, (end) => line.capsuleEnded(end));
+    const path = request.url.split("?", 1)[0];
+    const began = performance.now();
+    this.#lines.set(line, identity.teamId);
+    log.info({ path, team: identity.team, key: identity.keyId }, "socket opened");
+    accepted.once("close", (code: number) => {
+      this.#lines.delete(line);
+      stopListening();
+      log.info({ path, code, durationMs: Math.round(performance.now() - began) }, "socket closed");
+    });
+    return line;
+  }
+
+  #stop(done: () => void): void {
+    for (const line of this.#lines.keys()) line.close(closeCodes.stopping, "the server is stopping");
+    setTimeout(() => {
+      for (const client of this.#server.clients) client.terminate();
+    }, stopMs).unref();
+    done();
+  }
+}

@@ -1,0 +1,60 @@
+/** One-time tickets for WebSockets: kept in memory, since they live for seconds; bound to one team and one path. */
+import { randomBytes } from "node:crypto";
+import { CapsuleError } from "../wire/errors.ts";
+import { Ticket, TicketBody } from "../wire/ticket.ts";
+import type { App } from "./section.ts";
+import type { Identity } from "./services.ts";
+import { timestamp } from "./timestamps.ts";
+
+const lifeMs = 30_000;
+const liveMax = 10_000;
+
+interface Kept {
+  identity: Identity;
+  path: string;
+  expiresAt: number;
+}
+
+export class Tickets {
+  /** In the order of their making, which is that of their end. */
+  readonly #kept = new Map<string, Kept>();
+
+  issue(identity: Identity, path: string): { ticket: string; expiresAt: number } {
+    this.#forgetExpired();
+    if (this.#kept.size >= liveMax) throw new CapsuleError("quota_exceeded", "too many tickets are waiting to be used");
+    const ticket = `wst_${randomBytes(24).toString("hex")}`;
+    const expiresAt = Date.now() + lifeMs;
+    this.#kept.set(ticket, { identity, path, expiresAt });
+    return { ticket, expiresAt };
+  }
+
+  /** Whose it is, once; undefined when it is unknown, used, expired or for another path. */
+  redeem(ticket: string, path: string): Identity | undefined {
+    const kept = this.#kept.get(ticket);
+    this.#kept.delete(ticket);
+    if (kept === undefined || kept.path !== path || kept.expiresAt <= Date.now()) return undefined;
+    return kept.identity;
+  }
+
+  #forgetExpired(): void {
+    const now = Date.now();
+    for (const [ticket, { expiresAt }] of this.#kept) {
+      if (expiresAt > now) return;
+      this.#kept.delete(ticket);
+    }
+  }
+}
+
+export function ticketRoutes(app: App, tickets: Tickets): void {
+  app.post(
+    "/ws-tickets",
+    {
+      config: { refuses: ["quota_exceeded"] },
+      schema: { summary: "Get a one-time ticket for a WebSocket", body: TicketBody, response: { 201: Ticket } },
+    },
+    ({ identity, body }, reply) => {
+      const { ticket, expiresAt } = tickets.issue(identity, body.path);
+      reply.code(201).send({ ticket, expires_at: timestamp(expiresAt) });
+    },
+  );
+}

@@ -1,0 +1,45 @@
+/** Messages of a terminal session; `data` of input and output is base64. */
+import Type, { type Static } from "typebox";
+import { messageDecoder } from "./messages.ts";
+import { Environment, Text } from "./schema.ts";
+
+const Columns = Type.Integer({ minimum: 1, maximum: 65_535 });
+const Base64 = Type.String({ pattern: "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" });
+
+export const ptyDefaults = { cmd: "/bin/bash", cols: 80, rows: 24 } as const;
+
+const PtyStart = Type.Object({
+  type: Type.Literal("start"),
+  cmd: Type.Optional(Text({ minLength: 1, default: ptyDefaults.cmd })),
+  args: Type.Optional(Type.Array(Text())),
+  cols: Type.Optional(Type.Integer({ ...Columns, default: ptyDefaults.cols })),
+  rows: Type.Optional(Type.Integer({ ...Columns, default: ptyDefaults.rows })),
+  envs: Type.Optional(Environment),
+  cwd: Type.Optional(Text({ minLength: 1 })),
+  user: Type.Optional(Text({ minLength: 1 })),
+});
+const PtyConnect = Type.Object({ type: Type.Literal("connect"), tag: Text({ minLength: 1, maxLength: 64 }) });
+const PtyInput = Type.Object({ type: Type.Literal("input"), data: Base64 });
+const PtyResize = Type.Object({ type: Type.Literal("resize"), cols: Columns, rows: Columns });
+const PtyKill = Type.Object({ type: Type.Literal("kill") });
+
+export const PtyClientMessage = Type.Union([PtyStart, PtyConnect, PtyInput, PtyResize, PtyKill]);
+export type PtyClientMessage = Static<typeof PtyClientMessage>;
+export type PtyStart = Static<typeof PtyStart>;
+
+export const decodePtyMessage = messageDecoder({
+  start: PtyStart,
+  connect: PtyConnect,
+  input: PtyInput,
+  resize: PtyResize,
+  kill: PtyKill,
+});
+
+export const PtyServerMessage = Type.Union([
+  Type.Object({ type: Type.Literal("started"), tag: Type.String(), pid: Type.Integer() }),
+  Type.Object({ type: Type.Literal("output"), data: Type.String() }),
+  Type.Object({ type: Type.Literal("exit"), exit_code: Type.Integer() }),
+  Type.Object({ type: Type.Literal("error"), data: Type.String(), fatal: Type.Boolean() }),
+  Type.Object({ type: Type.Literal("ping") }),
+]);
+export type PtyServerMessage = Static<typeof PtyServerMessage>;
