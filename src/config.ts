@@ -30,6 +30,15 @@ const settings = {
   port: row("CAPSULE_PORT", "8080", integer(0, 65_535), "TCP port to listen on; 0: any free one"),
   dataDir: row("CAPSULE_DATA", resolve(repository, ".capsule"), folder, "folder that holds everything", "./.capsule"),
   qemu: row("CAPSULE_QEMU", "qemu-system-x86_64", word, "QEMU's program, looked up in PATH unless absolute"),
+  concurrentStarts: row(
+    "CAPSULE_CONCURRENT_STARTS",
+    String(2 * availableParallelism()),
+    integer(1, 1_000),
+    "VMs that are started at once; more wait in line",
+    "twice the CPUs of the host",
+  ),
+  spareBases: row("CAPSULE_SPARE_BASES", "8", integer(1, 1_000), "booted shapes kept ready that no capsule uses"),
+  crashAt: row("CAPSULE_CRASH_AT", "none", word, "for fault tests: die as by kill -9 at this named step"),
   accelerator: row(
     "CAPSULE_ACCELERATOR",
     "auto",
@@ -37,6 +46,12 @@ const settings = {
     "auto: hardware virtualization where a probe VM boots with it; tcg: emulation; kvm: hardware or refuse to start",
   ),
   bootDeadlineMs: row("CAPSULE_BOOT_DEADLINE_MS", "120000", integer(1_000, 3_600_000), "longest boot of a capsule"),
+  wakeDeadlineMs: row(
+    "CAPSULE_WAKE_DEADLINE_MS",
+    "15000",
+    integer(100, 3_600_000),
+    "longest wait for the first answer of a restored capsule",
+  ),
   transitionDeadlineMs: row(
     "CAPSULE_TRANSITION_DEADLINE_MS",
     "120000",
@@ -70,6 +85,7 @@ const limits = {
   list_entries_max: limit("LIST_ENTRIES_MAX", 100_000, 1, 1_000_000, "entries of one listing"),
   list_depth_max: limit("LIST_DEPTH_MAX", 1_000, 1, 4_096, "depth of one listing"),
   path_max_bytes: limit("PATH_MAX_BYTES", 4_096, 64, 4_096, "a path inside a capsule"),
+  connections_max: limit("CONNECTIONS_MAX", 10_000, 10, 1_000_000, "open connections of all clients together"),
   sockets_max: limit("SOCKETS_MAX", 1_000, 1, 100_000, "open WebSockets of one team"),
   socket_message_max_bytes: limit(
     "SOCKET_MESSAGE_MAX_BYTES",

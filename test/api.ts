@@ -33,10 +33,10 @@ export class Api {
   readonly limits: Limits;
   #contract: Contract | undefined;
 
-  constructor(limits: Partial<Limits> = {}) {
+  constructor(limits: Partial<Limits> = {}, options: { drainMs?: number } = {}) {
     this.limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...limits };
     const logger = pino({ level: "trace" }, { write: (line) => void this.log.push(line) });
-    this.app = buildServer(this.services, { limits: this.limits, logger, version: "0.0.0" });
+    this.app = buildServer(this.services, { limits: this.limits, logger, version: "0.0.0", ...options });
   }
 
   async document(): Promise<OpenApi> {

@@ -35,6 +35,8 @@ export interface ServerOptions {
   logger: FastifyBaseLogger;
   /** Of the service, for the OpenAPI document. */
   version: string;
+  /** How long open requests may end by themselves when the server closes. */
+  drainMs?: number;
 }
 
 const headersMaxBytes = 16 * 1024;
@@ -55,7 +57,7 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
   return method === "GET" && headers.upgrade?.toLowerCase() === "websocket";
 }
 
-export function buildServer(services: Services, { limits, logger, version }: ServerOptions): App {
+export function buildServer(services: Services, { limits, logger, version, drainMs = 10_000 }: ServerOptions): App {
   const tickets = new Tickets();
   const app: App = fastify({
     loggerInstance: logger,
@@ -84,6 +86,11 @@ export function buildServer(services: Services, { limits, logger, version }: Ser
     logResponse(request, reply);
     done();
   });
+  app.addHook("preClose", (done) => {
+    setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
+    done();
+  });
+  app.server.maxConnections = limits.connections_max;
   guardRoutes(app, services, tickets, paths);
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   app.setValidatorCompiler(validatorCompiler);

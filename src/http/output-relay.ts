@@ -51,8 +51,8 @@ export class OutputRelay implements OutputSink {
       const data = this.#texts[type].rest();
       if (data !== "") this.#send({ type, data });
     }
-    this.#send({ type: "exit", exit_code: exitCode });
-    this.#line.close(closeCodes.done, "the process ended");
+    // Not before it has left: a close waits only so long for a slow reader.
+    this.#send({ type: "exit", exit_code: exitCode }, () => this.#line.close(closeCodes.done, "the process ended"));
   }
 
   failed(error: Error): void {

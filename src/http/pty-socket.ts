@@ -85,7 +85,7 @@ class PtyConversation implements LineHandlers, OutputSink {
         this.#join(() => this.#agent.connect(message.tag, this));
         return;
       case "input":
-        if (this.#isReady()) this.#type(Buffer.from(message.data, "base64"));
+        if (this.#isReady()) this.#type(message.data);
         return;
       case "resize":
         if (this.#isReady()) this.#stream?.resize(message.cols, message.rows);
@@ -116,8 +116,10 @@ class PtyConversation implements LineHandlers, OutputSink {
   }
 
   /** A program that does not read its input stops the client's sending, message by message. */
-  #type(bytes: Buffer): void {
-    if (this.#stream?.write(bytes) === false) this.#line.pause();
+  #type(data: string): void {
+    const bytes = Buffer.from(data, "base64");
+    if (bytes.length !== decodedBytes(data)) this.#refuse("the message input cannot be used: data must be base64");
+    else if (this.#stream?.write(bytes) === false) this.#line.pause();
   }
 
   /** Once there is a session, a client's slip does not cost it. */
@@ -140,8 +142,8 @@ class PtyConversation implements LineHandlers, OutputSink {
   }
 
   exited({ exitCode }: Exit): void {
-    this.#send({ type: "exit", exit_code: exitCode });
-    this.#line.close(closeCodes.done, "the terminal's process ended");
+    const close = () => this.#line.close(closeCodes.done, "the terminal's process ended");
+    this.#send({ type: "exit", exit_code: exitCode }, close);
   }
 
   failed(error: Error): void {
@@ -159,4 +161,10 @@ function commandOf({ cmd = ptyDefaults.cmd, args = [], envs, cwd, user }: PtySta
 
 function sizeOf({ cols = ptyDefaults.cols, rows = ptyDefaults.rows }: PtyStart) {
   return { cols, rows };
+}
+
+/** How long the decoded text is if it is base64; the decoder skips what is none, and comes out shorter. */
+function decodedBytes(base64: string): number {
+  const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
+  return (base64.length / 4) * 3 - padding;
 }

@@ -151,3 +151,15 @@ describe("clients that hang up", () => {
     while (api.services.capsules.waits > 0) await new Promise(setImmediate);
   });
 });
+
+test("a server that closes gives open requests their time, and no more", async () => {
+  const other = new Api({}, { drainMs: 1 });
+  await other.app.listen({ host: "127.0.0.1", port: 0 });
+  const id = await other.capsule("starting");
+  const socket = connect((other.app.server.address() as AddressInfo).port, "127.0.0.1");
+  socket.write(head("GET", `/v1/capsules/${id}?wait=running`));
+  while (other.services.capsules.waits === 0) await new Promise(setImmediate);
+  socket.resume();
+  await Promise.all([once(socket, "close"), other.app.close()]);
+  while (other.services.capsules.waits > 0) await new Promise(setImmediate);
+});

@@ -40,7 +40,7 @@ export class Sockets {
       const response = new ServerResponse(request);
       response.shouldKeepAlive = false;
       response.assignSocket(socket);
-      response.once("finish", () => socket.end());
+      response.once("finish", () => socket.destroySoon());
       this.#upgrades.set(request, { socket, head });
       app.routing(request, response);
     });

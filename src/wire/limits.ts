@@ -16,6 +16,7 @@ export const Limits = Type.Object(
     list_entries_max: Type.Integer({ description: "Entries of one listing." }),
     list_depth_max: Type.Integer({ description: "Depth of one listing." }),
     path_max_bytes: Type.Integer({ description: "A path inside a capsule." }),
+    connections_max: Type.Integer({ description: "Open connections of all clients together." }),
     sockets_max: Type.Integer({ description: "Open WebSockets of one team." }),
     socket_message_max_bytes: Type.Integer({ description: "One WebSocket message from a client." }),
     wait_max_sec: Type.Integer({ description: "Longest wait of GET /v1/capsules/{id}?wait=…" }),

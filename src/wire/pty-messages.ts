@@ -4,8 +4,6 @@ import { messageDecoder } from "./messages.ts";
 import { Environment, Text } from "./schema.ts";
 
 const Columns = Type.Integer({ minimum: 1, maximum: 65_535 });
-const Base64 = Type.String({ pattern: "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" });
-
 export const ptyDefaults = { cmd: "/bin/bash", cols: 80, rows: 24 } as const;
 
 const PtyStart = Type.Object({
@@ -19,7 +17,7 @@ const PtyStart = Type.Object({
   user: Type.Optional(Text({ minLength: 1 })),
 });
 const PtyConnect = Type.Object({ type: Type.Literal("connect"), tag: Text({ minLength: 1, maxLength: 64 }) });
-const PtyInput = Type.Object({ type: Type.Literal("input"), data: Base64 });
+const PtyInput = Type.Object({ type: Type.Literal("input"), data: Type.String({ contentEncoding: "base64" }) });
 const PtyResize = Type.Object({ type: Type.Literal("resize"), cols: Columns, rows: Columns });
 const PtyKill = Type.Object({ type: Type.Literal("kill") });
 
