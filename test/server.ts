@@ -2,10 +2,10 @@
  * A real server for tests: `capsule serve` on a data folder of its own, which is gone afterwards together with every
  * process that belonged to it. The built images are borrowed from `$CAPSULE_IMAGES_FROM`, by default the repository's.
  */
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from "node:fs";
-import { mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
@@ -41,6 +41,9 @@ export class Server implements AsyncDisposable {
     const server = new Server(folder, env);
     await mkdir(server.dataDir, { mode: 0o700 });
     await symlink(resolve(images), join(server.dataDir, "images"));
+    // The choice of accelerator holds until the machine boots again; without it every server would try KVM anew.
+    const accelerator = join(images, "../accelerator.json");
+    if (existsSync(accelerator)) await copyFile(accelerator, join(server.dataDir, "accelerator.json"));
     try {
       await server.start();
     } catch (error) {
@@ -56,6 +59,12 @@ export class Server implements AsyncDisposable {
     this.#env = { CAPSULE_DATA: this.dataDir, CAPSULE_HOST: "127.0.0.1", CAPSULE_PORT: "0", ...env };
   }
 
+  /** For a test process that ends early: `capsule down`, without waiting for what comes of it. */
+  abandon(): void {
+    this.#process?.kill("SIGKILL");
+    spawnSync(process.execPath, [program, "down"], { env: { ...process.env, ...this.#env }, timeout: stopDeadlineMs });
+  }
+
   get pid(): number | undefined {
     return this.#process?.pid;
   }
@@ -65,17 +74,24 @@ export class Server implements AsyncDisposable {
     return join(this.#folder, "server.log");
   }
 
-  /** Again, after `kill`. */
-  async start(): Promise<void> {
+  /** Again, after `kill`; `env` for this life only. */
+  async start(env: Record<string, string> = {}): Promise<void> {
     const log = openSync(this.logFile, "a");
     const child = spawn(process.execPath, [program, "serve"], {
-      env: { ...process.env, ...this.#env },
+      env: { ...process.env, ...this.#env, ...env },
       stdio: ["ignore", log, "pipe"],
     });
     closeSync(log);
     this.#process = child;
     this.url = await listening(child);
     this.apiKey = (await readFile(join(this.dataDir, "api-key"), "utf8")).trim();
+  }
+
+  /** Resolves with the signal that ended the server process, null when it exited, as soon as it is gone. */
+  async exited(): Promise<NodeJS.Signals | null> {
+    const child = this.#process;
+    if (child !== undefined && child.exitCode === null && child.signalCode === null) await once(child, "exit");
+    return child?.signalCode ?? null;
   }
 
   /** The server process alone; its VMs run on. Resolves when it is gone. */

@@ -8,6 +8,11 @@
 import "./capsules.test.ts";
 import "./errors.test.ts";
 import "./exec.test.ts";
+import "./exec-stream.test.ts";
+import "./processes.test.ts";
+import "./pty.test.ts";
+import "./files.test.ts";
+import "./directories.test.ts";
 import "./lifecycle.test.ts";
 import "./snapshots.test.ts";
 import "./coverage.test.ts";

@@ -1,0 +1,136 @@
+/** A WebSocket client for tests: keeps what it is told, in order, and how the server closed. */
+import assert from "node:assert/strict";
+import { type RawData, WebSocket } from "ws";
+import type { TestCapsule } from "../client.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: tests read whatever they expect to be there
+export type Message = any;
+
+export interface Output {
+  stdout: string;
+  stderr: string;
+  exitCode: number | undefined;
+  closeCode: number;
+}
+
+export class TestSocket implements AsyncDisposable {
+  readonly socket: WebSocket;
+  /** The server's close frame. */
+  readonly closed: Promise<{ code: number; reason: string }>;
+  readonly #messages: Message[] = [];
+  #wake = () => {};
+  #isClosed = false;
+
+  /** `suffix` as in `exec/stream`. Throws when the upgrade is refused. */
+  static async open({ client, path }: TestCapsule, suffix: string): Promise<TestSocket> {
+    const url = new URL(`${path}/${suffix}`, client.url);
+    url.protocol = "ws:";
+    const socket = new WebSocket(url, { headers: { "x-api-key": client.key }, perMessageDeflate: false });
+    const test = new TestSocket(socket);
+    await new Promise<void>((resolve, reject) => {
+      socket.once("open", resolve);
+      socket.once("error", reject);
+    });
+    socket.on("error", () => {}); // the close that follows says all
+    return test;
+  }
+
+  private constructor(socket: WebSocket) {
+    this.socket = socket;
+    socket.on("message", (data: RawData, isBinary: boolean) => {
+      assert.equal(isBinary, false, "WebSocket messages are JSON text messages");
+      const message: Message = JSON.parse(data.toString());
+      if (message.type !== "ping") this.#messages.push(message);
+      this.#wake();
+    });
+    this.closed = new Promise((resolve) => {
+      socket.on("close", (code, reason) => {
+        this.#isClosed = true;
+        this.#wake();
+        resolve({ code, reason: reason.toString() });
+      });
+    });
+  }
+
+  say(message: unknown): void {
+    this.socket.send(typeof message === "string" ? message : JSON.stringify(message));
+  }
+
+  /** The next message, which must be of this type. */
+  async next(type: string): Promise<Message> {
+    await this.#until(() => this.#messages.length > 0);
+    const message = this.#messages.shift();
+    assert.equal(message.type, type, JSON.stringify(message));
+    return message;
+  }
+
+  /** Everything that is still to come. */
+  async rest(): Promise<Message[]> {
+    await this.closed;
+    return this.#messages.splice(0);
+  }
+
+  /** What a command prints until its end. */
+  async output(): Promise<Output> {
+    const { code } = await this.closed;
+    const messages = await this.rest();
+    const text = (type: string) =>
+      messages
+        .filter((each) => each.type === type)
+        .map((each) => each.data)
+        .join("");
+    const exit = messages.find((each) => each.type === "exit");
+    if (exit !== undefined) assert.equal(messages.at(-1), exit, "nothing comes after the exit");
+    return { stdout: text("stdout"), stderr: text("stderr"), exitCode: exit?.exit_code, closeCode: code };
+  }
+
+  /** What a terminal has printed, as soon as the pattern stands in it. It is taken out up to the pattern's end. */
+  async prints(pattern: RegExp): Promise<string> {
+    let end = -1;
+    let text = "";
+    await this.#until(
+      () => {
+        text = this.#terminalText();
+        const match = pattern.exec(text);
+        end = match === null ? -1 : match.index + match[0].length;
+        return end >= 0;
+      },
+      () => `${pattern} in ${JSON.stringify(text.slice(-2_000))}`,
+    );
+    const others = this.#messages.filter((each) => each.type !== "output");
+    const left = Buffer.from(text.slice(end), "latin1").toString("base64");
+    this.#messages.splice(
+      0,
+      this.#messages.length,
+      ...(left === "" ? [] : [{ type: "output", data: left }]),
+      ...others,
+    );
+    return text.slice(0, end);
+  }
+
+  /** Keystrokes. */
+  type(text: string | Buffer): void {
+    this.say({ type: "input", data: Buffer.from(text as string).toString("base64") });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#isClosed) this.socket.terminate();
+    await this.closed;
+  }
+
+  #terminalText(): string {
+    const chunks = this.#messages
+      .filter((each) => each.type === "output")
+      .map((each) => Buffer.from(each.data, "base64"));
+    return Buffer.concat(chunks).toString("latin1");
+  }
+
+  async #until(holds: () => boolean, what = () => "another message"): Promise<void> {
+    while (!holds()) {
+      if (this.#isClosed) throw new Error(`the socket was closed without ${what()}`);
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+}
