@@ -86,6 +86,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     reconnectMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
+    onDamage: (folder, why) => log.error({ folder, why }, "a checkpoint is damaged"),
     step,
   });
   await host.sweep();
@@ -132,6 +133,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
 
   const flushing = setInterval(() => flush(teams, activity, log), flushMs).unref();
   const url = await app.listen({ host: config.host, port: config.port });
+  host.verifyAll();
   log.info({ url, accelerator: host.accelerator }, "listening");
   return {
     url,

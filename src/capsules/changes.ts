@@ -72,6 +72,7 @@ export class Changes {
       try {
         const guest = await host.start(row.id, originOf(row), row);
         const running = records.settle(row, "ready", { startedAt: clock.now() });
+        this.#o.step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
       } catch (error) {
         log.error({ err: error, capsule: row.id }, "capsule did not start");
@@ -108,6 +109,7 @@ export class Changes {
         throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
       }
       const running = records.settle(row, "resume", { startedAt: clock.now() });
+      this.#o.step("running.committed");
       if (running === undefined) throw missing(row.id); // its destroyer waits for this turn and ends the guest
       await this.#run(guest, running);
       return running;
@@ -174,8 +176,7 @@ export class Changes {
 
   /** The record says running: let the user's processes go, and watch. */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
-    const { host, idle, log, step } = this.#o;
-    step("running.committed");
+    const { host, idle, log } = this.#o;
     this.#guests.set(row.id, guest);
     idle.watch(row.id, row.timeoutSec, idleMs);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));

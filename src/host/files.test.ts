@@ -8,6 +8,7 @@ import { allocatedBytes, explainSpace, publish, readJson, requireSpace, writeJso
 import { isLocked, lockData } from "./lock.ts";
 import { Paths } from "./paths.ts";
 import { Slots } from "./slots.ts";
+import { Verifier } from "./verifier.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "host-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -133,4 +134,23 @@ test("slots bound what runs at once and keep the order", async () => {
   );
   assert.equal(most, 2);
   assert.deepEqual(began, [0, 1, 2, 3, 4, 5]);
+});
+
+test("the background adds missing hashes, finds damage, and forgets it with the folder", async () => {
+  const found: string[] = [];
+  const verifier = new Verifier((_folder, why) => found.push(why));
+  const path = await sealed("background");
+  verifier.hashLater(path, (await openCheckpoint(path))!);
+  verifier.verifyLater(path);
+  verifier.verifyLater(join(folder, "absent"));
+  await verifier.settled();
+  assert.match((await openCheckpoint(path))?.files["memory.diff"]?.sha256 ?? "", /^[0-9a-f]{64}$/);
+  verifier.requireSound(path);
+  writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 8));
+  verifier.verifyLater(path);
+  await verifier.settled();
+  assert.equal(found.length, 1);
+  assert.throws(() => verifier.requireSound(path), { code: "internal_error", message: /memory.diff is wrong/ });
+  verifier.forget(path);
+  verifier.requireSound(path);
 });

@@ -1,10 +1,9 @@
 /** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
-import { randomBytes } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { emptyOverlay } from "../vmm/qcow2.ts";
-import type { SavedVm, Vm, Vmm, VmSpec } from "../vmm/vmm.ts";
+import type { Vm, Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Bases } from "./bases.ts";
 import { overlayOn } from "./boot.ts";
@@ -12,44 +11,26 @@ import { captureTemplate } from "./capture.ts";
 import { diffName, openCheckpoint, parts, seal } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace } from "./files.ts";
-import { type Connect, LiveGuest } from "./guest.ts";
+import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
-import { identityOf } from "./identity.ts";
 import type { Image } from "./images.ts";
-import {
-  type CapsuleFile,
-  checkpointName,
-  diskName,
-  forgetVm,
-  readCapsule,
-  readVm,
-  writeCapsule,
-  writeVm,
-} from "./journal.ts";
+import { type CapsuleFile, checkpointName, diskName, forgetVm, readCapsule, readVm, writeCapsule } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import { reapFolder } from "./reaper.ts";
-import { Slots } from "./slots.ts";
 import { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
+import { Verifier } from "./verifier.ts";
+import { Waker, type WakerOptions } from "./waker.ts";
 
-export interface LocalHostOptions {
-  paths: Paths;
+export interface LocalHostOptions extends WakerOptions {
   images: Image[];
-  vmm: Vmm;
-  connect: Connect;
   flatten: (base: string, diff: string, out: string) => Promise<void>;
   /** Deadline of a boot, kernel to agent. */
   bootMs: number;
-  /** Deadline of an agent's first answer after a restore, and of its freezing. */
-  wakeMs: number;
-  /** How long a lost agent connection is tried anew before the guest counts as lost. */
-  reconnectMs: number;
-  /** How many VMs are started at once. */
-  concurrentStarts: number;
   /** How many unneeded bases are kept. */
   spareBases: number;
-  /** Named steps of every transition, for fault tests. */
-  step: Step;
+  /** Told of checkpoints that were found damaged in the background. */
+  onDamage: (folder: string, why: string) => void;
 }
 
 /** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
@@ -61,7 +42,8 @@ export class LocalHost implements Host {
   readonly #vmm: Vmm;
   readonly #bases: Bases;
   readonly #sources: Sources;
-  readonly #slots: Slots;
+  readonly #waker: Waker;
+  readonly #verifier: Verifier;
   readonly #guests = new Map<string, LiveGuest>();
   readonly #step: Step;
 
@@ -70,8 +52,9 @@ export class LocalHost implements Host {
     this.#paths = options.paths;
     this.#vmm = options.vmm;
     this.#bases = new Bases({ ...options, spare: options.spareBases });
+    this.#verifier = new Verifier(options.onDamage);
     this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
-    this.#slots = new Slots(options.concurrentStarts);
+    this.#waker = new Waker(options, this.#sources);
     this.#step = options.step;
     for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -96,6 +79,7 @@ export class LocalHost implements Host {
 
   async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
     const source = await this.#sources.find(origin, shape);
+    this.#verifier.requireSound(source.folder);
     const folder = this.#paths.capsule(id);
     await requireSpace(this.#paths.data, 16 << 20, `creating capsule ${id}`);
     try {
@@ -106,7 +90,7 @@ export class LocalHost implements Host {
       const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#sources.image(image).diskBytes));
       await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
       this.#step("start.journalled");
-      return await this.#wakeUp(id, capsule, { state: join(source.folder, parts.state), memory: null });
+      return this.#hold(await this.#waker.wake(id, capsule, { state: join(source.folder, parts.state), memory: null }));
     } catch (error) {
       await this.remove(id);
       throw explainSpace(error, `creating capsule ${id}`);
@@ -116,12 +100,14 @@ export class LocalHost implements Host {
   async restore(id: string): Promise<Guest> {
     const folder = this.#paths.capsule(id);
     const checkpoint = join(folder, checkpointName);
+    this.#verifier.requireSound(checkpoint);
     const [capsule, manifest] = await Promise.all([readCapsule(folder), openCheckpoint(checkpoint)]);
     if (capsule === undefined || manifest === undefined) {
       throw new CapsuleError("internal_error", `capsule ${id} has no checkpoint to resume from`);
     }
     this.#sources.requireMachine(manifest, `capsule ${id}`);
-    return this.#wakeUp(id, capsule, { state: join(checkpoint, parts.state), memory: join(checkpoint, diffName) });
+    const saved = { state: join(checkpoint, parts.state), memory: join(checkpoint, diffName) };
+    return this.#hold(await this.#waker.wake(id, capsule, saved));
   }
 
   async release(guest: Guest): Promise<void> {
@@ -148,8 +134,10 @@ export class LocalHost implements Host {
       const capsule = await readCapsule(folder);
       if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
       const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
-      await seal(scratch, about, [parts.state, diffName], { hashAll: false });
+      const manifest = await seal(scratch, about, [parts.state, diffName], { hashAll: false });
       await publish(scratch, join(folder, checkpointName));
+      this.#verifier.forget(join(folder, checkpointName));
+      this.#verifier.hashLater(join(folder, checkpointName), manifest);
       this.#step("save.published");
     } catch (error) {
       await rm(scratch, { recursive: true, force: true });
@@ -236,7 +224,8 @@ export class LocalHost implements Host {
     const process = vm.process ?? (await this.#vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
     try {
-      return await this.#adoptVm(id, this.#sources.spec(id, capsule, vm.nonce), process);
+      const guest = await this.#waker.adopt(id, capsule, vm.nonce, process);
+      return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest: this.#hold(guest) };
     } catch {
       await reapFolder(this.#vmm, folder);
       return otherwise;
@@ -266,56 +255,22 @@ export class LocalHost implements Host {
     await this.#bases.trim((folder) => needed.has(folder));
   }
 
+  /** Reads every checkpoint whole, in the background. */
+  verifyAll(): void {
+    const { templates, capsules } = this.inventory();
+    for (const storage of templates) this.#verifier.verifyLater(this.#paths.template(storage));
+    for (const id of capsules) this.#verifier.verifyLater(join(this.#paths.capsule(id), checkpointName));
+  }
+
   async close(): Promise<void> {
+    this.#verifier.stop();
+    await this.#verifier.settled();
     for (const guest of this.#guests.values()) guest.close();
     this.#guests.clear();
   }
 
-  async #adoptVm(id: string, spec: VmSpec, process: { pid: number; startTicks: number }): Promise<Adopted> {
-    const vm = await this.#vmm.adopt(spec, process);
-    const state = await vm.state();
-    if (state === "shutdown") {
-      await vm.kill();
-      await forgetVm(spec.files.dir);
-      return { kind: "powered_off" };
-    }
-    if (state === "stopped") await vm.resume();
-    const agent = await this.#options.connect(vm.agentSocket, this.#options.wakeMs);
-    return { kind: "running", guest: this.#hold(id, vm, agent) };
-  }
-
-  /** Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. */
-  async #wakeUp(id: string, capsule: CapsuleFile, saved: SavedVm): Promise<LiveGuest> {
-    const folder = this.#paths.capsule(id);
-    const nonce = randomBytes(16).toString("hex");
-    return this.#slots.run(async () => {
-      let vm: Vm | undefined;
-      try {
-        await writeVm(folder, { nonce, process: null });
-        this.#step("restore.journalled");
-        let journalled: Promise<void> | undefined;
-        vm = await this.#vmm.restore(this.#sources.spec(id, capsule, nonce), saved, (process) => {
-          journalled = writeVm(folder, { nonce, process });
-          journalled.catch(() => {});
-        });
-        await journalled;
-        this.#step("restore.loaded");
-        await vm.resume();
-        const agent = await this.#options.connect(vm.agentSocket, this.#options.wakeMs);
-        await within(this.#options.wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-        this.#step("restore.awake");
-        return this.#hold(id, vm, agent);
-      } catch (error) {
-        await vm?.kill();
-        await forgetVm(folder);
-        throw error;
-      }
-    });
-  }
-
-  #hold(id: string, vm: Vm, agent: Awaited<ReturnType<Connect>>): LiveGuest {
-    const guest = new LiveGuest(id, vm, agent, this.#options.connect, this.#options.reconnectMs);
-    this.#guests.set(id, guest);
+  #hold(guest: LiveGuest): LiveGuest {
+    this.#guests.set(guest.id, guest);
     return guest;
   }
 

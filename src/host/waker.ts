@@ -1,0 +1,87 @@
+/** Brings VMs to life: from a checkpoint, held until released; or from an earlier daemon, as they are. */
+import { randomBytes } from "node:crypto";
+import type { SavedVm, Vm, Vmm, VmProcess } from "../vmm/vmm.ts";
+import { within } from "./deadline.ts";
+import { type Connect, LiveGuest } from "./guest.ts";
+import { identityOf } from "./identity.ts";
+import { type CapsuleFile, forgetVm, writeVm } from "./journal.ts";
+import type { Paths } from "./paths.ts";
+import { Slots } from "./slots.ts";
+import type { Sources } from "./sources.ts";
+import type { Step } from "./steps.ts";
+
+export interface WakerOptions {
+  paths: Paths;
+  vmm: Vmm;
+  connect: Connect;
+  /** Deadline of an agent's first answer after a restore. */
+  wakeMs: number;
+  /** How long a lost agent connection is tried anew before the guest counts as lost. */
+  reconnectMs: number;
+  /** How many VMs are started at once. */
+  concurrentStarts: number;
+  step: Step;
+}
+
+export class Waker {
+  readonly #o: WakerOptions;
+  readonly #sources: Sources;
+  readonly #slots: Slots;
+
+  constructor(options: WakerOptions, sources: Sources) {
+    this.#o = options;
+    this.#sources = sources;
+    this.#slots = new Slots(options.concurrentStarts);
+  }
+
+  /** Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. On failure the VM is gone. */
+  wake(id: string, capsule: CapsuleFile, saved: SavedVm): Promise<LiveGuest> {
+    const { paths, vmm, connect, wakeMs, step } = this.#o;
+    const folder = paths.capsule(id);
+    const nonce = randomBytes(16).toString("hex");
+    return this.#slots.run(async () => {
+      let vm: Vm | undefined;
+      try {
+        await writeVm(folder, { nonce, process: null });
+        step("restore.journalled");
+        let journalled: Promise<void> | undefined;
+        vm = await vmm.restore(this.#sources.spec(id, capsule, nonce), saved, (process) => {
+          journalled = writeVm(folder, { nonce, process });
+          journalled.catch(() => {});
+        });
+        await journalled;
+        step("restore.loaded");
+        await vm.resume();
+        const agent = await connect(vm.agentSocket, wakeMs);
+        await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
+        step("restore.awake");
+        return this.#guest(id, vm, agent);
+      } catch (error) {
+        await vm?.kill();
+        await forgetVm(folder);
+        throw error;
+      }
+    });
+  }
+
+  /**
+   * A VM that an earlier daemon started; its CPUs run again if they were stopped. Undefined when the guest powered itself
+   * off. Throws when the process is not the VM, or its agent does not answer.
+   */
+  async adopt(id: string, capsule: CapsuleFile, nonce: string, process: VmProcess): Promise<LiveGuest | undefined> {
+    const spec = this.#sources.spec(id, capsule, nonce);
+    const vm = await this.#o.vmm.adopt(spec, process);
+    const state = await vm.state();
+    if (state === "shutdown") {
+      await vm.kill();
+      await forgetVm(spec.files.dir);
+      return undefined;
+    }
+    if (state === "stopped") await vm.resume();
+    return this.#guest(id, vm, await this.#o.connect(vm.agentSocket, this.#o.wakeMs));
+  }
+
+  #guest(id: string, vm: Vm, agent: Awaited<ReturnType<Connect>>): LiveGuest {
+    return new LiveGuest(id, vm, agent, this.#o.connect, this.#o.reconnectMs);
+  }
+}

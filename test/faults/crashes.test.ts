@@ -1,0 +1,156 @@
+/**
+ * The daemon dies, as by kill -9, at every named step of every transition; the next one must find or make one story: what
+ * was acknowledged is there, VMs = running rows, folders = rows, and everything can still be destroyed without residue.
+ */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { type StepName, steps } from "../../src/host/steps.ts";
+import type { TestCapsule } from "../client.ts";
+import { World } from "./world.ts";
+
+let world: World;
+before(async () => {
+  world = await World.start();
+});
+after(() => world[Symbol.asyncDispose]());
+
+/** Leaves something on disk and something in memory that only a true checkpoint keeps. */
+async function furnish(capsule: TestCapsule): Promise<void> {
+  await capsule.sh("echo kept > /root/file; sync");
+  await capsule.sh(
+    "setsid python3 -c 'import time; secret = [7] * 9; time.sleep(1e6)' >/dev/null 2>&1 & echo $! > /root/pid",
+  );
+}
+
+async function assertFurnished(capsule: TestCapsule): Promise<void> {
+  assert.equal(await capsule.sh("cat /root/file; kill -0 $(cat /root/pid) && echo alive"), "kept\nalive");
+}
+
+/** Whatever state the crash left it in, it comes back with all it had. */
+async function assertWhole(id: string): Promise<void> {
+  const capsule = world.capsule(id);
+  const { status, error_reason } = await capsule.view();
+  assert.ok(status === "running" || status === "paused", `${status}: ${error_reason}`);
+  if (status === "paused") await capsule.resume();
+  await assertFurnished(capsule);
+}
+
+async function furnished(): Promise<TestCapsule> {
+  const capsule = await world.client.capsule();
+  await furnish(capsule);
+  return capsule;
+}
+
+/** Kills the daemon at `step` while `act` runs against capsule `id`, and starts the next one. */
+async function crash(step: StepName, act: () => Promise<unknown>): Promise<void> {
+  await world.restart("SIGTERM", step);
+  await world.die(act);
+  await world.restart("SIGKILL");
+}
+
+const post = (path: string, json?: unknown) => world.client.call("POST", path, json === undefined ? {} : { json });
+
+const starting = [
+  "restore.journalled",
+  "restore.loaded",
+  "restore.awake",
+  "running.committed",
+  "release.thawed",
+] as const;
+const saving = ["save.frozen", "save.stopped", "save.written", "save.published"] as const;
+
+const scenarios: Record<string, { at: readonly StepName[]; run: (step: StepName) => Promise<void> }> = {
+  create: {
+    at: ["start.journalled", ...starting],
+    async run(step) {
+      await crash(step, async () => {
+        const { json } = await post("/v1/capsules", {});
+        await world.client.call("GET", `/v1/capsules/${json.id}?wait=running`);
+      });
+      const [view] = await world.views();
+      assert.ok(view, "an accepted capsule is not forgotten");
+      await world.capsule(view.id).until("running");
+      assert.equal(await world.capsule(view.id).sh("echo alive"), "alive");
+    },
+  },
+  resume: {
+    at: starting,
+    async run(step) {
+      const { id } = await furnished();
+      await world.capsule(id).pause();
+      await crash(step, () => post(`/v1/capsules/${id}/resume`));
+      await world.assertOneStory();
+      await assertWhole(id);
+    },
+  },
+  pause: {
+    at: [...saving, "paused.committed", "end.killed"],
+    async run(step) {
+      const { id } = await furnished();
+      await crash(step, () => post(`/v1/capsules/${id}/pause`));
+      await world.assertOneStory();
+      await assertWhole(id);
+    },
+  },
+  capture: {
+    at: [...saving, "capture.written", "capture.published", "captured.committed", "end.killed", "remove.reaped"],
+    async run(step) {
+      const { id } = await furnished();
+      await crash(step, () => post("/v1/snapshots", { sandbox_id: id, name: "made" }));
+      await world.assertOneStory();
+      const isMade = (await world.snapshots()).includes("made");
+      assert.equal((await world.views()).length, isMade ? 0 : 1, "either the template or the capsule");
+      if (isMade) await assertFurnished(await world.client.capsule({ template: "made" }));
+      else await assertWhole(id);
+    },
+  },
+  overwrite: {
+    at: ["capture.published", "captured.committed"],
+    async run(step) {
+      await post("/v1/snapshots", { sandbox_id: (await furnished()).id, name: "made" });
+      const { id } = await furnished();
+      await crash(step, () => post("/v1/snapshots?overwrite=true", { sandbox_id: id, name: "made" }));
+      await world.assertOneStory();
+      assert.deepEqual(await world.snapshots(), ["made"]);
+      await assertFurnished(await world.client.capsule({ template: "made" }));
+    },
+  },
+  destroy: {
+    at: ["destroy.committed", "end.killed", "remove.reaped"],
+    async run(step) {
+      const { id } = await furnished();
+      await crash(step, () => world.client.call("DELETE", `/v1/capsules/${id}`));
+      assert.equal((await world.client.call("GET", `/v1/capsules/${id}`)).status, 404);
+      await world.assertOneStory();
+    },
+  },
+  "template's delete": {
+    at: ["template.retired"],
+    async run(step) {
+      await post("/v1/snapshots", { sandbox_id: (await furnished()).id, name: "made" });
+      const { id } = await world.client.capsule({ template: "made" });
+      await crash(step, () => world.client.call("DELETE", "/v1/snapshots/made"));
+      assert.deepEqual(await world.snapshots(), []);
+      await world.capsule(id).pause();
+      await assertWhole(id);
+    },
+  },
+};
+
+for (const [name, { at, run }] of Object.entries(scenarios)) {
+  for (const step of at) {
+    test(`the daemon dies at ${step} of a capsule's ${name}`, async () => {
+      await run(step);
+      await world.assertOneStory();
+      await world.assertNoResidue();
+    });
+  }
+}
+
+test("every named step is crashed at", () => {
+  const crashed = new Set(Object.values(scenarios).flatMap(({ at }) => at));
+  assert.deepEqual(
+    steps.filter((step) => !crashed.has(step)),
+    [],
+  );
+});

@@ -1,0 +1,97 @@
+/** A server that can be made to die at a named step, and the one story that must be left afterwards. */
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import type { StepName } from "../../src/host/steps.ts";
+import { Client, TestCapsule } from "../client.ts";
+import { processesOf, Server } from "../server.ts";
+
+export class World implements AsyncDisposable {
+  readonly server: Server;
+  #client: Client | undefined;
+
+  static async start(env: Record<string, string> = {}): Promise<World> {
+    const world = new World(await Server.start({ env }));
+    await world.#connect();
+    return world;
+  }
+
+  private constructor(server: Server) {
+    this.server = server;
+  }
+
+  get client(): Client {
+    return this.#client!;
+  }
+
+  /** Ends the server by a signal, its VMs run on, and starts it anew; `crashAt`: to die at that step. */
+  async restart(signal: "SIGTERM" | "SIGKILL", crashAt?: StepName): Promise<void> {
+    this.#client?.close();
+    await this.server.kill(signal);
+    await this.server.start(crashAt === undefined ? {} : { CAPSULE_CRASH_AT: crashAt });
+    await this.#connect();
+  }
+
+  /** Does what must kill the server at its step, and waits until it is dead. */
+  async die(act: () => Promise<unknown>): Promise<void> {
+    const dead = this.server.exited();
+    await act().catch(() => {});
+    assert.equal(await dead, "SIGKILL", "the server did not die at its step");
+  }
+
+  /** The capsule as today's client reaches it. */
+  capsule(id: string): TestCapsule {
+    return new TestCapsule(this.client, id);
+  }
+
+  async views(): Promise<{ id: string; status: string; error_reason: string | null }[]> {
+    return (await this.client.expect(200, "GET", "/v1/capsules")).json;
+  }
+
+  async snapshots(): Promise<string[]> {
+    const { json } = await this.client.expect(200, "GET", "/v1/snapshots?type=snapshot");
+    return json.map(({ name }: { name: string }) => name);
+  }
+
+  /** VMs, rows and folders tell one story. */
+  async assertOneStory(): Promise<void> {
+    const views = await this.views();
+    const running = views.filter(({ status }) => status === "running").map(({ id }) => id);
+    assert.deepEqual(this.vms(), running.sort(), "one VM for each running capsule, and no other");
+    assert.deepEqual(this.folders("capsules"), views.map(({ id }) => id).sort(), "one folder for each capsule");
+    assert.deepEqual(this.folders("work"), [], "nothing half-made");
+    for (const { id, status } of views) {
+      const has = this.folders("capsules", id).includes("checkpoint");
+      assert.equal(has, status === "paused", `${id} is ${status}, its checkpoint is ${has ? "there" : "not there"}`);
+    }
+  }
+
+  /** Destroys all there is; then nothing may be left but bases. */
+  async assertNoResidue(): Promise<void> {
+    for (const { id } of await this.views()) await this.client.expect(204, "DELETE", `/v1/capsules/${id}`);
+    for (const name of await this.snapshots()) await this.client.expect(204, "DELETE", `/v1/snapshots/${name}`);
+    assert.deepEqual(this.vms(), []);
+    for (const room of ["capsules", "templates", "work"]) assert.deepEqual(this.folders(room), [], room);
+  }
+
+  /** Names of the VMs that run, sorted: their capsules' ids. */
+  vms(): string[] {
+    return processesOf(this.server.dataDir)
+      .map(({ command }) => /-name guest=(\S+) nonce=/.exec(command)?.[1])
+      .filter((name) => name !== undefined)
+      .sort();
+  }
+
+  folders(...path: string[]): string[] {
+    return readdirSync(join(this.server.dataDir, ...path)).sort();
+  }
+
+  async #connect(): Promise<void> {
+    this.#client = await Client.connect(this.server.url, this.server.apiKey);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#client?.close();
+    await this.server[Symbol.asyncDispose]();
+  }
+}
