@@ -16,6 +16,7 @@ import { type ConnectOptions, connectAgent } from "../src/agent/connection.ts";
 
 const crate = path.join(import.meta.dirname, "../guest/agent");
 const startDeadlineMs = 10_000;
+const stopDeadlineMs = 5_000;
 
 let binary: Promise<string> | undefined;
 
@@ -88,8 +89,10 @@ export class AgentProcess implements AsyncDisposable {
     for (const agent of this.#agents) agent.close();
     if (this.process.exitCode === null && this.process.signalCode === null) {
       const gone = once(this.process, "exit");
-      this.process.kill("SIGKILL");
+      this.process.kill("SIGTERM"); // it takes its commands with it
+      const impatience = setTimeout(() => this.process.kill("SIGKILL"), stopDeadlineMs);
       await gone;
+      clearTimeout(impatience);
     }
     await rm(this.dir, { recursive: true, force: true });
   }

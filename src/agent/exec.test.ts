@@ -1,0 +1,225 @@
+/** Foreground commands, run by the real agent. */
+import assert from "node:assert/strict";
+import { randomBytes, randomInt } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { AgentProcess } from "../../test/agent-process.ts";
+import { Transcript } from "../../test/fakes/transcript.ts";
+import type { Agent, Command } from "./agent.ts";
+import { AgentFailure } from "./failure.ts";
+import { limits } from "./protocol.ts";
+
+let guest: AgentProcess;
+let agent: Agent;
+
+before(async () => {
+  guest = await AgentProcess.start();
+  agent = await guest.connect();
+  await guest.wake(agent);
+});
+after(() => guest[Symbol.asyncDispose]());
+
+function run(cmd: string, args: string[] = [], more: Partial<Command> = {}): Transcript {
+  const transcript = new Transcript();
+  transcript.of(agent.run({ cmd, args, ...more }, transcript));
+  return transcript;
+}
+
+function shell(script: string, more: Partial<Command> = {}): Transcript {
+  return run("/bin/sh", ["-c", script], more);
+}
+
+async function textOf(transcript: Transcript): Promise<string> {
+  const { exitCode } = await transcript.exit();
+  assert.equal(exitCode, 0, transcript.text("stderr"));
+  return transcript.text("stdout");
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function gone(pid: number): Promise<void> {
+  while (isAlive(pid)) await delay(5);
+}
+
+function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolean {
+  return (error) => error instanceof AgentFailure && error.failure === failure;
+}
+
+describe("a foreground command", () => {
+  it("delivers its output to the byte, whatever its size", async () => {
+    const content = randomBytes(1024 * 1024);
+    await writeFile(guest.file("content"), content);
+    const borders = [0, 1, 4_095, 4_096, 4_097, 65_535, 65_536, 65_537, 262_143, 262_144, 262_145, 1024 * 1024];
+    const sizes = [...borders, ...Array.from({ length: 200 }, () => randomInt(1024 * 1024 + 1))];
+    const next = sizes[Symbol.iterator]();
+    const worker = async () => {
+      for (const size of next) {
+        const errors = size % 70_000;
+        const script = `head -c ${size} content; head -c ${errors} content >&2`;
+        const transcript = shell(script, { cwd: guest.dir });
+        assert.deepEqual((await transcript.exit()).exitCode, 0, `size ${size}`);
+        assert.ok(transcript.bytes("stdout").equals(content.subarray(0, size)), `stdout of ${size} bytes`);
+        assert.ok(transcript.bytes("stderr").equals(content.subarray(0, errors)), `stderr of ${errors} bytes`);
+      }
+    };
+    await Promise.all([worker(), worker(), worker()]);
+  });
+
+  it("ends with its exit code, or 128 and its signal", async () => {
+    for (const code of [0, 1, 2, 127, 255]) assert.equal((await shell(`exit ${code}`).exit()).exitCode, code);
+    for (const signal of [1, 9, 11, 15]) {
+      assert.equal((await shell(`kill -${signal} $$`).exit()).exitCode, 128 + signal);
+    }
+  });
+
+  it("tells its own process id first, and how long it took", async () => {
+    const transcript = shell("echo $$; sleep 0.05");
+    const { pid } = await transcript.process.promise;
+    const exit = await transcript.exit();
+    assert.equal(transcript.text("stdout"), `${pid}\n`);
+    assert.ok(exit.guestDurationUs >= 50_000);
+  });
+
+  it("is not found by name or path", async () => {
+    for (const cmd of ["no-such-command-here", "/no/such/command", guest.dir]) {
+      await assert.rejects(run(cmd).exit(), (error) => error instanceof AgentFailure, cmd);
+    }
+    await assert.rejects(run("no-such-command-here").exit(), failsWith("command_not_found"));
+    await assert.rejects(run("/no/such/command").exit(), failsWith("command_not_found"));
+  });
+
+  it("gets its arguments as they are", async () => {
+    const args = ["", " ", "$HOME", "a'b\"c", "-n", "ü\n", "*"];
+    assert.equal(await textOf(run("printf", ["%s|", ...args])), `${args.join("|")}|`);
+  });
+
+  it("has the default environment and directory of root, and nothing on its input", async () => {
+    const environment = Object.fromEntries(
+      (await textOf(run("env")))
+        .trimEnd()
+        .split("\n")
+        .map((line) => line.split("=", 2)),
+    );
+    assert.equal(environment.HOME, "/root");
+    assert.equal(environment.USER, "root");
+    assert.equal(environment.LOGNAME, "root");
+    assert.equal(environment.LANG, "C.UTF-8");
+    assert.match(environment.PATH, /\/usr\/bin/);
+    assert.equal(environment.TERM, undefined);
+    assert.equal(await textOf(run("pwd")), "/root\n");
+    assert.equal(await textOf(run("cat")), "");
+  });
+
+  it("honours environment, directory and user", async () => {
+    assert.equal(await textOf(shell('echo "$A,$HOME"', { envs: { A: "b c", HOME: "/x" } })), "b c,/x\n");
+    assert.equal(await textOf(run("pwd", [], { cwd: guest.dir })), `${guest.dir}\n`);
+    assert.equal(await textOf(shell("id -un; echo $USER", { user: "nobody", cwd: "/" })), "nobody\nnobody\n");
+    await assert.rejects(run("true", [], { cwd: "/no/such/folder" }).exit(), failsWith("invalid"));
+    await assert.rejects(run("true", [], { user: "no-such-user" }).exit(), failsWith("invalid"));
+  });
+
+  it("has a session and a process group of its own", async () => {
+    const [pid, pgid, sid] = (await textOf(shell("echo $$ $(ps -o pgid=,sid= -p $$)"))).trim().split(/\s+/);
+    assert.deepEqual([pgid, sid], [pid, pid]);
+  });
+
+  it("is refused with more arguments than the kernel takes", async () => {
+    const args = Array.from({ length: 10 }, () => "x".repeat(140_000));
+    await assert.rejects(run("true", args).exit(), failsWith("too_large"));
+  });
+
+  it("runs beside many others", async () => {
+    const runs = Array.from({ length: 60 }, (_, i) => textOf(shell(`sleep 0.0$((${i} % 10)); echo ${i}`)));
+    assert.deepEqual(
+      await Promise.all(runs),
+      Array.from({ length: 60 }, (_, i) => `${i}\n`),
+    );
+  });
+
+  it("is over when its leader is, though a grandchild holds the pipe", async () => {
+    const began = performance.now();
+    const transcript = shell("sleep 30 & echo $!");
+    await transcript.exit();
+    assert.ok(performance.now() - began < 10_000);
+    const grandchild = Number(transcript.text("stdout"));
+    if (isAlive(grandchild)) process.kill(grandchild, "SIGKILL");
+  });
+
+  it("stops writing when nobody reads", async () => {
+    const transcript = new Transcript({ keepsCredit: true });
+    const stream = agent.run({ cmd: "yes", args: [] }, transcript);
+    await transcript.heard((it) => it.bytes("stdout").length === limits.windowBytes);
+    await agent.probe();
+    assert.equal(transcript.bytes("stdout").length, limits.windowBytes);
+    stream.consumed(100_000);
+    await transcript.heard((it) => it.bytes("stdout").length === limits.windowBytes + 100_000);
+    stream.cancel();
+    const { pid } = await transcript.process.promise;
+    await gone(pid);
+    assert.equal(transcript.lastWords, 0);
+  });
+});
+
+describe("the end of a foreground tree", () => {
+  const tree = "trap '' TERM; sleep 300 & a=$!; setsid sleep 300 & b=$!; echo $a $b; wait";
+
+  async function pidsOf(transcript: Transcript): Promise<number[]> {
+    await transcript.heard((it) => it.text("stdout").includes("\n"));
+    const { pid } = await transcript.process.promise;
+    return [pid, ...transcript.text("stdout").trim().split(" ").map(Number)];
+  }
+
+  it("is STOP: the tree is killed, then the exit comes", async () => {
+    const transcript = new Transcript();
+    const stream = transcript.of(agent.run({ cmd: "/bin/sh", args: ["-c", tree] }, transcript));
+    const pids = await pidsOf(transcript);
+    stream.stop();
+    assert.equal((await transcript.exit()).exitCode, 137);
+    for (const pid of pids) await gone(pid);
+  });
+
+  it("is CANCEL: the tree is killed and nothing more is said", async () => {
+    const transcript = new Transcript();
+    const stream = transcript.of(agent.run({ cmd: "/bin/sh", args: ["-c", tree] }, transcript));
+    const pids = await pidsOf(transcript);
+    stream.cancel();
+    for (const pid of pids) await gone(pid);
+    await agent.probe();
+    assert.equal(transcript.lastWords, 0);
+  });
+
+  it("is the next HELLO: what the last connection ran in the foreground is killed", async () => {
+    const first = await guest.connect();
+    const transcript = new Transcript();
+    transcript.of(first.run({ cmd: "/bin/sh", args: ["-c", tree] }, transcript));
+    const pids = await pidsOf(transcript);
+    first.close(new Error("cut by the test"));
+    await assert.rejects(transcript.exit(), /cut by the test/);
+    agent = await guest.connect();
+    for (const pid of pids) await gone(pid);
+    assert.equal(await textOf(run("echo", ["still here"])), "still here\n");
+  });
+
+  it("leaves no zombies", async () => {
+    const stat = await readFile(`/proc/${guest.process.pid}/task/${guest.process.pid}/children`, "utf8");
+    const states = await Promise.all(
+      stat
+        .trim()
+        .split(" ")
+        .filter(Boolean)
+        .map((pid) => readFile(`/proc/${pid}/stat`, "utf8").catch(() => "")),
+    );
+    assert.deepEqual(
+      states.filter((state) => / Z /.test(state)),
+      [],
+    );
+  });
+});

@@ -1,0 +1,116 @@
+/** Getting in step with the real agent, and its sleep. */
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { describe, it } from "node:test";
+import fc from "fast-check";
+import { AgentProcess } from "../../test/agent-process.ts";
+import { Transcript } from "../../test/fakes/transcript.ts";
+import type { Agent } from "./agent.ts";
+import { connectAgent } from "./connection.ts";
+import { AgentFailure } from "./failure.ts";
+import { encodeFrame, FrameType, headerBytes, moreFlag, writeHeader } from "./frames.ts";
+import { execRequest, hello } from "./protocol.ts";
+
+const { HELLO, OPEN, DATA } = FrameType;
+const command = execRequest({ cmd: "sleep", args: ["300"] }, "background")
+  .finish()
+  .subarray(headerBytes);
+
+function half(type: number, flags: number, bytes: Buffer, length: number): Buffer {
+  const header = Buffer.alloc(headerBytes);
+  writeHeader(header, 0, { type, flags, epoch: 9, stream: 1, length });
+  return Buffer.concat([header, bytes]);
+}
+
+async function run(agent: Agent, script: string): Promise<string> {
+  const transcript = new Transcript();
+  transcript.of(agent.run({ cmd: "/bin/sh", args: ["-c", script] }, transcript));
+  await transcript.exit();
+  return transcript.text("stdout");
+}
+
+describe("the handshake", () => {
+  const leftovers: Record<string, Buffer> = {
+    nothing: Buffer.alloc(0),
+    zeros: Buffer.alloc(100_000),
+    "half a header": Buffer.from([OPEN, 0, 9]),
+    "half a HELLO": encodeFrame({ type: HELLO, flags: 0, epoch: 9, stream: 0 }, hello(randomBytes(16))).subarray(0, 30),
+    "a HELLO": encodeFrame({ type: HELLO, flags: 0, epoch: 9, stream: 0 }, hello(randomBytes(16))),
+    "half a command": half(OPEN, 0, command.subarray(0, 20), command.length),
+    "the first half of a long command": half(OPEN, moreFlag, command, command.length),
+    "a header without its payload": half(DATA, 0, Buffer.alloc(0), 65_536),
+    "most of a payload": half(DATA, 0, randomBytes(65_535), 65_536),
+    "an impossible length": half(DATA, 0, Buffer.alloc(0), 0xffff_ffff),
+  };
+
+  it("throws away what an earlier host left half said", async () => {
+    await using guest = await AgentProcess.start();
+    for (const [name, stale] of Object.entries(leftovers)) {
+      await using pipe = await guest.behind(stale);
+      const agent = await connectAgent(pipe.socketPath, { deadlineMs: 5_000 }).catch((error) =>
+        assert.fail(`${name}: ${error}`),
+      );
+      await agent.probe();
+      agent.close();
+      await agent.closed;
+    }
+  });
+
+  it("works behind random bytes", async () => {
+    await using guest = await AgentProcess.start();
+    await fc.assert(
+      fc.asyncProperty(fc.uint8Array({ maxLength: 3_000 }), async (stale) => {
+        await using pipe = await guest.behind(stale);
+        const agent = await connectAgent(pipe.socketPath, { deadlineMs: 5_000 });
+        await agent.probe();
+        agent.close();
+        await agent.closed;
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  it("succeeds at the first HELLO, many times in a row", async () => {
+    await using guest = await AgentProcess.start();
+    for (let i = 0; i < 50; i++) {
+      const agent = await guest.connect({ deadlineMs: 5_000 });
+      await agent.probe();
+      agent.close();
+    }
+  });
+});
+
+describe("an agent", () => {
+  it("serves nobody before it is woken, and only the vital verbs while frozen", async () => {
+    await using guest = await AgentProcess.start();
+    const asleep = (error: unknown) => error instanceof AgentFailure && error.failure === "asleep";
+    const agent = await guest.connect();
+    assert.equal(agent.awake, false);
+    await agent.probe();
+    await assert.rejects(agent.start({ cmd: "true", args: [] }), asleep);
+    await assert.rejects(run(agent, "echo hi"), asleep);
+    await assert.rejects(agent.list("/", 0, 1), asleep);
+    await guest.wake(agent);
+    assert.equal(await run(agent, "echo hi"), "hi\n");
+    await agent.freeze();
+    await agent.probe();
+    await assert.rejects(run(agent, "echo hi"), asleep);
+    await agent.thaw();
+    assert.equal(await run(agent, "echo hi"), "hi\n");
+    const again = await guest.connect();
+    assert.equal(again.awake, true);
+    await again.freeze();
+    const third = await guest.connect();
+    assert.equal(third.awake, false);
+    await guest.wake(third);
+    assert.equal(await run(third, "echo hi"), "hi\n");
+  });
+
+  it("stays asleep when waking fails", async () => {
+    await using guest = await AgentProcess.start();
+    const agent = await guest.connect();
+    const tooLittle = agent.wake({ entropy: Buffer.alloc(31), hostname: "test", machineId: "0".repeat(32) });
+    await assert.rejects(tooLittle, AgentFailure);
+    await assert.rejects(run(agent, "echo hi"), AgentFailure);
+  });
+});
