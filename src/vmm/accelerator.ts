@@ -29,6 +29,8 @@ export interface Choice {
   wanted: "auto" | "kvm" | "tcg";
   /** File in which the answer is kept. */
   memory: string;
+  /** Default: /dev/kvm. */
+  device?: string;
   /**
    * Boots a VM and waits for its agent; rejects when it does not come, or when `signal` aborts. The VM is gone when it
    * settles.
@@ -66,21 +68,24 @@ function onKvm(why: string): Accelerator {
   return { kind: "kvm", cpu: "host", tscKhz: null, why };
 }
 
-async function probe({ program, version, boots }: Choice): Promise<{ works: boolean; why: string }> {
+async function probe(choice: Choice): Promise<{ works: boolean; why: string }> {
+  const { program, version, device = "/dev/kvm", boots } = choice;
   try {
-    await using device = await open("/dev/kvm", constants.O_RDWR);
-    void device;
+    await (await open(device, constants.O_RDWR)).close();
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    return { works: false, why: code === "ENOENT" ? "/dev/kvm does not exist" : `/dev/kvm cannot be opened (${code})` };
+    return {
+      works: false,
+      why: code === "ENOENT" ? `${device} does not exist` : `${device} cannot be opened (${code})`,
+    };
   }
   const signal = AbortSignal.timeout(probeDeadlineMs);
   try {
     await boots(new Qemu({ program, version, accelerator: onKvm("being probed") }), signal);
-    return { works: true, why: "a VM booted with /dev/kvm" };
+    return { works: true, why: `a VM booted with ${device}` };
   } catch (error) {
     const reason = signal.aborted ? `it did not within ${probeDeadlineMs / 1_000} s` : String(error);
-    return { works: false, why: `a VM did not boot with /dev/kvm: ${reason}` };
+    return { works: false, why: `a VM did not boot with ${device}: ${reason}` };
   }
 }
 

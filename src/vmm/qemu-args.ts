@@ -28,6 +28,9 @@ export interface Launch {
   isIncoming: boolean;
 }
 
+/** The disk as the device sees it. A node of its own, because only such a one tells whether flushing it worked. */
+export const disk = { driver: "raw", "node-name": "disk", discard: "unmap", file: "layer" };
+
 /** The complete argument vector, without the program's own name. */
 export function qemuArgs({ spec, tscKhz, isIncoming }: Launch): string[] {
   const { machine, files } = spec;
@@ -53,7 +56,8 @@ export function qemuArgs({ spec, tscKhz, isIncoming }: Launch): string[] {
     ["-chardev", `socket,id=agent,path=${agentSocketName},server=on,wait=off`],
     ["-device", "virtio-serial-device,max_ports=2"],
     ["-device", "virtserialport,chardev=agent,name=capsule.agent"],
-    ["-blockdev", disk(files.disk)],
+    ["-blockdev", JSON.stringify(layer(files.disk))],
+    ["-blockdev", JSON.stringify(disk)],
     ["-device", "virtio-blk-device,drive=disk"],
     ["-chardev", `socket,id=qmp,path=${qmpSocketName},server=on,wait=off`],
     ["-mon", "chardev=qmp,mode=control"],
@@ -92,14 +96,14 @@ function memoryBackend({ machine, files }: VmSpec): string {
   return `memory-backend-file,id=ram,size=${machine.memoryMb}M,mem-path=${quote(files.memory)},share=off${readOnly}`;
 }
 
-function disk(path: string): string {
-  return JSON.stringify({
+function layer(path: string): object {
+  return {
     driver: "qcow2",
-    "node-name": "disk",
+    "node-name": "layer",
     discard: "unmap",
     "detect-zeroes": "unmap",
     file: { driver: "file", filename: path, aio: "threads", discard: "unmap" },
-  });
+  };
 }
 
 /** QEMU's option syntax separates by commas and takes a doubled one for itself. */

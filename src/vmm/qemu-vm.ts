@@ -6,9 +6,10 @@ import { closeSync, constants, openSync } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import { CapsuleError } from "../wire/errors.ts";
 import { saveMemory } from "./memory-diff.ts";
 import { endProcess, isAlive, isGoneWithin, type Spawned } from "./process.ts";
-import { agentSocketName, consoleBytes, consoleDevice, qmpSocketName } from "./qemu-args.ts";
+import { agentSocketName, consoleBytes, consoleDevice, disk, qmpSocketName } from "./qemu-args.ts";
 import { isObject, Qmp, type QmpEvent } from "./qmp.ts";
 import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
 
@@ -74,13 +75,8 @@ export class QemuVm implements Vm {
   async stop(): Promise<void> {
     this.#isHeld = true;
     await this.#qmp.command("stop", {}, stopDeadlineMs);
-    // `stop` flushes the disk and forgets to say if that failed.
-    const complaint = await this.#qmp.command(
-      "human-monitor-command",
-      { "command-line": 'qemu-io disk "flush"' },
-      stopDeadlineMs,
-    );
-    if (complaint !== "") throw new Error(`The disk of ${this.spec.name} could not be flushed: ${String(complaint)}`);
+    // `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says.
+    await this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs);
   }
 
   async resume(): Promise<void> {
@@ -99,7 +95,10 @@ export class QemuVm implements Vm {
    * on its way through the agent's port moves both; so the devices are looked at again afterwards.
    */
   async save(to: SavedVm & { memory: string }): Promise<SaveResult> {
-    if ((await this.#status()) !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped`);
+    const status = await this.#status();
+    if (status === "io-error")
+      throw new CapsuleError("no_space", `${this.spec.name} waits for space on the host's disk`);
+    if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
     const check = `${to.state}.check`;
     try {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {

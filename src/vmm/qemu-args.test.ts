@@ -1,0 +1,114 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { isRecent, kernelCommandLine, namesVm, qemuArgs } from "./qemu-args.ts";
+import type { Machine, VmSpec } from "./vmm.ts";
+
+const tcg: Machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms,-fsrm", layout: 1, vcpus: 2, memoryMb: 512 };
+const kvm: Machine = { ...tcg, accelerator: "kvm", cpu: "host", vcpus: 1 };
+
+function specOf(machine: Machine): VmSpec {
+  const files = {
+    dir: "/data/capsules/cl-1",
+    memory: "/data/bases/b/memory",
+    disk: "/data/capsules/cl-1/disk.qcow2",
+    backing: ["/data/images/minimal/root.ext4"],
+    kernel: "/data/images/minimal/kernel",
+    initrd: "/data/images/minimal/initrd",
+  };
+  return { name: "cl-1", nonce: "0123abcd", machine, files };
+}
+
+/** The whole of it: a change here is a change of the machine, and of `layout`. */
+const bootedUnderTcg = `
+-name guest=cl-1 nonce=0123abcd dir=/data/capsules/cl-1,debug-threads=on
+-no-user-config
+-nodefaults
+-display none
+-machine microvm,memory-backend=ram,acpi=on,pic=off,mem-merge=off,dump-guest-core=off,suppress-vmdesc=on
+-global migration.send-configuration=off
+-accel tcg,thread=multi,tb-size=128
+-cpu max,-erms,-fsrm
+-rtc base=utc,clock=vm
+-smp cpus=2,sockets=1,cores=2,threads=1,maxcpus=2
+-m size=512M
+-object memory-backend-file,id=ram,size=512M,mem-path=/data/bases/b/memory,share=off,readonly=on,rom=off
+-kernel /data/images/minimal/kernel
+-initrd /data/images/minimal/initrd
+-append console=ttyS0 quiet panic=-1 reboot=t tsc=reliable tsc_early_khz=2596128
+-chardev ringbuf,id=console,size=65536
+-serial chardev:console
+-chardev socket,id=agent,path=agent.sock,server=on,wait=off
+-device virtio-serial-device,max_ports=2
+-device virtserialport,chardev=agent,name=capsule.agent
+-blockdev {"driver":"qcow2","node-name":"layer","discard":"unmap","detect-zeroes":"unmap","file":{"driver":"file","filename":"/data/capsules/cl-1/disk.qcow2","aio":"threads","discard":"unmap"}}
+-blockdev {"driver":"raw","node-name":"disk","discard":"unmap","file":"layer"}
+-device virtio-blk-device,drive=disk
+-chardev socket,id=qmp,path=qmp.sock,server=on,wait=off
+-mon chardev=qmp,mode=control
+-action reboot=shutdown,shutdown=pause
+-sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny
+`;
+
+/** One option a line, as above. */
+function lines(args: string[]): string[] {
+  const options: string[] = [];
+  for (const arg of args) {
+    if (/^-[a-zA-Z]/.test(arg)) options.push(arg);
+    else options[options.length - 1] += ` ${arg}`;
+  }
+  return options;
+}
+
+const expected = bootedUnderTcg.trim().split("\n");
+
+test("a VM booted under software emulation", () => {
+  assert.deepEqual(lines(qemuArgs({ spec: specOf(tcg), tscKhz: 2_596_128, isIncoming: false })), expected);
+});
+
+test("a restored VM is the same machine, waiting, without a kernel to load", () => {
+  const args = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 2_596_128, isIncoming: true }));
+  const withoutKernel = expected.filter((line) => !/^-(kernel|initrd|append)/.test(line));
+  assert.deepEqual(args, [...withoutKernel, "-S", "-incoming defer"]);
+});
+
+test("a VM booted under KVM differs in accelerator, processor and clock only", () => {
+  const args = lines(qemuArgs({ spec: specOf(kvm), tscKhz: null, isIncoming: false }));
+  assert.deepEqual(
+    args.filter((line, index) => line !== expected[index]),
+    [
+      "-accel kvm",
+      "-cpu host",
+      "-smp cpus=1,sockets=1,cores=1,threads=1,maxcpus=1",
+      "-append console=ttyS0 quiet panic=-1 reboot=t",
+    ],
+  );
+});
+
+test("an old QEMU gets no option that it does not know", () => {
+  const args = lines(qemuArgs({ spec: specOf({ ...tcg, qemu: "7.2.22" }), tscKhz: 1, isIncoming: false }));
+  assert.ok(args.includes("-object memory-backend-file,id=ram,size=512M,mem-path=/data/bases/b/memory,share=off"));
+  assert.deepEqual(["7.2.22", "8.1.9", "8.2.0", "9.0.0", "10.0.2"].map(isRecent), [false, false, true, true, true]);
+});
+
+test("commas in paths do not become options", () => {
+  const spec = specOf(tcg);
+  spec.files.memory = "/a,readonly=off/memory";
+  spec.files.dir = "/a,b";
+  const args = qemuArgs({ spec, tscKhz: null, isIncoming: false });
+  assert.ok(args.some((arg) => arg.includes("mem-path=/a,,readonly=off/memory,share=off")));
+  assert.equal(args[1], "guest=cl-1 nonce=0123abcd dir=/a,,b,debug-threads=on");
+});
+
+test("the nonce in -name identifies a VM, and nothing else does", () => {
+  const args = ["qemu-system-x86_64", ...qemuArgs({ spec: specOf(tcg), tscKhz: null, isIncoming: true }), ""];
+  assert.ok(namesVm(args, "0123abcd"));
+  assert.ok(namesVm(["bwrap", "--unshare-all", ...args], "0123abcd"), "inside a jail's command line too");
+  for (const other of ["0123abc", "123abcd", "", "x"]) assert.ok(!namesVm(args, other), `nonce "${other}"`);
+  assert.ok(!namesVm(["grep", " nonce=0123abcd "], "0123abcd"));
+  assert.ok(!namesVm(["-name"], "0123abcd"));
+  assert.ok(!namesVm([], "0123abcd"));
+});
+
+test("a panic ends the VM at once, by a reset that QEMU sees", () => {
+  assert.match(kernelCommandLine(null), /\bpanic=-1\b.*\breboot=t\b/);
+});

@@ -1,0 +1,281 @@
+/**
+ * Real VMs: the built image and the agent in it, on whatever this machine has. One VM is booted and saved; every test
+ * starts from there, as capsules do.
+ */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { cp, mkdir, mkdtemp, readdir, rm, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { promisify } from "node:util";
+import type { Agent } from "../agent/agent.ts";
+import { connectAgent } from "../agent/connection.ts";
+import { type Image, loadImage } from "../host/images.ts";
+import { flattenMemory } from "./base-memory.ts";
+import { endProcess, findByNonce } from "./process.ts";
+import { emptyOverlay } from "./qcow2.ts";
+import { Qemu } from "./qemu.ts";
+import { qemuVersion } from "./qemu-version.ts";
+import { measureTscKhz } from "./tsc.ts";
+import type { SavedVm, Vm, VmSpec } from "./vmm.ts";
+
+const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.capsule");
+const program = "qemu-system-x86_64";
+const cpu = "max,-erms,-fsrm";
+const memoryMb = 256;
+const bootMs = 120_000;
+const answerMs = 30_000;
+
+let folder = "";
+let image: Image;
+let vmm: Qemu;
+/** By vcpus. */
+const bases = new Map<number, Promise<Base>>();
+const nonces: string[] = [];
+
+interface Base {
+  state: string;
+  memory: string;
+  disk: string;
+}
+
+interface Running {
+  vm: Vm;
+  agent: Agent;
+}
+
+before(async () => {
+  image = loadImage(dataDir, "minimal"); // says what to do when it is missing
+  await mkdir(join(dataDir, "work"), { recursive: true });
+  folder = await mkdtemp(join(dataDir, "work", "vmm-test-"));
+  const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program), why: "tests" } as const;
+  vmm = new Qemu({ program, version: await qemuVersion(program), accelerator });
+});
+
+after(async () => {
+  for (const nonce of nonces) for (const process of await findByNonce(nonce)) await endProcess(process);
+  if (folder !== "") await rm(folder, { recursive: true, force: true });
+});
+
+async function specOf(name: string, memory: string, vcpus: number): Promise<VmSpec> {
+  const dir = join(folder, name);
+  await mkdir(dir, { recursive: true });
+  const nonce = crypto.randomUUID();
+  nonces.push(nonce);
+  const files = { dir, memory, disk: join(dir, "disk"), backing: [], kernel: image.kernel, initrd: image.initrd };
+  return { name, nonce, machine: vmm.machine(vcpus, memoryMb), files };
+}
+
+function baseOf(vcpus: number): Promise<Base> {
+  const base = bases.get(vcpus) ?? makeBase(vcpus);
+  bases.set(vcpus, base);
+  return base;
+}
+
+async function makeBase(vcpus: number): Promise<Base> {
+  const zero = join(folder, `zero-${vcpus}`);
+  await writeFile(zero, "");
+  await truncate(zero, memoryMb << 20);
+  const spec = await specOf(`base-${vcpus}`, zero, vcpus);
+  const { dir, disk } = spec.files;
+  const overlay = { sizeBytes: image.diskBytes, backingFile: image.root, backingFormat: "raw" } as const;
+  await writeFile(disk, emptyOverlay(overlay));
+  const vm = await vmm.boot(spec, () => {});
+  const agent = await connectAgent(vm.agentSocket, { deadlineMs: bootMs });
+  agent.close();
+  await vm.stop();
+  const [state, diff, memory] = [join(dir, "state"), join(dir, "diff"), join(dir, "memory")];
+  await vm.save({ state, memory: diff });
+  await vm.kill();
+  await flattenMemory(zero, diff, memory);
+  return { state, memory, disk };
+}
+
+/** A VM of its own, from the base. */
+async function start(name: string, vcpus = 1): Promise<Running> {
+  const base = await baseOf(vcpus);
+  const spec = await specOf(name, base.memory, vcpus);
+  await cp(base.disk, spec.files.disk);
+  return wakeUp(spec, { state: base.state, memory: null });
+}
+
+async function wakeUp(spec: VmSpec, saved: SavedVm): Promise<Running> {
+  const vm = await vmm.restore(spec, saved, () => {});
+  assert.equal(await vm.state(), "stopped");
+  await vm.resume();
+  return { vm, agent: await awake(vm) };
+}
+
+async function awake(vm: Vm): Promise<Agent> {
+  const agent = await connectAgent(vm.agentSocket, { deadlineMs: answerMs });
+  await agent.wake({ entropy: crypto.getRandomValues(new Uint8Array(64)), hostname: "t", machineId: "a".repeat(32) });
+  return agent;
+}
+
+/** Standard output of a shell command in the guest, which must succeed. */
+async function shell(agent: Agent, script: string): Promise<string> {
+  const output: Uint8Array[] = [];
+  const exit = await new Promise<{ exitCode: number }>((resolve, reject) => {
+    const stream = agent.run(
+      { cmd: "/bin/sh", args: ["-c", script] },
+      {
+        started() {},
+        output(_channel, chunk) {
+          output.push(chunk.slice());
+          stream.consumed(chunk.length);
+        },
+        exited: resolve,
+        failed: reject,
+      },
+    );
+  });
+  const text = Buffer.concat(output).toString().trim();
+  assert.equal(exit.exitCode, 0, text);
+  return text;
+}
+
+for (const vcpus of [1, 2]) {
+  test(`memory, disk and processes live through many saves and restores, ${vcpus} vcpus`, async () => {
+    let { vm, agent } = await start(`cycles-${vcpus}`, vcpus);
+    assert.equal(await shell(agent, "nproc"), String(vcpus));
+    const { pid } = await agent.start({ cmd: "/bin/sleep", args: ["100000"] });
+    let saved: Base | undefined;
+    let seen = "";
+    for (let cycle = 0; cycle < 5; cycle++) {
+      seen = await shell(
+        agent,
+        `dd if=/dev/urandom bs=1M count=${1 + 4 * cycle} of=/dev/shm/m status=none; cp /dev/shm/m /root/d${cycle}
+         kill -0 ${pid} && cat /dev/shm/m /root/d* | sha256sum`,
+      );
+      agent.close();
+      await vm.stop();
+      const { dir, disk } = vm.spec.files;
+      saved = { state: join(dir, `state-${cycle}`), memory: join(dir, `diff-${cycle}`), disk: join(dir, "disk-copy") };
+      await vm.save(saved);
+      await vm.kill();
+      await cp(disk, saved.disk);
+      const spec = { ...vm.spec, nonce: crypto.randomUUID() };
+      nonces.push(spec.nonce);
+      ({ vm, agent } = await wakeUp(spec, saved));
+      assert.equal(await shell(agent, `kill -0 ${pid} && cat /dev/shm/m /root/d* | sha256sum`), seen, `cycle ${cycle}`);
+    }
+    await shell(agent, "rm /root/d* /dev/shm/m; sync");
+    agent.close();
+    await vm.kill();
+    await cp(saved!.disk, vm.spec.files.disk);
+    ({ vm, agent } = await wakeUp(vm.spec, saved!));
+    assert.equal(await shell(agent, "cat /dev/shm/m /root/d* | sha256sum"), seen, "the same saved state a second time");
+    agent.close();
+    await vm.kill();
+    assert.deepEqual(
+      (await readdir(vm.spec.files.dir)).filter((name) => name.endsWith(".sock")),
+      [],
+    );
+  });
+}
+
+test("a saved VM can also go on as if nothing had been", async () => {
+  const { vm, agent } = await start("unsaved");
+  const { dir } = vm.spec.files;
+  await vm.stop();
+  await vm.save({ state: join(dir, "state"), memory: join(dir, "diff") });
+  await vm.resume();
+  assert.equal(await shell(agent, "echo still here"), "still here");
+  await assert.rejects(vm.save({ state: join(dir, "s"), memory: join(dir, "m") }), /not stopped but running/);
+  assert.deepEqual(
+    (await readdir(dir)).filter((name) => name === "s" || name === "m"),
+    [],
+  );
+  agent.close();
+  await vm.kill();
+  await vm.kill();
+});
+
+test("a VM outlives the process that started it and is adopted by the next one", async () => {
+  const { vm, agent } = await start("adopted");
+  await shell(agent, "echo remembered > /dev/shm/note");
+  agent.close();
+  vm.release();
+  const script = `
+    import { Qemu } from ${JSON.stringify(join(import.meta.dirname, "qemu.ts"))};
+    const [options, spec, found] = JSON.parse(process.argv[1]);
+    const vm = await new Qemu(options).adopt(spec, found);
+    console.log(await vm.state());
+    vm.release();`;
+  const options = { program, version: vm.spec.machine.qemu, accelerator: { kind: "tcg", cpu, tscKhz: 1, why: "" } };
+  const args = ["--input-type=module-typescript", "-e", script, JSON.stringify([options, vm.spec, vm.process])];
+  const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 20_000 });
+  assert.equal(stdout.trim(), "running");
+
+  assert.deepEqual(await vmm.find(vm.spec.nonce), [vm.process]);
+  const earlier = { ...vm.process, startTicks: vm.process.startTicks - 1 };
+  await assert.rejects(vmm.adopt(vm.spec, earlier), /is not the VM/);
+  await assert.rejects(vmm.adopt({ ...vm.spec, nonce: "another" }, vm.process), /is not the VM/);
+  const adopted = await vmm.adopt(vm.spec, vm.process);
+  const again = await awake(adopted);
+  assert.equal(await shell(again, "cat /dev/shm/note"), "remembered");
+  again.close();
+  adopted.release();
+  await vmm.reap("another", vm.process);
+  assert.deepEqual(await vmm.find(vm.spec.nonce), [vm.process]);
+  await vmm.reap(vm.spec.nonce, vm.process);
+  assert.deepEqual(await vmm.find(vm.spec.nonce), []);
+});
+
+test("a killed QEMU is noticed within a second, also by who did not start it", async () => {
+  const { vm, agent } = await start("killed");
+  agent.close();
+  vm.release();
+  const adopted = await vmm.adopt(vm.spec, vm.process);
+  process.kill(vm.process.pid, "SIGKILL");
+  assert.deepEqual(await Promise.race([adopted.ended, delay(1_000, "not noticed")]), { kind: "exited" });
+  await adopted.kill();
+});
+
+for (const [how, key, kind] of [
+  ["powers itself off", "o", "powered_off"],
+  ["resets itself", "b", "reset"],
+  ["panics", "c", "reset"],
+] as const) {
+  test(`a guest that ${how} is told apart, now and by the next daemon`, async () => {
+    const { vm, agent } = await start(`ends-${key}`);
+    agent.run({ cmd: "/bin/sh", args: ["-c", `echo ${key} > /proc/sysrq-trigger`] }, silent);
+    assert.deepEqual(await Promise.race([vm.ended, delay(20_000, "nothing")]), { kind });
+    assert.equal(await vm.state(), "shutdown");
+    agent.close();
+    vm.release();
+    const adopted = await vmm.adopt(vm.spec, vm.process);
+    assert.equal(await adopted.state(), "shutdown");
+    assert.deepEqual(await adopted.ended, { kind });
+    await adopted.kill();
+  });
+}
+
+const silent = { started() {}, output() {}, exited() {}, failed() {} };
+
+test("a start that fails leaves neither process nor file", async () => {
+  const base = await baseOf(1);
+  const spec = await specOf("failing", base.memory, 1);
+  await cp(base.disk, spec.files.disk);
+  const cold = { ...spec, files: { ...spec.files, kernel: "/no/such/kernel" } };
+  await assert.rejects(
+    vmm.boot(cold, () => {}),
+    (error: Error) => /could not open kernel file/.test(String(error.cause)),
+  );
+  await assert.rejects(
+    vmm.restore(spec, { state: image.kernel, memory: null }, () => {}),
+    /could not be restored/,
+  );
+  const damaged = { state: base.state, memory: image.kernel };
+  await assert.rejects(
+    vmm.restore(spec, damaged, () => {}),
+    /could not be restored/,
+  );
+  const thrower = () => {
+    throw new Error("the journal is full");
+  };
+  await assert.rejects(vmm.restore(spec, { state: base.state, memory: null }, thrower), /could not be restored/);
+  assert.deepEqual(await vmm.find(spec.nonce), []);
+  assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
+});

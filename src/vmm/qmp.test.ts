@@ -1,0 +1,175 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer, type Server, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { Qmp, QmpError, type QmpEvent } from "./qmp.ts";
+
+/** The far end, as a test has it behave: an honest QEMU, or one that its guest has taken over. */
+let server: Server;
+let folder = "";
+let path = "";
+const opened: { qmp: Qmp[]; sockets: Socket[] } = { qmp: [], sockets: [] };
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), "qmp-"));
+  path = join(folder, "qmp.sock");
+  server = createServer().listen(path);
+  await once(server, "listening");
+});
+
+afterEach(async () => {
+  for (const qmp of opened.qmp.splice(0)) qmp.close();
+  for (const socket of opened.sockets.splice(0)) socket.destroy();
+  await new Promise((resolve) => server.close(resolve));
+  await rm(folder, { recursive: true, force: true });
+});
+
+type Respond = (command: { execute: string; id: number; arguments: unknown }, socket: Socket) => void;
+
+const greeting = '{"QMP": {"version": {}, "capabilities": ["oob"]}}\r\n';
+const ok = (id: number, value: unknown = {}) => `${JSON.stringify({ return: value, id })}\r\n`;
+
+/** Greets, agrees on capabilities, and leaves the rest to `respond`. */
+function serve(respond: Respond): void {
+  server.on("connection", (socket) => {
+    opened.sockets.push(socket);
+    socket.on("error", () => {});
+    socket.write(greeting);
+    let text = "";
+    socket.on("data", (chunk) => {
+      text += chunk.toString();
+      for (let end = text.indexOf("\n"); end !== -1; end = text.indexOf("\n")) {
+        const command = JSON.parse(text.slice(0, end));
+        text = text.slice(end + 1);
+        if (command.execute === "qmp_capabilities") socket.write(ok(command.id));
+        else respond(command, socket);
+      }
+    });
+  });
+}
+
+async function open(onEvent: (event: QmpEvent) => void = () => {}): Promise<Qmp> {
+  const qmp = await Qmp.connect(path, onEvent, 5_000);
+  opened.qmp.push(qmp);
+  return qmp;
+}
+
+test("answers find their command, in whatever order and pieces they come", async () => {
+  const held: number[] = [];
+  serve(({ id }, socket) => {
+    held.push(id);
+    if (held.length < 3) return;
+    const bytes = Buffer.from(
+      held
+        .reverse()
+        .map((each) => ok(each, { id: each, text: "Grüße" }))
+        .join(""),
+    );
+    for (const byte of bytes) socket.write(Buffer.from([byte]));
+  });
+  const qmp = await open();
+  const answers = await Promise.all(["a", "b", "c"].map((name) => qmp.command(name)));
+  const ids = answers.map((answer) => (answer as { id: number }).id);
+  assert.deepEqual(
+    ids,
+    ids.toSorted((a, b) => a - b),
+  );
+  assert.equal((answers[0] as { text: string }).text, "Grüße");
+});
+
+test("an error is told with QEMU's words", async () => {
+  serve(({ id }, socket) => {
+    socket.write(`${JSON.stringify({ error: { class: "GenericError", desc: "no such node" }, id })}\n`);
+  });
+  await assert.rejects((await open()).command("blockdev-reopen"), (error: Error) => {
+    assert.ok(error instanceof QmpError);
+    assert.equal(error.message, "QMP blockdev-reopen: no such node");
+    return true;
+  });
+});
+
+test("events arrive in order, between answers", async () => {
+  const events: string[] = [];
+  serve(({ id }, socket) => {
+    socket.write(`{"event": "STOP"}\n{"event": "SHUTDOWN", "data": {"guest": true}}\n${ok(id)}{"event": "RESUME"}\n`);
+  });
+  const resumed = Promise.withResolvers<void>();
+  const qmp = await open(({ name, data }) => {
+    events.push(`${name} ${JSON.stringify(data)}`);
+    if (name === "RESUME") resumed.resolve();
+  });
+  await qmp.command("stop");
+  await resumed.promise;
+  assert.deepEqual(events, ["STOP {}", 'SHUTDOWN {"guest":true}', "RESUME {}"]);
+});
+
+test("a command that is not answered is given up at its deadline, and its late answer ignored", async () => {
+  let late: (() => void) | undefined;
+  serve(({ execute, id }, socket) => {
+    if (execute === "slow") late = () => socket.write(ok(id, "late"));
+    else {
+      late?.();
+      socket.write(ok(id, "prompt"));
+    }
+  });
+  const qmp = await open();
+  await assert.rejects(qmp.command("slow", {}, 20), /QMP slow: no answer within 20 ms/);
+  assert.equal(await qmp.command("quick"), "prompt");
+});
+
+test("a QEMU that does not greet is given up", async () => {
+  server.on("connection", (socket) => opened.sockets.push(socket));
+  await assert.rejects(
+    Qmp.connect(path, () => {}, 20),
+    /No QMP greeting within 20 ms/,
+  );
+});
+
+const hostile: [string, string | Buffer, RegExp][] = [
+  ["a line without end", Buffer.alloc(1_100_000, "x"), /line of more than 1048576 bytes/],
+  ["a long line", Buffer.concat([Buffer.alloc(1_100_000, "x"), Buffer.from("\n")]), /line of more than/],
+  ["something that is not JSON", "hello there\n", /not a JSON object/],
+  ["a number", "42\n", /not a JSON object/],
+  ["an array", "[[1]]\n", /not a JSON object/],
+  ["null", "null\n", /not a JSON object/],
+  ["deep nesting", `${"[".repeat(900_000)}\n`, /not a JSON object/],
+  ["bytes that are no text", Buffer.from([0xff, 0xfe, 0x00, 0x0a]), /not a JSON object/],
+];
+
+for (const [what, bytes, reason] of hostile) {
+  test(`${what} ends the connection and every command`, async () => {
+    serve((_command, socket) => socket.write(bytes));
+    const qmp = await open();
+    await assert.rejects(qmp.command("query-status"), reason);
+    assert.match((await qmp.closed).message, reason);
+    await assert.rejects(qmp.command("query-status"), /connection is closed/);
+  });
+}
+
+test("answers to commands that were never given are ignored", async () => {
+  serve(({ id }, socket) => {
+    socket.write(
+      `{"return": {}, "id": 99}\n{"return": {}}\n{"id": "x", "error": 7}\n{}\n{"event": 5}\n\n${ok(id, "mine")}`,
+    );
+  });
+  assert.equal(await (await open()).command("query-status"), "mine");
+});
+
+test("a QEMU that goes away rejects what is under way and says so", async () => {
+  serve((_command, socket) => socket.destroy());
+  const qmp = await open();
+  await assert.rejects(qmp.command("cont"), /QMP cont: .*clos/i);
+  await qmp.closed;
+});
+
+test("no more than 64 commands wait at once", async () => {
+  serve(() => {});
+  const qmp = await open();
+  const waiting = Array.from({ length: 64 }, () => qmp.command("stop"));
+  await assert.rejects(qmp.command("stop"), /too many commands at once/);
+  qmp.close();
+  for (const each of await Promise.allSettled(waiting)) assert.equal(each.status, "rejected");
+});
