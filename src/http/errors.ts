@@ -35,7 +35,7 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
 
 export function toCapsuleError(thrown: unknown): CapsuleError {
   if (thrown instanceof CapsuleError) return thrown;
-  const { code, statusCode, message } = thrown as { code?: unknown; statusCode?: unknown; message?: unknown };
+  const { code, statusCode, message } = (thrown ?? {}) as { code?: unknown; statusCode?: unknown; message?: unknown };
   const known = typeof code === "string" ? frameworkErrors[code] : undefined;
   if (known !== undefined) return new CapsuleError(...known, { cause: thrown });
   if (typeof statusCode === "number" && statusCode >= 400 && statusCode < 500) {
@@ -52,7 +52,6 @@ const frameworkErrors: Record<string, [ErrorCode, string]> = {
     "unsupported_media_type",
     "the Content-Type header is malformed or not accepted here",
   ],
-  FST_ERR_CTP_BODY_TOO_LARGE: ["too_large", "the request body is too large"],
 };
 
 export function bodyOf({ code, message, details }: CapsuleError): ErrorBody {

@@ -344,11 +344,14 @@ describe("uploads over a socket", () => {
   test("a guest that takes nothing stops the client, and memory stays bounded", async () => {
     const { agent } = api.services.capsules.of(id);
     let open = () => {};
-    agent.onUpload = (upload) => {
-      upload.gate = new Promise<void>((resolve) => {
-        open = resolve;
-      });
-    };
+    const begun = new Promise<FakeUpload>((resolve) => {
+      agent.onUpload = (guest) => {
+        guest.gate = new Promise<void>((opened) => {
+          open = opened;
+        });
+        resolve(guest);
+      };
+    });
     const request = upload("stream/write");
     const status = answered(request);
     request.write(opening("/slow"));
@@ -356,9 +359,9 @@ describe("uploads over a socket", () => {
     let accepted = 0;
     const offered = 64;
     for (let i = 0; i < offered; i++) request.write(chunk, () => accepted++);
+    const guest = await begun;
     for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
     assert.ok(accepted < offered, `${accepted} MiB were accepted`);
-    const guest = agent.uploads.at(-1) as FakeUpload;
     assert.ok(guest.chunks.length <= 1);
     open();
     await new Promise<void>((sent) => request.end("\r\n--bound--\r\n", sent));

@@ -137,14 +137,12 @@ async function wholeIfSmall(body: Readable): Promise<Buffer | Readable> {
     chunks.push(next.value);
     size += next.value.length;
   }
-  return Readable.from(continued(chunks, body, rest), { objectMode: false });
+  const stream = Readable.from(continued(chunks, rest), { objectMode: false });
+  stream.once("close", () => body.destroy());
+  return stream;
 }
 
-async function* continued(chunks: Buffer[], body: Readable, rest: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
-  try {
-    yield* chunks;
-    for (let next = await rest.next(); !next.done; next = await rest.next()) yield next.value;
-  } finally {
-    body.destroy();
-  }
+async function* continued(chunks: Buffer[], rest: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
+  yield* chunks;
+  for (let next = await rest.next(); !next.done; next = await rest.next()) yield next.value;
 }

@@ -6,7 +6,7 @@
  */
 import { CapsuleError } from "../wire/errors.ts";
 
-const headersMaxBytes = 16 * 1024;
+const headersMaxBytes = 8 * 1024;
 const partsMax = 100;
 
 export interface Part {
@@ -52,15 +52,16 @@ async function drain(chunks: AsyncIterable<Buffer>): Promise<void> {
   for await (const _ of chunks);
 }
 
+/** Sticky, so that it stops at what is no parameter instead of looking for one behind every semicolon. */
+const parameterPattern = /\s*;\s*([^=;\s"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))/gy;
+
 /** The block begins with the rest of the boundary's line. */
 function nameIn(block: string): string {
   const [padding = "", ...lines] = block.split("\r\n");
   if (padding.trim() !== "") throw malformed("something stands behind a boundary");
   const disposition = lines.find((line) => /^content-disposition *:/i.test(line)) ?? "";
   const parameters = /^[^:]*:\s*form-data\s*(;.*)$/is.exec(disposition)?.[1] ?? "";
-  for (const [, key = "", quoted, plain] of parameters.matchAll(
-    /;\s*([^=;\s]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))/g,
-  )) {
+  for (const [, key = "", quoted, plain] of parameters.matchAll(parameterPattern)) {
     if (key.toLowerCase() === "name") return quoted?.replace(/\\(.)/g, "$1") ?? plain?.trim() ?? "";
   }
   throw malformed("a part has no name");

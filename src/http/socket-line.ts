@@ -2,10 +2,12 @@
  * One accepted WebSocket, as a conversation sees it: messages in, messages out with word when they have left, one end.
  * Whoever ends it, the client gets a close frame, and `onGone` is called exactly once.
  */
+import type { FastifyBaseLogger } from "fastify";
 import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../agent/failure.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { closeCodes } from "../wire/messages.ts";
+import { describeError } from "./log.ts";
 import type { CapsuleEnd } from "./services.ts";
 
 const keepaliveMs = 30_000;
@@ -25,14 +27,16 @@ export type ErrorMark = { fatal: true } | Record<string, never>;
 export class SocketLine {
   readonly #socket: WebSocket;
   readonly #mark: ErrorMark;
+  readonly #log: FastifyBaseLogger;
   readonly #keepalive: NodeJS.Timeout;
   #handlers: LineHandlers | undefined;
   #isOpen = true;
   #heardOf = true;
   #waitingForEnd: NodeJS.Timeout | undefined;
 
-  constructor(socket: WebSocket, mark: ErrorMark) {
+  constructor(socket: WebSocket, mark: ErrorMark, log: FastifyBaseLogger) {
     this.#socket = socket;
+    this.#log = log;
     this.#mark = mark;
     this.#keepalive = setInterval(() => this.#checkAlive(), keepaliveMs);
     socket.on("pong", () => {
@@ -72,10 +76,14 @@ export class SocketLine {
       this.fail(error.message, error.failure === "slow_reader" ? closeCodes.tooSlow : closeCodes.done);
       return;
     }
-    const text = error instanceof CapsuleError ? error.message : "something broke inside the service";
-    const isLost = error instanceof CapsuleError && error.code === "agent_error";
-    if (isLost) this.#waitingForEnd ??= setTimeout(() => this.fail(text, closeCodes.broken), endNewsMs);
-    else this.fail(text, closeCodes.broken);
+    if (!(error instanceof CapsuleError)) {
+      this.#log.error({ error: describeError(error) }, "socket failed");
+      this.fail("something broke inside the service", closeCodes.broken);
+      return;
+    }
+    const fail = () => this.fail(error.message, closeCodes.broken);
+    if (error.code === "agent_error") this.#waitingForEnd ??= setTimeout(fail, endNewsMs);
+    else fail();
   }
 
   /** The capsule's present life is over. */

@@ -73,7 +73,7 @@ export class Sockets {
       accepted = webSocket;
     });
     if (accepted === undefined) throw new Error("the client hung up before its WebSocket was accepted");
-    const line = new SocketLine(accepted, mark);
+    const line = new SocketLine(accepted, mark, log);
     const stopListening = this.#capsules.onEnd(capsuleId, (end) => line.capsuleEnded(end));
     const path = request.url.split("?", 1)[0];
     const began = performance.now();
