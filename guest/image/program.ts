@@ -1,8 +1,13 @@
-/** Runs one of Debian's tools. Its chatter goes to a log in memory and is shown only when it fails. */
+/**
+ * Runs one of Debian's tools. Its chatter is kept in memory and shown only when it fails. Of this process's environment it
+ * sees what finds programs, folders and the network, and nothing that could leave a trace in an image.
+ */
 import { spawn } from "node:child_process";
 
 const keptBytes = 64 * 1024;
 const outputMaxBytes = 64 * 1024 * 1024;
+
+const handedOn = /^(PATH|HOME|TMPDIR|(http|https|ftp|no|all)_proxy)$/i;
 
 export interface ProgramOptions {
   cwd?: string;
@@ -13,9 +18,10 @@ export interface ProgramOptions {
 
 /** Resolves with standard output. Rejects with the end of standard error when the program does not end with 0. */
 export async function runProgram(program: string, args: string[], options: ProgramOptions = {}): Promise<string> {
+  const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => handedOn.test(name)));
   const child = spawn(program, args, {
     cwd: options.cwd,
-    env: { ...process.env, LC_ALL: "C.UTF-8", TZ: "UTC", ...options.environment },
+    env: { ...inherited, LC_ALL: "C.UTF-8", TZ: "UTC", ...options.environment },
     stdio: ["pipe", "pipe", "pipe"],
   });
   const output: Buffer[] = [];

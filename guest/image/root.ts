@@ -38,7 +38,7 @@ export interface Root {
 type Facts = Pick<Root, "packages"> & { sha256: string };
 
 export async function rootKey(diskMb: number): Promise<string> {
-  return keyOf({ release, diskMb }, ["root.ts", "customize", "packages.txt"]);
+  return keyOf({ release, diskMb }, ["root.ts", "program.ts", "customize", "packages.txt"]);
 }
 
 export async function root(parts: Parts, diskMb: number): Promise<Root> {
