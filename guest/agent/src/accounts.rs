@@ -1,0 +1,206 @@
+//! Users and groups, read from /etc/passwd and /etc/group ourselves: a static program cannot load what `getpwnam` would.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex};
+
+use crate::spawn::Identity;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub name: Vec<u8>,
+    pub uid: u32,
+    pub gid: u32,
+    pub home: Vec<u8>,
+}
+
+const PASSWD: &str = "/etc/passwd";
+const GROUP: &str = "/etc/group";
+/// A longer file is no list of accounts.
+const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// By name, or by number when no account has that name.
+pub fn find(user: &[u8]) -> Option<Account> {
+    let text = load(PASSWD);
+    let named = lines(&text)
+        .filter_map(parse_account)
+        .find(|account| account.name == user);
+    named.or_else(|| by_uid(&text, number(user)?))
+}
+
+/// Who we are ourselves; root by default, whatever /etc/passwd has become.
+pub fn own() -> Account {
+    // SAFETY: plain calls.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let (name, home) = (b"root".to_vec(), b"/root".to_vec());
+    if uid == 0 {
+        return Account {
+            name,
+            uid,
+            gid,
+            home,
+        };
+    }
+    by_uid(&load(PASSWD), uid).unwrap_or(Account {
+        name: uid.to_string().into_bytes(),
+        uid,
+        gid,
+        home: b"/".to_vec(),
+    })
+}
+
+pub fn identity(account: &Account) -> Identity {
+    let text = load(GROUP);
+    let mut groups = vec![account.gid];
+    for fields in lines(&text) {
+        let [_, _, gid, members] = fields[..] else {
+            continue;
+        };
+        let is_member = members
+            .split(|&byte| byte == b',')
+            .any(|member| member == account.name);
+        if let Some(gid) = number(gid).filter(|gid| is_member && !groups.contains(gid)) {
+            groups.push(gid);
+        }
+    }
+    Identity {
+        uid: account.uid,
+        gid: account.gid,
+        groups,
+    }
+}
+
+fn by_uid(text: &[u8], uid: u32) -> Option<Account> {
+    lines(text)
+        .filter_map(parse_account)
+        .find(|account| account.uid == uid)
+}
+
+fn parse_account(fields: Vec<&[u8]>) -> Option<Account> {
+    let [name, _, uid, gid, _, home, ..] = fields[..] else {
+        return None;
+    };
+    Some(Account {
+        name: name.to_vec(),
+        uid: number(uid)?,
+        gid: number(gid)?,
+        home: if home.is_empty() { b"/" } else { home }.to_vec(),
+    })
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
+    text.split(|&byte| byte == b'\n')
+        .map(|line| line.split(|&byte| byte == b':').collect())
+}
+
+fn number(text: &[u8]) -> Option<u32> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn load(path: &str) -> Vec<u8> {
+    let is_sane =
+        std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES);
+    if is_sane {
+        std::fs::read(path).unwrap_or_default()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Numbers to names, for listings.
+#[derive(Default)]
+pub struct Names {
+    users: BTreeMap<u32, Vec<u8>>,
+    groups: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Names {
+    pub fn user(&self, uid: u32) -> Vec<u8> {
+        named(&self.users, uid)
+    }
+
+    pub fn group(&self, gid: u32) -> Vec<u8> {
+        named(&self.groups, gid)
+    }
+}
+
+fn named(names: &BTreeMap<u32, Vec<u8>>, id: u32) -> Vec<u8> {
+    names
+        .get(&id)
+        .cloned()
+        .unwrap_or_else(|| id.to_string().into_bytes())
+}
+
+/// When, how long and which file: another triple is another content.
+type Stamp = [(i64, u64, u64); 2];
+
+static CACHE: Mutex<Option<(Stamp, Arc<Names>)>> = Mutex::new(None);
+
+/// The names of now, parsed anew only when a file has changed.
+pub fn names() -> Arc<Names> {
+    let stamp = [stamp(PASSWD), stamp(GROUP)];
+    let mut cache = CACHE.lock().unwrap_or_else(|poison| poison.into_inner());
+    if let Some((known, names)) = &*cache {
+        if *known == stamp {
+            return names.clone();
+        }
+    }
+    let names = Arc::new(Names {
+        users: numbered(PASSWD),
+        groups: numbered(GROUP),
+    });
+    *cache = Some((stamp, names.clone()));
+    names
+}
+
+fn stamp(path: &str) -> (i64, u64, u64) {
+    std::fs::metadata(path).map_or((0, 0, 0), |meta| {
+        (
+            meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),
+            meta.len(),
+            meta.ino(),
+        )
+    })
+}
+
+/// Of several names for one number the first counts.
+fn numbered(path: &str) -> BTreeMap<u32, Vec<u8>> {
+    let mut names = BTreeMap::new();
+    for fields in lines(&load(path)) {
+        if let [name, _, id, ..] = fields[..] {
+            if let Some(id) = number(id) {
+                names.entry(id).or_insert_with(|| name.to_vec());
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_a_line_with_numbers_where_numbers_belong() {
+        let text =
+            b"root:x:0:0:root:/root:/bin/bash\nbroken\nbad:x:one:1::/:/bin/sh\na:x:7:8:::/bin/sh";
+        let accounts: Vec<_> = lines(text).filter_map(parse_account).collect();
+        assert_eq!(accounts.len(), 2);
+        assert_eq!(accounts[0].home, b"/root");
+        assert_eq!(
+            accounts[1],
+            Account {
+                name: b"a".to_vec(),
+                uid: 7,
+                gid: 8,
+                home: b"/".to_vec()
+            }
+        );
+    }
+
+    #[test]
+    fn a_number_without_a_name_stays_a_number() {
+        assert_eq!(Names::default().user(4321), b"4321");
+        assert_eq!(names().user(0), b"root");
+    }
+}

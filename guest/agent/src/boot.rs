@@ -1,0 +1,181 @@
+//! From the initramfs to a guest that can be served: modules, disk, mounts, network of its own, limits, port.
+//!
+//! ```text
+//!   kernel ─► /init (we) ─► modules ─► /dev/vda on / ─► mounts ─► port "capsule.agent"
+//! ```
+//!
+//! There is no shell and no second program: we go on running out of the initramfs, whose files we delete behind us. Every
+//! wait has an end. What goes wrong is one line on the console, and then the machine stops.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use crate::halt::{self, Halt};
+use crate::mounts;
+use crate::sys::{self, check, context, monotonic_ns, sleep_ms};
+
+const DISK: &CStr = c"/dev/vda";
+const MODULES: &str = "/modules";
+const PORT_NAME: &str = "capsule.agent";
+/// For a device to appear: far longer than it ever takes, even emulated on a busy machine.
+const DEVICE_MS: u64 = 30_000;
+
+/// The guest's port; or the end.
+pub fn boot() -> OwnedFd {
+    match start_up() {
+        Ok(port) => port,
+        Err(reason) => give_up(&reason),
+    }
+}
+
+/// One line for the operator, and the machine stops.
+pub fn give_up(reason: &str) -> ! {
+    eprintln!("capsule-agent: cannot boot: {reason}");
+    halt::stop(Halt::PowerOff)
+}
+
+fn start_up() -> Result<OwnedFd, String> {
+    mounts::mount_kernel()?;
+    open_standard_streams()?;
+    load_modules()?;
+    let disk = || Path::new("/dev/vda").exists().then_some(());
+    wait_for(disk).ok_or("no disk /dev/vda")?;
+    mounts::mount_disk(DISK)?;
+    empty_initramfs();
+    mounts::switch_root()?;
+    mounts::mount_rest()?;
+    settle_in();
+    let name = wait_for(find_port).ok_or("no port capsule.agent")?;
+    let path = context(sys::c_string(format!("/dev/{name}").as_bytes()), "port")?;
+    let open = || sys::open(&path, libc::O_RDWR | libc::O_NONBLOCK).ok();
+    wait_for(open).ok_or_else(|| format!("/dev/{name} cannot be opened"))
+}
+
+/// 0, 1 and 2, so that nothing else ever gets those numbers.
+fn open_standard_streams() -> Result<(), String> {
+    let null = context(sys::open(c"/dev/null", libc::O_RDWR), "/dev/null")?;
+    let console = sys::open(c"/dev/console", libc::O_WRONLY | libc::O_NOCTTY);
+    let output = console.as_ref().unwrap_or(&null).as_raw_fd();
+    for (fd, target) in [(null.as_raw_fd(), 0), (output, 1), (output, 2)] {
+        // SAFETY: plain call.
+        context(check(unsafe { libc::dup2(fd, target) }), "dup2")?;
+    }
+    for fd in [Some(null), console.ok()].into_iter().flatten() {
+        // The first that were opened may be 0 to 2 themselves.
+        if fd.as_raw_fd() <= 2 {
+            std::mem::forget(fd);
+        }
+    }
+    Ok(())
+}
+
+/// In the order given: each finds what it needs already there.
+fn load_modules() -> Result<(), String> {
+    let order = format!("{MODULES}/order");
+    let names = context(std::fs::read_to_string(&order), &order)?;
+    for name in names.split_whitespace() {
+        let path = format!("{MODULES}/{name}");
+        let result = sys::c_string(path.as_bytes())
+            .and_then(|path| sys::open(&path, libc::O_RDONLY))
+            .and_then(|file| load_module(&file, !name.ends_with(".ko")));
+        match result {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            result => context(result, format!("module {name}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn load_module(file: &OwnedFd, is_compressed: bool) -> std::io::Result<()> {
+    const MODULE_INIT_COMPRESSED_FILE: libc::c_int = 4;
+    let flags = if is_compressed {
+        MODULE_INIT_COMPRESSED_FILE
+    } else {
+        0
+    };
+    // SAFETY: the parameters are a text that ends in NUL.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_finit_module,
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+        ) as libc::c_int
+    })
+    .map(drop)
+}
+
+/// Gives the memory of its files back: the modules, and the name of this program (which keeps running).
+fn empty_initramfs() {
+    for entry in std::fs::read_dir(MODULES).into_iter().flatten().flatten() {
+        let _ = std::fs::remove_file(entry.path());
+    }
+    let _ = std::fs::remove_file("/init");
+}
+
+fn find_port() -> Option<String> {
+    let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
+    ports.flatten().find_map(|entry| {
+        let name = std::fs::read_to_string(entry.path().join("name")).ok()?;
+        let is_ours = name.trim_end() == PORT_NAME;
+        is_ours.then(|| entry.file_name().to_string_lossy().into_owned())
+    })
+}
+
+/// Looks at once, and then again and again, soon at first.
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = monotonic_ns() + DEVICE_MS * 1_000_000;
+    let mut pause_ms = 1;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if monotonic_ns() > deadline {
+            return None;
+        }
+        sleep_ms(pause_ms);
+        pause_ms = (pause_ms + 1).min(20);
+    }
+}
+
+/// What a machine has besides its files. None of it is worth not booting for.
+fn settle_in() {
+    // SAFETY: plain calls; the texts end in NUL.
+    unsafe {
+        libc::umask(0o022);
+        libc::reboot(libc::RB_DISABLE_CAD);
+    }
+    limit(libc::RLIMIT_NOFILE, 65_536, 1_048_576);
+    limit(libc::RLIMIT_CORE, 0, libc::RLIM_INFINITY);
+    let _ = bring_up_loopback();
+    let name = std::fs::read("/etc/hostname").unwrap_or_default();
+    let name = name.trim_ascii();
+    if !name.is_empty() && name.len() <= 64 {
+        // SAFETY: as long as we say.
+        unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
+    }
+}
+
+fn limit(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: soft,
+        rlim_max: hard,
+    };
+    // SAFETY: `limit` is ours.
+    unsafe { libc::setrlimit(resource, &limit) };
+}
+
+/// The kernel gives `lo` its addresses as soon as it is up.
+fn bring_up_loopback() -> std::io::Result<()> {
+    // SAFETY: plain call; then a request whose structure is whole.
+    let socket = sys::owned(unsafe {
+        libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
+    })?;
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request) }).map(drop)
+}

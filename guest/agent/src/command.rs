@@ -1,0 +1,209 @@
+//! From what a client asks to run to what the kernel needs for it: arguments, environment, directory, user, and the
+//! places where the program may be.
+
+use std::ffi::CString;
+use std::io;
+
+use crate::accounts::{self, Account};
+use crate::protocol::{Code, Command, Failure};
+use crate::spawn::{Program, SpawnError, Step};
+use crate::sys::reason;
+
+const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const MAX_TAG_BYTES: usize = 256;
+
+/// Everything but the standard streams.
+pub fn prepare(command: &Command, has_terminal: bool) -> Result<Program, Failure> {
+    if command.cmd.is_empty() {
+        return Err(invalid("cmd is empty"));
+    }
+    let account = match &command.user {
+        None => accounts::own(),
+        Some(user) => accounts::find(user)
+            .ok_or_else(|| invalid(format!("no user {}", String::from_utf8_lossy(user))))?,
+    };
+    let envs = environment(command, &account, has_terminal)?;
+    let path = value_of(&envs, b"PATH").unwrap_or(DEFAULT_PATH);
+    let argv = std::iter::once(&command.cmd)
+        .chain(&command.args)
+        .map(|text| no_nul(text, "an argument"));
+    let envp = envs
+        .iter()
+        .map(|(key, value)| no_nul(&[key, b"=".as_slice(), value].concat(), "the environment"));
+    Ok(Program {
+        paths: candidates(&command.cmd, path)?,
+        argv: argv.collect::<Result<_, _>>()?,
+        envp: envp.collect::<Result<_, _>>()?,
+        dirs: match &command.cwd {
+            Some(cwd) => vec![no_nul(cwd, "cwd")?],
+            None => vec![no_nul(&account.home, "the home directory")?, c"/".into()],
+        },
+        identity: command.user.as_ref().map(|_| accounts::identity(&account)),
+        stdio: [-1; 3],
+        has_terminal,
+    })
+}
+
+type Environment = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn environment(
+    command: &Command,
+    account: &Account,
+    has_terminal: bool,
+) -> Result<Environment, Failure> {
+    let pair = |key: &str, value: &[u8]| (key.as_bytes().to_vec(), value.to_vec());
+    let mut envs = vec![
+        pair("PATH", DEFAULT_PATH),
+        pair("HOME", &account.home),
+        pair("USER", &account.name),
+        pair("LOGNAME", &account.name),
+        pair("LANG", b"C.UTF-8"),
+    ];
+    if has_terminal {
+        envs.push(pair("TERM", b"xterm-256color"));
+    }
+    for (key, value) in &command.envs {
+        if key.is_empty() || key.contains(&b'=') {
+            return Err(invalid(
+                "a name in the environment is empty or contains \"=\"",
+            ));
+        }
+        envs.retain(|(known, _)| known != key);
+        envs.push((key.clone(), value.clone()));
+    }
+    Ok(envs)
+}
+
+fn value_of<'a>(envs: &'a Environment, name: &[u8]) -> Option<&'a [u8]> {
+    envs.iter()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.as_slice())
+}
+
+/// Where `execvp` would look.
+fn candidates(cmd: &[u8], path: &[u8]) -> Result<Vec<CString>, Failure> {
+    if cmd.contains(&b'/') {
+        return Ok(vec![no_nul(cmd, "cmd")?]);
+    }
+    path.split(|&byte| byte == b':')
+        .map(|dir| if dir.is_empty() { b"." } else { dir })
+        .map(|dir| no_nul(&[dir, b"/", cmd].concat(), "cmd"))
+        .collect()
+}
+
+fn no_nul(text: &[u8], what: &str) -> Result<CString, Failure> {
+    CString::new(text).map_err(|_| invalid(format!("{what} contains a NUL")))
+}
+
+fn invalid(message: impl Into<String>) -> Failure {
+    Failure::new(Code::Invalid, message)
+}
+
+/// A tag that a client chose. Digits alone would be taken for a pid.
+pub fn check_tag(tag: &[u8]) -> Result<String, Failure> {
+    let text = std::str::from_utf8(tag).unwrap_or_default();
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number || text.len() > MAX_TAG_BYTES || text.chars().any(char::is_control) {
+        return Err(invalid(
+            "a tag is 1 to 256 bytes of UTF-8, without control characters and not a number",
+        ));
+    }
+    Ok(text.to_string())
+}
+
+/// What went wrong, as the client should hear it.
+pub fn spawn_failure(command: &Command, SpawnError { step, error }: &SpawnError) -> Failure {
+    let cmd = String::from_utf8_lossy(&command.cmd);
+    let why = reason(error);
+    match (step, error.raw_os_error()) {
+        (Step::Execute, Some(libc::ENOENT | libc::ENOTDIR)) => {
+            Failure::new(Code::CommandNotFound, format!("{cmd}: command not found"))
+        }
+        (_, Some(libc::E2BIG)) => Failure::new(
+            Code::TooLarge,
+            "arguments and environment are longer than the system takes",
+        ),
+        (_, Some(libc::ENOMEM)) => out_of_resources(error),
+        (Step::Execute, _) => Failure::new(Code::CommandNotFound, format!("{cmd}: {why}")),
+        (Step::Directory, _) => {
+            let cwd = command.cwd.as_deref().unwrap_or(b"/");
+            invalid(format!("cwd {}: {why}", String::from_utf8_lossy(cwd)))
+        }
+        (Step::Clone, _) => out_of_resources(error),
+        (Step::Identity | Step::Terminal, _) => {
+            Failure::new(Code::Internal, format!("{cmd} cannot be started: {why}"))
+        }
+    }
+}
+
+/// For what fails when the guest has no more descriptors, processes or memory.
+pub fn out_of_resources(error: &io::Error) -> Failure {
+    let code = match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOSPC) => Code::TooMany,
+        _ => Code::Internal,
+    };
+    Failure::new(
+        code,
+        format!("the capsule cannot start a process: {}", reason(error)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(cmd: &str) -> Command {
+        Command {
+            cmd: cmd.into(),
+            args: vec![],
+            envs: vec![],
+            cwd: None,
+            user: None,
+            tag: None,
+        }
+    }
+
+    #[test]
+    fn a_name_is_looked_for_in_the_childs_own_path() {
+        let mut asked = command("tool");
+        asked.envs.push((b"PATH".to_vec(), b"/a::/b".to_vec()));
+        let program = prepare(&asked, false).unwrap();
+        assert_eq!(
+            program.paths,
+            [
+                c"/a/tool".into(),
+                c"./tool".into(),
+                CString::from(c"/b/tool")
+            ]
+        );
+        let paths = program
+            .envp
+            .iter()
+            .filter(|env| env.to_bytes().starts_with(b"PATH="));
+        assert_eq!(paths.count(), 1);
+        assert_eq!(
+            prepare(&command("./x"), false).unwrap().paths,
+            [c"./x".into()]
+        );
+    }
+
+    #[test]
+    fn what_no_kernel_could_run_is_refused() {
+        assert!(prepare(&command(""), false).is_err());
+        assert!(prepare(&command("a\0b"), false).is_err());
+        let mut asked = command("x");
+        asked.envs.push((b"A=B".to_vec(), b"".to_vec()));
+        assert!(prepare(&asked, false).is_err());
+        asked = command("x");
+        asked.user = Some(b"no such user".to_vec());
+        assert_eq!(prepare(&asked, false).err().unwrap().code, Code::Invalid);
+    }
+
+    #[test]
+    fn tags_are_words() {
+        assert_eq!(check_tag(b"worker-1").unwrap(), "worker-1");
+        for bad in [b"".as_slice(), b"123", b"a\nb", b"\xff", &[b'a'; 257]] {
+            assert!(check_tag(bad).is_err());
+        }
+    }
+}

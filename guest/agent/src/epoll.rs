@@ -1,0 +1,127 @@
+//! The one place where the program waits. Sources are watched edge-triggered: an edge says that something changed, and
+//! whoever owns the source remembers what it may still read or write. So nothing spins when the virtio port hangs up
+//! or a reader is slow, and nothing has to be registered twice.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use crate::sys::{check, owned};
+
+/// What a readiness belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Port,
+    Listener,
+    Signals,
+    Workers,
+    /// An output of a session: its key, and which output.
+    Session(u32, u8),
+    /// An output that nobody wants any more but somebody still writes to.
+    Orphan(u32),
+}
+
+impl Source {
+    fn token(self) -> u64 {
+        let (kind, key, index) = match self {
+            Source::Port => (1, 0, 0),
+            Source::Listener => (2, 0, 0),
+            Source::Signals => (3, 0, 0),
+            Source::Workers => (4, 0, 0),
+            Source::Session(key, index) => (5, key, index),
+            Source::Orphan(key) => (6, key, 0),
+        };
+        kind << 40 | u64::from(index) << 32 | u64::from(key)
+    }
+
+    fn from_token(token: u64) -> Option<Source> {
+        let key = token as u32;
+        let index = (token >> 32) as u8;
+        match token >> 40 {
+            1 => Some(Source::Port),
+            2 => Some(Source::Listener),
+            3 => Some(Source::Signals),
+            4 => Some(Source::Workers),
+            5 => Some(Source::Session(key, index)),
+            6 => Some(Source::Orphan(key)),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Readiness {
+    pub source: Source,
+    pub readable: bool,
+    pub writable: bool,
+}
+
+const BATCH: usize = 64;
+
+pub struct Epoll {
+    fd: OwnedFd,
+    events: [libc::epoll_event; BATCH],
+}
+
+impl Epoll {
+    pub fn new() -> io::Result<Epoll> {
+        // SAFETY: plain call.
+        let fd = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
+        Ok(Epoll { fd, events })
+    }
+
+    /// Tells of every change, until the descriptor is closed.
+    pub fn watch(&self, fd: RawFd, source: Source) -> io::Result<()> {
+        let both = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET;
+        self.control(libc::EPOLL_CTL_ADD, fd, both, source)
+    }
+
+    /// From now on told of incoming data as long as there is any.
+    pub fn rewatch_level(&self, fd: RawFd, source: Source) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN, source)
+    }
+
+    fn control(&self, operation: i32, fd: RawFd, events: i32, source: Source) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: events as u32,
+            u64: source.token(),
+        };
+        // SAFETY: `event` outlives the call.
+        check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), operation, fd, &mut event) }).map(drop)
+    }
+
+    /// Waits for up to `timeout_ms` (-1: for ever). An interrupted wait is an empty one.
+    pub fn wait(&mut self, timeout_ms: i32) -> impl Iterator<Item = Readiness> + '_ {
+        let (fd, room) = (self.fd.as_raw_fd(), self.events.len() as i32);
+        // SAFETY: `events` has that much room.
+        let count = unsafe { libc::epoll_wait(fd, self.events.as_mut_ptr(), room, timeout_ms) };
+        let ready = &self.events[..count.max(0) as usize];
+        ready.iter().filter_map(|event| {
+            let (events, token) = (event.events as i32, event.u64);
+            Some(Readiness {
+                source: Source::from_token(token)?,
+                readable: events & (libc::EPOLLIN | libc::EPOLLHUP | libc::EPOLLERR) != 0,
+                writable: events & (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) != 0,
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_as_their_sources() {
+        for source in [
+            Source::Port,
+            Source::Workers,
+            Source::Session(u32::MAX, 255),
+            Source::Session(0, 1),
+            Source::Orphan(7),
+        ] {
+            assert_eq!(Source::from_token(source.token()), Some(source));
+        }
+        assert_eq!(Source::from_token(0), None);
+    }
+}

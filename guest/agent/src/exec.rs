@@ -1,0 +1,325 @@
+//! EXEC and ATTACH: commands with pipes for their output, and the road of that output to whoever listens.
+//!
+//! A foreground command has one listener, and is read no faster than that one takes. Any other command is read always;
+//! a listener that falls too far behind is cut off, so that it never holds up the command or the others.
+
+use std::os::fd::AsRawFd;
+
+use crate::agent::Agent;
+use crate::command::{self, check_tag, out_of_resources, spawn_failure};
+use crate::epoll::Source;
+use crate::protocol::{self, channel, Code, Command, Failure, Selector};
+use crate::sessions::{Kind, Output, Session};
+use crate::spawn::{self, Program, Step};
+use crate::streams::Role;
+use crate::sys;
+use crate::timers::Due;
+
+/// Read from one output in one turn.
+pub const CHUNK_BYTES: usize = 65_536;
+/// A foreground command is not read while this much of its output waits.
+const FOREGROUND_QUEUE_BYTES: usize = 2 * CHUNK_BYTES;
+/// Any other listener is cut off when this much waits for it.
+const LISTENER_QUEUE_BYTES: usize = 1024 * 1024;
+/// After a leader's end, a pipe that somebody else still holds open is read for this long.
+const DRAIN_MS: u64 = 100;
+
+impl Agent {
+    pub fn exec(
+        &mut self,
+        stream: u32,
+        command: &Command,
+        is_background: bool,
+    ) -> Result<(), Failure> {
+        let tag = command.tag.as_deref().map(check_tag).transpose()?;
+        let tag = self.sessions.claim_tag(tag, "proc")?;
+        let mut program = command::prepare(command, false)?;
+        let pipes = || sys::pipe().map_err(|error| out_of_resources(&error));
+        let (stdout, child_stdout) = pipes()?;
+        let (stderr, child_stderr) = pipes()?;
+        program.stdio = [
+            self.null.as_raw_fd(),
+            child_stdout.as_raw_fd(),
+            child_stderr.as_raw_fd(),
+        ];
+        let outputs = vec![
+            Output::new(stdout, channel::STDOUT),
+            Output::new(stderr, channel::STDERR),
+        ];
+        let kind = if is_background {
+            Kind::Background
+        } else {
+            Kind::Foreground
+        };
+        let (key, pid) = self.start(kind, &tag, command, &program, outputs)?;
+        if is_background {
+            let result = protocol::started(pid, &tag).finish();
+            self.streams.result(stream, result);
+        } else {
+            self.listen(stream, Role::Foreground(key), key);
+        }
+        Ok(())
+    }
+
+    pub fn attach(&mut self, stream: u32, selector: &Selector) -> Result<(), Failure> {
+        let key = self
+            .sessions
+            .select(selector)
+            .filter(|&key| {
+                self.sessions
+                    .get(key)
+                    .is_some_and(|session| session.kind == Kind::Background)
+            })
+            .ok_or_else(|| selector.not_found())?;
+        self.listen(stream, Role::Attached(key), key);
+        Ok(())
+    }
+
+    /// Starts a program as a session of its own.
+    pub fn start(
+        &mut self,
+        kind: Kind,
+        tag: &str,
+        command: &Command,
+        program: &Program,
+        outputs: Vec<Output>,
+    ) -> Result<(u32, u32), Failure> {
+        if self.sessions.is_full() {
+            let message = "the capsule has too many commands running";
+            return Err(Failure::new(Code::TooMany, message));
+        }
+        let started_ns = sys::monotonic_ns();
+        let (pid, cgroup) = self.spawn_in_cgroup(command, program)?;
+        let key = self.sessions.new_key();
+        for (index, output) in outputs.iter().enumerate() {
+            if let Some(fd) = output.raw() {
+                let source = Source::Session(key, index as u8);
+                // Out of memory at worst; then the output is read when the leader ends.
+                let _ = self.epoll.watch(fd, source);
+            }
+        }
+        let session = Session {
+            kind,
+            tag: tag.to_string(),
+            pid,
+            cgroup,
+            started_ns,
+            outputs,
+            clients: Vec::new(),
+            exit: None,
+            kills: 0,
+            is_over: false,
+        };
+        self.sessions.insert(key, session);
+        Ok((key, pid as u32))
+    }
+
+    /// A used cgroup may have been spoilt by what ran in it; a new one then does.
+    fn spawn_in_cgroup(
+        &mut self,
+        command: &Command,
+        program: &Program,
+    ) -> Result<(libc::pid_t, Option<u32>), Failure> {
+        let mut attempts = 0;
+        loop {
+            let cgroup = self
+                .cgroups
+                .take()
+                .map_err(|error| out_of_resources(&error))?;
+            let dir = cgroup.and_then(|id| self.cgroups.dir(id));
+            let error = match spawn::spawn(program, dir) {
+                Ok(pid) => return Ok((pid, cgroup)),
+                Err(error) => error,
+            };
+            attempts += 1;
+            let is_spoilt = error.step == Step::Clone
+                && matches!(
+                    error.error.raw_os_error(),
+                    Some(libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV)
+                );
+            if let Some(id) = cgroup {
+                if is_spoilt {
+                    self.cgroups.discard(id);
+                } else {
+                    self.cgroups.give_back(id);
+                }
+            }
+            if !is_spoilt || attempts > 16 {
+                return Err(spawn_failure(command, &error));
+            }
+        }
+    }
+
+    /// The stream hears the session from now on.
+    pub fn listen(&mut self, stream: u32, role: Role, key: u32) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.clients.push(stream);
+        let event = protocol::started_event(session.pid as u32, &session.tag);
+        self.streams.set_role(stream, role);
+        self.streams.event(stream, &event);
+    }
+
+    /// Reads what a session's outputs have, one turn's worth.
+    pub fn pump(&mut self, key: u32) {
+        let Some(count) = self.sessions.get(key).map(|session| session.outputs.len()) else {
+            return;
+        };
+        for index in 0..count {
+            self.pump_output(key, index);
+        }
+        self.settle(key);
+    }
+
+    fn pump_output(&mut self, key: u32, index: usize) {
+        let room = self.room(key);
+        let Some(output) = self.output(key, index).filter(|output| output.is_readable) else {
+            return;
+        };
+        let (Some(fd), channel) = (output.raw(), output.channel) else {
+            return;
+        };
+        // Without room: whoever makes room comes back.
+        let mut budget = room.min(CHUNK_BYTES);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        while budget > 0 {
+            let Ok(Some(count @ 1..)) = self.read_output(key, index, fd, &mut scratch[..budget])
+            else {
+                break;
+            };
+            self.deliver(key, channel, &scratch[..count]);
+            budget -= count;
+        }
+        self.scratch = scratch;
+        let is_readable = self
+            .output(key, index)
+            .is_some_and(|output| output.is_readable && !output.is_over());
+        if is_readable && room > 0 {
+            self.sessions.again(key);
+        }
+    }
+
+    fn read_output(
+        &mut self,
+        key: u32,
+        index: usize,
+        fd: i32,
+        space: &mut [u8],
+    ) -> std::io::Result<Option<usize>> {
+        let result = sys::read(fd, space);
+        if let Some(output) = self.output(key, index) {
+            match &result {
+                Ok(None) => output.is_readable = false,
+                // A terminal whose last user is gone answers an error instead of an end.
+                Ok(Some(0)) | Err(_) => output.fd = None,
+                Ok(Some(count)) => {
+                    output.owed = output.owed.map(|owed| owed.saturating_sub(*count));
+                }
+            }
+        }
+        result
+    }
+
+    fn output(&mut self, key: u32, index: usize) -> Option<&mut Output> {
+        self.sessions.get_mut(key)?.outputs.get_mut(index)
+    }
+
+    fn room(&self, key: u32) -> usize {
+        match self.sessions.get(key) {
+            Some(session) if session.kind == Kind::Foreground => {
+                session.clients.first().map_or(usize::MAX, |&stream| {
+                    FOREGROUND_QUEUE_BYTES.saturating_sub(self.streams.queued(stream))
+                })
+            }
+            _ => usize::MAX,
+        }
+    }
+
+    fn deliver(&mut self, key: u32, channel: u8, bytes: &[u8]) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.clients.is_empty() {
+            return;
+        }
+        let is_patient = session.kind == Kind::Foreground;
+        let streams = &mut self.streams;
+        session.clients.retain(|&stream| {
+            if !is_patient && streams.queued(stream) + bytes.len() > LISTENER_QUEUE_BYTES {
+                let message = format!("reads too slowly: {LISTENER_QUEUE_BYTES} bytes behind");
+                streams.fail(stream, &Failure::new(Code::SlowReader, message));
+                return false;
+            }
+            streams.data(stream, channel, bytes);
+            true
+        });
+    }
+
+    /// The leader has ended; what it wrote is still to be read.
+    pub fn leader_ended(&mut self, key: u32) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        for output in &mut session.outputs {
+            output.is_readable = true;
+        }
+        self.pump(key);
+        if self
+            .sessions
+            .get(key)
+            .is_some_and(|session| !session.is_over)
+        {
+            self.timers.after_ms(DRAIN_MS, Due::Drain(key));
+        }
+    }
+
+    /// Somebody else holds an output open: from now on only what is in it already belongs to the command.
+    pub fn drain_is_over(&mut self, key: u32) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        for output in &mut session.outputs {
+            if let Some(fd) = output.raw() {
+                let mut waiting: libc::c_int = 0;
+                // SAFETY: `waiting` is what the request fills.
+                unsafe { libc::ioctl(fd, libc::FIONREAD, &mut waiting) };
+                output.owed = Some(waiting.max(0) as usize);
+                output.is_readable = true;
+            }
+        }
+        self.pump(key);
+    }
+
+    /// Says the session's last word once everything that comes before it is done.
+    pub fn settle(&mut self, key: u32) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let is_done = session.kills == 0 && session.outputs.iter().all(Output::is_over);
+        let Some(exit) = session.exit.filter(|_| is_done && !session.is_over) else {
+            return;
+        };
+        session.is_over = true;
+        for stream in session.clients.clone() {
+            self.streams.result(stream, exit.record());
+        }
+        let kind = session.kind;
+        for output in std::mem::take(&mut session.outputs) {
+            if let Some(fd) = output.fd.filter(|_| kind != Kind::Terminal) {
+                self.orphans.adopt(fd, &self.epoll);
+            }
+        }
+        if let Some(cgroup) = session.cgroup.take() {
+            self.cgroups.give_back(cgroup);
+        }
+        self.sessions.remove(key);
+    }
+
+    /// The stream is gone, whoever ended it.
+    pub fn detach(&mut self, stream: u32, key: u32) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.clients.retain(|&client| client != stream);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The program inside a capsule. Its floors, from the wire upwards:
+//!
+//! ```text
+//!   main ─► boot (process 1 only) ─► agent: one thread, one epoll loop
+//!                                      │
+//!        port ◄─► frames, record ◄─► streams      bytes, frames, flow control
+//!                                      │
+//!        verbs ─► exec · terminal · signal · wake · files ─► sessions
+//!                       │                      │                │
+//!                     spawn               work (threads)   reap, cgroups
+//! ```
+//!
+//! docs/AGENT-PROTOCOL.md is the contract with the host.
+
+pub mod accounts;
+pub mod agent;
+pub mod boot;
+pub mod cgroups;
+pub mod command;
+pub mod epoll;
+pub mod exec;
+pub mod frames;
+pub mod freeze;
+pub mod halt;
+pub mod kill;
+pub mod mounts;
+pub mod options;
+pub mod orphans;
+pub mod port;
+pub mod protocol;
+pub mod reap;
+pub mod record;
+pub mod sessions;
+pub mod spawn;
+pub mod streams;
+pub mod sys;
+pub mod timers;
+pub mod verbs;
+pub mod wake;

@@ -1,0 +1,62 @@
+//! Where the program begins. It has no Rust `main`: Rust's start-up aborts when 0, 1 and 2 are closed and there is no
+//! /dev/null yet, which is how process 1 may find itself, and sets up signals that the programs started would inherit.
+
+#![no_main]
+
+use std::ffi::{c_char, c_int, CStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+
+use capsule_agent::agent::{self, Agent};
+use capsule_agent::boot;
+use capsule_agent::halt;
+use capsule_agent::options::{Options, Place, HELP};
+use capsule_agent::sys::reason;
+
+#[no_mangle]
+pub extern "C" fn main(count: c_int, values: *const *const c_char) -> c_int {
+    let args = (1..count as usize).map(|index| {
+        // SAFETY: the C library passes `count` texts.
+        let text = unsafe { CStr::from_ptr(*values.add(index)) };
+        OsString::from_vec(text.to_bytes().to_vec())
+    });
+    match Options::parse(args) {
+        Some(options) => serve_socket(options),
+        None if std::process::id() == 1 => serve_machine(),
+        None => {
+            eprint!("{HELP}");
+            2
+        }
+    }
+}
+
+fn serve_machine() -> ! {
+    let port = boot::boot();
+    match Agent::new(Options::machine(), Some(port), None) {
+        Ok(agent) => halt::halt(agent.run()),
+        Err(error) => boot::give_up(&reason(&error)),
+    }
+}
+
+fn serve_socket(options: Options) -> c_int {
+    // SAFETY: plain calls.
+    unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        libc::umask(0o022);
+    }
+    let Place::Socket { path, .. } = &options.place else {
+        return 2;
+    };
+    let path = path.clone();
+    let agent = agent::listen(&path).and_then(|listener| Agent::new(options, None, Some(listener)));
+    match agent {
+        Ok(agent) => {
+            agent.run();
+            let _ = std::fs::remove_file(&path);
+            0
+        }
+        Err(error) => {
+            eprintln!("capsule-agent: {}: {}", path.display(), reason(&error));
+            1
+        }
+    }
+}

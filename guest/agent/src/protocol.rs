@@ -1,0 +1,218 @@
+//! The vocabulary of docs/AGENT-PROTOCOL.md: numbers of verbs and events, limits, failures, and the records that are
+//! more than a field or two.
+
+use crate::record::{Malformed, Reader, Writer};
+
+pub const VERSION: u16 = 1;
+pub const MAGIC: &[u8] = b"capsule-agent";
+pub const NONCE_BYTES: usize = 16;
+pub const AGENT: &str = concat!("capsule-agent/", env!("CARGO_PKG_VERSION"));
+
+pub mod verb {
+    pub const PROBE: u16 = 1;
+    pub const WAKE: u16 = 2;
+    pub const FREEZE: u16 = 3;
+    pub const THAW: u16 = 4;
+    pub const EXEC: u16 = 16;
+    pub const ATTACH: u16 = 17;
+    pub const SIGNAL: u16 = 18;
+    pub const PROCESSES: u16 = 19;
+    pub const PTY: u16 = 20;
+    pub const CONNECT: u16 = 21;
+    pub const READ: u16 = 32;
+    pub const WRITE: u16 = 33;
+    pub const LIST: u16 = 34;
+    pub const MKDIR: u16 = 35;
+    pub const REMOVE: u16 = 36;
+}
+
+pub mod event {
+    pub const STARTED: u16 = 1;
+    pub const STOP: u16 = 16;
+    pub const RESIZE: u16 = 17;
+    pub const OPENED: u16 = 32;
+    pub const TARGET: u16 = 33;
+}
+
+pub mod notice {
+    pub const HALTING: u16 = 1;
+}
+
+/// DATA's flags: which of a stream's channels.
+pub mod channel {
+    pub const MAIN: u8 = 0;
+    pub const STDOUT: u8 = 1;
+    pub const STDERR: u8 = 2;
+}
+
+pub const WINDOW_BYTES: u32 = 262_144;
+pub const MAX_STREAMS: usize = 1_024;
+pub const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    NotFound,
+    Invalid,
+    IsDirectory,
+    NotDirectory,
+    TooLarge,
+    NoSpace,
+    CommandNotFound,
+    Conflict,
+    TooMany,
+    SlowReader,
+    Asleep,
+    Internal,
+}
+
+impl Code {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Code::NotFound => "not_found",
+            Code::Invalid => "invalid",
+            Code::IsDirectory => "is_directory",
+            Code::NotDirectory => "not_directory",
+            Code::TooLarge => "too_large",
+            Code::NoSpace => "no_space",
+            Code::CommandNotFound => "command_not_found",
+            Code::Conflict => "conflict",
+            Code::TooMany => "too_many",
+            Code::SlowReader => "slow_reader",
+            Code::Asleep => "asleep",
+            Code::Internal => "internal",
+        }
+    }
+}
+
+/// Why a verb was not done, in words for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub code: Code,
+    pub message: String,
+}
+
+const MAX_MESSAGE_CHARS: usize = 400;
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Failure {
+        let mut message: String = message.into();
+        if let Some((at, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
+            message.truncate(at);
+            message.push('…');
+        }
+        Failure { code, message }
+    }
+
+    pub fn record(&self) -> Vec<u8> {
+        Writer::new()
+            .str(self.code.as_str())
+            .str(&self.message)
+            .finish()
+    }
+}
+
+/// What EXEC and PTY are asked to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    pub cmd: Vec<u8>,
+    pub args: Vec<Vec<u8>>,
+    pub envs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub cwd: Option<Vec<u8>>,
+    pub user: Option<Vec<u8>>,
+    pub tag: Option<Vec<u8>>,
+}
+
+impl Command {
+    pub fn read(fields: &mut Reader) -> Result<Command, Malformed> {
+        Ok(Command {
+            cmd: fields.str()?.to_vec(),
+            args: fields.list()?.into_iter().map(<[u8]>::to_vec).collect(),
+            envs: fields
+                .map()?
+                .into_iter()
+                .map(|(key, value)| (key.to_vec(), value.to_vec()))
+                .collect(),
+            cwd: fields.optional()?.map(<[u8]>::to_vec),
+            user: fields.optional()?.map(<[u8]>::to_vec),
+            tag: fields.optional()?.map(<[u8]>::to_vec),
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    Pid(u32),
+    Tag(Vec<u8>),
+}
+
+impl Selector {
+    pub fn read(fields: &mut Reader) -> Result<Selector, Malformed> {
+        match fields.u8()? {
+            0 => fields.u32().map(Selector::Pid),
+            1 => Ok(Selector::Tag(fields.str()?.to_vec())),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub fn not_found(&self) -> Failure {
+        let what = match self {
+            Selector::Pid(pid) => format!("no process {pid}"),
+            Selector::Tag(tag) => format!("no process with tag {}", String::from_utf8_lossy(tag)),
+        };
+        Failure::new(Code::NotFound, what)
+    }
+}
+
+/// How a process ended, as `waitpid` told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    pub code: i32,
+    /// 0: it ended by itself.
+    pub signal: u8,
+    pub duration_us: u64,
+}
+
+impl Exit {
+    pub fn record(&self) -> Vec<u8> {
+        Writer::new()
+            .i32(self.code)
+            .u8(self.signal)
+            .u64(self.duration_us)
+            .finish()
+    }
+}
+
+pub fn empty() -> Vec<u8> {
+    Writer::new().finish()
+}
+
+pub fn started(pid: u32, tag: &str) -> Writer {
+    Writer::new().u32(pid).str(tag)
+}
+
+pub fn started_event(pid: u32, tag: &str) -> Vec<u8> {
+    Writer::new().u16(event::STARTED).u32(pid).str(tag).finish()
+}
+
+pub fn welcome(nonce: &[u8], awake: bool, pid: u32) -> Vec<u8> {
+    Writer::new()
+        .raw(nonce)
+        .u16(VERSION)
+        .str(AGENT)
+        .u8(awake.into())
+        .u32(pid)
+        .finish()
+}
+
+/// The nonce of a HELLO that is meant for us.
+pub fn read_hello(payload: &[u8]) -> Result<[u8; NONCE_BYTES], Malformed> {
+    let mut fields = Reader::new(payload);
+    let magic = fields.str()?;
+    let nonce = fields.raw(NONCE_BYTES)?;
+    let version = fields.u16()?;
+    fields.finish()?;
+    if magic != MAGIC || version != VERSION {
+        return Err(Malformed);
+    }
+    nonce.try_into().map_err(|_| Malformed)
+}

@@ -1,0 +1,185 @@
+//! What runs: one session for every command started through the API, from its start until its last word is said.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use crate::protocol::{Code, Exit, Failure, Selector};
+use crate::sys;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Foreground,
+    Background,
+    Terminal,
+}
+
+/// One of a session's pipes, or the master side of its terminal.
+pub struct Output {
+    pub fd: Option<OwnedFd>,
+    pub channel: u8,
+    /// There may be something to read.
+    pub is_readable: bool,
+    /// After the leader's end and the drain: bytes that were already there and still belong to the output.
+    pub owed: Option<usize>,
+}
+
+impl Output {
+    pub fn new(fd: OwnedFd, channel: u8) -> Output {
+        Output {
+            fd: Some(fd),
+            channel,
+            is_readable: false,
+            owed: None,
+        }
+    }
+
+    pub fn raw(&self) -> Option<RawFd> {
+        self.fd.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.fd.is_none() || self.owed == Some(0)
+    }
+}
+
+pub struct Session {
+    pub kind: Kind,
+    pub tag: String,
+    pub pid: libc::pid_t,
+    pub cgroup: Option<u32>,
+    pub started_ns: u64,
+    pub outputs: Vec<Output>,
+    /// Streams that hear its output and its end.
+    pub clients: Vec<u32>,
+    /// What `waitpid` said.
+    pub exit: Option<Exit>,
+    /// Attempts to kill its tree that are under way; until they are over, so is nothing else.
+    pub kills: u32,
+    /// Its last word is said; a terminal is kept for late clients.
+    pub is_over: bool,
+}
+
+impl Session {
+    pub fn is_alive(&self) -> bool {
+        self.exit.is_none()
+    }
+}
+
+/// As many as may run or be kept.
+const MAX_SESSIONS: usize = 1_024;
+
+#[derive(Default)]
+pub struct Sessions {
+    table: BTreeMap<u32, Session>,
+    /// Leaders that `waitpid` has not reported.
+    by_pid: BTreeMap<libc::pid_t, u32>,
+    last: u32,
+    /// Sessions with something to read and somewhere to put it.
+    again: VecDeque<u32>,
+}
+
+impl Sessions {
+    pub fn get(&self, key: u32) -> Option<&Session> {
+        self.table.get(&key)
+    }
+
+    pub fn get_mut(&mut self, key: u32) -> Option<&mut Session> {
+        self.table.get_mut(&key)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.table.len() >= MAX_SESSIONS
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
+        self.table.iter().map(|(&key, session)| (key, session))
+    }
+
+    /// A key that no session has.
+    pub fn new_key(&mut self) -> u32 {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if !self.table.contains_key(&self.last) {
+                return self.last;
+            }
+        }
+    }
+
+    pub fn insert(&mut self, key: u32, session: Session) {
+        self.by_pid.insert(session.pid, key);
+        self.table.insert(key, session);
+    }
+
+    pub fn remove(&mut self, key: u32) -> Option<Session> {
+        self.table.remove(&key)
+    }
+
+    /// The session whose leader has been reaped just now.
+    pub fn leader_reaped(&mut self, pid: libc::pid_t) -> Option<u32> {
+        self.by_pid.remove(&pid)
+    }
+
+    /// By leader's pid or tag, while the leader lives.
+    pub fn select(&self, selector: &Selector) -> Option<u32> {
+        match selector {
+            Selector::Pid(pid) => self.by_pid.get(&i32::try_from(*pid).ok()?).copied(),
+            Selector::Tag(tag) => self.tagged(tag).filter(|&key| self.table[&key].is_alive()),
+        }
+    }
+
+    /// Also one that is only kept.
+    pub fn tagged(&self, tag: &[u8]) -> Option<u32> {
+        let mut found = self
+            .iter()
+            .filter(|(_, session)| session.tag.as_bytes() == tag);
+        // A live one first: an ended session's tag may be used again.
+        let newest_first = |(key, session): &(u32, &Session)| (session.is_alive(), *key);
+        let first = found.next()?;
+        Some(
+            found
+                .fold(first, |a, b| {
+                    if newest_first(&b) > newest_first(&a) {
+                        b
+                    } else {
+                        a
+                    }
+                })
+                .0,
+        )
+    }
+
+    /// The one asked for, unless a live session has it; or a new one.
+    pub fn claim_tag(&self, asked: Option<String>, prefix: &str) -> Result<String, Failure> {
+        if let Some(tag) = asked {
+            if self
+                .select(&Selector::Tag(tag.clone().into_bytes()))
+                .is_some()
+            {
+                let message = format!("a live process has the tag {tag}");
+                return Err(Failure::new(Code::Conflict, message));
+            }
+            return Ok(tag);
+        }
+        loop {
+            let tag = format!("{prefix}-{}", sys::hex(&sys::random::<4>()));
+            if self.tagged(tag.as_bytes()).is_none() {
+                return Ok(tag);
+            }
+        }
+    }
+
+    /// To be pumped in the next turn.
+    pub fn again(&mut self, key: u32) {
+        if !self.again.contains(&key) {
+            self.again.push_back(key);
+        }
+    }
+
+    pub fn has_again(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    pub fn take_again(&mut self) -> VecDeque<u32> {
+        std::mem::take(&mut self.again)
+    }
+}

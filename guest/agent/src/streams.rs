@@ -1,0 +1,368 @@
+//! The streams of one epoch: credit in both directions, bytes that wait for credit, and fair sending.
+//!
+//! ```text
+//!   data() ─► a stream's queue ─► turns (one frame each) ─► outbox ─► port
+//!                  ▲ credit: WINDOW                ▲ at most OUTBOX_BYTES of it
+//! ```
+//!
+//! What a stream is for is somebody else's business; here it carries a `Role` for whoever has to know.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::frames::{self, Header, MAX_PAYLOAD_BYTES};
+use crate::port::Outbox;
+use crate::protocol::{Failure, MAX_STREAMS, WINDOW_BYTES};
+use crate::record::Writer;
+
+/// Bulk waits in its stream while more than this is on its way to the pipe.
+const OUTBOX_BYTES: usize = 128 * 1024;
+/// Credit is returned in steps, to save frames.
+const GRANT_BYTES: u32 = 65_536;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Waits for one answer.
+    Call,
+    /// The foreground command, attached to, or the terminal with this key among the sessions.
+    Foreground(u32),
+    Attached(u32),
+    Terminal(u32),
+    /// Work that the threads do.
+    Work,
+}
+
+struct Chunk {
+    channel: u8,
+    bytes: Vec<u8>,
+}
+
+struct Stream {
+    role: Role,
+    credit: u32,
+    sent: u64,
+    queue: VecDeque<Chunk>,
+    /// Bytes of the first chunk that are sent already.
+    taken: usize,
+    queued: usize,
+    /// Stands among the turns.
+    is_in_line: bool,
+    /// Frames that follow the last of the queue; the stream ends with them.
+    last: Option<Last>,
+    /// What the host may still send, and what it has sent that is dealt with but not granted again.
+    allowance: u32,
+    owed: u32,
+}
+
+struct Last {
+    has_end: bool,
+    result: Vec<u8>,
+}
+
+#[derive(Default)]
+pub struct Streams {
+    epoch: u16,
+    open: BTreeMap<u32, Stream>,
+    turns: VecDeque<u32>,
+    pub outbox: Outbox,
+    closed: Vec<(u32, Role)>,
+    /// Streams whose queue has become shorter.
+    eased: Vec<(u32, Role)>,
+}
+
+impl Streams {
+    pub fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    /// Forgets every stream and everything unsent. The roles of what was open, and the unsent bytes of each.
+    pub fn begin_epoch(&mut self, epoch: u16) -> Vec<(u32, Role, Vec<u8>)> {
+        self.epoch = epoch;
+        self.outbox.clear();
+        self.turns.clear();
+        self.closed.clear();
+        self.eased.clear();
+        std::mem::take(&mut self.open)
+            .into_iter()
+            .map(|(id, stream)| (id, stream.role, stream.unsent()))
+            .collect()
+    }
+
+    pub fn is_open(&self, id: u32) -> bool {
+        self.open.contains_key(&id)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.open.len() >= MAX_STREAMS
+    }
+
+    /// Its last word has been said, though it may not be sent yet.
+    pub fn is_finished(&self, id: u32) -> bool {
+        self.open
+            .get(&id)
+            .is_none_or(|stream| stream.last.is_some())
+    }
+
+    pub fn role(&self, id: u32) -> Option<Role> {
+        self.open.get(&id).map(|stream| stream.role)
+    }
+
+    pub fn set_role(&mut self, id: u32, role: Role) {
+        if let Some(stream) = self.open.get_mut(&id) {
+            stream.role = role;
+        }
+    }
+
+    pub fn open(&mut self, id: u32) {
+        let stream = Stream {
+            role: Role::Call,
+            credit: WINDOW_BYTES,
+            sent: 0,
+            queue: VecDeque::new(),
+            taken: 0,
+            queued: 0,
+            is_in_line: false,
+            last: None,
+            allowance: WINDOW_BYTES,
+            owed: 0,
+        };
+        self.open.insert(id, stream);
+    }
+
+    /// The host has dropped it. Its role and unsent bytes.
+    pub fn cancel(&mut self, id: u32) -> Option<(Role, Vec<u8>)> {
+        let stream = self.open.remove(&id)?;
+        Some((stream.role, stream.unsent()))
+    }
+
+    /// Streams that are over since the last call, because their last frame is on its way.
+    pub fn take_closed(&mut self) -> Vec<(u32, Role)> {
+        std::mem::take(&mut self.closed)
+    }
+
+    pub fn take_eased(&mut self) -> Vec<(u32, Role)> {
+        std::mem::take(&mut self.eased)
+    }
+
+    // ---- Agent → host
+
+    pub fn control(&mut self, kind: u8, id: u32, payload: &[u8]) {
+        self.frame(kind, 0, id, payload);
+    }
+
+    /// Only before the stream's first data: it overtakes what is queued.
+    pub fn event(&mut self, id: u32, payload: &[u8]) {
+        if !self.is_finished(id) {
+            self.frame(frames::EVENT, 0, id, payload);
+        }
+    }
+
+    pub fn queued(&self, id: u32) -> usize {
+        self.open.get(&id).map_or(0, |stream| stream.queued)
+    }
+
+    /// Sends as credit and pipe allow; the rest waits.
+    pub fn data(&mut self, id: u32, channel: u8, bytes: &[u8]) {
+        let is_pipe_free = self.turns.is_empty() && self.outbox.len() < OUTBOX_BYTES;
+        let Some(stream) = self.open.get_mut(&id) else {
+            return;
+        };
+        if stream.last.is_some() || bytes.is_empty() {
+            return;
+        }
+        let fits = bytes.len() <= MAX_PAYLOAD_BYTES && bytes.len() <= stream.credit as usize;
+        if is_pipe_free && fits && stream.queued == 0 {
+            stream.credit -= bytes.len() as u32;
+            stream.sent += bytes.len() as u64;
+            self.frame(frames::DATA, channel, id, bytes);
+            return;
+        }
+        stream.queued += bytes.len();
+        match stream.queue.back_mut() {
+            Some(chunk)
+                if chunk.channel == channel
+                    && chunk.bytes.len() + bytes.len() <= MAX_PAYLOAD_BYTES =>
+            {
+                chunk.bytes.extend_from_slice(bytes);
+            }
+            _ => stream.queue.push_back(Chunk {
+                channel,
+                bytes: bytes.to_vec(),
+            }),
+        }
+        self.line_up(id);
+    }
+
+    /// The stream's last word, after everything queued.
+    pub fn result(&mut self, id: u32, payload: Vec<u8>) {
+        self.last(id, false, payload);
+    }
+
+    /// The same with an END before it.
+    pub fn end_with_result(&mut self, id: u32, payload: Vec<u8>) {
+        self.last(id, true, payload);
+    }
+
+    /// The stream's last word, at once; what is queued is dropped.
+    pub fn fail(&mut self, id: u32, failure: &Failure) {
+        if self.is_finished(id) {
+            return;
+        }
+        let Some(stream) = self.open.remove(&id) else {
+            return;
+        };
+        self.frame(frames::FAIL, 0, id, &failure.record());
+        self.closed.push((id, stream.role));
+    }
+
+    fn last(&mut self, id: u32, has_end: bool, result: Vec<u8>) {
+        let Some(stream) = self.open.get_mut(&id) else {
+            return;
+        };
+        if stream.last.is_some() {
+            return;
+        }
+        stream.last = Some(Last { has_end, result });
+        if stream.queued == 0 {
+            self.close(id);
+        }
+    }
+
+    fn close(&mut self, id: u32) {
+        let Some(stream) = self.open.remove(&id) else {
+            return;
+        };
+        let Some(last) = stream.last else {
+            return;
+        };
+        if last.has_end {
+            let total = Writer::new().u64(stream.sent).finish();
+            self.frame(frames::END, 0, id, &total);
+        }
+        self.frame(frames::RESULT, 0, id, &last.result);
+        self.closed.push((id, stream.role));
+    }
+
+    /// Fills the outbox from those in line, one frame each.
+    pub fn pump(&mut self) {
+        while self.outbox.len() < OUTBOX_BYTES {
+            let Some(id) = self.turns.pop_front() else {
+                return;
+            };
+            let Some(stream) = self.open.get_mut(&id) else {
+                continue;
+            };
+            stream.is_in_line = false;
+            let Some((channel, bytes)) = stream.take_frame() else {
+                continue;
+            };
+            let role = stream.role;
+            let is_over = stream.queued == 0 && stream.last.is_some();
+            self.frame(frames::DATA, channel, id, &bytes);
+            self.eased.push((id, role));
+            if is_over {
+                self.close(id);
+            } else {
+                self.line_up(id);
+            }
+        }
+    }
+
+    fn line_up(&mut self, id: u32) {
+        if let Some(stream) = self.open.get_mut(&id) {
+            if !stream.is_in_line && stream.queued > 0 && stream.credit > 0 {
+                stream.is_in_line = true;
+                self.turns.push_back(id);
+            }
+        }
+    }
+
+    fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let length = payload.len() as u32;
+        let epoch = self.epoch;
+        let header = Header {
+            kind,
+            flags,
+            epoch,
+            stream,
+            length,
+        };
+        self.outbox.push(&header.encode());
+        self.outbox.push(payload);
+    }
+
+    // ---- Host → agent
+
+    /// WINDOW: the host takes this much more.
+    pub fn credit(&mut self, id: u32, bytes: u32) {
+        if let Some(stream) = self.open.get_mut(&id) {
+            stream.credit = stream.credit.saturating_add(bytes).min(WINDOW_BYTES);
+            self.line_up(id);
+        }
+    }
+
+    /// Data has arrived. False: more than the window allows.
+    pub fn receive(&mut self, id: u32, bytes: usize) -> bool {
+        let Some(stream) = self.open.get_mut(&id) else {
+            return true;
+        };
+        match stream.allowance.checked_sub(bytes as u32) {
+            Some(rest) => {
+                stream.allowance = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Received bytes are dealt with: the host may send as many again.
+    pub fn consumed(&mut self, id: u32, bytes: usize) {
+        let Some(stream) = self.open.get_mut(&id) else {
+            return;
+        };
+        stream.owed += bytes as u32;
+        if stream.owed < GRANT_BYTES || stream.last.is_some() {
+            return;
+        }
+        let grant = std::mem::take(&mut stream.owed);
+        stream.allowance += grant;
+        self.frame(frames::WINDOW, 0, id, &Writer::new().u32(grant).finish());
+    }
+}
+
+impl Stream {
+    /// The next frame's worth, as far as credit goes.
+    fn take_frame(&mut self) -> Option<(u8, Vec<u8>)> {
+        let chunk = self.queue.front_mut()?;
+        let length = (chunk.bytes.len() - self.taken)
+            .min(self.credit as usize)
+            .min(MAX_PAYLOAD_BYTES);
+        if length == 0 {
+            return None;
+        }
+        let channel = chunk.channel;
+        let bytes = if self.taken == 0 && length == chunk.bytes.len() {
+            std::mem::take(&mut chunk.bytes)
+        } else {
+            chunk.bytes[self.taken..self.taken + length].to_vec()
+        };
+        self.taken += length;
+        if chunk.bytes.len() <= self.taken {
+            self.queue.pop_front();
+            self.taken = 0;
+        }
+        self.queued -= length;
+        self.credit -= length as u32;
+        self.sent += length as u64;
+        Some((channel, bytes))
+    }
+
+    fn unsent(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.queued);
+        let mut skip = self.taken;
+        for chunk in self.queue {
+            bytes.extend_from_slice(&chunk.bytes[skip..]);
+            skip = 0;
+        }
+        bytes
+    }
+}

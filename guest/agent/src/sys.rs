@@ -1,0 +1,128 @@
+//! System calls as the rest of the program wants them: descriptors that close themselves, errors as values, words for
+//! errors that a person reads.
+
+use std::ffi::{CStr, CString};
+use std::fmt::Display;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// The result of a call that answers -1 on failure.
+pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// The same for calls that return a new descriptor.
+pub fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the caller made the descriptor just now; nobody else has it.
+    check(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub fn open(path: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: `path` ends in NUL.
+    owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) })
+}
+
+pub fn open_at(dir: &OwnedFd, name: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: `name` ends in NUL.
+    owned(unsafe {
+        libc::openat(
+            dir.as_raw_fd(),
+            name.as_ptr(),
+            flags | libc::O_CLOEXEC,
+            0o600,
+        )
+    })
+}
+
+/// `Ok(None)`: nothing there now.
+pub fn read(fd: RawFd, space: &mut [u8]) -> io::Result<Option<usize>> {
+    // SAFETY: `space` is ours and as long as we say.
+    let count = unsafe { libc::read(fd, space.as_mut_ptr().cast(), space.len()) };
+    transferred(count)
+}
+
+/// `Ok(None)`: no room now.
+pub fn write(fd: RawFd, bytes: &[u8]) -> io::Result<Option<usize>> {
+    // SAFETY: `bytes` is as long as we say.
+    let count = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
+    transferred(count)
+}
+
+fn transferred(count: isize) -> io::Result<Option<usize>> {
+    if count >= 0 {
+        return Ok(Some(count as usize));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// Two ends of a new pipe, reading end first. Both close on exec; only the reading end does not block.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: `ends` has room for two.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: both were made just now.
+    let (reading, writing) =
+        unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+    set_nonblocking(&reading)?;
+    Ok((reading, writing))
+}
+
+pub fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: plain call; a fresh pipe, socket or terminal has no other status flags that would be lost.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(drop)
+}
+
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is ours. The monotonic clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+pub fn sleep_ms(ms: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}
+
+/// Random bytes for names; never for secrets (a clone of this VM draws the same ones until it is woken).
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    const GRND_INSECURE: libc::c_uint = 4;
+    // SAFETY: `bytes` is ours. This flavour never blocks and never fails for so few bytes.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, GRND_INSECURE) };
+    bytes
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// "No such file or directory", without Rust's "(os error 2)".
+pub fn reason(error: &io::Error) -> String {
+    let Some(code) = error.raw_os_error() else {
+        return error.to_string();
+    };
+    let text = error.to_string();
+    let suffix = format!(" (os error {code})");
+    text.strip_suffix(&suffix).unwrap_or(&text).to_string()
+}
+
+/// Puts what was attempted in front of an error.
+pub fn context<T>(result: io::Result<T>, what: impl Display) -> Result<T, String> {
+    result.map_err(|error| format!("{what}: {}", reason(&error)))
+}
+
+/// A path or name for the kernel. Those who call this have refused NUL already, or write the text themselves.
+pub fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}

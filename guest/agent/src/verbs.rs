@@ -1,0 +1,224 @@
+//! From frames to what they ask for: the handshake, opening a stream with its verb, and what the host says within one.
+
+use crate::agent::Agent;
+use crate::frames::{self, Frame};
+use crate::protocol::{
+    self, event, verb, welcome, Code, Command, Failure, Selector, MAX_REQUEST_BYTES,
+};
+use crate::record::{Malformed, Reader};
+use crate::streams::Role;
+use crate::wake::Wake;
+
+/// Requests in several frames of which the last has not come yet.
+const MAX_PARTIAL: usize = 64;
+const MAX_PARTIAL_BYTES: usize = 4 * MAX_REQUEST_BYTES;
+
+impl Agent {
+    /// A payload that is not what it should be is dropped whole, without a word: it may be half a frame of another life.
+    pub fn take(&mut self, frame: Frame) {
+        if frame.kind == frames::HELLO {
+            if let Ok(nonce) = protocol::read_hello(frame.payload) {
+                self.greet(frame.epoch, &nonce);
+            }
+        } else if frame.epoch == self.streams.epoch() && frame.epoch != 0 {
+            let _ = self.take_from_stream(frame);
+        }
+    }
+
+    fn greet(&mut self, epoch: u16, nonce: &[u8]) {
+        if epoch == 0 {
+            return;
+        }
+        self.partial.clear();
+        for (stream, role, unsent) in self.streams.begin_epoch(epoch) {
+            self.dropped(stream, role, unsent);
+        }
+        for kill in &mut self.kills {
+            kill.forget_stream();
+        }
+        if let Some(freezing) = &mut self.freezing {
+            freezing.forget_stream();
+        }
+        let answer = welcome(nonce, self.is_awake, std::process::id());
+        self.streams.control(frames::WELCOME, 0, &answer);
+    }
+
+    fn take_from_stream(&mut self, frame: Frame) -> Result<(), Malformed> {
+        let id = frame.stream;
+        match frame.kind {
+            frames::OPEN => self.open_frame(id, frame.flags & frames::MORE != 0, frame.payload),
+            frames::DATA => self.data(id, frame.payload),
+            frames::END => {
+                let mut fields = Reader::new(frame.payload);
+                let total = fields.u64()?;
+                fields.finish()?;
+                self.end(id, total);
+            }
+            frames::WINDOW => {
+                let mut fields = Reader::new(frame.payload);
+                let credit = fields.u32()?;
+                fields.finish()?;
+                self.streams.credit(id, credit);
+            }
+            frames::EVENT => self.event(id, frame.payload)?,
+            frames::CANCEL => {
+                Reader::new(frame.payload).finish()?;
+                self.partial.remove(&id);
+                if let Some((role, unsent)) = self.streams.cancel(id) {
+                    self.dropped(id, role, unsent);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Puts a request together that comes in several frames.
+    fn open_frame(&mut self, id: u32, has_more: bool, payload: &[u8]) {
+        if id == 0 || self.streams.is_open(id) {
+            return;
+        }
+        if !has_more && !self.partial.contains_key(&id) {
+            let _ = self.open(id, payload);
+            return;
+        }
+        let partial_bytes: usize = self.partial.values().map(Vec::len).sum();
+        let request = self.partial.entry(id).or_default();
+        request.extend_from_slice(payload);
+        let is_too_long = request.len() > MAX_REQUEST_BYTES;
+        if is_too_long
+            || partial_bytes + payload.len() > MAX_PARTIAL_BYTES
+            || self.partial.len() > MAX_PARTIAL
+        {
+            self.partial.remove(&id);
+            self.streams.open(id);
+            let (code, message) = if is_too_long {
+                (Code::TooLarge, "the request is too long")
+            } else {
+                (Code::TooMany, "too many long requests at once")
+            };
+            self.streams.fail(id, &Failure::new(code, message));
+        } else if !has_more {
+            let request = self.partial.remove(&id).unwrap_or_default();
+            let _ = self.open(id, &request);
+        }
+    }
+
+    fn open(&mut self, id: u32, request: &[u8]) -> Result<(), Malformed> {
+        let mut fields = Reader::new(request);
+        let number = fields.u16()?;
+        if request.last() != Some(&crate::record::END_MARK) {
+            return Err(Malformed);
+        }
+        let is_full = self.streams.is_full();
+        self.streams.open(id);
+        let served_asleep = matches!(number, verb::PROBE | verb::WAKE | verb::THAW);
+        let result = if is_full {
+            let message = "the capsule has too many operations under way";
+            Ok(Err(Failure::new(Code::TooMany, message)))
+        } else if !self.is_awake && !served_asleep {
+            Ok(Err(Failure::new(Code::Asleep, "the capsule is asleep")))
+        } else {
+            self.serve(id, number, fields)
+        };
+        match result {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(failure)) => {
+                self.streams.fail(id, &failure);
+                Ok(())
+            }
+            Err(Malformed) => {
+                self.streams.cancel(id);
+                Err(Malformed)
+            }
+        }
+    }
+
+    /// The outer error: the request is no request. The inner one: it is, and cannot be done.
+    fn serve(
+        &mut self,
+        id: u32,
+        number: u16,
+        mut fields: Reader,
+    ) -> Result<Result<(), Failure>, Malformed> {
+        Ok(match number {
+            verb::PROBE => {
+                fields.finish()?;
+                self.streams.result(id, protocol::empty());
+                Ok(())
+            }
+            verb::WAKE => {
+                let wake = Wake::read(&mut fields)?;
+                fields.finish()?;
+                self.wake(id, &wake)
+            }
+            verb::FREEZE => {
+                fields.finish()?;
+                self.freeze(id);
+                Ok(())
+            }
+            verb::THAW => {
+                fields.finish()?;
+                self.thaw(id);
+                Ok(())
+            }
+            verb::EXEC => {
+                let command = Command::read(&mut fields)?;
+                let mode = fields.u8()?;
+                fields.finish()?;
+                self.exec(id, &command, mode == 1)
+            }
+            verb::ATTACH => {
+                let selector = Selector::read(&mut fields)?;
+                fields.finish()?;
+                self.attach(id, &selector)
+            }
+            verb::SIGNAL => {
+                let selector = Selector::read(&mut fields)?;
+                let signal = fields.u8()?;
+                fields.finish()?;
+                self.signal(id, &selector, signal)
+            }
+            _ => Err(Failure::new(
+                Code::Invalid,
+                format!("this agent has no verb {number}"),
+            )),
+        })
+    }
+
+    fn event(&mut self, id: u32, payload: &[u8]) -> Result<(), Malformed> {
+        let mut fields = Reader::new(payload);
+        let kind = fields.u16()?;
+        match (kind, self.streams.role(id)) {
+            (event::STOP, Some(Role::Foreground(key) | Role::Terminal(key))) => {
+                fields.finish()?;
+                if !self.streams.is_finished(id) {
+                    self.kill_tree(key, None);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn data(&mut self, id: u32, bytes: &[u8]) {
+        if !self.streams.receive(id, bytes.len()) {
+            let failure = Failure::new(Code::Invalid, "more data than the window allows");
+            self.streams.fail(id, &failure);
+        }
+    }
+
+    fn end(&mut self, _id: u32, _total: u64) {}
+
+    /// A stream that the host has dropped, or that a new epoch ends.
+    fn dropped(&mut self, id: u32, role: Role, _unsent: Vec<u8>) {
+        match role {
+            Role::Foreground(key) => {
+                self.detach(id, key);
+                self.kill_tree(key, None);
+            }
+            Role::Attached(key) | Role::Terminal(key) => self.detach(id, key),
+            Role::Call | Role::Work => {}
+        }
+    }
+}

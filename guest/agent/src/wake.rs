@@ -1,0 +1,272 @@
+//! WAKE: a VM that was restored, or cloned from a template, becomes a machine of its own. Until every step has worked no
+//! command runs: two capsules that draw the same random numbers, or one that lives in the past, must not exist.
+//!
+//! Files are changed only where they differ, and in place: a capsule must wake with a full disk, and lines that its
+//! owner put into /etc/hosts stay.
+
+use std::ffi::c_int;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::agent::Agent;
+use crate::options::Place;
+use crate::protocol::{empty, Code, Failure};
+use crate::record::{Malformed, Reader};
+use crate::sys::{check, context};
+
+const MIN_ENTROPY_BYTES: usize = 32;
+const MAX_ENTROPY_BYTES: usize = 4_096;
+
+pub struct Wake {
+    realtime_ns: u64,
+    entropy: Vec<u8>,
+    hostname: String,
+    machine_id: String,
+}
+
+impl Wake {
+    /// Well-formed, but perhaps nonsense: `check` tells.
+    pub fn read(fields: &mut Reader) -> Result<Wake, Malformed> {
+        Ok(Wake {
+            realtime_ns: fields.u64()?,
+            entropy: fields.str()?.to_vec(),
+            hostname: String::from_utf8_lossy(fields.str()?).into_owned(),
+            machine_id: String::from_utf8_lossy(fields.str()?).into_owned(),
+        })
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+        let is_id_byte = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if !(MIN_ENTROPY_BYTES..=MAX_ENTROPY_BYTES).contains(&self.entropy.len()) {
+            return Err("entropy is 32 to 4096 bytes");
+        }
+        if !(1..=64).contains(&self.hostname.len()) || !self.hostname.bytes().all(is_name_byte) {
+            return Err("a host name is 1 to 64 letters, digits, hyphens and dots");
+        }
+        if self.machine_id.len() != 32 || !self.machine_id.bytes().all(is_id_byte) {
+            return Err("a machine id is 32 lower-case hex digits");
+        }
+        Ok(())
+    }
+}
+
+impl Agent {
+    pub fn wake(&mut self, stream: u32, wake: &Wake) -> Result<(), Failure> {
+        wake.check()
+            .map_err(|message| Failure::new(Code::Invalid, message))?;
+        let steps = match &self.options.place {
+            Place::Machine => become_a_machine(wake),
+            Place::Socket {
+                root: Some(root), ..
+            } => write_identity(root, wake),
+            Place::Socket { root: None, .. } => Ok(()),
+        };
+        steps.map_err(|message| Failure::new(Code::Internal, message))?;
+        self.let_run();
+        self.streams.result(stream, empty());
+        Ok(())
+    }
+}
+
+fn become_a_machine(wake: &Wake) -> Result<(), String> {
+    // The clock first: the rest takes a while, and the host said what time it was when it sent this.
+    context(set_clock(wake.realtime_ns), "the clock cannot be set")?;
+    context(
+        reseed(&wake.entropy),
+        "the random generator cannot be reseeded",
+    )?;
+    let name = wake.hostname.as_bytes();
+    // SAFETY: `name` is as long as we say.
+    let named = check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) });
+    context(named, "the host name cannot be set")?;
+    write_identity(Path::new("/"), wake)
+}
+
+fn set_clock(realtime_ns: u64) -> io::Result<()> {
+    let time = libc::timespec {
+        tv_sec: (realtime_ns / 1_000_000_000) as i64,
+        tv_nsec: (realtime_ns % 1_000_000_000) as i64,
+    };
+    // SAFETY: `time` is ours.
+    check(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &time) }).map(drop)
+}
+
+/// The kernel's `struct rand_pool_info` with room for its bytes.
+#[repr(C)]
+struct RandPoolInfo {
+    entropy_bits: c_int,
+    size_bytes: c_int,
+    bytes: [u8; MAX_ENTROPY_BYTES],
+}
+
+/// Credits the bytes, and has every generator in the kernel start anew from them.
+fn reseed(entropy: &[u8]) -> io::Result<()> {
+    const RNDADDENTROPY: libc::c_ulong = 0x4008_5203;
+    const RNDRESEEDCRNG: libc::c_ulong = 0x5207;
+    let mut pool = RandPoolInfo {
+        entropy_bits: 8 * entropy.len() as c_int,
+        size_bytes: entropy.len() as c_int,
+        bytes: [0; MAX_ENTROPY_BYTES],
+    };
+    pool.bytes[..entropy.len()].copy_from_slice(entropy);
+    let random = OpenOptions::new().write(true).open("/dev/random")?;
+    // SAFETY: `pool` is what the request reads.
+    check(unsafe { libc::ioctl(random.as_raw_fd(), RNDADDENTROPY as _, &pool) })?;
+    // SAFETY: the request has no argument.
+    check(unsafe { libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG as _) }).map(drop)
+}
+
+fn write_identity(root: &Path, wake: &Wake) -> Result<(), String> {
+    let file = |name: &str| root.join("etc").join(name);
+    let read = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+    let old_hostname = read(&file("hostname")).trim().to_string();
+    let hosts = read(&file("hosts"));
+    put(
+        &file("hosts"),
+        &hosts_with(&hosts, &old_hostname, &wake.hostname),
+        0o644,
+    )?;
+    put(
+        &file("machine-id"),
+        &format!("{}\n", wake.machine_id),
+        0o444,
+    )?;
+    // Last: while it tells the old name, a wake that failed half-way can be repeated.
+    put(&file("hostname"), &format!("{}\n", wake.hostname), 0o644)
+}
+
+/// The old name replaced by the new one; a line for it if it had none.
+fn hosts_with(hosts: &str, old: &str, new: &str) -> String {
+    let names = |line: &str, name: &str| {
+        line.split('#')
+            .next()
+            .unwrap_or("")
+            .split_whitespace()
+            .skip(1)
+            .any(|word| word == name)
+    };
+    if hosts.lines().any(|line| names(line, new)) {
+        return hosts.to_string();
+    }
+    let mut has_name = false;
+    let mut text = String::new();
+    for line in hosts.lines() {
+        if !old.is_empty() && old != "localhost" && names(line, old) {
+            has_name = true;
+            let words = line
+                .split_whitespace()
+                .map(|word| if word == old { new } else { word });
+            text.push_str(&words.collect::<Vec<_>>().join(" "));
+        } else {
+            text.push_str(line);
+        }
+        text.push('\n');
+    }
+    if !has_name {
+        text.push_str(&format!("127.0.1.1 {new}\n"));
+    }
+    text
+}
+
+fn put(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    if std::fs::read(path).is_ok_and(|bytes| bytes == text.as_bytes()) {
+        return Ok(());
+    }
+    let result = overwrite(path, text, mode);
+    context(result, format!("{} cannot be written", path.display()))
+}
+
+/// In place, so that no new block is needed where the old ones do.
+fn overwrite(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let file: File = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(mode)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wake() -> Wake {
+        Wake {
+            realtime_ns: 0,
+            entropy: vec![7; 32],
+            hostname: "cl-new".into(),
+            machine_id: "0123456789abcdef0123456789abcdef".into(),
+        }
+    }
+
+    #[test]
+    fn hosts_keeps_what_its_owner_wrote() {
+        let hosts = "127.0.0.1 localhost capsule\n# capsule in a comment\n10.0.0.1 db\n";
+        assert_eq!(
+            hosts_with(hosts, "capsule", "cl-1"),
+            "127.0.0.1 localhost cl-1\n# capsule in a comment\n10.0.0.1 db\n"
+        );
+        assert_eq!(
+            hosts_with("10.0.0.1 db", "x", "cl-1"),
+            "10.0.0.1 db\n127.0.1.1 cl-1\n"
+        );
+        assert_eq!(hosts_with("127.0.1.1 cl-1", "x", "cl-1"), "127.0.1.1 cl-1");
+        assert_eq!(hosts_with("", "", "cl-1"), "127.0.1.1 cl-1\n");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(wake().check().is_ok());
+        assert!(Wake {
+            entropy: vec![0; 31],
+            ..wake()
+        }
+        .check()
+        .is_err());
+        assert!(Wake {
+            hostname: "a b".into(),
+            ..wake()
+        }
+        .check()
+        .is_err());
+        assert!(Wake {
+            hostname: String::new(),
+            ..wake()
+        }
+        .check()
+        .is_err());
+        assert!(Wake {
+            machine_id: "X".repeat(32),
+            ..wake()
+        }
+        .check()
+        .is_err());
+    }
+
+    #[test]
+    fn identity_files_are_made_and_then_changed_in_place() {
+        let root = std::env::temp_dir().join(format!("capsule-wake-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("etc")).unwrap();
+        write_identity(&root, &wake()).unwrap();
+        let read = |name: &str| std::fs::read_to_string(root.join("etc").join(name)).unwrap();
+        assert_eq!(read("hostname"), "cl-new\n");
+        let other = Wake {
+            hostname: "cl".into(),
+            ..wake()
+        };
+        write_identity(&root, &other).unwrap();
+        assert_eq!(
+            (read("hostname"), read("hosts")),
+            ("cl\n".into(), "127.0.1.1 cl\n".into())
+        );
+        assert_eq!(read("machine-id").len(), 33);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}
