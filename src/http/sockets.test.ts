@@ -485,6 +485,7 @@ describe("pty", () => {
     const client = await open();
     const pty = await started(client);
     pty.isFull = true;
+    pty.echoes = false;
     const line = base64("x".repeat(30_000));
     for (let i = 0; i < 400; i++) client.say({ type: "input", data: line });
     await until(() => pty.input.length > 0);

@@ -63,11 +63,12 @@ export class FakeRun implements RunningStream {
   }
 }
 
-/** A terminal: input is echoed as output, unless the test holds it back. */
+/** A terminal that echoes. It knows no window: a test that sends much turns the echo off. */
 export class FakePty extends FakeRun implements PtyStream {
   readonly size: { cols: number; rows: number };
   readonly input: Buffer[] = [];
   isFull = false;
+  echoes = true;
   #onDrain = () => {};
 
   constructor(command: Command, size: { cols: number; rows: number }, sink: OutputSink) {
@@ -77,7 +78,7 @@ export class FakePty extends FakeRun implements PtyStream {
 
   write(bytes: Uint8Array): boolean {
     this.input.push(Buffer.from(bytes));
-    this.print("pty", bytes);
+    if (this.echoes) this.print("pty", bytes);
     return !this.isFull;
   }
 
