@@ -86,7 +86,7 @@ export class Client {
       "sec-websocket-key": Buffer.alloc(16, 7).toString("base64"),
       ...call.headers,
     };
-    const request = this.#request("GET", path, headers, call);
+    const request = this.#request("GET", path, headers, call, false);
     request.once("upgrade", (_response, socket) => socket.destroy());
     request.end();
     const reply = await read(request, "upgrade");
@@ -107,7 +107,13 @@ export class Client {
     return capsule;
   }
 
-  #request(method: string, path: string, headers: Record<string, string>, { key, signal }: Call): ClientRequest {
+  #request(
+    method: string,
+    path: string,
+    headers: Record<string, string>,
+    { key, signal }: Call,
+    agent: http.Agent | false = this.#connections,
+  ): ClientRequest {
     const { hostname, port } = new URL(this.url);
     const apiKey = key === undefined ? this.key : key;
     return http.request({
@@ -115,7 +121,7 @@ export class Client {
       port,
       method,
       path,
-      agent: this.#connections,
+      agent,
       headers: { ...(apiKey === null ? {} : { "x-api-key": apiKey }), ...headers },
       ...(signal === undefined ? {} : { signal }),
     });

@@ -171,7 +171,7 @@ describe("list and get", () => {
   });
 
   test("`[]` when the team has none", { skip: cannotMakeKeys }, async () => {
-    const nobody = await clientOf("team without capsules");
+    const nobody = await clientOf("without-capsules");
     assert.deepEqual((await nobody.expect(200, "GET", "/v1/capsules")).json, []);
   });
 

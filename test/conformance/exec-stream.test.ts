@@ -8,207 +8,213 @@ import { Random } from "./random.ts";
 import { client } from "./service.ts";
 import { TestSocket } from "./socket.ts";
 
-let capsule: TestCapsule;
-before(async () => {
-  capsule = await client.capsule();
-});
-after(() => capsule?.[Symbol.asyncDispose]());
-
-function open(query = ""): Promise<TestSocket> {
-  return TestSocket.open(capsule, `exec/stream${query}`);
-}
-
-async function stream(cmd: string, args: string[], query = "", more: Record<string, unknown> = {}) {
-  await using socket = await open(query);
-  socket.say({ type: "start", cmd, args, ...more });
-  const { pid } = await socket.next("start");
-  assert.ok(Number.isInteger(pid) && pid > 1);
-  return { pid, ...(await socket.output()) };
-}
-
-async function isAlive(commandLine: string): Promise<boolean> {
-  return (await capsule.run("pgrep", ["-xf", commandLine])).exit_code === 0;
-}
-
 describe("exec stream", () => {
-  conforms(
-    "GET /v1/capsules/{id}/exec/stream 101",
-    "`start`, `stdout`, `stderr`, `exit`; the server then closes the connection",
-    async () => {
-      const { pid: _, ...output } = await stream("bash", ["-c", "echo out; echo err >&2; exit 7"]);
-      assert.deepEqual(output, { stdout: "out\n", stderr: "err\n", exitCode: 7, closeCode: 1000 });
-    },
-  );
-
-  test("a chunk arrives when it is printed, not at the end", async () => {
-    await using socket = await open();
-    socket.say({
-      type: "start",
-      cmd: "bash",
-      args: ["-c", "echo first; until [ -e /tmp/go ]; do sleep 0.02; done; echo second"],
-    });
-    await socket.next("start");
-    assert.equal((await socket.next("stdout")).data, "first\n");
-    await capsule.run("touch", ["/tmp/go"]);
-    assert.equal((await socket.output()).stdout, "second\n");
+  let capsule: TestCapsule;
+  before(async () => {
+    capsule = await client.capsule();
   });
+  after(() => capsule?.[Symbol.asyncDispose]());
 
-  test("`args` may be left out; `envs` and `cwd` are honoured", async () => {
-    await using socket = await open();
-    socket.say({ type: "start", cmd: "pwd" });
-    await socket.next("start");
-    assert.equal((await socket.output()).stdout, "/root\n");
-    const { stdout } = await stream("bash", ["-c", "echo $WORD $PWD"], "", { envs: { WORD: "x" }, cwd: "/usr" });
-    assert.equal(stdout, "x /usr\n");
-  });
-
-  test("`stop` terminates the running process early: the whole tree, then `exit`", async () => {
-    await using socket = await open();
-    socket.say({ type: "start", cmd: "bash", args: ["-c", "trap '' TERM; setsid sleep 6001 & sleep 6001"] });
-    await socket.next("start");
-    await eventually("it runs", () => isAlive("sleep 6001"));
-    socket.say({ type: "stop" });
-    assert.deepEqual(await socket.output(), { stdout: "", stderr: "", exitCode: 137, closeCode: 1000 });
-    assert.equal(await isAlive("sleep 6001"), false);
-  });
-
-  test("`error`: for example the command was not found; then the server closes", async () => {
-    await using socket = await open();
-    socket.say({ type: "start", cmd: "no-such-command", args: [] });
-    const { data } = await socket.next("error");
-    assert.match(data, /no-such-command/);
-    assert.deepEqual(await socket.rest(), []);
-  });
-
-  test("client gone: the tree is killed", async () => {
-    for (const leave of ["close", "terminate"] as const) {
-      const socket = await open();
-      socket.say({ type: "start", cmd: "bash", args: ["-c", "setsid sleep 6002 & sleep 6002"] });
-      await socket.next("start");
-      await eventually("it runs", () => isAlive("sleep 6002"));
-      socket.socket[leave]();
-      await eventually("it is gone", async () => !(await isAlive("sleep 6002")));
-    }
-  });
-
-  test("it counts as activity at the start and at the end", async () => {
-    const before = (await capsule.view()).last_active_at;
-    const sent = Date.now();
-    await stream("sleep", ["0.3"]);
-    const after = (await capsule.view()).last_active_at;
-    assert.ok(after > before && Date.parse(after) >= sent + 250);
-  });
-});
-
-describe("output", () => {
-  test("random sizes, byte for byte, whole characters only", async (t) => {
-    const random = new Random(t);
-    const text = await capsule.sh(
-      "head -c 900000 /dev/urandom | base64 -w0 | sed 's/[A-F]/€/g; s/[a-f]/𝄞/g' | tee /tmp/text",
-    );
-    const characters = [...text];
-    for (let run = 0; run < 25; run++) {
-      const length = random.size(600_000);
-      const script = "import sys\nsys.stdout.write(open('/tmp/text').read()[:int(sys.argv[1])])";
-      const { stdout, exitCode } = await stream("python3", ["-c", script, String(length)]);
-      assert.equal(exitCode, 0);
-      assert.ok(stdout === characters.slice(0, length).join(""), `run ${run}: ${length} characters`);
-    }
-  });
-
-  test("bytes that are no UTF-8 arrive as U+FFFD, or all of them with ?encoding=base64", async () => {
-    const script = "printf 'a\\377b\\342\\202'";
-    assert.equal((await stream("bash", ["-c", script])).stdout, "a\ufffdb\ufffd");
-    const { stdout } = await stream("bash", ["-c", script], "?encoding=base64");
-    assert.deepEqual([...Buffer.from(stdout, "base64")], [0x61, 0xff, 0x62, 0xe2, 0x82]);
-  });
-
-  test("twenty streams at once, each with its own megabyte", async () => {
-    const expected = Array.from({ length: 20 }, (_, i) => `${i}\n`.repeat(Math.floor(1e6 / `${i}\n`.length)));
-    const outputs = await Promise.all(
-      expected.map((text, i) => stream("bash", ["-c", `yes ${i} | head -c ${text.length}`])),
-    );
-    for (const [i, { stdout, exitCode }] of outputs.entries()) {
-      assert.equal(exitCode, 0);
-      assert.ok(stdout === expected[i], `stream ${i}: ${stdout.length} bytes`);
-    }
-  });
-
-  test("a reader that stops reading stops the process; nothing is lost when it goes on", async () => {
-    await using socket = await open();
-    const script = "for i in $(seq 20000); do printf '%01023d\\n' $i; echo $i > /tmp/count; done";
-    socket.say({ type: "start", cmd: "bash", args: ["-c", script] });
-    await socket.next("start");
-    socket.socket.pause();
-    let last = "";
-    await eventually(
-      "the process waits",
-      async () => {
-        const now = await capsule.sh("sleep 0.3; cat /tmp/count");
-        const waits = now === last && Number(now) > 0;
-        last = now;
-        return waits;
-      },
-      30_000,
-    );
-    assert.ok(Number(last) < 20_000, "it was not let run to its end");
-    socket.socket.resume();
-    const { stdout, exitCode } = await socket.output();
-    assert.equal(exitCode, 0);
-    const lines = stdout.trimEnd().split("\n").map(Number);
-    assert.deepEqual([lines.length, lines.findIndex((line, i) => line !== i + 1)], [20_000, -1]);
-  });
-});
-
-describe("bad messages", () => {
-  const first: [string, string | Buffer][] = [
-    ["no JSON", "hello"],
-    ["an empty message", ""],
-    ["null", "null"],
-    ["a list", "[]"],
-    ["no type", "{}"],
-    ["an unknown type", '{"type":"run","cmd":"true"}'],
-    ["no cmd", '{"type":"start"}'],
-    ["a cmd that is no text", '{"type":"start","cmd":1}'],
-    ["an empty cmd", '{"type":"start","cmd":""}'],
-    ["a NUL in cmd", '{"type":"start","cmd":"a\\u0000"}'],
-    ["args that are no list", '{"type":"start","cmd":"true","args":"x"}'],
-    ["stop before start", '{"type":"stop"}'],
-    ["a binary frame", Buffer.from('{"type":"start","cmd":"true"}')],
-  ];
-  for (const [what, message] of first) {
-    test(`${what} as the first: an error message and a close frame`, async () => {
-      await using socket = await open();
-      socket.socket.send(message);
-      assert.ok((await socket.next("error")).data.length > 5);
-      assert.deepEqual(await socket.rest(), []);
-      const { code } = await socket.closed;
-      assert.ok(code !== 1005 && code !== 1006, String(code));
-    });
+  function open(query = ""): Promise<TestSocket> {
+    return TestSocket.open(capsule, `exec/stream${query}`);
   }
 
-  test("a message of 10 MiB is refused with a close frame, and the service lives on", async () => {
-    await using socket = await open();
-    socket.socket.send(JSON.stringify({ type: "start", cmd: "true", args: ["x".repeat(10 * 1024 * 1024)] }));
-    assert.equal((await socket.closed).code, 1009);
-    assert.equal(await capsule.sh("echo fine"), "fine");
+  async function stream(cmd: string, args: string[], query = "", more: Record<string, unknown> = {}) {
+    await using socket = await open(query);
+    socket.say({ type: "start", cmd, args, ...more });
+    const { pid } = await socket.next("start");
+    assert.ok(Number.isInteger(pid) && pid > 1);
+    return { pid, ...(await socket.output()) };
+  }
+
+  async function isAlive(commandLine: string): Promise<boolean> {
+    return (await capsule.run("pgrep", ["-xf", commandLine])).exit_code === 0;
+  }
+
+  describe("exec stream", () => {
+    conforms(
+      "GET /v1/capsules/{id}/exec/stream 101",
+      "`start`, `stdout`, `stderr`, `exit`; the server then closes the connection",
+      async () => {
+        const { pid: _, ...output } = await stream("bash", ["-c", "echo out; echo err >&2; exit 7"]);
+        assert.deepEqual(output, { stdout: "out\n", stderr: "err\n", exitCode: 7, closeCode: 1000 });
+      },
+    );
+
+    test("a chunk arrives when it is printed, not at the end", async () => {
+      await using socket = await open();
+      socket.say({
+        type: "start",
+        cmd: "bash",
+        args: ["-c", "echo first; until [ -e /tmp/go ]; do sleep 0.02; done; echo second"],
+      });
+      await socket.next("start");
+      assert.equal((await socket.next("stdout")).data, "first\n");
+      await capsule.run("touch", ["/tmp/go"]);
+      assert.equal((await socket.output()).stdout, "second\n");
+    });
+
+    test("`args` may be left out; `envs` and `cwd` are honoured", async () => {
+      await using socket = await open();
+      socket.say({ type: "start", cmd: "pwd" });
+      await socket.next("start");
+      assert.equal((await socket.output()).stdout, "/root\n");
+      const { stdout } = await stream("bash", ["-c", "echo $WORD $PWD"], "", { envs: { WORD: "x" }, cwd: "/usr" });
+      assert.equal(stdout, "x /usr\n");
+    });
+
+    test("`stop` terminates the running process early: the whole tree, then `exit`", async () => {
+      await using socket = await open();
+      socket.say({ type: "start", cmd: "bash", args: ["-c", "trap '' TERM; setsid sleep 6001 & sleep 6001"] });
+      await socket.next("start");
+      await eventually("it runs", () => isAlive("sleep 6001"));
+      socket.say({ type: "stop" });
+      assert.deepEqual(await socket.output(), { stdout: "", stderr: "", exitCode: 137, closeCode: 1000 });
+      assert.equal(await isAlive("sleep 6001"), false);
+    });
+
+    test("`error`: for example the command was not found; then the server closes", async () => {
+      await using socket = await open();
+      socket.say({ type: "start", cmd: "no-such-command", args: [] });
+      const { data } = await socket.next("error");
+      assert.match(data, /no-such-command/);
+      assert.deepEqual(await socket.rest(), []);
+    });
+
+    test("client gone: the tree is killed", async () => {
+      for (const leave of ["close", "terminate"] as const) {
+        const socket = await open();
+        socket.say({ type: "start", cmd: "bash", args: ["-c", "setsid sleep 6002 & sleep 6002"] });
+        await socket.next("start");
+        await eventually("it runs", () => isAlive("sleep 6002"));
+        socket.socket[leave]();
+        await eventually("it is gone", async () => !(await isAlive("sleep 6002")));
+      }
+    });
+
+    test("it counts as activity at the start and at the end", async () => {
+      const before = (await capsule.view()).last_active_at;
+      const sent = Date.now();
+      await stream("sleep", ["0.3"]);
+      const after = (await capsule.view()).last_active_at;
+      assert.ok(after > before && Date.parse(after) >= sent + 250);
+    });
   });
 
-  test("nonsense after the start does not cost the command", async () => {
-    await using socket = await open();
-    socket.say({ type: "start", cmd: "bash", args: ["-c", "until [ -e /tmp/go3 ]; do sleep 0.02; done; echo whole"] });
-    await socket.next("start");
-    socket.say("nonsense");
-    await socket.next("error");
-    await capsule.run("touch", ["/tmp/go3"]);
-    const { stdout, exitCode } = await socket.output();
-    assert.deepEqual([stdout, exitCode], ["whole\n", 0]);
+  describe("output", () => {
+    test("random sizes, byte for byte, whole characters only", async (t) => {
+      const random = new Random(t);
+      const text = await capsule.sh(
+        "head -c 900000 /dev/urandom | base64 -w0 | sed 's/[A-F]/€/g; s/[a-f]/𝄞/g' | tee /tmp/text",
+      );
+      const characters = [...text];
+      for (let run = 0; run < 25; run++) {
+        const length = random.size(600_000);
+        const script = "import sys\nsys.stdout.write(open('/tmp/text').read()[:int(sys.argv[1])])";
+        const { stdout, exitCode } = await stream("python3", ["-c", script, String(length)]);
+        assert.equal(exitCode, 0);
+        assert.ok(stdout === characters.slice(0, length).join(""), `run ${run}: ${length} characters`);
+      }
+    });
+
+    test("bytes that are no UTF-8 arrive as U+FFFD, or all of them with ?encoding=base64", async () => {
+      const script = "printf 'a\\377b\\342\\202'";
+      assert.equal((await stream("bash", ["-c", script])).stdout, "a\ufffdb\ufffd");
+      const { stdout } = await stream("bash", ["-c", script], "?encoding=base64");
+      assert.deepEqual([...Buffer.from(stdout, "base64")], [0x61, 0xff, 0x62, 0xe2, 0x82]);
+    });
+
+    test("twenty streams at once, each with its own megabyte", async () => {
+      const expected = Array.from({ length: 20 }, (_, i) => `${i}\n`.repeat(Math.floor(1e6 / `${i}\n`.length)));
+      const outputs = await Promise.all(
+        expected.map((text, i) => stream("bash", ["-c", `yes ${i} | head -c ${text.length}`])),
+      );
+      for (const [i, { stdout, exitCode }] of outputs.entries()) {
+        assert.equal(exitCode, 0);
+        assert.ok(stdout === expected[i], `stream ${i}: ${stdout.length} bytes`);
+      }
+    });
+
+    test("a reader that stops reading stops the process; nothing is lost when it goes on", async () => {
+      await using socket = await open();
+      const script = "for i in $(seq 20000); do printf '%01023d\\n' $i; echo $i > /tmp/count; done";
+      socket.say({ type: "start", cmd: "bash", args: ["-c", script] });
+      await socket.next("start");
+      socket.socket.pause();
+      let last = "";
+      await eventually(
+        "the process waits",
+        async () => {
+          const now = await capsule.sh("sleep 0.3; cat /tmp/count");
+          const waits = now === last && Number(now) > 0;
+          last = now;
+          return waits;
+        },
+        30_000,
+      );
+      assert.ok(Number(last) < 20_000, "it was not let run to its end");
+      socket.socket.resume();
+      const { stdout, exitCode } = await socket.output();
+      assert.equal(exitCode, 0);
+      const lines = stdout.trimEnd().split("\n").map(Number);
+      assert.deepEqual([lines.length, lines.findIndex((line, i) => line !== i + 1)], [20_000, -1]);
+    });
   });
 
-  test("an ordinary GET, without an upgrade, is 400", async () => {
-    for (const path of ["exec/stream", "pty", "processes/1/stream"]) {
-      const { json } = await client.expect(400, "GET", `${capsule.path}/${path}`);
-      assert.equal(json.error.code, "invalid_request");
+  describe("bad messages", () => {
+    const first: [string, string | Buffer][] = [
+      ["no JSON", "hello"],
+      ["an empty message", ""],
+      ["null", "null"],
+      ["a list", "[]"],
+      ["no type", "{}"],
+      ["an unknown type", '{"type":"run","cmd":"true"}'],
+      ["no cmd", '{"type":"start"}'],
+      ["a cmd that is no text", '{"type":"start","cmd":1}'],
+      ["an empty cmd", '{"type":"start","cmd":""}'],
+      ["a NUL in cmd", '{"type":"start","cmd":"a\\u0000"}'],
+      ["args that are no list", '{"type":"start","cmd":"true","args":"x"}'],
+      ["stop before start", '{"type":"stop"}'],
+      ["a binary frame", Buffer.from('{"type":"start","cmd":"true"}')],
+    ];
+    for (const [what, message] of first) {
+      test(`${what} as the first: an error message and a close frame`, async () => {
+        await using socket = await open();
+        socket.socket.send(message);
+        assert.ok((await socket.next("error")).data.length > 5);
+        assert.deepEqual(await socket.rest(), []);
+        const { code } = await socket.closed;
+        assert.ok(code !== 1005 && code !== 1006, String(code));
+      });
     }
+
+    test("a message of 10 MiB is refused with a close frame, and the service lives on", async () => {
+      await using socket = await open();
+      socket.socket.send(JSON.stringify({ type: "start", cmd: "true", args: ["x".repeat(10 * 1024 * 1024)] }));
+      assert.equal((await socket.closed).code, 1009);
+      assert.equal(await capsule.sh("echo fine"), "fine");
+    });
+
+    test("nonsense after the start does not cost the command", async () => {
+      await using socket = await open();
+      socket.say({
+        type: "start",
+        cmd: "bash",
+        args: ["-c", "until [ -e /tmp/go3 ]; do sleep 0.02; done; echo whole"],
+      });
+      await socket.next("start");
+      socket.say("nonsense");
+      await socket.next("error");
+      await capsule.run("touch", ["/tmp/go3"]);
+      const { stdout, exitCode } = await socket.output();
+      assert.deepEqual([stdout, exitCode], ["whole\n", 0]);
+    });
+
+    test("an ordinary GET, without an upgrade, is 400", async () => {
+      for (const path of ["exec/stream", "pty", "processes/1/stream"]) {
+        const { json } = await client.expect(400, "GET", `${capsule.path}/${path}`);
+        assert.equal(json.error.code, "invalid_request");
+      }
+    });
   });
 });

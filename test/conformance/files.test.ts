@@ -13,252 +13,254 @@ const mib = 1024 * 1024;
 const reads = ["files/read", "files/stream/read"] as const;
 const writes = ["files/write", "files/stream/write"] as const;
 
-let capsule: TestCapsule;
-before(async () => {
-  capsule = await client.capsule();
-  await capsule.sh("mkdir /data");
-});
-after(() => capsule?.[Symbol.asyncDispose]());
-
-function read(path: unknown, by: (typeof reads)[number] = "files/read"): Promise<Reply> {
-  return client.call("POST", `${capsule.path}/${by}`, { json: { path } });
-}
-
-function write(
-  path: string,
-  content: string | Uint8Array<ArrayBuffer>,
-  by: (typeof writes)[number] = "files/write",
-): Promise<Reply> {
-  return client.call("POST", `${capsule.path}/${by}`, { form: fileForm(path, content) });
-}
-
-function send(form: FormData, by: (typeof writes)[number] = "files/write"): Promise<Reply> {
-  return client.call("POST", `${capsule.path}/${by}`, { form });
-}
-
-function refused({ status, json, text }: Reply, expectedStatus: number, code: string, what = ""): void {
-  assert.equal(status, expectedStatus, `${what} ${text}`);
-  assert.equal(json.error.code, code, what);
-}
-
-describe("write and read", () => {
-  conforms(
-    ["POST /v1/capsules/{id}/files/write 204", "POST /v1/capsules/{id}/files/read 200"],
-    "204, no body; 200, raw bytes, `Content-Type: application/octet-stream`",
-    async () => {
-      const bytes = Uint8Array.from({ length: 256 }, (_, i) => i);
-      const written = await write("/data/bytes", bytes);
-      assert.deepEqual([written.status, written.bytes.length], [204, 0], written.text);
-      const { status, headers, bytes: got } = await read("/data/bytes");
-      assert.equal(status, 200);
-      assert.equal(headers["content-type"], "application/octet-stream");
-      assert.deepEqual([...got], [...bytes]);
-    },
-  );
-
-  conforms(
-    ["POST /v1/capsules/{id}/files/stream/write 204", "POST /v1/capsules/{id}/files/stream/read 200"],
-    "same content delivered with chunked transfer encoding",
-    async () => {
-      assert.equal((await write("/data/streamed", "content", "files/stream/write")).status, 204);
-      const { status, headers, bytes } = await read("/data/streamed", "files/stream/read");
-      assert.equal(status, 200);
-      assert.equal(headers["transfer-encoding"], "chunked");
-      assert.equal(headers["content-length"], undefined);
-      assert.equal(headers["content-type"], "application/octet-stream");
-      assert.equal(bytes.toString(), "content");
-    },
-  );
-
-  test("contents of 0 bytes to beyond every buffer size, one more and one less", async (t) => {
-    const random = new Random(t);
-    const borders = [1, 4_096, 16_384, 65_536, 131_072, 262_144, 524_288, mib, 4 * mib];
-    const sizes = new Set([0, ...borders.flatMap((size) => [size - 1, size, size + 1])]);
-    const all = new Uint8Array(await crypto.subtle.digest("SHA-256", random.bytes(8))); // something to begin with
-    const source = new Uint8Array(4 * mib + 1).map((_, i) => all[i % 31]! ^ (i >> 8));
-    for (const size of sizes) {
-      const content = source.slice(0, size);
-      const [way, back] = [writes[random.below(2)]!, reads[random.below(2)]!];
-      assert.equal((await write("/data/sized", content, way)).status, 204, `${way} ${size}`);
-      assert.ok((await read("/data/sized", back)).bytes.equals(content), `${way}, ${back}: ${size}`);
-    }
+describe("reading and writing files", () => {
+  let capsule: TestCapsule;
+  before(async () => {
+    capsule = await client.capsule();
+    await capsule.sh("mkdir /data");
   });
+  after(() => capsule?.[Symbol.asyncDispose]());
 
-  test("files/write takes exactly its limit, and stream/write avoids the limit", async () => {
-    const limit = (await client.expect(200, "GET", "/v1/limits")).json.file_write_max_bytes;
-    assert.equal((await write("/data/large", new Uint8Array(limit))).status, 204);
-    assert.equal(await capsule.sh("stat -c %s /data/large"), String(limit));
-    assert.equal((await write("/data/large", new Uint8Array(limit + 1), "files/stream/write")).status, 204);
-    assert.equal(
-      await capsule.sh("stat -c %s /data/large; tail -c 1 /data/large | od -An -tx1; rm /data/large"),
-      `${limit + 1}\n 00`,
+  function read(path: unknown, by: (typeof reads)[number] = "files/read"): Promise<Reply> {
+    return client.call("POST", `${capsule.path}/${by}`, { json: { path } });
+  }
+
+  function write(
+    path: string,
+    content: string | Uint8Array<ArrayBuffer>,
+    by: (typeof writes)[number] = "files/write",
+  ): Promise<Reply> {
+    return client.call("POST", `${capsule.path}/${by}`, { form: fileForm(path, content) });
+  }
+
+  function send(form: FormData, by: (typeof writes)[number] = "files/write"): Promise<Reply> {
+    return client.call("POST", `${capsule.path}/${by}`, { form });
+  }
+
+  function refused({ status, json, text }: Reply, expectedStatus: number, code: string, what = ""): void {
+    assert.equal(status, expectedStatus, `${what} ${text}`);
+    assert.equal(json.error.code, code, what);
+  }
+
+  describe("write and read", () => {
+    conforms(
+      ["POST /v1/capsules/{id}/files/write 204", "POST /v1/capsules/{id}/files/read 200"],
+      "204, no body; 200, raw bytes, `Content-Type: application/octet-stream`",
+      async () => {
+        const bytes = Uint8Array.from({ length: 256 }, (_, i) => i);
+        const written = await write("/data/bytes", bytes);
+        assert.deepEqual([written.status, written.bytes.length], [204, 0], written.text);
+        const { status, headers, bytes: got } = await read("/data/bytes");
+        assert.equal(status, 200);
+        assert.equal(headers["content-type"], "application/octet-stream");
+        assert.deepEqual([...got], [...bytes]);
+      },
     );
-  });
 
-  test("names with spaces, quotes, newlines, umlauts and 255 bytes", async () => {
-    for (const name of [
-      "a b",
-      `"'\\`,
-      "new\nline",
-      "ünïcödé €𝄞",
-      "-rf",
-      "*",
-      "x".repeat(255),
-      "%2e%2e",
-      "é".repeat(127),
-    ]) {
-      const path = `/data/${name}`;
-      assert.equal((await write(path, name)).status, 204, name);
-      assert.equal((await read(path)).bytes.toString(), name);
-    }
-    refused(await write(`/data/${"x".repeat(256)}`, ""), 400, "invalid_request");
-  });
-});
+    conforms(
+      ["POST /v1/capsules/{id}/files/stream/write 204", "POST /v1/capsules/{id}/files/stream/read 200"],
+      "same content delivered with chunked transfer encoding",
+      async () => {
+        assert.equal((await write("/data/streamed", "content", "files/stream/write")).status, 204);
+        const { status, headers, bytes } = await read("/data/streamed", "files/stream/read");
+        assert.equal(status, 200);
+        assert.equal(headers["transfer-encoding"], "chunked");
+        assert.equal(headers["content-length"], undefined);
+        assert.equal(headers["content-type"], "application/octet-stream");
+        assert.equal(bytes.toString(), "content");
+      },
+    );
 
-describe("write", () => {
-  for (const by of writes) {
-    test(`${by}: parent directory must already exist: 400, also when it is a file`, async () => {
-      await write("/data/file", "x");
-      for (const path of ["/data/none/file", "/data/file/below", "/none/none/none"]) {
-        refused(await write(path, "x", by), 400, "invalid_request", path);
-      }
-      refused(await write("/data", "x", by), 400, "invalid_request", "a directory");
-      refused(await write("/", "x", by), 400, "invalid_request", "the root");
-    });
-
-    test(`${by}: paths must be absolute, free of NUL and not too long`, async () => {
-      for (const path of ["", "x", "./x", "../x", "/data/\0x", `/${"x/".repeat(2_100)}`]) {
-        refused(await write(path, "x", by), 400, "invalid_request", path.slice(0, 20));
+    test("contents of 0 bytes to beyond every buffer size, one more and one less", async (t) => {
+      const random = new Random(t);
+      const borders = [1, 4_096, 16_384, 65_536, 131_072, 262_144, 524_288, mib, 4 * mib];
+      const sizes = new Set([0, ...borders.flatMap((size) => [size - 1, size, size + 1])]);
+      const all = new Uint8Array(await crypto.subtle.digest("SHA-256", random.bytes(8))); // something to begin with
+      const source = new Uint8Array(4 * mib + 1).map((_, i) => all[i % 31]! ^ (i >> 8));
+      for (const size of sizes) {
+        const content = source.slice(0, size);
+        const [way, back] = [writes[random.below(2)]!, reads[random.below(2)]!];
+        assert.equal((await write("/data/sized", content, way)).status, 204, `${way} ${size}`);
+        assert.ok((await read("/data/sized", back)).bytes.equals(content), `${way}, ${back}: ${size}`);
       }
     });
 
-    test(`${by}: \`path\` may stand behind \`file\``, async () => {
-      const form = new FormData();
-      form.append("file", new Blob(["x".repeat(300_000)]), "name-that-does-not-count");
-      form.append("path", "/data/late");
-      assert.equal((await send(form, by)).status, 204);
-      assert.equal(await capsule.sh("stat -c %s /data/late"), "300000");
+    test("files/write takes exactly its limit, and stream/write avoids the limit", async () => {
+      const limit = (await client.expect(200, "GET", "/v1/limits")).json.file_write_max_bytes;
+      assert.equal((await write("/data/large", new Uint8Array(limit))).status, 204);
+      assert.equal(await capsule.sh("stat -c %s /data/large"), String(limit));
+      assert.equal((await write("/data/large", new Uint8Array(limit + 1), "files/stream/write")).status, 204);
       assert.equal(
-        await capsule.sh("find / -xdev -newer /data/late -size 300000c 2>/dev/null | wc -l"),
-        "0",
-        "nothing left",
+        await capsule.sh("stat -c %s /data/large; tail -c 1 /data/large | od -An -tx1; rm /data/large"),
+        `${limit + 1}\n 00`,
       );
     });
 
-    test(`${by}: a form without path or file, or no form at all, is refused`, async () => {
-      const noFile = new FormData();
-      noFile.append("path", "/data/x");
-      const noPath = new FormData();
-      noPath.append("file", new Blob(["x"]), "x");
-      for (const form of [noFile, noPath, new FormData()]) refused(await send(form, by), 400, "invalid_request");
-      refused(
-        await client.call("POST", `${capsule.path}/${by}`, { json: { path: "/data/x", file: "x" } }),
-        415,
-        "unsupported_media_type",
-      );
-    });
-
-    test(`${by}: new files are 0644 root; an existing file keeps owner and mode; a symlink is followed`, async () => {
-      await capsule.sh(
-        "rm -rf /data/w; mkdir /data/w; cd /data/w; echo old > kept; chmod 4751 kept; chown 33:44 kept; ln -s kept link",
-      );
-      assert.equal((await write("/data/w/new", "x", by)).status, 204);
-      assert.equal((await write("/data/w/link", "new content", by)).status, 204);
-      const seen = await capsule.sh("cd /data/w; stat -c '%n %a %u %g %F' new kept link; cat kept; ls -A | wc -l");
-      assert.deepEqual(seen.replace("new content", "new content\n").split("\n"), [
-        "new 644 0 0 regular file",
-        "kept 4751 33 44 regular file",
-        "link 777 0 0 symbolic link",
-        "new content",
-        "3",
-      ]);
-    });
-
-    test(`${by}: an aborted upload leaves the old file and nothing else`, async () => {
-      await capsule.sh("rm -rf /data/a; mkdir /data/a; echo old > /data/a/file");
-      for (const sentBytes of [10, 70_000, 900_000]) await abortUpload(by, "/data/a/file", sentBytes);
-      await eventually("nothing is left", async () => (await capsule.sh("ls -A /data/a")) === "file");
-      assert.equal(await capsule.sh("cat /data/a/file"), "old");
-    });
-  }
-
-  test("readers see the old or the new content, never a part", async () => {
-    await capsule.sh("head -c 1000000 /dev/zero | tr '\\0' a > /data/atomic");
-    const reader = capsule.sh(
-      "for i in $(seq 60); do tr -d '\\n' < /data/atomic | fold -w1000000 | cut -c1,1000000 | tr '\\n' ' '; wc -c < /data/atomic; done | sort -u",
-    );
-    for (let i = 0; i < 12; i++) await write("/data/atomic", (i % 2 ? "a" : "b").repeat(1_000_000));
-    for (const line of (await reader).split("\n")) assert.match(line, /^(aa|bb) +1000000$/);
-  });
-
-  test("no space: 507, and the old file is intact", async () => {
-    await capsule.sh("mkdir -p /tiny && mount -t tmpfs -o size=512k tmpfs /tiny && echo old > /tiny/file");
-    for (const by of writes) refused(await write("/tiny/file", "x".repeat(mib), by), 507, "no_space", by);
-    assert.equal(await capsule.sh("cat /tiny/file; ls -A /tiny | wc -l; umount /tiny"), "old\n1");
-  });
-});
-
-describe("read", () => {
-  for (const [by, row] of [
-    ["files/read", "POST /v1/capsules/{id}/files/read 404 path"],
-    ["files/stream/read", "POST /v1/capsules/{id}/files/stream/read 404 path"],
-  ] as const) {
-    conforms(row, "path does not exist inside the capsule", async () => {
-      await capsule.sh("ln -sf nothing /data/dangling");
-      for (const path of ["/data/nothing", "/nothing/nothing", "/data/dangling", `/data/${"x".repeat(255)}`]) {
-        refused(await read(path, by), 404, "not_found", path);
-      }
-    });
-
-    test(`${by}: a directory or a special file is 400; so is a path that is none`, async () => {
-      await capsule.sh(
-        "cd /data; [ -p fifo ] || mkfifo fifo; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")' 2>/dev/null; true",
-      );
-      for (const path of [
-        "/data",
-        "/",
-        "/data/fifo",
-        "/data/sock",
-        "/dev/zero",
-        "/dev/null",
-        "",
-        "data",
-        "/a\0b",
-        1,
-        null,
+    test("names with spaces, quotes, newlines, umlauts and 255 bytes", async () => {
+      for (const name of [
+        "a b",
+        `"'\\`,
+        "new\nline",
+        "ünïcödé €𝄞",
+        "-rf",
+        "*",
+        "x".repeat(255),
+        "%2e%2e",
+        "é".repeat(127),
       ]) {
-        refused(await read(path, by), 400, "invalid_request", String(path));
+        const path = `/data/${name}`;
+        assert.equal((await write(path, name)).status, 204, name);
+        assert.equal((await read(path)).bytes.toString(), name);
       }
-      refused(await client.call("POST", `${capsule.path}/${by}`, { json: {} }), 400, "invalid_request");
+      refused(await write(`/data/${"x".repeat(256)}`, ""), 400, "invalid_request");
+    });
+  });
+
+  describe("write", () => {
+    for (const by of writes) {
+      test(`${by}: parent directory must already exist: 400, also when it is a file`, async () => {
+        await write("/data/file", "x");
+        for (const path of ["/data/none/file", "/data/file/below", "/none/none/none"]) {
+          refused(await write(path, "x", by), 400, "invalid_request", path);
+        }
+        refused(await write("/data", "x", by), 400, "invalid_request", "a directory");
+        refused(await write("/", "x", by), 400, "invalid_request", "the root");
+      });
+
+      test(`${by}: paths must be absolute, free of NUL and not too long`, async () => {
+        for (const path of ["", "x", "./x", "../x", "/data/\0x", `/${"x/".repeat(2_100)}`]) {
+          refused(await write(path, "x", by), 400, "invalid_request", path.slice(0, 20));
+        }
+      });
+
+      test(`${by}: \`path\` may stand behind \`file\``, async () => {
+        const form = new FormData();
+        form.append("file", new Blob(["x".repeat(300_000)]), "name-that-does-not-count");
+        form.append("path", "/data/late");
+        assert.equal((await send(form, by)).status, 204);
+        assert.equal(await capsule.sh("stat -c %s /data/late"), "300000");
+        assert.equal(
+          await capsule.sh("find / -xdev -newer /data/late -size 300000c 2>/dev/null | wc -l"),
+          "0",
+          "nothing left",
+        );
+      });
+
+      test(`${by}: a form without path or file, or no form at all, is refused`, async () => {
+        const noFile = new FormData();
+        noFile.append("path", "/data/x");
+        const noPath = new FormData();
+        noPath.append("file", new Blob(["x"]), "x");
+        for (const form of [noFile, noPath, new FormData()]) refused(await send(form, by), 400, "invalid_request");
+        refused(
+          await client.call("POST", `${capsule.path}/${by}`, { json: { path: "/data/x", file: "x" } }),
+          415,
+          "unsupported_media_type",
+        );
+      });
+
+      test(`${by}: new files are 0644 root; an existing file keeps owner and mode; a symlink is followed`, async () => {
+        await capsule.sh(
+          "rm -rf /data/w; mkdir /data/w; cd /data/w; echo old > kept; chmod 4751 kept; chown 33:44 kept; ln -s kept link",
+        );
+        assert.equal((await write("/data/w/new", "x", by)).status, 204);
+        assert.equal((await write("/data/w/link", "new content", by)).status, 204);
+        const seen = await capsule.sh("cd /data/w; stat -c '%n %a %u %g %F' new kept link; cat kept; ls -A | wc -l");
+        assert.deepEqual(seen.replace("new content", "new content\n").split("\n"), [
+          "new 644 0 0 regular file",
+          "kept 4751 33 44 regular file",
+          "link 777 0 0 symbolic link",
+          "new content",
+          "3",
+        ]);
+      });
+
+      test(`${by}: an aborted upload leaves the old file and nothing else`, async () => {
+        await capsule.sh("rm -rf /data/a; mkdir /data/a; echo old > /data/a/file");
+        for (const sentBytes of [10, 70_000, 900_000]) await abortUpload(by, "/data/a/file", sentBytes);
+        await eventually("nothing is left", async () => (await capsule.sh("ls -A /data/a")) === "file");
+        assert.equal(await capsule.sh("cat /data/a/file"), "old");
+      });
+    }
+
+    test("readers see the old or the new content, never a part", async () => {
+      await capsule.sh("head -c 1000000 /dev/zero | tr '\\0' a > /data/atomic");
+      const reader = capsule.sh(
+        "for i in $(seq 60); do tr -d '\\n' < /data/atomic | fold -w1000000 | cut -c1,1000000 | tr '\\n' ' '; wc -c < /data/atomic; done | sort -u",
+      );
+      for (let i = 0; i < 12; i++) await write("/data/atomic", (i % 2 ? "a" : "b").repeat(1_000_000));
+      for (const line of (await reader).split("\n")) assert.match(line, /^(aa|bb) +1000000$/);
     });
 
-    test(`${by}: links are followed, files of /proc read, holes are zeros`, async () => {
-      await capsule.sh("cd /data; echo target > t; ln -sf t l1; ln -sf l1 l2; rm -f hole; truncate -s 3000000 hole");
-      assert.equal((await read("/data/l2", by)).bytes.toString(), "target\n");
-      assert.match((await read("/proc/meminfo", by)).bytes.toString(), /^MemTotal:/);
-      assert.ok((await read("/data/hole", by)).bytes.equals(Buffer.alloc(3_000_000)));
+    test("no space: 507, and the old file is intact", async () => {
+      await capsule.sh("mkdir -p /tiny && mount -t tmpfs -o size=512k tmpfs /tiny && echo old > /tiny/file");
+      for (const by of writes) refused(await write("/tiny/file", "x".repeat(mib), by), 507, "no_space", by);
+      assert.equal(await capsule.sh("cat /tiny/file; ls -A /tiny | wc -l; umount /tiny"), "old\n1");
     });
+  });
+
+  describe("read", () => {
+    for (const [by, row] of [
+      ["files/read", "POST /v1/capsules/{id}/files/read 404 path"],
+      ["files/stream/read", "POST /v1/capsules/{id}/files/stream/read 404 path"],
+    ] as const) {
+      conforms(row, "path does not exist inside the capsule", async () => {
+        await capsule.sh("ln -sf nothing /data/dangling");
+        for (const path of ["/data/nothing", "/nothing/nothing", "/data/dangling", `/data/${"x".repeat(255)}`]) {
+          refused(await read(path, by), 404, "not_found", path);
+        }
+      });
+
+      test(`${by}: a directory or a special file is 400; so is a path that is none`, async () => {
+        await capsule.sh(
+          "cd /data; [ -p fifo ] || mkfifo fifo; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")' 2>/dev/null; true",
+        );
+        for (const path of [
+          "/data",
+          "/",
+          "/data/fifo",
+          "/data/sock",
+          "/dev/zero",
+          "/dev/null",
+          "",
+          "data",
+          "/a\0b",
+          1,
+          null,
+        ]) {
+          refused(await read(path, by), 400, "invalid_request", String(path));
+        }
+        refused(await client.call("POST", `${capsule.path}/${by}`, { json: {} }), 400, "invalid_request");
+      });
+
+      test(`${by}: links are followed, files of /proc read, holes are zeros`, async () => {
+        await capsule.sh("cd /data; echo target > t; ln -sf t l1; ln -sf l1 l2; rm -f hole; truncate -s 3000000 hole");
+        assert.equal((await read("/data/l2", by)).bytes.toString(), "target\n");
+        assert.match((await read("/proc/meminfo", by)).bytes.toString(), /^MemTotal:/);
+        assert.ok((await read("/data/hole", by)).bytes.equals(Buffer.alloc(3_000_000)));
+      });
+    }
+  });
+
+  /** Sends the head of a form and some of its file, then hangs up. */
+  async function abortUpload(by: string, path: string, sentBytes: number): Promise<void> {
+    const { hostname, port } = new URL(client.url);
+    const head = `--x\r\nContent-Disposition: form-data; name="path"\r\n\r\n${path}\r\n--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n`;
+    const request = http.request({
+      hostname,
+      port,
+      method: "POST",
+      path: `${capsule.path}/${by}`,
+      headers: {
+        "x-api-key": client.key,
+        "content-type": "multipart/form-data; boundary=x",
+        "content-length": 5_000_000,
+      },
+    });
+    request.on("error", () => {});
+    request.write(head);
+    await new Promise((sent) => request.write(Buffer.alloc(sentBytes, "n"), sent));
+    await new Promise(setImmediate);
+    request.destroy();
   }
 });
-
-/** Sends the head of a form and some of its file, then hangs up. */
-async function abortUpload(by: string, path: string, sentBytes: number): Promise<void> {
-  const { hostname, port } = new URL(client.url);
-  const head = `--x\r\nContent-Disposition: form-data; name="path"\r\n\r\n${path}\r\n--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n`;
-  const request = http.request({
-    hostname,
-    port,
-    method: "POST",
-    path: `${capsule.path}/${by}`,
-    headers: {
-      "x-api-key": client.key,
-      "content-type": "multipart/form-data; boundary=x",
-      "content-length": 5_000_000,
-    },
-  });
-  request.on("error", () => {});
-  request.write(head);
-  await new Promise((sent) => request.write(Buffer.alloc(sentBytes, "n"), sent));
-  await new Promise(setImmediate);
-  request.destroy();
-}

@@ -6,14 +6,14 @@ import type { TestCapsule } from "../client.ts";
 
 const program = `
 import hashlib, os, sys
-memory = bytearray(os.urandom(4 << 20))
+memory = bytearray(os.urandom(2 << 20))
 os.mkfifo('/run/ask'); os.mkfifo('/run/answer')
 open('/run/keeper', 'w').write(str(os.getpid()))
 steps = 0
 while True:
     for line in open('/run/ask'):
         if line.strip() == 'change':
-            at = (steps * 1234567) % (3 << 20)
+            at = (steps * 1234567) % (1 << 20)
             memory[at:at + 500000] = os.urandom(500000)
             steps += 1
         with open('/run/answer', 'w') as out:

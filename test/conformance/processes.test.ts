@@ -7,284 +7,289 @@ import { eventually } from "./eventually.ts";
 import { client } from "./service.ts";
 import { TestSocket } from "./socket.ts";
 
-let capsule: TestCapsule;
-before(async () => {
-  capsule = await client.capsule();
-});
-after(() => capsule?.[Symbol.asyncDispose]());
-
-interface Started {
-  pid: number;
-  tag: string;
-}
-
-interface Process extends Started {
-  cmd: string;
-  args: string[];
-}
-
-async function start(cmd: string, args: string[] = [], more: Record<string, unknown> = {}): Promise<Started> {
-  const reply = await capsule.exec({ cmd, args, background: true, ...more });
-  assert.equal(reply.status, 202, reply.text);
-  return reply.json;
-}
-
-async function processes(): Promise<Process[]> {
-  return (await client.expect(200, "GET", `${capsule.path}/processes`)).json.processes;
-}
-
-function signal(selector: string | number, query = ""): Promise<Reply> {
-  return client.call("DELETE", `${capsule.path}/processes/${selector}${query}`);
-}
-
-async function isAlive(commandLine: string): Promise<boolean> {
-  return (await capsule.run("pgrep", ["-xf", commandLine])).exit_code === 0;
-}
-
-describe("background exec", () => {
-  conforms(
-    "POST /v1/capsules/{id}/exec 202",
-    "Background exec result: pid and auto-generated tag, at once",
-    async () => {
-      const began = performance.now();
-      const reply = await capsule.exec({ cmd: "sleep", args: ["4001"], background: true });
-      assert.equal(reply.status, 202);
-      assert.ok(performance.now() - began < 5_000);
-      assert.deepEqual(Object.keys(reply.json).toSorted(), ["pid", "tag"]);
-      assert.match(reply.json.tag, /^proc-[0-9a-f]{8}$/);
-      assert.equal((await capsule.run("pgrep", ["-xf", "sleep 4001"])).stdout, `${reply.json.pid}\n`);
-      assert.equal((await signal(reply.json.tag)).status, 204);
-    },
-  );
-
-  test("`envs` and `cwd` are honoured; `timeout` is foreground only", async () => {
-    const script = 'sleep 2; echo "$WORD $PWD" > /tmp/said';
-    await start("bash", ["-c", script], { envs: { WORD: "ünd" }, cwd: "/usr/lib", timeout: 1 });
-    const said = await eventually("it spoke", async () => (await capsule.run("cat", ["/tmp/said"])).stdout);
-    assert.equal(said, "ünd /usr/lib\n");
-  });
-
-  test("it counts as activity, and holds nothing off", async () => {
-    const before = (await capsule.view()).last_active_at;
-    await start("true");
-    assert.ok((await capsule.view()).last_active_at > before);
-  });
-
-  test("a caller's own `tag`: taken while the process lives, free afterwards", async () => {
-    const { tag } = await start("sleep", ["4002"], { tag: "my.server" });
-    assert.equal(tag, "my.server");
-    const taken = await capsule.exec({ cmd: "true", background: true, tag });
-    assert.deepEqual([taken.status, taken.json.error.code], [409, "conflict"]);
-    await signal(tag);
-    await eventually("the tag is free", async () => {
-      const { status } = await capsule.exec({ cmd: "true", background: true, tag });
-      return status === 202;
-    });
-  });
-
-  test("a command that is not there is 400", async () => {
-    const { status, json } = await capsule.exec({ cmd: "no-such-command", background: true });
-    assert.deepEqual([status, json.error.code], [400, "invalid_request"]);
-  });
-
-  test("printing without end while nobody listens stops nothing", async () => {
-    const { tag } = await start("bash", [
-      "-c",
-      "for i in $(seq 300000); do echo 0123456789; done; echo whole > /tmp/printed; exec sleep 4003",
-    ]);
-    await eventually(
-      "it printed it all",
-      async () => (await capsule.run("cat", ["/tmp/printed"])).stdout === "whole\n",
-      30_000,
-    );
-    assert.equal((await signal(tag)).status, 204);
-  });
-});
-
 describe("processes", () => {
-  conforms(
-    "GET /v1/capsules/{id}/processes 200",
-    "all processes in the capsule, including init/template processes",
-    async () => {
-      const { pid, tag } = await start("sleep", ["4004"]);
-      const all = await processes();
-      for (const each of all) {
-        assert.deepEqual(Object.keys(each).toSorted(), ["args", "cmd", "pid", "tag"]);
-        assert.ok(Number.isInteger(each.pid) && Array.isArray(each.args));
-      }
-      assert.equal(all.find((each) => each.pid === 1)?.tag, "", "empty string for processes started by init");
-      assert.deepEqual(
-        all.find((each) => each.pid === pid),
-        { pid, tag, cmd: "sleep", args: ["4004"] },
+  let capsule: TestCapsule;
+  before(async () => {
+    capsule = await client.capsule();
+  });
+  after(() => capsule?.[Symbol.asyncDispose]());
+
+  interface Started {
+    pid: number;
+    tag: string;
+  }
+
+  interface Process extends Started {
+    cmd: string;
+    args: string[];
+  }
+
+  async function start(cmd: string, args: string[] = [], more: Record<string, unknown> = {}): Promise<Started> {
+    const reply = await capsule.exec({ cmd, args, background: true, ...more });
+    assert.equal(reply.status, 202, reply.text);
+    return reply.json;
+  }
+
+  async function processes(): Promise<Process[]> {
+    return (await client.expect(200, "GET", `${capsule.path}/processes`)).json.processes;
+  }
+
+  function signal(selector: string | number, query = ""): Promise<Reply> {
+    return client.call("DELETE", `${capsule.path}/processes/${selector}${query}`);
+  }
+
+  async function isAlive(commandLine: string): Promise<boolean> {
+    return (await capsule.run("pgrep", ["-xf", commandLine])).exit_code === 0;
+  }
+
+  describe("background exec", () => {
+    conforms(
+      "POST /v1/capsules/{id}/exec 202",
+      "Background exec result: pid and auto-generated tag, at once",
+      async () => {
+        const began = performance.now();
+        const reply = await capsule.exec({ cmd: "sleep", args: ["4001"], background: true });
+        assert.equal(reply.status, 202);
+        assert.ok(performance.now() - began < 5_000);
+        assert.deepEqual(Object.keys(reply.json).toSorted(), ["pid", "tag"]);
+        assert.match(reply.json.tag, /^proc-[0-9a-f]{8}$/);
+        assert.equal((await capsule.run("pgrep", ["-xf", "sleep 4001"])).stdout, `${reply.json.pid}\n`);
+        assert.equal((await signal(reply.json.tag)).status, 204);
+      },
+    );
+
+    test("`envs` and `cwd` are honoured; `timeout` is foreground only", async () => {
+      const script = 'sleep 2; echo "$WORD $PWD" > /tmp/said';
+      await start("bash", ["-c", script], { envs: { WORD: "ünd" }, cwd: "/usr/lib", timeout: 1 });
+      const said = await eventually("it spoke", async () => (await capsule.run("cat", ["/tmp/said"])).stdout);
+      assert.equal(said, "ünd /usr/lib\n");
+    });
+
+    test("it counts as activity, and holds nothing off", async () => {
+      const before = (await capsule.view()).last_active_at;
+      await start("true");
+      assert.ok((await capsule.view()).last_active_at > before);
+    });
+
+    test("a caller's own `tag`: taken while the process lives, free afterwards", async () => {
+      const { tag } = await start("sleep", ["4002"], { tag: "my.server" });
+      assert.equal(tag, "my.server");
+      const taken = await capsule.exec({ cmd: "true", background: true, tag });
+      assert.deepEqual([taken.status, taken.json.error.code], [409, "conflict"]);
+      await signal(tag);
+      await eventually("the tag is free", async () => {
+        const { status } = await capsule.exec({ cmd: "true", background: true, tag });
+        return status === 202;
+      });
+    });
+
+    test("a command that is not there is 400", async () => {
+      const { status, json } = await capsule.exec({ cmd: "no-such-command", background: true });
+      assert.deepEqual([status, json.error.code], [400, "invalid_request"]);
+    });
+
+    test("printing without end while nobody listens stops nothing", async () => {
+      const { tag } = await start("bash", [
+        "-c",
+        "for i in $(seq 300000); do echo 0123456789; done; echo whole > /tmp/printed; exec sleep 4003",
+      ]);
+      await eventually(
+        "it printed it all",
+        async () => (await capsule.run("cat", ["/tmp/printed"])).stdout === "whole\n",
+        30_000,
       );
-      const pids = (await capsule.run("ps", ["-e", "-o", "pid="])).stdout.trim().split(/\s+/).map(Number);
-      const missing = all.filter((each) => !pids.includes(each.pid));
-      assert.deepEqual(missing, []);
-      assert.equal((await signal(pid)).status, 204);
-    },
-  );
-
-  test("those of a shell, of a setsid escape and of the foreground are listed too", async () => {
-    const { tag } = await start("bash", ["-c", "setsid sleep 4005 & sleep 4006"]);
-    const lines = await eventually("they run", async () => {
-      const found = (await processes()).map(({ cmd, args }) => [cmd, ...args].join(" "));
-      return found.includes("sleep 4005") && found.includes("sleep 4006") && found;
+      assert.equal((await signal(tag)).status, 204);
     });
-    assert.ok(lines.some((line) => line.startsWith("bash -c")));
-    await signal(tag);
   });
-});
 
-describe("kill", () => {
-  conforms(
-    "DELETE /v1/capsules/{id}/processes/{selector} 204",
-    "`selector` is a numeric PID or a string tag; SIGKILL by default",
-    async () => {
-      for (const by of ["pid", "tag"] as const) {
-        const started = await start("bash", ["-c", "trap '' TERM; sleep 4010 & sleep 4010"]);
-        await eventually("it runs", () => isAlive("sleep 4010"));
-        const reply = await signal(started[by]);
-        assert.deepEqual([reply.status, reply.bytes.length], [204, 0], reply.text);
-        assert.equal(await isAlive("sleep 4010"), false, "the whole group, gone before the answer");
-        assert.ok(!(await processes()).some(({ pid }) => pid === started.pid));
-      }
-    },
-  );
-
-  test("`signal` SIGTERM is delivered, to the whole group; those who ignore it live on", async () => {
-    const polite = await start("bash", [
-      "-c",
-      "trap 'echo bye > /tmp/bye; exit' TERM; while true; do sleep 0.05; done",
-    ]);
-    const stubborn = await start("bash", ["-c", "trap '' TERM; while true; do sleep 0.05; done # stubborn"]);
-    await eventually(
-      "they run",
-      async () => (await processes()).filter(({ tag }) => [polite.tag, stubborn.tag].includes(tag)).length === 2,
+  describe("processes", () => {
+    conforms(
+      "GET /v1/capsules/{id}/processes 200",
+      "all processes in the capsule, including init/template processes",
+      async () => {
+        const { pid, tag } = await start("sleep", ["4004"]);
+        const all = await processes();
+        for (const each of all) {
+          assert.deepEqual(Object.keys(each).toSorted(), ["args", "cmd", "pid", "tag"]);
+          assert.ok(Number.isInteger(each.pid) && Array.isArray(each.args));
+        }
+        assert.equal(all.find((each) => each.pid === 1)?.tag, "", "empty string for processes started by init");
+        assert.deepEqual(
+          all.find((each) => each.pid === pid),
+          { pid, tag, cmd: "sleep", args: ["4004"] },
+        );
+        const pids = (await capsule.run("ps", ["-e", "-o", "pid="])).stdout.trim().split(/\s+/).map(Number);
+        const missing = all.filter((each) => !pids.includes(each.pid));
+        assert.deepEqual(missing, []);
+        assert.equal((await signal(pid)).status, 204);
+      },
     );
-    for (const { tag } of [polite, stubborn]) assert.equal((await signal(tag, "?signal=SIGTERM")).status, 204);
-    await eventually("it said bye", async () => (await capsule.run("cat", ["/tmp/bye"])).stdout === "bye\n");
-    assert.ok((await processes()).some(({ tag }) => tag === stubborn.tag));
-    assert.equal((await signal(stubborn.tag, "?signal=SIGKILL")).status, 204);
-  });
 
-  test("a fork tree that escapes by setsid dies too", async () => {
-    const { tag } = await start("bash", [
-      "-c",
-      "setsid bash -c 'setsid sleep 4011 & sleep 4011' & (sleep 4011 &) ; sleep 4011",
-    ]);
-    await eventually("all four run", async () => (await capsule.run("pgrep", ["-cxf", "sleep 4011"])).stdout === "4\n");
-    assert.equal((await signal(tag)).status, 204);
-    assert.equal(await isAlive("sleep 4011"), false);
-  });
-
-  conforms(
-    "DELETE /v1/capsules/{id}/processes/{selector} 404 process",
-    "process for the selector does not exist",
-    async () => {
-      const ended = await start("true");
-      await eventually("it has ended", async () => !(await processes()).some(({ pid }) => pid === ended.pid));
-      for (const selector of [
-        ended.pid,
-        ended.tag,
-        "proc-00000000",
-        "nope",
-        1,
-        0,
-        "-1",
-        "4194304",
-        "9".repeat(30),
-        "%00",
-        "1.5",
-        "a".repeat(5_000),
-      ]) {
-        const { status, json } = await signal(selector);
-        assert.deepEqual([status, json?.error.code], [404, "not_found"], String(selector).slice(0, 40));
-      }
-      assert.equal(await capsule.sh("echo alive"), "alive");
-    },
-  );
-
-  test("any other signal is 400", async () => {
-    const { tag } = await start("sleep", ["4012"]);
-    for (const name of ["SIGINT", "SIGSTOP", "9", "sigkill", "KILL", ""]) {
-      const { status, json } = await signal(tag, `?signal=${name}`);
-      assert.deepEqual([status, json.error.code], [400, "invalid_request"], name);
-    }
-    assert.ok(await isAlive("sleep 4012"));
-    await signal(tag);
-  });
-});
-
-describe("attach", () => {
-  conforms(
-    "GET /v1/capsules/{id}/processes/{selector}/stream 101",
-    "`start` on attaching, then output from the point of connection onward, `exit`",
-    async () => {
-      for (const by of ["pid", "tag"] as const) {
-        const started = await start("bash", [
-          "-c",
-          "echo early; rm -f /tmp/go; until [ -e /tmp/go ]; do sleep 0.02; done; echo late; echo err >&2; exit 5",
-        ]);
-        await capsule.sh("while [ -e /tmp/go ]; do sleep 0.02; done; sleep 0.1");
-        await using socket = await TestSocket.open(capsule, `processes/${started[by]}/stream`);
-        assert.deepEqual(await socket.next("start"), { type: "start", pid: started.pid });
-        await capsule.run("touch", ["/tmp/go"]);
-        assert.deepEqual(await socket.output(), { stdout: "late\n", stderr: "err\n", exitCode: 5, closeCode: 1000 });
-      }
-    },
-  );
-
-  conforms(
-    "GET /v1/capsules/{id}/processes/{selector}/stream 404 process",
-    "process for the selector does not exist: an HTTP status",
-    async () => {
-      for (const selector of ["proc-00000000", "999999", "1", "%00"]) {
-        const { status, json } = await client.upgrade(`${capsule.path}/processes/${selector}/stream`);
-        assert.deepEqual([status, json?.error.code], [404, "not_found"], selector);
-      }
-    },
-  );
-
-  test("several at once see the same; those who leave, and what they say, change nothing for it", async () => {
-    const { tag } = await start("bash", [
-      "-c",
-      "rm -f /tmp/go2; until [ -e /tmp/go2 ]; do sleep 0.02; done; seq 50000",
-    ]);
-    const sockets = await Promise.all(
-      Array.from({ length: 3 }, () => TestSocket.open(capsule, `processes/${tag}/stream`)),
-    );
-    for (const socket of sockets) await socket.next("start");
-    const leaver = sockets.pop()!;
-    leaver.say("nonsense");
-    leaver.say({ type: "stop" });
-    leaver.socket.terminate();
-    sockets[0]!.say({ type: "stop" });
-    await capsule.run("touch", ["/tmp/go2"]);
-    const expected = `${Array.from({ length: 50_000 }, (_, i) => i + 1).join("\n")}\n`;
-    for (const { stdout, exitCode } of await Promise.all(sockets.map((socket) => socket.output()))) {
-      assert.equal(exitCode, 0);
-      assert.ok(stdout === expected, `${stdout.length} of ${expected.length} bytes`);
-    }
-  });
-
-  test("works on a process started before a pause; the pause closes the socket with 4409", async () => {
-    await using own = await client.capsule();
-    const reply = await own.exec({
-      cmd: "bash",
-      args: ["-c", "while true; do echo tick; sleep 0.1; done"],
-      background: true,
+    test("those of a shell, of a setsid escape and of the foreground are listed too", async () => {
+      const { tag } = await start("bash", ["-c", "setsid sleep 4005 & sleep 4006"]);
+      const lines = await eventually("they run", async () => {
+        const found = (await processes()).map(({ cmd, args }) => [cmd, ...args].join(" "));
+        return found.includes("sleep 4005") && found.includes("sleep 4006") && found;
+      });
+      assert.ok(lines.some((line) => line.startsWith("bash -c")));
+      await signal(tag);
     });
-    await using socket = await TestSocket.open(own, `processes/${reply.json.tag}/stream`);
-    await socket.next("start");
-    await socket.next("stdout");
-    await own.pause();
-    assert.equal((await socket.closed).code, 4409);
-    assert.equal((await socket.rest()).at(-1).type, "error");
-    await own.resume();
-    await using again = await TestSocket.open(own, `processes/${reply.json.pid}/stream`);
-    assert.equal((await again.next("start")).pid, reply.json.pid);
-    assert.match((await again.next("stdout")).data, /^(tick\n)+$/);
-    await own.destroy();
-    assert.equal((await again.closed).code, 4404);
+  });
+
+  describe("kill", () => {
+    conforms(
+      "DELETE /v1/capsules/{id}/processes/{selector} 204",
+      "`selector` is a numeric PID or a string tag; SIGKILL by default",
+      async () => {
+        for (const by of ["pid", "tag"] as const) {
+          const started = await start("bash", ["-c", "trap '' TERM; sleep 4010 & sleep 4010"]);
+          await eventually("it runs", () => isAlive("sleep 4010"));
+          const reply = await signal(started[by]);
+          assert.deepEqual([reply.status, reply.bytes.length], [204, 0], reply.text);
+          assert.equal(await isAlive("sleep 4010"), false, "the whole group, gone before the answer");
+          assert.ok(!(await processes()).some(({ pid }) => pid === started.pid));
+        }
+      },
+    );
+
+    test("`signal` SIGTERM is delivered, to the whole group; those who ignore it live on", async () => {
+      const polite = await start("bash", [
+        "-c",
+        "trap 'echo bye > /tmp/bye; exit' TERM; while true; do sleep 0.05; done",
+      ]);
+      const stubborn = await start("bash", ["-c", "trap '' TERM; while true; do sleep 0.05; done # stubborn"]);
+      await eventually(
+        "they run",
+        async () => (await processes()).filter(({ tag }) => [polite.tag, stubborn.tag].includes(tag)).length === 2,
+      );
+      for (const { tag } of [polite, stubborn]) assert.equal((await signal(tag, "?signal=SIGTERM")).status, 204);
+      await eventually("it said bye", async () => (await capsule.run("cat", ["/tmp/bye"])).stdout === "bye\n");
+      assert.ok((await processes()).some(({ tag }) => tag === stubborn.tag));
+      assert.equal((await signal(stubborn.tag, "?signal=SIGKILL")).status, 204);
+    });
+
+    test("a fork tree that escapes by setsid dies too", async () => {
+      const { tag } = await start("bash", [
+        "-c",
+        "setsid bash -c 'setsid sleep 4011 & sleep 4011' & (sleep 4011 &) ; sleep 4011",
+      ]);
+      await eventually(
+        "all four run",
+        async () => (await capsule.run("pgrep", ["-cxf", "sleep 4011"])).stdout === "4\n",
+      );
+      assert.equal((await signal(tag)).status, 204);
+      assert.equal(await isAlive("sleep 4011"), false);
+    });
+
+    conforms(
+      "DELETE /v1/capsules/{id}/processes/{selector} 404 process",
+      "process for the selector does not exist",
+      async () => {
+        const ended = await start("true");
+        await eventually("it has ended", async () => !(await processes()).some(({ pid }) => pid === ended.pid));
+        for (const selector of [
+          ended.pid,
+          ended.tag,
+          "proc-00000000",
+          "nope",
+          1,
+          0,
+          "-1",
+          "4194304",
+          "9".repeat(30),
+          "%00",
+          "1.5",
+          "a".repeat(5_000),
+        ]) {
+          const { status, json } = await signal(selector);
+          assert.deepEqual([status, json?.error.code], [404, "not_found"], String(selector).slice(0, 40));
+        }
+        assert.equal(await capsule.sh("echo alive"), "alive");
+      },
+    );
+
+    test("any other signal is 400", async () => {
+      const { tag } = await start("sleep", ["4012"]);
+      for (const name of ["SIGINT", "SIGSTOP", "9", "sigkill", "KILL", ""]) {
+        const { status, json } = await signal(tag, `?signal=${name}`);
+        assert.deepEqual([status, json.error.code], [400, "invalid_request"], name);
+      }
+      assert.ok(await isAlive("sleep 4012"));
+      await signal(tag);
+    });
+  });
+
+  describe("attach", () => {
+    conforms(
+      "GET /v1/capsules/{id}/processes/{selector}/stream 101",
+      "`start` on attaching, then output from the point of connection onward, `exit`",
+      async () => {
+        for (const by of ["pid", "tag"] as const) {
+          const started = await start("bash", [
+            "-c",
+            "echo early; rm -f /tmp/go; until [ -e /tmp/go ]; do sleep 0.02; done; echo late; echo err >&2; exit 5",
+          ]);
+          await capsule.sh("while [ -e /tmp/go ]; do sleep 0.02; done; sleep 0.1");
+          await using socket = await TestSocket.open(capsule, `processes/${started[by]}/stream`);
+          assert.deepEqual(await socket.next("start"), { type: "start", pid: started.pid });
+          await capsule.run("touch", ["/tmp/go"]);
+          assert.deepEqual(await socket.output(), { stdout: "late\n", stderr: "err\n", exitCode: 5, closeCode: 1000 });
+        }
+      },
+    );
+
+    conforms(
+      "GET /v1/capsules/{id}/processes/{selector}/stream 404 process",
+      "process for the selector does not exist: an HTTP status",
+      async () => {
+        for (const selector of ["proc-00000000", "999999", "1", "%00"]) {
+          const { status, json } = await client.upgrade(`${capsule.path}/processes/${selector}/stream`);
+          assert.deepEqual([status, json?.error.code], [404, "not_found"], selector);
+        }
+      },
+    );
+
+    test("several at once see the same; those who leave, and what they say, change nothing for it", async () => {
+      const { tag } = await start("bash", [
+        "-c",
+        "rm -f /tmp/go2; until [ -e /tmp/go2 ]; do sleep 0.02; done; seq 50000",
+      ]);
+      const sockets = await Promise.all(
+        Array.from({ length: 3 }, () => TestSocket.open(capsule, `processes/${tag}/stream`)),
+      );
+      for (const socket of sockets) await socket.next("start");
+      const leaver = sockets.pop()!;
+      leaver.say("nonsense");
+      leaver.say({ type: "stop" });
+      leaver.socket.terminate();
+      sockets[0]!.say({ type: "stop" });
+      await capsule.run("touch", ["/tmp/go2"]);
+      const expected = `${Array.from({ length: 50_000 }, (_, i) => i + 1).join("\n")}\n`;
+      for (const { stdout, exitCode } of await Promise.all(sockets.map((socket) => socket.output()))) {
+        assert.equal(exitCode, 0);
+        assert.ok(stdout === expected, `${stdout.length} of ${expected.length} bytes`);
+      }
+    });
+
+    test("works on a process started before a pause; the pause closes the socket with 4409", async () => {
+      await using own = await client.capsule();
+      const reply = await own.exec({
+        cmd: "bash",
+        args: ["-c", "while true; do echo tick; sleep 0.1; done"],
+        background: true,
+      });
+      await using socket = await TestSocket.open(own, `processes/${reply.json.tag}/stream`);
+      await socket.next("start");
+      await socket.next("stdout");
+      await own.pause();
+      assert.equal((await socket.closed).code, 4409);
+      assert.equal((await socket.rest()).at(-1).type, "error");
+      await own.resume();
+      await using again = await TestSocket.open(own, `processes/${reply.json.pid}/stream`);
+      assert.equal((await again.next("start")).pid, reply.json.pid);
+      assert.match((await again.next("stdout")).data, /^(tick\n)+$/);
+      await own.destroy();
+      assert.equal((await again.closed).code, 4404);
+    });
   });
 });
