@@ -127,7 +127,10 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       capsules: records.counts(),
     }),
   };
-  const app = buildServer({ teams, capsules, templates, health }, { limits: config.limits, logger: log, version });
+  const app = buildServer(
+    { teams, capsules, templates, health },
+    { limits: config.limits, logger: log, version, drainMs: config.drainMs },
+  );
   await recover({ records, host, changes, log, storages: () => new Set(templateRows.all().map((row) => row.storage)) });
   await templates.collect();
 
