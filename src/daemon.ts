@@ -100,9 +100,11 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const turns = new Turns();
   const activity = new Activity(capsuleRows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
-  const onFreed = () => {
-    templates.collect().catch((error: unknown) => log.error({ err: error }, "retired templates could not be removed"));
-  };
+  // A failure leaves files that the next collection finds again: no reason to fail a DELETE.
+  const onFreed = () =>
+    templates.collect().catch((error: unknown) => {
+      log.error({ err: error }, "retired templates could not be removed");
+    });
   const changes = new Changes({ records, host, turns, activity, idle, clock, log, step, onFreed });
   const maxCapsules = config.limits.capsules_max;
   const capsules = new Capsules({

@@ -33,7 +33,7 @@ export interface ChangesOptions {
   log: Log;
   step: Step;
   /** Called when a capsule no longer needs its template's files. */
-  onFreed: (storage: string) => void;
+  onFreed: (storage: string) => Promise<void>;
 }
 
 export class Changes {
@@ -209,7 +209,7 @@ export class Changes {
     await host.remove(row.id);
     records.remove(row.id);
     activity.forget(row.id);
-    if (row.storage !== null) onFreed(row.storage);
+    if (row.storage !== null) await onFreed(row.storage);
   }
 
   #part(id: string, guest: Guest, parting: Parting): void {

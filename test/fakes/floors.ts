@@ -59,8 +59,7 @@ export function buildFloors(
   const turns = new Turns();
   const activity = new Activity(rows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
-  const freed: Promise<void>[] = [];
-  const onFreed = () => freed.push(templates.collect());
+  const onFreed = () => templates.collect();
   const changes = new Changes({ records, host, turns, activity, idle, clock, log: silent, step, onFreed });
   const capsules = new Capsules({
     records,
@@ -83,10 +82,7 @@ export function buildFloors(
     step,
   });
   /** Resolves when nothing is going on any more. */
-  const settled = async () => {
-    await turns.settled();
-    await Promise.all(freed.splice(0));
-  };
+  const settled = () => turns.settled();
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
   const restart = () => recover({ records, host, changes, log: silent, storages });
   const team = teams.ensure("blue").id;
