@@ -58,6 +58,7 @@ export class AgentProcess implements AsyncDisposable {
   /** After boot an agent is asleep; on a plain socket WAKE leaves this machine's clock and names alone. */
   async wake(agent: Agent): Promise<void> {
     await agent.wake({ entropy: randomBytes(64), hostname: "test", machineId: "0".repeat(32) });
+    await agent.thaw();
   }
 
   /**

@@ -24,7 +24,7 @@ const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.ca
 const program = "qemu-system-x86_64";
 const cpu = "max,-erms,-fsrm";
 const memoryMb = 256;
-const bootMs = 120_000;
+const bootMs = 60_000;
 const answerMs = 30_000;
 
 let folder = "";
@@ -82,7 +82,9 @@ async function makeBase(vcpus: number): Promise<Base> {
   const overlay = { sizeBytes: image.diskBytes, backingFile: image.root, backingFormat: "raw" } as const;
   await writeFile(disk, emptyOverlay(overlay));
   const vm = await vmm.boot(spec, () => {});
-  const agent = await connectAgent(vm.agentSocket, { deadlineMs: bootMs });
+  const agent = await connectAgent(vm.agentSocket, { deadlineMs: bootMs }).catch(async (cause: unknown) => {
+    throw new Error(`The guest did not come up; ${await vm.state()}, and it printed: ${await vm.console()}`, { cause });
+  });
   agent.close();
   await vm.stop();
   const [state, diff, memory] = [join(dir, "state"), join(dir, "diff"), join(dir, "memory")];
@@ -110,6 +112,7 @@ async function wakeUp(spec: VmSpec, saved: SavedVm): Promise<Running> {
 async function awake(vm: Vm): Promise<Agent> {
   const agent = await connectAgent(vm.agentSocket, { deadlineMs: answerMs });
   await agent.wake({ entropy: crypto.getRandomValues(new Uint8Array(64)), hostname: "t", machineId: "a".repeat(32) });
+  await agent.thaw();
   return agent;
 }
 
@@ -122,7 +125,7 @@ async function shell(agent: Agent, script: string): Promise<string> {
       {
         started() {},
         output(_channel, chunk) {
-          output.push(chunk.slice());
+          output.push(Buffer.from(chunk)); // ours only until we return
           stream.consumed(chunk.length);
         },
         exited: resolve,

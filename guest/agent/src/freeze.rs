@@ -1,4 +1,4 @@
-//! FREEZE and THAW: whether commands run. Asleep, between a FREEZE (or the boot) and the end of WAKE, none does.
+//! FREEZE and THAW: whether commands run. Asleep, between a FREEZE (or the boot) and THAW, none does.
 
 use crate::agent::Agent;
 use crate::protocol::empty;
@@ -53,16 +53,12 @@ impl Agent {
     }
 
     pub fn thaw(&mut self, stream: u32) {
-        self.let_run();
-        self.streams.result(stream, empty());
-    }
-
-    pub fn let_run(&mut self) {
         if let Some(freezing) = self.freezing.take() {
             self.answer_freeze(freezing.stream, false);
         }
         self.cgroups.freeze(false);
         self.is_awake = true;
+        self.streams.result(stream, empty());
     }
 
     fn answer_freeze(&mut self, stream: Option<u32>, is_frozen: bool) {

@@ -1,5 +1,5 @@
-//! WAKE: a VM that was restored, or cloned from a template, becomes a machine of its own. Until every step has worked no
-//! command runs: two capsules that draw the same random numbers, or one that lives in the past, must not exist.
+//! WAKE: a VM that was restored, or cloned from a template, becomes a machine of its own. Commands run only when the host
+//! thaws them afterwards: two capsules that draw the same random numbers, or one that lives in the past, must not exist.
 //!
 //! Files are changed only where they differ, and in place: a capsule must wake with a full disk, and lines that its
 //! owner put into /etc/hosts stay.
@@ -66,7 +66,6 @@ impl Agent {
             Place::Socket { root: None, .. } => Ok(()),
         };
         steps.map_err(|message| Failure::new(Code::Internal, message))?;
-        self.let_run();
         self.streams.result(stream, empty());
         Ok(())
     }
