@@ -1,0 +1,139 @@
+/** Background processes of the real agent: they outlive their clients, and hold up nobody. */
+import assert from "node:assert/strict";
+import { readFile, writeFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { AgentProcess } from "../../test/agent-process.ts";
+import { Transcript } from "../../test/fakes/transcript.ts";
+import type { Agent, Command, Selector } from "./agent.ts";
+import { AgentFailure } from "./failure.ts";
+
+let guest: AgentProcess;
+let agent: Agent;
+
+before(async () => {
+  guest = await AgentProcess.start();
+  agent = await guest.connect();
+  await guest.wake(agent);
+});
+after(() => guest[Symbol.asyncDispose]());
+
+function shell(script: string): Command {
+  return { cmd: "/bin/sh", args: ["-c", script] };
+}
+
+function attach(to: Agent, selector: Selector): Transcript {
+  const transcript = new Transcript();
+  transcript.of(to.attach(selector, transcript));
+  return transcript;
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolean {
+  return (error) => error instanceof AgentFailure && error.failure === failure;
+}
+
+describe("a background process", () => {
+  it("is listed with its tag and arguments, and gone after SIGKILL is answered", async () => {
+    const { pid, tag } = await agent.start({ cmd: "sleep", args: ["300"] });
+    assert.match(tag, /^proc-[0-9a-f]{8}$/);
+    const listed = (await agent.processes()).find((one) => one.pid === pid);
+    assert.deepEqual({ ...listed, cmd: "" }, { pid, tag, cmd: "", args: ["300"] });
+    assert.match(listed?.cmd ?? "", /sleep$/);
+    await agent.signal({ tag }, "SIGKILL");
+    assert.equal(isAlive(pid), false);
+    await assert.rejects(agent.signal({ tag }, "SIGKILL"), failsWith("not_found"));
+    await assert.rejects(agent.signal({ pid }, "SIGTERM"), failsWith("not_found"));
+  });
+
+  it("is killed with its tree, whatever it ignores", async () => {
+    const file = guest.file("pids");
+    const { pid } = await agent.start(
+      shell(`trap '' TERM; sleep 300 & setsid sleep 300 & echo $$ $! > ${file}.new; mv ${file}.new ${file}; wait`),
+    );
+    const pids = (await until(() => readFile(file, "utf8"))).trim().split(" ").map(Number);
+    await agent.signal({ pid }, "SIGTERM");
+    assert.ok(isAlive(pid));
+    await agent.signal({ pid }, "SIGKILL");
+    for (const one of [pid, ...pids]) assert.equal(isAlive(one), false);
+  });
+
+  it("keeps a given tag to itself while it lives", async () => {
+    const sleeper = { cmd: "sleep", args: ["300"], tag: "mine" };
+    assert.equal((await agent.start(sleeper)).tag, "mine");
+    await assert.rejects(agent.start(sleeper), failsWith("conflict"));
+    await agent.signal({ tag: "mine" }, "SIGTERM");
+    const again = await until(() => agent.start(sleeper));
+    await agent.signal({ pid: again.pid }, "SIGKILL");
+  });
+
+  it("delivers output from attaching onward to everyone attached, and its exit", async () => {
+    const go = guest.file("go");
+    const { tag, pid } = await agent.start(
+      shell(`echo early; while ! [ -e ${go} ]; do sleep 0.01; done; echo late; echo oops >&2; exit 3`),
+    );
+    const twins = [attach(agent, { tag }), attach(agent, { pid })];
+    for (const twin of twins) assert.equal((await twin.process.promise).pid, pid);
+    await writeFile(go, "");
+    for (const twin of twins) {
+      assert.equal((await twin.exit()).exitCode, 3);
+      assert.match(twin.text("stdout"), /late\n$/);
+      assert.equal(twin.text("stderr"), "oops\n");
+    }
+    await assert.rejects(attach(agent, { tag: "no-such-tag" }).exit(), failsWith("not_found"));
+  });
+
+  it("outlives the connection and a client that detaches", async () => {
+    const first = await guest.connect();
+    const { tag, pid } = await first.start(shell("while sleep 0.01; do echo tick; done"));
+    const left = new Transcript();
+    left.of(first.attach({ tag }, left));
+    await left.heard((it) => it.text("stdout").includes("tick"));
+    first.close();
+    agent = await guest.connect();
+    const again = new Transcript();
+    const stream = again.of(agent.attach({ tag }, again));
+    await again.heard((it) => it.text("stdout").includes("tick"));
+    stream.cancel();
+    assert.ok((await agent.processes()).some((one) => one.pid === pid && one.tag === tag));
+    await agent.signal({ tag }, "SIGKILL");
+  });
+
+  it("is not held up by a client that does not read, which is dropped", async () => {
+    const { tag } = await agent.start(shell("while sleep 0.002; do head -c 65536 /dev/zero; done"));
+    const slow = new Transcript({ keepsCredit: true });
+    slow.of(agent.attach({ tag }, slow));
+    await assert.rejects(slow.exit(), failsWith("slow_reader"));
+    const quick = attach(agent, { tag });
+    await quick.heard((it) => it.chunks.stdout.length > 10);
+    await agent.signal({ tag }, "SIGKILL");
+    assert.equal((await quick.exit()).exitCode, 137);
+  });
+
+  it("that cannot start is an error, and so are the processes nobody may touch", async () => {
+    await assert.rejects(agent.start({ cmd: "no-such-command-here", args: [] }), failsWith("command_not_found"));
+    // What a VM's pid 1 would say is asked in a VM: here it is this machine's.
+    for (const pid of [4_194_304, guest.process.pid!]) {
+      await assert.rejects(agent.signal({ pid }, "SIGTERM"), failsWith("not_found"), `pid ${pid}`);
+    }
+  });
+});
+
+/** What can only be waited for by trying. */
+async function until<T>(attempt: () => Promise<T>): Promise<T> {
+  for (const began = Date.now(); ; await delay(5)) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (Date.now() - began > 10_000) throw error;
+    }
+  }
+}

@@ -1,0 +1,134 @@
+/** Terminals of the real agent: they outlive their clients, and nobody misses a byte or sees one twice. */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { writeFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { AgentProcess } from "../../test/agent-process.ts";
+import { Transcript } from "../../test/fakes/transcript.ts";
+import type { Agent, Command, PtyStream } from "./agent.ts";
+import { AgentFailure } from "./failure.ts";
+
+let guest: AgentProcess;
+let agent: Agent;
+
+before(async () => {
+  guest = await AgentProcess.start();
+  agent = await guest.connect();
+  await guest.wake(agent);
+});
+after(() => guest[Symbol.asyncDispose]());
+
+function shell(script: string): Command {
+  return { cmd: "/bin/sh", args: ["-c", script] };
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolean {
+  return (error) => error instanceof AgentFailure && error.failure === failure;
+}
+
+describe("a terminal", () => {
+  const size = { cols: 80, rows: 24 };
+
+  function open(command: Command): { transcript: Transcript; stream: PtyStream } {
+    const transcript = new Transcript();
+    return { transcript, stream: transcript.of(agent.pty(command, size, transcript)) };
+  }
+
+  function rejoin(tag: string): { transcript: Transcript; stream: PtyStream } {
+    const transcript = new Transcript();
+    return { transcript, stream: transcript.of(agent.connect(tag, transcript)) };
+  }
+
+  it("echoes, has its size, hears of a new one, and ends with its exit code", async () => {
+    const { transcript, stream } = open({ cmd: "/bin/sh", args: [], envs: { PS1: "" } });
+    assert.match((await transcript.process.promise).tag, /^pty-[0-9a-f]{8}$/);
+    stream.write(Buffer.from("stty size; echo $TERM\n"));
+    await transcript.heard((it) => /24 80\r\nxterm-256color\r\n/.test(it.text("pty")));
+    assert.match(transcript.text("pty"), /stty size/);
+    stream.resize(100, 40);
+    stream.write(Buffer.from("stty size\n"));
+    await transcript.heard((it) => it.text("pty").includes("40 100\r\n"));
+    stream.write(Buffer.from("exit 7\n"));
+    assert.equal((await transcript.exit()).exitCode, 7);
+  });
+
+  it("takes a paste of a mebibyte whole", async () => {
+    const paste = Buffer.from(randomBytes(512 * 1024).toString("hex"));
+    const { transcript, stream } = open(shell(`stty raw -echo; echo ready; head -c ${paste.length} | sha256sum`));
+    await transcript.heard((it) => it.text("pty").includes("ready"));
+    stream.write(paste);
+    await transcript.exit();
+    assert.ok(transcript.text("pty").includes(createHash("sha256").update(paste).digest("hex")));
+  });
+
+  it("is the same for a client that comes and goes as for one that stays", async () => {
+    const twin = open(
+      shell("stty -opost -echo; read go; i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done"),
+    );
+    const { tag } = await twin.transcript.process.promise;
+    const parts: Transcript[] = [];
+    let visitor = rejoin(tag);
+    await visitor.transcript.process.promise;
+    twin.stream.write(Buffer.from("go\n"));
+    for (let visits = 0; visits < 20; visits++) {
+      await Promise.race([
+        visitor.transcript.heard((it) => it.chunks.pty.length > 0).catch(() => {}),
+        visitor.transcript.over.promise,
+      ]);
+      visitor.stream.cancel();
+      parts.push(visitor.transcript);
+      visitor = rejoin(tag);
+    }
+    parts.push(visitor.transcript);
+    assert.equal((await twin.transcript.exit()).exitCode, 0);
+    const expected = Array.from({ length: 3_000 }, (_, i) => `line ${i}\n`).join("");
+    assert.equal(twin.transcript.text("pty").replace(/^.*?(?=line 0\n)/s, ""), expected);
+  });
+
+  it("replays what was missed while nobody was there, then goes live, without gap or duplicate", async () => {
+    const go = guest.file("go-on");
+    const script = `stty -opost -echo; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); [ $i = 1000 ] && while ! [ -e ${go} ]; do sleep 0.01; done; done; read end`;
+    const first = open(shell(script));
+    const { tag } = await first.transcript.process.promise;
+    await first.transcript.heard((it) => it.text("pty").includes("\n100\n"));
+    first.stream.cancel();
+    const seen = [first.transcript];
+    await delay(20);
+    const second = rejoin(tag);
+    seen.push(second.transcript);
+    await second.transcript.process.promise;
+    await second.transcript.heard(() =>
+      seen
+        .map((one) => one.text("pty"))
+        .join("")
+        .includes("\n999\n"),
+    );
+    await writeFile(go, "");
+    await second.transcript.heard((it) => it.text("pty").includes("\n1999\n"));
+    const whole = seen.map((one) => one.text("pty")).join("");
+    assert.equal(whole, Array.from({ length: 2_000 }, (_, i) => `${i}\n`).join(""));
+    second.stream.stop();
+    assert.equal((await second.transcript.exit()).exitCode, 137);
+  });
+
+  it("keeps its exit for who comes late, and is unknown under a wrong tag", async () => {
+    const { transcript, stream } = open(shell("sleep 0.05; echo last words; exit 5"));
+    const { tag, pid } = await transcript.process.promise;
+    stream.cancel();
+    while (isAlive(pid)) await delay(5);
+    const late = rejoin(tag);
+    assert.equal((await late.transcript.exit()).exitCode, 5);
+    assert.match(late.transcript.text("pty"), /last words/);
+    await assert.rejects(rejoin("pty-00000000").transcript.exit(), failsWith("not_found"));
+  });
+});
