@@ -1,7 +1,7 @@
 //! The loop: one thread waits for everything, and each thing that happens is dealt with in a bounded step. What may
 //! block for long, the file system, is done by a few threads (see work.rs).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -10,6 +10,7 @@ use crate::epoll::{Epoll, Readiness, Source};
 use crate::frames::Parser;
 use crate::freeze::Freezing;
 use crate::halt::{self, Halt};
+use crate::jobs::Tasks;
 use crate::kill::Kill;
 use crate::options::{Options, Place};
 use crate::orphans::Orphans;
@@ -18,6 +19,7 @@ use crate::sessions::Sessions;
 use crate::streams::{Role, Streams};
 use crate::sys::{self, check, owned};
 use crate::timers::{Due, Timers};
+use crate::work::Workers;
 
 /// While the host does not read, neither do we.
 const MAX_OUTBOX_BYTES: usize = 1024 * 1024;
@@ -36,6 +38,11 @@ pub struct Agent {
     pub timers: Timers,
     pub cgroups: Cgroups,
     pub kills: Vec<Kill>,
+    pub workers: Workers,
+    pub tasks: Tasks,
+    pub last_serial: u64,
+    /// Ended sessions with a terminal, the oldest first.
+    pub kept: VecDeque<u32>,
     pub freezing: Option<Freezing>,
     pub is_awake: bool,
     /// /dev/null, for commands' standard input.
@@ -63,6 +70,8 @@ impl Agent {
         };
         let epoll = Epoll::new()?;
         let signals = block_signals()?;
+        let workers = Workers::new()?;
+        epoll.watch(workers.bell(), Source::Workers)?;
         epoll.watch(signals.as_raw_fd(), Source::Signals)?;
         if let Some(fd) = port.as_ref() {
             epoll.watch(fd.as_raw_fd(), Source::Port)?;
@@ -80,6 +89,10 @@ impl Agent {
             timers: Timers::default(),
             cgroups,
             kills: Vec::new(),
+            workers,
+            tasks: Tasks::new(),
+            last_serial: 0,
+            kept: VecDeque::new(),
             freezing: None,
             is_awake: false,
             null: sys::open(c"/dev/null", libc::O_RDWR)?,
@@ -128,7 +141,7 @@ impl Agent {
             Source::Port => self.port.ready(readiness.readable, readiness.writable),
             Source::Listener => self.accept(parser),
             Source::Signals => self.take_signals(),
-            Source::Workers => {}
+            Source::Workers => self.take_reports(),
             Source::Session(key, index) => {
                 let session = self.sessions.get_mut(key);
                 let output =
@@ -147,7 +160,7 @@ impl Agent {
             Due::Drain(key) => self.drain_is_over(key),
             Due::Kills => self.kills_are_due(),
             Due::Freeze => self.look_at_freezer(),
-            Due::Forget(_) => {}
+            Due::Forget(key) => self.forget(key),
             Due::Host => {
                 self.is_looking_for_host = false;
                 self.port.ready(true, true);
@@ -189,14 +202,16 @@ impl Agent {
                 break;
             }
         }
-        for (_, role) in self.streams.take_eased() {
-            if let Role::Foreground(key) = role {
-                self.sessions.again(key);
+        for (stream, role) in self.streams.take_eased() {
+            match role {
+                Role::Foreground(key) => self.sessions.again(key),
+                Role::Work => self.advance_job(stream),
+                Role::Attached(_) | Role::Terminal(_) | Role::Call => {}
             }
         }
         for (stream, role) in self.streams.take_closed() {
             if let Role::Foreground(key) | Role::Attached(key) | Role::Terminal(key) = role {
-                self.detach(stream, key);
+                self.detach(stream, key, &[]);
             }
         }
     }

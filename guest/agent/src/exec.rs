@@ -108,6 +108,7 @@ impl Agent {
             clients: Vec::new(),
             exit: None,
             kills: 0,
+            terminal: None,
             is_over: false,
         };
         self.sessions.insert(key, session);
@@ -163,6 +164,7 @@ impl Agent {
 
     /// Reads what a session's outputs have, one turn's worth.
     pub fn pump(&mut self, key: u32) {
+        self.feed(key);
         let Some(count) = self.sessions.get(key).map(|session| session.outputs.len()) else {
             return;
         };
@@ -241,19 +243,25 @@ impl Agent {
             return;
         };
         if session.clients.is_empty() {
+            self.miss(key, bytes);
             return;
         }
         let is_patient = session.kind == Kind::Foreground;
         let streams = &mut self.streams;
+        let mut unsent = Vec::new();
         session.clients.retain(|&stream| {
             if !is_patient && streams.queued(stream) + bytes.len() > LISTENER_QUEUE_BYTES {
                 let message = format!("reads too slowly: {LISTENER_QUEUE_BYTES} bytes behind");
-                streams.fail(stream, &Failure::new(Code::SlowReader, message));
+                unsent = streams.fail(stream, &Failure::new(Code::SlowReader, message));
                 return false;
             }
             streams.data(stream, channel, bytes);
             true
         });
+        if session.clients.is_empty() {
+            self.miss(key, &unsent);
+            self.miss(key, bytes);
+        }
     }
 
     /// The leader has ended; what it wrote is still to be read.
@@ -305,6 +313,12 @@ impl Agent {
             self.streams.result(stream, exit.record());
         }
         let kind = session.kind;
+        if kind == Kind::Terminal {
+            self.keep(key);
+        }
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
         for output in std::mem::take(&mut session.outputs) {
             if let Some(fd) = output.fd.filter(|_| kind != Kind::Terminal) {
                 self.orphans.adopt(fd, &self.epoll);
@@ -313,13 +327,19 @@ impl Agent {
         if let Some(cgroup) = session.cgroup.take() {
             self.cgroups.give_back(cgroup);
         }
-        self.sessions.remove(key);
+        if kind != Kind::Terminal {
+            self.sessions.remove(key);
+        }
     }
 
-    /// The stream is gone, whoever ended it.
-    pub fn detach(&mut self, stream: u32, key: u32) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.clients.retain(|&client| client != stream);
+    /// The stream is gone, whoever ended it. What the last client of a terminal has not got, the next one gets.
+    pub fn detach(&mut self, stream: u32, key: u32, unsent: &[u8]) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.clients.retain(|&client| client != stream);
+        if session.clients.is_empty() {
+            self.miss(key, unsent);
         }
     }
 }

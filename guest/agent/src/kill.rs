@@ -234,7 +234,7 @@ fn family(known: &BTreeSet<libc::pid_t>) -> BTreeSet<libc::pid_t> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: libc::pid_t| Some((pid, living_parent(pid)?)))
+        .filter_map(|pid: libc::pid_t| Some((pid, parent_of(pid)?)))
         .collect();
     loop {
         let before = members.len();
@@ -256,14 +256,11 @@ fn family(known: &BTreeSet<libc::pid_t>) -> BTreeSet<libc::pid_t> {
         .collect()
 }
 
-/// The parent of a process that is not a zombie.
-fn living_parent(pid: libc::pid_t) -> Option<libc::pid_t> {
+/// A zombie counts: whoever is to reap it dies too, and then it is ours.
+fn parent_of(pid: libc::pid_t) -> Option<libc::pid_t> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything.
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 2;
     let text = std::str::from_utf8(&stat[after_name..]).ok()?;
-    let mut fields = text.split(' ');
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(parent)
+    text.split(' ').nth(1)?.parse().ok()
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::protocol::{Code, Exit, Failure, Selector};
 use crate::sys;
+use crate::terminal::Terminal;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -55,6 +56,8 @@ pub struct Session {
     pub exit: Option<Exit>,
     /// Attempts to kill its tree that are under way; until they are over, so is nothing else.
     pub kills: u32,
+    /// Only of a session with a terminal.
+    pub terminal: Option<Terminal>,
     /// Its last word is said; a terminal is kept for late clients.
     pub is_over: bool,
 }
@@ -166,6 +169,12 @@ impl Sessions {
                 return Ok(tag);
             }
         }
+    }
+
+    /// Of the leaders that live.
+    pub fn tags(&self) -> BTreeMap<libc::pid_t, String> {
+        let tag = |(&pid, key)| Some((pid, self.table.get(key)?.tag.clone()));
+        self.by_pid.iter().filter_map(tag).collect()
     }
 
     /// To be pumped in the next turn.

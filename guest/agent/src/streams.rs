@@ -161,35 +161,28 @@ impl Streams {
     }
 
     /// Sends as credit and pipe allow; the rest waits.
-    pub fn data(&mut self, id: u32, channel: u8, bytes: &[u8]) {
-        let is_pipe_free = self.turns.is_empty() && self.outbox.len() < OUTBOX_BYTES;
-        let Some(stream) = self.open.get_mut(&id) else {
-            return;
-        };
-        if stream.last.is_some() || bytes.is_empty() {
-            return;
-        }
-        let fits = bytes.len() <= MAX_PAYLOAD_BYTES && bytes.len() <= stream.credit as usize;
-        if is_pipe_free && fits && stream.queued == 0 {
-            stream.credit -= bytes.len() as u32;
-            stream.sent += bytes.len() as u64;
-            self.frame(frames::DATA, channel, id, bytes);
-            return;
-        }
-        stream.queued += bytes.len();
-        match stream.queue.back_mut() {
-            Some(chunk)
-                if chunk.channel == channel
-                    && chunk.bytes.len() + bytes.len() <= MAX_PAYLOAD_BYTES =>
-            {
-                chunk.bytes.extend_from_slice(bytes);
+    pub fn data(&mut self, id: u32, channel: u8, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let is_pipe_free = self.turns.is_empty() && self.outbox.len() < OUTBOX_BYTES;
+            let Some(stream) = self
+                .open
+                .get_mut(&id)
+                .filter(|stream| stream.last.is_none())
+            else {
+                return;
+            };
+            let length = bytes.len().min(MAX_PAYLOAD_BYTES);
+            let (frame, rest) = bytes.split_at(length);
+            bytes = rest;
+            if is_pipe_free && stream.queued == 0 && length <= stream.credit as usize {
+                stream.credit -= length as u32;
+                stream.sent += length as u64;
+                self.frame(frames::DATA, channel, id, frame);
+            } else {
+                stream.put_in_queue(channel, frame);
+                self.line_up(id);
             }
-            _ => stream.queue.push_back(Chunk {
-                channel,
-                bytes: bytes.to_vec(),
-            }),
         }
-        self.line_up(id);
     }
 
     /// The stream's last word, after everything queued.
@@ -202,16 +195,17 @@ impl Streams {
         self.last(id, true, payload);
     }
 
-    /// The stream's last word, at once; what is queued is dropped.
-    pub fn fail(&mut self, id: u32, failure: &Failure) {
+    /// The stream's last word, at once. What was queued comes back.
+    pub fn fail(&mut self, id: u32, failure: &Failure) -> Vec<u8> {
         if self.is_finished(id) {
-            return;
+            return Vec::new();
         }
         let Some(stream) = self.open.remove(&id) else {
-            return;
+            return Vec::new();
         };
         self.frame(frames::FAIL, 0, id, &failure.record());
         self.closed.push((id, stream.role));
+        stream.unsent()
     }
 
     fn last(&mut self, id: u32, has_end: bool, result: Vec<u8>) {
@@ -330,6 +324,20 @@ impl Streams {
 }
 
 impl Stream {
+    fn put_in_queue(&mut self, channel: u8, bytes: &[u8]) {
+        self.queued += bytes.len();
+        let last = self.queue.back_mut().filter(|chunk| {
+            chunk.channel == channel && chunk.bytes.len() + bytes.len() <= MAX_PAYLOAD_BYTES
+        });
+        match last {
+            Some(chunk) => chunk.bytes.extend_from_slice(bytes),
+            None => self.queue.push_back(Chunk {
+                channel,
+                bytes: bytes.to_vec(),
+            }),
+        }
+    }
+
     /// The next frame's worth, as far as credit goes.
     fn take_frame(&mut self) -> Option<(u8, Vec<u8>)> {
         let chunk = self.queue.front_mut()?;

@@ -1,13 +1,22 @@
 //! From frames to what they ask for: the handshake, opening a stream with its verb, and what the host says within one.
 
 use crate::agent::Agent;
+use crate::files::listing::Listing;
+use crate::files::making::Making;
+use crate::files::paths::normalize;
+use crate::files::reading::Reading;
+use crate::files::removal::Removal;
+use crate::files::writing::Writing;
 use crate::frames::{self, Frame};
+use crate::processes::Processes;
 use crate::protocol::{
     self, event, verb, welcome, Code, Command, Failure, Selector, MAX_REQUEST_BYTES,
 };
 use crate::record::{Malformed, Reader};
 use crate::streams::Role;
+use crate::terminal::check_size;
 use crate::wake::Wake;
+use crate::work::{Input, Job};
 
 /// Requests in several frames of which the last has not come yet.
 const MAX_PARTIAL: usize = 64;
@@ -52,7 +61,7 @@ impl Agent {
                 let mut fields = Reader::new(frame.payload);
                 let total = fields.u64()?;
                 fields.finish()?;
-                self.end(id, total);
+                self.give_job(id, Input::End(total));
             }
             frames::WINDOW => {
                 let mut fields = Reader::new(frame.payload);
@@ -179,11 +188,62 @@ impl Agent {
                 fields.finish()?;
                 self.signal(id, &selector, signal)
             }
-            _ => Err(Failure::new(
-                Code::Invalid,
-                format!("this agent has no verb {number}"),
-            )),
+            verb::PTY => {
+                let command = Command::read(&mut fields)?;
+                let (cols, rows) = (fields.u16()?, fields.u16()?);
+                fields.finish()?;
+                check_size(cols, rows).and_then(|size| self.pty(id, &command, size))
+            }
+            verb::CONNECT => {
+                let tag = fields.str()?;
+                fields.finish()?;
+                self.connect(id, tag)
+            }
+            _ => return self.serve_job(id, number, fields),
         })
+    }
+
+    /// The verbs that are jobs.
+    fn serve_job(
+        &mut self,
+        id: u32,
+        number: u16,
+        mut fields: Reader,
+    ) -> Result<Result<(), Failure>, Malformed> {
+        let job: Result<Box<dyn Job>, Failure> = match number {
+            verb::PROCESSES => {
+                fields.finish()?;
+                Ok(Box::new(Processes::new(self.sessions.tags())))
+            }
+            verb::READ | verb::MKDIR | verb::REMOVE => {
+                let path = fields.str()?;
+                fields.finish()?;
+                normalize(path).map(|path| -> Box<dyn Job> {
+                    match number {
+                        verb::READ => Box::new(Reading::new(path)),
+                        verb::MKDIR => Box::new(Making::new(path)),
+                        _ => Box::new(Removal::new(path)),
+                    }
+                })
+            }
+            verb::WRITE => {
+                let path = fields.str()?;
+                fields.finish()?;
+                Ok(Box::new(Writing::new(path)))
+            }
+            verb::LIST => {
+                let path = fields.str()?;
+                let (depth, limit) = (fields.u32()?, fields.u32()?);
+                fields.finish()?;
+                normalize(path)
+                    .map(|path| -> Box<dyn Job> { Box::new(Listing::new(path, depth, limit)) })
+            }
+            _ => {
+                let message = format!("this agent has no verb {number}");
+                Err(Failure::new(Code::Invalid, message))
+            }
+        };
+        Ok(job.map(|job| self.start_job(id, job)))
     }
 
     fn event(&mut self, id: u32, payload: &[u8]) -> Result<(), Malformed> {
@@ -196,6 +256,18 @@ impl Agent {
                     self.kill_tree(key, None);
                 }
             }
+            (event::RESIZE, Some(Role::Terminal(key))) => {
+                let (cols, rows) = (fields.u16()?, fields.u16()?);
+                fields.finish()?;
+                if let Ok(size) = check_size(cols, rows) {
+                    self.resize(key, size);
+                }
+            }
+            (event::TARGET, Some(Role::Work)) => {
+                let path = fields.str()?.to_vec();
+                fields.finish()?;
+                self.give_job(id, Input::Target(path));
+            }
             _ => {}
         }
         Ok(())
@@ -204,21 +276,35 @@ impl Agent {
     fn data(&mut self, id: u32, bytes: &[u8]) {
         if !self.streams.receive(id, bytes.len()) {
             let failure = Failure::new(Code::Invalid, "more data than the window allows");
-            self.streams.fail(id, &failure);
+            self.fail(id, &failure);
+            return;
+        }
+        match self.streams.role(id) {
+            Some(Role::Terminal(key)) => self.terminal_input(id, key, bytes),
+            Some(Role::Work) => self.give_job(id, Input::Data(bytes.to_vec())),
+            _ => {}
         }
     }
 
-    fn end(&mut self, _id: u32, _total: u64) {}
+    /// Ends a stream that its role knows nothing about yet.
+    fn fail(&mut self, id: u32, failure: &Failure) {
+        let role = self.streams.role(id);
+        let unsent = self.streams.fail(id, failure);
+        if let Some(role) = role {
+            self.dropped(id, role, unsent);
+        }
+    }
 
     /// A stream that the host has dropped, or that a new epoch ends.
-    fn dropped(&mut self, id: u32, role: Role, _unsent: Vec<u8>) {
+    fn dropped(&mut self, id: u32, role: Role, unsent: Vec<u8>) {
         match role {
             Role::Foreground(key) => {
-                self.detach(id, key);
+                self.detach(id, key, &[]);
                 self.kill_tree(key, None);
             }
-            Role::Attached(key) | Role::Terminal(key) => self.detach(id, key),
-            Role::Call | Role::Work => {}
+            Role::Attached(key) | Role::Terminal(key) => self.detach(id, key, &unsent),
+            Role::Work => self.end_job(id),
+            Role::Call => {}
         }
     }
 }

@@ -1,0 +1,10 @@
+//! The file verbs. Each is a job (see work.rs); what they share is here: paths, entries, and words for errors.
+
+pub mod entries;
+pub mod listing;
+pub mod making;
+pub mod paths;
+pub mod reading;
+pub mod removal;
+pub mod temporary;
+pub mod writing;

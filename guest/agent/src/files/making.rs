@@ -1,0 +1,58 @@
+//! MKDIR: a directory and all that it needs above it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::accounts::names;
+use crate::files::entries::entry;
+use crate::files::paths::{failure, invalid, named};
+use crate::protocol::{Code, Failure};
+use crate::work::{Input, Job, Next, Progress};
+
+pub struct Making {
+    path: PathBuf,
+}
+
+impl Making {
+    pub fn new(path: PathBuf) -> Making {
+        Making { path }
+    }
+
+    fn make(&self) -> Result<Vec<u8>, Failure> {
+        let path = &self.path;
+        let shown = path.as_os_str().as_bytes();
+        if let Err(error) = std::fs::create_dir_all(path) {
+            return Err(match error.raw_os_error() {
+                Some(libc::EEXIST | libc::ENOTDIR) => in_the_way(path),
+                Some(libc::ENOENT) => invalid(shown, "cannot be created there"),
+                _ => failure(path, &error),
+            });
+        }
+        let meta = std::fs::metadata(path).map_err(|error| failure(path, &error))?;
+        Ok(entry(path, &meta, &names()).finish())
+    }
+}
+
+fn in_the_way(path: &Path) -> Failure {
+    let blocking = path
+        .ancestors()
+        .find(|part| part.symlink_metadata().is_ok() && !part.is_dir())
+        .unwrap_or(path);
+    named(
+        Code::NotDirectory,
+        blocking.as_os_str().as_bytes(),
+        "is not a directory",
+    )
+}
+
+impl Job for Making {
+    fn step(&mut self, _: Vec<Input>) -> Progress {
+        Progress::next(match self.make() {
+            Ok(result) => Next::Done {
+                has_end: false,
+                result,
+            },
+            Err(failure) => Next::Failed(failure),
+        })
+    }
+}

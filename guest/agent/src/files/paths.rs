@@ -1,0 +1,106 @@
+//! Paths as clients give them, and what goes wrong with them, in words.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::protocol::{Code, Failure};
+use crate::sys::reason;
+
+const MAX_PATH_BYTES: usize = 4_096;
+
+/// Absolute, free of NUL, and without `//`, `/./` and a slash at the end. What `..` means only the file system knows: it is
+/// resolved there.
+pub fn normalize(path: &[u8]) -> Result<PathBuf, Failure> {
+    if path.first() != Some(&b'/') {
+        return Err(invalid(path, "is not an absolute path"));
+    }
+    if path.contains(&0) {
+        return Err(invalid(path, "contains a NUL"));
+    }
+    if path.len() > MAX_PATH_BYTES {
+        return Err(invalid(path, "is longer than 4096 bytes"));
+    }
+    let parts: Vec<&[u8]> = path
+        .split(|&byte| byte == b'/')
+        .filter(|part| !part.is_empty() && part != b".")
+        .collect();
+    let mut clean = vec![b'/'];
+    clean.extend(parts.join(&b'/'));
+    let clean = Path::new(OsStr::from_bytes(&clean)).to_path_buf();
+    if parts.contains(&b"..".as_slice()) {
+        return resolve_dots(&clean);
+    }
+    Ok(clean)
+}
+
+/// Up to the last `..` everything must exist; the rest stays as it is, so that a link at the end is still that link.
+fn resolve_dots(path: &Path) -> Result<PathBuf, Failure> {
+    let parts: Vec<_> = path.components().collect();
+    let last = parts
+        .iter()
+        .rposition(|part| part.as_os_str() == "..")
+        .unwrap_or(0);
+    let (up, rest) = parts.split_at(last + 1);
+    let base: PathBuf = up.iter().collect();
+    let base = base.canonicalize().map_err(|error| failure(path, &error))?;
+    Ok(base.join(rest.iter().collect::<PathBuf>()))
+}
+
+/// The name without the directory part; the root's is `/`.
+pub fn name_of(path: &Path) -> &[u8] {
+    path.file_name().unwrap_or(path.as_os_str()).as_bytes()
+}
+
+pub fn invalid(path: impl AsRef<[u8]>, what: &str) -> Failure {
+    named(Code::Invalid, path, what)
+}
+
+pub fn named(code: Code, path: impl AsRef<[u8]>, what: &str) -> Failure {
+    let path = String::from_utf8_lossy(path.as_ref()).into_owned();
+    Failure::new(code, format!("{path} {what}"))
+}
+
+/// What an error of the system means for the path it happened to.
+pub fn failure(path: &Path, error: &io::Error) -> Failure {
+    let path = path.as_os_str().as_bytes();
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => named(Code::NotFound, path, "does not exist"),
+        Some(libc::EISDIR) => named(Code::IsDirectory, path, "is a directory"),
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            named(Code::NoSpace, path, "does not fit: no space left")
+        }
+        Some(libc::EFBIG) => named(Code::TooLarge, path, "is larger than the file system takes"),
+        Some(libc::EIO | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+            Failure::new(Code::Internal, describe(path, error))
+        }
+        _ => Failure::new(Code::Invalid, describe(path, error)),
+    }
+}
+
+fn describe(path: &[u8], error: &io::Error) -> String {
+    format!("{}: {}", String::from_utf8_lossy(path), reason(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_but_not_interpreted() {
+        let clean = |path: &str| normalize(path.as_bytes()).map(|path| path.display().to_string());
+        assert_eq!(clean("/").unwrap(), "/");
+        assert_eq!(clean("//a/./b//").unwrap(), "/a/b");
+        assert_eq!(clean("/proc/../proc/version").unwrap(), "/proc/version");
+        assert_eq!(clean("/..").unwrap(), "/");
+        assert_eq!(
+            clean("/no-such-thing/../x").unwrap_err().code,
+            Code::NotFound
+        );
+        for bad in ["", "a", "./a", "/a\0b"] {
+            assert_eq!(clean(bad).unwrap_err().code, Code::Invalid, "{bad:?}");
+        }
+        assert!(clean(&format!("/{}", "a".repeat(4_096))).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! READ: a regular file, from its beginning to the end it had when it was opened.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use crate::files::paths::{failure, invalid, named};
+use crate::protocol::{empty, event, Code, Failure};
+use crate::record::Writer;
+use crate::work::{Input, Job, Next, Progress};
+
+const STEP_BYTES: u64 = 128 * 1024;
+
+pub struct Reading {
+    path: PathBuf,
+    open: Option<Open>,
+}
+
+struct Open {
+    file: File,
+    /// A file that grows faster than it is read must have an end all the same.
+    left: u64,
+}
+
+impl Reading {
+    pub fn new(path: PathBuf) -> Reading {
+        Reading { path, open: None }
+    }
+
+    fn open(&self) -> Result<(Open, u64), Failure> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+            .open(&self.path)
+            .map_err(|error| self.failure(&error))?;
+        let meta = file.metadata().map_err(|error| self.failure(&error))?;
+        let path = self.path.as_os_str().as_bytes();
+        if meta.is_dir() {
+            return Err(named(Code::IsDirectory, path, "is a directory"));
+        }
+        if !meta.is_file() {
+            return Err(invalid(path, "is not a regular file"));
+        }
+        // Those in /proc say 0 and have content.
+        let left = if meta.len() == 0 {
+            u64::MAX
+        } else {
+            meta.len()
+        };
+        Ok((Open { file, left }, meta.len()))
+    }
+
+    fn failure(&self, error: &std::io::Error) -> Failure {
+        match error.raw_os_error() {
+            // A socket, or a device without a driver.
+            Some(libc::ENXIO | libc::ENODEV) => {
+                invalid(self.path.as_os_str().as_bytes(), "is not a regular file")
+            }
+            _ => failure(&self.path, error),
+        }
+    }
+
+    fn chunk(&mut self) -> Result<(Vec<u8>, bool), Failure> {
+        let Some(open) = &mut self.open else {
+            return Ok((Vec::new(), true));
+        };
+        let wanted = STEP_BYTES.min(open.left);
+        let mut bytes = Vec::with_capacity(wanted as usize);
+        match (&open.file).take(wanted).read_to_end(&mut bytes) {
+            Ok(_) => {}
+            // A file that would wait for content, such as /proc/kmsg, has come to its end for now.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => open.left = 0,
+            Err(error) => return Err(failure(&self.path, &error)),
+        }
+        open.left -= open.left.min(bytes.len() as u64);
+        let is_over = open.left == 0 || (bytes.len() as u64) < wanted;
+        Ok((bytes, is_over))
+    }
+
+    fn go_on(&mut self) -> Result<Progress, Failure> {
+        let mut opened = None;
+        if self.open.is_none() {
+            let (open, size) = self.open()?;
+            self.open = Some(open);
+            opened = Some(Writer::new().u16(event::OPENED).u64(size).finish());
+        }
+        let (bytes, is_over) = self.chunk()?;
+        let next = if is_over {
+            Next::Done {
+                has_end: true,
+                result: empty(),
+            }
+        } else {
+            Next::Continue
+        };
+        Ok(Progress {
+            event: opened,
+            ..Progress::data(bytes, next)
+        })
+    }
+}
+
+impl Job for Reading {
+    fn step(&mut self, _: Vec<Input>) -> Progress {
+        self.go_on()
+            .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
+    }
+}

@@ -1,0 +1,250 @@
+//! A file that is not there yet: written under a name of its own, in the folder where it shall be, and then renamed. So
+//! readers see the old content or the new, and what is abandoned leaves nothing.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::sys::{self, check};
+
+/// A folder and a name in it, all links resolved.
+pub struct Place {
+    pub dir: OwnedFd,
+    pub name: CString,
+}
+
+const MAX_LINKS: usize = 40;
+
+impl Place {
+    /// Follows links, the last one too: a file is written where its link points. An error is the folder's, or ELOOP.
+    pub fn find(path: &Path) -> io::Result<Place> {
+        let mut dir = open_dir(None, c"/")?;
+        let mut rest = path.as_os_str().as_bytes().to_vec();
+        for _ in 0..MAX_LINKS {
+            let (parent, name) = split(&rest);
+            if name.is_empty() || name == b"." || name == b".." {
+                return Err(io::Error::from_raw_os_error(libc::EISDIR));
+            }
+            if !parent.is_empty() {
+                dir = open_dir(Some(&dir), &sys::c_string(parent)?)?;
+            }
+            let name = sys::c_string(name)?;
+            match read_link(&dir, &name) {
+                Some(target) => rest = target,
+                None => return Ok(Place { dir, name }),
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::ELOOP))
+    }
+
+    /// What is there now, not following a link.
+    pub fn stat(&self) -> io::Result<Option<libc::stat>> {
+        stat_at(&self.dir, &self.name)
+    }
+
+    /// Which file system it is on.
+    pub fn device(&self) -> io::Result<u64> {
+        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: `stat` is what the call fills.
+        unsafe {
+            check(libc::fstat(self.dir.as_raw_fd(), stat.as_mut_ptr()))?;
+            Ok(stat.assume_init().st_dev)
+        }
+    }
+}
+
+/// `/a/b/c` → `/a/b`, `c`; `c` → nothing, `c`.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(0) => (b"/", &path[1..]),
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+fn open_dir(at: Option<&OwnedFd>, path: &CStr) -> io::Result<OwnedFd> {
+    let at = at.map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: `path` ends in NUL.
+    sys::owned(unsafe { libc::openat(at, path.as_ptr(), flags) })
+}
+
+fn read_link(dir: &OwnedFd, name: &CStr) -> Option<Vec<u8>> {
+    let mut target = vec![0u8; libc::PATH_MAX as usize];
+    // SAFETY: `target` has that much room.
+    let length = unsafe {
+        libc::readlinkat(
+            dir.as_raw_fd(),
+            name.as_ptr(),
+            target.as_mut_ptr().cast(),
+            target.len(),
+        )
+    };
+    target.truncate(usize::try_from(length).ok()?);
+    Some(target)
+}
+
+fn stat_at(dir: &OwnedFd, name: &CStr) -> io::Result<Option<libc::stat>> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: `stat` is what the call fills.
+    let result =
+        check(unsafe { libc::fstatat(dir.as_raw_fd(), name.as_ptr(), stat.as_mut_ptr(), flags) });
+    match result {
+        // SAFETY: filled.
+        Ok(_) => Ok(Some(unsafe { stat.assume_init() })),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gone when it is dropped, unless it has been renamed.
+pub struct Temporary {
+    dir: OwnedFd,
+    name: CString,
+    file: Option<File>,
+    is_renamed: bool,
+}
+
+impl Temporary {
+    pub fn create(dir: &OwnedFd) -> io::Result<Temporary> {
+        let dir = dir.try_clone()?;
+        let name = sys::c_string(format!(".capsule-{}", sys::hex(&sys::random::<8>())).as_bytes())?;
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let file = File::from(sys::open_at(&dir, &name, flags)?);
+        Ok(Temporary {
+            dir,
+            name,
+            file: Some(file),
+            is_renamed: false,
+        })
+    }
+
+    /// For content whose place is not known yet.
+    pub fn spool() -> io::Result<Temporary> {
+        let mut dirs = [c"/tmp", c"/var/tmp", c"/"].into_iter();
+        let attempt = |dir: &CStr| Temporary::create(&open_dir(None, dir)?);
+        let first = attempt(dirs.next().unwrap_or(c"/"));
+        dirs.fold(first, |result, dir| result.or_else(|_| attempt(dir)))
+    }
+
+    pub fn device(&self) -> io::Result<u64> {
+        Place {
+            dir: self.dir.try_clone()?,
+            name: self.name.clone(),
+        }
+        .device()
+    }
+
+    pub fn file(&self) -> io::Result<&File> {
+        self.file
+            .as_ref()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    /// Takes the place of what is there, with its owner and mode; a new file gets 0644.
+    pub fn rename(mut self, to: &Place) -> io::Result<()> {
+        let old = to.stat()?;
+        let fd = self.file()?.as_raw_fd();
+        // SAFETY: plain calls. The mode last: a new owner clears bits of it.
+        unsafe {
+            if let Some(old) = old {
+                check(libc::fchown(fd, old.st_uid, old.st_gid))?;
+            }
+            let mode = old.map_or(0o644, |old| old.st_mode & 0o7777);
+            check(libc::fchmod(fd, mode))?;
+        }
+        self.close()?;
+        let (dir, to_dir) = (self.dir.as_raw_fd(), to.dir.as_raw_fd());
+        // SAFETY: both names end in NUL.
+        check(unsafe { libc::renameat(dir, self.name.as_ptr(), to_dir, to.name.as_ptr()) })?;
+        self.is_renamed = true;
+        Ok(())
+    }
+
+    /// Some file systems tell only now that they could not write.
+    fn close(&mut self) -> io::Result<()> {
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        // SAFETY: it was ours, and nobody uses it afterwards.
+        check(unsafe { libc::close(file.into_raw_fd()) }).map(drop)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // SAFETY: the name ends in NUL.
+            unsafe { libc::unlinkat(self.dir.as_raw_fd(), self.name.as_ptr(), 0) };
+        }
+    }
+}
+
+/// A path for a message.
+pub fn shown(name: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(name.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::{symlink, PermissionsExt};
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("capsule-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn links_are_followed_to_where_they_point() {
+        let dir = scratch("links");
+        std::fs::create_dir_all(dir.join("deep/er")).unwrap();
+        symlink("deep/er/../target", dir.join("one")).unwrap();
+        symlink(dir.join("one"), dir.join("two")).unwrap();
+        symlink("loop", dir.join("loop")).unwrap();
+        let place = Place::find(&dir.join("two")).unwrap();
+        assert_eq!(place.name.to_bytes(), b"target");
+        let file = Temporary::create(&place.dir).unwrap();
+        file.file().unwrap().write_all(b"x").unwrap();
+        file.rename(&place).unwrap();
+        assert_eq!(std::fs::read(dir.join("deep/target")).unwrap(), b"x");
+        let code = |path: &str| Place::find(&dir.join(path)).err().unwrap().raw_os_error();
+        assert_eq!(code("loop"), Some(libc::ELOOP));
+        assert_eq!(code("no/where"), Some(libc::ENOENT));
+        assert_eq!(code("deep/target/x"), Some(libc::ENOTDIR));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn dropped_is_gone_and_renamed_keeps_the_mode() {
+        let dir = scratch("temporary");
+        let place = Place::find(&dir.join("file")).unwrap();
+        drop(Temporary::create(&place.dir).unwrap());
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+        Temporary::create(&place.dir)
+            .unwrap()
+            .rename(&place)
+            .unwrap();
+        let mode = || {
+            std::fs::metadata(dir.join("file"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o7777
+        };
+        assert_eq!(mode(), 0o644);
+        std::fs::set_permissions(dir.join("file"), PermissionsExt::from_mode(0o4711)).unwrap();
+        Temporary::create(&place.dir)
+            .unwrap()
+            .rename(&place)
+            .unwrap();
+        assert_eq!(mode(), 0o4711);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

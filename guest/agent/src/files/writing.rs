@@ -1,0 +1,190 @@
+//! WRITE: content first into a temporary file, and only when all of it has come and the sum is right, into its place.
+
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::files::paths::{failure, invalid, named, normalize};
+use crate::files::temporary::{Place, Temporary};
+use crate::protocol::{Code, Failure};
+use crate::record::Writer;
+use crate::work::{Input, Job, Next, Progress};
+
+const COPY_BYTES: u64 = 1024 * 1024;
+
+/// Where the content belongs.
+struct Target {
+    path: PathBuf,
+    place: Place,
+}
+
+pub struct Writing {
+    /// Until the first step has looked at it.
+    asked: Option<Vec<u8>>,
+    target: Option<Target>,
+    content: Option<Temporary>,
+    written: u64,
+    /// Under way from the spool to the file system where it belongs.
+    copy: Option<Temporary>,
+    is_complete: bool,
+}
+
+impl Writing {
+    /// An empty path: named later.
+    pub fn new(path: &[u8]) -> Writing {
+        Writing {
+            asked: (!path.is_empty()).then(|| path.to_vec()),
+            target: None,
+            content: None,
+            written: 0,
+            copy: None,
+            is_complete: false,
+        }
+    }
+
+    fn take(&mut self, inputs: Vec<Input>) -> Result<Progress, Failure> {
+        if let Some(path) = self.asked.take() {
+            self.aim(&path)?;
+        }
+        let mut consumed = 0;
+        for input in inputs {
+            match input {
+                Input::Data(bytes) => {
+                    self.write(&bytes)?;
+                    consumed += bytes.len();
+                }
+                Input::Target(path) if self.target.is_none() => self.aim(&path)?,
+                Input::Target(path) => return Err(invalid(path, "is a second target")),
+                Input::End(total) => self.complete(total)?,
+            }
+        }
+        let next = if self.is_complete {
+            self.publish()?
+        } else {
+            Next::Await
+        };
+        Ok(Progress {
+            consumed,
+            ..Progress::next(next)
+        })
+    }
+
+    fn aim(&mut self, path: &[u8]) -> Result<(), Failure> {
+        if path.last() == Some(&b'/') {
+            return Err(named(Code::IsDirectory, path, "names a directory"));
+        }
+        let path = normalize(path)?;
+        let place = Place::find(&path).map_err(|error| parent_failure(&path, &error))?;
+        let known = place.stat().map_err(|error| failure(&path, &error))?;
+        let shown = path.as_os_str().as_bytes();
+        match known.map(|stat| stat.st_mode & libc::S_IFMT) {
+            None | Some(libc::S_IFREG) => {}
+            Some(libc::S_IFDIR) => return Err(named(Code::IsDirectory, shown, "is a directory")),
+            Some(_) => return Err(invalid(shown, "is not a regular file")),
+        }
+        self.target = Some(Target { path, place });
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = self.content().and_then(|content| {
+            let mut file = content.file()?;
+            file.write_all(bytes)
+        });
+        self.written += bytes.len() as u64;
+        written.map_err(|error| self.failure(&error))
+    }
+
+    /// Beside the target when that is known.
+    fn content(&mut self) -> io::Result<&Temporary> {
+        if self.content.is_none() {
+            self.content = Some(match &self.target {
+                Some(target) => Temporary::create(&target.place.dir)?,
+                None => Temporary::spool()?,
+            });
+        }
+        self.content
+            .as_ref()
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    fn complete(&mut self, total: u64) -> Result<(), Failure> {
+        if total != self.written {
+            let message = format!("{total} bytes were sent, {} arrived", self.written);
+            return Err(Failure::new(Code::Invalid, message));
+        }
+        if self.target.is_none() {
+            return Err(Failure::new(Code::Invalid, "the content has no path"));
+        }
+        let made = self.content().map(drop);
+        made.map_err(|error| self.failure(&error))?;
+        self.is_complete = true;
+        Ok(())
+    }
+
+    /// Into place; from another file system by way of a copy, a part in each step.
+    fn publish(&mut self) -> Result<Next, Failure> {
+        let result = self.try_publish();
+        result.map_err(|error| self.failure(&error))
+    }
+
+    fn try_publish(&mut self) -> io::Result<Next> {
+        let (Some(target), Some(content)) = (&self.target, &self.content) else {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        };
+        if content.device()? != target.place.device()? {
+            let source = content.file()?;
+            if self.copy.is_none() {
+                (&mut &*source).rewind()?;
+                self.copy = Some(Temporary::create(&target.place.dir)?);
+            }
+            if let Some(copy) = &self.copy {
+                let copied = io::copy(&mut source.take(COPY_BYTES), &mut copy.file()?)?;
+                if copied == COPY_BYTES {
+                    return Ok(Next::Continue);
+                }
+            }
+            self.content = self.copy.take();
+        }
+        if let Some(content) = self.content.take() {
+            content.rename(&target.place)?;
+        }
+        Ok(Next::Done {
+            has_end: false,
+            result: Writer::new().u64(self.written).finish(),
+        })
+    }
+
+    fn failure(&self, error: &io::Error) -> Failure {
+        let path = self
+            .target
+            .as_ref()
+            .map_or(Path::new("the content"), |target| &target.path);
+        match error.raw_os_error() {
+            // What was there a moment ago is not there any more, or is no place for files, such as /proc.
+            Some(libc::ENOENT | libc::ENOTDIR) => {
+                invalid(path.as_os_str().as_bytes(), "cannot be created there")
+            }
+            _ => failure(path, error),
+        }
+    }
+}
+
+impl Job for Writing {
+    fn step(&mut self, inputs: Vec<Input>) -> Progress {
+        self.take(inputs)
+            .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
+    }
+}
+
+fn parent_failure(path: &Path, error: &io::Error) -> Failure {
+    let shown = path.as_os_str().as_bytes();
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => invalid(
+            shown,
+            "cannot be written: its parent directory does not exist",
+        ),
+        Some(libc::ENOTDIR) => invalid(shown, "cannot be written: its parent is not a directory"),
+        _ => failure(path, error),
+    }
+}
