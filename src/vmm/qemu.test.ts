@@ -148,7 +148,7 @@ for (const vcpus of [1, 2]) {
     for (let cycle = 0; cycle < 5; cycle++) {
       seen = await shell(
         agent,
-        `dd if=/dev/urandom bs=1M count=${1 + 4 * cycle} of=/dev/shm/m status=none; cp /dev/shm/m /root/d${cycle}
+        `dd if=/dev/urandom bs=1M count=${1 + 2 * cycle} of=/dev/shm/m status=none; cp /dev/shm/m /root/d${cycle}
          kill -0 ${pid} && cat /dev/shm/m /root/d* | sha256sum`,
       );
       agent.close();
