@@ -7,10 +7,12 @@ import { parseArgs } from "node:util";
 import { boot } from "./boot.ts";
 import { exec } from "./exec.ts";
 import { type Figure, isMet, table } from "./figure.ts";
+import { freeze } from "./freeze.ts";
 import { reads } from "./reads.ts";
 import { Rig } from "./rig.ts";
+import { templates } from "./templates.ts";
 
-const benchmarks: Record<string, (rig: Rig) => Promise<Figure[]>> = { boot, exec, reads };
+const benchmarks: Record<string, (rig: Rig) => Promise<Figure[]>> = { boot, exec, reads, freeze, templates };
 
 const { values, positionals } = parseArgs({
   options: { check: { type: "boolean", default: false }, json: { type: "string" } },

@@ -4,10 +4,10 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { connectAgent } from "../src/agent/connection.ts";
 import { bootImage } from "../src/host/boot.ts";
+import { identityOf } from "../src/host/identity.ts";
 import { openMachine, type ThisMachine } from "../src/host/machine.ts";
 import { Paths } from "../src/host/paths.ts";
 import { Server } from "../test/server.ts";
-import { timed } from "./statistics.ts";
 
 const bootDeadlineMs = 120_000;
 
@@ -72,20 +72,58 @@ export class Rig implements AsyncDisposable {
     return this.ask("DELETE", `/v1/capsules/${id}`);
   }
 
+  /** Where the server keeps everything. */
+  get dataDir(): string {
+    return this.#server.dataDir;
+  }
+
   /** Milliseconds from starting QEMU on the kernel to the agent's first answer. */
   async coldBoot(): Promise<number> {
+    let bootMs = 0;
+    await this.withBootedVm(async (_folder, ms) => {
+      bootMs = ms;
+    });
+    return bootMs;
+  }
+
+  /** Milliseconds from starting QEMU on the kernel to the result of a first /bin/true. */
+  async coldBootToExec(): Promise<number> {
+    let execMs = 0;
+    const total = await this.withBootedVm(async (folder, bootMs) => {
+      const agent = await connectBy(join(folder, "agent.sock"), bootDeadlineMs);
+      try {
+        await agent.wake(identityOf("bench"));
+        await agent.thaw();
+        const began = performance.now();
+        await new Promise<void>((exited, failed) => {
+          agent.run({ cmd: "/bin/true", args: [] }, { started() {}, output() {}, exited: () => exited(), failed });
+        });
+        execMs = performance.now() - began;
+      } finally {
+        agent.close();
+      }
+      return bootMs;
+    });
+    return total + execMs;
+  }
+
+  /** A VM of the default shape, booted from its kernel in a folder of its own, with nobody connected to its sockets. */
+  async withBootedVm<T>(work: (folder: string, bootMs: number) => Promise<T>): Promise<T> {
     const { vmm, images } = this.#machine;
     const nonce = randomBytes(16).toString("hex");
-    const folder = join(this.#server.dataDir, "work", `bench-${nonce}`);
+    const folder = join(this.dataDir, "work", `bench-${nonce}`);
     const boot = { vmm, connect: connectBy, image: images[0]!, machine: vmm.machine(1, 512), folder };
     try {
-      let booted: Awaited<ReturnType<typeof bootImage>> | undefined;
-      const ms = await timed(async () => {
-        booted = await bootImage({ ...boot, name: "bench", nonce, deadlineMs: bootDeadlineMs });
-      });
-      booted!.agent.close();
-      await booted!.vm.kill();
-      return ms;
+      const began = performance.now();
+      const { vm, agent } = await bootImage({ ...boot, name: "bench", nonce, deadlineMs: bootDeadlineMs });
+      const bootMs = performance.now() - began;
+      agent.close();
+      vm.release();
+      try {
+        return await work(folder, bootMs);
+      } finally {
+        await vmm.reap(nonce, vm.process);
+      }
     } finally {
       await rm(folder, { recursive: true, force: true });
     }
