@@ -37,7 +37,6 @@ async function withMapped<T>(base: string, use: (process: VmProcess) => Promise<
     }
     return await use(spawned.process);
   } finally {
-    spawned.release();
     await endProcess(spawned.process);
   }
 }

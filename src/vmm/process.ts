@@ -6,6 +6,7 @@
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
+import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { namesVm } from "./qemu-args.ts";
@@ -13,15 +14,14 @@ import type { VmProcess } from "./vmm.ts";
 
 /** What is kept of a process's complaints. */
 const complaintBytes = 8_192;
+const lastWordsMs = 200;
 const killPollMs = 3;
 const killDeadlineMs = 10_000;
 
 export interface Spawned {
   process: VmProcess;
-  /** The last lines it has written to its standard error. */
-  complaints(): string;
-  /** Stops listening to them. */
-  release(): void;
+  /** The end of what it wrote to its standard error. For when it has ended: waits a moment for what is still on its way. */
+  lastWords(): Promise<string>;
 }
 
 /**
@@ -39,20 +39,23 @@ export function spawnDetached(argv: string[], cwd: string, inherited: number[] =
   child.unref();
   child.on("error", () => {}); // told below, by the missing pid
   let tail = Buffer.alloc(0);
-  const stderr = child.stderr;
+  const stderr = child.stderr as Socket | null; // a pipe, which Node makes as a pair of sockets
   stderr?.on("data", (chunk: Buffer) => {
     tail = Buffer.concat([tail, chunk]).subarray(-complaintBytes);
   });
   stderr?.on("error", () => {});
-  (stderr as { unref?: () => void } | null)?.unref?.();
+  stderr?.unref();
+  const isSilent = new Promise<void>((resolve) => stderr?.once("close", resolve));
   const startTicks = child.pid === undefined ? null : startTicksOf(child.pid);
   if (child.pid === undefined || startTicks === null) {
     throw new CapsuleError("agent_error", `The VM could not be started: ${program} does not run here.`);
   }
   return {
     process: { pid: child.pid, startTicks },
-    complaints: () => tail.toString("utf8").trim(),
-    release: () => stderr?.destroy(),
+    async lastWords() {
+      await Promise.race([isSilent, delay(lastWordsMs)]);
+      return tail.toString("utf8").trim();
+    },
   };
 }
 

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { saveMemory } from "./memory-diff.ts";
-import { endProcess, isAlive, isGoneWithin, type Spawned } from "./process.ts";
+import { endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { agentSocketName, consoleBytes, consoleDevice, disk, qmpSocketName } from "./qemu-args.ts";
 import { isObject, Qmp, type QmpEvent } from "./qmp.ts";
 import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
@@ -33,7 +33,6 @@ export class QemuVm implements Vm {
   readonly agentSocket: string;
   readonly ended: Promise<VmEnd>;
   readonly #folder: number;
-  readonly #onRelease: () => void;
   readonly #end = Promise.withResolvers<VmEnd>();
   #qmp!: Qmp;
   #watch: NodeJS.Timeout | undefined;
@@ -44,15 +43,15 @@ export class QemuVm implements Vm {
   #isReleased = false;
 
   /** Reaches a QEMU that was just spawned. */
-  static async connect(spec: VmSpec, spawned: Spawned): Promise<QemuVm> {
-    const vm = new QemuVm(spec, spawned.process, spawned.release);
+  static async connect(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
+    const vm = new QemuVm(spec, process);
     await vm.#connect(connectDeadlineMs);
     return vm;
   }
 
   /** Reaches a QEMU of an earlier daemon, and finds out whether its guest has ended meanwhile. */
   static async adopt(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
-    const vm = new QemuVm(spec, process, () => {});
+    const vm = new QemuVm(spec, process);
     await vm.#connect(adoptDeadlineMs);
     if ((await vm.state()) === "shutdown") {
       // Which end it was, QEMU told its earlier client only. The guest's word is good enough: the end was its choice too.
@@ -62,10 +61,9 @@ export class QemuVm implements Vm {
     return vm;
   }
 
-  private constructor(spec: VmSpec, process: VmProcess, onRelease: () => void) {
+  private constructor(spec: VmSpec, process: VmProcess) {
     this.spec = spec;
     this.process = process;
-    this.#onRelease = onRelease;
     this.ended = this.#end.promise;
     // Through an open folder, socket paths stay short however deep the data folder lies.
     this.#folder = openSync(spec.files.dir, constants.O_RDONLY | constants.O_DIRECTORY);
@@ -151,7 +149,6 @@ export class QemuVm implements Vm {
     clearInterval(this.#watch);
     clearTimeout(this.#diskRetry);
     this.#qmp?.close();
-    this.#onRelease();
     closeSync(this.#folder);
   }
 

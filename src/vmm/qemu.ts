@@ -77,14 +77,13 @@ export class Qemu implements Vmm {
     let vm: QemuVm | undefined;
     try {
       onSpawn(spawned.process);
-      vm = await QemuVm.connect(spec, spawned);
+      vm = await QemuVm.connect(spec, spawned.process);
       await prepare(vm);
       return vm;
     } catch (error) {
       await (vm === undefined ? endProcess(spawned.process) : vm.kill());
       await removeSockets(spec.files.dir);
-      spawned.release();
-      const said = spawned.complaints();
+      const said = await spawned.lastWords();
       throw new CapsuleError(
         "agent_error",
         `The VM of ${spec.name} could not be ${isIncoming ? "restored" : "started"}.`,
