@@ -10,6 +10,7 @@ import { Capsules } from "./capsules/capsules.ts";
 import { Changes, type Log } from "./capsules/changes.ts";
 import { systemClock } from "./capsules/clock.ts";
 import { Idle } from "./capsules/idle.ts";
+import { Reconciler } from "./capsules/reconciler.ts";
 import { Records } from "./capsules/records.ts";
 import { recover } from "./capsules/recovery.ts";
 import { Turns } from "./capsules/turns.ts";
@@ -32,6 +33,7 @@ import { version } from "./version.ts";
 import { flattenMemory } from "./vmm/base-memory.ts";
 
 const flushMs = 1_000;
+const reconcileMs = 300_000;
 export const defaultTeam = "default";
 const defaultShape = { vcpus: 1, memoryMb: 512 };
 
@@ -133,9 +135,16 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     { teams, capsules, templates, health },
     { limits: config.limits, logger: log, version, drainMs: config.drainMs },
   );
-  await recover({ records, host, changes, log, storages: () => new Set(templateRows.all().map((row) => row.storage)) });
+  const storages = () => new Set(templateRows.all().map((row) => row.storage));
+  const reconciler = new Reconciler({ records, host, log, storages });
+  await recover({ records, host, changes, log, reconciler });
   await templates.collect();
 
+  const reconciling = setInterval(() => {
+    reconciler
+      .look()
+      .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
+  }, reconcileMs).unref();
   const flushing = setInterval(() => flush(teams, activity, log), flushMs).unref();
   const url = await app.listen({ host: config.host, port: config.port });
   host.verifyAll();
@@ -146,6 +155,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     accelerator: host.accelerator,
     async stop() {
       clearInterval(flushing);
+      clearInterval(reconciling);
       const closed = app.close();
       await capsules.close(config.drainMs);
       await host.close();

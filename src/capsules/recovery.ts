@@ -4,6 +4,7 @@
  */
 import type { Adopted, Host } from "../host/host.ts";
 import type { Changes, Log } from "./changes.ts";
+import type { Reconciler } from "./reconciler.ts";
 import type { Capsule, Records } from "./records.ts";
 
 export interface RecoveryOptions {
@@ -11,8 +12,7 @@ export interface RecoveryOptions {
   host: Host;
   changes: Changes;
   log: Log;
-  /** Storage ids of all template records. */
-  storages: () => Set<string>;
+  reconciler: Reconciler;
 }
 
 export interface Recovered {
@@ -23,19 +23,12 @@ export interface Recovered {
 
 /** Every row to a state it can rest in; every folder without a row away. */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
-  const { records, host, storages, log } = options;
+  const { records, reconciler, log } = options;
   const result: Recovered = { adopted: 0, lost: 0, removed: 0 };
   const rows = records.all();
   await Promise.all(rows.map((row) => recoverOne(row, options, result)));
-  const known = new Set(records.all().map((row) => row.id));
-  const { capsules, templates } = host.inventory();
-  for (const id of capsules.filter((folder) => !known.has(folder))) {
-    await host.remove(id);
-    result.removed++;
-  }
-  const named = storages();
-  for (const storage of templates.filter((folder) => !named.has(folder))) {
-    await host.removeTemplate(storage);
+  for (const { remove } of reconciler.orphans()) {
+    await remove();
     result.removed++;
   }
   log.info(result, "recovered");

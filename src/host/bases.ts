@@ -37,6 +37,7 @@ export class Bases {
   readonly #options: BasesOptions;
   readonly #making = new Map<string, Promise<Base>>();
   readonly #ready = new Map<string, Base>();
+  readonly #usedMs = new Map<string, number>();
 
   constructor(options: BasesOptions) {
     this.#options = options;
@@ -46,6 +47,7 @@ export class Bases {
   ensure(image: Image, shape: Shape): Promise<Base> {
     const machine = this.#options.vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine);
+    this.#usedMs.set(key, Date.now());
     const ready = this.#ready.get(key);
     if (ready !== undefined) return Promise.resolve(ready);
     let making = this.#making.get(key);
@@ -65,11 +67,12 @@ export class Bases {
     for (const key of await readdir(paths.bases)) {
       const folder = paths.base(key);
       if (isNeeded(relative(paths.data, folder)) || this.#making.has(key)) continue;
-      idle.push({ folder, key, usedMs: (await stat(folder)).mtimeMs });
+      idle.push({ folder, key, usedMs: Math.max((await stat(folder)).mtimeMs, this.#usedMs.get(key) ?? 0) });
     }
     idle.sort((a, b) => b.usedMs - a.usedMs);
     for (const { folder, key } of idle.slice(spare)) {
       this.#ready.delete(key);
+      this.#usedMs.delete(key);
       await rm(folder, { recursive: true, force: true });
     }
   }

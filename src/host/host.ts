@@ -80,6 +80,8 @@ export interface Host {
   /** Ends whatever VM an earlier daemon left of a capsule that should have none. */
   reap(id: string): Promise<void>;
   inventory(): Inventory;
+  /** Removes the bases beyond the spare ones that no capsule needs. */
+  trimBases(): Promise<void>;
   /** Lets go of all VMs without ending them (the daemon stops). */
   close(): Promise<void>;
 }

@@ -240,13 +240,17 @@ export class LocalHost implements Host {
     return { capsules: readdirSync(this.#paths.capsules), templates: readdirSync(this.#paths.templates) };
   }
 
-  /** Ends what an earlier daemon left half-made in `work/`, and bases nobody needs. Call before the first start. */
+  /** Ends what an earlier daemon left half-made in `work/`. Call before the first start. */
   async sweep(): Promise<void> {
     for (const name of readdirSync(this.#paths.work)) {
       const folder = this.#paths.scratch(name);
       await reapFolder(this.#vmm, folder);
       await rm(folder, { recursive: true, force: true });
     }
+    await this.trimBases();
+  }
+
+  async trimBases(): Promise<void> {
     const needed = new Set<string>();
     for (const id of readdirSync(this.#paths.capsules)) {
       const capsule = await readCapsule(this.#paths.capsule(id)).catch(() => undefined);

@@ -134,6 +134,8 @@ export class FakeHost implements Host {
     return { capsules: [...this.folders], templates: [...this.templates.keys()] };
   }
 
+  async trimBases(): Promise<void> {}
+
   async close(): Promise<void> {}
 
   #hold(id: string): FakeGuest {

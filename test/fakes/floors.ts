@@ -4,6 +4,7 @@ import { Capsules } from "../../src/capsules/capsules.ts";
 import { Changes } from "../../src/capsules/changes.ts";
 import type { Clock } from "../../src/capsules/clock.ts";
 import { Idle } from "../../src/capsules/idle.ts";
+import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { Records } from "../../src/capsules/records.ts";
 import { recover } from "../../src/capsules/recovery.ts";
 import { Turns } from "../../src/capsules/turns.ts";
@@ -15,21 +16,27 @@ import { Teams } from "../../src/teams/teams.ts";
 import { Templates } from "../../src/templates/templates.ts";
 import { FakeHost } from "./fake-host.ts";
 
-/** A clock that moves only when told to. */
+/** A clock that moves only when told to; its wall clock can be set apart from its ticks. */
 export class FakeClock implements Clock {
-  #now = 1_000_000;
+  #ticks = 0;
+  #aheadMs = 1_000_000;
   #timers: { at: number; callback: () => void }[] = [];
 
   now(): number {
-    return this.#now;
+    return this.#ticks + this.#aheadMs;
   }
 
   ticks(): number {
-    return this.#now;
+    return this.#ticks;
+  }
+
+  /** What an operator or NTP does to the wall clock; no time passes. */
+  step(ms: number): void {
+    this.#aheadMs += ms;
   }
 
   after(ms: number, callback: () => void): () => void {
-    const timer = { at: this.#now + ms, callback };
+    const timer = { at: this.#ticks + ms, callback };
     this.#timers.push(timer);
     return () => {
       this.#timers = this.#timers.filter((other) => other !== timer);
@@ -37,9 +44,9 @@ export class FakeClock implements Clock {
   }
 
   advance(ms: number): void {
-    this.#now += ms;
-    const due = this.#timers.filter((timer) => timer.at <= this.#now).sort((a, b) => a.at - b.at);
-    this.#timers = this.#timers.filter((timer) => timer.at > this.#now);
+    this.#ticks += ms;
+    const due = this.#timers.filter((timer) => timer.at <= this.#ticks).sort((a, b) => a.at - b.at);
+    this.#timers = this.#timers.filter((timer) => timer.at > this.#ticks);
     for (const timer of due) timer.callback();
   }
 }
@@ -84,7 +91,8 @@ export function buildFloors(
   /** Resolves when nothing is going on any more. */
   const settled = () => turns.settled();
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const restart = () => recover({ records, host, changes, log: silent, storages });
+  const reconciler = new Reconciler({ records, host, log: silent, storages });
+  const restart = () => recover({ records, host, changes, log: silent, reconciler });
   const team = teams.ensure("blue").id;
   const other = teams.ensure("red").id;
   return {
@@ -103,6 +111,7 @@ export function buildFloors(
     clock,
     settled,
     restart,
+    reconciler,
     team,
     other,
   };

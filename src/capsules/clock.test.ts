@@ -1,0 +1,76 @@
+/** The host's wall clock is set while capsules run: it names moments, and decides about none. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { buildFloors, FakeClock, running } from "../../test/fakes/floors.ts";
+
+const yearMs = 365 * 86_400_000;
+const ttlSec = 10;
+
+const status = async (floors: ReturnType<typeof buildFloors>, id: string) => {
+  await floors.settled();
+  return floors.capsules.get(floors.team, id).status;
+};
+
+for (const stepMs of [yearMs, -yearMs]) {
+  test(`a clock set ${stepMs > 0 ? "forward" : "back"} by a year neither hastens a pause nor holds it off`, async () => {
+    const floors = buildFloors();
+    const id = await running(floors, ttlSec);
+    floors.clock.advance(4_000);
+    floors.capsules.ping(floors.team, id);
+    floors.clock.advance(6_000);
+    floors.clock.step(stepMs);
+    floors.clock.advance(3_999);
+    assert.equal(await status(floors, id), "running");
+    floors.clock.advance(1);
+    assert.equal(await status(floors, id), "paused");
+  });
+}
+
+test("whatever the wall clock does, a capsule is paused after its time without activity, and not before", async () => {
+  const event = fc.oneof(
+    fc.record({ kind: fc.constant("advance" as const), ms: fc.nat(4_000) }),
+    fc.record({ kind: fc.constant("step" as const), ms: fc.integer({ min: -yearMs, max: yearMs }) }),
+    fc.record({ kind: fc.constantFrom("ping" as const, "exec" as const), ms: fc.nat(0) }),
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(event, { maxLength: 40 }), async (events) => {
+      const floors = buildFloors();
+      const id = await running(floors, ttlSec);
+      let idleMs = 0;
+      for (const { kind, ms } of events) {
+        if (kind === "step") floors.clock.step(ms);
+        else if (kind === "advance") {
+          floors.clock.advance(ms);
+          idleMs += ms;
+          if (idleMs >= ttlSec * 1_000) break;
+        } else {
+          if (kind === "ping") floors.capsules.ping(floors.team, id);
+          else floors.capsules.execBegan(id)();
+          assert.equal(floors.capsules.get(floors.team, id).lastActiveAt, floors.clock.now());
+          idleMs = 0;
+        }
+        assert.equal(await status(floors, id), "running");
+      }
+      floors.clock.advance(Math.max(0, ttlSec * 1_000 - idleMs));
+      assert.equal(await status(floors, id), "paused");
+      floors.database.close();
+    }),
+    { numRuns: 200 },
+  );
+});
+
+test("set back while the server is away: the next one gives the capsule its whole time again, and no more", async () => {
+  const before = buildFloors();
+  const id = await running(before, ttlSec);
+  before.capsules.ping(before.team, id);
+  before.activity.flush();
+  const clock = new FakeClock();
+  clock.step(-yearMs);
+  const after = buildFloors(before.host, before.database, clock);
+  await after.restart();
+  clock.advance(9_999);
+  assert.equal(await status(after, id), "running");
+  clock.advance(1);
+  assert.equal(await status(after, id), "paused");
+});
