@@ -1,4 +1,4 @@
-/** A test that stands for rows of the specification; coverage.test.ts asks which rows had one. */
+/** A test that stands for rows of the specification; sections/coverage.ts asks which rows had one. */
 import { type TestContext, test } from "node:test";
 import type { Row } from "./specification.ts";
 

@@ -1,10 +1,10 @@
-/** Section "Capsules": create, list, get, destroy, ping; pause and resume are in lifecycle.test.ts. */
+/** Section "Capsules": create, list, get, destroy, ping; pause and resume are in lifecycle.ts. */
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import type { Reply } from "../client.ts";
-import { TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { cannotMakeKeys, client, clientOf } from "./service.ts";
+import type { Reply } from "../../client.ts";
+import { TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
 const timestamp = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const fields = [

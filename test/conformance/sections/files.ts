@@ -1,13 +1,13 @@
-/** Section "Files": reading and writing; listing, making and removing are in directories.test.ts. */
+/** Section "Files": reading and writing; listing, making and removing are in directories.ts. */
 import assert from "node:assert/strict";
 import http from "node:http";
 import { after, before, describe, test } from "node:test";
-import type { Reply, TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { eventually } from "./eventually.ts";
-import { Random } from "./random.ts";
-import { fileForm } from "./requests.ts";
-import { client } from "./service.ts";
+import type { Reply, TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { eventually } from "../eventually.ts";
+import { Random } from "../random.ts";
+import { fileForm } from "../requests.ts";
+import { client } from "../service.ts";
 
 const mib = 1024 * 1024;
 const reads = ["files/read", "files/stream/read"] as const;

@@ -1,9 +1,9 @@
 /** Section "Files": list, mkdir, remove. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import type { Reply, TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { client } from "./service.ts";
+import type { Reply, TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { client } from "../service.ts";
 
 describe("directories", () => {
   let capsule: TestCapsule;

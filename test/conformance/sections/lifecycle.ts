@@ -2,14 +2,14 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Reply, TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { eventually } from "./eventually.ts";
-import { askKeeper, startKeeper } from "./keeper.ts";
-import { Random } from "./random.ts";
-import { request } from "./requests.ts";
-import { client } from "./service.ts";
-import { endpointsWith } from "./specification.ts";
+import type { Reply, TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { eventually } from "../eventually.ts";
+import { askKeeper, startKeeper } from "../keeper.ts";
+import { Random } from "../random.ts";
+import { request } from "../requests.ts";
+import { client } from "../service.ts";
+import { endpointsWith } from "../specification.ts";
 
 const constant = ["id", "template", "vcpus", "memory_mb", "timeout_sec", "created_at"];
 

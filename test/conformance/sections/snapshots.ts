@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
-import type { Client, Reply, TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { askKeeper, startKeeper } from "./keeper.ts";
-import { cannotMakeKeys, client, clientOf } from "./service.ts";
+import type { Client, Reply, TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { askKeeper, startKeeper } from "../keeper.ts";
+import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
 describe("snapshot templates", () => {
   /** What most of these tests need: a small machine is captured sooner. */

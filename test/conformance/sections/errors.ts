@@ -1,11 +1,11 @@
 /** Section "Errors", and "Authentication": who is refused, in which order, in which words. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import type { Client, Reply, TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { fileForm, request } from "./requests.ts";
-import { cannotMakeKeys, client, clientOf, server } from "./service.ts";
-import { type Endpoint, endpoints, endpointsWith, type Row, webSockets } from "./specification.ts";
+import type { Client, Reply, TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { fileForm, request } from "../requests.ts";
+import { cannotMakeKeys, client, clientOf, server } from "../service.ts";
+import { type Endpoint, endpoints, endpointsWith, type Row, webSockets } from "../specification.ts";
 
 const unknownId = `cl-${"z".repeat(25)}`;
 const malformed = { body: '{"cmd":', headers: { "content-type": "application/json" } };

@@ -1,11 +1,11 @@
 /** Section "Execution": commands in the background, the list of processes, signals, attach. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import type { Reply, TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { eventually } from "./eventually.ts";
-import { client } from "./service.ts";
-import { TestSocket } from "./socket.ts";
+import type { Reply, TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { eventually } from "../eventually.ts";
+import { client } from "../service.ts";
+import { TestSocket } from "../socket.ts";
 
 describe("processes", () => {
   let capsule: TestCapsule;
@@ -61,7 +61,10 @@ describe("processes", () => {
     test("`envs` and `cwd` are honoured; `timeout` is foreground only", async () => {
       const script = 'sleep 2; echo "$WORD $PWD" > /tmp/said';
       await start("bash", ["-c", script], { envs: { WORD: "ünd" }, cwd: "/usr/lib", timeout: 1 });
-      const said = await eventually("it spoke", async () => (await capsule.run("cat", ["/tmp/said"])).stdout);
+      const said = await eventually("it spoke", async () => {
+        const { stdout } = await capsule.run("cat", ["/tmp/said"]);
+        return stdout !== "" && stdout;
+      });
       assert.equal(said, "ünd /usr/lib\n");
     });
 
@@ -91,7 +94,7 @@ describe("processes", () => {
     test("printing without end while nobody listens stops nothing", async () => {
       const { tag } = await start("bash", [
         "-c",
-        "for i in $(seq 300000); do echo 0123456789; done; echo whole > /tmp/printed; exec sleep 4003",
+        "head -c 30000000 /dev/zero; echo whole > /tmp/printed; exec sleep 4003",
       ]);
       await eventually(
         "it printed it all",
@@ -153,15 +156,10 @@ describe("processes", () => {
     );
 
     test("`signal` SIGTERM is delivered, to the whole group; those who ignore it live on", async () => {
-      const polite = await start("bash", [
-        "-c",
-        "trap 'echo bye > /tmp/bye; exit' TERM; while true; do sleep 0.05; done",
-      ]);
-      const stubborn = await start("bash", ["-c", "trap '' TERM; while true; do sleep 0.05; done # stubborn"]);
-      await eventually(
-        "they run",
-        async () => (await processes()).filter(({ tag }) => [polite.tag, stubborn.tag].includes(tag)).length === 2,
-      );
+      const wait = "while true; do sleep 0.05; done";
+      const polite = await start("bash", ["-c", `trap 'echo bye > /tmp/bye; exit' TERM; touch /tmp/polite; ${wait}`]);
+      const stubborn = await start("bash", ["-c", `trap '' TERM; touch /tmp/stubborn; ${wait}`]);
+      await capsule.sh("until [ -e /tmp/polite ] && [ -e /tmp/stubborn ]; do sleep 0.02; done");
       for (const { tag } of [polite, stubborn]) assert.equal((await signal(tag, "?signal=SIGTERM")).status, 204);
       await eventually("it said bye", async () => (await capsule.run("cat", ["/tmp/bye"])).stdout === "bye\n");
       assert.ok((await processes()).some(({ tag }) => tag === stubborn.tag));

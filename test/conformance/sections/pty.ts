@@ -1,12 +1,12 @@
 /** Section "Events", PTY session: every message and default, reconnecting, and terminals that survive a pause. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import type { TestCapsule } from "../client.ts";
-import { conforms } from "./conforms.ts";
-import { eventually } from "./eventually.ts";
-import { Random } from "./random.ts";
-import { client } from "./service.ts";
-import { type Message, TestSocket } from "./socket.ts";
+import type { TestCapsule } from "../../client.ts";
+import { conforms } from "../conforms.ts";
+import { eventually } from "../eventually.ts";
+import { Random } from "../random.ts";
+import { client } from "../service.ts";
+import { type Message, TestSocket } from "../socket.ts";
 
 describe("PTY sessions", () => {
   let capsule: TestCapsule;

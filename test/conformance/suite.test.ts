@@ -1,0 +1,18 @@
+/**
+ * All conformance tests, in one process and on one server, one file per section of the specification:
+ *
+ *   node --test test/conformance/suite.test.ts
+ *
+ * A section runs alone as well, on a server of its own. The imports stand in the order of the run; coverage is last.
+ */
+import "./sections/capsules.ts";
+import "./sections/errors.ts";
+import "./sections/exec.ts";
+import "./sections/exec-stream.ts";
+import "./sections/processes.ts";
+import "./sections/pty.ts";
+import "./sections/files.ts";
+import "./sections/directories.ts";
+import "./sections/lifecycle.ts";
+import "./sections/snapshots.ts";
+import "./sections/coverage.ts";
