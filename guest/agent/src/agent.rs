@@ -121,7 +121,7 @@ impl Agent {
             for readiness in &ready {
                 self.happened(*readiness, &mut parser);
             }
-            while let Some(due) = self.timers.next() {
+            while let Some(due) = self.timers.take_due() {
                 self.due(due);
             }
             self.read_port(&mut parser);

@@ -12,8 +12,11 @@ use capsule_agent::halt;
 use capsule_agent::options::{Options, Place, HELP};
 use capsule_agent::sys::reason;
 
+/// # Safety
+///
+/// The C library calls it, with `count` texts.
 #[no_mangle]
-pub extern "C" fn main(count: c_int, values: *const *const c_char) -> c_int {
+pub unsafe extern "C" fn main(count: c_int, values: *const *const c_char) -> c_int {
     let args = (1..count as usize).map(|index| {
         // SAFETY: the C library passes `count` texts.
         let text = unsafe { CStr::from_ptr(*values.add(index)) };

@@ -143,7 +143,7 @@ impl Outbox {
         self.start = 0;
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 

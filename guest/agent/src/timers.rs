@@ -42,7 +42,7 @@ impl Timers {
     }
 
     /// The next thing whose moment has come.
-    pub fn next(&mut self) -> Option<Due> {
+    pub fn take_due(&mut self) -> Option<Due> {
         let entry = self.due.first_entry()?;
         if entry.key().0 > monotonic_ns() {
             return None;

@@ -1,0 +1,233 @@
+//! The frames of golden/frames.txt, which the daemon's tests read too: what the host sends is understood, and what the
+//! agent sends is byte for byte what stands there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use capsule_agent::files::entries::entry;
+use capsule_agent::frames::*;
+use capsule_agent::protocol::*;
+use capsule_agent::record::{Reader, Writer};
+use capsule_agent::wake::Wake;
+
+const EPOCH: u16 = 0xb70c;
+
+fn golden() -> BTreeMap<String, Vec<u8>> {
+    let text = include_str!("../golden/frames.txt");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, hex)| (name.to_string(), unhex(hex)))
+        .collect()
+}
+
+fn unhex(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex
+        .chars()
+        .map(|digit| digit.to_digit(16).unwrap() as u8)
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let header = Header {
+        kind,
+        flags,
+        epoch: EPOCH,
+        stream,
+        length: payload.len() as u32,
+    };
+    [&header.encode(), payload].concat()
+}
+
+/// The payload of a golden frame, taken out of it by the parser.
+fn payload(frames: &BTreeMap<String, Vec<u8>>, name: &str) -> (u8, u8, u32, Vec<u8>) {
+    let bytes = &frames[name];
+    let mut parser = Parser::default();
+    parser.space()[..bytes.len()].copy_from_slice(bytes);
+    parser.filled(bytes.len());
+    let frame = parser.next().unwrap();
+    assert_eq!(frame.epoch, EPOCH, "{name}");
+    (
+        frame.kind,
+        frame.flags,
+        frame.stream,
+        frame.payload.to_vec(),
+    )
+}
+
+#[test]
+fn every_frame_is_one_frame() {
+    let frames = golden();
+    assert_eq!(frames.len(), 48);
+    for name in frames.keys() {
+        payload(&frames, name);
+    }
+}
+
+#[test]
+fn what_the_agent_says_is_what_stands_there() {
+    let nonce: Vec<u8> = (0xa0..=0xaf).collect();
+    let exit = |code, signal, duration_us| Exit {
+        code,
+        signal,
+        duration_us,
+    };
+    let notice = |reboot| Writer::new().u16(notice::HALTING).u8(reboot).finish();
+    let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
+    let said = [
+        ("welcome", frame(WELCOME, 0, 0, &welcome(&nonce, false, 1))),
+        ("result_empty", frame(RESULT, 0, 1, &empty())),
+        (
+            "result_frozen",
+            frame(RESULT, 0, 3, &Writer::new().u8(1).finish()),
+        ),
+        (
+            "event_started",
+            frame(EVENT, 0, 5, &started_event(4242, "proc-0011aabb")),
+        ),
+        (
+            "data_stdout",
+            frame(DATA, channel::STDOUT, 5, "grüße".as_bytes()),
+        ),
+        ("data_stderr", frame(DATA, channel::STDERR, 5, b"\0\xff\n")),
+        (
+            "window",
+            frame(WINDOW, 0, 5, &Writer::new().u32(65_536).finish()),
+        ),
+        (
+            "result_exit",
+            frame(RESULT, 0, 5, &exit(3, 0, 1_234_567).record()),
+        ),
+        (
+            "result_exit_killed",
+            frame(RESULT, 0, 5, &exit(137, 9, 30_000_000).record()),
+        ),
+        (
+            "result_started",
+            frame(RESULT, 0, 6, &started(4243, "worker").finish()),
+        ),
+        (
+            "result_count",
+            frame(RESULT, 0, 17, &Writer::new().u32(2).finish()),
+        ),
+        (
+            "result_bytes",
+            frame(RESULT, 0, 15, &Writer::new().u64(5_000_000_000).finish()),
+        ),
+        ("fail", frame(FAIL, 0, 14, &not_found.record())),
+        ("notice_power_off", frame(NOTICE, 0, 0, &notice(0))),
+        ("notice_reboot", frame(NOTICE, 0, 0, &notice(1))),
+    ];
+    let frames = golden();
+    for (name, bytes) in said {
+        assert_eq!(bytes, frames[name], "{name}");
+    }
+}
+
+#[test]
+fn what_the_host_asks_is_understood() {
+    let frames = golden();
+    let (_, _, _, bytes) = payload(&frames, "hello");
+    let nonce: Vec<u8> = (0xa0..=0xaf).collect();
+    assert_eq!(read_hello(&bytes).unwrap().to_vec(), nonce);
+
+    let command = |name: &str| {
+        let (kind, _, _, bytes) = payload(&frames, name);
+        assert_eq!(kind, OPEN);
+        let mut fields = Reader::new(&bytes);
+        let verb = fields.u16().unwrap();
+        let command = Command::read(&mut fields).unwrap();
+        let rest = match verb {
+            verb::EXEC => vec![u16::from(fields.u8().unwrap())],
+            _ => vec![fields.u16().unwrap(), fields.u16().unwrap()],
+        };
+        fields.finish().unwrap();
+        (verb, command, rest)
+    };
+    let (verb, echo, mode) = command("open_exec_foreground");
+    assert_eq!((verb, mode), (verb::EXEC, vec![0]));
+    assert_eq!(echo.cmd, b"/bin/echo");
+    assert_eq!(echo.args, [b"-n".to_vec(), "grüße".into(), b"".to_vec()]);
+    let (_, env, mode) = command("open_exec_background");
+    assert_eq!(
+        (mode, env.cwd, env.user),
+        (vec![1], Some(b"/tmp".to_vec()), Some(b"nobody".to_vec()))
+    );
+    assert_eq!(
+        env.envs,
+        [(b"A".to_vec(), b"1".to_vec()), (b"EMPTY".to_vec(), vec![])]
+    );
+    assert_eq!(env.tag.as_deref(), Some(b"worker".as_slice()));
+    let (verb, _, size) = command("open_pty");
+    assert_eq!((verb, size), (verb::PTY, vec![120, 40]));
+
+    for (name, expected) in [
+        ("open_attach_pid", Selector::Pid(4242)),
+        ("open_attach_tag", Selector::Tag(b"proc-0011aabb".to_vec())),
+    ] {
+        let (_, _, _, bytes) = payload(&frames, name);
+        let mut fields = Reader::new(&bytes);
+        assert_eq!(fields.u16(), Ok(verb::ATTACH));
+        assert_eq!(Selector::read(&mut fields), Ok(expected));
+        fields.finish().unwrap();
+    }
+
+    let (_, _, stream, bytes) = payload(&frames, "open_wake");
+    let mut fields = Reader::new(&bytes);
+    assert_eq!((stream, fields.u16()), (2, Ok(verb::WAKE)));
+    Wake::read(&mut fields).unwrap();
+    fields.finish().unwrap();
+
+    let (_, flags, _, mut whole) = payload(&frames, "open_more");
+    let (_, last, _, rest) = payload(&frames, "open_rest");
+    assert_eq!((flags, last), (MORE, 0));
+    whole.extend(rest);
+    let mut fields = Reader::new(&whole);
+    assert_eq!(
+        (fields.u16(), fields.str()),
+        (Ok(verb::READ), Ok(b"/in two parts".as_slice()))
+    );
+    fields.finish().unwrap();
+}
+
+#[test]
+fn a_real_entry_has_the_golden_ones_shape() {
+    let frames = golden();
+    let (_, _, _, bytes) = payload(&frames, "result_entry");
+    let shape = |bytes: &[u8]| {
+        let mut fields = Reader::new(bytes);
+        let name = fields.str().unwrap().to_vec();
+        let path = fields.str().unwrap().to_vec();
+        let kind = fields.u8().unwrap();
+        fields.u64().unwrap();
+        let format = fields.u32().unwrap() & 0o170000;
+        let (owner, _) = (fields.str().unwrap().to_vec(), fields.str().unwrap());
+        fields.u64().unwrap();
+        assert_eq!(fields.optional(), Ok(None));
+        fields.finish().unwrap();
+        (name, path, kind, format, owner)
+    };
+    let golden_shape = (
+        b"b".to_vec(),
+        b"/root/a/b".to_vec(),
+        1,
+        0o040000,
+        b"root".to_vec(),
+    );
+    assert_eq!(shape(&bytes), golden_shape);
+    let meta = std::fs::metadata("/proc").unwrap();
+    let names = capsule_agent::accounts::names();
+    let real = entry(Path::new("/proc"), &meta, &names).finish();
+    let real_shape = (
+        b"proc".to_vec(),
+        b"/proc".to_vec(),
+        1,
+        0o040000,
+        b"root".to_vec(),
+    );
+    assert_eq!(shape(&real), real_shape);
+}

@@ -1,0 +1,202 @@
+//! Random bytes, and frames that are almost right, against everything that reads what comes out of the pipe. The seed is
+//! printed; `SEED=… cargo test` repeats a run.
+
+use capsule_agent::frames::*;
+use capsule_agent::port::Outbox;
+use capsule_agent::protocol::*;
+use capsule_agent::record::{Reader, Writer, END_MARK};
+use capsule_agent::streams::Streams;
+use capsule_agent::wake::Wake;
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn seeded(test: &str) -> Random {
+        let seed = std::env::var("SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| u64::from_ne_bytes(capsule_agent::sys::random()) | 1);
+        println!("{test}: SEED={seed}");
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// Mostly the bytes that mean something.
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        const MEANINGFUL: [u8; 12] = [0, 0, 0, 0, 1, 2, 3, 8, 16, 0x7e, 0xff, 0x40];
+        let is_wild = self.below(4) == 0;
+        (0..length)
+            .map(|_| match is_wild {
+                true => self.next() as u8,
+                false => MEANINGFUL[self.below(MEANINGFUL.len())],
+            })
+            .collect()
+    }
+}
+
+/// Feeds in pieces; what the parser gave.
+fn feed(
+    parser: &mut Parser,
+    mut bytes: &[u8],
+    random: &mut Random,
+) -> Vec<(u8, u16, u32, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let space = parser.space();
+        assert!(!space.is_empty());
+        let count = (1 + random.below(70_000)).min(space.len()).min(bytes.len());
+        space[..count].copy_from_slice(&bytes[..count]);
+        parser.filled(count);
+        bytes = &bytes[count..];
+        while let Some(frame) = parser.next() {
+            assert!(frame.kind != 0 && frame.payload.len() <= MAX_PAYLOAD_BYTES);
+            frames.push((
+                frame.kind,
+                frame.epoch,
+                frame.stream,
+                frame.payload.to_vec(),
+            ));
+        }
+    }
+    frames
+}
+
+fn hello(nonce: &[u8]) -> Vec<u8> {
+    let payload = Writer::new().str(MAGIC).raw(nonce).u16(VERSION).finish();
+    let header = Header {
+        kind: HELLO,
+        flags: 0,
+        epoch: 7,
+        stream: 0,
+        length: payload.len() as u32,
+    };
+    [header.encode().as_slice(), &payload].concat()
+}
+
+#[test]
+fn after_any_noise_and_the_padding_a_hello_is_heard() {
+    let mut random = Random::seeded("padding");
+    for _ in 0..2_000 {
+        let mut parser = Parser::default();
+        let length = random.below(300);
+        let noise = random.bytes(length);
+        feed(&mut parser, &noise, &mut random);
+        let mut greeting = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
+        greeting.extend(hello(&[9; NONCE_BYTES]));
+        let frames = feed(&mut parser, &greeting, &mut random);
+        let (kind, epoch, _, payload) = frames.last().unwrap();
+        assert_eq!((*kind, *epoch), (HELLO, 7), "after {noise:?}");
+        assert_eq!(read_hello(payload).unwrap(), [9; NONCE_BYTES]);
+    }
+}
+
+#[test]
+fn frames_come_back_whatever_the_pieces() {
+    let mut random = Random::seeded("pieces");
+    for _ in 0..300 {
+        let mut bytes = Vec::new();
+        let mut sent = Vec::new();
+        for _ in 0..random.below(8) {
+            bytes.extend(vec![0; random.below(20)]);
+            let length = match random.below(6) {
+                0 => MAX_PAYLOAD_BYTES - random.below(2),
+                _ => random.below(400),
+            };
+            let payload = random.bytes(length);
+            let (kind, epoch, stream) = (
+                1 + random.below(255) as u8,
+                random.next() as u16,
+                random.next() as u32,
+            );
+            let header = Header {
+                kind,
+                flags: random.next() as u8,
+                epoch,
+                stream,
+                length: length as u32,
+            };
+            bytes.extend(header.encode());
+            bytes.extend(&payload);
+            sent.push((kind, epoch, stream, payload));
+        }
+        assert_eq!(feed(&mut Parser::default(), &bytes, &mut random), sent);
+    }
+}
+
+#[test]
+fn records_from_an_enemy_are_read_or_refused() {
+    let mut random = Random::seeded("records");
+    let mut understood = 0;
+    for _ in 0..300_000 {
+        let length = random.below(90);
+        let mut bytes = random.bytes(length);
+        if random.below(2) == 0 {
+            bytes.push(END_MARK);
+        }
+        let mut results = [false; 5];
+        results[0] = read_hello(&bytes).is_ok();
+        let mut fields = Reader::new(&bytes);
+        results[1] = Command::read(&mut fields).is_ok() && fields.finish().is_ok();
+        let mut fields = Reader::new(&bytes);
+        results[2] = Selector::read(&mut fields).is_ok() && fields.finish().is_ok();
+        let mut fields = Reader::new(&bytes);
+        results[3] = Wake::read(&mut fields).is_ok() && fields.finish().is_ok();
+        let mut fields = Reader::new(&bytes);
+        results[4] = fields.map().is_ok() && fields.list().is_ok() && fields.finish().is_ok();
+        understood += results.iter().filter(|&&is_ok| is_ok).count();
+    }
+    assert!(understood > 0, "the noise is too far from anything real");
+}
+
+#[test]
+fn streams_keep_within_credit_and_lose_nothing() {
+    let mut random = Random::seeded("streams");
+    for _ in 0..200 {
+        let mut streams = Streams::default();
+        streams.begin_epoch(1);
+        streams.open(5);
+        let mut expected = Vec::new();
+        let mut received: Vec<u8> = Vec::new();
+        let mut credit = WINDOW_BYTES as usize;
+        let mut parser = Parser::default();
+        for _ in 0..60 {
+            let length = random.below(50_000);
+            let bytes = random.bytes(length);
+            streams.data(5, channel::MAIN, &bytes);
+            expected.extend(bytes);
+            if random.below(3) == 0 {
+                let grant = random.below(1 + WINDOW_BYTES as usize - credit);
+                streams.credit(5, grant as u32);
+                credit += grant;
+            }
+            streams.pump();
+            for (_, _, _, payload) in feed(&mut parser, &drain(&mut streams.outbox), &mut random) {
+                credit = credit
+                    .checked_sub(payload.len())
+                    .expect("beyond the credit");
+                received.extend(payload);
+            }
+        }
+        assert_eq!(received, expected[..received.len()]);
+        assert_eq!(received.len() + streams.queued(5), expected.len());
+        let (_, unsent) = streams.cancel(5).unwrap();
+        assert_eq!(unsent, expected[received.len()..]);
+    }
+}
+
+fn drain(outbox: &mut Outbox) -> Vec<u8> {
+    let bytes = outbox.bytes().to_vec();
+    outbox.clear();
+    bytes
+}
