@@ -1,0 +1,60 @@
+/** The documents say what the code does. */
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join, resolve } from "node:path";
+import { test } from "node:test";
+import { configHelp } from "../src/config.ts";
+import { help } from "../src/operator/commands.ts";
+
+const root = resolve(import.meta.dirname, "..");
+const read = (path: string) => readFileSync(join(root, path), "utf8");
+const documents = ["README.md", "CONTRIBUTING.md", ...list("docs"), ...list("docs/adr")];
+
+function list(folder: string): string[] {
+  return readdirSync(join(root, folder))
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => join(folder, name));
+}
+
+/** Defaults that depend on the machine are said in words, so the table is the same everywhere. */
+test("docs/OPERATIONS.md shows the settings as --help does", () => {
+  assert.ok(read("docs/OPERATIONS.md").includes(`\`\`\`\n${configHelp()}\n\`\`\``), "paste `capsule --help`'s table");
+  assert.ok(help().includes(configHelp()));
+});
+
+test("every link between documents leads somewhere", () => {
+  for (const document of documents) {
+    for (const [, target] of read(document).matchAll(/\]\(([^)#]+)[^)]*\)/g)) {
+      if (target === undefined || /^[a-z]+:/.test(target)) continue;
+      assert.ok(existsSync(join(root, dirname(document), target)), `${document} links to ${target}`);
+    }
+  }
+});
+
+test("the rooms that docs/ARCHITECTURE.md lists are there, and all rooms are listed", () => {
+  const text = read("docs/ARCHITECTURE.md");
+  for (const [, path] of text.matchAll(/`((?:src|guest)\/[a-z./-]+)`/g)) assert.ok(existsSync(join(root, path!)), path);
+  for (const entry of readdirSync(join(root, "src"), { withFileTypes: true })) {
+    if (entry.isDirectory()) assert.ok(text.includes(`\`src/${entry.name}/\``), `src/${entry.name}/ is not described`);
+  }
+});
+
+test("the commands that the documents tell people to type exist", () => {
+  const script = read("dev");
+  for (const document of documents) {
+    for (const [, name] of read(document).matchAll(/\.\/dev ([a-z]+)/g)) {
+      assert.match(script, new RegExp(`^ +${name}\\)`, "m"), `${document}: ./dev ${name}`);
+    }
+    for (const [, name] of read(document).matchAll(/\.\/capsule ([a-z]+)/g)) {
+      assert.match(help(), new RegExp(`capsule ${name}\\b`), `${document}: ./capsule ${name}`);
+    }
+  }
+});
+
+test("decisions are numbered without gaps", () => {
+  const numbers = list("docs/adr").map((path) => Number(/(\d{4})-/.exec(path)?.[1]));
+  assert.deepEqual(
+    numbers.sort((a, b) => a - b),
+    numbers.map((_, index) => index + 1),
+  );
+});
