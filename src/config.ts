@@ -52,12 +52,6 @@ const settings = {
     integer(100, 3_600_000),
     "longest wait for the first answer of a restored capsule",
   ),
-  transitionDeadlineMs: row(
-    "CAPSULE_TRANSITION_DEADLINE_MS",
-    "120000",
-    integer(1_000, 3_600_000),
-    "longest pause, resume or capture",
-  ),
   drainMs: row("CAPSULE_DRAIN_MS", "10000", integer(0, 3_600_000), "how long open requests may end at shutdown"),
   logLevel: row(
     "CAPSULE_LOG_LEVEL",
