@@ -136,7 +136,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     { limits: config.limits, logger: log, version, drainMs: config.drainMs },
   );
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ records, host, log, storages });
+  const reconciler = new Reconciler({ records, host, turns, changes, log, storages });
   await recover({ records, host, changes, log, reconciler });
   await templates.collect();
 
@@ -156,10 +156,8 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     async stop() {
       clearInterval(flushing);
       clearInterval(reconciling);
-      const closed = app.close();
-      await capsules.close(config.drainMs);
+      await Promise.all([app.close(), capsules.close(config.drainMs)]);
       await host.close();
-      await closed;
       teams.flush();
       database.close();
       lock.release();

@@ -62,16 +62,17 @@ export class Capsules {
 
   /**
    * Makes the record and begins the boot; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
-   * "quota_exceeded", "no_capacity".
+   * "quota_exceeded", "no_space", "no_capacity".
    */
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
-    const { records, changes, clock } = this.#o;
+    const { records, changes, clock, host } = this.#o;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request);
     const { maxCapsules } = this.#o;
     if (records.count(teamId) >= maxCapsules) {
       throw new CapsuleError("quota_exceeded", `cannot create a capsule: the team has ${maxCapsules} already`);
     }
+    await host.admit();
     const now = clock.now();
     const row: Capsule = {
       id: newCapsuleId(),

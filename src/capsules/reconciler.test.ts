@@ -30,3 +30,16 @@ test("a folder whose record comes in time stays", async () => {
   assert.deepEqual(await floors.reconciler.look(), []);
   assert.ok(floors.host.templates.has("tsoon"));
 });
+
+test("a destruction that failed half-way is finished", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  floors.host.before = (verb) => {
+    if (verb === "remove") throw new Error("input/output error");
+  };
+  await assert.rejects(floors.capsules.destroy(floors.team, id), /input\/output error/);
+  assert.throws(() => floors.capsules.get(floors.team, id), { code: "not_found" });
+  floors.host.before = () => {};
+  await floors.reconciler.look();
+  assert.deepEqual([floors.host.folders.size, floors.records.all().length], [0, 0]);
+});

@@ -54,6 +54,8 @@ export interface Host {
   /** The shape that a template's VM has; undefined when its files are not here. */
   shapeOf(storage: string): Shape | undefined;
 
+  /** Throws CapsuleError("no_space") when there is no room for another capsule. */
+  admit(): Promise<void>;
   /** A new capsule's VM, held. On failure nothing is left behind. Throws CapsuleError("agent_error" | "no_space"). */
   start(id: string, origin: Origin, shape: Shape): Promise<Guest>;
   /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as it was. */

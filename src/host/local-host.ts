@@ -36,6 +36,9 @@ export interface LocalHostOptions extends WakerOptions {
 /** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
 const freezeMs = 1_000;
 
+/** What a new capsule takes on disk soon after its start. */
+const newCapsuleBytes = 16 << 20;
+
 export class LocalHost implements Host {
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
@@ -77,11 +80,14 @@ export class LocalHost implements Host {
     return this.#sources.shapeOf(storage);
   }
 
+  async admit(): Promise<void> {
+    await requireSpace(this.#paths.data, newCapsuleBytes, "creating a capsule");
+  }
+
   async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
     const source = await this.#sources.find(origin, shape);
     this.#verifier.requireSound(source.folder);
     const folder = this.#paths.capsule(id);
-    await requireSpace(this.#paths.data, 16 << 20, `creating capsule ${id}`);
     try {
       await mkdir(folder, { mode: 0o700 });
       const { machine, image } = source.manifest;

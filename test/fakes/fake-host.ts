@@ -45,6 +45,8 @@ export class FakeHost implements Host {
     return this.templates.get(storage);
   }
 
+  async admit(): Promise<void> {}
+
   async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
     await this.moment();
     if (this.folders.has(id)) throw new Error(`folder ${id} is there already`);

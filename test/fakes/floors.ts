@@ -91,7 +91,7 @@ export function buildFloors(
   /** Resolves when nothing is going on any more. */
   const settled = () => turns.settled();
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ records, host, log: silent, storages });
+  const reconciler = new Reconciler({ records, host, turns, changes, log: silent, storages });
   const restart = () => recover({ records, host, changes, log: silent, reconciler });
   const team = teams.ensure("blue").id;
   const other = teams.ensure("red").id;
