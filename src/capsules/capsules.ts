@@ -67,12 +67,12 @@ export class Capsules {
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
     const { records, changes, clock, host } = this.#o;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
+    await host.admit();
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request);
     const { maxCapsules } = this.#o;
     if (records.count(teamId) >= maxCapsules) {
       throw new CapsuleError("quota_exceeded", `cannot create a capsule: the team has ${maxCapsules} already`);
     }
-    await host.admit();
     const now = clock.now();
     const row: Capsule = {
       id: newCapsuleId(),
