@@ -5,7 +5,7 @@
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { access, mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -101,13 +101,13 @@ export class AgentProcess implements AsyncDisposable {
   async #listening(): Promise<void> {
     for (const began = Date.now(); Date.now() - began < startDeadlineMs; await delay(5)) {
       if (this.process.exitCode !== null) break;
-      if (
-        await access(this.socketPath).then(
-          () => true,
-          () => false,
-        )
-      )
-        return;
+      const socket = net.connect(this.socketPath);
+      const isListening = await once(socket, "connect").then(
+        () => true,
+        () => false,
+      );
+      socket.destroy();
+      if (isListening) return;
     }
     await this[Symbol.asyncDispose]();
     throw new Error(`the agent does not listen on ${this.socketPath}`);

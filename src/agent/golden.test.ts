@@ -28,6 +28,7 @@ import {
   resizeEvent,
   selectorRequest,
   stopEvent,
+  takenEvent,
   targetEvent,
   Verb,
   wakeRequest,
@@ -95,6 +96,7 @@ const encoded: Record<string, Buffer> = {
   cancel: frame(CANCEL, 5, emptyRecord),
   event_stop: frame(EVENT, 5, stopEvent),
   event_resize: frame(EVENT, 12, resizeEvent(200, 50)),
+  event_taken: frame(EVENT, 12, takenEvent(300)),
   event_target: frame(EVENT, 16, targetEvent("/root/later")),
 };
 

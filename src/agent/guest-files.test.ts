@@ -161,10 +161,10 @@ describe("folders", () => {
   });
 
   it("of thousands of entries arrive whole", async () => {
-    const names = Array.from({ length: 5_000 }, (_, i) => `${"n".repeat(i % 200)}-${i}`);
+    const names = Array.from({ length: 2_000 }, (_, i) => `${"n".repeat(i % 200)}-${i}`);
     await mkdir(`${dir}/many`);
     await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
-    const entries = await agent.list(`${dir}/many`, 1, 5_000);
+    const entries = await agent.list(`${dir}/many`, 1, 2_000);
     assert.deepEqual(entries.map(({ name }) => name).sort(), names.sort());
   });
 

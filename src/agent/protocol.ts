@@ -32,7 +32,7 @@ export const Verb = {
 
 export type Verb = (typeof Verb)[keyof typeof Verb];
 
-export const EventKind = { STARTED: 1, STOP: 16, RESIZE: 17, OPENED: 32, TARGET: 33 } as const;
+export const EventKind = { STARTED: 1, STOP: 16, RESIZE: 17, TAKEN: 18, OPENED: 32, TARGET: 33 } as const;
 
 const noticeHalting = 1;
 
@@ -115,6 +115,11 @@ export const stopEvent = new RecordWriter().u16(EventKind.STOP).finish();
 
 export function resizeEvent(cols: number, rows: number): Buffer {
   return new RecordWriter().u16(EventKind.RESIZE).u16(cols).u16(rows).finish();
+}
+
+/** Said before a terminal's CANCEL: what arrived after `totalBytes` reached nobody and is to be replayed. */
+export function takenEvent(totalBytes: number): Buffer {
+  return new RecordWriter().u16(EventKind.TAKEN).u64(BigInt(totalBytes)).finish();
 }
 
 export function targetEvent(path: string): Buffer {

@@ -68,6 +68,11 @@ export class Stream {
     return this.#sentBytes;
   }
 
+  /** Bytes given to the handler. */
+  get receivedBytes(): number {
+    return this.#receivedBytes;
+  }
+
   /** The guest has ended its data, and the sum was right. */
   get ended(): boolean {
     return this.#endReceived;

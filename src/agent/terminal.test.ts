@@ -121,6 +121,19 @@ describe("a terminal", () => {
     assert.equal((await second.transcript.exit()).exitCode, 137);
   });
 
+  it("tells its whole story to a client that leaves again and again", async () => {
+    const lines = Array.from({ length: 20_000 }, (_, i) => `${i}\n`).join("");
+    const first = open(shell("stty -opost -echo; seq 0 19999 | while read -r i; do echo $i; done; echo the end"));
+    const { tag } = await first.transcript.process.promise;
+    let story = "";
+    for (let visit = first; !story.endsWith("the end\n"); visit = rejoin(tag)) {
+      await visit.transcript.heard((it) => it.chunks.pty.length > 0);
+      visit.stream.cancel();
+      story += visit.transcript.text("pty");
+    }
+    assert.equal(story, `${lines}the end\n`);
+  });
+
   it("keeps its exit for who comes late, and is unknown under a wrong tag", async () => {
     const { transcript, stream } = open(shell("sleep 0.05; echo last words; exit 5"));
     const { tag, pid } = await transcript.process.promise;

@@ -3,7 +3,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Command, OutputSink, PtyStream } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { OutputStream, terminalOutputs } from "./output.ts";
-import { ptyRequest, request, resizeEvent, Verb } from "./protocol.ts";
+import { ptyRequest, request, resizeEvent, takenEvent, Verb } from "./protocol.ts";
 
 /** Input that may wait for a program that does not read; a writer that goes on past it is cut off. */
 const maxQueuedInputBytes = 4 * 1024 * 1024;
@@ -28,6 +28,12 @@ export class Terminal extends OutputStream implements PtyStream {
       return false;
     }
     return this.stream.send(bytes);
+  }
+
+  /** Detaches. What is still under way to us is kept in the guest for the next client. */
+  override cancel(): void {
+    this.stream.event(takenEvent(this.stream.receivedBytes));
+    super.cancel();
   }
 
   onDrain(callback: () => void): void {

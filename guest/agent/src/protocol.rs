@@ -30,6 +30,7 @@ pub mod event {
     pub const STARTED: u16 = 1;
     pub const STOP: u16 = 16;
     pub const RESIZE: u16 = 17;
+    pub const TAKEN: u16 = 18;
     pub const OPENED: u16 = 32;
     pub const TARGET: u16 = 33;
 }

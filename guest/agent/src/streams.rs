@@ -18,6 +18,8 @@ use crate::record::Writer;
 const OUTBOX_BYTES: usize = 128 * 1024;
 /// Credit is returned in steps, to save frames.
 const GRANT_BYTES: u32 = 65_536;
+/// Each holds at most a window.
+const MAX_FAREWELLS: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -44,6 +46,10 @@ struct Stream {
     /// Bytes of the first chunk that are sent already.
     taken: usize,
     queued: usize,
+    /// Of a terminal: what was sent and not granted again, so that what the host did not take any more is not lost.
+    in_flight: Option<VecDeque<u8>>,
+    /// What the host has taken of `sent`, told when it is about to leave: the rest goes to nobody.
+    taken_by_host: Option<u64>,
     /// Stands among the turns.
     is_in_line: bool,
     /// Frames that follow the last of the queue; the stream ends with them.
@@ -65,6 +71,8 @@ pub struct Streams {
     turns: VecDeque<u32>,
     pub outbox: Outbox,
     closed: Vec<(u32, Role)>,
+    /// Terminals' streams that are over: the host may have left before it read their end.
+    farewells: VecDeque<(u32, Stream)>,
     /// Streams whose queue has become shorter.
     eased: Vec<(u32, Role)>,
 }
@@ -80,6 +88,7 @@ impl Streams {
         self.outbox.clear();
         self.turns.clear();
         self.closed.clear();
+        self.farewells.clear();
         self.eased.clear();
         std::mem::take(&mut self.open)
             .into_iter()
@@ -109,6 +118,9 @@ impl Streams {
     pub fn set_role(&mut self, id: u32, role: Role) {
         if let Some(stream) = self.open.get_mut(&id) {
             stream.role = role;
+            if matches!(role, Role::Terminal(_)) {
+                stream.in_flight = Some(VecDeque::new());
+            }
         }
     }
 
@@ -120,6 +132,8 @@ impl Streams {
             queue: VecDeque::new(),
             taken: 0,
             queued: 0,
+            in_flight: None,
+            taken_by_host: None,
             is_in_line: false,
             last: None,
             allowance: WINDOW_BYTES,
@@ -175,8 +189,7 @@ impl Streams {
             let (frame, rest) = bytes.split_at(length);
             bytes = rest;
             if is_pipe_free && stream.queued == 0 && length <= stream.credit as usize {
-                stream.credit -= length as u32;
-                stream.sent += length as u64;
+                stream.note_sent(frame);
                 self.frame(frames::DATA, channel, id, frame);
             } else {
                 stream.put_in_queue(channel, frame);
@@ -222,10 +235,10 @@ impl Streams {
     }
 
     fn close(&mut self, id: u32) {
-        let Some(stream) = self.open.remove(&id) else {
+        let Some(mut stream) = self.open.remove(&id) else {
             return;
         };
-        let Some(last) = stream.last else {
+        let Some(last) = stream.last.take() else {
             return;
         };
         if last.has_end {
@@ -234,6 +247,12 @@ impl Streams {
         }
         self.frame(frames::RESULT, 0, id, &last.result);
         self.closed.push((id, stream.role));
+        if stream.in_flight.is_some() {
+            if self.farewells.len() >= MAX_FAREWELLS {
+                self.farewells.pop_front();
+            }
+            self.farewells.push_back((id, stream));
+        }
     }
 
     /// Fills the outbox from those in line, one frame each.
@@ -290,8 +309,24 @@ impl Streams {
     pub fn credit(&mut self, id: u32, bytes: u32) {
         if let Some(stream) = self.open.get_mut(&id) {
             stream.credit = stream.credit.saturating_add(bytes).min(WINDOW_BYTES);
+            if let Some(in_flight) = &mut stream.in_flight {
+                let settled = in_flight.len().saturating_sub((WINDOW_BYTES - stream.credit) as usize);
+                in_flight.drain(..settled);
+            }
             self.line_up(id);
         }
+    }
+
+    /// The host is about to leave, and has taken this much in all. Of a stream that is over already, role and the rest.
+    pub fn taken(&mut self, id: u32, total: u64) -> Option<(Role, Vec<u8>)> {
+        if let Some(stream) = self.open.get_mut(&id) {
+            stream.taken_by_host = Some(total);
+            return None;
+        }
+        let at = self.farewells.iter().position(|(of, _)| *of == id)?;
+        let (_, mut stream) = self.farewells.remove(at)?;
+        stream.taken_by_host = Some(total);
+        Some((stream.role, stream.unsent()))
     }
 
     /// Data has arrived. False: more than the window allows.
@@ -359,13 +394,25 @@ impl Stream {
             self.taken = 0;
         }
         self.queued -= length;
-        self.credit -= length as u32;
-        self.sent += length as u64;
+        self.note_sent(&bytes);
         Some((channel, bytes))
     }
 
+    fn note_sent(&mut self, bytes: &[u8]) {
+        self.credit -= bytes.len() as u32;
+        self.sent += bytes.len() as u64;
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.extend(bytes);
+        }
+    }
+
+    /// What waits here, and before it what was sent to a host that did not take it any more.
     fn unsent(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.queued);
+        if let (Some(in_flight), Some(taken)) = (self.in_flight, self.taken_by_host) {
+            let untaken = usize::try_from(self.sent.saturating_sub(taken)).unwrap_or(usize::MAX);
+            bytes.extend(in_flight.range(in_flight.len().saturating_sub(untaken)..));
+        }
         let mut skip = self.taken;
         for chunk in self.queue {
             bytes.extend_from_slice(&chunk.bytes[skip..]);

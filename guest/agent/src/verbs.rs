@@ -263,6 +263,13 @@ impl Agent {
                     self.resize(key, size);
                 }
             }
+            (event::TAKEN, Some(Role::Terminal(_)) | None) => {
+                let total = fields.u64()?;
+                fields.finish()?;
+                if let Some((role, untaken)) = self.streams.taken(id, total) {
+                    self.dropped(id, role, untaken);
+                }
+            }
             (event::TARGET, Some(Role::Work)) => {
                 let path = fields.str()?.to_vec();
                 fields.finish()?;
