@@ -1,7 +1,8 @@
 /**
  * The program inside a capsule, as the host speaks to it: one method per verb of docs/AGENT-PROTOCOL.md.
  * Everything a guest says is untrusted; a protocol violation ends the connection and rejects every open call with
- * CapsuleError("agent_error").
+ * CapsuleError("agent_error"). What the guest refuses rejects (or fails the sink) with AgentFailure, see failure.ts. Nothing here
+ * throws for what a guest or a lost connection does: a stream's sink hears `failed`, never before the call has returned.
  */
 import type { Readable } from "node:stream";
 
@@ -56,7 +57,7 @@ export interface RunningStream {
 }
 
 export interface PtyStream extends RunningStream {
-  /** False: wait for `drained` before writing more. */
+  /** False: wait for the drain before writing more; 4 MiB beyond it the stream fails. The bytes must not change afterwards. */
   write(bytes: Uint8Array): boolean;
   onDrain(callback: () => void): void;
   resize(cols: number, rows: number): void;
@@ -87,7 +88,10 @@ export interface GuestEntry {
 }
 
 export interface Upload {
-  /** Resolves when more may be written (flow control). Rejects when the guest refused: stop sending. */
+  /**
+   * Resolves when more may be written (flow control). Rejects when the guest refused: stop sending. One at a time; the
+   * bytes must not change afterwards.
+   */
   write(bytes: Uint8Array): Promise<void>;
   /** Names the target when it was not known at the start. */
   target(path: string): void;
@@ -104,6 +108,7 @@ export interface Agent {
   readonly awake: boolean;
   probe(): Promise<void>;
   wake(wake: Wake): Promise<void>;
+  /** From here until `thaw` or `wake` the guest may fall silent (a stopped VM) without being given up. */
   freeze(): Promise<{ frozen: boolean }>;
   thaw(): Promise<void>;
 
