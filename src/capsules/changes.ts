@@ -87,7 +87,13 @@ export class Changes {
     return turns.take(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest);
-      const paused = records.settle(row, "pause");
+      let paused: Capsule | undefined;
+      try {
+        paused = records.settle(row, "pause");
+      } catch (error) {
+        await this.#runOn(row, guest);
+        throw error;
+      }
       this.#o.step("paused.committed");
       this.#part(row.id, guest, "paused");
       await host.end(guest);

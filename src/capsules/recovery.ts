@@ -73,8 +73,9 @@ async function recoverRunning(row: Capsule, found: Adopted, o: RecoveryOptions, 
     const running = row.intent === null ? row : o.records.relent(row);
     if (running !== undefined) await o.changes.adopt(running, found.guest);
     result.adopted++;
-  } else if (found.kind === "checkpoint") {
-    // The pause had reached the disk, and the VM is gone: nothing is lost by finishing it.
+  } else if (found.kind === "checkpoint" && row.intent !== null) {
+    // The pause had reached the disk, and the VM is gone: nothing is lost by finishing it. Without such an intent the
+    // checkpoint is one that it was resumed from, and older than its disk.
     o.records.settle(row, "pause");
   } else if (found.kind === "powered_off") {
     o.records.settle(row, "halt");

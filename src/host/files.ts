@@ -87,10 +87,11 @@ export async function requireSpace(path: string, bytes: number, what: string): P
   }
 }
 
-/** An ENOSPC or EDQUOT from below, as the error that clients know; anything else unchanged. */
+/** An ENOSPC or EDQUOT from below, or QEMU's words for it, as the error that clients know; anything else unchanged. */
 export function explainSpace(error: unknown, what: string): unknown {
-  const code = (error as NodeJS.ErrnoException | undefined)?.code;
-  if (code !== "ENOSPC" && code !== "EDQUOT") return error;
+  const { code, message = "" } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
+  const isFull = code === "ENOSPC" || code === "EDQUOT" || /No space left on device|Disk quota exceeded/.test(message);
+  if (!isFull) return error;
   return new CapsuleError("no_space", `${what} failed: the disk is full`, { cause: error });
 }
 

@@ -2,11 +2,14 @@
  * A capsule's live VM together with the connection to its agent. Watches both: a lost connection is made anew for a
  * while; an agent that breaks the protocol, or stays away, is the end of the guest.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import type { Agent } from "../agent/agent.ts";
 import { ProtocolError } from "../agent/records.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Guest, GuestEnd } from "./host.ts";
+
+const diskPollMs = 1_000;
 
 export type Connect = (socketPath: string, deadlineMs: number, signal?: AbortSignal) => Promise<Agent>;
 
@@ -18,6 +21,8 @@ export class LiveGuest implements Guest {
   #isConnected = true;
   /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */
   #isExpectingSilence = false;
+  #isThawed = false;
+  #reconnecting = new AbortController();
   #vmEnd: VmEnd | undefined;
   readonly #end: (end: GuestEnd) => void;
   readonly #connect: Connect;
@@ -47,6 +52,18 @@ export class LiveGuest implements Guest {
   /** From here on the host is ending or freezing the guest itself; a broken connection means nothing. */
   expectSilence(): void {
     this.#isExpectingSilence = true;
+    this.#reconnecting.abort();
+  }
+
+  /** Lets the user's processes run. */
+  async thaw(): Promise<void> {
+    this.#isThawed = true;
+    await this.agent.thaw();
+  }
+
+  /** True when the VM stands still and it was not us: the host's disk has no room for what the guest writes. */
+  async isWaitingForDisk(): Promise<boolean> {
+    return (await this.vm.state().catch(() => undefined)) === "stopped";
   }
 
   /** Takes `expectSilence` back; remakes the connection if it was lost meanwhile, and tells of a VM that ended meanwhile. */
@@ -58,13 +75,13 @@ export class LiveGuest implements Guest {
 
   /** Gives the guest up. */
   lose(reason: string): void {
-    this.#isExpectingSilence = true;
+    this.expectSilence();
     this.#end({ kind: "lost", reason });
   }
 
   /** Hangs up; every call in flight rejects with `reason`. */
   hangUp(reason?: Error): void {
-    this.#isExpectingSilence = true;
+    this.expectSilence();
     this.#agent.close(reason);
   }
 
@@ -86,16 +103,26 @@ export class LiveGuest implements Guest {
   }
 
   async #reconnect(): Promise<void> {
-    try {
-      const agent = await this.#connect(this.vm.agentSocket, this.#reconnectMs);
-      if (this.#isExpectingSilence) return agent.close();
-      this.#agent = agent;
-      this.#isConnected = true;
-      this.#watch(agent);
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      if (!this.#isExpectingSilence) this.#end({ kind: "lost", reason: `the agent stopped answering: ${why}` });
+    this.#reconnecting = new AbortController();
+    const { signal } = this.#reconnecting;
+    for (;;) {
+      try {
+        const agent = await this.#connect(this.vm.agentSocket, this.#reconnectMs, signal);
+        return signal.aborted ? agent.close() : this.#goOn(agent);
+      } catch (error) {
+        if (signal.aborted) return;
+        if (await this.isWaitingForDisk()) await delay(diskPollMs);
+        else return this.#end({ kind: "lost", reason: `the agent stopped answering: ${messageOf(error)}` });
+      }
     }
+  }
+
+  #goOn(agent: Agent): void {
+    this.#agent = agent;
+    this.#isConnected = true;
+    this.#watch(agent);
+    // The THAW that was on its way when the old connection broke is lost with it.
+    if (this.#isThawed && !agent.awake) agent.thaw().catch(() => {});
   }
 
   #tellVmEnd(): void {
@@ -106,4 +133,8 @@ export class LiveGuest implements Guest {
     else if (kind === "reset") this.#end({ kind: "lost", reason: "the guest reset itself or its kernel panicked" });
     else this.#end({ kind: "lost", reason: "the VM's process ended" });
   }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }

@@ -35,6 +35,7 @@ export interface LocalHostOptions extends WakerOptions {
 
 /** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
 const freezeMs = 1_000;
+const answerMs = 8_000;
 
 /** What a new capsule takes on disk soon after its start. */
 const newCapsuleBytes = 16 << 20;
@@ -118,7 +119,7 @@ export class LocalHost implements Host {
 
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
-    await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.agent.thaw());
+    await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
     this.#step("release.thawed");
     await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
   }
@@ -128,6 +129,9 @@ export class LocalHost implements Host {
     const folder = this.#paths.capsule(live.id);
     const scratch = this.#paths.scratch(`save-${live.id}`);
     await requireSpace(this.#paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
+    await requireRunning(live);
+    // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
+    await rm(join(folder, checkpointName), { recursive: true, force: true });
     live.expectSilence();
     try {
       await freeze(live, freezeMs);
@@ -157,10 +161,11 @@ export class LocalHost implements Host {
     await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
     try {
       await live.vm.resume();
-      await live.listenAgain();
-      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.agent.thaw());
+      const released = live.listenAgain().then(() => live.thaw());
+      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, released);
     } catch (error) {
-      live.lose("it could not be set running again after a failed pause");
+      // A VM that waits for the host's disk hears the THAW when there is room again.
+      if (!(await live.isWaitingForDisk())) live.lose("it could not be set running again after a failed pause");
       throw error;
     }
   }
@@ -293,7 +298,15 @@ export class LocalHost implements Host {
 
 /** Asks the agent to freeze the user's processes. A guest too busy or too hostile to answer is stopped all the same. */
 async function freeze(live: LiveGuest, deadlineMs: number): Promise<void> {
-  await within(deadlineMs, "freezing", live.agent.freeze()).catch(() => {});
+  try {
+    await within(deadlineMs, "freezing", live.agent.freeze());
+  } catch {}
+}
+
+/** Asked before anything is done to the guest: a QEMU that hangs, or waits for the disk, cannot be stopped in order. */
+async function requireRunning({ id, vm }: LiveGuest): Promise<void> {
+  const state = await within(answerMs, `reaching the VM of capsule ${id}`, vm.state());
+  if (state === "stopped") throw new CapsuleError("no_space", `capsule ${id} waits for room on the host's disk`);
 }
 
 /** What a VM's checkpoint can take at most now: its anonymous memory. */

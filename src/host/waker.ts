@@ -1,6 +1,7 @@
 /** Brings VMs to life: from a checkpoint, held until released; or from an earlier daemon, as they are. */
 import { randomBytes } from "node:crypto";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../vmm/vmm.ts";
+import { CapsuleError } from "../wire/errors.ts";
 import { within } from "./deadline.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
 import { identityOf } from "./identity.ts";
@@ -66,19 +67,27 @@ export class Waker {
 
   /**
    * A VM that an earlier daemon started; its CPUs run again if they were stopped. Undefined when the guest powered itself
-   * off. Throws when the process is not the VM, or its agent does not answer.
+   * off. Throws when the process is not the VM, the guest ended in another way, or its agent does not answer.
    */
   async adopt(id: string, capsule: CapsuleFile, nonce: string, process: VmProcess): Promise<LiveGuest | undefined> {
     const spec = this.#sources.spec(id, capsule, nonce);
     const vm = await this.#o.vmm.adopt(spec, process);
-    const state = await vm.state();
-    if (state === "shutdown") {
+    try {
+      const state = await vm.state();
+      if (state === "shutdown") return await this.#bury(id, vm);
+      if (state === "stopped") await vm.resume();
+      return this.#guest(id, vm, await this.#o.connect(vm.agentSocket, this.#o.wakeMs));
+    } catch (error) {
       await vm.kill();
-      await forgetVm(spec.files.dir);
-      return undefined;
+      throw error;
     }
-    if (state === "stopped") await vm.resume();
-    return this.#guest(id, vm, await this.#o.connect(vm.agentSocket, this.#o.wakeMs));
+  }
+
+  async #bury(id: string, vm: Vm): Promise<undefined> {
+    const { kind } = await vm.ended;
+    if (kind !== "powered_off") throw new CapsuleError("agent_error", `the guest of capsule ${id} has ended: ${kind}`);
+    await vm.kill();
+    await forgetVm(vm.spec.files.dir);
   }
 
   #guest(id: string, vm: Vm, agent: Awaited<ReturnType<Connect>>): LiveGuest {
