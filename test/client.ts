@@ -11,8 +11,8 @@ export interface Call {
   key?: string | null;
   json?: unknown;
   body?: string | Buffer;
-  /** Sent as multipart/form-data. */
-  form?: FormData;
+  /** Sent as multipart/form-data, in this order and byte for byte. */
+  form?: [name: string, content: string | Uint8Array][];
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
@@ -62,7 +62,7 @@ export class Client {
   }
 
   async call(method: string, path: string, call: Call = {}): Promise<Reply> {
-    const { payload, headers } = await encode(call);
+    const { payload, headers } = encode(call);
     const request = this.#request(method, path, { ...headers, ...call.headers }, call);
     request.end(payload);
     const reply = await read(request, "response");
@@ -198,20 +198,21 @@ export class TestCapsule implements AsyncDisposable {
   }
 }
 
-async function encode({
-  json,
-  body,
-  form,
-}: Call): Promise<{ payload?: string | Buffer; headers: Record<string, string> }> {
-  if (form !== undefined) {
-    const encoded = new Response(form);
-    const headers = { "content-type": encoded.headers.get("content-type")! };
-    return { payload: Buffer.from(await encoded.arrayBuffer()), headers };
-  }
-  const payload = json === undefined ? body : JSON.stringify(json);
+function encode({ json, body, form }: Call): { payload?: string | Buffer; headers: Record<string, string> } {
+  const payload = form !== undefined ? encodeForm(form) : json === undefined ? body : JSON.stringify(json);
   if (payload === undefined) return { headers: {} };
-  const headers = { "content-type": "application/json", "content-length": String(Buffer.byteLength(payload)) };
-  return { payload, headers };
+  const type = form === undefined ? "application/json" : `multipart/form-data; boundary=${boundary}`;
+  return { payload, headers: { "content-type": type, "content-length": String(Buffer.byteLength(payload)) } };
+}
+
+const boundary = "boundary-of-a-test";
+
+function encodeForm(fields: NonNullable<Call["form"]>): Buffer {
+  const parts = fields.flatMap(([name, content]) => {
+    const file = typeof content === "string" ? "" : '; filename="file"';
+    return [`--${boundary}\r\nContent-Disposition: form-data; name="${name}"${file}\r\n\r\n`, content, "\r\n"];
+  });
+  return Buffer.concat([...parts, `--${boundary}--\r\n`].map((part) => Buffer.from(part as string)));
 }
 
 function read(request: ClientRequest, other: "response" | "upgrade"): Promise<Reply> {

@@ -1,5 +1,5 @@
-/** A test that stands for rows of the specification; sections/coverage.ts asks which rows had one. */
-import { type TestContext, test } from "node:test";
+/** Tests with a deadline; and those that stand for rows of the specification. sections/coverage.ts asks which rows had one. */
+import { test as nodeTest, type TestContext } from "node:test";
 import type { Row } from "./specification.ts";
 
 const covered = new Map<Row, string[]>();
@@ -11,20 +11,23 @@ export interface ConformOptions {
   skip?: string | false;
 }
 
+type Body = (t: TestContext) => void | Promise<void>;
+
+/** As node:test's, with a deadline. */
+export function test(name: string, body: Body, { timeoutMs = patienceMs, skip = false }: ConformOptions = {}): void {
+  nodeTest(name, { timeout: timeoutMs, skip }, body);
+}
+
 /** `sentence` is the specification's own, or what it comes to. */
-export function conforms(
-  rows: Row | Row[],
-  sentence: string,
-  body: (t: TestContext) => void | Promise<void>,
-  { timeoutMs = patienceMs, skip = false }: ConformOptions = {},
-): void {
+export function conforms(rows: Row | Row[], sentence: string, body: Body, options: ConformOptions = {}): void {
   const list = [rows].flat();
   const name = list.length === 1 ? `${list[0]}: ${sentence}` : sentence;
-  test(name, { timeout: timeoutMs, skip }, async (t) => {
+  const run = async (t: TestContext) => {
     await body(t);
     cover(list, name);
-  });
-  if (skip !== false) cover(list, `${name} (skipped: ${skip})`);
+  };
+  test(name, run, options);
+  if (options.skip) cover(list, `${name} (skipped: ${options.skip})`);
 }
 
 /** The names of the tests that have stood for the row. */

@@ -31,9 +31,9 @@ function bodyOf(endpoint: Endpoint, { id }: Place): Call {
   return {};
 }
 
-export function fileForm(path: string, content: string | Uint8Array<ArrayBuffer>): FormData {
-  const form = new FormData();
-  form.append("path", path);
-  form.append("file", new Blob([content]), "file");
-  return form;
+export function fileForm(path: string, content: string | Uint8Array): NonNullable<Call["form"]> {
+  return [
+    ["path", path],
+    ["file", typeof content === "string" ? Buffer.from(content) : content],
+  ];
 }

@@ -1,9 +1,9 @@
 /** Section "Capsules": create, list, get, destroy, ping; pause and resume are in lifecycle.ts. */
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { describe } from "node:test";
 import type { Reply } from "../../client.ts";
 import { TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { conforms, test } from "../conforms.ts";
 import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
 const timestamp = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
@@ -170,10 +170,14 @@ describe("list and get", () => {
       );
   });
 
-  test("`[]` when the team has none", { skip: cannotMakeKeys }, async () => {
-    const nobody = await clientOf("without-capsules");
-    assert.deepEqual((await nobody.expect(200, "GET", "/v1/capsules")).json, []);
-  });
+  test(
+    "`[]` when the team has none",
+    async () => {
+      const nobody = await clientOf("without-capsules");
+      assert.deepEqual((await nobody.expect(200, "GET", "/v1/capsules")).json, []);
+    },
+    { skip: cannotMakeKeys },
+  );
 
   conforms("GET /v1/capsules/{id} 200", "returns one Capsule, the same as in the list", async () => {
     await using capsule = await client.capsule();

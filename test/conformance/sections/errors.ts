@@ -1,8 +1,8 @@
 /** Section "Errors", and "Authentication": who is refused, in which order, in which words. */
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
 import type { Client, Reply, TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { conforms, test } from "../conforms.ts";
 import { fileForm, request } from "../requests.ts";
 import { cannotMakeKeys, client, clientOf, server } from "../service.ts";
 import { type Endpoint, endpoints, endpointsWith, type Row, webSockets } from "../specification.ts";
@@ -61,14 +61,18 @@ describe("errors", () => {
       assert.equal(bodies.size, 1);
     });
 
-    test("a revoked key is refused at once, and the team's other keys live on", { skip: cannotMakeKeys }, async () => {
-      const key = await server!.createKey("turncoats", "to be revoked");
-      const other = await server!.createKey("turncoats", "to be kept");
-      await client.expect(200, "GET", "/v1/capsules", { key });
-      await server!.revokeKeys("to be revoked");
-      refused(await client.call("GET", "/v1/capsules", { key }), 401, "unauthorized");
-      await client.expect(200, "GET", "/v1/capsules", { key: other });
-    });
+    test(
+      "a revoked key is refused at once, and the team's other keys live on",
+      async () => {
+        const key = await server!.createKey("turncoats", "to be revoked");
+        const other = await server!.createKey("turncoats", "to be kept");
+        await client.expect(200, "GET", "/v1/capsules", { key });
+        await server!.revokeKeys("to be revoked");
+        refused(await client.call("GET", "/v1/capsules", { key }), 401, "unauthorized");
+        await client.expect(200, "GET", "/v1/capsules", { key: other });
+      },
+      { skip: cannotMakeKeys },
+    );
   });
 
   describe("404 and 409, in order", () => {
@@ -146,12 +150,14 @@ describe("errors", () => {
       },
     );
 
-    test("what is wrong with a stranger's capsule is not told: GET of another team's id", {
-      skip: cannotMakeKeys,
-    }, async () => {
-      for (const endpoint of inPath) refused(await request(stranger!, endpoint, running), 404, "not_found");
-      assert.equal((await running.view()).status, "running");
-    });
+    test(
+      "what is wrong with a stranger's capsule is not told: GET of another team's id",
+      async () => {
+        for (const endpoint of inPath) refused(await request(stranger!, endpoint, running), 404, "not_found");
+        assert.equal((await running.view()).status, "running");
+      },
+      { skip: cannotMakeKeys },
+    );
   });
 
   describe("400", () => {

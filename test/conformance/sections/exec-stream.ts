@@ -1,8 +1,8 @@
 /** Section "Events", exec stream: every message, the close, and the process's end with the socket's. */
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { conforms, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";

@@ -1,9 +1,9 @@
 /** Section "Files": reading and writing; listing, making and removing are in directories.ts. */
 import assert from "node:assert/strict";
 import http from "node:http";
-import { after, before, describe, test } from "node:test";
-import type { Reply, TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { after, before, describe } from "node:test";
+import type { Call, Reply, TestCapsule } from "../../client.ts";
+import { conforms, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { fileForm } from "../requests.ts";
@@ -27,13 +27,13 @@ describe("reading and writing files", () => {
 
   function write(
     path: string,
-    content: string | Uint8Array<ArrayBuffer>,
+    content: string | Uint8Array,
     by: (typeof writes)[number] = "files/write",
   ): Promise<Reply> {
     return client.call("POST", `${capsule.path}/${by}`, { form: fileForm(path, content) });
   }
 
-  function send(form: FormData, by: (typeof writes)[number] = "files/write"): Promise<Reply> {
+  function send(form: NonNullable<Call["form"]>, by: (typeof writes)[number] = "files/write"): Promise<Reply> {
     return client.call("POST", `${capsule.path}/${by}`, { form });
   }
 
@@ -134,9 +134,7 @@ describe("reading and writing files", () => {
       });
 
       test(`${by}: \`path\` may stand behind \`file\``, async () => {
-        const form = new FormData();
-        form.append("file", new Blob(["x".repeat(300_000)]), "name-that-does-not-count");
-        form.append("path", "/data/late");
+        const form = fileForm("/data/late", "x".repeat(300_000)).reverse();
         assert.equal((await send(form, by)).status, 204);
         assert.equal(await capsule.sh("stat -c %s /data/late"), "300000");
         assert.equal(
@@ -147,11 +145,8 @@ describe("reading and writing files", () => {
       });
 
       test(`${by}: a form without path or file, or no form at all, is refused`, async () => {
-        const noFile = new FormData();
-        noFile.append("path", "/data/x");
-        const noPath = new FormData();
-        noPath.append("file", new Blob(["x"]), "x");
-        for (const form of [noFile, noPath, new FormData()]) refused(await send(form, by), 400, "invalid_request");
+        const [path, file] = fileForm("/data/x", "x");
+        for (const form of [[path!], [file!], []]) refused(await send(form, by), 400, "invalid_request");
         refused(
           await client.call("POST", `${capsule.path}/${by}`, { json: { path: "/data/x", file: "x" } }),
           415,
@@ -206,7 +201,7 @@ describe("reading and writing files", () => {
     ] as const) {
       conforms(row, "path does not exist inside the capsule", async () => {
         await capsule.sh("ln -sf nothing /data/dangling");
-        for (const path of ["/data/nothing", "/nothing/nothing", "/data/dangling", `/data/${"x".repeat(255)}`]) {
+        for (const path of ["/data/nothing", "/nothing/nothing", "/data/dangling", `/data/${"z".repeat(255)}`]) {
           refused(await read(path, by), 404, "not_found", path);
         }
       });

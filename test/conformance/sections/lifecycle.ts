@@ -1,9 +1,9 @@
 /** Section "States and transitions": every row of its table, and what survives them. */
 import assert from "node:assert/strict";
-import { describe, test } from "node:test";
+import { describe } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Reply, TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { conforms, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { askKeeper, startKeeper } from "../keeper.ts";
 import { Random } from "../random.ts";

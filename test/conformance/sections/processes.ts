@@ -1,8 +1,8 @@
 /** Section "Execution": commands in the background, the list of processes, signals, attach. */
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { conforms, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { client } from "../service.ts";
 import { TestSocket } from "../socket.ts";

@@ -1,8 +1,8 @@
 /** Section "Events", PTY session: every message and default, reconnecting, and terminals that survive a pause. */
 import assert from "node:assert/strict";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { conforms, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
@@ -95,7 +95,7 @@ describe("PTY sessions", () => {
 
   describe("input and resize", () => {
     test("`resize`: terminal size changed, and the program is told", async () => {
-      await using session = await quiet("trap 'stty size' WINCH; echo ready; while read -r line; do echo $line; done");
+      await using session = await quiet("trap 'stty size' WINCH; echo ready; while true; do sleep 0.05; done");
       await session.socket.prints(/ready\n/);
       session.socket.say({ type: "resize", cols: 100, rows: 30 });
       await session.socket.prints(/30 100\n/);

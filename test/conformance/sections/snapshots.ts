@@ -1,9 +1,9 @@
 /** Section "Snapshot templates": list, capture, delete, and what is made from them. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { after, describe, test } from "node:test";
+import { after, describe } from "node:test";
 import type { Client, Reply, TestCapsule } from "../../client.ts";
-import { conforms } from "../conforms.ts";
+import { conforms, test } from "../conforms.ts";
 import { askKeeper, startKeeper } from "../keeper.ts";
 import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
