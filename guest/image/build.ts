@@ -11,7 +11,7 @@
  * for a part that is not there yet, and for --upgrade, which takes the newest packages.
  */
 import { readFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { type ImageManifest, loadImage } from "../../src/host/images.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
@@ -19,7 +19,7 @@ import { initrd, initrdKey, readModules } from "./initrd.ts";
 import { sha256OfFile } from "./inputs.ts";
 import { kernel, kernelKey } from "./kernel.ts";
 import { publishImage } from "./manifest.ts";
-import type { Parts } from "./parts.ts";
+import { type Parts, prune } from "./parts.ts";
 import { root, rootKey } from "./root.ts";
 
 const name = "minimal";
@@ -48,7 +48,9 @@ async function build(wanted: Wanted): Promise<string> {
   const kernelPart = await kernel(parts);
   const rootPart = await root(parts, diskMb);
   const archive = initrd(await readFile(agent), await readModules(kernelPart.modules));
-  return publishImage(images, { name, kernel: kernelPart, root: rootPart, initrd: archive, inputs });
+  const folder = await publishImage(images, { name, kernel: kernelPart, root: rootPart, initrd: archive, inputs });
+  await prune(parts, [dirname(kernelPart.image.path), dirname(rootPart.image.path)]);
+  return folder;
 }
 
 /** The current image's hash when it is whole and of these inputs. */

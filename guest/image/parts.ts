@@ -57,6 +57,14 @@ export async function publish(folder: string, fill: (scratch: string) => Promise
   }
 }
 
+/** Removes all parts but these, and what broken builds left. Images keep their own links to the files. */
+export async function prune({ images }: Parts, kept: string[]): Promise<void> {
+  const folder = join(images, "parts");
+  for (const name of await readdir(folder)) {
+    if (!kept.includes(join(folder, name))) await rm(join(folder, name), { recursive: true, force: true });
+  }
+}
+
 export async function sync(path: string): Promise<void> {
   const handle = await open(path, "r");
   try {

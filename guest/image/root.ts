@@ -2,7 +2,7 @@
  * The root file system: Debian from its own packages, packed into an ext4 image without mounting anything. The same
  * packages give the same bytes: times, UUIDs and hash seeds are fixed, and Debian's tools are told one date.
  */
-import { readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { chmod, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { proxyOptions, refreshIndexes, releaseSources, sourceLine } from "./apt.ts";
 import { keyOf, parsePackages, sha256OfFile } from "./inputs.ts";
@@ -54,10 +54,11 @@ async function build(folder: string, diskBytes: number): Promise<void> {
   await bootstrap(archive);
   const status = await runProgram("tar", ["-xOf", archive, "./var/lib/dpkg/status"]);
   const image = join(folder, "root.ext4");
-  await writeFile(image, "", { mode: 0o444 });
+  await writeFile(image, "");
   await truncate(image, diskBytes);
   await makeFileSystem(archive, join(folder, "tree"), image);
   await fixTimes(image);
+  await chmod(image, 0o444);
   await rm(archive);
   const facts: Facts = { sha256: await sha256OfFile(image), packages: installedPackages(status) };
   await writeFile(join(folder, "facts.json"), `${JSON.stringify(facts, null, 2)}\n`);
@@ -73,7 +74,8 @@ async function bootstrap(archive: string): Promise<void> {
     `--include=${packages.join(",")}`,
     ...leftOut.map((line) => `--dpkgopt=${line}`),
     ...apt.map((line) => `--aptopt=${line}`),
-    '--customize-hook="$CAPSULE_CUSTOMIZE" "$1" "$CAPSULE_RELEASE"',
+    // Handed over as text: without root, mmdebstrap runs as a user who may not read this folder.
+    '--customize-hook=bash -c "$CAPSULE_CUSTOMIZE" customize "$1" "$CAPSULE_RELEASE"',
   ];
   await refreshIndexes();
   const sources = (await releaseSources(release)).map(sourceLine);
@@ -81,7 +83,7 @@ async function bootstrap(archive: string): Promise<void> {
     input: `${sources.join("\n")}\n`,
     environment: {
       SOURCE_DATE_EPOCH: String(epochSec),
-      CAPSULE_CUSTOMIZE: join(here, "customize"),
+      CAPSULE_CUSTOMIZE: await readFile(join(here, "customize"), "utf8"),
       CAPSULE_RELEASE: release,
     },
   });
