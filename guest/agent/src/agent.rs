@@ -74,7 +74,7 @@ impl Agent {
         epoll.watch(workers.bell(), Source::Workers)?;
         epoll.watch(signals.as_raw_fd(), Source::Signals)?;
         if let Some(fd) = port.as_ref() {
-            epoll.watch(fd.as_raw_fd(), Source::Port)?;
+            epoll.watch_input(fd.as_raw_fd(), Source::Port)?;
         }
         if let Some(fd) = listener.as_ref() {
             epoll.watch(fd.as_raw_fd(), Source::Listener)?;
@@ -202,6 +202,12 @@ impl Agent {
                 break;
             }
         }
+        if let (Some(fd), Some(is_wanted)) = (
+            self.port.fd(),
+            self.port.awaits_room_anew(&self.streams.outbox),
+        ) {
+            let _ = self.epoll.watch_output_too(fd, Source::Port, is_wanted);
+        }
         for (stream, role) in self.streams.take_eased() {
             match role {
                 Role::Foreground(key) => self.sessions.again(key),
@@ -228,7 +234,7 @@ impl Agent {
         {
             if self
                 .epoll
-                .watch(connection.as_raw_fd(), Source::Port)
+                .watch_input(connection.as_raw_fd(), Source::Port)
                 .is_ok()
             {
                 self.port.replace(connection);
@@ -240,15 +246,20 @@ impl Agent {
 
     fn take_signals(&mut self) {
         const INFO_BYTES: usize = std::mem::size_of::<libc::signalfd_siginfo>();
-        let mut info = [0u8; INFO_BYTES];
+        let mut infos = [0u8; 8 * INFO_BYTES];
         let mut has_children = false;
-        while let Ok(Some(INFO_BYTES)) = sys::read(self.signals.as_raw_fd(), &mut info) {
-            // ssi_signo comes first.
-            let signal = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32;
-            match signal {
-                libc::SIGCHLD => has_children = true,
-                libc::SIGUSR2 => self.halt = Some(Halt::PowerOff),
-                _ => self.halt = Some(Halt::Reboot),
+        while let Ok(Some(count)) = sys::read(self.signals.as_raw_fd(), &mut infos) {
+            for info in infos[..count].chunks_exact(INFO_BYTES) {
+                // ssi_signo comes first.
+                let signal = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32;
+                match signal {
+                    libc::SIGCHLD => has_children = true,
+                    libc::SIGUSR2 => self.halt = Some(Halt::PowerOff),
+                    _ => self.halt = Some(Halt::Reboot),
+                }
+            }
+            if count < infos.len() {
+                break;
             }
         }
         if has_children {
@@ -263,6 +274,7 @@ impl Agent {
                 .flush_within(&mut self.streams.outbox, halt::NOTICE_MS);
             return;
         }
+        self.tasks.clear();
         self.kill_everything(GOODBYE_MS);
     }
 }

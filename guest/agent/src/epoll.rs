@@ -56,6 +56,8 @@ pub struct Readiness {
 }
 
 const BATCH: usize = 64;
+const INPUT: i32 = libc::EPOLLIN | libc::EPOLLET;
+const BOTH: i32 = INPUT | libc::EPOLLOUT;
 
 pub struct Epoll {
     fd: OwnedFd,
@@ -72,8 +74,18 @@ impl Epoll {
 
     /// Tells of every change, until the descriptor is closed.
     pub fn watch(&self, fd: RawFd, source: Source) -> io::Result<()> {
-        let both = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET;
-        self.control(libc::EPOLL_CTL_ADD, fd, both, source)
+        self.control(libc::EPOLL_CTL_ADD, fd, BOTH, source)
+    }
+
+    /// Tells of what comes in only: a port says that it is writable after every single write.
+    pub fn watch_input(&self, fd: RawFd, source: Source) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, INPUT, source)
+    }
+
+    /// Whether it also tells when there is room for output; if there is room already, it tells at once.
+    pub fn watch_output_too(&self, fd: RawFd, source: Source, is_wanted: bool) -> io::Result<()> {
+        let events = if is_wanted { BOTH } else { INPUT };
+        self.control(libc::EPOLL_CTL_MOD, fd, events, source)
     }
 
     /// From now on told of incoming data as long as there is any.

@@ -231,7 +231,11 @@ impl Agent {
         match self.sessions.get(key) {
             Some(session) if session.kind == Kind::Foreground => {
                 session.clients.first().map_or(usize::MAX, |&stream| {
-                    FOREGROUND_QUEUE_BYTES.saturating_sub(self.streams.queued(stream))
+                    match self.streams.queued(stream) {
+                        0 => FOREGROUND_QUEUE_BYTES,
+                        _ if self.streams.is_crowded() => 0,
+                        queued => FOREGROUND_QUEUE_BYTES.saturating_sub(queued),
+                    }
                 })
             }
             _ => usize::MAX,
@@ -250,8 +254,11 @@ impl Agent {
         let streams = &mut self.streams;
         let mut unsent = Vec::new();
         session.clients.retain(|&stream| {
-            if !is_patient && streams.queued(stream) + bytes.len() > LISTENER_QUEUE_BYTES {
-                let message = format!("reads too slowly: {LISTENER_QUEUE_BYTES} bytes behind");
+            let behind = streams.queued(stream);
+            let is_too_slow = behind + bytes.len() > LISTENER_QUEUE_BYTES
+                || behind > CHUNK_BYTES && streams.is_crowded();
+            if !is_patient && is_too_slow {
+                let message = format!("reads too slowly: {behind} bytes behind");
                 unsent = streams.fail(stream, &Failure::new(Code::SlowReader, message));
                 return false;
             }

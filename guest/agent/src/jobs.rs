@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use crate::agent::Agent;
-use crate::protocol::channel;
+use crate::protocol::{channel, Code, Failure};
 use crate::streams::Role;
 use crate::work::{Input, Job, Next, Ticket};
 
+/// Each holds up to half a window of data.
+const MAX_JOBS: usize = 256;
 /// A job does not go on while this much of its data waits.
 const QUEUE_BYTES: usize = 128 * 1024;
 
@@ -22,7 +24,11 @@ pub struct Task {
 pub type Tasks = BTreeMap<u32, Task>;
 
 impl Agent {
-    pub fn start_job(&mut self, stream: u32, job: Box<dyn Job>) {
+    pub fn start_job(&mut self, stream: u32, job: Box<dyn Job>) -> Result<(), Failure> {
+        if self.tasks.len() >= MAX_JOBS {
+            let message = "the capsule has too many file operations under way";
+            return Err(Failure::new(Code::TooMany, message));
+        }
         self.last_serial += 1;
         let ticket = Ticket {
             stream,
@@ -37,6 +43,7 @@ impl Agent {
         self.tasks.insert(stream, task);
         self.streams.set_role(stream, Role::Work);
         self.advance_job(stream);
+        Ok(())
     }
 
     /// What the host sent to a job. Bounded by the stream's window, and by one TARGET and one END.
@@ -57,13 +64,14 @@ impl Agent {
 
     pub fn advance_job(&mut self, stream: u32) {
         let queued = self.streams.queued(stream);
+        let is_crowded = queued > 0 && self.streams.is_crowded();
         let Some(task) = self.tasks.get_mut(&stream) else {
             return;
         };
         let may_go_on = if task.awaits_input {
             !task.inputs.is_empty()
         } else {
-            queued < QUEUE_BYTES
+            queued == 0 || queued < QUEUE_BYTES && !is_crowded
         };
         if let Some(job) = task.job.take_if(|_| may_go_on) {
             let inputs = std::mem::take(&mut task.inputs);

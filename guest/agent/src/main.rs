@@ -17,6 +17,8 @@ use capsule_agent::sys::reason;
 /// The C library calls it, with `count` texts.
 #[no_mangle]
 pub unsafe extern "C" fn main(count: c_int, values: *const *const c_char) -> c_int {
+    // Memory that the threads free is for the loop too.
+    libc::mallopt(libc::M_ARENA_MAX, 1);
     let args = (1..count as usize).map(|index| {
         // SAFETY: the C library passes `count` texts.
         let text = unsafe { CStr::from_ptr(*values.add(index)) };

@@ -20,6 +20,8 @@ pub struct Port {
     readable: bool,
     writable: bool,
     has_host: bool,
+    /// Epoll tells when there is room.
+    awaits_room: bool,
 }
 
 impl Port {
@@ -39,6 +41,7 @@ impl Port {
             readable: true,
             writable: true,
             has_host: true,
+            awaits_room: false,
         }
     }
 
@@ -90,6 +93,14 @@ impl Port {
                 Err(_) => self.host_gone(),
             }
         }
+    }
+
+    /// To be asked for after each flush: whether epoll is to tell of room from now on, when that is another answer than
+    /// before.
+    pub fn awaits_room_anew(&mut self, outbox: &Outbox) -> Option<bool> {
+        let awaits_room = !outbox.is_empty() && !self.writable;
+        let is_new = std::mem::replace(&mut self.awaits_room, awaits_room) != awaits_room;
+        is_new.then_some(awaits_room)
     }
 
     /// After a halting notice: waits at most `timeout_ms` in all for the pipe to take the rest.

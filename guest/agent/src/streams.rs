@@ -16,6 +16,8 @@ use crate::record::Writer;
 
 /// Bulk waits in its stream while more than this is on its way to the pipe.
 const OUTBOX_BYTES: usize = 128 * 1024;
+/// Half of what the smallest capsule could spare.
+const CROWDED_BYTES: usize = 16 * 1024 * 1024;
 /// Credit is returned in steps, to save frames.
 const GRANT_BYTES: u32 = 65_536;
 /// Each holds at most a window.
@@ -174,6 +176,12 @@ impl Streams {
         self.open.get(&id).map_or(0, |stream| stream.queued)
     }
 
+    /// So much waits on all streams together that each must do with little: the guest's memory is not ours.
+    pub fn is_crowded(&self) -> bool {
+        let queued: usize = self.open.values().map(|stream| stream.queued).sum();
+        queued > CROWDED_BYTES
+    }
+
     /// Sends as credit and pipe allow; the rest waits.
     pub fn data(&mut self, id: u32, channel: u8, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -310,7 +318,9 @@ impl Streams {
         if let Some(stream) = self.open.get_mut(&id) {
             stream.credit = stream.credit.saturating_add(bytes).min(WINDOW_BYTES);
             if let Some(in_flight) = &mut stream.in_flight {
-                let settled = in_flight.len().saturating_sub((WINDOW_BYTES - stream.credit) as usize);
+                let settled = in_flight
+                    .len()
+                    .saturating_sub((WINDOW_BYTES - stream.credit) as usize);
                 in_flight.drain(..settled);
             }
             self.line_up(id);

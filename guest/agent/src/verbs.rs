@@ -243,7 +243,7 @@ impl Agent {
                 Err(Failure::new(Code::Invalid, message))
             }
         };
-        Ok(job.map(|job| self.start_job(id, job)))
+        Ok(job.and_then(|job| self.start_job(id, job)))
     }
 
     fn event(&mut self, id: u32, payload: &[u8]) -> Result<(), Malformed> {
