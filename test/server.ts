@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
+import { borrowBase, lendBases } from "./bases.ts";
 
 const repository = resolve(import.meta.dirname, "..");
 const program = join(repository, "src/main.ts");
@@ -21,6 +22,8 @@ const keptLines = 40;
 export interface ServerOptions {
   /** On top of the process's own environment. */
   env?: Record<string, string>;
+  /** Where to make its folder. */
+  parent?: string;
 }
 
 export class Server implements AsyncDisposable {
@@ -33,19 +36,22 @@ export class Server implements AsyncDisposable {
   readonly #env: Record<string, string>;
   #process: ChildProcess | undefined;
 
-  static async start({ env = {} }: ServerOptions = {}): Promise<Server> {
+  static async start({ env = {}, parent = tmpdir() }: ServerOptions = {}): Promise<Server> {
     const images = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images");
     if (!existsSync(images))
       throw new Error(`no built images in ${images}; run ./dev image, or set CAPSULE_IMAGES_FROM`);
-    const folder = await mkdtemp(join(tmpdir(), "capsule-test-"));
+    const folder = await mkdtemp(join(parent, "capsule-test-"));
     const server = new Server(folder, env);
     await mkdir(server.dataDir, { mode: 0o700 });
     await symlink(resolve(images), join(server.dataDir, "images"));
     // The choice of accelerator holds until the machine boots again; without it every server would try KVM anew.
     const accelerator = join(images, "../accelerator.json");
     if (existsSync(accelerator)) await copyFile(accelerator, join(server.dataDir, "accelerator.json"));
+    const store = join(images, "../bases");
     try {
+      await borrowBase(store, server.dataDir);
       await server.start();
+      await lendBases(server.dataDir, store);
     } catch (error) {
       await server[Symbol.asyncDispose]();
       throw error;

@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { type StepName, steps } from "../../src/host/steps.ts";
 import type { TestCapsule } from "../client.ts";
+import { assertFurnished, furnish } from "./furniture.ts";
 import { World } from "./world.ts";
 
 let world: World;
@@ -13,18 +14,6 @@ before(async () => {
   world = await World.start();
 });
 after(() => world[Symbol.asyncDispose]());
-
-/** Leaves something on disk and something in memory that only a true checkpoint keeps. */
-async function furnish(capsule: TestCapsule): Promise<void> {
-  await capsule.sh("echo kept > /root/file; sync");
-  await capsule.sh(
-    "setsid python3 -c 'import time; secret = [7] * 9; time.sleep(1e6)' >/dev/null 2>&1 & echo $! > /root/pid",
-  );
-}
-
-async function assertFurnished(capsule: TestCapsule): Promise<void> {
-  assert.equal(await capsule.sh("cat /root/file; kill -0 $(cat /root/pid) && echo alive"), "kept\nalive");
-}
 
 /** Whatever state the crash left it in, it comes back with all it had. */
 async function assertWhole(id: string): Promise<void> {

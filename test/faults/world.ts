@@ -4,14 +4,15 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import type { StepName } from "../../src/host/steps.ts";
 import { Client, TestCapsule } from "../client.ts";
-import { processesOf, Server } from "../server.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { processesOf, Server, type ServerOptions } from "../server.ts";
 
 export class World implements AsyncDisposable {
   readonly server: Server;
   #client: Client | undefined;
 
-  static async start(env: Record<string, string> = {}): Promise<World> {
-    const world = new World(await Server.start({ env }));
+  static async start(options: ServerOptions = {}): Promise<World> {
+    const world = new World(await Server.start(options));
     await world.#connect();
     return world;
   }
@@ -58,9 +59,12 @@ export class World implements AsyncDisposable {
     const views = await this.views();
     const running = views.filter(({ status }) => status === "running").map(({ id }) => id);
     assert.deepEqual(this.vms(), running.sort(), "one VM for each running capsule, and no other");
-    assert.deepEqual(this.folders("capsules"), views.map(({ id }) => id).sort(), "one folder for each capsule");
+    const folders = this.folders("capsules");
+    const owed = views.filter(({ id, status }) => status !== "error" || folders.includes(id));
+    assert.deepEqual(folders, owed.map(({ id }) => id).sort(), "one folder for each capsule, of failed ones at most");
     assert.deepEqual(this.folders("work"), [], "nothing half-made");
     for (const { id, status } of views) {
+      if (status === "error") continue;
       const has = this.folders("capsules", id).includes("checkpoint");
       assert.equal(has, status === "paused", `${id} is ${status}, its checkpoint is ${has ? "there" : "not there"}`);
     }
@@ -76,10 +80,27 @@ export class World implements AsyncDisposable {
 
   /** Names of the VMs that run, sorted: their capsules' ids. */
   vms(): string[] {
-    return processesOf(this.server.dataDir)
-      .map(({ command }) => /-name guest=(\S+) nonce=/.exec(command)?.[1])
-      .filter((name) => name !== undefined)
+    return this.#processes()
+      .map(({ name }) => name)
       .sort();
+  }
+
+  /** The process of a capsule's VM; undefined when it has none. */
+  vmPid(id: string): number | undefined {
+    return this.#processes().find(({ name }) => name === id)?.pid;
+  }
+
+  /** Signals a capsule's VM, as soon as it has one. */
+  async signalVm(id: string, signal: NodeJS.Signals): Promise<void> {
+    const pid = await eventually(`${id} has a VM`, async () => this.vmPid(id));
+    process.kill(pid, signal);
+  }
+
+  #processes(): { pid: number; name: string }[] {
+    return processesOf(this.server.dataDir).flatMap(({ pid, command }) => {
+      const name = /-name guest=(\S+) nonce=/.exec(command)?.[1];
+      return name === undefined ? [] : [{ pid, name }];
+    });
   }
 
   folders(...path: string[]): string[] {
