@@ -1,4 +1,5 @@
-//! Users and groups, read from /etc/passwd and /etc/group ourselves: a static program cannot load what `getpwnam` would.
+//! Users and groups, read from /etc/passwd and /etc/group ourselves: a static program cannot load what `getpwnam`
+//! would.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

@@ -4,8 +4,8 @@
 //!   kernel ─► /init (we) ─► modules ─► /dev/vda on / ─► mounts ─► port "capsule.agent"
 //! ```
 //!
-//! There is no shell and no second program: we go on running out of the initramfs, whose files we delete behind us. Every
-//! wait has an end. What goes wrong is one line on the console, and then the machine stops.
+//! There is no shell and no second program: we go on running out of the initramfs, whose files we delete behind us.
+//! Every wait has an end. What goes wrong is one line on the console, and then the machine stops.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};

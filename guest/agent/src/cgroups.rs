@@ -156,7 +156,8 @@ impl Cgroups {
 
     fn remove(&mut self, id: u32) {
         if let (Some(group), Some(base)) = (self.groups.remove(&id), &self.base) {
-            // SAFETY: the name ends in NUL. If a process or a folder is in it, it stays; its number is never used again.
+            // SAFETY: the name ends in NUL. If a process or a folder is in it, it stays; its number is never used
+            // again.
             unsafe {
                 libc::unlinkat(base.as_raw_fd(), group.name.as_ptr(), libc::AT_REMOVEDIR);
             }

@@ -1,7 +1,7 @@
 //! Killing: a whole tree for SIGKILL, a process group for anything else; and knowing that what was killed is gone.
 //!
-//! With cgroups a tree is what is in the command's group. Without, it is the process group and every descendant in /proc,
-//! remembered from before the first blow, since an orphan's descent cannot be seen any more.
+//! With cgroups a tree is what is in the command's group. Without, it is the process group and every descendant in
+//! /proc, remembered from before the first blow, since an orphan's descent cannot be seen any more.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! What the guest's root file system needs around it: the kernel's own file systems, memory for /run and /dev/shm, and the
-//! few links in /dev that programs expect.
+//! What the guest's root file system needs around it: the kernel's own file systems, memory for /run and /dev/shm, and
+//! the few links in /dev that programs expect.
 
 use std::ffi::CStr;
 use std::io;

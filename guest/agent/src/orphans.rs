@@ -1,6 +1,6 @@
-//! Outputs of commands that are over, still open in some process that outlived them. Closing them would kill that process
-//! at its next write (a server started with `&` in a foreground command, say). So they are read, and what comes is thrown
-//! away.
+//! Outputs of commands that are over, still open in some process that outlived them. Closing them would kill that
+//! process at its next write (a server started with `&` in a foreground command, say). So they are read, and what comes
+//! is thrown away.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! The byte pipe to the host: a virtio-serial port in a VM, a UNIX socket in tests.
 //!
-//! A virtio port stays open whether or not anybody is at its other end. Without a host it reads as end of file and polls
-//! as hung up for ever; edge-triggered, that is one wake-up, and the driver wakes us again when a host connects. A slow
-//! timer looks too while nobody is there, in case an edge got lost. A socket, by contrast, is gone when it ends.
+//! A virtio port stays open whether or not anybody is at its other end. Without a host it reads as end of file and
+//! polls as hung up for ever; edge-triggered, that is one wake-up, and the driver wakes us again when a host connects.
+//! A slow timer looks too while nobody is there, in case an edge got lost. A socket, by contrast, is gone when it ends.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

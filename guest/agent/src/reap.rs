@@ -1,5 +1,5 @@
-//! Ends of processes, from `waitpid` and nowhere else. As process 1 (or the nearest subreaper) we get every orphan of the
-//! guest too; those are reaped and forgotten.
+//! Ends of processes, from `waitpid` and nowhere else. As process 1 (or the nearest subreaper) we get every orphan of
+//! the guest too; those are reaped and forgotten.
 
 use crate::agent::Agent;
 use crate::protocol::Exit;

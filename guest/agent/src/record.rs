@@ -1,4 +1,5 @@
-//! Records: the fields inside a frame's payload, in a fixed order, closed by one end mark. The reader believes no length.
+//! Records: the fields inside a frame's payload, in a fixed order, closed by one end mark. The reader believes no
+//! length.
 
 pub const END_MARK: u8 = 0x7e;
 

@@ -1,6 +1,6 @@
-//! Starting a program, as cheaply as the kernel allows: `clone3` with shared memory, into the command's cgroup. Nothing is
-//! copied, we stand still until the child has executed its program, and the reason of a failure is simply left in our
-//! memory.
+//! Starting a program, as cheaply as the kernel allows: `clone3` with shared memory, into the command's cgroup. Nothing
+//! is copied, we stand still until the child has executed its program, and the reason of a failure is simply left in
+//! our memory.
 //!
 //! The child runs on our memory and must touch nothing of ours but its own stack: no allocation, no locks, system calls
 //! only. Everything it needs is prepared before.

@@ -23,7 +23,8 @@ const MAX_PARTIAL: usize = 64;
 const MAX_PARTIAL_BYTES: usize = 4 * MAX_REQUEST_BYTES;
 
 impl Agent {
-    /// A payload that is not what it should be is dropped whole, without a word: it may be half a frame of another life.
+    /// A payload that is not what it should be is dropped whole, without a word: it may be half a frame of another
+    /// life.
     pub fn take(&mut self, frame: Frame) {
         if frame.kind == frames::HELLO {
             if let Ok(nonce) = protocol::read_hello(frame.payload) {

@@ -1,5 +1,6 @@
-//! WAKE: a VM that was restored, or cloned from a template, becomes a machine of its own. Commands run only when the host
-//! thaws them afterwards: two capsules that draw the same random numbers, or one that lives in the past, must not exist.
+//! WAKE: a VM that was restored, or cloned from a template, becomes a machine of its own. Commands run only when the
+//! host thaws them afterwards: two capsules that draw the same random numbers, or one that lives in the past, must not
+//! exist.
 //!
 //! Files are changed only where they differ, and in place: a capsule must wake with a full disk, and lines that its
 //! owner put into /etc/hosts stay.

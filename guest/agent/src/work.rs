@@ -1,6 +1,7 @@
-//! What may block for long: the file system (a cold disk, a writer that the kernel slows down, a dead network mount) must
-//! not freeze terminals. So file verbs and the list of processes are jobs, done in bounded steps by a few threads; between
-//! steps a job is with the loop, which decides whether it may go on: while its data waits for the host, it may not.
+//! What may block for long: the file system (a cold disk, a writer that the kernel slows down, a dead network mount)
+//! must not freeze terminals. So file verbs and the list of processes are jobs, done in bounded steps by a few threads;
+//! between steps a job is with the loop, which decides whether it may go on: while its data waits for the host, it may
+//! not.
 //!
 //! Steps rather than a thread for each job: nothing ever waits for the network while it holds a thread, a cancelled job
 //! is dropped between two steps, and the loop remains the only one who speaks to the host. Threads rather than steps in

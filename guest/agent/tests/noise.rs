@@ -1,5 +1,5 @@
-//! Random bytes, and frames that are almost right, against everything that reads what comes out of the pipe. The seed is
-//! printed; `SEED=… cargo test` repeats a run.
+//! Random bytes, and frames that are almost right, against everything that reads what comes out of the pipe. The seed
+//! is printed; `SEED=… cargo test` repeats a run.
 
 use capsule_agent::frames::*;
 use capsule_agent::port::Outbox;

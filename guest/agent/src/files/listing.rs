@@ -1,8 +1,8 @@
 //! LIST: a directory's entries, to some depth, in the order of their paths.
 //!
 //! The order is that of the whole paths' bytes (`a`, `a-b`, `a/x`), which no walk of the tree gives by itself. So what
-//! has been seen and not yet told waits in a heap: a directory's children are always greater than the directory, and the
-//! least of all that wait is the next. The heap is bounded by the listing's limit.
+//! has been seen and not yet told waits in a heap: a directory's children are always greater than the directory, and
+//! the least of all that wait is the next. The heap is bounded by the listing's limit.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,7 +43,8 @@ impl Listing {
         }
     }
 
-    /// The start itself, if that is what is wanted, or its children. A link is followed only here, and only to a directory.
+    /// The start itself, if that is what is wanted, or its children. A link is followed only here, and only to a
+    /// directory.
     fn begin(&mut self, path: &Path, depth: u32) -> Result<Vec<u8>, Failure> {
         let own = std::fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
         let meta = match std::fs::metadata(path) {

@@ -10,8 +10,8 @@ use crate::sys::reason;
 
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// Absolute, free of NUL, and without `//`, `/./` and a slash at the end. What `..` means only the file system knows: it is
-/// resolved there.
+/// Absolute, free of NUL, and without `//`, `/./` and a slash at the end. What `..` means only the file system knows:
+/// it is resolved there.
 pub fn normalize(path: &[u8]) -> Result<PathBuf, Failure> {
     if path.first() != Some(&b'/') {
         return Err(invalid(path, "is not an absolute path"));

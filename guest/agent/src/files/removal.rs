@@ -1,5 +1,5 @@
-//! REMOVE: a file, a link, or a whole tree. Never follows a link, never leaves the file system it began in, and needs two
-//! descriptors however deep the tree is: the way back up is `..`, checked against where we came from.
+//! REMOVE: a file, a link, or a whole tree. Never follows a link, never leaves the file system it began in, and needs
+//! two descriptors however deep the tree is: the way back up is `..`, checked against where we came from.
 
 use std::ffi::{CStr, CString};
 use std::io;
