@@ -1,21 +1,26 @@
 /**
- * `./dev bench [--check] [--json FILE] [NAME…]`: runs the benchmarks against a server of their own and prints one table.
- * `--check` fails when a target is missed.
+ * `./dev bench [--check] [--long] [--json FILE] [NAME…]`: runs the benchmarks against a server of their own and prints one
+ * table. `--check` fails when a target is missed; `--long` measures also what takes minutes.
  */
 import { writeFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { boot } from "./boot.ts";
 import { exec } from "./exec.ts";
 import { type Figure, isMet, table } from "./figure.ts";
+import { files } from "./files.ts";
 import { freeze } from "./freeze.ts";
 import { reads } from "./reads.ts";
 import { Rig } from "./rig.ts";
 import { templates } from "./templates.ts";
 
-const benchmarks: Record<string, (rig: Rig) => Promise<Figure[]>> = { boot, exec, reads, freeze, templates };
+const benchmarks: Record<string, (rig: Rig) => Promise<Figure[]>> = { boot, exec, files, reads, freeze, templates };
 
 const { values, positionals } = parseArgs({
-  options: { check: { type: "boolean", default: false }, json: { type: "string" } },
+  options: {
+    check: { type: "boolean", default: false },
+    long: { type: "boolean", default: false },
+    json: { type: "string" },
+  },
   allowPositionals: true,
 });
 
@@ -26,7 +31,7 @@ if (unknown.length > 0) {
 }
 
 const figures: Figure[] = [];
-await using rig = await Rig.start();
+await using rig = await Rig.start({ isLong: values.long });
 for (const [name, run] of Object.entries(benchmarks)) {
   if (positionals.length > 0 && !positionals.includes(name)) continue;
   console.error(`bench: ${name} …`);

@@ -18,22 +18,24 @@ export interface ExecResult {
 }
 
 export class Rig implements AsyncDisposable {
+  /** What takes minutes is measured too. */
+  readonly isLong: boolean;
+  /** The machine below the server. */
+  readonly machine: ThisMachine;
   readonly #server: Server;
-  readonly #machine: ThisMachine;
 
-  static async start(): Promise<Rig> {
+  static async start({ isLong }: { isLong: boolean }): Promise<Rig> {
     const server = await Server.start({ env: { CAPSULE_LOG_LEVEL: "error" } });
     const paths = new Paths(server.dataDir);
     const connect = connectBy;
-    return new Rig(
-      server,
-      await openMachine({ paths, qemu: "qemu-system-x86_64", wanted: "auto", connect, progress() {} }),
-    );
+    const machine = await openMachine({ paths, qemu: "qemu-system-x86_64", wanted: "auto", connect, progress() {} });
+    return new Rig(server, machine, isLong);
   }
 
-  private constructor(server: Server, machine: ThisMachine) {
+  private constructor(server: Server, machine: ThisMachine, isLong: boolean) {
     this.#server = server;
-    this.#machine = machine;
+    this.machine = machine;
+    this.isLong = isLong;
   }
 
   get url(): string {
@@ -70,6 +72,12 @@ export class Rig implements AsyncDisposable {
 
   destroy(id: string): Promise<void> {
     return this.ask("DELETE", `/v1/capsules/${id}`);
+  }
+
+  get serverPid(): number {
+    const { pid } = this.#server;
+    if (pid === undefined) throw new Error("the server does not run");
+    return pid;
   }
 
   /** Where the server keeps everything. */
@@ -109,7 +117,7 @@ export class Rig implements AsyncDisposable {
 
   /** A VM of the default shape, booted from its kernel in a folder of its own, with nobody connected to its sockets. */
   async withBootedVm<T>(work: (folder: string, bootMs: number) => Promise<T>): Promise<T> {
-    const { vmm, images } = this.#machine;
+    const { vmm, images } = this.machine;
     const nonce = randomBytes(16).toString("hex");
     const folder = join(this.dataDir, "work", `bench-${nonce}`);
     const boot = { vmm, connect: connectBy, image: images[0]!, machine: vmm.machine(1, 512), folder };

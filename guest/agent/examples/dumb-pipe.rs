@@ -2,9 +2,9 @@
 //! file. No frames, no credit, no threads, nobody else to serve: what is left is what the port and the disk cost.
 //!
 //! ```text
-//!   'p'               → '.'                          are you there?
-//!   'w' size u64 LE   bytes …  → '.'                 into the file
-//!   'r' size u64 LE   → bytes …                      out of it
+//!   's'                        → '.'          all that was written is on the disk (and: are you there?)
+//!   'w' size u64 LE, bytes …   → '.'          into the file
+//!   'r' size u64 LE            → bytes …      out of it
 //! ```
 
 use std::fs::File;
@@ -38,7 +38,8 @@ fn serve(port: &mut Port) -> Result<()> {
             let size = port.size()?;
             return give(port, size);
         }
-        _ => {}
+        // SAFETY: plain call.
+        _ => unsafe { libc::sync() },
     }
     port.0.write_all(b".")
 }
