@@ -126,7 +126,8 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     health: () => ({
       ready: true,
       version,
-      accelerator: host.accelerator,
+      accelerator: accelerator.kind,
+      accelerator_reason: accelerator.why,
       pid: process.pid,
       capsules: records.counts(),
     }),

@@ -16,6 +16,7 @@ describe("GET /healthz", () => {
       ready: true,
       version: "0.0.0",
       accelerator: "tcg",
+      accelerator_reason: "a fake",
       pid: process.pid,
       capsules: { running: 1, paused: 1 },
     });

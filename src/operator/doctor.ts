@@ -116,7 +116,8 @@ async function useCapsule(config: Config, url: string): Promise<string> {
     if (result.exit_code !== 0) throw new Error(`uname ended with ${result.exit_code}: ${result.stderr}`);
     const execMs = performance.now() - began - createMs;
     const times = `running after ${createMs.toFixed(0)} ms, first command ${execMs.toFixed(0)} ms`;
-    return `${String(result.stdout).trim()} on ${health.accelerator}: ${times}`;
+    const engine = `${health.accelerator} (${health.accelerator_reason})`;
+    return `${String(result.stdout).trim()} on ${engine}: ${times}`;
   } finally {
     await ask("DELETE", `/v1/capsules/${id}`);
   }

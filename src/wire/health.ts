@@ -9,6 +9,7 @@ export const Health = Type.Object(
     ready: Type.Boolean(),
     version: Type.String(),
     accelerator: Type.String({ description: "kvm: hardware virtualization; tcg: software emulation, slower." }),
+    accelerator_reason: Type.String({ description: "Why this accelerator." }),
     pid: Type.Integer(),
     capsules: Type.Record(Type.String(), count, {
       description: `Capsules by status: ${capsuleStatuses.join(", ")}.`,

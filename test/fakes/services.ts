@@ -265,6 +265,13 @@ export class FakeServices implements Services {
   #health(): Health {
     const capsules: Record<string, number> = {};
     for (const { view } of this.capsules.all.values()) capsules[view.status] = (capsules[view.status] ?? 0) + 1;
-    return { ready: this.ready, version: "0.0.0", accelerator: "tcg", pid: process.pid, capsules };
+    return {
+      ready: this.ready,
+      version: "0.0.0",
+      accelerator: "tcg",
+      accelerator_reason: "a fake",
+      pid: process.pid,
+      capsules,
+    };
   }
 }
