@@ -1,4 +1,4 @@
-/** Tests with a deadline; and those that stand for rows of the specification. sections/coverage.ts asks which rows had one. */
+/** Tests with a deadline; and those that stand for rows of the specification. suite.test.ts asks which rows had one. */
 import { test as nodeTest, type TestContext } from "node:test";
 import type { Row } from "./specification.ts";
 

@@ -1,6 +1,6 @@
 /**
  * The specification's list of endpoints and its table of errors, as data: each endpoint with what it can answer, by
- * status and, where one status has several reasons, by reason. sections/coverage.ts demands a test for each.
+ * status and, where one status has several reasons, by reason. suite.test.ts demands a test for each.
  */
 const onCapsule = ["401", "404 capsule"] as const;
 const inRunning = [...onCapsule, "409 not running"] as const;

@@ -3,8 +3,14 @@
  *
  *   node --test test/conformance/suite.test.ts
  *
- * A section runs alone as well, on a server of its own. The imports stand in the order of the run; coverage is last.
+ * A section runs alone as well, on a server of its own. The imports stand in the order of the run.
  */
+import assert from "node:assert/strict";
+import { test, testsOf } from "./conforms.ts";
+
+imports stand in the order of the run; coverage is last.
+ */
+
 import "./sections/capsules.ts";
 import "./sections/errors.ts";
 import "./sections/exec.ts";
@@ -15,4 +21,11 @@ import "./sections/files.ts";
 import "./sections/directories.ts";
 import "./sections/lifecycle.ts";
 import "./sections/snapshots.ts";
-import "./sections/coverage.ts";
+import { rows } from "./specification.ts";
+
+test("every endpoint and every row of the error table has a test that passed", () => {
+  assert.deepEqual(
+    rows.filter((row) => testsOf(row).length === 0),
+    [],
+  );
+});

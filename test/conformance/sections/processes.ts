@@ -223,14 +223,12 @@ describe("processes", () => {
       "`start` on attaching, then output from the point of connection onward, `exit`",
       async () => {
         for (const by of ["pid", "tag"] as const) {
-          const started = await start("bash", [
-            "-c",
-            "echo early; rm -f /tmp/go; until [ -e /tmp/go ]; do sleep 0.02; done; echo late; echo err >&2; exit 5",
-          ]);
-          await capsule.sh("while [ -e /tmp/go ]; do sleep 0.02; done; sleep 0.1");
+          const script = `echo early; touch /tmp/spoke-${by}; until [ -e /tmp/go-${by} ]; do sleep 0.02; done`;
+          const started = await start("bash", ["-c", `${script}; echo late; echo err >&2; exit 5`]);
+          await capsule.sh(`until [ -e /tmp/spoke-${by} ]; do sleep 0.02; done`);
           await using socket = await TestSocket.open(capsule, `processes/${started[by]}/stream`);
           assert.deepEqual(await socket.next("start"), { type: "start", pid: started.pid });
-          await capsule.run("touch", ["/tmp/go"]);
+          await capsule.run("touch", [`/tmp/go-${by}`]);
           assert.deepEqual(await socket.output(), { stdout: "late\n", stderr: "err\n", exitCode: 5, closeCode: 1000 });
         }
       },
@@ -248,10 +246,7 @@ describe("processes", () => {
     );
 
     test("several at once see the same; those who leave, and what they say, change nothing for it", async () => {
-      const { tag } = await start("bash", [
-        "-c",
-        "rm -f /tmp/go2; until [ -e /tmp/go2 ]; do sleep 0.02; done; seq 50000",
-      ]);
+      const { tag } = await start("bash", ["-c", "until [ -e /tmp/go-all ]; do sleep 0.02; done; seq 50000"]);
       const sockets = await Promise.all(
         Array.from({ length: 3 }, () => TestSocket.open(capsule, `processes/${tag}/stream`)),
       );
@@ -261,7 +256,7 @@ describe("processes", () => {
       leaver.say({ type: "stop" });
       leaver.socket.terminate();
       sockets[0]!.say({ type: "stop" });
-      await capsule.run("touch", ["/tmp/go2"]);
+      await capsule.run("touch", ["/tmp/go-all"]);
       const expected = `${Array.from({ length: 50_000 }, (_, i) => i + 1).join("\n")}\n`;
       for (const { stdout, exitCode } of await Promise.all(sockets.map((socket) => socket.output()))) {
         assert.equal(exitCode, 0);
