@@ -96,7 +96,7 @@ impl Agent {
             freezing: None,
             is_awake: false,
             null: sys::open(c"/dev/null", libc::O_RDWR)?,
-            scratch: vec![0; crate::exec::CHUNK_BYTES],
+            scratch: vec![0; crate::outputs::CHUNK_BYTES],
             partial: BTreeMap::new(),
             signals,
             listener,

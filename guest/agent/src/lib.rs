@@ -5,9 +5,9 @@
 //!                                      │
 //!        port ◄─► frames, record ◄─► streams      bytes, frames, flow control
 //!                                      │
-//!        verbs ─► exec · terminal · signal · wake · files ─► sessions
+//!        verbs ─► exec · terminal · kill · wake · files ─► sessions, outputs
 //!                       │                      │                │
-//!                     spawn               work (threads)   reap, cgroups
+//!                     spawn               jobs, work (threads)   reap, cgroups
 //! ```
 //!
 //! docs/AGENT-PROTOCOL.md is the contract with the host.
@@ -28,6 +28,7 @@ pub mod kill;
 pub mod mounts;
 pub mod options;
 pub mod orphans;
+pub mod outputs;
 pub mod port;
 pub mod processes;
 pub mod protocol;
@@ -35,6 +36,7 @@ pub mod reap;
 pub mod record;
 pub mod sessions;
 pub mod spawn;
+pub mod stream;
 pub mod streams;
 pub mod sys;
 pub mod terminal;

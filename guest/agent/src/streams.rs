@@ -13,6 +13,9 @@ use crate::frames::{self, Header, MAX_PAYLOAD_BYTES};
 use crate::port::Outbox;
 use crate::protocol::{Failure, MAX_STREAMS, WINDOW_BYTES};
 use crate::record::Writer;
+use crate::stream::{Last, Stream};
+
+pub use crate::stream::Role;
 
 /// Bulk waits in its stream while more than this is on its way to the pipe.
 const OUTBOX_BYTES: usize = 128 * 1024;
@@ -22,49 +25,6 @@ const CROWDED_BYTES: usize = 16 * 1024 * 1024;
 const GRANT_BYTES: u32 = 65_536;
 /// Each holds at most a window.
 const MAX_FAREWELLS: usize = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Waits for one answer.
-    Call,
-    /// The foreground command, attached to, or the terminal with this key among the sessions.
-    Foreground(u32),
-    Attached(u32),
-    Terminal(u32),
-    /// Work that the threads do.
-    Work,
-}
-
-struct Chunk {
-    channel: u8,
-    bytes: Vec<u8>,
-}
-
-struct Stream {
-    role: Role,
-    credit: u32,
-    sent: u64,
-    queue: VecDeque<Chunk>,
-    /// Bytes of the first chunk that are sent already.
-    taken: usize,
-    queued: usize,
-    /// Of a terminal: what was sent and not granted again, so that what the host did not take any more is not lost.
-    in_flight: Option<VecDeque<u8>>,
-    /// What the host has taken of `sent`, told when it is about to leave: the rest goes to nobody.
-    taken_by_host: Option<u64>,
-    /// Stands among the turns.
-    is_in_line: bool,
-    /// Frames that follow the last of the queue; the stream ends with them.
-    last: Option<Last>,
-    /// What the host may still send, and what it has sent that is dealt with but not granted again.
-    allowance: u32,
-    owed: u32,
-}
-
-struct Last {
-    has_end: bool,
-    result: Vec<u8>,
-}
 
 #[derive(Default)]
 pub struct Streams {
@@ -127,21 +87,7 @@ impl Streams {
     }
 
     pub fn open(&mut self, id: u32) {
-        let stream = Stream {
-            role: Role::Call,
-            credit: WINDOW_BYTES,
-            sent: 0,
-            queue: VecDeque::new(),
-            taken: 0,
-            queued: 0,
-            in_flight: None,
-            taken_by_host: None,
-            is_in_line: false,
-            last: None,
-            allowance: WINDOW_BYTES,
-            owed: 0,
-        };
-        self.open.insert(id, stream);
+        self.open.insert(id, Stream::default());
     }
 
     /// The host has dropped it. Its role and unsent bytes.
@@ -365,69 +311,5 @@ impl Streams {
         let grant = std::mem::take(&mut stream.owed);
         stream.allowance += grant;
         self.frame(frames::WINDOW, 0, id, &Writer::new().u32(grant).finish());
-    }
-}
-
-impl Stream {
-    fn put_in_queue(&mut self, channel: u8, bytes: &[u8]) {
-        self.queued += bytes.len();
-        let last = self.queue.back_mut().filter(|chunk| {
-            chunk.channel == channel && chunk.bytes.len() + bytes.len() <= MAX_PAYLOAD_BYTES
-        });
-        match last {
-            Some(chunk) => chunk.bytes.extend_from_slice(bytes),
-            None => self.queue.push_back(Chunk {
-                channel,
-                bytes: bytes.to_vec(),
-            }),
-        }
-    }
-
-    /// The next frame's worth, as far as credit goes.
-    fn take_frame(&mut self) -> Option<(u8, Vec<u8>)> {
-        let chunk = self.queue.front_mut()?;
-        let length = (chunk.bytes.len() - self.taken)
-            .min(self.credit as usize)
-            .min(MAX_PAYLOAD_BYTES);
-        if length == 0 {
-            return None;
-        }
-        let channel = chunk.channel;
-        let bytes = if self.taken == 0 && length == chunk.bytes.len() {
-            std::mem::take(&mut chunk.bytes)
-        } else {
-            chunk.bytes[self.taken..self.taken + length].to_vec()
-        };
-        self.taken += length;
-        if chunk.bytes.len() <= self.taken {
-            self.queue.pop_front();
-            self.taken = 0;
-        }
-        self.queued -= length;
-        self.note_sent(&bytes);
-        Some((channel, bytes))
-    }
-
-    fn note_sent(&mut self, bytes: &[u8]) {
-        self.credit -= bytes.len() as u32;
-        self.sent += bytes.len() as u64;
-        if let Some(in_flight) = &mut self.in_flight {
-            in_flight.extend(bytes);
-        }
-    }
-
-    /// What waits here, and before it what was sent to a host that did not take it any more.
-    fn unsent(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.queued);
-        if let (Some(in_flight), Some(taken)) = (self.in_flight, self.taken_by_host) {
-            let untaken = usize::try_from(self.sent.saturating_sub(taken)).unwrap_or(usize::MAX);
-            bytes.extend(in_flight.range(in_flight.len().saturating_sub(untaken)..));
-        }
-        let mut skip = self.taken;
-        for chunk in self.queue {
-            bytes.extend_from_slice(&chunk.bytes[skip..]);
-            skip = 0;
-        }
-        bytes
     }
 }
