@@ -8,9 +8,6 @@
 import assert from "node:assert/strict";
 import { test, testsOf } from "./conforms.ts";
 
-imports stand in the order of the run; coverage is last.
- */
-
 import "./sections/capsules.ts";
 import "./sections/errors.ts";
 import "./sections/exec.ts";
