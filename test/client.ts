@@ -107,6 +107,11 @@ export class Client {
     return capsule;
   }
 
+  /** A capsule that was created elsewhere. */
+  known(id: string): TestCapsule {
+    return new TestCapsule(this, id);
+  }
+
   #request(
     method: string,
     path: string,

@@ -18,6 +18,8 @@ import "./sections/files.ts";
 import "./sections/directories.ts";
 import "./sections/lifecycle.ts";
 import "./sections/snapshots.ts";
+import "./sections/operation.ts";
+import { server } from "./service.ts";
 import { rows } from "./specification.ts";
 
 test("every endpoint and every row of the error table has a test that passed", () => {
@@ -26,3 +28,6 @@ test("every endpoint and every row of the error table has a test that passed", (
     [],
   );
 });
+
+const options = { skip: server === undefined && "CAPSULE_URL names a server whose log is not here" };
+test("no request ended as internal_error", async () => assert.deepEqual(await server?.internalErrors(), []), options);

@@ -345,6 +345,14 @@ describe("errors", () => {
       }
     });
 
+    test("a refused upgrade says that its connection closes", async () => {
+      for (const endpoint of webSockets) {
+        const reply = await request(client, endpoint, { id: unknownId });
+        refused(reply, 404, "not_found");
+        assert.equal(reply.headers.connection?.toLowerCase(), "close", endpoint);
+      }
+    });
+
     test("dots and encoded slashes in the place of an id lead nowhere", async () => {
       for (const path of [
         "/v1/capsules/..",

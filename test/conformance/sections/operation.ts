@@ -1,0 +1,114 @@
+/** What takes a server of its own: a host that cannot start VMs, and a restart of the service. */
+import assert from "node:assert/strict";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe } from "node:test";
+import { Client } from "../../client.ts";
+import { Server } from "../../server.ts";
+import { conforms, test } from "../conforms.ts";
+import { server as shared } from "../service.ts";
+import { TestSocket } from "../socket.ts";
+
+const skip = shared === undefined ? "CAPSULE_URL names a server that is not ours to break" : false;
+
+describe("operation", () => {
+  let folder: string;
+  let server: Server;
+  let client: Client;
+
+  before(async () => {
+    if (skip !== false) return;
+    folder = await mkdtemp(join(tmpdir(), "capsule-qemu-"));
+    const qemu = join(folder, "qemu");
+    const real = process.env.CAPSULE_QEMU ?? "qemu-system-x86_64";
+    await writeFile(qemu, `#!/bin/sh\n[ -e ${folder}/broken ] && exit 1\nexec ${real} "$@"\n`);
+    await chmod(qemu, 0o755);
+    server = await Server.start({ env: { CAPSULE_QEMU: qemu } });
+    client = await Client.connect(server.url, server.apiKey);
+  });
+  after(async () => {
+    client?.close();
+    await server?.[Symbol.asyncDispose]();
+    if (folder !== undefined) await rm(folder, { recursive: true });
+  });
+
+  conforms(
+    "POST /v1/capsules 502",
+    "the host failed while provisioning the VM: 502 and nothing left behind, or `error` when the answer was out already",
+    async () => {
+      await writeFile(join(folder, "broken"), "");
+      const { status, json } = await client.call("POST", "/v1/capsules");
+      if (status === 502) {
+        assert.equal(json.error.code, "agent_error");
+        assert.deepEqual((await client.expect(200, "GET", "/v1/capsules")).json, []);
+      } else {
+        assert.equal(status, 201);
+        const failed = (await client.expect(200, "GET", `/v1/capsules/${json.id}?wait=error`)).json;
+        assert.equal(failed.status, "error");
+        assert.ok(failed.error_reason.length > 10, failed.error_reason);
+        assert.equal(failed.started_at, null);
+        await client.expect(204, "DELETE", `/v1/capsules/${json.id}`);
+      }
+      await rm(join(folder, "broken"));
+      await using capsule = await client.capsule();
+      assert.equal((await capsule.run("true")).exit_code, 0, "retry after a short delay");
+    },
+    { skip },
+  );
+
+  test(
+    "a resume that fails is 502 and leaves the capsule `paused` and unharmed",
+    async () => {
+      await using capsule = await client.capsule();
+      await capsule.sh("echo kept > /dev/shm/state");
+      await capsule.pause();
+      await writeFile(join(folder, "broken"), "");
+      const { json } = await client.expect(502, "POST", `${capsule.path}/resume`);
+      assert.equal(json.error.code, "agent_error");
+      assert.equal((await capsule.view()).status, "paused");
+      await rm(join(folder, "broken"));
+      await capsule.resume();
+      assert.equal(await capsule.sh("cat /dev/shm/state"), "kept");
+    },
+    { skip },
+  );
+
+  for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+    test(
+      `after ${signal} and a new start, capsules are as they were, with their processes and terminals`,
+      async () => {
+        const running = await client.capsule();
+        const paused = await client.capsule();
+        await paused.pause();
+        const { json } = await running.exec({ cmd: "sleep", args: ["8001"], background: true });
+        await using socket = await TestSocket.open(running, "pty");
+        socket.say({ type: "start" });
+        const { tag, pid } = await socket.next("started");
+        const before = [await running.view(), await paused.view()];
+
+        await server.kill(signal);
+        await server.start();
+        client.close();
+        client = await Client.connect(server.url, server.apiKey);
+
+        const now = [running, paused].map((each) => client.known(each.id));
+        const views = await Promise.all(now.map((each) => each.view()));
+        assert.deepEqual(views.map(steady), before.map(steady));
+        assert.equal((await now[0]!.run("pgrep", ["-xf", "sleep 8001"])).stdout, `${json.pid}\n`);
+        await using again = await TestSocket.open(now[0]!, "pty");
+        again.say({ type: "connect", tag });
+        assert.equal((await again.next("started")).pid, pid);
+        await now[1]!.resume();
+        assert.equal(await now[1]!.sh("echo fine"), "fine");
+        await Promise.all(now.map((each) => each.destroy()));
+      },
+      { skip },
+    );
+  }
+});
+
+/** What a crash must not change; the last second of activity may be lost. */
+function steady({ last_active_at: _, ...rest }: Record<string, unknown>): Record<string, unknown> {
+  return rest;
+}
