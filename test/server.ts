@@ -80,6 +80,12 @@ export class Server implements AsyncDisposable {
     return join(this.#folder, "server.log");
   }
 
+  /** Log lines of requests that ended as internal_error, which is a bug whatever was asked. */
+  async internalErrors(): Promise<string[]> {
+    const lines = (await readFile(this.logFile, "utf8")).split("\n");
+    return lines.filter((line) => line.includes('"code":"internal_error"'));
+  }
+
   /** Again, after `kill`; `env` for this life only. */
   async start(env: Record<string, string> = {}): Promise<void> {
     const log = openSync(this.logFile, "a");
