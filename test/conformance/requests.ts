@@ -1,6 +1,11 @@
-/** One well-formed request to each endpoint of the specification, for tests that go through all of them. */
+/** Requests for tests that go through all endpoints: one to each that is well formed, and what is wrong everywhere. */
 import type { Call, Client, Reply } from "../client.ts";
 import { type Endpoint, webSockets } from "./specification.ts";
+
+/** Of the right form, and nobody's. */
+export const unknownId = `cl-${"z".repeat(25)}`;
+
+export const malformed = { body: '{"cmd":', headers: { "content-type": "application/json" } };
 
 export interface Place {
   id: string;

@@ -7,9 +7,9 @@
  */
 import assert from "node:assert/strict";
 import { test, testsOf } from "./conforms.ts";
-
 import "./sections/capsules.ts";
 import "./sections/errors.ts";
+import "./sections/bad-requests.ts";
 import "./sections/exec.ts";
 import "./sections/exec-stream.ts";
 import "./sections/processes.ts";

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
 import { conforms, test } from "../conforms.ts";
+import { refused } from "../refusals.ts";
 import { client } from "../service.ts";
 
 describe("directories", () => {
@@ -37,11 +38,6 @@ describe("directories", () => {
     const { status, json, text } = await call("list", path, depth === undefined ? {} : { depth });
     assert.equal(status, 200, text);
     return json.entries;
-  }
-
-  function refused({ status, json, text }: Reply, expectedStatus: number, code: string, what = ""): void {
-    assert.equal(status, expectedStatus, `${what} ${text}`);
-    assert.equal(json.error.code, code, what);
   }
 
   const pathsOf = (entries: Entry[]) => entries.map(({ path }) => path);

@@ -6,6 +6,7 @@ import type { Call, Reply, TestCapsule } from "../../client.ts";
 import { conforms, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
+import { refused } from "../refusals.ts";
 import { fileForm } from "../requests.ts";
 import { client } from "../service.ts";
 
@@ -35,11 +36,6 @@ describe("reading and writing files", () => {
 
   function send(form: NonNullable<Call["form"]>, by: (typeof writes)[number] = "files/write"): Promise<Reply> {
     return client.call("POST", `${capsule.path}/${by}`, { form });
-  }
-
-  function refused({ status, json, text }: Reply, expectedStatus: number, code: string, what = ""): void {
-    assert.equal(status, expectedStatus, `${what} ${text}`);
-    assert.equal(json.error.code, code, what);
   }
 
   describe("write and read", () => {
@@ -156,7 +152,7 @@ describe("reading and writing files", () => {
 
       test(`${by}: new files are 0644 root; an existing file keeps owner and mode; a symlink is followed`, async () => {
         await capsule.sh(
-          "rm -rf /data/w; mkdir /data/w; cd /data/w; echo old > kept; chmod 4751 kept; chown 33:44 kept; ln -s kept link",
+          "rm -rf /data/w; mkdir /data/w; cd /data/w; echo old > kept; chown 33:44 kept; chmod 4751 kept; ln -s kept link",
         );
         assert.equal((await write("/data/w/new", "x", by)).status, 204);
         assert.equal((await write("/data/w/link", "new content", by)).status, 204);
