@@ -31,11 +31,11 @@ async function basesOf(folder: string): Promise<string[]> {
 
 /** Appears in one piece, or not at all when another test run was quicker. */
 async function place(from: string, to: string): Promise<void> {
-  const half = `${to}.${process.pid}`;
+  const half = join(to, "../..", `half-base-${process.pid}`);
   await mkdir(join(to, ".."), { recursive: true, mode: 0o700 });
   try {
     // Links do not reach another file system.
-    await run("cp", ["-al", from, half]).catch(() => run("cp", ["-a", "--sparse=always", from, half]));
+    await run("cp", ["-al", `${from}/.`, half]).catch(() => run("cp", ["-a", "--sparse=always", `${from}/.`, half]));
     await rename(half, to);
   } catch {
     await rm(half, { recursive: true, force: true });

@@ -2,6 +2,7 @@
  * Structured logs. One line per request says who asked what and how it ended. Headers, queries, bodies and outputs are
  * never handed to the logger, so no key, ticket, command or output can be in it.
  */
+import { writeSync } from "node:fs";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import pino from "pino";
 
@@ -25,3 +26,16 @@ export function describeError(error: unknown): object {
   const { code } = error as { code?: unknown };
   return { type, message, stack, ...(typeof code === "string" ? { code } : {}) };
 }
+
+/**
+ * Standard output, as the logger's destination. Lines that cannot be written are lost, and nothing else: pino's own
+ * destination ends the process when the log's disk is full, and then waits for room for ever.
+ */
+export const standardOutput: pino.DestinationStream = {
+  write(line) {
+    try {
+      const bytes = Buffer.from(line);
+      for (let done = 0; done < bytes.length; ) done += writeSync(1, bytes, done);
+    } catch {}
+  },
+};

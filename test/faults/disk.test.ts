@@ -1,0 +1,203 @@
+/** The host's disk is full, before a change or in the middle of it; and so is the guest's. */
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Reply, TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { Random } from "../conformance/random.ts";
+import { isLong } from "./form.ts";
+import { assertFurnished, furnish } from "./furniture.ts";
+import { World } from "./world.ts";
+
+const mib = 1 << 20;
+const rounds = isLong ? 10 : 2;
+
+/** A small file system in a file. (Not one in memory: there, a hole that is read through a mapping takes room.) */
+class SmallDisk {
+  readonly #folder = mkdtempSync(join(tmpdir(), "capsule-disk-"));
+  readonly path = join(this.#folder, "mounted");
+
+  /** Why that cannot be done here, or undefined. */
+  mount(): string | undefined {
+    const image = join(this.#folder, "image");
+    try {
+      writeFileSync(image, "");
+      truncateSync(image, 640 * mib);
+      mkdirSync(this.path);
+      execFileSync("mke2fs", ["-q", "-t", "ext4", "-m", "0", image], { stdio: "pipe" });
+      execFileSync("mount", ["-o", "loop", image, this.path], { stdio: "pipe" });
+      return undefined;
+    } catch (error) {
+      rmSync(this.#folder, { recursive: true });
+      return `a file system of its own cannot be mounted here: ${String(error).trim().split("\n").at(-1)}`;
+    }
+  }
+
+  unmount(): void {
+    execFileSync("umount", [this.path]);
+    rmSync(this.#folder, { recursive: true });
+  }
+
+  get freeBytes(): number {
+    const { bavail, bsize } = statfsSync(this.path);
+    return bavail * bsize;
+  }
+
+  /** Leaves this much, whoever else takes room at the same time. */
+  fill(leftBytes: number): void {
+    mkdirSync(this.#filler, { recursive: true });
+    for (let bytes = this.freeBytes - leftBytes; bytes > 0; bytes = this.freeBytes - leftBytes) {
+      const file = join(this.#filler, String(bytes));
+      spawnSync("fallocate", ["-l", String(bytes), file]);
+    }
+  }
+
+  free(): void {
+    rmSync(this.#filler, { recursive: true, force: true });
+  }
+
+  get #filler(): string {
+    return join(this.path, "filler");
+  }
+}
+
+const disk = new SmallDisk();
+const skip = disk.mount() ?? false;
+
+function assertNoSpace({ status, json, text }: Reply): void {
+  assert.equal(status, 507, text);
+  assert.equal(json.error.code, "no_space");
+}
+
+describe("a full disk", { skip }, () => {
+  let world: World;
+  let usedBytes: number;
+  before(async () => {
+    world = await World.start({ parent: disk.path });
+    usedBytes = disk.freeBytes;
+  });
+  after(async () => {
+    disk.free();
+    await world?.[Symbol.asyncDispose]();
+    disk.unmount();
+  });
+
+  const pause = (capsule: TestCapsule) => world.client.call("POST", `${capsule.path}/pause`);
+  const capture = (capsule: TestCapsule) =>
+    world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "made" } });
+
+  /** As if nothing had been: and the same pause works now. */
+  async function assertUnharmed(capsule: TestCapsule): Promise<void> {
+    await world.assertOneStory();
+    await assertFurnished(capsule);
+    disk.free();
+    await capsule.pause();
+    await capsule.resume();
+    await assertFurnished(capsule);
+  }
+
+  test("pause, capture and create are refused before they begin; the capsule runs on, and with room they work", async () => {
+    await using capsule = await world.client.capsule();
+    await furnish(capsule);
+    disk.fill(40 * mib);
+    assertNoSpace(await pause(capsule));
+    assertNoSpace(await capture(capsule));
+    assertNoSpace(await world.client.call("POST", "/v1/capsules"));
+    assert.equal((await world.views()).length, 1);
+    assert.deepEqual(await world.snapshots(), []);
+    await assertUnharmed(capsule);
+  });
+
+  for (const [what, change] of [
+    ["pause", pause],
+    ["capture", capture],
+  ] as const) {
+    test(`it fills up in the middle of a ${what}: that succeeds or has never been`, async (t) => {
+      const random = new Random(t);
+      for (let round = 0; round < rounds; round++) {
+        await using capsule = await world.client.capsule();
+        await furnish(capsule);
+        await capsule.sh("head -c 80000000 /dev/urandom > /dev/shm/ballast");
+        const changing = change(capsule);
+        await delay(random.below(400)); // anywhere in it
+        disk.fill(0);
+        const reply = await changing;
+        t.diagnostic(`${what}: ${reply.status}`);
+        if (reply.status === 200) {
+          disk.free();
+          await capsule.resume();
+          await assertFurnished(capsule);
+        } else if (reply.status === 201) {
+          disk.free();
+          await using made = await world.client.capsule({ template: "made" });
+          await assertFurnished(made);
+        } else {
+          assertNoSpace(reply);
+          assert.deepEqual(await world.snapshots(), []);
+          await assertUnharmed(capsule);
+        }
+        await world.client.call("DELETE", "/v1/snapshots/made");
+      }
+    });
+  }
+
+  test("not a byte left: a guest that writes waits for room and loses nothing, and DELETE makes some", async () => {
+    await using writer = await world.client.capsule();
+    await furnish(writer);
+    const other = await world.client.capsule();
+    disk.fill(0);
+    const script = "head -c 30000000 /dev/zero | tr '\\0' x > /root/big && sync && echo whole";
+    const writing = writer.sh(script, { timeout: 0 });
+    await eventually("the guest waits", async () => disk.freeBytes === 0 && (await isSilent(writer)));
+    assertNoSpace(await pause(writer));
+    assert.equal((await writer.view()).status, "running");
+    await other.destroy();
+    disk.free();
+    assert.equal(await writing, "whole");
+    assert.equal(await writer.sh("tr -d x < /root/big | wc -c; stat -c %s /root/big"), "0\n30000000");
+    await assertUnharmed(writer);
+  });
+
+  async function isSilent(capsule: TestCapsule): Promise<boolean> {
+    const ping = await capsule.exec({ cmd: "true" }, { signal: AbortSignal.timeout(1_000) }).catch(() => undefined);
+    return ping === undefined;
+  }
+
+  test("in the end the disk is as empty as at the beginning", async () => {
+    await world.assertOneStory();
+    await world.assertNoResidue();
+    assert.ok(usedBytes - disk.freeBytes < 4 * mib, `${usedBytes - disk.freeBytes} bytes more are used`);
+  });
+});
+
+describe("a full disk inside", () => {
+  let world: World;
+  before(async () => {
+    world = await World.start();
+  });
+  after(() => world[Symbol.asyncDispose]());
+
+  test("a write is refused with 507 and leaves the old file; the capsule can be paused, resumed and cleaned up", async () => {
+    await using capsule = await world.client.capsule();
+    await furnish(capsule);
+    const filling = "for size in 2G 1G 500M 200M 100M 50M 20M 10M 5M 1M 100K 4K; do ";
+    await capsule.sh(
+      `mkdir /fill; ${filling} while fallocate -l $size /fill/$size.$RANDOM; do :; done; done 2>/dev/null; true`,
+    );
+    const form: [string, string | Uint8Array][] = [
+      ["path", "/root/file"],
+      ["file", Buffer.alloc(3 * mib, 1)],
+    ];
+    const { status, json } = await world.client.call("POST", `${capsule.path}/files/write`, { form });
+    assert.deepEqual([status, json?.error.code], [507, "no_space"]);
+    await capsule.pause();
+    await capsule.resume();
+    await assertFurnished(capsule);
+    await capsule.sh("rm -r /fill");
+    await world.client.expect(204, "POST", `${capsule.path}/files/write`, { form });
+  });
+});
