@@ -127,7 +127,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
     for (let round = 0; round < rounds; round++) {
       const capsule = await world.client.capsule();
       await furnish(capsule);
-      await capsule.sh("head -c 60000000 /dev/urandom > /dev/shm/ballast");
+      await capsule.sh("head -c 30000000 /dev/urandom > /dev/shm/ballast");
       const pausing = call(capsule, "pause");
       await delay(random.below(150)); // anywhere in it
       await world.signalVm(capsule.id, "SIGKILL").catch(() => {}); // it was over
