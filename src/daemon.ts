@@ -26,7 +26,7 @@ import { openMachine } from "./host/machine.ts";
 import { Paths } from "./host/paths.ts";
 import type { Step } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
-import { describeError } from "./http/log.ts";
+import { describeError, standardOutput } from "./http/log.ts";
 import { Teams } from "./teams/teams.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
@@ -61,7 +61,7 @@ export async function startDaemon(config: Config, progress: (step: string) => vo
 }
 
 async function startLocked(config: Config, lock: DataLock, progress: (step: string) => void): Promise<Daemon> {
-  const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } });
+  const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, standardOutput);
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
   const newKey = ensureDefaultKey(config.dataDir, teams);
@@ -102,11 +102,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const turns = new Turns();
   const activity = new Activity(capsuleRows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
-  // A failure leaves files that the next collection finds again: no reason to fail a DELETE.
-  const onFreed = () =>
-    templates.collect().catch((error: unknown) => {
-      log.error({ err: error }, "retired templates could not be removed");
-    });
+  const onFreed = () => templates.collect();
   const changes = new Changes({ records, host, turns, activity, idle, clock, log, step, onFreed });
   const maxCapsules = config.limits.capsules_max;
   const capsules = new Capsules({
@@ -120,7 +116,16 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     clock,
     maxCapsules,
   });
-  const templates = new Templates({ database, rows: templateRows, capsuleRows, capsules, host, now: clock.now, step });
+  const templates = new Templates({
+    database,
+    rows: templateRows,
+    capsuleRows,
+    capsules,
+    host,
+    now: clock.now,
+    step,
+    log,
+  });
 
   const health = {
     health: () => ({
@@ -157,7 +162,8 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     async stop() {
       clearInterval(flushing);
       clearInterval(reconciling);
-      await Promise.all([app.close(), capsules.close(config.drainMs)]);
+      await app.close(); // within the drain time
+      await capsules.close(config.drainMs);
       await host.close();
       teams.flush();
       database.close();
@@ -171,12 +177,12 @@ export function databasePath(dataDir: string): string {
   return join(dataDir, "capsule.db");
 }
 
-/** On the first start: a team and a key, written for scripts to read. */
+/** On the first start: a team and a key, written for scripts to read before it counts. */
 function ensureDefaultKey(dataDir: string, teams: Teams): string | undefined {
-  if (teams.keys().length > 0) return undefined;
-  const { key } = teams.createKey(teams.ensure(defaultTeam).id, "first");
-  writeFileSync(join(dataDir, "api-key"), `${key}\n`, { mode: 0o600 });
-  return key;
+  if (teams.keys().some(({ team }) => team === defaultTeam)) return undefined;
+  const path = join(dataDir, "api-key");
+  const keep = (key: string) => writeFileSync(path, `${key}\n`, { mode: 0o600 });
+  return teams.createKey(teams.ensure(defaultTeam).id, "first", keep).key;
 }
 
 function flush(teams: Teams, activity: Activity, log: Log): void {

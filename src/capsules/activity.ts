@@ -45,7 +45,9 @@ export class Activity {
     return () => {
       if (isOver) return;
       isOver = true;
-      const left = (this.#busy.get(id) ?? 1) - 1;
+      const busy = this.#busy.get(id);
+      if (busy === undefined) return; // forgotten meanwhile
+      const left = busy - 1;
       if (left > 0) this.#busy.set(id, left);
       else this.#busy.delete(id);
       this.note(id);

@@ -76,7 +76,8 @@ export class Changes {
         if (running !== undefined) await this.#run(guest, running);
       } catch (error) {
         log.error({ err: error, capsule: row.id }, "capsule did not start");
-        records.settle(row, "fail", { errorReason: reasonOf(error) });
+        await host.remove(row.id).catch(() => {}); // of a VM that runs while its record could not be written
+        this.#fail(row, reasonOf(error));
       }
     });
   }
@@ -86,7 +87,7 @@ export class Changes {
     const { host, records, turns } = this.#o;
     return turns.take(row.id, async () => {
       const guest = this.#require(row.id);
-      await this.#save(row, guest);
+      await this.#save(row, guest, "pause");
       let paused: Capsule | undefined;
       try {
         paused = records.settle(row, "pause");
@@ -107,14 +108,16 @@ export class Changes {
     const { host, records, turns, clock } = this.#o;
     return turns.take(row.id, async () => {
       if (this.#isCondemned(row.id)) throw missing(row.id);
-      let guest: Guest;
+      let guest: Guest | undefined;
+      let running: Capsule | undefined;
       try {
         guest = await host.restore(row.id);
+        running = records.settle(row, "resume", { startedAt: clock.now() });
       } catch (error) {
+        if (guest !== undefined) await host.end(guest);
         records.relent(row);
         throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
       }
-      const running = records.settle(row, "resume", { startedAt: clock.now() });
       this.#o.step("running.committed");
       if (running === undefined) throw missing(row.id); // its destroyer waits for this turn and ends the guest
       await this.#run(guest, running);
@@ -124,22 +127,25 @@ export class Changes {
 
   /** running → gone, its files in a template. `commit` makes the template's record and removes the capsule's, at once. */
   capture(row: Capsule, storage: string, commit: (sizeBytes: number) => void): Promise<void> {
-    const { host, turns } = this.#o;
+    const { host, turns, log } = this.#o;
     return turns.take(row.id, async () => {
       const guest = this.#require(row.id);
-      await this.#save(row, guest);
+      await this.#save(row, guest, "capture");
       try {
         const { sizeBytes } = await host.capture(guest, storage);
         if (this.#isCondemned(row.id)) throw missing(row.id);
         commit(sizeBytes);
         this.#o.step("captured.committed");
       } catch (error) {
-        await host.removeTemplate(storage);
         if (!this.#isCondemned(row.id)) await this.#runOn(row, guest);
-        throw error;
+        await host.removeTemplate(storage).catch(() => {}); // the reconciler finds it again
+        throw asAgentError(error, `capsule ${row.id} could not be captured and is still running`);
       }
       this.#part(row.id, guest, "destroyed");
-      await this.#erase(row);
+      await this.#erase(row).catch((error: unknown) => {
+        // The template is made and the capsule condemned; what is left of it is destroyed later.
+        log.error({ err: error, capsule: row.id }, "a captured capsule could not be removed");
+      });
     });
   }
 
@@ -155,19 +161,18 @@ export class Changes {
 
   /** A guest of an earlier daemon: the capsule is running, as its row says or is about to say. */
   async adopt(row: Capsule, guest: Guest): Promise<void> {
-    const idleFrom = row.lastActiveAt ?? row.startedAt ?? this.#o.clock.now();
+    const idleFrom = Math.max(row.lastActiveAt ?? 0, row.startedAt ?? 0);
     await this.#run(guest, row, Math.max(0, this.#o.clock.now() - idleFrom));
   }
 
-  async #save(row: Capsule, guest: Guest): Promise<void> {
+  async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture"): Promise<void> {
     const { host, records, idle } = this.#o;
     idle.unwatch(row.id);
     try {
-      await host.save(guest);
+      await host.save(guest, purpose);
     } catch (error) {
-      const running = records.relent(row);
-      if (running !== undefined) idle.watch(row.id, row.timeoutSec);
-      throw asAgentError(error, `capsule ${row.id} could not be paused and is still running`);
+      if (records.relent(row) !== undefined) idle.watchAgain(row.id, row.timeoutSec);
+      throw asAgentError(error, `capsule ${row.id} could not be paused`);
     }
   }
 
@@ -177,7 +182,7 @@ export class Changes {
     await host.unsave(guest).catch((error: unknown) => {
       log.error({ err: error, capsule: row.id }, "capsule could not be set running again");
     });
-    if (records.relent(row) !== undefined) idle.watch(row.id, row.timeoutSec);
+    if (records.relent(row) !== undefined) idle.watchAgain(row.id, row.timeoutSec);
   }
 
   /** The record says running: let the user's processes go, and watch. */
@@ -190,6 +195,15 @@ export class Changes {
       // The agent is gone; `ended` will say so and take the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");
     });
+  }
+
+  /** A record that cannot be written now is found by the reconciler. */
+  #fail(row: Capsule, errorReason: string): void {
+    try {
+      this.#o.records.settle(row, "fail", { errorReason });
+    } catch (error) {
+      this.#o.log.error({ err: error, capsule: row.id }, "a failure could not be recorded");
+    }
   }
 
   /** The guest ended by itself: takes a turn like anyone. */
@@ -248,8 +262,10 @@ export function reasonOf(error: unknown): string {
   return error instanceof CapsuleError ? error.message : "an internal error; the server's log has the details";
 }
 
-/** Failures of the machinery are the host's (502), unless they already say what they are. */
+const machinery = new Set(["agent_error", "internal_error", "timeout"]);
+
+/** Failures of the machinery are the host's (502), unless they say what a client can do about them. */
 function asAgentError(error: unknown, message: string): unknown {
-  if (error instanceof CapsuleError && error.code !== "agent_error" && error.code !== "timeout") return error;
+  if (error instanceof CapsuleError && !machinery.has(error.code)) return error;
   return new CapsuleError("agent_error", `${message}: ${reasonOf(error)}`, { cause: error });
 }

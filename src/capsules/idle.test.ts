@@ -57,17 +57,21 @@ test("a command in flight holds the pause off until its end, and then the whole 
   assert.equal(await status(floors, id), "paused");
 });
 
-test("an automatic pause that fails is tried again", async () => {
+test("an automatic pause that fails is tried again after half a minute", async () => {
   const floors = buildFloors();
-  const id = await running(floors, 3);
-  floors.host.before = (verb) => {
-    if (verb === "save") throw new Error("busy");
-  };
-  floors.clock.advance(3_000);
-  assert.equal(await status(floors, id), "running");
-  floors.host.before = () => {};
-  floors.clock.advance(60_000);
-  assert.equal(await status(floors, id), "paused");
+  for (const ttlSec of [3, 3_600]) {
+    const id = await running(floors, ttlSec);
+    floors.host.before = (verb) => {
+      if (verb === "save") throw new Error("busy");
+    };
+    floors.clock.advance(ttlSec * 1_000);
+    assert.equal(await status(floors, id), "running");
+    floors.host.before = () => {};
+    floors.clock.advance(29_000);
+    assert.equal(await status(floors, id), "running", "not at once");
+    floors.clock.advance(1_000);
+    assert.equal(await status(floors, id), "paused", "nor after a whole TTL");
+  }
 });
 
 test("last_active_at is null until the first exec or ping, and survives a restart once flushed", async () => {

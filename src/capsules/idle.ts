@@ -19,7 +19,7 @@ export class Idle {
   readonly #watched = new Map<string, Watched>();
   readonly #retryMs: number;
 
-  /** `expire` pauses the capsule; when it fails, the timer tries again after `retryMs`. */
+  /** `expire` pauses the capsule, which then is watched no more; `retryMs`: see `watchAgain`. */
   constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<void>, retryMs = 30_000) {
     this.#clock = clock;
     this.#activity = activity;
@@ -40,6 +40,11 @@ export class Idle {
     const watched = { timeoutMs: timeoutSec * 1_000, sinceTicks: this.#clock.ticks() - idleMs, cancel: () => {} };
     this.#watched.set(id, watched);
     this.#arm(id, watched);
+  }
+
+  /** As `watch`, for a capsule whose pause has just failed: the next try comes after a while, not after a whole TTL. */
+  watchAgain(id: string, timeoutSec: number): void {
+    this.watch(id, timeoutSec, timeoutSec * 1_000 - this.#retryMs);
   }
 
   unwatch(id: string): void {
@@ -67,9 +72,6 @@ export class Idle {
       this.#arm(id, watched);
       return;
     }
-    this.#expire(id).catch(() => {
-      if (this.#watched.get(id) !== watched) return;
-      watched.cancel = this.#clock.after(this.#retryMs, () => this.#fire(id, watched));
-    });
+    this.#expire(id).catch(() => {}); // whoever failed to pause it watches it again
   }
 }

@@ -1,11 +1,11 @@
 /**
- * What should not be there, looked for now and then: capsules whose destruction failed half-way, and folders without a
- * record. A folder that is being made or removed at this moment can look like one, so it goes only when two looks in a
+ * What should not be there, looked for now and then: capsules whose destruction failed half-way, running ones without a
+ * guest, folders without a record. A folder that is being made or removed at this moment can look like one, so it goes only when two looks in a
  * row find it.
  */
 import type { Host } from "../host/host.ts";
 import type { Changes, Log } from "./changes.ts";
-import type { Records } from "./records.ts";
+import type { Capsule, Records } from "./records.ts";
 import type { Turns } from "./turns.ts";
 
 export interface ReconcilerOptions {
@@ -26,29 +26,44 @@ export class Reconciler {
     this.#o = options;
   }
 
-  /** One look; resolves with the names of the folders it removed. */
+  /** One look; resolves with the names of the folders it removed. What fails is left to the next look. */
   async look(): Promise<string[]> {
     const { host, log } = this.#o;
-    await this.#destroyCondemned();
+    const attempt = async (what: string, work: () => Promise<unknown>): Promise<boolean> => {
+      try {
+        await work();
+        return true;
+      } catch (error) {
+        log.error({ err: error, what }, "reconciling failed; it will be tried again");
+        return false;
+      }
+    };
+    for (const row of this.#atRest()) {
+      if (row.intent === "destroy") await attempt(row.id, () => this.#o.changes.destroy(row));
+      else if (row.status === "running" || row.status === "starting") this.#failWithoutGuest(row);
+    }
     const orphans = this.orphans();
     const removed: string[] = [];
     for (const { name, remove } of orphans) {
-      if (!this.#suspects.has(name)) continue;
-      await remove();
+      if (!this.#suspects.has(name) || !(await attempt(name, remove))) continue;
       removed.push(name);
       log.warn({ folder: name }, "a folder without a record was removed");
     }
-    await host.trimBases();
+    await attempt("bases", () => host.trimBases());
     this.#suspects = new Set(orphans.map(({ name }) => name).filter((name) => !removed.includes(name)));
     return removed;
   }
 
-  /** Nobody sees these any more, but what they hold is still there. */
-  async #destroyCondemned(): Promise<void> {
-    const { records, turns, changes } = this.#o;
-    for (const row of records.all()) {
-      if (row.intent === "destroy" && !turns.isTaken(row.id)) await changes.destroy(row);
-    }
+  #atRest(): Capsule[] {
+    const { records, turns } = this.#o;
+    return records.all().filter((row) => !turns.isTaken(row.id));
+  }
+
+  /** Its guest ended, and the record of that could not be written then. */
+  #failWithoutGuest(row: Capsule): void {
+    const { records, changes } = this.#o;
+    if (changes.guest(row.id) !== undefined) return;
+    records.settle(row, "fail", { errorReason: "its VM is gone" });
   }
 
   /** Folders that have no record now. */

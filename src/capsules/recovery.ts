@@ -27,9 +27,11 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
   const result: Recovered = { adopted: 0, lost: 0, removed: 0 };
   const rows = records.all();
   await Promise.all(rows.map((row) => recoverOne(row, options, result)));
-  for (const { remove } of reconciler.orphans()) {
-    await remove();
-    result.removed++;
+  for (const { name, remove } of reconciler.orphans()) {
+    await remove().then(
+      () => result.removed++,
+      (error: unknown) => log.error({ err: error, folder: name }, "a folder without a record could not be removed"),
+    );
   }
   log.info(result, "recovered");
   return result;
@@ -80,7 +82,7 @@ async function recoverRunning(row: Capsule, found: Adopted, o: RecoveryOptions, 
   } else if (found.kind === "powered_off") {
     o.records.settle(row, "halt");
   } else {
-    o.records.settle(row, "fail", { errorReason: "its VM ended while the server was away" });
+    o.records.settle(row, "fail", { errorReason: found.reason ?? "its VM ended while the server was away" });
     result.lost++;
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Opens the one database file. node:sqlite is synchronous on purpose (docs/adr/0002-sqlite.md): a read costs
+ * Opens the one database file. node:sqlite is synchronous on purpose (docs/adr/0002-sqlite-synchronously.md): a read costs
  * microseconds, a commit one fdatasync, and between two awaits the rows cannot change under our feet.
  */
 import { chmodSync, closeSync, fdatasyncSync, fstatSync, openSync, writeSync } from "node:fs";

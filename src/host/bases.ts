@@ -3,20 +3,21 @@
  * and every capsule of that shape starts from the frozen VM. Bounded; the least recently used that nobody needs goes.
  */
 import { randomBytes } from "node:crypto";
-import { readdir, rm, stat, utimes } from "node:fs/promises";
-import { join, relative } from "node:path";
+import { readdir, rename, rm, stat, utimes } from "node:fs/promises";
+import { basename, join, relative } from "node:path";
 import type { Agent } from "../agent/agent.ts";
 import type { Machine, Vm, Vmm } from "../vmm/vmm.ts";
 import { bootImage, zeroName } from "./boot.ts";
 import { type Manifest, openCheckpoint, parts, seal } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
-import { publish } from "./files.ts";
+import { publish, requireSpace } from "./files.ts";
 import type { Connect } from "./guest.ts";
 import type { Shape } from "./host.ts";
 import { identityOf } from "./identity.ts";
 import type { Image } from "./images.ts";
 import { forgetVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
+import type { Slots } from "./slots.ts";
 
 export interface Base {
   folder: string;
@@ -31,7 +32,13 @@ export interface BasesOptions {
   bootMs: number;
   /** How many bases are kept that no capsule or template needs. */
   spare: number;
+  /** Shared with all other starts of VMs. */
+  slots: Slots;
 }
+
+const graceMs = 600_000;
+/** What a base takes on disk, memory and disk layer, with something to spare. */
+const baseBytes = 256 << 20;
 
 export class Bases {
   readonly #options: BasesOptions;
@@ -47,56 +54,70 @@ export class Bases {
   ensure(image: Image, shape: Shape): Promise<Base> {
     const machine = this.#options.vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine);
-    this.#usedMs.set(key, Date.now());
     const ready = this.#ready.get(key);
-    if (ready !== undefined) return Promise.resolve(ready);
+    if (ready !== undefined) return Promise.resolve(this.#hand(key, ready));
     let making = this.#making.get(key);
     if (making === undefined) {
       making = this.#find(key)
-        .then((found) => found ?? this.#make(key, image, machine))
+        .then((found) => found ?? this.#options.slots.run(() => this.#make(key, image, machine)))
         .finally(() => this.#making.delete(key));
       this.#making.set(key, making);
     }
     return making;
   }
 
-  /** Removes the oldest bases beyond the spare ones; `isNeeded` is asked with paths relative to the data folder. */
+  /**
+   * Removes the oldest bases beyond the spare ones that `isNeeded` does not claim, asked with paths relative to the data
+   * folder. One that was handed out a short while ago may be needed without anybody having written it down yet.
+   */
   async trim(isNeeded: (folder: string) => boolean): Promise<void> {
     const { paths, spare } = this.#options;
-    const idle: { folder: string; key: string; usedMs: number }[] = [];
-    for (const key of await readdir(paths.bases)) {
-      const folder = paths.base(key);
-      if (isNeeded(relative(paths.data, folder)) || this.#making.has(key)) continue;
-      idle.push({ folder, key, usedMs: Math.max((await stat(folder)).mtimeMs, this.#usedMs.get(key) ?? 0) });
+    const idle: { name: string; usedMs: number }[] = [];
+    for (const name of await readdir(paths.bases)) {
+      if (isNeeded(relative(paths.data, paths.base(name)))) continue;
+      idle.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
     }
     idle.sort((a, b) => b.usedMs - a.usedMs);
-    for (const { folder, key } of idle.slice(spare)) {
-      this.#ready.delete(key);
-      this.#usedMs.delete(key);
-      await rm(folder, { recursive: true, force: true });
+    for (const { name } of idle.slice(spare)) {
+      if (Date.now() - (this.#usedMs.get(name) ?? 0) < graceMs) continue;
+      for (const [key, base] of this.#ready) if (base.folder === paths.base(name)) this.#ready.delete(key);
+      this.#usedMs.delete(name);
+      const grave = paths.scratch(`trimmed-${name}`);
+      await rename(paths.base(name), grave);
+      await rm(grave, { recursive: true, force: true });
     }
   }
 
+  /** The first sound one. A damaged one stays for the capsules that stand on it, and another takes its place. */
   async #find(key: string): Promise<Base | undefined> {
-    const folder = this.#options.paths.base(key);
-    try {
-      const manifest = await openCheckpoint(folder);
-      if (manifest === undefined) return undefined;
-      const base = { folder, manifest };
-      this.#ready.set(key, base);
+    const { paths } = this.#options;
+    for (const name of await this.#namesOf(key)) {
+      const folder = paths.base(name);
+      const manifest = await openCheckpoint(folder).catch(() => undefined);
+      if (manifest === undefined) continue;
       await utimes(folder, new Date(), new Date());
-      return base;
-    } catch {
-      // Damaged: a base can always be made again.
-      await rm(folder, { recursive: true, force: true });
-      return undefined;
+      return this.#hand(key, { folder, manifest });
     }
+    return undefined;
+  }
+
+  /** Folders of this key: itself, and what took its place. */
+  async #namesOf(key: string): Promise<string[]> {
+    const names = await readdir(this.#options.paths.bases);
+    return names.filter((name) => name === key || name.startsWith(`${key}-again`)).sort();
+  }
+
+  #hand(key: string, base: Base): Base {
+    this.#ready.set(key, base);
+    this.#usedMs.set(basename(base.folder), Date.now());
+    return base;
   }
 
   async #make(key: string, image: Image, machine: Machine): Promise<Base> {
     const { paths, vmm, connect, flatten, bootMs } = this.#options;
     const nonce = randomBytes(16).toString("hex");
     const folder = paths.scratch(`base-${nonce}`);
+    await requireSpace(paths.data, baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);
     let vm: Vm | undefined;
     try {
       const name = `base-${key}`;
@@ -115,13 +136,13 @@ export class Bases {
       await removeSockets(folder);
       const about = { kind: "base", machine, image: { name: image.name, hash: image.hash } } as const;
       const manifest = await seal(folder, about, [parts.state, parts.memory, parts.disk], { hashAll: true });
-      await publish(folder, paths.base(key));
-      const base = { folder: paths.base(key), manifest };
-      this.#ready.set(key, base);
-      return base;
+      const before = await this.#namesOf(key);
+      const target = paths.base(before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`);
+      await publish(folder, target);
+      return this.#hand(key, { folder: target, manifest });
     } catch (error) {
       await vm?.kill();
-      await rm(folder, { recursive: true, force: true });
+      await rm(folder, { recursive: true, force: true }).catch(() => {});
       throw error;
     }
   }

@@ -4,10 +4,11 @@
  */
 import { execFile } from "node:child_process";
 import { constants } from "node:fs";
-import { copyFile, open } from "node:fs/promises";
+import { copyFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { promisify } from "node:util";
 import { diffName, type Manifest, parts, seal } from "./checkpoints.ts";
+import { syncFile } from "./files.ts";
 
 const run = promisify(execFile);
 const mergeMs = 120_000;
@@ -29,11 +30,14 @@ export interface Capture {
 
 export async function captureTemplate(capture: Capture): Promise<Manifest> {
   const { scratch, checkpoint, origin } = capture;
-  await Promise.all([
+  // All of them end before a failure is told: the folder is removed then, and nothing may still be written into it.
+  const outcomes = await Promise.allSettled([
     copyFile(join(checkpoint, parts.state), join(scratch, parts.state)),
     capture.flatten(join(origin, parts.memory), join(checkpoint, diffName), join(scratch, parts.memory)),
     mergeDisk(capture),
   ]);
+  const failed = outcomes.find((outcome) => outcome.status === "rejected");
+  if (failed !== undefined) throw failed.reason;
   await Promise.all([parts.state, parts.disk].map((name) => syncFile(join(scratch, name))));
   return seal(scratch, capture.about, [parts.state, parts.memory, parts.disk], { hashAll: true });
 }
@@ -46,13 +50,4 @@ async function mergeDisk({ scratch, disk, root }: Capture): Promise<void> {
     timeout: mergeMs,
     maxBuffer: 1 << 20,
   });
-}
-
-async function syncFile(path: string): Promise<void> {
-  const file = await open(path, "r");
-  try {
-    await file.datasync();
-  } finally {
-    await file.close();
-  }
 }

@@ -140,7 +140,7 @@ test("the background adds missing hashes, finds damage, and forgets it with the 
   const found: string[] = [];
   const verifier = new Verifier((_folder, why) => found.push(why));
   const path = await sealed("background");
-  verifier.hashLater(path, (await openCheckpoint(path))!);
+  verifier.hashLater(path);
   verifier.verifyLater(path);
   verifier.verifyLater(join(folder, "absent"));
   await verifier.settled();
@@ -153,4 +153,20 @@ test("the background adds missing hashes, finds damage, and forgets it with the 
   assert.throws(() => verifier.requireSound(path), { code: "internal_error", message: /memory.diff is wrong/ });
   verifier.forget(path);
   verifier.requireSound(path);
+});
+
+test("a late hash leaves a newer checkpoint alone, and a checkpoint that went away is no damage", async () => {
+  const found: string[] = [];
+  const verifier = new Verifier((_folder, why) => found.push(why));
+  const path = await sealed("older");
+  verifier.hashLater(path);
+  verifier.verifyLater(path);
+  rmSync(path, { recursive: true });
+  await sealed("older");
+  writeFileSync(join(path, "state"), "other devices");
+  await seal(path, about, ["state", "memory.diff"], { hashAll: false });
+  await verifier.settled();
+  assert.equal((await openCheckpoint(path))?.files.state?.bytes, 13);
+  assert.deepEqual(found, []);
+  assert.deepEqual(readdirSync(path).sort(), ["manifest.json", "memory.diff", "state"]);
 });

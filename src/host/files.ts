@@ -15,6 +15,16 @@ export async function syncFolder(path: string): Promise<void> {
   }
 }
 
+/** Forces a file's bytes to disk. */
+export async function syncFile(path: string): Promise<void> {
+  const file = await open(path, constants.O_RDONLY);
+  try {
+    await file.datasync();
+  } finally {
+    await file.close();
+  }
+}
+
 /** Writes a small file; with `durable` its bytes are on disk when this resolves. The folder is the caller's to sync. */
 export async function writeJson(path: string, value: unknown, options: { durable: boolean }): Promise<void> {
   const file = await open(`${path}.new`, "w", 0o600);

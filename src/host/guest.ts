@@ -73,8 +73,10 @@ export class LiveGuest implements Guest {
     else if (!this.#isConnected) await this.#reconnect();
   }
 
-  /** Gives the guest up. */
+  /** Gives the guest up, for the reason that its VM has ended by itself if it has. */
   lose(reason: string): void {
+    if (this.#vmEnd !== undefined) this.#isExpectingSilence = false;
+    this.#tellVmEnd();
     this.expectSilence();
     this.#end({ kind: "lost", reason });
   }

@@ -51,8 +51,6 @@ export interface Host {
   images(): { name: string; sizeBytes: number; createdAt: number }[];
   /** Makes what a capsule of this shape starts from, if it isn't there yet. */
   prepare(origin: Origin, shape: Shape): Promise<void>;
-  /** The shape that a template's VM has; undefined when its files are not here. */
-  shapeOf(storage: string): Shape | undefined;
 
   /** Throws CapsuleError("no_space") when there is no room for another capsule. */
   admit(): Promise<void>;
@@ -63,8 +61,11 @@ export interface Host {
   /** Lets the user's processes run and forgets the checkpoint. Call when the record is committed. */
   release(guest: Guest): Promise<void>;
 
-  /** Stops the guest and writes its checkpoint durably. On failure the guest runs on. Throws "no_space" | "agent_error". */
-  save(guest: Guest): Promise<void>;
+  /**
+   * Stops the guest and writes its checkpoint durably. On failure the guest runs on. To be captured, its processes must be
+   * frozen: clones of it wake before they have randomness of their own. Throws "no_space" | "agent_error".
+   */
+  save(guest: Guest, purpose: "pause" | "capture"): Promise<void>;
   /** Takes a save back: the guest runs on. */
   unsave(guest: Guest): Promise<void>;
   /** Of a saved guest: makes a template's files, durable when it resolves. The guest stays saved. */
@@ -88,9 +89,9 @@ export interface Host {
   close(): Promise<void>;
 }
 
-/** `checkpoint`: no VM, but a complete checkpoint. A running guest may be held: `release` it. */
+/** `checkpoint`: no VM, but a complete checkpoint. A running guest may be held: `release` it. `reason`: why its VM had to go. */
 export type Adopted =
   | { kind: "running"; guest: Guest }
   | { kind: "powered_off" }
-  | { kind: "checkpoint" }
-  | { kind: "nothing" };
+  | { kind: "checkpoint"; reason?: string }
+  | { kind: "nothing"; reason?: string };

@@ -12,6 +12,8 @@ export interface CapsuleFile {
   format: 1;
   /** Folder of the checkpoint it started from, relative to the data folder. */
   origin: string;
+  /** Its memory file's hash: a path alone could come to mean another checkpoint. */
+  originSha256: string | null;
   image: { name: string; hash: string };
   machine: Machine;
 }

@@ -1,24 +1,26 @@
 /** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
-import { mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { emptyOverlay } from "../vmm/qcow2.ts";
-import type { Vm, Vmm } from "../vmm/vmm.ts";
+import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Bases } from "./bases.ts";
 import { overlayOn } from "./boot.ts";
 import { captureTemplate } from "./capture.ts";
 import { diffName, openCheckpoint, parts, seal } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
-import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace } from "./files.ts";
+import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace, syncFile, syncFolder } from "./files.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
 import type { Image } from "./images.ts";
 import { type CapsuleFile, checkpointName, diskName, forgetVm, readCapsule, readVm, writeCapsule } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import { reapFolder } from "./reaper.ts";
-import { Sources } from "./sources.ts";
+import { Slots } from "./slots.ts";
+import { identityOfSource, Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
+import { dirtyBytes, freeze, goOn, requireRunning } from "./stillness.ts";
 import { Verifier } from "./verifier.ts";
 import { Waker, type WakerOptions } from "./waker.ts";
 
@@ -27,16 +29,16 @@ export interface LocalHostOptions extends WakerOptions {
   flatten: (base: string, diff: string, out: string) => Promise<void>;
   /** Deadline of a boot, kernel to agent. */
   bootMs: number;
+  /** How many VMs are started at once. */
+  concurrentStarts: number;
   /** How many unneeded bases are kept. */
   spareBases: number;
   /** Told of checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
 }
 
-/** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
-const freezeMs = 1_000;
-const answerMs = 8_000;
-
+/** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
+const captureAttempts = 10;
 /** What a new capsule takes on disk soon after its start. */
 const newCapsuleBytes = 16 << 20;
 
@@ -55,10 +57,11 @@ export class LocalHost implements Host {
     this.#options = options;
     this.#paths = options.paths;
     this.#vmm = options.vmm;
-    this.#bases = new Bases({ ...options, spare: options.spareBases });
+    const slots = new Slots(options.concurrentStarts);
+    this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
     this.#verifier = new Verifier(options.onDamage);
     this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
-    this.#waker = new Waker(options, this.#sources);
+    this.#waker = new Waker(options, this.#sources, slots);
     this.#step = options.step;
     for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
@@ -77,10 +80,6 @@ export class LocalHost implements Host {
     await this.#sources.find(origin, shape);
   }
 
-  shapeOf(storage: string): Shape | undefined {
-    return this.#sources.shapeOf(storage);
-  }
-
   async admit(): Promise<void> {
     await requireSpace(this.#paths.data, newCapsuleBytes, "creating a capsule");
   }
@@ -92,7 +91,14 @@ export class LocalHost implements Host {
     try {
       await mkdir(folder, { mode: 0o700 });
       const { machine, image } = source.manifest;
-      const capsule: CapsuleFile = { format: 1, origin: relative(this.#paths.data, source.folder), image, machine };
+      const origin = relative(this.#paths.data, source.folder);
+      const capsule: CapsuleFile = {
+        format: 1,
+        origin,
+        originSha256: identityOfSource(source.manifest),
+        image,
+        machine,
+      };
       const base = join(source.folder, parts.disk);
       const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#sources.image(image).diskBytes));
       await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
@@ -113,18 +119,25 @@ export class LocalHost implements Host {
       throw new CapsuleError("internal_error", `capsule ${id} has no checkpoint to resume from`);
     }
     this.#sources.requireMachine(manifest, `capsule ${id}`);
+    await this.#sources.requireOrigin(capsule, `capsule ${id}`);
     const saved = { state: join(checkpoint, parts.state), memory: join(checkpoint, diffName) };
     return this.#hold(await this.#waker.wake(id, capsule, saved));
   }
 
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
-    await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
-    this.#step("release.thawed");
-    await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
+    const folder = this.#paths.capsule(live.id);
+    try {
+      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
+      this.#step("release.thawed");
+    } finally {
+      // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
+      await rm(join(folder, checkpointName), { recursive: true, force: true });
+      await syncFolder(folder);
+    }
   }
 
-  async save(guest: Guest): Promise<void> {
+  async save(guest: Guest, purpose: "pause" | "capture"): Promise<void> {
     const live = this.#live(guest);
     const folder = this.#paths.capsule(live.id);
     const scratch = this.#paths.scratch(`save-${live.id}`);
@@ -134,7 +147,10 @@ export class LocalHost implements Host {
     await rm(join(folder, checkpointName), { recursive: true, force: true });
     live.expectSilence();
     try {
-      await freeze(live, freezeMs);
+      const isFrozen = await freeze(live, purpose === "capture" ? captureAttempts : 1);
+      if (purpose === "capture" && !isFrozen) {
+        throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
+      }
       this.#step("save.frozen");
       await live.vm.stop();
       this.#step("save.stopped");
@@ -144,25 +160,26 @@ export class LocalHost implements Host {
       const capsule = await readCapsule(folder);
       if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
       const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
-      const manifest = await seal(scratch, about, [parts.state, diffName], { hashAll: false });
+      await seal(scratch, about, [parts.state, diffName], { hashAll: false });
+      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
+      await Promise.all([syncFile(join(folder, diskName)), syncFolder(this.#paths.capsules)]);
       await publish(scratch, join(folder, checkpointName));
       this.#verifier.forget(join(folder, checkpointName));
-      this.#verifier.hashLater(join(folder, checkpointName), manifest);
+      this.#verifier.hashLater(join(folder, checkpointName));
       this.#step("save.published");
     } catch (error) {
-      await rm(scratch, { recursive: true, force: true });
       await this.unsave(live).catch(() => {});
+      await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `pausing capsule ${live.id}`);
     }
   }
 
   async unsave(guest: Guest): Promise<void> {
     const live = this.#live(guest);
-    await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
     try {
+      await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
       await live.vm.resume();
-      const released = live.listenAgain().then(() => live.thaw());
-      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, released);
+      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, goOn(live));
     } catch (error) {
       // A VM that waits for the host's disk hears the THAW when there is room again.
       if (!(await live.isWaitingForDisk())) live.lose("it could not be set running again after a failed pause");
@@ -196,7 +213,7 @@ export class LocalHost implements Host {
       this.#step("capture.published");
       return { sizeBytes: await allocatedBytes(target) };
     } catch (error) {
-      await rm(scratch, { recursive: true, force: true });
+      await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `capturing capsule ${live.id}`);
     }
   }
@@ -230,16 +247,16 @@ export class LocalHost implements Host {
     const [capsule, vm] = await Promise.all([readCapsule(folder), readVm(folder)]);
     if (capsule === undefined) return { kind: "nothing" };
     const hasCheckpoint = (await openCheckpoint(join(folder, checkpointName)).catch(() => undefined)) !== undefined;
-    const otherwise: Adopted = { kind: hasCheckpoint ? "checkpoint" : "nothing" };
+    const otherwise: Extract<Adopted, { reason?: string }> = { kind: hasCheckpoint ? "checkpoint" : "nothing" };
     if (vm === undefined) return otherwise;
     const process = vm.process ?? (await this.#vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
     try {
       const guest = await this.#waker.adopt(id, capsule, vm.nonce, process);
       return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest: this.#hold(guest) };
-    } catch {
+    } catch (error) {
       await reapFolder(this.#vmm, folder);
-      return otherwise;
+      return { ...otherwise, reason: error instanceof Error ? error.message : String(error) };
     }
   }
 
@@ -248,23 +265,28 @@ export class LocalHost implements Host {
   }
 
   inventory(): Inventory {
-    return { capsules: readdirSync(this.#paths.capsules), templates: readdirSync(this.#paths.templates) };
+    // What has another name, like a file system's lost+found, was not put there by us.
+    const ours = (folder: string, name: RegExp) => readdirSync(folder).filter((entry) => name.test(entry));
+    return {
+      capsules: ours(this.#paths.capsules, /^cl-[0-9a-z]+$/),
+      templates: ours(this.#paths.templates, /^t[0-9a-f]+$/),
+    };
   }
 
   /** Ends what an earlier daemon left half-made in `work/`. Call before the first start. */
   async sweep(): Promise<void> {
     for (const name of readdirSync(this.#paths.work)) {
-      const folder = this.#paths.scratch(name);
+      const folder = join(this.#paths.work, name);
       await reapFolder(this.#vmm, folder);
       await rm(folder, { recursive: true, force: true });
     }
-    await this.trimBases();
+    await this.trimBases().catch((error: unknown) => this.#options.onDamage(this.#paths.capsules, String(error)));
   }
 
   async trimBases(): Promise<void> {
     const needed = new Set<string>();
-    for (const id of readdirSync(this.#paths.capsules)) {
-      const capsule = await readCapsule(this.#paths.capsule(id)).catch(() => undefined);
+    for (const id of this.inventory().capsules) {
+      const capsule = await readCapsule(this.#paths.capsule(id)); // one that cannot be read stops the trimming
       if (capsule !== undefined) needed.add(capsule.origin);
     }
     await this.#bases.trim((folder) => needed.has(folder));
@@ -293,28 +315,5 @@ export class LocalHost implements Host {
     const live = this.#guests.get(guest.id);
     if (live !== guest) throw new Error(`guest ${guest.id} is not this host's`);
     return live;
-  }
-}
-
-/** Asks the agent to freeze the user's processes. A guest too busy or too hostile to answer is stopped all the same. */
-async function freeze(live: LiveGuest, deadlineMs: number): Promise<void> {
-  try {
-    await within(deadlineMs, "freezing", live.agent.freeze());
-  } catch {}
-}
-
-/** Asked before anything is done to the guest: a QEMU that hangs, or waits for the disk, cannot be stopped in order. */
-async function requireRunning({ id, vm }: LiveGuest): Promise<void> {
-  const state = await within(answerMs, `reaching the VM of capsule ${id}`, vm.state());
-  if (state === "stopped") throw new CapsuleError("no_space", `capsule ${id} waits for room on the host's disk`);
-}
-
-/** What a VM's checkpoint can take at most now: its anonymous memory. */
-function dirtyBytes(vm: Vm): number {
-  try {
-    const status = readFileSync(`/proc/${vm.process.pid}/status`, "utf8");
-    return Number(/^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024;
-  } catch {
-    return 0;
   }
 }

@@ -1,10 +1,11 @@
 /** What capsules start from: the built-in images, their bases, and the files of templates. */
-import { readFileSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import { join } from "node:path";
 import type { Vmm, VmSpec } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Bases } from "./bases.ts";
 import { type Manifest, openCheckpoint, parts, requireSameMachine } from "./checkpoints.ts";
+import { readJson } from "./files.ts";
 import type { Origin, Shape } from "./host.ts";
 import { type Image, loadImage } from "./images.ts";
 import { type CapsuleFile, diskName } from "./journal.ts";
@@ -14,6 +15,11 @@ import type { Paths } from "./paths.ts";
 export interface Source {
   folder: string;
   manifest: Manifest;
+}
+
+/** What tells a base or template from any other that might come to stand in its place. */
+export function identityOfSource(manifest: Manifest): string | null {
+  return manifest.files[parts.memory]?.sha256 ?? null;
 }
 
 export class Sources {
@@ -63,14 +69,11 @@ export class Sources {
     });
   }
 
-  shapeOf(storage: string): Shape | undefined {
-    try {
-      const text = readFileSync(join(this.#paths.template(storage), parts.manifest), "utf8");
-      const { machine } = JSON.parse(text) as Manifest;
-      return { vcpus: machine.vcpus, memoryMb: machine.memoryMb };
-    } catch {
-      return undefined;
-    }
+  /** Throws CapsuleError("conflict") unless what the capsule started from is still there, the very same. */
+  async requireOrigin({ origin, originSha256 }: CapsuleFile, what: string): Promise<void> {
+    const manifest = await readJson<Manifest>(join(this.#paths.data, origin, parts.manifest));
+    if (manifest !== undefined && identityOfSource(manifest) === originSha256) return;
+    throw new CapsuleError("conflict", `${what} cannot be resumed: the files it was started from are gone (${origin})`);
   }
 
   /** The VM of a capsule, as its folder describes it. */

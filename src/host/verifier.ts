@@ -2,11 +2,11 @@
  * Reads large checkpoint files whole, in the background, one at a time. A pause does not wait for the hash of its memory,
  * and a resume does not wait for its verification; what was found damaged before is refused.
  */
-import { rename, stat } from "node:fs/promises";
+import { readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { CapsuleError } from "../wire/errors.ts";
 import { type Manifest, openCheckpoint, parts, verifyWhole } from "./checkpoints.ts";
-import { isMissing, sha256Of, writeJson } from "./files.ts";
+import { sha256Of, writeJson } from "./files.ts";
 
 export class Verifier {
   readonly #damaged = new Map<string, string>();
@@ -26,25 +26,26 @@ export class Verifier {
 
   /** Reads the checkpoint when its turn comes, and remembers if it is damaged. */
   verifyLater(folder: string): void {
-    this.#queue(async () => {
+    this.#queue(folder, async () => {
       const manifest = await openCheckpoint(folder);
       if (manifest !== undefined) await verifyWhole(folder, manifest);
-    }, folder);
+    });
   }
 
-  /** Adds the hashes that sealing left out, when their turn comes. */
-  hashLater(folder: string, manifest: Manifest): void {
-    this.#queue(async () => {
+  /** Adds the hashes that sealing left out, when its turn comes. */
+  hashLater(folder: string): void {
+    this.#queue(folder, async (before) => {
       const path = join(folder, parts.manifest);
-      const { ino } = await stat(path);
-      const files = { ...manifest.files };
-      for (const [name, record] of Object.entries(files)) {
-        files[name] = { ...record, sha256: record.sha256 ?? (await sha256Of(join(folder, name))) };
+      const manifest = JSON.parse(before) as Manifest;
+      for (const [name, record] of Object.entries(manifest.files)) {
+        record.sha256 ??= await sha256Of(join(folder, name));
       }
-      await writeJson(`${path}.hashed`, { ...manifest, files }, { durable: true });
-      // A later pause may have put another checkpoint here meanwhile.
-      if ((await stat(path)).ino === ino) await rename(`${path}.hashed`, path);
-    }, folder);
+      const hashed = `${path}.hashed`;
+      await writeJson(hashed, manifest, { durable: true });
+      // Nothing of ours runs between these two; a checkpoint put here meanwhile has no such file to rename.
+      if (textOf(folder) === before) renameSync(hashed, path);
+      else rmSync(hashed, { force: true });
+    });
   }
 
   /** Forgets a folder that is gone or made anew. */
@@ -62,17 +63,28 @@ export class Verifier {
     this.#isStopped = true;
   }
 
-  #queue(work: () => Promise<void>, folder: string): void {
+  /** What fails because another checkpoint, or none, has taken the place of this one is no damage. */
+  #queue(folder: string, work: (manifestText: string) => Promise<void>): void {
     this.#last = this.#last.then(async () => {
-      if (this.#isStopped) return;
+      const before = textOf(folder);
+      if (this.#isStopped || before === undefined) return;
       try {
-        await work();
+        await work(before);
       } catch (error) {
-        if (isMissing(error)) return; // resumed or destroyed meanwhile
+        if (textOf(folder) !== before) return;
         const why = error instanceof Error ? error.message : String(error);
         this.#damaged.set(folder, why);
         this.#onDamage(folder, why);
       }
     });
+  }
+}
+
+/** The manifest as it stands, which tells one checkpoint from another; undefined when there is none. */
+function textOf(folder: string): string | undefined {
+  try {
+    return readFileSync(join(folder, parts.manifest), "utf8");
+  } catch {
+    return undefined;
   }
 }

@@ -7,7 +7,7 @@ import { type Connect, LiveGuest } from "./guest.ts";
 import { identityOf } from "./identity.ts";
 import { type CapsuleFile, forgetVm, writeVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
-import { Slots } from "./slots.ts";
+import type { Slots } from "./slots.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
 
@@ -19,8 +19,6 @@ export interface WakerOptions {
   wakeMs: number;
   /** How long a lost agent connection is tried anew before the guest counts as lost. */
   reconnectMs: number;
-  /** How many VMs are started at once. */
-  concurrentStarts: number;
   step: Step;
 }
 
@@ -29,10 +27,10 @@ export class Waker {
   readonly #sources: Sources;
   readonly #slots: Slots;
 
-  constructor(options: WakerOptions, sources: Sources) {
+  constructor(options: WakerOptions, sources: Sources, slots: Slots) {
     this.#o = options;
     this.#sources = sources;
-    this.#slots = new Slots(options.concurrentStarts);
+    this.#slots = slots;
   }
 
   /** Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. On failure the VM is gone. */
@@ -69,18 +67,24 @@ export class Waker {
    * A VM that an earlier daemon started; its CPUs run again if they were stopped. Undefined when the guest powered itself
    * off. Throws when the process is not the VM, the guest ended in another way, or its agent does not answer.
    */
-  async adopt(id: string, capsule: CapsuleFile, nonce: string, process: VmProcess): Promise<LiveGuest | undefined> {
+  adopt(id: string, capsule: CapsuleFile, nonce: string, process: VmProcess): Promise<LiveGuest | undefined> {
+    const { vmm, connect, wakeMs } = this.#o;
     const spec = this.#sources.spec(id, capsule, nonce);
-    const vm = await this.#o.vmm.adopt(spec, process);
-    try {
-      const state = await vm.state();
-      if (state === "shutdown") return await this.#bury(id, vm);
-      if (state === "stopped") await vm.resume();
-      return this.#guest(id, vm, await this.#o.connect(vm.agentSocket, this.#o.wakeMs));
-    } catch (error) {
-      await vm.kill();
-      throw error;
-    }
+    return this.#slots.run(async () => {
+      const vm = await vmm.adopt(spec, process);
+      try {
+        const state = await vm.state();
+        if (state === "shutdown") return await this.#bury(id, vm);
+        if (state === "stopped") await vm.resume();
+        const agent = await connect(vm.agentSocket, wakeMs);
+        // Its clock stood still with it.
+        if (!agent.awake) await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
+        return this.#guest(id, vm, agent);
+      } catch (error) {
+        await vm.kill();
+        throw error;
+      }
+    });
   }
 
   async #bury(id: string, vm: Vm): Promise<undefined> {

@@ -50,13 +50,14 @@ export class Teams {
     return this.#rows.ensure({ id: `team-${randomBytes(8).toString("hex")}`, name, createdAt: this.#now() });
   }
 
-  /** A new key of the team; the only time its text exists. */
-  createKey(teamId: string, label: string): { key: string; id: string } {
+  /** A new key of the team; the only time its text exists. `keep` sees it before it is valid. */
+  createKey(teamId: string, label: string, keep: (key: string) => void = () => {}): { key: string; id: string } {
     if (label.length > labelMaxLength) {
       throw new CapsuleError("invalid_request", `a key's label has at most ${labelMaxLength} characters`);
     }
     const key = keyPrefix + randomBytes(keyRandomBytes).toString("hex");
     const id = `key-${randomBytes(6).toString("hex")}`;
+    keep(key);
     this.#rows.insertKey({ id, teamId, label, hash: hashOf(key), createdAt: this.#now() });
     return { key, id };
   }

@@ -3,6 +3,7 @@
  * behind it live under a storage id of their own, and stay as long as a capsule needs them.
  */
 import type { Capsules } from "../capsules/capsules.ts";
+import type { Log } from "../capsules/changes.ts";
 import { newStorageId, newTemplateName } from "../capsules/ids.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import { type Database, transact } from "../db/database.ts";
@@ -37,6 +38,7 @@ export interface TemplatesOptions {
   host: Host;
   now: () => number;
   step: Step;
+  log: Log;
 }
 
 export class Templates {
@@ -59,11 +61,12 @@ export class Templates {
   }
 
   /**
-   * Captures a running capsule, which is gone afterwards. Throws CapsuleError: "invalid_request" for a bad name,
-   * "not_found", "invalid_state", "name_reserved", "template_name_taken", "no_space", "agent_error".
+   * Captures a running capsule, which is gone afterwards. Throws CapsuleError: "not_found", "invalid_state",
+   * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "no_space", "agent_error".
    */
   async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
     const { capsules, rows, capsuleRows, database, now } = this.#o;
+    capsules.permit(teamId, request.capsuleId, "snapshot");
     const name = request.name ?? newTemplateName();
     if (!namePattern.test(name)) {
       throw new CapsuleError(
@@ -71,11 +74,11 @@ export class Templates {
         "a template's name is 1 to 64 letters, digits, dots, dashes and underscores and begins with a letter or digit",
       );
     }
-    capsules.permit(teamId, request.capsuleId, "snapshot");
     this.#requireFree(teamId, name, request.overwrite);
     const claim = `${teamId}/${name}`;
     this.#claimed.add(claim);
     const storage = newStorageId();
+    let made: TemplateView | undefined;
     try {
       await capsules.capture(teamId, request.capsuleId, storage, (capsule, sizeBytes) => {
         const createdAt = now();
@@ -84,6 +87,7 @@ export class Templates {
           const old = rows.named(teamId, name);
           if (old !== undefined) rows.retire(old.storage, createdAt);
           rows.insert({ storage, teamId, name, vcpus, memoryMb, sizeBytes, createdAt });
+          made = { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
           capsuleRows.bury(capsule.id, createdAt);
           capsuleRows.condemn(capsule.id);
         });
@@ -92,9 +96,8 @@ export class Templates {
       this.#claimed.delete(claim);
     }
     await this.collect();
-    const made = rows.named(teamId, name);
-    if (made === undefined) throw new CapsuleError("conflict", `template ${name} was deleted while it was being made`);
-    return viewOf(made);
+    if (made === undefined) throw new Error(`the capture of ${name} was not recorded`);
+    return made;
   }
 
   /** Throws CapsuleError("not_found"), also for a built-in image: there is no snapshot template of that name. */
@@ -110,13 +113,17 @@ export class Templates {
     await this.collect();
   }
 
-  /** Removes the files of retired templates that no capsule needs any more. */
+  /** Removes the files of retired templates that no capsule needs any more; what fails is tried again the next time. */
   async collect(): Promise<void> {
-    const { rows, capsuleRows, host } = this.#o;
+    const { rows, capsuleRows, host, log } = this.#o;
     for (const row of rows.retired()) {
       if (capsuleRows.needing(row.storage) > 0) continue;
-      await host.removeTemplate(row.storage);
-      rows.remove(row.storage);
+      try {
+        await host.removeTemplate(row.storage);
+        rows.remove(row.storage);
+      } catch (error) {
+        log.error({ err: error, storage: row.storage }, "a retired template could not be removed");
+      }
     }
   }
 

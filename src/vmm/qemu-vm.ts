@@ -198,10 +198,15 @@ export class QemuVm implements Vm {
   /** The host's disk is full: QEMU has stopped the guest in the middle of a write, and repeats it when it runs again. */
   #retryDisk(): void {
     clearTimeout(this.#diskRetry);
-    this.#diskRetry = setTimeout(async () => {
+    this.#diskRetry = setTimeout(() => {
       if (this.#isHeld || this.#isReleased) return;
-      if ((await this.#status()) === "io-error") await this.#qmp.command("cont");
+      // QEMU that cannot answer hangs on the same disk; a QEMU that is gone is noticed elsewhere.
+      this.#goOnWriting().catch(() => this.#retryDisk());
     }, diskRetryMs).unref();
+  }
+
+  async #goOnWriting(): Promise<void> {
+    if ((await this.#status()) === "io-error") await this.#qmp.command("cont");
   }
 
   /** The accelerator could not go on with the guest. */

@@ -41,10 +41,6 @@ export class FakeHost implements Host {
 
   async prepare(): Promise<void> {}
 
-  shapeOf(storage: string): Shape | undefined {
-    return this.templates.get(storage);
-  }
-
   async admit(): Promise<void> {}
 
   async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {

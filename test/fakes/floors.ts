@@ -87,6 +87,7 @@ export function buildFloors(
     host,
     now: () => clock.now(),
     step,
+    log: silent,
   });
   /** Resolves when nothing is going on any more. */
   const settled = () => turns.settled();
