@@ -79,9 +79,8 @@ class Connection implements Agent {
 
   /** Until the guest is thawed or woken it may be stopped altogether, so its silence is no sign of death. */
   async freeze(): Promise<{ frozen: boolean }> {
-    const frozen = await this.#channel.call(Verb.FREEZE, request(Verb.FREEZE), decodeFrozen);
     this.#channel.allowSilence(true);
-    return frozen;
+    return await this.#channel.call(Verb.FREEZE, request(Verb.FREEZE), decodeFrozen);
   }
 
   thaw(): Promise<void> {
