@@ -72,9 +72,15 @@ impl Agent {
         space: &mut [u8],
     ) -> std::io::Result<Option<usize>> {
         let result = sys::read(fd, space);
+        // A leader that has closed its terminal and not ended yet would be hung up on if we let go of it now.
+        let is_kept = self
+            .sessions
+            .get(key)
+            .is_some_and(|session| session.kind == Kind::Terminal && session.exit.is_none());
         if let Some(output) = self.output(key, index) {
             match &result {
                 Ok(None) => output.is_readable = false,
+                Err(_) if is_kept => output.is_readable = false,
                 // A terminal whose last user is gone answers an error instead of an end.
                 Ok(Some(0)) | Err(_) => output.fd = None,
                 Ok(Some(count)) => {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::accounts::names;
 use crate::files::entries::entry;
-use crate::files::paths::{failure, invalid, named};
+use crate::files::paths::{failure, named};
 use crate::protocol::{Code, Failure};
 use crate::work::{Input, Job, Next, Progress};
 
@@ -20,11 +20,9 @@ impl Making {
 
     fn make(&self) -> Result<Vec<u8>, Failure> {
         let path = &self.path;
-        let shown = path.as_os_str().as_bytes();
         if let Err(error) = std::fs::create_dir_all(path) {
             return Err(match error.raw_os_error() {
                 Some(libc::EEXIST | libc::ENOTDIR) => in_the_way(path),
-                Some(libc::ENOENT) => invalid(shown, "cannot be created there"),
                 _ => failure(path, &error),
             });
         }
