@@ -24,7 +24,9 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
     request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
   }
   if (error.code === "quota_exceeded" || error.code === "no_capacity") reply.header("retry-after", retryAfterSec);
-  reply.removeHeader("connection");
+  // A refused upgrade is the last word on its connection; any other refusal is not.
+  if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");
+  else reply.header("connection", "close");
   discardBody(request.raw);
   reply
     .code(error.status)
