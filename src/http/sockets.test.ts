@@ -126,6 +126,16 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     });
   }
 
+  test("one sent before the answer to an earlier request costs only its own connection", async () => {
+    const socket = connect(port, "127.0.0.1");
+    const upgrade = "Connection: Upgrade\r\nUpgrade: websocket";
+    socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/x HTTP/1.1\r\nHost: x\r\n${upgrade}\r\n\r\n`);
+    socket.on("error", () => {});
+    socket.resume();
+    await once(socket, "close");
+    assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
+  });
+
   test("a malformed handshake is 400 in JSON", async () => {
     for (const lines of [
       "Sec-WebSocket-Key: short\r\nSec-WebSocket-Version: 13",

@@ -37,6 +37,10 @@ export class Sockets {
   attachTo(app: App): void {
     app.server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
       socket.on("error", () => socket.destroy());
+      if (isAnswering(socket)) {
+        socket.destroy();
+        return;
+      }
       const response = new ServerResponse(request);
       response.shouldKeepAlive = false;
       response.assignSocket(socket);
@@ -94,4 +98,9 @@ export class Sockets {
     }, stopMs).unref();
     done();
   }
+}
+
+/** An earlier request on the connection still waits for its answer; a client that pipelines upgrades is none of ours. */
+function isAnswering(socket: Socket): boolean {
+  return ((socket as Socket & { _httpMessage?: ServerResponse | null })._httpMessage ?? null) !== null;
 }
