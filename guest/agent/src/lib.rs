@@ -23,6 +23,7 @@ pub mod files;
 pub mod frames;
 pub mod freeze;
 pub mod halt;
+pub mod identity;
 pub mod jobs;
 pub mod kill;
 pub mod mounts;

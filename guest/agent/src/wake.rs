@@ -1,18 +1,15 @@
 //! WAKE: a VM that was restored, or cloned from a template, becomes a machine of its own. Commands run only when the
 //! host thaws them afterwards: two capsules that draw the same random numbers, or one that lives in the past, must not
 //! exist.
-//!
-//! Files are changed only where they differ, and in place: a capsule must wake with a full disk, and lines that its
-//! owner put into /etc/hosts stay.
 
 use std::ffi::c_int;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::agent::Agent;
+use crate::identity;
 use crate::options::Place;
 use crate::protocol::{empty, Code, Failure};
 use crate::record::{Malformed, Reader};
@@ -63,7 +60,7 @@ impl Agent {
             Place::Machine => become_a_machine(wake),
             Place::Socket {
                 root: Some(root), ..
-            } => write_identity(root, wake),
+            } => identity::write(root, &wake.hostname, &wake.machine_id),
             Place::Socket { root: None, .. } => Ok(()),
         };
         steps.map_err(|message| Failure::new(Code::Internal, message))?;
@@ -83,7 +80,7 @@ fn become_a_machine(wake: &Wake) -> Result<(), String> {
     // SAFETY: `name` is as long as we say.
     let named = check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) });
     context(named, "the host name cannot be set")?;
-    write_identity(Path::new("/"), wake)
+    identity::write(Path::new("/"), &wake.hostname, &wake.machine_id)
 }
 
 fn set_clock(realtime_ns: u64) -> io::Result<()> {
@@ -120,79 +117,6 @@ fn reseed(entropy: &[u8]) -> io::Result<()> {
     check(unsafe { libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG as _) }).map(drop)
 }
 
-fn write_identity(root: &Path, wake: &Wake) -> Result<(), String> {
-    let file = |name: &str| root.join("etc").join(name);
-    let read = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();
-    let old_hostname = read(&file("hostname")).trim().to_string();
-    let hosts = read(&file("hosts"));
-    put(
-        &file("hosts"),
-        &hosts_with(&hosts, &old_hostname, &wake.hostname),
-        0o644,
-    )?;
-    put(
-        &file("machine-id"),
-        &format!("{}\n", wake.machine_id),
-        0o444,
-    )?;
-    // Last: while it tells the old name, a wake that failed half-way can be repeated.
-    put(&file("hostname"), &format!("{}\n", wake.hostname), 0o644)
-}
-
-/// The old name replaced by the new one; a line for it if it had none.
-fn hosts_with(hosts: &str, old: &str, new: &str) -> String {
-    let names = |line: &str, name: &str| {
-        line.split('#')
-            .next()
-            .unwrap_or("")
-            .split_whitespace()
-            .skip(1)
-            .any(|word| word == name)
-    };
-    if hosts.lines().any(|line| names(line, new)) {
-        return hosts.to_string();
-    }
-    let mut has_name = false;
-    let mut text = String::new();
-    for line in hosts.lines() {
-        if !old.is_empty() && old != "localhost" && names(line, old) {
-            has_name = true;
-            let words = line
-                .split_whitespace()
-                .map(|word| if word == old { new } else { word });
-            text.push_str(&words.collect::<Vec<_>>().join(" "));
-        } else {
-            text.push_str(line);
-        }
-        text.push('\n');
-    }
-    if !has_name {
-        text.push_str(&format!("127.0.1.1 {new}\n"));
-    }
-    text
-}
-
-fn put(path: &Path, text: &str, mode: u32) -> Result<(), String> {
-    if std::fs::read(path).is_ok_and(|bytes| bytes == text.as_bytes()) {
-        return Ok(());
-    }
-    let result = overwrite(path, text, mode);
-    context(result, format!("{} cannot be written", path.display()))
-}
-
-/// In place, so that no new block is needed where the old ones do.
-fn overwrite(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let file: File = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(mode)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
-    file.write_all_at(text.as_bytes(), 0)?;
-    file.set_len(text.len() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,21 +128,6 @@ mod tests {
             hostname: "cl-new".into(),
             machine_id: "0123456789abcdef0123456789abcdef".into(),
         }
-    }
-
-    #[test]
-    fn hosts_keeps_what_its_owner_wrote() {
-        let hosts = "127.0.0.1 localhost capsule\n# capsule in a comment\n10.0.0.1 db\n";
-        assert_eq!(
-            hosts_with(hosts, "capsule", "cl-1"),
-            "127.0.0.1 localhost cl-1\n# capsule in a comment\n10.0.0.1 db\n"
-        );
-        assert_eq!(
-            hosts_with("10.0.0.1 db", "x", "cl-1"),
-            "10.0.0.1 db\n127.0.1.1 cl-1\n"
-        );
-        assert_eq!(hosts_with("127.0.1.1 cl-1", "x", "cl-1"), "127.0.1.1 cl-1");
-        assert_eq!(hosts_with("", "", "cl-1"), "127.0.1.1 cl-1\n");
     }
 
     #[test]
@@ -248,25 +157,5 @@ mod tests {
         }
         .check()
         .is_err());
-    }
-
-    #[test]
-    fn identity_files_are_made_and_then_changed_in_place() {
-        let root = std::env::temp_dir().join(format!("capsule-wake-{}", std::process::id()));
-        std::fs::create_dir_all(root.join("etc")).unwrap();
-        write_identity(&root, &wake()).unwrap();
-        let read = |name: &str| std::fs::read_to_string(root.join("etc").join(name)).unwrap();
-        assert_eq!(read("hostname"), "cl-new\n");
-        let other = Wake {
-            hostname: "cl".into(),
-            ..wake()
-        };
-        write_identity(&root, &other).unwrap();
-        assert_eq!(
-            (read("hostname"), read("hosts")),
-            ("cl\n".into(), "127.0.1.1 cl\n".into())
-        );
-        assert_eq!(read("machine-id").len(), 33);
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

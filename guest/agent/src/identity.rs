@@ -1,0 +1,148 @@
+//! The files that say who a machine is: /etc/hostname, /etc/hosts and /etc/machine-id.
+//!
+//! They are changed only where they differ, and in place: a capsule must wake with a full disk, and lines that its owner
+//! put into /etc/hosts stay, whatever bytes they hold. A file that cannot be read is never written.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::sys::context;
+
+pub fn write(root: &Path, hostname: &str, machine_id: &str) -> Result<(), String> {
+    let file = |name: &str| root.join("etc").join(name);
+    let old_hostname = read(&file("hostname"))?;
+    let hosts = read(&file("hosts"))?;
+    let old = old_hostname.trim_ascii();
+    put(&file("hosts"), &hosts_with(&hosts, old, hostname), 0o644)?;
+    put(
+        &file("machine-id"),
+        format!("{machine_id}\n").as_bytes(),
+        0o444,
+    )?;
+    // Last: while it tells the old name, a wake that failed half-way can be repeated.
+    put(&file("hostname"), format!("{hostname}\n").as_bytes(), 0o644)
+}
+
+/// The old name replaced by the new one; a line for it if it had none. Every other line stays byte for byte.
+fn hosts_with(hosts: &[u8], old: &[u8], new: &str) -> Vec<u8> {
+    let new = new.as_bytes();
+    if hosts.split(is_newline).any(|line| names(line, new)) {
+        return hosts.to_vec();
+    }
+    let is_replaceable = !old.is_empty() && old != b"localhost";
+    let mut has_name = false;
+    let mut text = Vec::with_capacity(hosts.len() + 64);
+    for line in hosts.split_inclusive(is_newline) {
+        if is_replaceable && names(line, old) {
+            has_name = true;
+            let renamed = words(line).map(|word| if word == old { new } else { word });
+            text.extend(renamed.collect::<Vec<_>>().join(&b' '));
+        } else {
+            text.extend(line.strip_suffix(b"\n").unwrap_or(line));
+        }
+        text.push(b'\n');
+    }
+    if !has_name {
+        text.extend([b"127.0.1.1 ".as_slice(), new, b"\n"].concat());
+    }
+    text
+}
+
+fn is_newline(byte: &u8) -> bool {
+    *byte == b'\n'
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+}
+
+/// The line gives this name to an address.
+fn names(line: &[u8], name: &[u8]) -> bool {
+    let entry = line.split(|&byte| byte == b'#').next().unwrap_or(line);
+    words(entry).skip(1).any(|word| word == name)
+}
+
+/// Nothing is what a missing file holds.
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        result => context(result, format!("{} cannot be read", path.display())),
+    }
+}
+
+fn put(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
+    if read(path)? == text {
+        return Ok(());
+    }
+    let result = overwrite(path, text, mode);
+    context(result, format!("{} cannot be written", path.display()))
+}
+
+/// In place, so that no new block is needed where the old ones do.
+fn overwrite(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
+    let file: File = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(mode)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    file.write_all_at(text, 0)?;
+    file.set_len(text.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef";
+
+    fn root(test: &str) -> PathBuf {
+        let root = std::env::temp_dir().join(format!("capsule-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("etc")).unwrap();
+        root
+    }
+
+    #[test]
+    fn hosts_keeps_what_its_owner_wrote() {
+        let with = |hosts: &str, old: &str| {
+            String::from_utf8(hosts_with(hosts.as_bytes(), old.as_bytes(), "cl-1")).unwrap()
+        };
+        let hosts = "127.0.0.1 localhost capsule\n# capsule in a comment\n10.0.0.1 db\n";
+        assert_eq!(
+            with(hosts, "capsule"),
+            "127.0.0.1 localhost cl-1\n# capsule in a comment\n10.0.0.1 db\n"
+        );
+        assert_eq!(with("10.0.0.1 db", "x"), "10.0.0.1 db\n127.0.1.1 cl-1\n");
+        assert_eq!(with("127.0.1.1 cl-1", "x"), "127.0.1.1 cl-1");
+        assert_eq!(with("", ""), "127.0.1.1 cl-1\n");
+    }
+
+    #[test]
+    fn hosts_may_hold_bytes_that_are_no_text() {
+        let hosts = b"10.0.0.1 db # gr\xfc\xdfe\n127.0.1.1 old\n";
+        assert_eq!(
+            hosts_with(hosts, b"old", "cl-1"),
+            b"10.0.0.1 db # gr\xfc\xdfe\n127.0.1.1 cl-1\n"
+        );
+    }
+
+    #[test]
+    fn identity_files_are_made_and_then_changed_in_place() {
+        let root = root("identity");
+        write(&root, "cl-new", ID).unwrap();
+        let read = |name: &str| std::fs::read_to_string(root.join("etc").join(name)).unwrap();
+        assert_eq!(read("hostname"), "cl-new\n");
+        write(&root, "cl", ID).unwrap();
+        assert_eq!(
+            (read("hostname"), read("hosts")),
+            ("cl\n".into(), "127.0.1.1 cl\n".into())
+        );
+        assert_eq!(read("machine-id").len(), 33);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}
