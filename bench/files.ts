@@ -2,13 +2,12 @@
  * Files over HTTP: how fast they stream, against a dumb pair of programs on the same kind of port; how much memory the
  * server takes meanwhile; how long a long listing takes.
  */
-import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import http from "node:http";
 import { DumbPipe } from "./dumb-pipe.ts";
 import type { Figure } from "./figure.ts";
 import type { Rig } from "./rig.ts";
 import { type Summary, summarize, timed } from "./statistics.ts";
+import { checkContent, download, makeFile, upload } from "./transfers.ts";
 
 const mib = 1 << 20;
 const streamedBytes = 256 * mib;
@@ -18,10 +17,6 @@ const entries = 10_000;
 const listings = 5;
 const rssGrowthMib = 16;
 const samplingMs = 20;
-const path = "/root/file";
-/** No two chunks of the file are the same, or a swapped or doubled one would go unnoticed. */
-const chunkBytes = 65_536;
-const boundary = "boundary-of-a-benchmark";
 
 export async function files(rig: Rig): Promise<Figure[]> {
   const id = await rig.createRunning();
@@ -33,6 +28,7 @@ export async function files(rig: Rig): Promise<Figure[]> {
 
 async function streaming(rig: Rig, id: string): Promise<Figure[]> {
   await using dumb = await DumbPipe.start(rig);
+  const file = await makeFile(rig, streamedBytes);
   const speeds: Record<"write" | "read" | "dumbWrite" | "dumbRead", number[]> = {
     write: [],
     read: [],
@@ -40,12 +36,6 @@ async function streaming(rig: Rig, id: string): Promise<Figure[]> {
     dumbRead: [],
   };
   const speed = async (work: () => Promise<unknown>) => streamedBytes / 1_000 / (await timed(work));
-  // The first round warms up, and is the one that is checked.
-  await upload(rig, id, streamedBytes);
-  await checkContent(rig, id, streamedBytes);
-  await download(rig, id, streamedBytes);
-  await dumb.write(streamedBytes);
-  await dumb.read(streamedBytes);
   const growth: number[] = [];
   for (let round = 0; round < rounds; round++) {
     await Promise.all([dumb.sync(), rig.exec(id, "sync")]);
@@ -53,13 +43,14 @@ async function streaming(rig: Rig, id: string): Promise<Figure[]> {
     await dumb.sync();
     growth.push(
       await rssGrowth(rig, async () => {
-        speeds.write.push(await speed(() => upload(rig, id, streamedBytes)));
+        speeds.write.push(await speed(() => upload(rig, id, file)));
         await rig.exec(id, "sync");
         speeds.read.push(await speed(() => download(rig, id, streamedBytes)));
       }),
     );
     speeds.dumbRead.push(await speed(() => dumb.read(streamedBytes)));
   }
+  await checkContent(rig, id, file);
   return [
     streamFigure("stream/write", summarize(speeds.write), summarize(speeds.dumbWrite)),
     streamFigure("stream/read", summarize(speeds.read), summarize(speeds.dumbRead)),
@@ -68,8 +59,9 @@ async function streaming(rig: Rig, id: string): Promise<Figure[]> {
 }
 
 async function longStreams(rig: Rig, id: string): Promise<Figure> {
+  const file = await makeFile(rig, longBytes);
   const growth = await rssGrowth(rig, async () => {
-    await upload(rig, id, longBytes);
+    await upload(rig, id, file);
     await download(rig, id, longBytes);
   });
   return rssFigure("3 GiB each way", [growth]);
@@ -127,75 +119,4 @@ async function rssGrowth(rig: Rig, work: () => Promise<void>): Promise<number> {
 
 function rss(pid: number): number {
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) * 1024;
-}
-
-// ---- A client that does no more than it must
-
-async function upload(rig: Rig, id: string, sizeBytes: number): Promise<void> {
-  const head = Buffer.from(
-    `--${boundary}\r\nContent-Disposition: form-data; name="path"\r\n\r\n${path}\r\n` +
-      `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="file"\r\n\r\n`,
-  );
-  const tail = Buffer.from(`\r\n--${boundary}--\r\n`);
-  const request = http.request(`${rig.url}/v1/capsules/${id}/files/stream/write`, {
-    method: "POST",
-    headers: {
-      "x-api-key": rig.key,
-      "content-type": `multipart/form-data; boundary=${boundary}`,
-      "content-length": head.length + sizeBytes + tail.length,
-    },
-  });
-  const answer = answered(request);
-  request.write(head);
-  for (const chunk of chunks(sizeBytes)) {
-    if (!request.write(chunk)) await new Promise((drained) => request.once("drain", drained));
-  }
-  request.end(tail);
-  const bytes = await answer;
-  if (bytes !== 0) throw new Error(`stream/write answered with ${bytes} bytes`);
-}
-
-async function download(rig: Rig, id: string, sizeBytes: number): Promise<void> {
-  const body = JSON.stringify({ path });
-  const request = http.request(`${rig.url}/v1/capsules/${id}/files/stream/read`, {
-    method: "POST",
-    headers: { "x-api-key": rig.key, "content-type": "application/json", "content-length": body.length },
-  });
-  request.end(body);
-  const bytes = await answered(request);
-  if (bytes !== sizeBytes) throw new Error(`stream/read gave ${bytes} bytes instead of ${sizeBytes}`);
-}
-
-/** The length of the answer's body. */
-function answered(request: http.ClientRequest): Promise<number> {
-  return new Promise((resolve, reject) => {
-    request.once("error", reject);
-    request.once("response", (response) => {
-      let bytes = 0;
-      response.on("data", (chunk: Buffer) => {
-        bytes += chunk.length;
-      });
-      response.once("error", reject);
-      response.once("end", () => {
-        if ((response.statusCode ?? 0) < 300) resolve(bytes);
-        else reject(new Error(`${request.path} answered ${response.statusCode}`));
-      });
-    });
-  });
-}
-
-async function checkContent(rig: Rig, id: string, sizeBytes: number): Promise<void> {
-  const hash = createHash("sha256");
-  for (const chunk of chunks(sizeBytes)) hash.update(chunk);
-  const { stdout } = await rig.exec(id, "sha256sum", path);
-  if (stdout.split(" ")[0] !== hash.digest("hex")) throw new Error("the file in the guest is not what was sent");
-}
-
-/** Each chunk begins with its number. */
-function* chunks(sizeBytes: number): Generator<Buffer> {
-  for (let at = 0; at < sizeBytes; at += chunkBytes) {
-    const chunk = Buffer.alloc(Math.min(chunkBytes, sizeBytes - at), "capsule ");
-    chunk.writeUInt32LE(at / chunkBytes);
-    yield chunk;
-  }
 }
