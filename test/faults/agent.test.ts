@@ -1,0 +1,49 @@
+/** Root inside takes the agent's port away: the service is not stuck with a guest that it cannot reach any more. */
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import type { TestCapsule } from "../client.ts";
+import { World } from "./world.ts";
+
+let world: World;
+before(async () => {
+  world = await World.start({ env: { CAPSULE_WAKE_DEADLINE_MS: "6000" } });
+});
+after(() => world[Symbol.asyncDispose]());
+
+/** From here on the guest runs, and its agent hears and says nothing. */
+async function muted(): Promise<TestCapsule> {
+  const capsule = await world.client.capsule();
+  const script = "cd /sys/bus/virtio/drivers/virtio_console; for port in virtio*; do echo $port > unbind; done";
+  await capsule.exec({ cmd: "bash", args: ["-c", `(sleep 0.2; ${script}) >/dev/null 2>&1 &`] });
+  const signal = AbortSignal.timeout(2_000);
+  await assert.rejects(capsule.exec({ cmd: "sleep", args: ["1000"], timeout: 0 }, { signal }));
+  return capsule;
+}
+
+describe("a mute guest", { concurrency: true, timeout: 90_000 }, () => {
+  test("can be paused; it cannot be resumed and stays paused; DELETE takes it away", async (t) => {
+    const capsule = await muted();
+    const paused = await world.client.call("POST", `${capsule.path}/pause`);
+    t.diagnostic(`pause: ${paused.text}`);
+    assert.equal(paused.status, 200);
+    const { status, json } = await world.client.call("POST", `${capsule.path}/resume`);
+    assert.deepEqual([status, json.error.code], [502, "agent_error"]);
+    assert.equal((await capsule.view()).status, "paused");
+    await capsule.destroy();
+  });
+
+  test("cannot be captured, and nothing is left of the attempt", async () => {
+    const capsule = await muted();
+    const { status, json } = await world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id } });
+    assert.deepEqual([status, json.error.code], [502, "agent_error"]);
+    assert.deepEqual(world.folders("templates"), []);
+    const { error_reason } = await capsule.until("error");
+    assert.ok(error_reason.length > 5);
+    await capsule.destroy();
+  });
+});
+
+test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
+  await world.assertOneStory();
+  await world.assertNoResidue();
+});
