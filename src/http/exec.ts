@@ -5,9 +5,14 @@ import { BackgroundResult, ExecBody, ForegroundResult } from "../wire/exec.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { onClientGone } from "./client-gone.ts";
 import { runForeground } from "./foreground.ts";
+import { OutputBudget } from "./output.ts";
 import type { App, Section } from "./section.ts";
 
+/** Output that waits for its command to end, of all commands: beyond it the output of those that print on is cut. */
+const keptOutputMaxBytes = 512 * 1024 * 1024;
+
 export function execRoutes(app: App, { services: { capsules }, limits }: Section): void {
+  const outputBudget = new OutputBudget(keptOutputMaxBytes);
   app.post(
     "/capsules/:id/exec",
     {
@@ -28,6 +33,7 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
         return await runForeground(agent, command, {
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           outputMaxBytes: limits.exec_output_max_bytes,
+          outputBudget,
           onAbandoned: (cancel) => onClientGone(reply, cancel),
         });
       } finally {

@@ -2,13 +2,15 @@ import assert from "node:assert/strict";
 import { isUtf8 } from "node:buffer";
 import { test } from "node:test";
 import fc from "fast-check";
-import { incompleteTail, Output } from "./output.ts";
+import { incompleteTail, Output, OutputBudget } from "./output.ts";
+
+const ample = new OutputBudget(2 ** 40);
 
 test("property: text that a limit cuts stays text, and loses at most three bytes more", () => {
   fc.assert(
     fc.property(fc.string({ unit: "grapheme" }), fc.nat(200), fc.integer({ min: 1, max: 9 }), (text, limit, step) => {
       const bytes = Buffer.from(text);
-      const output = new Output(limit);
+      const output = new Output(limit, ample);
       for (let at = 0; at < bytes.length; at += step) output.add("stdout", bytes.subarray(at, at + step));
       const { stdout, encoding, truncated } = output.encode();
       const kept = Buffer.from(stdout);
@@ -32,9 +34,31 @@ test("property: taking the incomplete tail off makes a prefix of text valid, and
 });
 
 test("the chunks are copied: their buffer may be used again", () => {
-  const output = new Output(100);
+  const output = new Output(100, ample);
   const chunk = Buffer.from("one");
   output.add("stderr", chunk);
   chunk.fill("x");
   assert.equal(output.encode().stderr, "one");
+});
+
+test("a million chunks of one byte cost about a million bytes", () => {
+  const output = new Output(2 ** 20, ample);
+  const chunk = Buffer.from("x");
+  const inUse = () => process.memoryUsage().heapUsed + process.memoryUsage().arrayBuffers;
+  const before = inUse();
+  for (let i = 0; i < 2 ** 20; i++) output.add("stdout", chunk);
+  assert.ok(inUse() - before < 32 * 2 ** 20);
+  assert.equal(output.encode().stdout.length, 2 ** 20);
+});
+
+test("all outputs together keep no more than the budget, and give back what they kept", () => {
+  const budget = new OutputBudget(10);
+  const [first, second, third] = [new Output(100, budget), new Output(100, budget), new Output(100, budget)];
+  first.add("stdout", Buffer.from("12345678"));
+  second.add("stderr", Buffer.from("abcd"));
+  second.add("stderr", Buffer.from("e"));
+  assert.deepEqual(second.encode(), { stdout: "", stderr: "ab", encoding: "utf-8", truncated: true });
+  first.drop();
+  third.add("stdout", Buffer.from("1234567890"));
+  assert.deepEqual(third.encode(), { stdout: "1234567890", stderr: "", encoding: "utf-8" });
 });

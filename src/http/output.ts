@@ -1,5 +1,6 @@
 /** A command's two output streams, kept up to a limit, and how they are put into JSON. */
 import { isUtf8 } from "node:buffer";
+import { GrowingBytes } from "../agent/growing-bytes.ts";
 
 export interface EncodedOutput {
   stdout: string;
@@ -8,13 +9,36 @@ export interface EncodedOutput {
   truncated?: true;
 }
 
+/** What all foreground commands of the service together may have kept at one time. */
+export class OutputBudget {
+  #freeBytes: number;
+
+  constructor(totalBytes: number) {
+    this.#freeBytes = totalBytes;
+  }
+
+  /** As much of it as there is. */
+  take(bytes: number): number {
+    const taken = Math.min(bytes, this.#freeBytes);
+    this.#freeBytes -= taken;
+    return taken;
+  }
+
+  giveBack(bytes: number): void {
+    this.#freeBytes += bytes;
+  }
+}
+
 export class Output {
   readonly #stdout: KeptBytes;
   readonly #stderr: KeptBytes;
+  readonly #budget: OutputBudget;
 
-  constructor(maxBytes: number) {
-    this.#stdout = new KeptBytes(maxBytes);
-    this.#stderr = new KeptBytes(maxBytes);
+  /** `maxBytes` is for each stream. */
+  constructor(maxBytes: number, budget: OutputBudget) {
+    this.#stdout = new KeptBytes(maxBytes, budget);
+    this.#stderr = new KeptBytes(maxBytes, budget);
+    this.#budget = budget;
   }
 
   /** Copies what it keeps. */
@@ -22,39 +46,57 @@ export class Output {
     (channel === "stdout" ? this.#stdout : this.#stderr).add(chunk);
   }
 
-  /** Base64 for both streams if either is not UTF-8. A character that the limit cut in two is dropped, not mangled. */
+  /**
+   * Hands over what was kept, and forgets it. Base64 for both streams if either is not UTF-8. A character that the limit
+   * cut in two is dropped, not mangled.
+   */
   encode(): EncodedOutput {
-    const stdout = this.#stdout.bytes();
-    const stderr = this.#stderr.bytes();
+    const truncated = this.#stdout.cut || this.#stderr.cut;
+    const [stdout, stderr] = this.#take();
     const encoding = isUtf8(stdout) && isUtf8(stderr) ? "utf-8" : "base64";
     return {
       stdout: stdout.toString(encoding),
       stderr: stderr.toString(encoding),
       encoding,
-      ...(this.#stdout.cut || this.#stderr.cut ? { truncated: true } : {}),
+      ...(truncated ? { truncated: true } : {}),
     };
+  }
+
+  /** Nobody wants it any longer. */
+  drop(): void {
+    this.#take();
+  }
+
+  #take(): [Buffer, Buffer] {
+    this.#budget.giveBack(this.#stdout.length + this.#stderr.length);
+    return [this.#stdout.take(), this.#stderr.take()];
   }
 }
 
 class KeptBytes {
   cut = false;
-  #room: number;
-  readonly #chunks: Buffer[] = [];
+  readonly #maxBytes: number;
+  readonly #budget: OutputBudget;
+  readonly #bytes = new GrowingBytes();
 
-  constructor(maxBytes: number) {
-    this.#room = maxBytes;
+  constructor(maxBytes: number, budget: OutputBudget) {
+    this.#maxBytes = maxBytes;
+    this.#budget = budget;
+  }
+
+  get length(): number {
+    return this.#bytes.length;
   }
 
   add(chunk: Uint8Array): void {
-    const kept = chunk.length <= this.#room ? chunk : chunk.subarray(0, this.#room);
-    if (kept.length < chunk.length) this.cut = true;
-    if (kept.length === 0) return;
-    this.#room -= kept.length;
-    this.#chunks.push(Buffer.from(kept));
+    if (this.cut) return;
+    const keptBytes = this.#budget.take(Math.min(chunk.length, this.#maxBytes - this.length));
+    this.cut = keptBytes < chunk.length;
+    this.#bytes.add(chunk.subarray(0, keptBytes));
   }
 
-  bytes(): Buffer {
-    const all = this.#chunks.length === 1 ? (this.#chunks[0] as Buffer) : Buffer.concat(this.#chunks);
+  take(): Buffer {
+    const all = this.#bytes.take();
     return this.cut ? all.subarray(0, all.length - incompleteTail(all)) : all;
   }
 }
