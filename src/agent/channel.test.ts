@@ -171,12 +171,68 @@ describe("channel", () => {
     await using peer = await connected();
     const runs = Array.from({ length: limits.streams }, () => peer.agent.run({ cmd: "x", args: [] }, new Transcript()));
     const refused = (error: unknown) => error instanceof CapsuleError && error.code === "quota_exceeded";
-    await assert.rejects(peer.agent.probe(), refused);
+    await assert.rejects(peer.agent.remove("/x"), refused);
     runs[0]?.cancel();
-    const probe = peer.agent.probe();
+    const removal = peer.agent.remove("/x");
     const open = await peer.guest.heard((frame) => isOpen(frame) && frame.stream > limits.streams);
     peer.guest.frame(RESULT, open.stream, emptyRecord);
-    await probe;
+    await removal;
+  });
+
+  it("probes and freezes however many streams there are", async () => {
+    await using peer = await connected((frame, guest) => {
+      const verb = isOpen(frame) ? frame.payload.readUInt16LE() : 0;
+      if (verb === Verb.PROBE) guest.frame(RESULT, frame.stream, emptyRecord);
+      if (verb === Verb.FREEZE) guest.frame(RESULT, frame.stream, new RecordWriter().u8(1).finish());
+    });
+    for (let i = 0; i < limits.streams; i++) peer.agent.run({ cmd: "x", args: [] }, new Transcript());
+    await peer.agent.probe();
+    assert.deepEqual(await peer.agent.freeze(), { frozen: true });
+  });
+
+  it("asks nothing new of a guest that does not read, and gives it up when even that does not help", async () => {
+    await using peer = await connected();
+    const terminal = peer.agent.pty({ cmd: "x", args: [] }, { cols: 80, rows: 24 }, new Transcript());
+    peer.guest.connection?.pause();
+    const large = { cmd: "x", args: ["x".repeat(1024 * 1024)] };
+    let refusal: unknown;
+    for (let i = 0; i < 64 && refusal === undefined; i++) {
+      const transcript = new Transcript();
+      const run = peer.agent.run(large, transcript);
+      refusal = await Promise.race([transcript.over.promise, new Promise<void>((done) => setImmediate(done))]);
+      run.cancel();
+    }
+    assert.ok(refusal instanceof CapsuleError && refusal.code === "quota_exceeded", String(refusal));
+    for (let i = 0; i < 2_000_000; i++) terminal.resize(80, 24);
+    await assert.rejects(
+      Promise.race([peer.agent.closed.then(() => "closed"), peer.agent.remove("/x")]),
+      (error) => error instanceof CapsuleError && error.code === "quota_exceeded",
+    );
+    const entropy = Buffer.alloc(64 * 1024);
+    const wakes = Array.from({ length: 200 }, () => {
+      const wake = peer.agent.wake({ entropy, hostname: "x", machineId: "0".repeat(32) });
+      return assert.rejects(wake, isAgentError);
+    });
+    peer.agent.run({ cmd: "x", args: [] }, new Transcript()).cancel();
+    terminal.cancel();
+    assert.match((await peer.agent.closed).message, /does not read/);
+    await Promise.all(wakes);
+  });
+
+  it("sends a guest that does not read only the latest size of a terminal", async () => {
+    await using peer = await connected();
+    const terminal = peer.agent.pty({ cmd: "x", args: [] }, { cols: 80, rows: 24 }, new Transcript());
+    await peer.guest.heard(isOpen);
+    peer.guest.connection?.pause();
+    for (let i = 0; i < 8; i++) peer.agent.run({ cmd: "x", args: ["x".repeat(256 * 1024)] }, new Transcript());
+    for (let rows = 1; rows <= 1_000; rows++) terminal.resize(100, rows);
+    peer.guest.connection?.resume();
+    await peer.guest.heard((frame) => frame.type === EVENT);
+    const resizes = peer.guest.frames.filter((frame) => frame.type === EVENT);
+    assert.deepEqual(
+      resizes.map((frame) => frame.payload.readUInt16LE(4)),
+      [1_000],
+    );
   });
 
   it("keeps the other listeners when one throws", async () => {

@@ -10,6 +10,12 @@ import { decodeEmpty, decodeFail, decodeNotice, limits, request, Verb } from "./
 import { ProtocolError, type RecordWriter } from "./records.ts";
 import { type Carrier, Stream, type StreamHandler } from "./stream.ts";
 
+/** What keeps a capsule going, and what finds out whether it does, is never refused. */
+const vitalVerbs: ReadonlySet<Verb> = new Set([Verb.PROBE, Verb.WAKE, Verb.FREEZE, Verb.THAW]);
+/** Of frames that wait for a guest that does not read: from here on nothing new is asked of it; there it is given up. */
+const backlogBytes = 8 * 1024 * 1024;
+const maxBacklogBytes = 16 * 1024 * 1024;
+
 export interface ChannelOptions {
   /**
    * With streams open and nothing heard for this long, the guest is probed; silent for as long again, it is given up.
@@ -54,7 +60,7 @@ export class Channel implements PipeReader, Carrier {
 
   /** Opens a stream. What goes wrong, even at once, goes to `handler.failed`, never before this returns. */
   open(verb: Verb, request: RecordWriter, handler: StreamHandler): Stream {
-    const refusal = this.#refusal(request);
+    const refusal = this.#refusal(verb, request);
     const stream = new Stream(refusal ? 0 : this.#nextId(), verb, handler, this);
     if (refusal) {
       stream.shut();
@@ -128,6 +134,9 @@ export class Channel implements PipeReader, Carrier {
 
   control(type: number, stream: number, payload: Uint8Array): void {
     this.#pipe.write(encodeFrame({ type, flags: 0, epoch: this.#epoch, stream }, payload));
+    if (this.#pipe.queuedBytes <= maxBacklogBytes) return;
+    // Not now: whoever sends this must not hear of the end before the call returns.
+    queueMicrotask(() => this.close(new CapsuleError("agent_error", "the guest agent does not read")));
   }
 
   data(stream: number, bytes: Uint8Array): void {
@@ -148,8 +157,12 @@ export class Channel implements PipeReader, Carrier {
 
   // ---- Opening
 
-  #refusal(request: RecordWriter): Error | undefined {
+  #refusal(verb: Verb, request: RecordWriter): Error | undefined {
     if (this.#reason) return this.#reason;
+    if (vitalVerbs.has(verb)) return undefined;
+    if (this.#pipe.queuedBytes > backlogBytes) {
+      return new CapsuleError("quota_exceeded", "the capsule does not keep up with the requests it has already");
+    }
     if (this.#streams.size >= limits.streams) {
       return new CapsuleError("quota_exceeded", `the capsule already has ${limits.streams} operations under way`);
     }

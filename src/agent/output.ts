@@ -41,7 +41,7 @@ export class OutputStream implements RunningStream, StreamHandler {
   }
 
   stop(): void {
-    this.stream.event(stopEvent);
+    this.stream.latestEvent("stop", stopEvent);
   }
 
   cancel(): void {

@@ -47,6 +47,8 @@ export class Stream {
   #queuedBytes = 0;
   #ending = false;
   #blocked = false;
+  /** Events that wait for the pipe, the latest of each name. */
+  readonly #latest = new Map<string, Uint8Array>();
 
   constructor(id: number, verb: Verb, handler: StreamHandler, carrier: Carrier) {
     this.id = id;
@@ -98,6 +100,17 @@ export class Stream {
     if (this.#open) this.#carrier.control(FrameType.EVENT, this.id, payload);
   }
 
+  /** An event that makes earlier ones of its name needless: of those that the pipe does not take only the last is sent. */
+  latestEvent(name: string, payload: Uint8Array): void {
+    if (!this.#open) return;
+    if (this.#carrier.congested) {
+      this.#latest.set(name, payload);
+      this.#carrier.whenClear(this);
+    } else {
+      this.event(payload);
+    }
+  }
+
   /** The receiver has dealt with bytes that `data` gave it. */
   consumed(bytes: number): void {
     const counted = Math.min(bytes, this.#heldBytes);
@@ -122,10 +135,12 @@ export class Stream {
     this.#open = false;
     this.#queue = [];
     this.#queuedBytes = 0;
+    this.#latest.clear();
   }
 
   /** Sends what may be sent now. */
   pump(): void {
+    if (!this.#carrier.congested) this.#sendLatest();
     while (this.#open && this.#queuedBytes > 0 && this.#creditBytes > 0) {
       if (this.#carrier.congested) {
         this.#carrier.whenClear(this);
@@ -142,6 +157,12 @@ export class Stream {
       this.#blocked = false;
       this.handler.drained?.();
     }
+  }
+
+  #sendLatest(): void {
+    const events = [...this.#latest.values()];
+    this.#latest.clear();
+    for (const payload of events) this.event(payload);
   }
 
   #sendPart(): void {

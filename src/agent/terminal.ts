@@ -41,7 +41,7 @@ export class Terminal extends OutputStream implements PtyStream {
   }
 
   resize(cols: number, rows: number): void {
-    this.stream.event(resizeEvent(cols, rows));
+    this.stream.latestEvent("resize", resizeEvent(cols, rows));
   }
 
   drained(): void {
