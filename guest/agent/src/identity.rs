@@ -1,21 +1,25 @@
 //! The files that say who a machine is: /etc/hostname, /etc/hosts and /etc/machine-id.
 //!
 //! They are changed only where they differ, and in place: a capsule must wake with a full disk, and lines that its owner
-//! put into /etc/hosts stay, whatever bytes they hold. A file that cannot be read is never written.
+//! put into /etc/hosts stay, whatever bytes they hold. A file that cannot be read is never written, and what is no ordinary file is left alone.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::sys::context;
 
+/// A larger one is nobody's list of hosts, and the agent's memory is the guest's.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
 pub fn write(root: &Path, hostname: &str, machine_id: &str) -> Result<(), String> {
     let file = |name: &str| root.join("etc").join(name);
-    let old_hostname = read(&file("hostname"))?;
-    let hosts = read(&file("hosts"))?;
-    let old = old_hostname.trim_ascii();
-    put(&file("hosts"), &hosts_with(&hosts, old, hostname), 0o644)?;
+    let old_hostname = read(&file("hostname"))?.unwrap_or_default();
+    if let Some(hosts) = read(&file("hosts"))? {
+        let hosts = hosts_with(&hosts, old_hostname.trim_ascii(), hostname);
+        put(&file("hosts"), &hosts, 0o644)?;
+    }
     put(
         &file("machine-id"),
         format!("{machine_id}\n").as_bytes(),
@@ -65,20 +69,37 @@ fn names(line: &[u8], name: &[u8]) -> bool {
     words(entry).skip(1).any(|word| word == name)
 }
 
-/// Nothing is what a missing file holds.
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    match std::fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+/// Nothing is what a missing file holds. `None`: what is there is not for us to change, such as a fifo or a device, which
+/// a blocking read might never come back from.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    match read_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Vec::new())),
         result => context(result, format!("{} cannot be read", path.display())),
     }
 }
 
-fn put(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
-    if read(path)? == text {
-        return Ok(());
+fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    // Before it is opened: a socket cannot be, and a device may mind.
+    if !std::fs::metadata(path)?.is_file() {
+        return Ok(None);
     }
-    let result = overwrite(path, text, mode);
-    context(result, format!("{} cannot be written", path.display()))
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= MAX_FILE_BYTES))
+}
+
+fn put(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
+    match read(path)? {
+        Some(old) if old != text => {
+            let result = overwrite(path, text, mode);
+            context(result, format!("{} cannot be written", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// In place, so that no new block is needed where the old ones do.
@@ -97,6 +118,7 @@ fn overwrite(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
     use std::path::PathBuf;
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
@@ -143,6 +165,24 @@ mod tests {
             ("cl\n".into(), "127.0.1.1 cl\n".into())
         );
         assert_eq!(read("machine-id").len(), 33);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_ordinary_file_is_left_alone() {
+        let root = root("odd");
+        let etc = root.join("etc");
+        std::os::unix::fs::symlink("/dev/zero", etc.join("hosts")).unwrap();
+        let fifo = crate::sys::c_string(etc.join("hostname").as_os_str().as_bytes()).unwrap();
+        // SAFETY: `fifo` ends in NUL.
+        crate::sys::check(unsafe { libc::mkfifo(fifo.as_ptr(), 0o644) }).unwrap();
+        let huge = vec![b'#'; MAX_FILE_BYTES as usize + 1];
+        std::fs::write(etc.join("machine-id"), &huge).unwrap();
+        write(&root, "cl", ID).unwrap();
+        assert_eq!(std::fs::read(etc.join("machine-id")).unwrap(), huge);
+        std::fs::remove_file(etc.join("machine-id")).unwrap();
+        std::fs::create_dir(etc.join("machine-id")).unwrap();
+        write(&root, "cl", ID).unwrap();
         std::fs::remove_dir_all(&root).unwrap();
     }
 }
