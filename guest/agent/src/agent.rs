@@ -182,9 +182,12 @@ impl Agent {
                 self.take(frame);
             }
         }
-        if !self.port.has_host() && !self.is_looking_for_host {
-            self.is_looking_for_host = true;
-            self.timers.after_ms(HOST_LOOK_MS, Due::Host);
+        if !self.port.has_host() {
+            parser.forget_half_data();
+            if !self.is_looking_for_host {
+                self.is_looking_for_host = true;
+                self.timers.after_ms(HOST_LOOK_MS, Due::Host);
+            }
         }
     }
 

@@ -106,6 +106,14 @@ impl Parser {
         self.end = 0;
     }
 
+    /// The host that began the frame is gone. Records tell by themselves that they are incomplete; data do not, and the
+    /// next host's padding would become the rest of them.
+    pub fn forget_half_data(&mut self) {
+        if self.arena[self.start..self.end].first() == Some(&DATA) {
+            self.reset();
+        }
+    }
+
     #[allow(clippy::should_implement_trait)] // a frame borrows the parser, which an Iterator's item cannot
     pub fn next(&mut self) -> Option<Frame<'_>> {
         loop {

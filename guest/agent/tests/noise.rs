@@ -102,6 +102,28 @@ fn after_any_noise_and_the_padding_a_hello_is_heard() {
 }
 
 #[test]
+fn half_a_data_frame_dies_with_the_host_that_sent_it() {
+    let mut random = Random::seeded("half");
+    let header = Header {
+        kind: DATA,
+        flags: 0,
+        epoch: 7,
+        stream: 3,
+        length: 300,
+    };
+    let frame = [header.encode().as_slice(), &[b'x'; 300]].concat();
+    for cut in 1..frame.len() {
+        let mut parser = Parser::default();
+        assert!(feed(&mut parser, &frame[..cut], &mut random).is_empty());
+        parser.forget_half_data();
+        let mut greeting = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
+        greeting.extend(hello(&[9; NONCE_BYTES]));
+        let frames = feed(&mut parser, &greeting, &mut random);
+        assert_eq!((frames.len(), frames[0].0), (1, HELLO), "cut at {cut}");
+    }
+}
+
+#[test]
 fn frames_come_back_whatever_the_pieces() {
     let mut random = Random::seeded("pieces");
     for _ in 0..300 {
