@@ -40,18 +40,19 @@ export class Server implements AsyncDisposable {
     const images = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images");
     if (!existsSync(images))
       throw new Error(`no built images in ${images}; run ./dev image, or set CAPSULE_IMAGES_FROM`);
+    const store = resolve(images, "..");
     const folder = await mkdtemp(join(parent, "capsule-test-"));
-    const server = new Server(folder, env);
+    const server = new Server(folder, { NODE_COMPILE_CACHE: join(store, "compiled"), ...env });
     await mkdir(server.dataDir, { mode: 0o700 });
     await symlink(resolve(images), join(server.dataDir, "images"));
     // The choice of accelerator holds until the machine boots again; without it every server would try KVM anew.
-    const accelerator = join(images, "../accelerator.json");
-    if (existsSync(accelerator)) await copyFile(accelerator, join(server.dataDir, "accelerator.json"));
-    const store = join(images, "../bases");
+    const [kept, own] = [store, server.dataDir].map((data) => join(data, "accelerator.json")) as [string, string];
+    if (existsSync(kept)) await copyFile(kept, own);
     try {
-      await borrowBase(store, server.dataDir);
+      await borrowBase(join(store, "bases"), server.dataDir);
       await server.start();
-      await lendBases(server.dataDir, store);
+      await lendBases(server.dataDir, join(store, "bases"));
+      if (!existsSync(kept)) await copyFile(own, kept);
     } catch (error) {
       await server[Symbol.asyncDispose]();
       throw error;
