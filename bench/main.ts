@@ -11,9 +11,20 @@ import { files } from "./files.ts";
 import { freeze } from "./freeze.ts";
 import { reads } from "./reads.ts";
 import { Rig } from "./rig.ts";
+import { streams } from "./streams.ts";
 import { templates } from "./templates.ts";
+import { terminal } from "./terminal.ts";
 
-const benchmarks: Record<string, (rig: Rig) => Promise<Figure[]>> = { boot, exec, files, reads, freeze, templates };
+const benchmarks: Record<string, (rig: Rig) => Promise<Figure[]>> = {
+  boot,
+  exec,
+  streams,
+  terminal,
+  files,
+  reads,
+  freeze,
+  templates,
+};
 
 const { values, positionals } = parseArgs({
   options: {

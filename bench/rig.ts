@@ -1,6 +1,7 @@
 /** What the benchmarks measure on: a server of their own with real VMs, and the machine below it. */
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
+import http from "node:http";
 import { join } from "node:path";
 import { connectAgent } from "../src/agent/connection.ts";
 import { bootImage } from "../src/host/boot.ts";
@@ -23,6 +24,7 @@ export class Rig implements AsyncDisposable {
   /** The machine below the server. */
   readonly machine: ThisMachine;
   readonly #server: Server;
+  readonly #connections = new http.Agent({ keepAlive: true });
 
   static async start({ isLong }: { isLong: boolean }): Promise<Rig> {
     const server = await Server.start({ env: { CAPSULE_LOG_LEVEL: "error" } });
@@ -46,15 +48,30 @@ export class Rig implements AsyncDisposable {
     return this.#server.apiKey;
   }
 
+  /** By one connection that stays open, and with as little of a client as there can be. */
   async ask<T>(method: string, path: string, body?: object): Promise<T> {
-    const response = await fetch(this.url + path, {
-      method,
-      headers: { "x-api-key": this.key, ...(body === undefined ? {} : { "content-type": "application/json" }) },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-    const text = await response.text();
-    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status} ${text}`);
+    const { status, text } = await this.#answer(method, path, body === undefined ? undefined : JSON.stringify(body));
+    if (status >= 300) throw new Error(`${method} ${path} answered ${status} ${text}`);
     return (text === "" ? undefined : JSON.parse(text)) as T;
+  }
+
+  #answer(method: string, path: string, body: string | undefined): Promise<{ status: number; text: string }> {
+    return new Promise((resolve, reject) => {
+      const sent =
+        body === undefined ? {} : { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
+      const headers = { "x-api-key": this.key, ...sent };
+      const request = http.request(this.url + path, { method, headers, agent: this.#connections }, (response) => {
+        let text = "";
+        response.setEncoding("utf8");
+        response.on("data", (chunk) => {
+          text += chunk;
+        });
+        response.once("end", () => resolve({ status: response.statusCode ?? 0, text }));
+        response.once("error", reject);
+      });
+      request.once("error", reject);
+      request.end(body);
+    });
   }
 
   async createRunning(body: object = {}): Promise<string> {
@@ -138,6 +155,7 @@ export class Rig implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#connections.destroy();
     await this.#server[Symbol.asyncDispose]();
   }
 }

@@ -1,0 +1,51 @@
+/** A WebSocket of a capsule, message by message. */
+import { WebSocket } from "ws";
+import type { Rig } from "./rig.ts";
+
+export interface Message {
+  type: string;
+  data?: string;
+  exit_code?: number;
+}
+
+export class BenchSocket {
+  readonly #socket: WebSocket;
+
+  static async open(rig: Rig, path: string): Promise<BenchSocket> {
+    const url = `${rig.url.replace("http", "ws")}${path}`;
+    const socket = new WebSocket(url, { headers: { "x-api-key": rig.key }, perMessageDeflate: false });
+    await new Promise<void>((opened, failed) => {
+      socket.once("open", opened);
+      socket.once("error", failed);
+    });
+    return new BenchSocket(socket);
+  }
+
+  private constructor(socket: WebSocket) {
+    this.#socket = socket;
+  }
+
+  say(message: object): void {
+    this.#socket.send(JSON.stringify(message));
+  }
+
+  /** Resolves with the first message from now on of which this holds. Throws when the server closes before. */
+  until(holds: (message: Message) => boolean): Promise<Message> {
+    return new Promise((resolve, reject) => {
+      const hear = (data: { toString(): string }) => {
+        const message = JSON.parse(data.toString()) as Message;
+        if (!holds(message)) return;
+        this.#socket.off("message", hear);
+        this.#socket.off("close", closed);
+        resolve(message);
+      };
+      const closed = (code: number, reason: Buffer) => reject(new Error(`the socket was closed: ${code} ${reason}`));
+      this.#socket.on("message", hear);
+      this.#socket.once("close", closed);
+    });
+  }
+
+  close(): void {
+    this.#socket.close();
+  }
+}
