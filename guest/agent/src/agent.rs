@@ -21,7 +21,7 @@ use crate::sys::{self, check, owned};
 use crate::timers::{Due, Timers};
 use crate::work::Workers;
 
-/// While the host does not read, neither do we.
+/// While the host does not read, neither do we; but for a HELLO, since nothing is written before that.
 const MAX_OUTBOX_BYTES: usize = 1024 * 1024;
 /// Reads from the port in one turn, so that a flood cannot keep the rest waiting.
 const READS_PER_TURN: usize = 64;
@@ -192,7 +192,7 @@ impl Agent {
     }
 
     fn outbox_has_room(&self) -> bool {
-        self.streams.outbox.len() < MAX_OUTBOX_BYTES
+        self.port.is_silent() || self.streams.outbox.len() < MAX_OUTBOX_BYTES
     }
 
     /// Fills the pipe as far as it goes, and lets those go on who waited for that.
@@ -241,7 +241,6 @@ impl Agent {
                 .is_ok()
             {
                 self.port.replace(connection);
-                self.streams.outbox.clear();
                 parser.reset();
             }
         }

@@ -4,8 +4,10 @@
 //! polls as hung up for ever; edge-triggered, that is one wake-up, and the driver wakes us again when a host connects.
 //! A slow timer looks too while nobody is there, in case an edge got lost. A socket, by contrast, is gone when it ends.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use crate::frames::{self, Header, HEADER_BYTES};
 use crate::sys;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,10 @@ pub struct Port {
     readable: bool,
     writable: bool,
     has_host: bool,
+    /// There may be another host, which throws away what it reads until it has said HELLO: it is told nothing before.
+    is_silent: bool,
+    /// It has taken bytes since it said HELLO. A port may read as end of file for a moment after its host has come.
+    is_heard: bool,
     /// Epoll tells when there is room.
     awaits_room: bool,
 }
@@ -41,12 +47,24 @@ impl Port {
             readable: true,
             writable: true,
             has_host: true,
+            is_silent: false,
+            is_heard: false,
             awaits_room: false,
         }
     }
 
     pub fn replace(&mut self, connection: OwnedFd) {
         *self = Port::with(Kind::Socket, Some(connection));
+        self.is_silent = true;
+    }
+
+    /// The host has said HELLO.
+    pub fn speak(&mut self) {
+        self.is_silent = false;
+    }
+
+    pub fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     pub fn fd(&self) -> Option<RawFd> {
@@ -86,9 +104,15 @@ impl Port {
 
     /// Writes what the pipe takes now.
     pub fn flush(&mut self, outbox: &mut Outbox) {
-        while let Some(fd) = self.fd().filter(|_| self.writable && !outbox.is_empty()) {
+        while let Some(fd) = self
+            .fd()
+            .filter(|_| self.writable && !self.is_silent && !outbox.is_empty())
+        {
             match sys::write(fd, outbox.bytes()) {
-                Ok(Some(count)) => outbox.written(count),
+                Ok(Some(count)) => {
+                    self.is_heard = true;
+                    outbox.written(count);
+                }
                 Ok(None) => self.writable = false,
                 Err(_) => self.host_gone(),
             }
@@ -108,7 +132,11 @@ impl Port {
         let deadline = sys::monotonic_ns() + timeout_ms * 1_000_000;
         self.writable = true;
         self.flush(outbox);
-        while !outbox.is_empty() && self.fd.is_some() && sys::monotonic_ns() < deadline {
+        while !outbox.is_empty()
+            && self.fd.is_some()
+            && !self.is_silent
+            && sys::monotonic_ns() < deadline
+        {
             sys::sleep_ms(2);
             self.writable = true;
             self.flush(outbox);
@@ -117,6 +145,7 @@ impl Port {
 
     fn host_gone(&mut self) {
         self.readable = false;
+        self.is_silent |= std::mem::take(&mut self.is_heard);
         match self.kind {
             Kind::Virtio => self.has_host = false,
             Kind::Socket => self.fd = None,
@@ -125,10 +154,12 @@ impl Port {
     }
 }
 
-/// Framed bytes that the pipe has not taken yet.
+/// Frames that the pipe has not taken whole yet.
 #[derive(Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
+    /// Where the first frame begins, and behind that the first byte that the pipe has not taken.
+    frame: usize,
     start: usize,
 }
 
@@ -142,15 +173,17 @@ impl Outbox {
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.start > 0 && self.start >= self.bytes.len() / 2 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
+        if self.frame > 0 && self.frame >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.frame);
+            self.start -= self.frame;
+            self.frame = 0;
         }
         self.bytes.extend_from_slice(bytes);
     }
 
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.frame = 0;
         self.start = 0;
     }
 
@@ -158,11 +191,33 @@ impl Outbox {
         &self.bytes[self.start..]
     }
 
+    /// Of each stream, what no host can have got.
+    pub fn data_bytes(&self) -> BTreeMap<u32, u64> {
+        let mut bytes = BTreeMap::new();
+        let mut at = self.frame;
+        while let Some(header) = self.header(at) {
+            if header.kind == frames::DATA {
+                *bytes.entry(header.stream).or_default() += u64::from(header.length);
+            }
+            at += HEADER_BYTES + header.length as usize;
+        }
+        bytes
+    }
+
+    fn header(&self, at: usize) -> Option<Header> {
+        self.bytes.get(at..)?.first_chunk().map(Header::decode)
+    }
+
     fn written(&mut self, count: usize) {
         self.start += count;
-        if self.start >= self.bytes.len() {
-            self.clear();
+        while let Some(header) = self.header(self.frame) {
+            let end = self.frame + HEADER_BYTES + header.length as usize;
+            if end > self.start {
+                return;
+            }
+            self.frame = end;
         }
+        self.clear();
     }
 }
 
@@ -170,15 +225,36 @@ impl Outbox {
 mod tests {
     use super::*;
 
+    fn push(outbox: &mut Outbox, stream: u32, payload: &[u8]) {
+        let header = Header {
+            kind: frames::DATA,
+            flags: 0,
+            epoch: 1,
+            stream,
+            length: payload.len() as u32,
+        };
+        outbox.push(&header.encode());
+        outbox.push(payload);
+    }
+
     #[test]
     fn an_outbox_keeps_order_and_forgets_what_is_written() {
         let mut outbox = Outbox::default();
-        outbox.push(b"abcdef");
-        outbox.written(4);
-        outbox.push(b"gh");
-        assert_eq!(outbox.bytes(), b"efgh");
-        assert_eq!(outbox.len(), 4);
-        outbox.written(4);
-        assert!(outbox.is_empty());
+        push(&mut outbox, 1, b"abcdef");
+        push(&mut outbox, 2, b"");
+        let waiting = |outbox: &Outbox| outbox.data_bytes().into_keys().collect::<Vec<_>>();
+        assert_eq!(waiting(&outbox), [1, 2]);
+        outbox.written(HEADER_BYTES + 5);
+        assert_eq!(waiting(&outbox), [1, 2], "half a frame is no frame");
+        outbox.written(1);
+        push(&mut outbox, 3, b"gh");
+        assert_eq!(waiting(&outbox), [2, 3]);
+        assert_eq!(outbox.len(), 2 * HEADER_BYTES + 2);
+        outbox.written(HEADER_BYTES);
+        push(&mut outbox, 4, &[b'x'; 100]);
+        assert_eq!(waiting(&outbox), [3, 4]);
+        assert_eq!(&outbox.bytes()[HEADER_BYTES..HEADER_BYTES + 2], b"gh");
+        outbox.written(outbox.len());
+        assert!(outbox.is_empty() && waiting(&outbox).is_empty());
     }
 }

@@ -44,17 +44,32 @@ impl Streams {
         self.epoch
     }
 
-    /// Forgets every stream and everything unsent. The roles of what was open, and the unsent bytes of each.
+    /// Forgets every stream and everything unsent. The roles of what was open, or a terminal's and over but not sent to
+    /// its end, and the unsent bytes of each.
     pub fn begin_epoch(&mut self, epoch: u16) -> Vec<(u32, Role, Vec<u8>)> {
+        let held = self.outbox.data_bytes();
         self.epoch = epoch;
         self.outbox.clear();
         self.turns.clear();
         self.closed.clear();
-        self.farewells.clear();
         self.eased.clear();
-        std::mem::take(&mut self.open)
-            .into_iter()
-            .map(|(id, stream)| (id, stream.role, stream.unsent()))
+        // Of a session's several clients one, or the next would see twice what they all missed.
+        let mut farewells = BTreeMap::new();
+        for (id, stream) in std::mem::take(&mut self.farewells) {
+            if let (Role::Terminal(key), true) = (stream.role, held.contains_key(&id)) {
+                farewells.insert(key, (id, stream));
+            }
+        }
+        let open = std::mem::take(&mut self.open);
+        farewells
+            .into_values()
+            .chain(open)
+            .map(|(id, mut stream)| {
+                let held = held.get(&id).copied().unwrap_or(0);
+                let sent = stream.sent - held;
+                stream.taken_by_host.get_or_insert(sent);
+                (id, stream.role, stream.unsent())
+            })
             .collect()
     }
 

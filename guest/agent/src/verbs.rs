@@ -49,6 +49,7 @@ impl Agent {
         if let Some(freezing) = &mut self.freezing {
             freezing.forget_stream();
         }
+        self.port.speak();
         let answer = welcome(nonce, self.is_awake, std::process::id());
         self.streams.control(frames::WELCOME, 0, &answer);
     }

@@ -5,7 +5,7 @@ use capsule_agent::frames::*;
 use capsule_agent::port::Outbox;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Reader, Writer, END_MARK};
-use capsule_agent::streams::Streams;
+use capsule_agent::streams::{Role, Streams};
 use capsule_agent::wake::Wake;
 
 /// xorshift64*.
@@ -215,6 +215,29 @@ fn streams_keep_within_credit_and_lose_nothing() {
         let (_, unsent) = streams.cancel(5).unwrap();
         assert_eq!(unsent, expected[received.len()..]);
     }
+}
+
+#[test]
+fn a_new_epoch_gives_back_what_never_left() {
+    let mut streams = Streams::default();
+    streams.begin_epoch(1);
+    for id in [5, 7] {
+        streams.open(id);
+        streams.set_role(id, Role::Terminal(id));
+    }
+    streams.data(5, channel::MAIN, b"heard ");
+    drain(&mut streams.outbox);
+    streams.data(5, channel::MAIN, b"framed ");
+    streams.data(5, channel::MAIN, &[b'x'; WINDOW_BYTES as usize]);
+    streams.data(7, channel::MAIN, b"last words");
+    streams.result(7, empty());
+    streams.pump();
+    let mut expected = b"framed ".to_vec();
+    expected.extend([b'x'; WINDOW_BYTES as usize]);
+    let back = streams.begin_epoch(2);
+    assert!(back.contains(&(5, Role::Terminal(5), expected)));
+    assert!(back.contains(&(7, Role::Terminal(7), b"last words".to_vec())));
+    assert!(streams.begin_epoch(3).is_empty());
 }
 
 fn drain(outbox: &mut Outbox) -> Vec<u8> {
