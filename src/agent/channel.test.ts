@@ -151,6 +151,21 @@ describe("channel", () => {
     assert.equal(peer.guest.frames.filter((frame) => frame.type === CANCEL).length, 1);
   });
 
+  it("detaches from a terminal with word of what was consumed, not of what arrived", async () => {
+    await using peer = await connected();
+    const transcript = new Transcript({ keepsCredit: true });
+    const terminal = peer.agent.pty({ cmd: "x", args: [] }, { cols: 80, rows: 24 }, transcript);
+    await peer.guest.heard(isOpen);
+    peer.guest.frame(EVENT, 1, started);
+    peer.guest.frame(DATA, 1, Buffer.from("0123456789"));
+    await transcript.heard((it) => it.text("pty") === "0123456789");
+    terminal.consumed(4);
+    terminal.cancel();
+    await peer.guest.heard((frame) => frame.type === CANCEL);
+    const taken = peer.guest.frames.find((frame) => frame.type === EVENT);
+    assert.equal(taken?.payload.readBigUInt64LE(2), 4n);
+  });
+
   it("splits a long request and refuses one that is too long", async () => {
     await using peer = await connected((frame, guest) => {
       if (isLastOpen(frame)) guest.frame(RESULT, frame.stream, new RecordWriter().u32(1).str("t").finish());

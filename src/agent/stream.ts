@@ -70,9 +70,9 @@ export class Stream {
     return this.#sentBytes;
   }
 
-  /** Bytes given to the handler. */
-  get receivedBytes(): number {
-    return this.#receivedBytes;
+  /** Bytes that the receiver has dealt with. */
+  get consumedBytes(): number {
+    return this.#receivedBytes - this.#heldBytes;
   }
 
   /** The guest has ended its data, and the sum was right. */

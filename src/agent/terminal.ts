@@ -30,9 +30,9 @@ export class Terminal extends OutputStream implements PtyStream {
     return this.stream.send(bytes);
   }
 
-  /** Detaches. What is still under way to us is kept in the guest for the next client. */
+  /** Detaches. What has not been consumed is kept in the guest for the next client. */
   override cancel(): void {
-    this.stream.event(takenEvent(this.stream.receivedBytes));
+    this.stream.event(takenEvent(this.stream.consumedBytes));
     super.cancel();
   }
 
