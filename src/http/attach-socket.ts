@@ -33,7 +33,7 @@ export function attachSocketRoutes(app: App, { services: { capsules } }: Section
         () => {
           const line = sockets.accept(request, reply, params.id, {});
           const relay = new OutputRelay(line, query.encoding ?? "utf-8");
-          line.converse({ onText() {}, onGone: () => relay.drop() });
+          line.converse({ onText() {}, onBinary() {}, onGone: () => relay.drop() });
           return relay;
         },
         (cancel) => onClientGone(reply, cancel),

@@ -74,6 +74,10 @@ class ExecConversation implements LineHandlers {
     }
   }
 
+  onBinary(): void {
+    this.#refuse("a message must be a text frame");
+  }
+
   onGone(): void {
     clearTimeout(this.#silence);
     this.#relay.drop();

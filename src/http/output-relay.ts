@@ -5,6 +5,7 @@
 import type { Exit, OutputSink, RunningStream, Started } from "../agent/agent.ts";
 import type { ExecServerMessage } from "../wire/exec-messages.ts";
 import { closeCodes } from "../wire/messages.ts";
+import { JoinedOutput } from "./joined-output.ts";
 import type { SocketLine } from "./socket-line.ts";
 
 export type OutputEncoding = "utf-8" | "base64";
@@ -13,11 +14,13 @@ type Channel = "stdout" | "stderr";
 export class OutputRelay implements OutputSink {
   readonly #line: SocketLine;
   readonly #texts: Record<Channel, ChunkText>;
+  readonly #joined: JoinedOutput<Channel>;
   #stream: RunningStream | undefined;
 
   constructor(line: SocketLine, encoding: OutputEncoding) {
     this.#line = line;
     this.#texts = { stdout: new ChunkText(encoding), stderr: new ChunkText(encoding) };
+    this.#joined = new JoinedOutput(line, (channel, bytes) => this.#tell(channel, bytes));
   }
 
   /** The stream that the output comes from; dropped with the line. */
@@ -39,14 +42,11 @@ export class OutputRelay implements OutputSink {
   }
 
   output(channel: Channel | "pty", chunk: Uint8Array): void {
-    if (channel === "pty") return;
-    const bytes = chunk.length;
-    const data = this.#texts[channel].of(chunk);
-    if (data === "") this.#stream?.consumed(bytes);
-    else this.#send({ type: channel, data }, () => this.#stream?.consumed(bytes));
+    if (channel !== "pty") this.#joined.add(channel, chunk);
   }
 
   exited({ exitCode }: Exit): void {
+    this.#joined.flush();
     for (const type of ["stdout", "stderr"] as const) {
       const data = this.#texts[type].rest();
       if (data !== "") this.#send({ type, data });
@@ -57,6 +57,13 @@ export class OutputRelay implements OutputSink {
 
   failed(error: Error): void {
     this.#line.failWith(error);
+  }
+
+  #tell(channel: Channel, bytes: Buffer): void {
+    const { length } = bytes;
+    const data = this.#texts[channel].of(bytes);
+    if (data === "") this.#stream?.consumed(length);
+    else this.#send({ type: channel, data }, () => this.#stream?.consumed(length));
   }
 
   #send(message: ExecServerMessage, left?: () => void): void {
@@ -72,9 +79,8 @@ class ChunkText {
     this.#decoder = encoding === "utf-8" ? new TextDecoder("utf-8", { ignoreBOM: true }) : undefined;
   }
 
-  of(chunk: Uint8Array): string {
-    if (this.#decoder === undefined)
-      return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length).toString("base64");
+  of(chunk: Buffer): string {
+    if (this.#decoder === undefined) return chunk.toString("base64");
     return this.#decoder.decode(chunk, { stream: true });
   }
 

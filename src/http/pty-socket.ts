@@ -17,12 +17,15 @@ import {
 import { CapsuleParams } from "../wire/schema.ts";
 import { SocketQuery } from "../wire/ticket.ts";
 import { firstMessageMs } from "./exec-socket.ts";
+import { JoinedOutput } from "./joined-output.ts";
 import type { App, Section } from "./section.ts";
 import type { LineHandlers, SocketLine } from "./socket-line.ts";
 import { socketMessages } from "./socket-messages.ts";
 import type { Sockets } from "./sockets.ts";
 
 const pingMs = 30_000;
+/** Read ahead of a program that does not read its input, so that a kill or a resize behind it gets through. */
+const inputAheadMaxBytes = 1024 * 1024;
 
 export function ptySocketRoutes(app: App, { services: { capsules } }: Section, sockets: Sockets): void {
   app.get(
@@ -53,11 +56,14 @@ class PtyConversation implements LineHandlers, OutputSink {
   readonly #silence: NodeJS.Timeout;
   readonly #pings: NodeJS.Timeout;
   #stream: PtyStream | undefined;
+  readonly #joined: JoinedOutput<"pty">;
   #hasStarted = false;
+  #inputAheadBytes = 0;
 
   constructor(line: SocketLine, agent: Agent) {
     this.#line = line;
     this.#agent = agent;
+    this.#joined = new JoinedOutput(line, (_channel, bytes) => this.#tell(bytes));
     this.#silence = setTimeout(() => line.fail("no session was asked for in time", closeCodes.silent), firstMessageMs);
     this.#pings = setInterval(() => this.#send({ type: "ping" }), pingMs);
   }
@@ -68,6 +74,10 @@ class PtyConversation implements LineHandlers, OutputSink {
     const decoded = decodePtyMessage(text);
     if ("problem" in decoded) this.#refuse(decoded.problem);
     else this.#obey(decoded.message);
+  }
+
+  onBinary(): void {
+    this.#refuse("a message must be a text frame");
   }
 
   onGone(): void {
@@ -106,7 +116,10 @@ class PtyConversation implements LineHandlers, OutputSink {
     clearTimeout(this.#silence);
     const stream = open();
     this.#stream = stream;
-    stream.onDrain(() => this.#line.resume());
+    stream.onDrain(() => {
+      this.#inputAheadBytes = 0;
+      this.#line.resume();
+    });
     if (!this.#line.isOpen) stream.cancel();
   }
 
@@ -115,11 +128,12 @@ class PtyConversation implements LineHandlers, OutputSink {
     return this.#hasStarted;
   }
 
-  /** A program that does not read its input stops the client's sending, message by message. */
+  /** A program that does not read its input stops the client's sending in the end. */
   #type(data: string): void {
     const bytes = Buffer.from(data, "base64");
     if (bytes.length !== decodedBytes(data)) this.#refuse("the message input cannot be used: data must be base64");
-    else if (this.#stream?.write(bytes) === false) this.#line.pause();
+    else if (this.#stream?.write(bytes) === false) this.#inputAheadBytes += bytes.length;
+    if (this.#inputAheadBytes > inputAheadMaxBytes) this.#line.pause();
   }
 
   /** Once there is a session, a client's slip does not cost it. */
@@ -136,12 +150,16 @@ class PtyConversation implements LineHandlers, OutputSink {
   }
 
   output(_channel: string, chunk: Uint8Array): void {
-    const bytes = chunk.length;
-    const data = Buffer.from(chunk.buffer, chunk.byteOffset, bytes).toString("base64");
-    this.#send({ type: "output", data }, () => this.#stream?.consumed(bytes));
+    this.#joined.add("pty", chunk);
+  }
+
+  #tell(bytes: Buffer): void {
+    const { length } = bytes;
+    this.#send({ type: "output", data: bytes.toString("base64") }, () => this.#stream?.consumed(length));
   }
 
   exited({ exitCode }: Exit): void {
+    this.#joined.flush();
     const close = () => this.#line.close(closeCodes.done, "the terminal's process ended");
     this.#send({ type: "exit", exit_code: exitCode }, close);
   }

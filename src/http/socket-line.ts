@@ -18,6 +18,8 @@ const endNewsMs = 2_000;
 
 export interface LineHandlers {
   onText(text: string): void;
+  /** A frame that is no text. */
+  onBinary(): void;
   onGone(): void;
 }
 
@@ -33,6 +35,7 @@ export class SocketLine {
   #isOpen = true;
   #heardOf = true;
   #waitingForEnd: NodeJS.Timeout | undefined;
+  #caughtUp: (() => void) | undefined;
 
   constructor(socket: WebSocket, mark: ErrorMark, log: FastifyBaseLogger) {
     this.#socket = socket;
@@ -56,10 +59,22 @@ export class SocketLine {
     if (!this.#isOpen) handlers.onGone();
   }
 
-  /** `left` is called when the message is in the hands of the operating system. */
+  /** The operating system has not taken everything yet: the client reads more slowly than we send. */
+  get isBehind(): boolean {
+    return this.#socket.bufferedAmount > 0;
+  }
+
+  /** One callback at a time, only while the line is behind: called when it no longer is, unless it closes before. */
+  onceCaughtUp(callback: () => void): void {
+    this.#caughtUp = callback;
+  }
+
+  /** `left` is called when the message is in the hands of the operating system; never when the line broke before. */
   send(message: object, left?: () => void): void {
     if (!this.#isOpen) return;
-    this.#socket.send(JSON.stringify(message), left);
+    this.#socket.send(JSON.stringify(message), (error) => {
+      if (error == null) this.#noteWritten(left);
+    });
     if (this.#socket.bufferedAmount > bufferedMaxBytes)
       this.close(closeCodes.tooSlow, "you do not read what you are sent");
   }
@@ -111,32 +126,44 @@ export class SocketLine {
   }
 
   resume(): void {
-    if (this.#isOpen) this.#socket.resume();
+    if (!this.#isOpen || !this.#socket.isPaused) return;
+    this.#heardOf = true; // its pong may be among what was not read
+    this.#socket.resume();
+  }
+
+  #noteWritten(left?: () => void): void {
+    left?.();
+    if (this.isBehind || !this.#isOpen) return;
+    const caughtUp = this.#caughtUp;
+    this.#caughtUp = undefined;
+    caughtUp?.();
   }
 
   #receive(data: RawData, isBinary: boolean): void {
     this.#heardOf = true;
     if (!this.#isOpen) return;
-    if (isBinary) {
-      this.fail("a message must be a text frame", closeCodes.badMessage);
-      return;
-    }
     try {
-      this.#handlers?.onText(data.toString());
+      if (isBinary) this.#handlers?.onBinary();
+      else this.#handlers?.onText(data.toString());
     } catch (error) {
       this.failWith(error as Error);
     }
   }
 
-  /** A client that has unread output may be slow, and TCP knows whether it is there; a silent one must answer. */
+  /**
+   * A client that has unread output may be slow, and TCP knows whether it is there, as it does of one that we do not
+   * read; a silent one must answer.
+   */
   #checkAlive(): void {
-    if (this.#socket.bufferedAmount > 0) return;
+    if (this.isBehind || this.#socket.isPaused) return;
     if (!this.#heardOf) {
       this.terminate();
       return;
     }
     this.#heardOf = false;
-    this.#socket.ping();
+    this.#socket.ping(undefined, undefined, (error) => {
+      if (error == null) this.#noteWritten();
+    });
   }
 
   #over(): void {

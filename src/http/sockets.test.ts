@@ -333,6 +333,8 @@ describe("exec stream", () => {
       client.say(message);
       assert.equal((await client.next()).type, "error");
     }
+    client.socket.send(Buffer.from("{}"), { binary: true });
+    assert.equal((await client.next()).type, "error");
     run.exit(0);
     assert.deepEqual((await client.rest())[0], [{ type: "exit", exit_code: 0 }]);
   });
@@ -402,7 +404,39 @@ describe("exec stream", () => {
   });
 });
 
+test("a slow reader of output in tiny pieces is neither cut off nor sent a message for each", async () => {
+  for (const suffix of ["exec/stream", "pty"]) {
+    const client = await new Client(`/v1/capsules/${id}/${suffix}`).opened();
+    client.say({ type: "start", cmd: "hang" });
+    await client.next();
+    const run = (suffix === "pty" ? agent.ptys[0] : agent.runs[0]) as FakeRun;
+    const channel = suffix === "pty" ? "pty" : "stdout";
+    client.socket.pause();
+    const large = Buffer.alloc(65_536, "x");
+    for (let i = 0; i < 64; i++) run.print(channel, large);
+    for (let i = 0; i < 262_144; i++) run.print(channel, "y");
+    run.exit(0);
+    client.socket.resume();
+    const [messages, code] = await client.rest();
+    assert.equal(code, 1000);
+    const text = messages.map(({ type, data = "" }) => (type === "output" ? Buffer.from(data, "base64") : data));
+    assert.equal(text.join(""), `${"x".repeat(64 * 65_536)}${"y".repeat(262_144)}`);
+    assert.ok(messages.length < 100, `${messages.length} messages`);
+  }
+});
+
 describe("attach", () => {
+  test("what a client sends is ignored, text or not", async () => {
+    const client = await new Client(`/v1/capsules/${id}/processes/500/stream`).opened();
+    await client.next();
+    client.socket.send(Buffer.from("{}"), { binary: true });
+    const ponged = once(client.socket, "pong");
+    client.socket.ping();
+    await ponged;
+    agent.attached[0]?.exit(0);
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
+  });
+
   test("tells output from now on; the process survives the client", async () => {
     const client = await new Client(`/v1/capsules/${id}/processes/proc-0123abcd/stream`).opened();
     assert.deepEqual(await client.next(), { type: "start", pid: 500 });
@@ -504,6 +538,40 @@ describe("pty", () => {
     pty.drain();
     await until(() => pty.input.length === 400);
     client.socket.close();
+  });
+
+  test("a kill or a resize behind input that the program does not read gets through", async () => {
+    const client = await open();
+    const pty = await started(client);
+    pty.isFull = true;
+    pty.echoes = false;
+    for (let i = 0; i < 10; i++) client.say({ type: "input", data: base64("x".repeat(30_000)) });
+    client.say({ type: "resize", cols: 9, rows: 8 });
+    client.say({ type: "kill" });
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
+    assert.deepEqual(pty.size, { cols: 9, rows: 8 });
+  });
+
+  test("a client whose input waits for its program is not taken for dead", async (t) => {
+    t.mock.timers.enable({ apis: ["setInterval"] });
+    const client = await open();
+    const pty = await started(client);
+    pty.isFull = true;
+    pty.echoes = false;
+    const line = base64("x".repeat(30_000));
+    for (let i = 0; i < 400; i++) client.say({ type: "input", data: line });
+    await until(() => pty.input.length > 30);
+    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    assert.ok(pty.input.length < 400, `${pty.input.length} messages were taken`);
+    t.mock.timers.tick(90_000);
+    pty.drain();
+    t.mock.timers.tick(30_000);
+    await Promise.race([
+      until(() => pty.input.length === 400),
+      client.closed.then(([code]) => assert.fail(`closed with ${code}`)),
+    ]);
+    client.socket.close();
+    await client.closed;
   });
 
   test("bad messages: fatal before a session, answered within one", async () => {
