@@ -27,11 +27,17 @@ export const ListTemplatesQuery = Type.Object({ type: Type.Optional(TemplateType
 /** The older name of a capsule stands in this body, and nowhere else: existing clients send it. */
 export const captureSubject = "sandbox_id";
 
-export const templateNamePattern = "^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$";
+/** Far beyond any good name. What a good one is, is said after the capsule was found and is running. */
+const nameMaxLength = 4_096;
 
 export const CaptureBody = Type.Object({
   [captureSubject]: Type.String({ minLength: 1, description: "Id of a running capsule. It is destroyed by this." }),
-  name: Type.Optional(Type.String({ pattern: templateNamePattern, description: "Made up when omitted." })),
+  name: Type.Optional(
+    Type.String({
+      maxLength: nameMaxLength,
+      description: "1 to 64 letters, digits, `.`, `_`, `-`, beginning with a letter or digit. Made up when omitted.",
+    }),
+  ),
 });
 
 export const CaptureQuery = Type.Object({
