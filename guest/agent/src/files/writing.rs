@@ -11,6 +11,7 @@ use crate::record::Writer;
 use crate::work::{Input, Job, Next, Progress};
 
 const COPY_BYTES: u64 = 1024 * 1024;
+const NO_PARENT: &str = "cannot be written: its parent directory does not exist";
 
 /// Where the content belongs.
 struct Target {
@@ -73,7 +74,11 @@ impl Writing {
         if path.last() == Some(&b'/') {
             return Err(named(Code::IsDirectory, path, "names a directory"));
         }
-        let path = normalize(path)?;
+        let path = normalize(path).map_err(|failure| match failure.code {
+            // What `..` leads out of belongs to the parent.
+            Code::NotFound => invalid(path, NO_PARENT),
+            _ => failure,
+        })?;
         let place = Place::find(&path).map_err(|error| parent_failure(&path, &error))?;
         let known = place.stat().map_err(|error| failure(&path, &error))?;
         let shown = path.as_os_str().as_bytes();
@@ -180,10 +185,7 @@ impl Job for Writing {
 fn parent_failure(path: &Path, error: &io::Error) -> Failure {
     let shown = path.as_os_str().as_bytes();
     match error.raw_os_error() {
-        Some(libc::ENOENT) => invalid(
-            shown,
-            "cannot be written: its parent directory does not exist",
-        ),
+        Some(libc::ENOENT) => invalid(shown, NO_PARENT),
         Some(libc::ENOTDIR) => invalid(shown, "cannot be written: its parent is not a directory"),
         _ => failure(path, error),
     }

@@ -1,0 +1,36 @@
+/** Corners of the real agent's file verbs: mounts, and paths that lead through what does not exist. */
+import assert from "node:assert/strict";
+import { mkdir } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import { AgentProcess } from "../../test/agent-process.ts";
+import type { Agent } from "./agent.ts";
+import { AgentFailure } from "./failure.ts";
+
+let guest: AgentProcess;
+let agent: Agent;
+
+before(async () => {
+  guest = await AgentProcess.start();
+  agent = await guest.connect();
+  await guest.wake(agent);
+});
+after(() => guest[Symbol.asyncDispose]());
+
+async function upload(path: string, content: string): Promise<void> {
+  const file = agent.write(path);
+  await file.write(Buffer.from(content));
+  await file.end();
+}
+
+function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolean {
+  return (error) => error instanceof AgentFailure && error.failure === failure;
+}
+
+describe("a write", () => {
+  it("through a folder that does not exist has no parent, with dots or without", async () => {
+    await mkdir(guest.file("there"));
+    for (const path of ["missing/file", "missing/../file", "there/missing/../../file"])
+      await assert.rejects(upload(`${guest.dir}/${path}`, "x"), failsWith("invalid"), path);
+    await upload(`${guest.dir}/there/../file`, "x");
+  });
+});
