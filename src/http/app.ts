@@ -90,6 +90,8 @@ export function buildServer(services: Services, { limits, logger, version, drain
     setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
     done();
   });
+  // The standard lets a server ignore what it does not know of; Node would refuse it before anyone asked for a key.
+  app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   app.server.maxConnections = limits.connections_max;
   guardRoutes(app, services, tickets, paths);
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));

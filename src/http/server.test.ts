@@ -39,6 +39,36 @@ function parse(text: string): { status: number; code: string } {
   return { status: Number(top.split(" ")[1]), code: JSON.parse(body).error.code };
 }
 
+test("an upload that stops arriving is answered with 408, then cut off", async (t) => {
+  const id = await api.capsule();
+  const began = new Promise<void>((resolve) => {
+    api.services.capsules.of(id).agent.onUpload = (upload) => {
+      const write = upload.write.bind(upload);
+      upload.write = (bytes) => write(bytes).finally(() => setImmediate(resolve));
+    };
+  });
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const type = "Content-Type: multipart/form-data; boundary=b";
+  const socket = await open();
+  socket.on("error", () => {});
+  socket.write(head("POST", `/v1/capsules/${id}/files/write`, [type, "Content-Length: 100000"]));
+  const part = (name: string) => `--b\r\nContent-Disposition: form-data; name="${name}"; filename="f"\r\n\r\n`;
+  socket.write(`${part("file")}${"x".repeat(4_000)}`);
+  await began;
+  t.mock.timers.tick(120_000);
+  const answer = String((await once(socket, "data"))[0]);
+  assert.deepEqual(parse(answer), { status: 408, code: "request_timeout" });
+  const closed = once(socket, "close");
+  t.mock.timers.tick(10_000);
+  await closed;
+  assert.ok(api.services.capsules.of(id).agent.uploads[0]?.cancelled);
+});
+
+test("an expectation that is not ours to meet is ignored", async () => {
+  const answer = await exchange(head("GET", "/v1/nothing", ["Expect: a miracle", "Connection: close"]));
+  assert.deepEqual(parse(answer), { status: 404, code: "not_found" });
+});
+
 describe("bytes that are no request", () => {
   const garbage: [string, string, number, string][] = [
     ["not HTTP", "hello\r\n\r\n", 400, "invalid_request"],

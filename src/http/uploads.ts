@@ -77,14 +77,22 @@ async function* arriving(request: IncomingMessage): AsyncGenerator<Buffer, void>
   const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
   try {
     for (;;) {
-      const timer = setTimeout(() => request.destroy(stalled()), stallMs);
-      const next = await chunks.next().finally(() => clearTimeout(timer));
+      const next = await inTime(chunks.next());
       if (next.done) return;
       yield next.value;
     }
   } finally {
-    await chunks.return?.();
+    void chunks.return?.(); // behind a chunk that may never come
   }
+}
+
+/** The request is left whole for the answer; reading on to throw the rest away ends by a clock of its own. */
+async function inTime<T>(chunk: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const stall = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(stalled()), stallMs);
+  });
+  return Promise.race([chunk, stall]).finally(() => clearTimeout(timer));
 }
 
 function stalled(): CapsuleError {
