@@ -3,8 +3,8 @@
  * process: a VM adopted from an earlier daemon is the same as one of our own.
  */
 import { closeSync, constants, openSync } from "node:fs";
-import { open, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { open, rm, statfs } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { saveMemory } from "./memory-diff.ts";
@@ -26,6 +26,8 @@ const watchMs = 500;
 /** How long a QEMU that closed its control socket may take to be gone. */
 const dyingMs = 800;
 const diskRetryMs = 1_000;
+/** A disk with less room than this is full. */
+const fullBytes = 1 << 20;
 
 export class QemuVm implements Vm {
   readonly spec: VmSpec;
@@ -220,7 +222,14 @@ export class QemuVm implements Vm {
   }
 
   async #saveDevices(path: string): Promise<void> {
-    await this.#qmp.command("xen-save-devices-state", { filename: path, live: false }, saveDeadlineMs);
+    try {
+      await this.#qmp.command("xen-save-devices-state", { filename: path, live: false }, saveDeadlineMs);
+    } catch (error) {
+      // QEMU says only that it failed.
+      const { bavail, bsize } = await statfs(dirname(path));
+      if (bavail * bsize > fullBytes) throw error;
+      throw new CapsuleError("no_space", `there is no room for the devices of ${this.spec.name}`, { cause: error });
+    }
   }
 }
 

@@ -4,7 +4,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, afterEach, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Reply, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
@@ -80,8 +80,8 @@ describe("a full disk", { skip }, () => {
     world = await World.start({ parent: disk.path });
     usedBytes = disk.freeBytes;
   });
+  afterEach(() => disk.free());
   after(async () => {
-    disk.free();
     await world?.[Symbol.asyncDispose]();
     disk.unmount();
   });
