@@ -1,6 +1,8 @@
 /** Corners of the real agent's file verbs: mounts, and paths that lead through what does not exist. */
 import assert from "node:assert/strict";
-import { mkdir } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { mkdir, readdir, readFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
 import { AgentProcess } from "../../test/agent-process.ts";
 import type { Agent } from "./agent.ts";
@@ -15,6 +17,14 @@ before(async () => {
   await guest.wake(agent);
 });
 after(() => guest[Symbol.asyncDispose]());
+
+/** Another mount of a file system there is already: a rename into it is refused although the device is the same. */
+async function bindMount(name: string): Promise<string> {
+  const dir = guest.file(name);
+  await mkdir(dir);
+  execFileSync("mount", ["--bind", dir, dir]);
+  return dir;
+}
 
 async function upload(path: string, content: string): Promise<void> {
   const file = agent.write(path);
@@ -32,5 +42,20 @@ describe("a write", () => {
     for (const path of ["missing/file", "missing/../file", "there/missing/../../file"])
       await assert.rejects(upload(`${guest.dir}/${path}`, "x"), failsWith("invalid"), path);
     await upload(`${guest.dir}/there/../file`, "x");
+  });
+
+  it("that is named last ends up on another mount of the same file system", async () => {
+    const dir = await bindMount("mounted");
+    try {
+      const content = randomBytes(3 * 1024 * 1024 + 7);
+      const file = agent.write(undefined);
+      await file.write(content);
+      file.target(`${dir}/file`);
+      assert.deepEqual(await file.end(), { bytes: content.length });
+      assert.ok((await readFile(`${dir}/file`)).equals(content));
+      assert.deepEqual(await readdir(dir), ["file"]);
+    } finally {
+      execFileSync("umount", [dir]);
+    }
   });
 });

@@ -44,16 +44,6 @@ impl Place {
     pub fn stat(&self) -> io::Result<Option<libc::stat>> {
         stat_at(&self.dir, &self.name)
     }
-
-    /// Which file system it is on.
-    pub fn device(&self) -> io::Result<u64> {
-        let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-        // SAFETY: `stat` is what the call fills.
-        unsafe {
-            check(libc::fstat(self.dir.as_raw_fd(), stat.as_mut_ptr()))?;
-            Ok(stat.assume_init().st_dev)
-        }
-    }
 }
 
 /// `/a/b/c` → `/a/b`, `c`; `c` → nothing, `c`.
@@ -105,7 +95,7 @@ fn stat_at(dir: &OwnedFd, name: &CStr) -> io::Result<Option<libc::stat>> {
 pub struct Temporary {
     dir: OwnedFd,
     name: CString,
-    file: Option<File>,
+    file: File,
     is_renamed: bool,
 }
 
@@ -118,7 +108,7 @@ impl Temporary {
         Ok(Temporary {
             dir,
             name,
-            file: Some(file),
+            file,
             is_renamed: false,
         })
     }
@@ -131,24 +121,14 @@ impl Temporary {
         dirs.fold(first, |result, dir| result.or_else(|_| attempt(dir)))
     }
 
-    pub fn device(&self) -> io::Result<u64> {
-        Place {
-            dir: self.dir.try_clone()?,
-            name: self.name.clone(),
-        }
-        .device()
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
-    pub fn file(&self) -> io::Result<&File> {
-        self.file
-            .as_ref()
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
-    }
-
-    /// Takes the place of what is there, with its owner and mode; a new file gets 0644.
-    pub fn rename(mut self, to: &Place) -> io::Result<()> {
+    /// Takes the place of what is there, with its owner and mode; a new file gets 0644. After EXDEV it is still whole.
+    pub fn rename(&mut self, to: &Place) -> io::Result<()> {
         let old = to.stat()?;
-        let fd = self.file()?.as_raw_fd();
+        let fd = self.file.as_raw_fd();
         // SAFETY: plain calls. The mode last: a new owner clears bits of it.
         unsafe {
             if let Some(old) = old {
@@ -157,7 +137,7 @@ impl Temporary {
             let mode = old.map_or(0o644, |old| old.st_mode & 0o7777);
             check(libc::fchmod(fd, mode))?;
         }
-        self.close()?;
+        self.settle()?;
         let (dir, to_dir) = (self.dir.as_raw_fd(), to.dir.as_raw_fd());
         // SAFETY: both names end in NUL.
         check(unsafe { libc::renameat(dir, self.name.as_ptr(), to_dir, to.name.as_ptr()) })?;
@@ -165,13 +145,11 @@ impl Temporary {
         Ok(())
     }
 
-    /// Some file systems tell only now that they could not write.
-    fn close(&mut self) -> io::Result<()> {
-        let Some(file) = self.file.take() else {
-            return Ok(());
-        };
-        // SAFETY: it was ours, and nobody uses it afterwards.
-        check(unsafe { libc::close(file.into_raw_fd()) }).map(drop)
+    /// Some file systems tell only when a descriptor is closed that they could not write.
+    fn settle(&self) -> io::Result<()> {
+        let other = self.file.try_clone()?.into_raw_fd();
+        // SAFETY: it is ours, and nobody uses it afterwards.
+        check(unsafe { libc::close(other) }).map(drop)
     }
 }
 
@@ -210,8 +188,8 @@ mod tests {
         symlink("loop", dir.join("loop")).unwrap();
         let place = Place::find(&dir.join("two")).unwrap();
         assert_eq!(place.name.to_bytes(), b"target");
-        let file = Temporary::create(&place.dir).unwrap();
-        file.file().unwrap().write_all(b"x").unwrap();
+        let mut file = Temporary::create(&place.dir).unwrap();
+        file.file().write_all(b"x").unwrap();
         file.rename(&place).unwrap();
         assert_eq!(std::fs::read(dir.join("deep/target")).unwrap(), b"x");
         let code = |path: &str| Place::find(&dir.join(path)).err().unwrap().raw_os_error();

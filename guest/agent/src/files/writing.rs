@@ -25,7 +25,7 @@ pub struct Writing {
     target: Option<Target>,
     content: Option<Temporary>,
     written: u64,
-    /// Under way from the spool to the file system where it belongs.
+    /// Under way from the spool to the mount where it belongs.
     copy: Option<Temporary>,
     is_complete: bool,
 }
@@ -93,7 +93,7 @@ impl Writing {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = self.content().and_then(|content| {
-            let mut file = content.file()?;
+            let mut file = content.file();
             file.write_all(bytes)
         });
         self.written += bytes.len() as u64;
@@ -127,37 +127,40 @@ impl Writing {
         Ok(())
     }
 
-    /// Into place; from another file system by way of a copy, a part in each step.
+    /// Into place; from another mount by way of a copy, a part in each step.
     fn publish(&mut self) -> Result<Next, Failure> {
         let result = self.try_publish();
         result.map_err(|error| self.failure(&error))
     }
 
     fn try_publish(&mut self) -> io::Result<Next> {
-        let (Some(target), Some(content)) = (&self.target, &self.content) else {
+        let (Some(target), Some(content)) = (&self.target, &mut self.content) else {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         };
-        if content.device()? != target.place.device()? {
-            let source = content.file()?;
-            if self.copy.is_none() {
-                (&mut &*source).rewind()?;
-                self.copy = Some(Temporary::create(&target.place.dir)?);
-            }
-            if let Some(copy) = &self.copy {
-                let copied = io::copy(&mut source.take(COPY_BYTES), &mut copy.file()?)?;
-                if copied == COPY_BYTES {
-                    return Ok(Next::Continue);
+        if self.copy.is_none() {
+            match content.rename(&target.place) {
+                // Two mounts, perhaps even of one file system.
+                Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+                    content.file().rewind()?;
+                    self.copy = Some(Temporary::create(&target.place.dir)?);
+                }
+                result => {
+                    result?;
+                    self.content = None;
+                    return Ok(Next::Done {
+                        has_end: false,
+                        result: Writer::new().u64(self.written).finish(),
+                    });
                 }
             }
-            self.content = self.copy.take();
         }
-        if let Some(content) = self.content.take() {
-            content.rename(&target.place)?;
+        if let Some(copy) = &self.copy {
+            let copied = io::copy(&mut content.file().take(COPY_BYTES), &mut copy.file())?;
+            if copied < COPY_BYTES {
+                self.content = self.copy.take();
+            }
         }
-        Ok(Next::Done {
-            has_end: false,
-            result: Writer::new().u64(self.written).finish(),
-        })
+        Ok(Next::Continue)
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
