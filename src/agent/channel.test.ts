@@ -4,7 +4,7 @@ import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
-import { FrameType, moreFlag } from "./frames.ts";
+import { encodeFrame, FrameType, moreFlag } from "./frames.ts";
 import { emptyRecord, endRecord, execRequest, limits, Verb, windowRecord } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
 
@@ -55,6 +55,16 @@ const breaches: Record<string, (guest: FakeGuest) => void> = {
     guest.frame(DATA, 2, emptyRecord, 1);
   },
   "credit for bytes nobody sent": (guest) => guest.frame(WINDOW, 2, windowRecord(1)),
+  "credit for nothing": (guest) => guest.frame(WINDOW, 2, windowRecord(0)),
+  "data without a byte": (guest) => guest.frame(DATA, 2, Buffer.alloc(0), 1),
+  "a second notice of its end": (guest) => {
+    for (let i = 0; i < 2; i++) guest.frame(NOTICE, 0, new RecordWriter().u16(1).u8(0).finish());
+  },
+  "frames of other epochs without end": (guest) => {
+    guest.epoch++;
+    for (let i = 0; i < 20; i++) guest.frame(DATA, 2, Buffer.alloc(65_536), 1);
+    guest.epoch--;
+  },
   "a second start": (guest) => guest.frame(EVENT, 2, started),
   "an event of another verb": (guest) => guest.frame(EVENT, 2, new RecordWriter().u16(32).u64(1n).finish()),
   "an event for a call that has none": (guest) => guest.frame(EVENT, 1, started),
@@ -164,6 +174,24 @@ describe("channel", () => {
     await peer.guest.heard((frame) => frame.type === CANCEL);
     const taken = peer.guest.frames.find((frame) => frame.type === EVENT);
     assert.equal(taken?.payload.readBigUInt64LE(2), 4n);
+  });
+
+  it("bears what was on its way when a stream was cancelled, and not much more", async () => {
+    await using peer = await connected((frame, guest) => {
+      if (isOpen(frame) && frame.payload.readUInt16LE() === Verb.PROBE) guest.frame(RESULT, frame.stream, emptyRecord);
+    });
+    const run = peer.agent.run({ cmd: "x", args: [] }, new Transcript());
+    await peer.guest.heard(isOpen);
+    run.cancel();
+    const tiny = Buffer.alloc(13 * 65_536);
+    for (let at = 0; at < tiny.length; at += 13) {
+      const frame = encodeFrame({ type: DATA, flags: 1, epoch: peer.guest.epoch, stream: 1 }, Buffer.of(120));
+      tiny.set(frame, at);
+    }
+    for (let i = 0; i < 4; i++) peer.guest.say(tiny);
+    await peer.agent.probe();
+    for (let i = 0; i < 3; i++) peer.guest.say(tiny);
+    assert.match((await peer.agent.closed).message, /to no purpose/);
   });
 
   it("splits a long request and refuses one that is too long", async () => {

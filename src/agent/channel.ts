@@ -16,6 +16,12 @@ const vitalVerbs: ReadonlySet<Verb> = new Set([Verb.PROBE, Verb.WAKE, Verb.FREEZ
 const backlogBytes = 8 * 1024 * 1024;
 const maxBacklogBytes = 16 * 1024 * 1024;
 
+/**
+ * What a guest may send to no purpose: frames of other epochs and streams that are over. Per cancelled stream it is owed
+ * what was on its way; on top of that, so much between two looks at its silence.
+ */
+const uselessBytes = 1024 * 1024;
+
 export interface ChannelOptions {
   /**
    * With streams open and nothing heard for this long, the guest is probed; silent for as long again, it is given up.
@@ -41,6 +47,7 @@ export class Channel implements PipeReader, Carrier {
   #heard = true;
   #probing = false;
   #mayBeSilent = false;
+  #uselessRoomBytes = uselessBytes;
 
   constructor(pipe: Pipe, epoch: number, options: ChannelOptions) {
     const { promise, resolve } = Promise.withResolvers<Error>();
@@ -150,7 +157,14 @@ export class Channel implements PipeReader, Carrier {
     this.#congested.add(stream);
   }
 
+  /** It was cancelled; the guest will hear of that later. */
   forget(stream: Stream): void {
+    this.#remove(stream);
+    // Its whole window may be on its way, byte by byte, and a last word.
+    this.#uselessRoomBytes += stream.allowanceBytes * (headerBytes + 1) + maxPayloadBytes;
+  }
+
+  #remove(stream: Stream): void {
     this.#streams.delete(stream.id);
     this.#congested.delete(stream);
   }
@@ -204,9 +218,13 @@ export class Channel implements PipeReader, Carrier {
   }
 
   #frame(type: number, flags: number, epoch: number, id: number, payload: Buffer): void {
-    if (epoch !== this.#epoch) return;
+    if (epoch !== this.#epoch) {
+      this.#bear(payload);
+      return;
+    }
     if (flags !== 0 && type !== FrameType.DATA) throw new ProtocolError(`a frame of type ${type} with flags ${flags}`);
     if (type === FrameType.NOTICE) {
+      if (this.#halting !== undefined) throw new ProtocolError("a second notice of its end");
       this.#halting = decodeNotice(payload).reboot ? "reboot" : "power_off";
       return;
     }
@@ -214,6 +232,12 @@ export class Channel implements PipeReader, Carrier {
     const stream = this.#streams.get(id);
     if (stream) this.#deliver(stream, type, flags, payload);
     else if (id === 0 || id > this.#highestStream) throw new ProtocolError("a frame for a stream never opened");
+    else this.#bear(payload);
+  }
+
+  #bear(useless: Buffer): void {
+    this.#uselessRoomBytes -= headerBytes + useless.length;
+    if (this.#uselessRoomBytes < 0) throw new ProtocolError("more frames to no purpose than can be borne");
   }
 
   #deliver(stream: Stream, type: number, flags: number, payload: Buffer): void {
@@ -244,7 +268,7 @@ export class Channel implements PipeReader, Carrier {
 
   /** The stream is closed before its handler hears of it; a last word that makes no sense is the handler's failure too. */
   #finish(stream: Stream, lastWord: () => void): void {
-    this.forget(stream);
+    this.#remove(stream);
     stream.shut();
     try {
       lastWord();
@@ -255,6 +279,7 @@ export class Channel implements PipeReader, Carrier {
   }
 
   #listen(): void {
+    this.#uselessRoomBytes = Math.max(this.#uselessRoomBytes, uselessBytes);
     if (this.#heard || this.#mayBeSilent || this.#streams.size === 0) {
       this.#heard = false;
       this.#probing = false;

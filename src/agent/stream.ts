@@ -70,6 +70,11 @@ export class Stream {
     return this.#sentBytes;
   }
 
+  /** What the guest may still send. */
+  get allowanceBytes(): number {
+    return this.#allowanceBytes;
+  }
+
   /** Bytes that the receiver has dealt with. */
   get consumedBytes(): number {
     return this.#receivedBytes - this.#heldBytes;
@@ -180,11 +185,12 @@ export class Stream {
 
   receiveData(output: number, bytes: Buffer): void {
     if (this.#endReceived) throw new ProtocolError("data after the end of data");
+    if (bytes.length === 0) throw new ProtocolError("data without a byte");
     if (bytes.length > this.#allowanceBytes) throw new ProtocolError("data beyond the window");
     this.#allowanceBytes -= bytes.length;
     this.#receivedBytes += bytes.length;
     this.#heldBytes += bytes.length;
-    if (bytes.length > 0) this.handler.data(output, bytes);
+    this.handler.data(output, bytes);
   }
 
   receiveEnd(payload: Buffer): void {
@@ -197,6 +203,7 @@ export class Stream {
 
   receiveWindow(payload: Buffer): void {
     const credit = decodeCount(payload);
+    if (credit === 0) throw new ProtocolError("credit for nothing");
     if (this.#creditBytes + credit > limits.windowBytes)
       throw new ProtocolError(`credit for ${credit} bytes nobody sent`);
     this.#creditBytes += credit;
