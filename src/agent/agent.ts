@@ -112,21 +112,23 @@ export interface Agent {
   freeze(): Promise<{ frozen: boolean }>;
   thaw(): Promise<void>;
 
+  // A call with an abort signal is dropped when it fires, and rejects with the signal's reason.
+
   /** Foreground: killed when cancelled or when the connection ends. */
   run(command: Command, sink: OutputSink): RunningStream;
-  start(command: Command): Promise<Started>;
+  start(command: Command, signal?: AbortSignal): Promise<Started>;
   attach(selector: Selector, sink: OutputSink): RunningStream;
-  signal(selector: Selector, signal: "SIGKILL" | "SIGTERM"): Promise<void>;
-  processes(): Promise<GuestProcess[]>;
+  signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void>;
+  processes(signal?: AbortSignal): Promise<GuestProcess[]>;
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream;
   connect(tag: string, sink: OutputSink): PtyStream;
 
-  read(path: string): Promise<{ size: number; body: Readable }>;
+  read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }>;
   /** `path` undefined: the guest spools until `target` is called. */
   write(path: string | undefined): Upload;
-  list(path: string, depth: number, limit: number): Promise<GuestEntry[]>;
-  mkdir(path: string): Promise<GuestEntry>;
-  remove(path: string): Promise<void>;
+  list(path: string, depth: number, limit: number, signal?: AbortSignal): Promise<GuestEntry[]>;
+  mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry>;
+  remove(path: string, signal?: AbortSignal): Promise<void>;
 
   /** Lets go of the connection; sessions in the guest live on. */
   close(reason?: Error): void;

@@ -194,6 +194,26 @@ describe("channel", () => {
     assert.match((await peer.agent.closed).message, /to no purpose/);
   });
 
+  it("drops a call whose signal fires, with its reason", async () => {
+    await using peer = await connected();
+    const controller = new AbortController();
+    const { signal } = controller;
+    const calls = [
+      peer.agent.mkdir("/x", signal),
+      peer.agent.remove("/x", signal),
+      peer.agent.read("/x", signal),
+      peer.agent.list("/x", 1, 1, signal),
+      peer.agent.processes(signal),
+      peer.agent.start({ cmd: "x", args: [] }, signal),
+      peer.agent.signal({ pid: 1 }, "SIGKILL", signal),
+    ].map((call) => assert.rejects(call, /had enough/));
+    controller.abort(new Error("had enough"));
+    await Promise.all(calls);
+    await assert.rejects(peer.agent.mkdir("/x", signal), /had enough/);
+    await peer.guest.heard((frame) => frame.type === CANCEL && frame.stream === calls.length + 1);
+    assert.equal(peer.guest.frames.filter((frame) => frame.type === CANCEL).length, calls.length + 1);
+  });
+
   it("splits a long request and refuses one that is too long", async () => {
     await using peer = await connected((frame, guest) => {
       if (isLastOpen(frame)) guest.frame(RESULT, frame.stream, new RecordWriter().u32(1).str("t").finish());

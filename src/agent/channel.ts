@@ -80,14 +80,15 @@ export class Channel implements PipeReader, Carrier {
   }
 
   /** A verb that is one question and one answer. */
-  call<T>(verb: Verb, request: RecordWriter, decode: (payload: Buffer) => T): Promise<T> {
+  call<T>(verb: Verb, request: RecordWriter, decode: (payload: Buffer) => T, signal?: AbortSignal): Promise<T> {
     return new Promise((resolve, reject) => {
-      this.open(verb, request, {
+      const stream = this.open(verb, request, {
         event: unexpected,
         data: unexpected,
         result: (payload) => resolve(decode(payload)),
         failed: reject,
       });
+      stream.heed(signal);
     });
   }
 

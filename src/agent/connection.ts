@@ -92,22 +92,22 @@ class Connection implements Agent {
     return new OutputStream(this.#channel, Verb.EXEC, execRequest(command, "foreground"), commandOutputs, sink);
   }
 
-  start(command: Command): Promise<Started> {
-    return this.#channel.call(Verb.EXEC, execRequest(command, "background"), decodeStarted);
+  start(command: Command, signal?: AbortSignal): Promise<Started> {
+    return this.#channel.call(Verb.EXEC, execRequest(command, "background"), decodeStarted, signal);
   }
 
   attach(selector: Selector, sink: OutputSink): RunningStream {
     return new OutputStream(this.#channel, Verb.ATTACH, selectorRequest(Verb.ATTACH, selector), commandOutputs, sink);
   }
 
-  signal(selector: Selector, signal: "SIGKILL" | "SIGTERM"): Promise<void> {
+  signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void> {
     const number = signal === "SIGKILL" ? 9 : 15;
-    return this.#channel.call(Verb.SIGNAL, selectorRequest(Verb.SIGNAL, selector).u8(number), decodeEmpty);
+    return this.#channel.call(Verb.SIGNAL, selectorRequest(Verb.SIGNAL, selector).u8(number), decodeEmpty, abandoned);
   }
 
-  processes(): Promise<GuestProcess[]> {
+  processes(signal?: AbortSignal): Promise<GuestProcess[]> {
     const bounds = { items: limits.processes, bytes: limits.processesBytes };
-    return Listing.of(this.#channel, Verb.PROCESSES, request(Verb.PROCESSES), readProcess, bounds);
+    return Listing.of(this.#channel, Verb.PROCESSES, request(Verb.PROCESSES), readProcess, bounds, signal);
   }
 
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream {
@@ -118,25 +118,25 @@ class Connection implements Agent {
     return Terminal.rejoin(this.#channel, tag, sink);
   }
 
-  read(path: string): Promise<{ size: number; body: Readable }> {
-    return FileReading.of(this.#channel, path);
+  read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }> {
+    return FileReading.of(this.#channel, path, signal);
   }
 
   write(path: string | undefined): Upload {
     return new FileUpload(this.#channel, path);
   }
 
-  list(path: string, depth: number, limit: number): Promise<GuestEntry[]> {
+  list(path: string, depth: number, limit: number, signal?: AbortSignal): Promise<GuestEntry[]> {
     const bounds = { items: limit, bytes: limits.listingBytes };
-    return Listing.of(this.#channel, Verb.LIST, listRequest(path, depth, limit), readEntry, bounds);
+    return Listing.of(this.#channel, Verb.LIST, listRequest(path, depth, limit), readEntry, bounds, signal);
   }
 
-  mkdir(path: string): Promise<GuestEntry> {
-    return this.#channel.call(Verb.MKDIR, request(Verb.MKDIR).str(path), decodeEntry);
+  mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry> {
+    return this.#channel.call(Verb.MKDIR, request(Verb.MKDIR).str(path), decodeEntry, signal);
   }
 
-  remove(path: string): Promise<void> {
-    return this.#channel.call(Verb.REMOVE, request(Verb.REMOVE).str(path), decodeEmpty);
+  remove(path: string, signal?: AbortSignal): Promise<void> {
+    return this.#channel.call(Verb.REMOVE, request(Verb.REMOVE).str(path), decodeEmpty, signal);
   }
 
   close(reason?: Error): void {

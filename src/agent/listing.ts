@@ -30,9 +30,10 @@ export class Listing<T> implements StreamHandler {
     request: RecordWriter,
     readItem: (fields: RecordReader) => T,
     bounds: ListingBounds,
+    signal?: AbortSignal,
   ): Promise<T[]> {
     return new Promise((resolve, reject) => {
-      new Listing(channel, verb, request, readItem, bounds, resolve, reject);
+      new Listing(channel, verb, request, readItem, bounds, resolve, reject).#stream.heed(signal);
     });
   }
 

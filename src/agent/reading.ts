@@ -18,9 +18,9 @@ export class FileReading implements StreamHandler {
   /** Bytes pushed into the body and not yet returned as credit. */
   #uncreditedBytes = 0;
 
-  static of(channel: Channel, path: string): Promise<OpenedFile> {
+  static of(channel: Channel, path: string, signal?: AbortSignal): Promise<OpenedFile> {
     return new Promise((resolve, reject) => {
-      new FileReading(channel, path, resolve, reject);
+      new FileReading(channel, path, resolve, reject).#stream.heed(signal);
     });
   }
 

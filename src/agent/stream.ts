@@ -135,6 +135,17 @@ export class Stream {
     this.shut();
   }
 
+  /** When the signal says so the stream is cancelled, and its handler hears why. */
+  heed(signal: AbortSignal | undefined): void {
+    const abandon = () => {
+      if (!this.#open) return;
+      this.cancel();
+      this.handler.failed(signal?.reason);
+    };
+    if (signal?.aborted) queueMicrotask(abandon);
+    else signal?.addEventListener("abort", abandon, { once: true });
+  }
+
   /** The stream is over, whoever ended it. */
   shut(): void {
     this.#open = false;

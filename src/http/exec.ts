@@ -3,7 +3,7 @@ import type { Command } from "../agent/agent.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../wire/exec.ts";
 import { CapsuleParams } from "../wire/schema.ts";
-import { onClientGone } from "./client-gone.ts";
+import { onClientGone, patience, promptMs } from "./client-gone.ts";
 import { runForeground } from "./foreground.ts";
 import { OutputBudget } from "./output.ts";
 import type { App, Section } from "./section.ts";
@@ -29,7 +29,7 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
       const command = commandOf(body, limits.path_max_bytes);
       const ended = capsules.execBegan(params.id);
       try {
-        if (body.background) return reply.code(202).send(await agent.start(command));
+        if (body.background) return reply.code(202).send(await agent.start(command, patience(reply, promptMs)));
         return await runForeground(agent, command, {
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           outputMaxBytes: limits.exec_output_max_bytes,

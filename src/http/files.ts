@@ -4,6 +4,7 @@ import type { FastifyRequest } from "fastify";
 import Type from "typebox";
 import { FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../wire/file.ts";
 import { CapsuleParams } from "../wire/schema.ts";
+import { patience, promptMs } from "./client-gone.ts";
 import { toFileEntry } from "./file-entries.ts";
 import { checkPath } from "./guest-path.ts";
 import { boundaryOf } from "./multipart.ts";
@@ -31,7 +32,7 @@ export function fileRoutes(app: App, section: Section): void {
       { config, schema: { summary, params: CapsuleParams, body: PathBody, response: { 200: Bytes } } },
       async (request, reply) => {
         const agent = await enter(request, request.params.id);
-        const { body } = await agent.read(pathIn(request.body));
+        const { body } = await agent.read(pathIn(request.body), patience(reply));
         return reply.type(bytesType).send(asStream ? body : await wholeIfSmall(body));
       },
     );
@@ -48,9 +49,10 @@ export function fileRoutes(app: App, section: Section): void {
         response: { 200: FileListing },
       },
     },
-    async (request) => {
+    async (request, reply) => {
       const agent = await enter(request, request.params.id);
-      const entries = await agent.list(pathIn(request.body), request.body.depth ?? 1, limits.list_entries_max);
+      const { depth = 1 } = request.body;
+      const entries = await agent.list(pathIn(request.body), depth, limits.list_entries_max, patience(reply));
       return { entries: entries.map(toFileEntry) };
     },
   );
@@ -66,9 +68,9 @@ export function fileRoutes(app: App, section: Section): void {
         response: { 200: MadeDirectory },
       },
     },
-    async (request) => {
+    async (request, reply) => {
       const agent = await enter(request, request.params.id);
-      return { entry: toFileEntry(await agent.mkdir(pathIn(request.body))) };
+      return { entry: toFileEntry(await agent.mkdir(pathIn(request.body), patience(reply, promptMs))) };
     },
   );
 
@@ -85,7 +87,7 @@ export function fileRoutes(app: App, section: Section): void {
     },
     async (request, reply) => {
       const agent = await enter(request, request.params.id);
-      await agent.remove(pathIn(request.body));
+      await agent.remove(pathIn(request.body), patience(reply));
       return reply.code(204).send(null);
     },
   );
@@ -120,7 +122,8 @@ function writeRoutes(app: App, { services: { capsules }, limits }: Section): voi
       async ({ identity, params, raw, headers }, reply) => {
         const agent = await capsules.enter(identity.teamId, params.id, "files");
         const boundary = boundaryOf(headers["content-type"]);
-        await receiveFile(agent, raw, boundary, { pathMaxBytes: limits.path_max_bytes, fileMaxBytes });
+        const uploadLimits = { pathMaxBytes: limits.path_max_bytes, fileMaxBytes };
+        await receiveFile(agent, raw, boundary, uploadLimits, patience(reply));
         return reply.code(204).send(null);
       },
     );

@@ -2,6 +2,7 @@
 import Type from "typebox";
 import { ProcessList, ProcessParams, SignalQuery } from "../wire/process.ts";
 import { CapsuleParams } from "../wire/schema.ts";
+import { patience, promptMs } from "./client-gone.ts";
 import type { App, Section } from "./section.ts";
 import { selectorOf } from "./selector.ts";
 
@@ -12,9 +13,9 @@ export function processRoutes(app: App, { services: { capsules } }: Section): vo
       config: { action: "processes", refuses: ["quota_exceeded", "agent_error"] },
       schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
     },
-    async ({ identity, params }) => {
+    async ({ identity, params }, reply) => {
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      return { processes: await agent.processes() };
+      return { processes: await agent.processes(patience(reply, promptMs)) };
     },
   );
 
@@ -31,7 +32,7 @@ export function processRoutes(app: App, { services: { capsules } }: Section): vo
     },
     async ({ identity, params, query }, reply) => {
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      await agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL");
+      await agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL", patience(reply, promptMs));
       return reply.code(204).send(null);
     },
   );

@@ -20,10 +20,12 @@ export async function receiveFile(
   request: IncomingMessage,
   boundary: string,
   limits: UploadLimits,
+  abandoned: AbortSignal,
 ): Promise<void> {
   if (Number(request.headers["content-length"]) > limits.fileMaxBytes + formMaxBytes) throw tooLarge(limits);
   let path: string | undefined;
   let upload: Upload | undefined;
+  abandoned.addEventListener("abort", () => upload?.cancel());
   try {
     for await (const part of readParts(arriving(request), boundary)) {
       if (part.name === "path") {
