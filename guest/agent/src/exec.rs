@@ -97,6 +97,7 @@ impl Agent {
             kills: 0,
             terminal: None,
             is_over: false,
+            is_told: false,
         };
         self.sessions.insert(key, session);
         Ok((key, pid as u32))

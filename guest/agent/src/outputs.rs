@@ -213,6 +213,7 @@ impl Agent {
             return;
         };
         session.clients.retain(|&client| client != stream);
+        session.is_told = session.is_over && unsent.is_empty();
         if session.clients.is_empty() {
             self.miss(key, unsent);
         }

@@ -60,6 +60,8 @@ pub struct Session {
     pub terminal: Option<Terminal>,
     /// Its last word is said; a terminal is kept for late clients.
     pub is_over: bool,
+    /// And sent to a client, with all that came before it.
+    pub is_told: bool,
 }
 
 impl Session {

@@ -125,13 +125,15 @@ impl Agent {
         }
     }
 
-    /// An ended session stays for a while.
+    /// An ended session stays for a while; when there are too many, those go first whose end somebody has heard.
     pub fn keep(&mut self, key: u32) {
         self.feed(key);
         self.kept.push_back(key);
         if self.kept.len() > MAX_KEPT {
-            if let Some(oldest) = self.kept.pop_front() {
-                self.sessions.remove(oldest);
+            let is_told = |&key: &u32| self.sessions.get(key).is_none_or(|it| it.is_told);
+            let first = self.kept.iter().position(is_told).unwrap_or(0);
+            if let Some(key) = self.kept.remove(first) {
+                self.sessions.remove(key);
             }
         }
         self.timers.after_ms(KEPT_MS, Due::Forget(key));

@@ -1,0 +1,49 @@
+/** What the real agent keeps of terminals that have ended. */
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { AgentProcess } from "../../test/agent-process.ts";
+import { Transcript } from "../../test/fakes/transcript.ts";
+import type { Agent } from "./agent.ts";
+
+const keptExits = 64;
+
+let guest: AgentProcess;
+let agent: Agent;
+
+before(async () => {
+  guest = await AgentProcess.start();
+  agent = await guest.connect();
+  await guest.wake(agent);
+});
+after(() => guest[Symbol.asyncDispose]());
+
+function open(script: string): { transcript: Transcript; leave: () => void } {
+  const transcript = new Transcript();
+  const command = { cmd: "/bin/sh", args: ["-c", script] };
+  const stream = transcript.of(agent.pty(command, { cols: 80, rows: 24 }, transcript));
+  return { transcript, leave: () => stream.cancel() };
+}
+
+async function isAlive(pid: number): Promise<boolean> {
+  return (await agent.processes()).some((process) => process.pid === pid);
+}
+
+describe("an ended terminal", () => {
+  it("that nobody has heard the end of outlives any number of those that somebody has", async () => {
+    const { transcript, leave } = open("read line; echo last words; exit 5");
+    const { tag, pid } = await transcript.process.promise;
+    const ender = new Transcript();
+    const end = ender.of(agent.connect(tag, ender));
+    await ender.process.promise;
+    leave();
+    end.write(Buffer.from("\n"));
+    end.cancel();
+    while (await isAlive(pid)) await delay(5);
+    for (let ended = 0; ended <= keptExits; ended++) await open("exit 0").transcript.exit();
+    const late = new Transcript();
+    late.of(agent.connect(tag, late));
+    assert.equal((await late.exit()).exitCode, 5);
+    assert.match(late.text("pty"), /last words/);
+  });
+});
