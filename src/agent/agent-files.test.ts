@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir, readFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
 import { AgentProcess } from "../../test/agent-process.ts";
 import type { Agent } from "./agent.ts";
@@ -57,5 +57,23 @@ describe("a write", () => {
     } finally {
       execFileSync("umount", [dir]);
     }
+  });
+});
+
+describe("a removal", () => {
+  it("of a tree with a mount somewhere in it removes nothing at all", async () => {
+    const tree = guest.file("tree");
+    await mkdir(`${tree}/a/b`, { recursive: true });
+    const mounted = await bindMount("tree/a/b/with space");
+    try {
+      for (const name of ["0", "a/0", "a/b/0", "z"]) await writeFile(`${tree}/${name}`, "");
+      const before = await readdir(tree, { recursive: true });
+      await assert.rejects(agent.remove(tree), failsWith("invalid"));
+      assert.deepEqual(await readdir(tree, { recursive: true }), before);
+    } finally {
+      execFileSync("umount", [mounted]);
+    }
+    await agent.remove(tree);
+    await assert.rejects(readdir(tree), { code: "ENOENT" });
   });
 });

@@ -1,8 +1,9 @@
 //! REMOVE: a file, a link, or a whole tree. Never follows a link, never leaves the file system it began in, and needs
 //! two descriptors however deep the tree is: the way back up is `..`, checked against where we came from.
 
-use std::ffi::{CStr, CString};
-use std::io;
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -71,6 +72,9 @@ impl Removal {
         }
         if !meta.is_dir() {
             return unlink(&parent, &name, 0).map(|()| done()).map_err(wrong);
+        }
+        if holds_mount_point(path, &parent).map_err(wrong)? {
+            return Err(invalid(bytes, "holds a mount point"));
         }
         let root = Level {
             name: c"".into(),
@@ -227,6 +231,48 @@ fn is_mount_point(dir: &OwnedFd, name: &CStr) -> bool {
         libc::statx(dir.as_raw_fd(), name.as_ptr(), flags, 0, stat.as_mut_ptr());
         stat.assume_init().stx_attributes & STATX_ATTR_MOUNT_ROOT != 0
     }
+}
+
+/// Asked before anything is removed, so that nothing is in a tree that must stay. A mount of later is met on the way.
+fn holds_mount_point(path: &Path, parent: &OwnedFd) -> io::Result<bool> {
+    let path = path.canonicalize()?;
+    let Ok(table) = File::open("/proc/self/mountinfo") else {
+        return Ok(false);
+    };
+    for line in BufReader::new(table).split(b'\n') {
+        let at = line?
+            .split(|&byte| byte == b' ')
+            .nth(4)
+            .map(unescape)
+            .unwrap_or_default();
+        let at = Path::new(OsStr::from_bytes(&at));
+        // The table also lists mounts that another one hides.
+        if at.starts_with(&path)
+            && is_mount_point(parent, &sys::c_string(at.as_os_str().as_bytes())?)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The kernel writes white space and backslashes as `\` and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, others)) = rest.split_first() {
+        match rest {
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', others @ ..] => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = others;
+            }
+            _ => {
+                bytes.push(byte);
+                rest = others;
+            }
+        }
+    }
+    bytes
 }
 
 /// Some of a directory's names, from its beginning; none when it is empty.
