@@ -58,11 +58,11 @@ describe("order of checks", () => {
     assert.equal(reply.json.error.code, "invalid_request");
   });
 
-  test("a snapshot's capsule is in its body: 401, 400, 404, 409", async () => {
+  test("a snapshot's capsule is in its body: 401, 404, 409 before its name", async () => {
     const at = (key: string | null, json: unknown) => api.call("POST", "/v1/snapshots", { key, json });
     assert.equal((await at(null, {})).status, 401);
     assert.equal((await at(keys.red, {})).status, 400);
-    assert.equal((await at(keys.red, { sandbox_id: unknownId, name: "-" })).status, 400);
+    assert.equal((await at(keys.red, { sandbox_id: unknownId, name: "-" })).status, 404);
     assert.equal((await at(keys.red, { sandbox_id: unknownId })).status, 404);
     assert.equal((await at(keys.red, { sandbox_id: await api.capsule("running", keys.blue) })).status, 404);
     assert.equal((await at(keys.red, { sandbox_id: await api.capsule("paused") })).status, 409);

@@ -68,3 +68,22 @@ describe("processes", () => {
     assert.equal(capsule.view.lastActiveAt, null);
   });
 });
+
+test("a guest that does not answer is given up after a minute", async (t) => {
+  const api = new Api();
+  const id = await api.capsule();
+  const { agent } = api.services.capsules.of(id);
+  const asked = Promise.withResolvers<void>();
+  Object.assign(agent, {
+    processes: (signal: AbortSignal) =>
+      new Promise((_, reject) => {
+        signal.addEventListener("abort", () => reject(signal.reason));
+        asked.resolve();
+      }),
+  });
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const reply = api.call("GET", `/v1/capsules/${id}/processes`);
+  await asked.promise;
+  t.mock.timers.tick(60_000);
+  assert.equal((await reply).json.error.code, "agent_error");
+});
