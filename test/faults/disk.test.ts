@@ -1,7 +1,7 @@
 /** The host's disk is full, before a change or in the middle of it; and so is the guest's. */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
@@ -37,8 +37,10 @@ class SmallDisk {
     }
   }
 
-  unmount(): void {
-    execFileSync("umount", [this.path]);
+  /** Idempotent. Throws when something below is still open, unless `options` has `--lazy`. */
+  unmount(...options: string[]): void {
+    if (!existsSync(this.path)) return;
+    execFileSync("umount", [...options, this.path]);
     rmSync(this.#folder, { recursive: true });
   }
 
@@ -78,6 +80,7 @@ describe("a full disk", { skip }, () => {
   let usedBytes: number;
   before(async () => {
     world = await World.start({ parent: disk.path });
+    process.once("exit", () => disk.unmount("--lazy"));
     usedBytes = disk.freeBytes;
   });
   afterEach(() => disk.free());

@@ -35,7 +35,9 @@ async function ask(method: string, path: string, json?: unknown): Promise<Reply 
     assert.ok(typeof (error as NodeJS.ErrnoException).code === "string", String(error));
     return undefined;
   });
-  if (reply !== undefined) assert.ok(expected.has(reply.status), `${method} ${path}: ${reply.status} ${reply.text}`);
+  if (reply !== undefined && !expected.has(reply.status)) {
+    assert.fail(`${method} ${path}: ${reply.status} ${reply.text}\n${world.complaints()}`);
+  }
   return reply;
 }
 

@@ -1,6 +1,6 @@
 /** A server that can be made to die at a named step, and the one story that must be left afterwards. */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { StepName } from "../../src/host/steps.ts";
 import { Client, TestCapsule } from "../client.ts";
@@ -10,9 +10,13 @@ import { processesOf, Server, type ServerOptions } from "../server.ts";
 export class World implements AsyncDisposable {
   readonly server: Server;
   #client: Client | undefined;
+  /** The test process ends early. */
+  readonly #onExit = () => this.server.abandon();
 
   static async start(options: ServerOptions = {}): Promise<World> {
     const world = new World(await Server.start(options));
+    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
+    process.once("exit", world.#onExit);
     await world.#connect();
     return world;
   }
@@ -103,6 +107,15 @@ export class World implements AsyncDisposable {
     });
   }
 
+  /** The last errors that the server has logged. */
+  complaints(): string {
+    const lines = readFileSync(this.server.logFile, "utf8").split("\n");
+    return lines
+      .filter((line) => line.includes('"level":50'))
+      .slice(-3)
+      .join("\n");
+  }
+
   folders(...path: string[]): string[] {
     return readdirSync(join(this.server.dataDir, ...path)).sort();
   }
@@ -112,6 +125,7 @@ export class World implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    process.off("exit", this.#onExit);
     this.#client?.close();
     await this.server[Symbol.asyncDispose]();
   }
