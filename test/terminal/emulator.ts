@@ -1,0 +1,105 @@
+/**
+ * A real terminal emulator: a tmux server of a test's own with one window, in which a program runs. What the program
+ * draws is seen as a person would see it, and every change of it is an event.
+ */
+import assert from "node:assert/strict";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { promisify } from "node:util";
+
+const run = promisify(execFile);
+const patienceMs = 20_000;
+/** `set-option` needs a server, and a server needs a session. */
+const options = "set-option -g status off ; set-option -g remain-on-exit on ; set-option -g window-size manual";
+
+export interface Size {
+  cols: number;
+  rows: number;
+}
+
+export class Emulator implements AsyncDisposable {
+  readonly #name: string;
+  readonly #watcher: ChildProcess;
+  #changed = Promise.withResolvers<void>();
+
+  static async start(argv: string[], env: Record<string, string>, { cols, rows }: Size): Promise<Emulator> {
+    const name = `capsule-test-${process.pid}-${Emulator.#count++}`;
+    const begin = ["-L", name, "-f", "/dev/null", "new-session", "-d", "-x", String(cols), "-y", String(rows), "cat"];
+    await run("tmux", [...begin, ";", ...options.split(" ")]);
+    const emulator = new Emulator(name);
+    const set = Object.entries(env).flatMap(([key, value]) => ["-e", `${key}=${value}`]);
+    try {
+      await emulator.#tmux("respawn-pane", "-k", ...set, argv.map(quote).join(" "));
+      return emulator;
+    } catch (error) {
+      await emulator[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  static #count = 0;
+
+  private constructor(name: string) {
+    this.#name = name;
+    // A client in control mode is told of all output; what it says is no more to us than that something changed.
+    this.#watcher = spawn("tmux", ["-L", name, "-C", "attach"], { stdio: ["pipe", "pipe", "ignore"] });
+    createInterface({ input: this.#watcher.stdout! }).on("line", () => {
+      this.#changed.resolve();
+      this.#changed = Promise.withResolvers();
+    });
+  }
+
+  /** What stands on the screen, line by line, without blanks at the ends. */
+  async screen(): Promise<string> {
+    return this.#tmux("capture-pane", "-p");
+  }
+
+  /** The screen as soon as the pattern stands on it. */
+  async shows(pattern: RegExp): Promise<string> {
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, patienceMs);
+    try {
+      for (;;) {
+        const changed = this.#changed.promise;
+        const screen = await this.screen();
+        if (pattern.test(screen)) return screen;
+        const isLate = await Promise.race([changed.then(() => false), late.promise.then(() => true)]);
+        if (isLate) assert.fail(`${pattern} did not appear on the screen:\n${await this.screen()}`);
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Types the text as it is. */
+  async types(text: string): Promise<void> {
+    await this.#tmux("send-keys", "-l", "--", text);
+  }
+
+  /** Keys by tmux's names for them, such as Enter, Escape, C-c or PageDown. */
+  async presses(...keys: string[]): Promise<void> {
+    await this.#tmux("send-keys", ...keys);
+  }
+
+  /** The file's content, byte for byte and at once. */
+  async pastes(file: string): Promise<void> {
+    await this.#tmux("load-buffer", file, ";", "paste-buffer", "-r");
+  }
+
+  async resizes({ cols, rows }: Size): Promise<void> {
+    await this.#tmux("resize-window", "-x", String(cols), "-y", String(rows));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#tmux("kill-server");
+    this.#watcher.kill();
+  }
+
+  async #tmux(...args: string[]): Promise<string> {
+    return (await run("tmux", ["-L", this.#name, ...args])).stdout;
+  }
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

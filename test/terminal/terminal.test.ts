@@ -1,0 +1,156 @@
+/** Full-screen programs, used as a person uses them: through a terminal emulator, by what stands on the screen. */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { Client, TestCapsule } from "../client.ts";
+import { Server } from "../server.ts";
+import { Session } from "./session.ts";
+
+const pasteBytes = 1024 * 1024;
+const deadline = { timeout: 60_000 };
+
+let server: Server;
+let client: Client;
+let capsule: TestCapsule;
+
+before(async () => {
+  server = await Server.start();
+  client = await Client.connect(server.url, server.apiKey);
+  capsule = await client.capsule();
+});
+
+after(async () => {
+  client?.close();
+  await server?.[Symbol.asyncDispose]();
+});
+
+test("less pages forwards, to the end, back and to what is searched for", deadline, async () => {
+  await capsule.sh("seq -f 'line %g' 1 300 > /tmp/lines");
+  await using session = await Session.start(capsule);
+  const { emulator } = session;
+  await session.enters("less /tmp/lines");
+  const first = await emulator.shows(/^line 1\n(.*\n)*^\/tmp\/lines/m);
+  assert.deepEqual(first.split("\n").slice(0, 23), lines(1, 23));
+  await emulator.presses("Space");
+  assert.deepEqual((await emulator.shows(/^line 24\n/)).split("\n").slice(0, 23), lines(24, 46));
+  await emulator.types("G");
+  assert.deepEqual((await emulator.shows(/\(END\)/)).split("\n").slice(0, 23), lines(278, 300));
+  await emulator.types("g");
+  await emulator.shows(/^line 1\n/);
+  await session.enters("/line 200");
+  await emulator.shows(/^line 200\n/);
+  await emulator.types("q");
+  await session.isAtPrompt();
+});
+
+test("top draws its table, and goes when it is told to", deadline, async () => {
+  await using session = await Session.start(capsule);
+  const { emulator } = session;
+  await session.enters("top -d 0.3");
+  const screen = await emulator.shows(/\d top\s*$/m);
+  assert.match(screen, /^top - .* load average: /);
+  assert.match(screen, /^Tasks: +\d+ total/m);
+  assert.match(screen, /^ *PID USER /m);
+  await emulator.types("q");
+  await session.isAtPrompt();
+});
+
+test("what is typed in vi stands on the screen, and in the file when it is written", deadline, async () => {
+  await using session = await Session.start(capsule);
+  const { emulator } = session;
+  await session.enters("vi /tmp/poem");
+  await emulator.shows(/^~\n(.*\n)*"\/tmp\/poem"/m);
+  await emulator.types("iroses are red");
+  await emulator.presses("Enter");
+  await emulator.types("violets are blue");
+  await emulator.presses("Escape");
+  await emulator.shows(/^roses are red\nviolets are blue\n~\n/);
+  await emulator.types("ggdwPx:s/violets/x/");
+  await emulator.presses("Escape");
+  await emulator.types("0Cdaisies are white");
+  await emulator.presses("Escape");
+  await emulator.shows(/^daisies are white\nviolets are blue\n~\n/);
+  await session.enters(":wq");
+  await session.isAtPrompt();
+  assert.equal(await capsule.sh("cat /tmp/poem"), "daisies are white\nviolets are blue");
+});
+
+test("a window that is resized is a signal to the program, which finds the new size", deadline, async () => {
+  await using session = await Session.start(capsule, { cols: 90, rows: 30 });
+  const { emulator } = session;
+  await session.enters("stty size");
+  await emulator.shows(/^30 90$/m);
+  await session.enters(`trap 'echo "changed to $(stty size)"' WINCH; echo waiting`);
+  await emulator.shows(/^waiting$/m);
+  await emulator.resizes({ cols: 120, rows: 40 });
+  await emulator.shows(/changed to 40 120$/m);
+  await session.enters("vi /tmp/size");
+  await emulator.shows(/^~\n(.*\n)*"\/tmp\/size"/m);
+  await emulator.resizes({ cols: 60, rows: 12 });
+  await emulator.shows(/^\n(~\n){10}\n+$/);
+});
+
+test("a paste of 1 MiB arrives whole", deadline, async () => {
+  const folder = await mkdtemp(join(tmpdir(), "capsule-paste-"));
+  try {
+    const text = randomBytes(pasteBytes).toString("base64").slice(0, pasteBytes);
+    await writeFile(join(folder, "text"), text);
+    await using session = await Session.start(capsule);
+    await session.enters(`stty raw -echo; echo waiting; head -c ${pasteBytes} | sha256sum; stty sane`);
+    await session.emulator.shows(/^waiting$/m);
+    await session.emulator.pastes(join(folder, "text"));
+    await session.emulator.shows(new RegExp(createHash("sha256").update(text).digest("hex")));
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+test("an editor and what is not yet saved in it outlive a server that is killed", deadline, async () => {
+  await using left = await beginLetter();
+  await server.kill("SIGKILL");
+  await left.emulator.shows(/^bridge: closed 1006/m);
+  await server.start();
+  client.close();
+  client = await Client.connect(server.url, server.apiKey);
+  capsule = new TestCapsule(client, capsule.id);
+  await finishLetter(await left.tag);
+});
+
+test("an editor and what is not yet saved in it outlive pause and resume", deadline, async () => {
+  await using left = await beginLetter();
+  await capsule.pause();
+  await left.emulator.shows(/^bridge: closed 4409/m);
+  await capsule.resume();
+  await finishLetter(await left.tag);
+});
+
+async function beginLetter(): Promise<Session> {
+  const session = await Session.start(capsule);
+  await capsule.sh("rm -f /tmp/letter");
+  await session.enters("vi /tmp/letter");
+  await session.emulator.shows(/^~\n/m);
+  await session.emulator.types("iDear reader,");
+  await session.emulator.shows(/^Dear reader,\n~/);
+  return session;
+}
+
+/** From another window, of another size: so the editor draws itself anew. */
+async function finishLetter(tag: string): Promise<void> {
+  await using session = await Session.rejoin(capsule, tag, { cols: 70, rows: 20 });
+  const { emulator } = session;
+  await emulator.shows(/^Dear reader,\n~/);
+  await emulator.types(" good bye.");
+  await emulator.presses("Escape");
+  await session.enters(":wq");
+  await session.isAtPrompt();
+  assert.equal(await capsule.sh("cat /tmp/letter"), "Dear reader, good bye.");
+  await session.enters("exit 7");
+  await emulator.shows(/^bridge: exit 7\n(.*\n)*^bridge: closed 1000/m);
+}
+
+function lines(from: number, to: number): string[] {
+  return Array.from({ length: to - from + 1 }, (_, index) => `line ${from + index}`);
+}
