@@ -2,9 +2,14 @@
  * One daemon per data folder. The lock is an exclusive transaction on a small SQLite file: the kernel lets go of it when
  * the process ends, however it ends, and no pid has to be believed.
  */
-import { readFileSync, writeFileSync } from "node:fs";
+import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+
+/** Without a journal on disk, which may be full. */
+const takeLock = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE";
+const sqliteBusy = 5;
+const pidLength = 10;
 
 export interface DataLock {
   release(): void;
@@ -12,34 +17,48 @@ export interface DataLock {
 
 /** Throws an Error that names the holder when another daemon has the folder. */
 export function lockData(dataDir: string): DataLock {
-  const database = new DatabaseSync(join(dataDir, "daemon.lock"), { timeout: 0 });
+  const database = openLock(dataDir);
   const pidPath = join(dataDir, "daemon.pid");
   try {
-    database.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE");
+    database.exec(takeLock);
   } catch (cause) {
     database.close();
+    if (!isBusy(cause)) throw new Error(`the data folder ${dataDir} cannot be locked: ${String(cause)}`, { cause });
     throw new Error(`the data folder ${dataDir} is in use by a running server${holder(pidPath)}`, { cause });
   }
-  writeFileSync(pidPath, `${process.pid}\n`, { mode: 0o600 });
+  writePid(pidPath);
   return { release: () => database.close() };
 }
 
 /** True when a daemon has the folder now. */
 export function isLocked(dataDir: string): boolean {
+  const database = openLock(dataDir);
   try {
-    lockDataBriefly(dataDir);
+    database.exec(`${takeLock}; ROLLBACK`);
     return false;
-  } catch {
-    return true;
+  } catch (error) {
+    if (isBusy(error)) return true;
+    throw error;
+  } finally {
+    database.close();
   }
 }
 
-function lockDataBriefly(dataDir: string): void {
-  const database = new DatabaseSync(join(dataDir, "daemon.lock"), { timeout: 0 });
+function openLock(dataDir: string): DatabaseSync {
+  return new DatabaseSync(join(dataDir, "daemon.lock"), { timeout: 0 });
+}
+
+function isBusy(error: unknown): boolean {
+  return (error as { errcode?: unknown }).errcode === sqliteBusy;
+}
+
+/** Always of one length and in place, so that a full disk has room for it. */
+function writePid(path: string): void {
+  const file = openSync(path, constants.O_WRONLY | constants.O_CREAT, 0o600);
   try {
-    database.exec("BEGIN EXCLUSIVE; ROLLBACK");
+    writeSync(file, `${String(process.pid).padEnd(pidLength)}\n`, 0);
   } finally {
-    database.close();
+    closeSync(file);
   }
 }
 

@@ -52,13 +52,17 @@ interface Remembered {
 export async function chooseAccelerator(choice: Choice): Promise<Accelerator> {
   const known = await recall(choice);
   if (choice.wanted !== "tcg") {
-    known.kvm ??= await probe(choice);
-    await remember(choice.memory, known);
+    if (known.kvm === null) {
+      known.kvm = await probe(choice);
+      await remember(choice.memory, known);
+    }
     if (known.kvm.works) return onKvm(known.kvm.why);
     if (choice.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was asked for, and ${known.kvm.why}`);
   }
-  known.tscKhz ??= await measureTscKhz(choice.program);
-  await remember(choice.memory, known);
+  if (known.tscKhz === null) {
+    known.tscKhz = await measureTscKhz(choice.program);
+    await remember(choice.memory, known);
+  }
   const why = known.kvm === null || choice.wanted === "tcg" ? "software emulation was asked for" : known.kvm.why;
   // Without erms and fsrm the guest's kernel copies by words; emulation does the "fast" byte copies byte by byte.
   return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: known.tscKhz, why };
