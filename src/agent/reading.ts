@@ -1,6 +1,7 @@
 /** A file being read out of the guest, no faster than its reader takes it. */
 import { Readable } from "node:stream";
 import type { Channel } from "./channel.ts";
+import { maxPayloadBytes } from "./frames.ts";
 import { decodeEmpty, decodeOpenedEvent, limits, Output, request, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
@@ -14,7 +15,7 @@ export class FileReading implements StreamHandler {
   readonly #stream: Stream;
   readonly #resolve: (file: OpenedFile) => void;
   readonly #reject: (error: Error) => void;
-  #body: Readable | undefined;
+  #body: Content | undefined;
   /** Bytes pushed into the body and not yet returned as credit. */
   #uncreditedBytes = 0;
 
@@ -45,7 +46,7 @@ export class FileReading implements StreamHandler {
   data(output: number, bytes: Buffer): void {
     if (output !== Output.MAIN || !this.#body) throw new ProtocolError("file content where none belongs");
     this.#uncreditedBytes += bytes.length;
-    this.#body.push(Buffer.from(bytes));
+    this.#body.add(bytes);
   }
 
   /** Only here is the file known to be complete; until then its reader waits for the end. */
@@ -60,8 +61,8 @@ export class FileReading implements StreamHandler {
     else this.#reject(error);
   }
 
-  #makeBody(): Readable {
-    const body = new Readable({
+  #makeBody(): Content {
+    const body = new Content({
       highWaterMark: limits.grantBytes,
       read: () => this.#credit(body),
       destroy: (error, done) => {
@@ -74,9 +75,49 @@ export class FileReading implements StreamHandler {
     return body;
   }
 
-  #credit(body: Readable): void {
+  #credit(body: Content): void {
     const takenBytes = this.#uncreditedBytes - body.readableLength;
     this.#uncreditedBytes -= takenBytes;
     this.#stream.consumed(takenBytes);
+  }
+}
+
+/** Below it a buffer of full size would be a waste; so many of those the window has room for. */
+const pooledMinBytes = maxPayloadBytes / 2;
+const pooledMax = limits.windowBytes / pooledMinBytes;
+
+/**
+ * What has come of a file. Where it is piped to, each buffer is used again as soon as its bytes have left: a gigabyte
+ * takes a dozen buffers then, and no work of the collector. Whoever reads it otherwise keeps what he gets.
+ */
+class Content extends Readable {
+  readonly #pool: Buffer[] = [];
+  #isPiped = false;
+
+  add(bytes: Buffer): void {
+    const pooled = this.#isPiped && bytes.length >= pooledMinBytes ? this.#take() : undefined;
+    if (pooled === undefined) this.push(Buffer.from(bytes));
+    else this.push(pooled.subarray(0, bytes.copy(pooled)));
+  }
+
+  override pipe<T extends NodeJS.WritableStream>(destination: T): T {
+    this.#isPiped = true;
+    this.on("data", (chunk: Buffer) => {
+      const left = (error?: Error | null) => {
+        if (!error) this.#giveBack(chunk);
+      };
+      if (!destination.write(chunk, left)) this.pause();
+    });
+    destination.on("drain", () => this.resume());
+    this.on("end", () => destination.end());
+    return destination;
+  }
+
+  #take(): Buffer {
+    return this.#pool.pop() ?? Buffer.allocUnsafeSlow(maxPayloadBytes);
+  }
+
+  #giveBack({ buffer }: Buffer): void {
+    if (buffer.byteLength === maxPayloadBytes && this.#pool.length < pooledMax) this.#pool.push(Buffer.from(buffer));
   }
 }
