@@ -16,7 +16,7 @@ import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from ".
 import type { Image } from "./images.ts";
 import { type CapsuleFile, checkpointName, diskName, forgetVm, readCapsule, readVm, writeCapsule } from "./journal.ts";
 import type { Paths } from "./paths.ts";
-import { reapFolder } from "./reaper.ts";
+import { reapFolder, reapStrays } from "./reaper.ts";
 import { Slots } from "./slots.ts";
 import { identityOfSource, Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
@@ -273,8 +273,9 @@ export class LocalHost implements Host {
     };
   }
 
-  /** Ends what an earlier daemon left half-made in `work/`. Call before the first start. */
+  /** Ends what an earlier daemon left half-made in `work/`, and VMs of nobody's. Call before the first start. */
   async sweep(): Promise<void> {
+    await reapStrays(this.#vmm, this.#paths);
     for (const name of readdirSync(this.#paths.work)) {
       const folder = join(this.#paths.work, name);
       await reapFolder(this.#vmm, folder);

@@ -26,6 +26,17 @@ export async function reapAll(killer: Killer, paths: Paths): Promise<number> {
   return ended;
 }
 
+/** Ends the VMs of a data folder that no journal in it names any more: their folder is gone, or another VM's. */
+export async function reapStrays(vmm: Vmm, paths: Paths): Promise<void> {
+  const known = new Set<string>();
+  for (const room of [paths.capsules, paths.work]) {
+    for (const name of entriesOf(room)) known.add((await readVm(join(room, name)))?.nonce ?? "");
+  }
+  for (const { process, nonce } of await vmm.findBelow(paths.data)) {
+    if (!known.has(nonce)) await vmm.reap(nonce, process);
+  }
+}
+
 function entriesOf(folder: string): string[] {
   try {
     return readdirSync(folder);

@@ -9,7 +9,7 @@ import { readdir, readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import { namesVm } from "./qemu-args.ts";
+import { namesVm, nonceBelow } from "./qemu-args.ts";
 import type { VmProcess } from "./vmm.ts";
 
 /** What is kept of a process's complaints. */
@@ -98,6 +98,19 @@ export async function findByNonce(nonce: string): Promise<VmProcess[]> {
     if (!namesVm(await argumentsOf(pid), nonce)) continue;
     const startTicks = startTicksOf(pid);
     if (startTicks !== null) found.push({ pid, startTicks });
+  }
+  return found;
+}
+
+/** Every VM whose own folder lies below `folder`, with its nonce. */
+export async function findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]> {
+  const found: { process: VmProcess; nonce: string }[] = [];
+  for (const entry of await readdir("/proc")) {
+    if (!/^\d+$/.test(entry)) continue;
+    const pid = Number(entry);
+    const nonce = nonceBelow(await argumentsOf(pid), folder);
+    const startTicks = nonce === null ? null : startTicksOf(pid);
+    if (nonce !== null && startTicks !== null) found.push({ process: { pid, startTicks }, nonce });
   }
   return found;
 }

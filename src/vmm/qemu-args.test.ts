@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isRecent, kernelCommandLine, namesVm, qemuArgs } from "./qemu-args.ts";
+import { isRecent, kernelCommandLine, namesVm, nonceBelow, qemuArgs } from "./qemu-args.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
 const tcg: Machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms,-fsrm", layout: 1, vcpus: 2, memoryMb: 512 };
@@ -111,4 +111,14 @@ test("the nonce in -name identifies a VM, and nothing else does", () => {
 
 test("a panic ends the VM at once, by a reset that QEMU sees", () => {
   assert.match(kernelCommandLine(null), /\bpanic=-1\b.*\breboot=t\b/);
+});
+
+test("a VM is known by its data folder, even when its own folder is gone", () => {
+  const nonce = "0123456789abcdef0123456789abcdef";
+  const args = ["-name", `guest=cl-x nonce=${nonce} dir=/data/one/capsules/cl-x,debug-threads=on`];
+  assert.equal(nonceBelow(args, "/data/one"), nonce);
+  for (const other of ["/data/on", "/data/one/capsules/cl-x/y", "/data/two"])
+    assert.equal(nonceBelow(args, other), null);
+  assert.equal(nonceBelow(["-name", "guest=x"], "/data/one"), null);
+  assert.equal(nonceBelow([], "/data/one"), null);
 });

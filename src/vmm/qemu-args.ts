@@ -79,6 +79,16 @@ export function namesVm(args: readonly string[], nonce: string): boolean {
   return at !== -1 && args[at + 1]?.includes(` nonce=${nonce} `) === true;
 }
 
+/** The nonce of the VM that these arguments belong to, if its folder lies below `folder`; else null. */
+export function nonceBelow(args: readonly string[], folder: string): string | null {
+  const at = args.indexOf("-name");
+  const name = at === -1 ? undefined : args[at + 1];
+  const match = name === undefined ? null : / nonce=([0-9a-f]{32}) dir=/.exec(name);
+  if (name === undefined || match === null) return null;
+  const dir = name.slice(match.index + match[0].length);
+  return dir.startsWith(`${escape(folder)}/`) ? match[1]! : null;
+}
+
 /** QEMU 8.2 and later can map the base read-only and can load a saved VM from a file by its name. */
 export function isRecent(qemu: string): boolean {
   const [major = 0, minor = 0] = qemu.split(".").map(Number);

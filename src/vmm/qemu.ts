@@ -8,7 +8,7 @@ import { open } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Accelerator } from "./accelerator.ts";
 import { loadMemory } from "./memory-diff.ts";
-import { endProcess, findByNonce, isVm, spawnDetached } from "./process.ts";
+import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { isRecent, layout, qemuArgs } from "./qemu-args.ts";
 import { memoryBytes, QemuVm, removeSockets } from "./qemu-vm.ts";
 import type { Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
@@ -62,6 +62,10 @@ export class Qemu implements Vmm {
 
   async reap(nonce: string, process: VmProcess): Promise<void> {
     if (await isVm(process, nonce)) await endProcess(process);
+  }
+
+  findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]> {
+    return findBelow(folder);
   }
 
   find(nonce: string): Promise<VmProcess[]> {

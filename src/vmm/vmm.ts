@@ -107,4 +107,6 @@ export interface Vmm {
   reap(nonce: string, process: VmProcess): Promise<void>;
   /** Processes whose command line carries this nonce (a crash between spawn and journal). */
   find(nonce: string): Promise<VmProcess[]>;
+  /** VMs whose own folder lies, or lay, below `folder`, whoever started them. */
+  findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]>;
 }

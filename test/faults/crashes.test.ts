@@ -3,6 +3,8 @@
  * was acknowledged is there, VMs = running rows, folders = rows, and everything can still be destroyed without residue.
  */
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { type StepName, steps } from "../../src/host/steps.ts";
 import type { TestCapsule } from "../client.ts";
@@ -137,6 +139,17 @@ for (const [name, { at, alsoAt = [], run }] of Object.entries(scenarios)) {
     });
   }
 }
+
+test("a VM whose folder is gone is ended by the next start", async () => {
+  const { id } = await world.client.capsule();
+  await world.server.kill("SIGKILL");
+  rmSync(join(world.server.dataDir, "capsules", id), { recursive: true });
+  assert.deepEqual(world.vms(), [id], "nobody's journal names it now");
+  await world.restart("SIGKILL");
+  assert.deepEqual(world.vms(), []);
+  assert.equal((await world.capsule(id).view()).status, "error");
+  await world.assertNoResidue();
+});
 
 test("every named step is crashed at", () => {
   const crashed = new Set(Object.values(scenarios).flatMap(({ at }) => at));
