@@ -7,13 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use crate::files::paths::{failure, invalid, named};
-use crate::frames::HEADER_BYTES;
 use crate::protocol::{empty, event, Code, Failure};
 use crate::record::Writer;
 use crate::work::{Input, Job, Next, Progress};
 
-/// With the headers of its four frames 256 KiB, which the port takes in eight equal writes.
-const STEP_BYTES: u64 = 4 * (64 * 1024 - HEADER_BYTES as u64);
+const STEP_BYTES: u64 = 128 * 1024;
 
 pub struct Reading {
     path: PathBuf,
