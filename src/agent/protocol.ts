@@ -42,6 +42,8 @@ export const Output = { MAIN: 0, STDOUT: 1, STDERR: 2 } as const;
 export const limits = {
   /** DATA bytes that either side may have under way on a stream. */
   windowBytes: 262_144,
+  /** The same of a stream of bulk from the guest, once it has been widened. */
+  wideWindowBytes: 1024 * 1024,
   /** Credit is returned in steps of this, to save frames. */
   grantBytes: 65_536,
   /** The agent serves 1 024; some are left for our own probes. */

@@ -16,6 +16,8 @@ export class FileReading implements StreamHandler {
   readonly #resolve: (file: OpenedFile) => void;
   readonly #reject: (error: Error) => void;
   #body: Content | undefined;
+  /** Longer than the window, which is not yet wide. */
+  #isLong = false;
   /** Bytes pushed into the body and not yet returned as credit. */
   #uncreditedBytes = 0;
 
@@ -40,6 +42,7 @@ export class FileReading implements StreamHandler {
     const { size } = decodeOpenedEvent(payload);
     if (this.#body) throw new ProtocolError("a file opened twice");
     this.#body = this.#makeBody();
+    this.#isLong = size > limits.windowBytes;
     this.#resolve({ size, body: this.#body });
   }
 
@@ -79,6 +82,10 @@ export class FileReading implements StreamHandler {
     const takenBytes = this.#uncreditedBytes - body.readableLength;
     this.#uncreditedBytes -= takenBytes;
     this.#stream.consumed(takenBytes);
+    if (this.#isLong && takenBytes > 0) {
+      this.#isLong = false;
+      this.#stream.widen();
+    }
   }
 }
 

@@ -39,6 +39,7 @@ export class Stream {
   #receivedBytes = 0;
   #heldBytes = 0;
   #owedBytes = 0;
+  #grantBytes: number = limits.grantBytes;
   #endReceived = false;
 
   #creditBytes: number = limits.windowBytes;
@@ -121,10 +122,18 @@ export class Stream {
     const counted = Math.min(bytes, this.#heldBytes);
     this.#heldBytes -= counted;
     this.#owedBytes += counted;
-    if (this.#owedBytes < limits.grantBytes || !this.#open || this.#endReceived) return;
+    if (this.#owedBytes < this.#grantBytes || !this.#open || this.#endReceived) return;
     this.#carrier.control(FrameType.WINDOW, this.id, windowRecord(this.#owedBytes));
     this.#allowanceBytes += this.#owedBytes;
     this.#owedBytes = 0;
+  }
+
+  /** Lets the guest have more bytes under way: for bulk, where each grant costs both sides more than its bytes. */
+  widen(): void {
+    this.#grantBytes = limits.wideWindowBytes / 4;
+    const moreBytes = limits.wideWindowBytes - limits.windowBytes;
+    this.#carrier.control(FrameType.WINDOW, this.id, windowRecord(moreBytes));
+    this.#allowanceBytes += moreBytes;
   }
 
   /** The handler hears nothing more. */

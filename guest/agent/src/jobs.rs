@@ -11,7 +11,7 @@ use crate::work::{Input, Job, Next, Ticket};
 /// Each holds up to half a window of data.
 const MAX_JOBS: usize = 256;
 /// A job does not go on while this much of its data waits.
-const QUEUE_BYTES: usize = 128 * 1024;
+const QUEUE_BYTES: usize = 256 * 1024;
 
 pub struct Task {
     ticket: Ticket,
@@ -99,7 +99,7 @@ impl Agent {
             if let Some(event) = progress.event {
                 self.streams.event(stream, &event);
             }
-            self.streams.data(stream, channel::MAIN, &progress.data);
+            self.streams.bulk(stream, channel::MAIN, progress.data);
             self.streams.consumed(stream, progress.consumed);
             match progress.next {
                 Next::Continue | Next::Await => self.advance_job(stream),

@@ -47,6 +47,8 @@ pub mod channel {
 }
 
 pub const WINDOW_BYTES: u32 = 262_144;
+/// What the host can widen it to.
+pub const MAX_WINDOW_BYTES: u32 = 1024 * 1024;
 pub const MAX_STREAMS: usize = 1_024;
 pub const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
 

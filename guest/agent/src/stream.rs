@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 use crate::frames::MAX_PAYLOAD_BYTES;
 use crate::protocol::WINDOW_BYTES;
 
+/// A chunk is parted by want of credit only into such parts.
+const MIN_PART_BYTES: usize = 4_096;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Waits for one answer.
@@ -26,6 +29,8 @@ struct Chunk {
 pub struct Stream {
     pub role: Role,
     pub credit: u32,
+    /// What the credit comes to when nothing is under way.
+    pub window: u32,
     pub sent: u64,
     queue: VecDeque<Chunk>,
     /// Bytes of the first chunk that are sent already.
@@ -54,6 +59,7 @@ impl Default for Stream {
         Stream {
             role: Role::Call,
             credit: WINDOW_BYTES,
+            window: WINDOW_BYTES,
             sent: 0,
             queue: VecDeque::new(),
             taken: 0,
@@ -83,29 +89,35 @@ impl Stream {
         }
     }
 
-    /// The next frame's worth, as far as credit goes.
-    pub fn take_frame(&mut self) -> Option<(u8, Vec<u8>)> {
-        let chunk = self.queue.front_mut()?;
-        let length = (chunk.bytes.len() - self.taken)
-            .min(self.credit as usize)
-            .min(MAX_PAYLOAD_BYTES);
-        if length == 0 {
-            return None;
-        }
-        let channel = chunk.channel;
-        let bytes = if self.taken == 0 && length == chunk.bytes.len() {
-            std::mem::take(&mut chunk.bytes)
-        } else {
-            chunk.bytes[self.taken..self.taken + length].to_vec()
+    /// The same, as it is: bulk is not copied on its way.
+    pub fn put_whole_in_queue(&mut self, channel: u8, bytes: Vec<u8>) {
+        self.queued += bytes.len();
+        self.queue.push_back(Chunk { channel, bytes });
+    }
+
+    /// Hands `send` the next frame's worth, as far as credit goes. False: nothing can be sent.
+    pub fn send_frame(&mut self, send: impl FnOnce(u8, &[u8])) -> bool {
+        let Some(chunk) = self.queue.pop_front() else {
+            return false;
         };
-        self.taken += length;
-        if chunk.bytes.len() <= self.taken {
-            self.queue.pop_front();
+        let rest = chunk.bytes.len() - self.taken;
+        let length = rest.min(self.credit as usize).min(MAX_PAYLOAD_BYTES);
+        // Crumbs of credit are saved up: their frames would cost as much as full ones.
+        if length < rest.min(MIN_PART_BYTES) {
+            self.queue.push_front(chunk);
+            return false;
+        }
+        let bytes = &chunk.bytes[self.taken..self.taken + length];
+        self.queued -= length;
+        self.note_sent(bytes);
+        send(chunk.channel, bytes);
+        if length < rest {
+            self.taken += length;
+            self.queue.push_front(chunk);
+        } else {
             self.taken = 0;
         }
-        self.queued -= length;
-        self.note_sent(&bytes);
-        Some((channel, bytes))
+        true
     }
 
     pub fn note_sent(&mut self, bytes: &[u8]) {

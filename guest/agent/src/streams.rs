@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::frames::{self, Header, MAX_PAYLOAD_BYTES};
 use crate::port::Outbox;
-use crate::protocol::{Failure, MAX_STREAMS, WINDOW_BYTES};
+use crate::protocol::{Failure, MAX_STREAMS, MAX_WINDOW_BYTES};
 use crate::record::Writer;
 use crate::stream::{Last, Stream};
 
@@ -22,7 +22,7 @@ const OUTBOX_BYTES: usize = 128 * 1024;
 /// Half of what the smallest capsule could spare.
 const CROWDED_BYTES: usize = 16 * 1024 * 1024;
 /// Credit is returned in steps, to save frames.
-const GRANT_BYTES: u32 = 65_536;
+const GRANT_BYTES: u32 = 131_072;
 /// Each holds at most a window.
 const MAX_FAREWELLS: usize = 16;
 
@@ -167,6 +167,15 @@ impl Streams {
         }
     }
 
+    /// The same for bulk, of which there may be more than a frame's worth.
+    pub fn bulk(&mut self, id: u32, channel: u8, bytes: Vec<u8>) {
+        let stream = self.open.get_mut(&id).filter(|it| it.last.is_none());
+        if let Some(stream) = stream.filter(|_| !bytes.is_empty()) {
+            stream.put_whole_in_queue(channel, bytes);
+            self.line_up(id);
+        }
+    }
+
     /// The stream's last word, after everything queued.
     pub fn result(&mut self, id: u32, payload: Vec<u8>) {
         self.last(id, false, payload);
@@ -234,12 +243,15 @@ impl Streams {
                 continue;
             };
             stream.is_in_line = false;
-            let Some((channel, bytes)) = stream.take_frame() else {
+            let (outbox, epoch) = (&mut self.outbox, self.epoch);
+            let is_sent = stream.send_frame(|channel, bytes| {
+                push_frame(outbox, epoch, (frames::DATA, channel, id), bytes)
+            });
+            if !is_sent {
                 continue;
-            };
+            }
             let role = stream.role;
             let is_over = stream.queued == 0 && stream.last.is_some();
-            self.frame(frames::DATA, channel, id, &bytes);
             self.eased.push((id, role));
             if is_over {
                 self.close(id);
@@ -259,17 +271,7 @@ impl Streams {
     }
 
     fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = payload.len() as u32;
-        let epoch = self.epoch;
-        let header = Header {
-            kind,
-            flags,
-            epoch,
-            stream,
-            length,
-        };
-        self.outbox.push(&header.encode());
-        self.outbox.push(payload);
+        push_frame(&mut self.outbox, self.epoch, (kind, flags, stream), payload);
     }
 
     // ---- Host → agent
@@ -277,11 +279,12 @@ impl Streams {
     /// WINDOW: the host takes this much more.
     pub fn credit(&mut self, id: u32, bytes: u32) {
         if let Some(stream) = self.open.get_mut(&id) {
-            stream.credit = stream.credit.saturating_add(bytes).min(WINDOW_BYTES);
+            stream.credit = stream.credit.saturating_add(bytes).min(MAX_WINDOW_BYTES);
+            stream.window = stream.window.max(stream.credit);
             if let Some(in_flight) = &mut stream.in_flight {
                 let settled = in_flight
                     .len()
-                    .saturating_sub((WINDOW_BYTES - stream.credit) as usize);
+                    .saturating_sub((stream.window - stream.credit) as usize);
                 in_flight.drain(..settled);
             }
             self.line_up(id);
@@ -327,4 +330,22 @@ impl Streams {
         stream.allowance += grant;
         self.frame(frames::WINDOW, 0, id, &Writer::new().u32(grant).finish());
     }
+}
+
+fn push_frame(
+    outbox: &mut Outbox,
+    epoch: u16,
+    (kind, flags, stream): (u8, u8, u32),
+    payload: &[u8],
+) {
+    let length = payload.len() as u32;
+    let header = Header {
+        kind,
+        flags,
+        epoch,
+        stream,
+        length,
+    };
+    outbox.push(&header.encode());
+    outbox.push(payload);
 }

@@ -7,11 +7,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use crate::files::paths::{failure, invalid, named};
+use crate::frames::HEADER_BYTES;
 use crate::protocol::{empty, event, Code, Failure};
 use crate::record::Writer;
 use crate::work::{Input, Job, Next, Progress};
 
-const STEP_BYTES: u64 = 128 * 1024;
+/// With the headers of its four frames 256 KiB, which the port takes in eight equal writes.
+const STEP_BYTES: u64 = 4 * (64 * 1024 - HEADER_BYTES as u64);
 
 pub struct Reading {
     path: PathBuf,
