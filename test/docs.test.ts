@@ -51,6 +51,25 @@ test("the commands that the documents tell people to type exist", () => {
   }
 });
 
+test("every wall that docs/SECURITY.md lists names a test that is there", () => {
+  const [, ...sections] = read("docs/SECURITY.md").split(/^## /m);
+  const walls = sections.flatMap((section) => {
+    const [head, , ...rows] = section.split("\n").filter((line) => line.startsWith("|"));
+    return /\| test \|$/.test(head ?? "") ? rows : [];
+  });
+  assert.ok(walls.length > 10, "the tables have lost their column of tests");
+  for (const wall of walls) {
+    const tests = [
+      ...wall
+        .split("|")
+        .at(-2)!
+        .matchAll(/`([^`]+)`/g),
+    ].map(([, path]) => path!);
+    assert.ok(tests.length > 0, `without a test: ${wall}`);
+    for (const path of tests) assert.ok(existsSync(join(root, path)), `${path}: ${wall}`);
+  }
+});
+
 test("decisions are numbered without gaps", () => {
   const numbers = list("docs/adr").map((path) => Number(/(\d{4})-/.exec(path)?.[1]));
   assert.deepEqual(
