@@ -60,6 +60,10 @@ const steps = [
   ) STRICT;
   CREATE UNIQUE INDEX template_names ON templates (team_id, name) WHERE retired_at IS NULL;
   `,
+  `
+  ALTER TABLE api_keys ADD COLUMN prefix TEXT;
+  ALTER TABLE api_keys ADD COLUMN expires_at INTEGER;
+  `,
 ];
 
 export function migrate(database: DatabaseSync): void {

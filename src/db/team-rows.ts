@@ -14,13 +14,29 @@ export interface KeyRow {
   teamId: string;
   team: string;
   label: string;
+  /** The key's first characters; null for those made before they were kept. */
+  prefix: string | null;
   createdAt: number;
   revokedAt: number | null;
   lastUsedAt: number | null;
+  /** null: never. */
+  expiresAt: number | null;
 }
 
-const keySelection = `k.id, k.team_id AS teamId, t.name AS team, k.label, k.created_at AS createdAt,
-  k.revoked_at AS revokedAt, k.last_used_at AS lastUsedAt FROM api_keys k JOIN teams t ON t.id = k.team_id`;
+export interface NewKeyRow {
+  id: string;
+  teamId: string;
+  label: string;
+  prefix: string;
+  hash: Uint8Array;
+  createdAt: number;
+  expiresAt: number | null;
+}
+
+const keySelection = `k.id, k.team_id AS teamId, t.name AS team, k.label, k.prefix,
+  k.created_at AS createdAt, k.revoked_at AS revokedAt, k.last_used_at AS lastUsedAt, k.expires_at AS expiresAt
+  FROM api_keys k JOIN teams t ON t.id = k.team_id`;
+const isLive = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)";
 
 export class TeamRows {
   readonly #database: Database;
@@ -29,6 +45,8 @@ export class TeamRows {
   readonly #insertKey: StatementSync;
   readonly #live: StatementSync;
   readonly #keys: StatementSync;
+  readonly #ofTeam: StatementSync;
+  readonly #forget: StatementSync;
   readonly #revoke: StatementSync;
   readonly #used: StatementSync;
 
@@ -37,10 +55,15 @@ export class TeamRows {
     this.#byName = database.prepare("SELECT id, name, created_at AS createdAt FROM teams WHERE name = ?");
     this.#insert = database.prepare("INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :createdAt)");
     this.#insertKey = database.prepare(
-      "INSERT INTO api_keys (id, team_id, label, hash, created_at) VALUES (?, ?, ?, ?, ?)",
+      `INSERT INTO api_keys (id, team_id, label, prefix, hash, created_at, expires_at)
+       VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :expiresAt)`,
     );
-    this.#live = database.prepare(`SELECT ${keySelection} WHERE k.hash = ? AND k.revoked_at IS NULL`);
+    this.#live = database.prepare(`SELECT ${keySelection} WHERE k.hash = :hash AND ${isLive}`);
     this.#keys = database.prepare(`SELECT ${keySelection} ORDER BY t.name, k.created_at, k.id`);
+    this.#ofTeam = database.prepare(
+      `SELECT ${keySelection} WHERE k.team_id = :teamId AND ${isLive} ORDER BY k.created_at, k.rowid`,
+    );
+    this.#forget = database.prepare("DELETE FROM api_keys WHERE expires_at <= :expired OR revoked_at <= :revoked");
     this.#revoke = database.prepare("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL");
     this.#used = database.prepare("UPDATE api_keys SET last_used_at = ? WHERE id = ?");
   }
@@ -58,13 +81,23 @@ export class TeamRows {
     });
   }
 
-  insertKey(key: { id: string; teamId: string; label: string; hash: Uint8Array; createdAt: number }): void {
-    this.#insertKey.run(key.id, key.teamId, key.label, key.hash, key.createdAt);
+  insertKey(key: NewKeyRow): void {
+    this.#insertKey.run({ ...key });
   }
 
-  /** The key with this hash, unless it was revoked. */
-  liveKey(hash: Uint8Array): KeyRow | undefined {
-    return this.#live.get(hash) as KeyRow | undefined;
+  /** The key with this hash, unless it was revoked or has expired. */
+  liveKey(hash: Uint8Array, now: number): KeyRow | undefined {
+    return this.#live.get({ hash, now }) as KeyRow | undefined;
+  }
+
+  /** The team's live keys, oldest first. */
+  liveKeys(teamId: string, now: number): KeyRow[] {
+    return this.#ofTeam.all({ teamId, now }) as unknown as KeyRow[];
+  }
+
+  /** Removes the rows of keys that had ended by these times. */
+  forgetKeys(ended: { expired: number; revoked: number }): void {
+    this.#forget.run(ended);
   }
 
   keys(): KeyRow[] {

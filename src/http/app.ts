@@ -17,6 +17,7 @@ import { fileRoutes } from "./files.ts";
 import { guardRoutes, refuseUnroutable } from "./gate.ts";
 import { healthRoutes } from "./health.ts";
 import { acceptJson } from "./json-body.ts";
+import { keyRoutes } from "./keys.ts";
 import { KnownPaths } from "./known-paths.ts";
 import { limitRoutes } from "./limits.ts";
 import { logResponse } from "./log.ts";
@@ -25,6 +26,7 @@ import { processRoutes } from "./processes.ts";
 import { ptySocketRoutes } from "./pty-socket.ts";
 import type { App, Section } from "./section.ts";
 import type { Services } from "./services.ts";
+import { signInRoutes } from "./sign-in.ts";
 import { snapshotRoutes } from "./snapshots.ts";
 import { Sockets } from "./sockets.ts";
 import { Tickets, ticketRoutes } from "./tickets.ts";
@@ -108,6 +110,8 @@ export function buildServer(services: Services, { limits, logger, version, drain
     async (v1: App) => {
       for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes, limitRoutes])
         routes(v1, section);
+      keyRoutes(v1, section);
+      signInRoutes(v1, section);
       for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, section, sockets);
       ticketRoutes(v1, tickets);
     },

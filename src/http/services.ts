@@ -17,6 +17,22 @@ export interface Identity {
 export interface TeamsService {
   /** Who holds this key; undefined when nobody does. Gives an attacker nothing to time. */
   authenticate(apiKey: string): Identity | undefined;
+  /** The team's live keys, oldest first. */
+  keysOf(teamId: string): KeyView[];
+  /** A new key; it ends after `lifeMs`, or never. Throws quota_exceeded. */
+  issueKey(teamId: string, name: string, lifeMs?: number): KeyView & { key: string };
+  /** Throws not_found, also for another team's. */
+  revokeKeyOf(teamId: string, keyId: string): void;
+}
+
+export interface KeyView {
+  id: string;
+  name: string;
+  /** Its first characters. */
+  prefix: string | null;
+  createdAt: number;
+  lastUsedAt: number | null;
+  expiresAt: number | null;
 }
 
 export interface CapsuleView {

@@ -52,3 +52,61 @@ test("the last use is recorded by flush, not by each request", () => {
   teams.flush();
   assert.equal(teams.keys()[0]?.lastUsedAt, 6_000);
 });
+
+test("a key with an end is nobody's from then on, and its row goes with the next one made", () => {
+  let now = 1_000;
+  const { teams, rows } = fresh(() => now);
+  const { id: teamId } = teams.ensure("blue");
+  const { key, expiresAt } = teams.issueKey(teamId, "dashboard", 500);
+  assert.equal(expiresAt, 1_500);
+  now = 1_499;
+  assert.equal(teams.authenticate(key)?.teamId, teamId);
+  now = 1_500;
+  assert.equal(teams.authenticate(key), undefined);
+  assert.deepEqual(teams.keysOf(teamId), []);
+  teams.issueKey(teamId, "next");
+  assert.deepEqual(
+    rows.keys().map((row) => row.label),
+    ["next"],
+  );
+});
+
+test("a team sees and revokes its own live keys only", () => {
+  let now = 1_000;
+  const { teams } = fresh(() => now);
+  const [blue, red] = [teams.ensure("blue").id, teams.ensure("red").id];
+  const mine = teams.issueKey(blue, "mine");
+  const theirs = teams.issueKey(red, "theirs");
+  now = 2_000;
+  teams.authenticate(mine.key);
+  assert.deepEqual(teams.keysOf(blue), [
+    {
+      id: mine.id,
+      name: "mine",
+      prefix: mine.key.slice(0, 9),
+      createdAt: 1_000,
+      lastUsedAt: 2_000,
+      expiresAt: null,
+    },
+  ]);
+  for (const id of [theirs.id, "key-never"]) assert.throws(() => teams.revokeKeyOf(blue, id), { code: "not_found" });
+  assert.ok(teams.authenticate(theirs.key));
+  teams.revokeKeyOf(blue, mine.id);
+  assert.equal(teams.authenticate(mine.key), undefined);
+  assert.throws(() => teams.revokeKeyOf(blue, mine.id), { code: "not_found" });
+});
+
+test("a team has a bounded number of live keys; revoked ones are forgotten in the end", () => {
+  let now = 1_000;
+  const { teams, rows } = fresh(() => now);
+  const { id: teamId } = teams.ensure("blue");
+  const made = Array.from({ length: 1_000 }, () => teams.issueKey(teamId, "one of many"));
+  assert.throws(() => teams.issueKey(teamId, "one too many"), { code: "quota_exceeded" });
+  teams.revokeKeyOf(teamId, made[0]!.id);
+  teams.issueKey(teamId, "in its place");
+  assert.equal(rows.keys().length, 1_001);
+  now += 30 * 24 * 3_600_000;
+  teams.revokeKeyOf(teamId, made[1]!.id);
+  teams.issueKey(teamId, "later");
+  assert.equal(rows.keys().length, 1_001, "the key revoked a month ago is gone, the other one still listed");
+});

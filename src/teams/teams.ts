@@ -18,6 +18,22 @@ const keyRandomBytes = 24; // 192 bits
 const keyPattern = /^capk_[0-9a-f]{48}$/;
 const teamPattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
 const labelMaxLength = 100;
+/** What is kept of a key to recognize it by: 16 of its 192 random bits. */
+const shownLength = keyPrefix.length + 4;
+/** Live keys of one team. */
+const keysMax = 1_000;
+/** How long a revoked key is still listed to the operator. */
+const rememberMs = 30 * 24 * 3_600_000;
+
+/** A live key as its team sees it; times are epoch milliseconds. */
+export interface KeyView {
+  id: string;
+  name: string;
+  prefix: string | null;
+  createdAt: number;
+  lastUsedAt: number | null;
+  expiresAt: number | null;
+}
 
 export class Teams {
   readonly #rows: TeamRows;
@@ -30,10 +46,10 @@ export class Teams {
     this.#now = now;
   }
 
-  /** Who holds this key; undefined when it is malformed, unknown or revoked. Sees other processes' changes at once. */
+  /** Who holds this key; undefined when it is malformed, unknown, revoked or expired. Sees other processes' changes at once. */
   authenticate(apiKey: string): Identity | undefined {
     if (!keyPattern.test(apiKey)) return undefined;
-    const row = this.#rows.liveKey(hashOf(apiKey));
+    const row = this.#rows.liveKey(hashOf(apiKey), this.#now());
     if (row === undefined) return undefined;
     this.#used.set(row.id, this.#now());
     return { teamId: row.teamId, keyId: row.id, team: row.team };
@@ -51,15 +67,49 @@ export class Teams {
   }
 
   /** A new key of the team; the only time its text exists. `keep` sees it before it is valid. */
-  createKey(teamId: string, label: string, keep: (key: string) => void = () => {}): { key: string; id: string } {
+  createKey(
+    teamId: string,
+    label: string,
+    keep: (key: string) => void = () => {},
+    lifeMs: number | null = null,
+  ): KeyView & { key: string } {
     if (label.length > labelMaxLength) {
       throw new CapsuleError("invalid_request", `a key's label has at most ${labelMaxLength} characters`);
     }
     const key = keyPrefix + randomBytes(keyRandomBytes).toString("hex");
     const id = `key-${randomBytes(6).toString("hex")}`;
     keep(key);
-    this.#rows.insertKey({ id, teamId, label, hash: hashOf(key), createdAt: this.#now() });
-    return { key, id };
+    const createdAt = this.#now();
+    const expiresAt = lifeMs === null ? null : createdAt + lifeMs;
+    const prefix = key.slice(0, shownLength);
+    this.#rows.insertKey({ id, teamId, label, prefix, hash: hashOf(key), createdAt, expiresAt });
+    return { key, id, name: label, prefix, createdAt, lastUsedAt: null, expiresAt };
+  }
+
+  /**
+   * A new key that the team makes for itself, without end unless `lifeMs` is given. Throws CapsuleError:
+   * "quota_exceeded", "invalid_request" for a name that is too long.
+   */
+  issueKey(teamId: string, name: string, lifeMs: number | null = null): KeyView & { key: string } {
+    const now = this.#now();
+    this.#rows.forgetKeys({ expired: now, revoked: now - rememberMs });
+    if (this.#rows.liveKeys(teamId, now).length >= keysMax) {
+      throw new CapsuleError("quota_exceeded", `cannot make a key: the team has ${keysMax} already`);
+    }
+    return this.createKey(teamId, name, undefined, lifeMs);
+  }
+
+  /** The team's live keys, oldest first. */
+  keysOf(teamId: string): KeyView[] {
+    return this.#rows.liveKeys(teamId, this.#now()).map(({ id, label, prefix, createdAt, lastUsedAt, expiresAt }) => {
+      return { id, name: label, prefix, createdAt, lastUsedAt: this.#used.get(id) ?? lastUsedAt, expiresAt };
+    });
+  }
+
+  /** Throws CapsuleError("not_found") for another team's key exactly as for one that never was. */
+  revokeKeyOf(teamId: string, keyId: string): void {
+    if (!this.keysOf(teamId).some((key) => key.id === keyId)) throw missingKey(keyId);
+    this.revokeKey(keyId);
   }
 
   keys(): KeyRow[] {
@@ -68,9 +118,7 @@ export class Teams {
 
   /** Throws CapsuleError("not_found") when no live key has this id. */
   revokeKey(keyId: string): void {
-    if (!this.#rows.revoke(keyId, this.#now())) {
-      throw new CapsuleError("not_found", `there is no live key ${JSON.stringify(keyId)}`);
-    }
+    if (!this.#rows.revoke(keyId, this.#now())) throw missingKey(keyId);
   }
 
   /** Writes the uses noted since the last call. */
@@ -79,6 +127,10 @@ export class Teams {
     this.#rows.noteUsed(this.#used);
     this.#used.clear();
   }
+}
+
+function missingKey(keyId: string): CapsuleError {
+  return new CapsuleError("not_found", `there is no live key ${JSON.stringify(keyId)}`);
 }
 
 function hashOf(key: string): Uint8Array {

@@ -18,6 +18,7 @@ import "./sections/files.ts";
 import "./sections/directories.ts";
 import "./sections/lifecycle.ts";
 import "./sections/snapshots.ts";
+import "./sections/keys.ts";
 import "./sections/operation.ts";
 import { server } from "./service.ts";
 import { rows } from "./specification.ts";

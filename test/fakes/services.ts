@@ -8,9 +8,7 @@ import type {
   CapsuleView,
   CaptureRequest,
   HealthService,
-  Identity,
   Services,
-  TeamsService,
   TemplatesService,
   TemplateView,
 } from "../../src/http/services.ts";
@@ -19,8 +17,9 @@ import { CapsuleError } from "../../src/wire/errors.ts";
 import type { Health } from "../../src/wire/health.ts";
 import type { TemplateType } from "../../src/wire/template.ts";
 import { FakeAgent } from "./agent.ts";
+import { FakeTeams } from "./teams.ts";
 
-export const keys = { red: "capk_red", blue: "capk_blue" } as const;
+export { keys } from "./teams.ts";
 
 const requires: Partial<Record<Action, CapsuleStatus>> = {
   exec: "running",
@@ -32,13 +31,6 @@ const requires: Partial<Record<Action, CapsuleStatus>> = {
   snapshot: "running",
   resume: "paused",
 };
-
-class FakeTeams implements TeamsService {
-  authenticate(apiKey: string): Identity | undefined {
-    const team = Object.entries(keys).find(([, key]) => key === apiKey)?.[0];
-    return team === undefined ? undefined : { teamId: `team-${team}`, keyId: `key-${team}`, team };
-  }
-}
 
 interface FakeCapsule {
   teamId: string;

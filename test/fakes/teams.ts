@@ -1,0 +1,57 @@
+/** Two teams with a key each, and what keys they make. */
+import type { Identity, KeyView, TeamsService } from "../../src/http/services.ts";
+import { CapsuleError } from "../../src/wire/errors.ts";
+
+export const keys = { red: "capk_red", blue: "capk_blue" } as const;
+
+interface FakeKey extends KeyView {
+  team: string;
+  key: string;
+}
+
+export class FakeTeams implements TeamsService {
+  #keys: FakeKey[] = Object.entries(keys).map(([team, key]) => ({
+    team,
+    key,
+    id: `key-${team}`,
+    name: "first",
+    prefix: null,
+    createdAt: Date.UTC(2024, 0, 1),
+    lastUsedAt: null,
+    expiresAt: null,
+  }));
+
+  authenticate(apiKey: string): Identity | undefined {
+    const found = this.#keys.find((each) => each.key === apiKey);
+    return found === undefined ? undefined : { teamId: `team-${found.team}`, keyId: found.id, team: found.team };
+  }
+
+  keysOf(teamId: string): KeyView[] {
+    return this.#keys.filter((each) => `team-${each.team}` === teamId).map(({ team: _, key: __, ...view }) => view);
+  }
+
+  issueKey(teamId: string, name: string, lifeMs?: number): KeyView & { key: string } {
+    const number = this.#keys.length;
+    const createdAt = Date.UTC(2024, 0, 2);
+    const made: FakeKey = {
+      team: teamId.replace("team-", ""),
+      key: `capk_${number}`,
+      id: `key-${number}`,
+      name,
+      prefix: "capk_",
+      createdAt,
+      lastUsedAt: null,
+      expiresAt: lifeMs === undefined ? null : createdAt + lifeMs,
+    };
+    this.#keys.push(made);
+    const { team: _, ...view } = made;
+    return view;
+  }
+
+  revokeKeyOf(teamId: string, keyId: string): void {
+    if (!this.keysOf(teamId).some((key) => key.id === keyId)) {
+      throw new CapsuleError("not_found", `there is no live key ${JSON.stringify(keyId)}`);
+    }
+    this.#keys = this.#keys.filter((key) => key.id !== keyId);
+  }
+}
