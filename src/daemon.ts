@@ -187,6 +187,7 @@ function ensureDefaultKey(dataDir: string, teams: Teams): string | undefined {
 
 function flush(teams: Teams, activity: Activity, log: Log): void {
   try {
+    teams.noticeRevoked();
     teams.flush();
     activity.flush();
   } catch (error) {

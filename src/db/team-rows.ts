@@ -44,6 +44,7 @@ export class TeamRows {
   readonly #insert: StatementSync;
   readonly #insertKey: StatementSync;
   readonly #live: StatementSync;
+  readonly #isLive: StatementSync;
   readonly #keys: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #forget: StatementSync;
@@ -59,6 +60,7 @@ export class TeamRows {
        VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :expiresAt)`,
     );
     this.#live = database.prepare(`SELECT ${keySelection} WHERE k.hash = :hash AND ${isLive}`);
+    this.#isLive = database.prepare(`SELECT 1 FROM api_keys k WHERE k.id = :keyId AND ${isLive}`);
     this.#keys = database.prepare(`SELECT ${keySelection} ORDER BY t.name, k.created_at, k.id`);
     this.#ofTeam = database.prepare(
       `SELECT ${keySelection} WHERE k.team_id = :teamId AND ${isLive} ORDER BY k.created_at, k.rowid`,
@@ -98,6 +100,10 @@ export class TeamRows {
   /** Removes the rows of keys that had ended by these times. */
   forgetKeys(ended: { expired: number; revoked: number }): void {
     this.#forget.run(ended);
+  }
+
+  isLive(keyId: string, now: number): boolean {
+    return this.#isLive.get({ keyId, now }) !== undefined;
   }
 
   keys(): KeyRow[] {

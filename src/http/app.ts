@@ -100,7 +100,7 @@ export function buildServer(services: Services, { limits, logger, version, drain
   app.setValidatorCompiler(validatorCompiler);
   acceptJson(app, limits.body_max_bytes);
 
-  const sockets = new Sockets(services.capsules, limits);
+  const sockets = new Sockets(services, limits);
   sockets.attachTo(app);
 
   describeApi(app, version);

@@ -7,13 +7,16 @@ import type { Tickets } from "./tickets.ts";
 /** Throws unauthorized, with the same words whether the key is missing, malformed, unknown or revoked. */
 export function identify(teams: TeamsService, tickets: Tickets, request: FastifyRequest): Identity {
   const key = request.headers["x-api-key"];
-  const identity = typeof key === "string" ? teams.authenticate(key) : ticketHolder(tickets, request);
+  const identity = typeof key === "string" ? teams.authenticate(key) : ticketHolder(teams, tickets, request);
   if (identity === undefined) throw new CapsuleError("unauthorized", "the X-API-Key header is missing or not valid");
   return identity;
 }
 
-function ticketHolder(tickets: Tickets, request: FastifyRequest): Identity | undefined {
+/** A ticket is worth no more than the key that it was asked for with. */
+function ticketHolder(teams: TeamsService, tickets: Tickets, request: FastifyRequest): Identity | undefined {
   if (request.routeOptions.config.socket !== true) return undefined;
   const { ticket } = request.query as { ticket?: unknown };
-  return typeof ticket === "string" ? tickets.redeem(ticket, request.url.split("?", 1)[0] as string) : undefined;
+  if (typeof ticket !== "string") return undefined;
+  const identity = tickets.redeem(ticket, request.url.split("?", 1)[0] as string);
+  return identity !== undefined && teams.isLive(identity.keyId) ? identity : undefined;
 }

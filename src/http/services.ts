@@ -17,6 +17,9 @@ export interface Identity {
 export interface TeamsService {
   /** Who holds this key; undefined when nobody does. Gives an attacker nothing to time. */
   authenticate(apiKey: string): Identity | undefined;
+  isLive(keyId: string): boolean;
+  /** Calls `listener` once, within a second of the key's end; returns the way to stop listening. */
+  onRevoked(keyId: string, listener: () => void): () => void;
   /** The team's live keys, oldest first. */
   keysOf(teamId: string): KeyView[];
   /** A new key; it ends after `lifeMs`, or never. Throws quota_exceeded. */

@@ -178,6 +178,31 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
   });
 });
 
+describe("a revoked key", () => {
+  test("closes the sockets it opened, with an error message and a clean close, and no ticket of it opens another", async () => {
+    const { teams } = api.services;
+    const { id: keyId, key } = teams.issueKey("team-red", "to be revoked");
+    const headers = { "x-api-key": key };
+    const path = `/v1/capsules/${id}/exec/stream`;
+    const { json } = await api.call("POST", "/v1/ws-tickets", { json: { path }, key });
+    const before = teams.listeners;
+    const exec = await new Client(path, headers).opened();
+    const pty = await new Client(`/v1/capsules/${id}/pty`, headers).opened();
+    const other = await new Client(path).opened();
+    teams.revokeKeyOf("team-red", keyId);
+    const error = { type: "error", data: "the API key is no longer valid" };
+    assert.deepEqual(await exec.rest(), [[error], 4401]);
+    assert.deepEqual(await pty.rest(), [[{ ...error, fatal: true }], 4401]);
+    assert.deepEqual(await refusal(path, headers), [401, "unauthorized"]);
+    assert.deepEqual(await refusal(`${path}?ticket=${json.ticket}`, {}), [401, "unauthorized"]);
+    other.say({ type: "start", cmd: "true" });
+    await until(() => agent.runs.length === 1);
+    other.socket.close();
+    await other.closed;
+    await until(() => teams.listeners === before);
+  });
+});
+
 describe("tickets", () => {
   const buy = async (path: string) =>
     (await api.call("POST", "/v1/ws-tickets", { json: { path } })).json.ticket as string;

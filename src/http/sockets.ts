@@ -10,21 +10,21 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
 import { closeCodes } from "../wire/messages.ts";
 import type { App } from "./section.ts";
-import type { CapsulesService } from "./services.ts";
+import type { Services } from "./services.ts";
 import { type ErrorMark, SocketLine } from "./socket-line.ts";
 
 /** How long clients may take to answer a close frame when the server stops. */
 const stopMs = 1_000;
 
 export class Sockets {
-  readonly #capsules: CapsulesService;
+  readonly #services: Pick<Services, "capsules" | "teams">;
   readonly #limits: Limits;
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
   readonly #lines = new Map<SocketLine, string>();
 
-  constructor(capsules: CapsulesService, limits: Limits) {
-    this.#capsules = capsules;
+  constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits) {
+    this.#services = services;
     this.#limits = limits;
     this.#server = new WebSocketServer({
       noServer: true,
@@ -78,14 +78,18 @@ export class Sockets {
     });
     if (accepted === undefined) throw new Error("the client hung up before its WebSocket was accepted");
     const line = new SocketLine(accepted, mark, log);
-    const stopListening = this.#capsules.onEnd(capsuleId, (end) => line.capsuleEnded(end));
+    const { capsules, teams } = this.#services;
+    const listening = [
+      capsules.onEnd(capsuleId, (end) => line.capsuleEnded(end)),
+      teams.onRevoked(identity.keyId, () => line.fail("the API key is no longer valid", closeCodes.revoked)),
+    ];
     const path = request.url.split("?", 1)[0];
     const began = performance.now();
     this.#lines.set(line, identity.teamId);
     log.info({ path, team: identity.team, key: identity.keyId }, "socket opened");
     accepted.once("close", (code: number) => {
       this.#lines.delete(line);
-      stopListening();
+      for (const stopListening of listening) stopListening();
       log.info({ path, code, durationMs: Math.round(performance.now() - began) }, "socket closed");
     });
     return line;

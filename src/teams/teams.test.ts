@@ -110,3 +110,25 @@ test("a team has a bounded number of live keys; revoked ones are forgotten in th
   teams.issueKey(teamId, "later");
   assert.equal(rows.keys().length, 1_001, "the key revoked a month ago is gone, the other one still listed");
 });
+
+test("whoever holds something by a key is told once when it is revoked, also by another process", () => {
+  const { teams, rows } = fresh();
+  const team = teams.ensure("blue").id;
+  const [here, elsewhere, kept] = ["a", "b", "c"].map((label) => teams.createKey(team, label).id) as [
+    string,
+    string,
+    string,
+  ];
+  const told: string[] = [];
+  for (const id of [here, elsewhere, elsewhere, kept]) teams.onRevoked(id, () => told.push(id));
+  teams.onRevoked(here, () => told.push("taken back"))();
+  teams.revokeKey(here);
+  assert.deepEqual(told, [here]);
+  new Teams(rows).revokeKey(elsewhere);
+  assert.equal(teams.isLive(elsewhere), false);
+  assert.deepEqual(told, [here]);
+  teams.noticeRevoked();
+  teams.noticeRevoked();
+  assert.deepEqual(told, [here, elsewhere, elsewhere]);
+  assert.equal(teams.isLive(kept), true);
+});

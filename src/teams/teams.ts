@@ -40,6 +40,8 @@ export class Teams {
   readonly #now: () => number;
   /** Uses not yet written: last use is recorded in batches, not with a write per request. */
   readonly #used = new Map<string, number>();
+  /** Who wants to know when a key ends, by key id: what a key has opened must not outlive it. */
+  readonly #onRevoked = new Map<string, Set<() => void>>();
 
   constructor(rows: TeamRows, now: () => number = Date.now) {
     this.#rows = rows;
@@ -119,6 +121,30 @@ export class Teams {
   /** Throws CapsuleError("not_found") when no live key has this id. */
   revokeKey(keyId: string): void {
     if (!this.#rows.revoke(keyId, this.#now())) throw missingKey(keyId);
+    this.#tellRevoked(keyId);
+  }
+
+  /** Neither revoked, be it by another process a moment ago, nor expired. */
+  isLive(keyId: string): boolean {
+    return this.#rows.isLive(keyId, this.#now());
+  }
+
+  /**
+   * Calls `listener` once when the key has ended: at once when this process revokes it, at the next `noticeRevoked`
+   * when another does or its time is over. The returned function takes it back.
+   */
+  onRevoked(keyId: string, listener: () => void): () => void {
+    const listeners = this.#onRevoked.get(keyId) ?? new Set();
+    this.#onRevoked.set(keyId, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.#onRevoked.get(keyId) === listeners) this.#onRevoked.delete(keyId);
+    };
+  }
+
+  /** Looks again at each key that somebody listens for: one read of a row per key, however many listen. */
+  noticeRevoked(): void {
+    for (const keyId of [...this.#onRevoked.keys()]) if (!this.isLive(keyId)) this.#tellRevoked(keyId);
   }
 
   /** Writes the uses noted since the last call. */
@@ -126,6 +152,12 @@ export class Teams {
     if (this.#used.size === 0) return;
     this.#rows.noteUsed(this.#used);
     this.#used.clear();
+  }
+
+  #tellRevoked(keyId: string): void {
+    const listeners = this.#onRevoked.get(keyId) ?? [];
+    this.#onRevoked.delete(keyId);
+    for (const listener of listeners) listener();
   }
 }
 

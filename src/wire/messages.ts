@@ -36,6 +36,7 @@ export const closeCodes = {
   tooSlow: 1008,
   broken: 1011,
   badMessage: 4400,
+  revoked: 4401,
   destroyed: 4404,
   silent: 4408,
   paused: 4409,

@@ -21,9 +21,25 @@ export class FakeTeams implements TeamsService {
     expiresAt: null,
   }));
 
+  readonly #listeners = new Set<{ keyId: string; listener: () => void }>();
+
   authenticate(apiKey: string): Identity | undefined {
     const found = this.#keys.find((each) => each.key === apiKey);
     return found === undefined ? undefined : { teamId: `team-${found.team}`, keyId: found.id, team: found.team };
+  }
+
+  isLive(keyId: string): boolean {
+    return this.#keys.some((each) => each.id === keyId);
+  }
+
+  onRevoked(keyId: string, listener: () => void): () => void {
+    const entry = { keyId, listener };
+    this.#listeners.add(entry);
+    return () => this.#listeners.delete(entry);
+  }
+
+  get listeners(): number {
+    return this.#listeners.size;
   }
 
   keysOf(teamId: string): KeyView[] {
@@ -53,5 +69,6 @@ export class FakeTeams implements TeamsService {
       throw new CapsuleError("not_found", `there is no live key ${JSON.stringify(keyId)}`);
     }
     this.#keys = this.#keys.filter((key) => key.id !== keyId);
+    for (const each of [...this.#listeners]) if (each.keyId === keyId) each.listener();
   }
 }

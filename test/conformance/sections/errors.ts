@@ -6,6 +6,7 @@ import { conforms, test } from "../conforms.ts";
 import { refused } from "../refusals.ts";
 import { malformed, request, unknownId } from "../requests.ts";
 import { cannotMakeKeys, client, clientOf, server } from "../service.ts";
+import { TestSocket } from "../socket.ts";
 import { type Endpoint, endpoints, endpointsWith, type Row, webSockets } from "../specification.ts";
 
 /** What only a request that got past all checks but the body's would mind. */
@@ -52,14 +53,22 @@ describe("errors", () => {
     });
 
     test(
-      "a revoked key is refused at once, and the team's other keys live on",
+      "a revoked key is refused at once, its open sockets are closed, and the team's other keys live on",
       async () => {
         const key = await server!.createKey("turncoats", "to be revoked");
         const other = await server!.createKey("turncoats", "to be kept");
+        await using capsule = await client.as(other).capsule();
+        await using socket = await TestSocket.open(client.as(key).known(capsule.id), "pty");
         await client.expect(200, "GET", "/v1/capsules", { key });
         await server!.revokeKeys("to be revoked");
         refused(await client.call("GET", "/v1/capsules", { key }), 401, "unauthorized");
         await client.expect(200, "GET", "/v1/capsules", { key: other });
+        assert.deepEqual(await socket.next("error"), {
+          type: "error",
+          data: "the API key is no longer valid",
+          fatal: true,
+        });
+        assert.equal((await socket.closed).code, 4401);
       },
       { skip: cannotMakeKeys },
     );
