@@ -162,6 +162,13 @@ export class Capsules {
     return this.#o.changes.onParting(id, listener);
   }
 
+  /** Calls `listener` at each change of any capsule that its team can see, without a view when it is gone. */
+  onChange(listener: (teamId: string, id: string, view: CapsuleView | undefined) => void): () => void {
+    return this.#o.records.onVisible((teamId, id, row) => {
+      listener(teamId, id, row === undefined ? undefined : this.#view(row));
+    });
+  }
+
   ping(teamId: string, id: string): void {
     this.permit(teamId, id, "ping");
     this.#o.activity.note(id);
@@ -189,7 +196,10 @@ export class Capsules {
    */
   async capture(teamId: string, id: string, storage: string, commit: CaptureCommit): Promise<void> {
     const row = this.#o.records.intend(this.permit(teamId, id, "snapshot"), "capture");
-    await this.#o.changes.capture(row, storage, (sizeBytes) => commit(row, sizeBytes));
+    await this.#o.changes.capture(row, storage, (sizeBytes) => {
+      commit(row, sizeBytes);
+      this.#o.records.showGone(row);
+    });
   }
 
   /** Waits for its turn and wins. Resolves when nothing is left. */

@@ -14,10 +14,14 @@ export interface Capsule extends CapsuleRow {
   intent: Intent | null;
 }
 
+/** What a team sees of a change: the capsule as it is now, undefined when it is gone for them. Must not throw. */
+export type Witness = (teamId: string, id: string, row: Capsule | undefined) => void;
+
 export class Records {
   readonly #rows: CapsuleRows;
   readonly #now: () => number;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
+  readonly #witnesses = new Set<Witness>();
 
   constructor(rows: CapsuleRows, now: () => number) {
     this.#rows = rows;
@@ -58,7 +62,10 @@ export class Records {
 
   insert(row: Capsule): boolean {
     const isNew = this.#rows.insert(row);
-    if (isNew) this.#tell(row.id);
+    if (isNew) {
+      this.#tell(row.id);
+      this.#show(row.teamId, row.id, row);
+    }
     return isNew;
   }
 
@@ -76,7 +83,9 @@ export class Records {
     also: CapsuleChange = {},
   ): Capsule | undefined {
     const status = next(row.status, trigger);
-    return this.#change(row, { status, intent: null, lastUpdated: this.#now(), ...also });
+    const settled = this.#change(row, { status, intent: null, lastUpdated: this.#now(), ...also });
+    if (settled !== undefined) this.#show(row.teamId, row.id, settled);
+    return settled;
   }
 
   /** The work failed and nothing has changed. */
@@ -88,7 +97,13 @@ export class Records {
   condemn(row: Capsule): Capsule {
     this.#rows.bury(row.id, this.#now());
     const condemned = this.intend(row, "destroy");
+    this.showGone(row);
     return condemned;
+  }
+
+  /** For a capsule that became a template: condemned in the transaction that made it. */
+  showGone({ teamId, id }: Capsule): void {
+    this.#show(teamId, id, undefined);
   }
 
   remove(id: string): void {
@@ -102,6 +117,12 @@ export class Records {
     return () => this.#emitter.off(id, listener);
   }
 
+  /** Calls `witness` at each change that a team can see, until the returned function is called. */
+  onVisible(witness: Witness): () => void {
+    this.#witnesses.add(witness);
+    return () => this.#witnesses.delete(witness);
+  }
+
   #change(row: Capsule, change: CapsuleChange): Capsule | undefined {
     const changed = this.#rows.change(row.id, row.generation, change) as Capsule | undefined;
     if (changed !== undefined) this.#tell(row.id);
@@ -110,6 +131,10 @@ export class Records {
 
   #tell(id: string): void {
     this.#emitter.emit(id);
+  }
+
+  #show(teamId: string, id: string, row: Capsule | undefined): void {
+    for (const witness of this.#witnesses) witness(teamId, id, row);
   }
 }
 

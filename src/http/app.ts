@@ -11,6 +11,7 @@ import { attachSocketRoutes } from "./attach-socket.ts";
 import { identify } from "./auth.ts";
 import { capsuleRoutes } from "./capsules.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
+import { eventRoutes } from "./events.ts";
 import { execRoutes } from "./exec.ts";
 import { execSocketRoutes } from "./exec-socket.ts";
 import { fileRoutes } from "./files.ts";
@@ -111,6 +112,7 @@ export function buildServer(services: Services, { limits, logger, version, drain
       for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes, limitRoutes])
         routes(v1, section);
       keyRoutes(v1, section);
+      eventRoutes(v1, section);
       signInRoutes(v1, section);
       for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, section, sockets);
       ticketRoutes(v1, tickets);

@@ -21,7 +21,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
         timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
       });
-      return reply.code(201).send(toWire(capsule));
+      return reply.code(201).send(capsuleBody(capsule));
     },
   );
 
@@ -29,7 +29,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
     "/capsules",
     { schema: { summary: "List the team's capsules", response: { 200: CapsuleList } } },
     (request, reply) => {
-      reply.send(capsules.list(request.identity.teamId).map(toWire));
+      reply.send(capsules.list(request.identity.teamId).map(capsuleBody));
     },
   );
 
@@ -46,12 +46,12 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
     },
     ({ identity, params, query }, reply) => {
       if (query.wait === undefined) {
-        reply.send(toWire(capsules.get(identity.teamId, params.id)));
+        reply.send(capsuleBody(capsules.get(identity.teamId, params.id)));
         return;
       }
       const timeoutMs = (query.timeout ?? 30) * 1_000;
       const signal = clientGoneSignal(reply);
-      return capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, signal).then(toWire);
+      return capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, signal).then(capsuleBody);
     },
   );
 
@@ -78,7 +78,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
           response: { 200: Capsule },
         },
       },
-      async ({ identity, params }) => toWire(await capsules[action](identity.teamId, params.id)),
+      async ({ identity, params }) => capsuleBody(await capsules[action](identity.teamId, params.id)),
     );
   }
 
@@ -95,7 +95,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
   );
 }
 
-function toWire(view: CapsuleView): Capsule {
+export function capsuleBody(view: CapsuleView): Capsule {
   return {
     id: view.id,
     status: view.status,

@@ -95,6 +95,8 @@ export interface CapsulesService {
   destroy(teamId: string, id: string): Promise<void>;
   /** Calls back once when the running capsule's present life ends; returns the way to stop listening. */
   onEnd(id: string, callback: (end: CapsuleEnd) => void): () => void;
+  /** Calls back at every change of any capsule, without a view when it is gone; returns the way to stop listening. */
+  onChange(callback: (teamId: string, id: string, view: CapsuleView | undefined) => void): () => void;
 }
 
 export interface TemplateView {
@@ -118,6 +120,8 @@ export interface TemplatesService {
   capture(teamId: string, request: CaptureRequest): Promise<TemplateView>;
   /** Throws not_found. */
   delete(teamId: string, name: string): Promise<void>;
+  /** As of capsules. */
+  onChange(callback: (teamId: string, name: string, view: TemplateView | undefined) => void): () => void;
 }
 
 export interface HealthService {

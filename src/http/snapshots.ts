@@ -20,7 +20,7 @@ export function snapshotRoutes(app: App, { services: { templates } }: Section): 
       schema: { summary: "List templates", querystring: ListTemplatesQuery, response: { 200: TemplateList } },
     },
     ({ identity, query }, reply) => {
-      reply.send(templates.list(identity.teamId, query.type).map(toWire));
+      reply.send(templates.list(identity.teamId, query.type).map(templateBody));
     },
   );
 
@@ -43,7 +43,7 @@ export function snapshotRoutes(app: App, { services: { templates } }: Section): 
         name: body.name,
         overwrite: query.overwrite === "true",
       });
-      return reply.code(201).send(toWire(template));
+      return reply.code(201).send(templateBody(template));
     },
   );
 
@@ -60,7 +60,7 @@ export function snapshotRoutes(app: App, { services: { templates } }: Section): 
   );
 }
 
-function toWire(view: TemplateView): Template {
+export function templateBody(view: TemplateView): Template {
   return {
     name: view.name,
     type: view.type,

@@ -28,6 +28,9 @@ export interface CaptureRequest {
   overwrite: boolean;
 }
 
+/** Must not throw. `view` is undefined when the template is gone. */
+type Listener = (teamId: string, name: string, view: TemplateView | undefined) => void;
+
 const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
 
 export interface TemplatesOptions {
@@ -45,6 +48,7 @@ export class Templates {
   readonly #o: TemplatesOptions;
   /** Names being captured now, as `team/name`: of two at once, one wins. */
   readonly #claimed = new Set<string>();
+  readonly #listeners = new Set<Listener>();
 
   constructor(options: TemplatesOptions) {
     this.#o = options;
@@ -95,8 +99,9 @@ export class Templates {
     } finally {
       this.#claimed.delete(claim);
     }
-    await this.collect();
     if (made === undefined) throw new Error(`the capture of ${name} was not recorded`);
+    this.#tell(teamId, name, made);
+    await this.collect();
     return made;
   }
 
@@ -110,7 +115,14 @@ export class Templates {
       capsuleRows.block(row.storage, "paused", name);
     });
     step("template.retired");
+    this.#tell(teamId, name, undefined);
     await this.collect();
+  }
+
+  /** Calls `listener` when a template is captured, replaced or deleted, until the returned function is called. */
+  onChange(listener: Listener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   /** Removes the files of retired templates that no capsule needs any more; what fails is tried again the next time. */
@@ -125,6 +137,10 @@ export class Templates {
         log.error({ err: error, storage: row.storage }, "a retired template could not be removed");
       }
     }
+  }
+
+  #tell(teamId: string, name: string, view: TemplateView | undefined): void {
+    for (const listener of this.#listeners) listener(teamId, name, view);
   }
 
   #requireFree(teamId: string, name: string, isOverwriting: boolean): void {

@@ -19,6 +19,7 @@ import "./sections/directories.ts";
 import "./sections/lifecycle.ts";
 import "./sections/snapshots.ts";
 import "./sections/keys.ts";
+import "./sections/events.ts";
 import "./sections/operation.ts";
 import { server } from "./service.ts";
 import { rows } from "./specification.ts";

@@ -43,6 +43,7 @@ interface FakeCapsule {
 export class FakeCapsules implements CapsulesService {
   readonly all = new Map<string, FakeCapsule>();
   readonly #waits = new Set<() => void>();
+  readonly #listeners = new Set<Parameters<CapsulesService["onChange"]>[0]>();
   /** Thrown by the next call that changes anything. */
   nextFailure: unknown;
   #clock = Date.UTC(2024, 0, 2, 3, 4, 5, 6);
@@ -65,6 +66,7 @@ export class FakeCapsules implements CapsulesService {
       errorReason: null,
     };
     this.all.set(id, { teamId, view, agent: new FakeAgent(), busy: 0, ends: new Set() });
+    this.#tell(teamId, id, view);
     return { ...view };
   }
 
@@ -76,6 +78,7 @@ export class FakeCapsules implements CapsulesService {
     if (status === "running") capsule.view.startedAt = now;
     else if (status !== "pending" && status !== "starting") this.#end(capsule, status);
     for (const check of this.#waits) check();
+    this.#tell(capsule.teamId, id, capsule.view);
   }
 
   of(id: string): FakeCapsule {
@@ -173,6 +176,16 @@ export class FakeCapsules implements CapsulesService {
     const capsule = this.of(id);
     this.all.delete(id);
     this.#end(capsule, "destroyed");
+    this.#tell(teamId, id, undefined);
+  }
+
+  onChange(callback: Parameters<CapsulesService["onChange"]>[0]): () => void {
+    this.#listeners.add(callback);
+    return () => this.#listeners.delete(callback);
+  }
+
+  #tell(teamId: string, id: string, view: CapsuleView | undefined): void {
+    for (const listener of this.#listeners) listener(teamId, id, view && { ...view });
   }
 
   onEnd(id: string, callback: (end: CapsuleEnd) => void): () => void {
@@ -210,6 +223,7 @@ const minimal: TemplateView = {
 class FakeTemplates implements TemplatesService {
   readonly #capsules: FakeCapsules;
   readonly #taken: { teamId: string; view: TemplateView }[] = [];
+  readonly #listeners = new Set<Parameters<TemplatesService["onChange"]>[0]>();
 
   constructor(capsules: FakeCapsules) {
     this.#capsules = capsules;
@@ -233,6 +247,7 @@ class FakeTemplates implements TemplatesService {
     const view: TemplateView = { name, type: "snapshot", vcpus, memoryMb, sizeBytes: 1, createdAt };
     this.#taken.push({ teamId, view });
     await this.#capsules.destroy(teamId, capsuleId);
+    for (const listener of this.#listeners) listener(teamId, name, view);
     return view;
   }
 
@@ -240,6 +255,12 @@ class FakeTemplates implements TemplatesService {
     const known = this.#find(teamId, name);
     if (known === -1) throw new CapsuleError("not_found", `snapshot template ${JSON.stringify(name)} does not exist`);
     this.#taken.splice(known, 1);
+    for (const listener of this.#listeners) listener(teamId, name, undefined);
+  }
+
+  onChange(callback: Parameters<TemplatesService["onChange"]>[0]): () => void {
+    this.#listeners.add(callback);
+    return () => this.#listeners.delete(callback);
   }
 
   #find(teamId: string, name: string): number {

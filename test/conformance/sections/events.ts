@@ -1,0 +1,37 @@
+/** Live events of real capsules and templates, heard over a connection that is cut on the way. */
+import assert from "node:assert/strict";
+import { describe } from "node:test";
+import { EventStream } from "../../event-stream.ts";
+import { test } from "../conforms.ts";
+import { client } from "../service.ts";
+
+describe("events", () => {
+  test("a capsule's whole life is heard, each status once, across a cut connection", async () => {
+    const first = await EventStream.open(client.url, client.key);
+    assert.equal((await first.next())?.name, "reset");
+    const capsule = await client.capsule();
+    const { data: starting } = await first.nextOf("capsule");
+    assert.deepEqual([starting.id, starting.status], [capsule.id, "starting"]);
+    await first[Symbol.asyncDispose]();
+
+    const paused = await capsule.pause();
+    await capsule.resume();
+    await using second = await EventStream.open(client.url, client.key, first.lastId);
+    const heard = [await second.nextOf("capsule"), await second.nextOf("capsule"), await second.nextOf("capsule")];
+    assert.deepEqual(
+      heard.map(({ data }) => data.status),
+      ["running", "paused", "running"],
+    );
+    assert.deepEqual(heard[1]?.data, paused);
+    assert.deepEqual(heard[2]?.data, await capsule.view());
+
+    const name = `heard-${Date.now()}`;
+    const { json: template } = await client.expect(201, "POST", "/v1/snapshots", {
+      json: { sandbox_id: capsule.id, name },
+    });
+    assert.deepEqual((await second.nextOf("capsule-removed")).data, { id: capsule.id });
+    assert.deepEqual((await second.nextOf("template")).data, template);
+    await client.expect(204, "DELETE", `/v1/snapshots/${name}`);
+    assert.deepEqual((await second.nextOf("template-removed")).data, { name });
+  });
+});
