@@ -53,6 +53,13 @@ const settings = {
     "longest wait for the first answer of a restored capsule",
   ),
   drainMs: row("CAPSULE_DRAIN_MS", "10000", integer(0, 3_600_000), "how long open requests may end at shutdown"),
+  web: row(
+    "CAPSULE_WEB",
+    "",
+    (text) => (text === "" ? undefined : folder(text)),
+    "folder of the built dashboard",
+    "web in the data folder",
+  ),
   logLevel: row(
     "CAPSULE_LOG_LEVEL",
     "info",

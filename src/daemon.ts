@@ -139,7 +139,13 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   };
   const app = buildServer(
     { teams, capsules, templates, health },
-    { limits: config.limits, logger: log, version, drainMs: config.drainMs },
+    {
+      limits: config.limits,
+      logger: log,
+      version,
+      drainMs: config.drainMs,
+      web: config.web ?? join(config.dataDir, "web"),
+    },
   );
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
   const reconciler = new Reconciler({ records, host, turns, changes, log, storages });

@@ -2,7 +2,7 @@
 import type { InjectOptions } from "fastify";
 import pino from "pino";
 import { loadConfig } from "../src/config.ts";
-import { buildServer } from "../src/http/app.ts";
+import { buildServer, type ServerOptions } from "../src/http/app.ts";
 import type { App } from "../src/http/section.ts";
 import type { Limits } from "../src/wire/limits.ts";
 import { FakeServices, keys } from "./fakes/services.ts";
@@ -33,10 +33,16 @@ export class Api {
   readonly limits: Limits;
   #contract: Contract | undefined;
 
-  constructor(limits: Partial<Limits> = {}, options: { drainMs?: number } = {}) {
+  constructor(limits: Partial<Limits> = {}, options: Partial<ServerOptions> = {}) {
     this.limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...limits };
     const logger = pino({ level: "trace" }, { write: (line) => void this.log.push(line) });
-    this.app = buildServer(this.services, { limits: this.limits, logger, version: "0.0.0", ...options });
+    this.app = buildServer(this.services, {
+      limits: this.limits,
+      logger,
+      version: "0.0.0",
+      web: "/nowhere",
+      ...options,
+    });
   }
 
   async document(): Promise<OpenApi> {

@@ -10,12 +10,13 @@ import type { Limits } from "../wire/limits.ts";
 import { attachSocketRoutes } from "./attach-socket.ts";
 import { identify } from "./auth.ts";
 import { capsuleRoutes } from "./capsules.ts";
+import { docsPage } from "./docs-page.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { eventRoutes } from "./events.ts";
 import { execRoutes } from "./exec.ts";
 import { execSocketRoutes } from "./exec-socket.ts";
 import { fileRoutes } from "./files.ts";
-import { guardRoutes, refuseUnroutable } from "./gate.ts";
+import { guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { healthRoutes } from "./health.ts";
 import { acceptJson } from "./json-body.ts";
 import { keyRoutes } from "./keys.ts";
@@ -30,6 +31,7 @@ import type { Services } from "./services.ts";
 import { signInRoutes } from "./sign-in.ts";
 import { snapshotRoutes } from "./snapshots.ts";
 import { Sockets } from "./sockets.ts";
+import { staticRoutes } from "./static.ts";
 import { Tickets, ticketRoutes } from "./tickets.ts";
 import { validatorCompiler } from "./validation.ts";
 
@@ -38,6 +40,8 @@ export interface ServerOptions {
   logger: FastifyBaseLogger;
   /** Of the service, for the OpenAPI document. */
   version: string;
+  /** Folder of the built dashboard; it need not be there. */
+  web: string;
   /** How long open requests may end by themselves when the server closes. */
   drainMs?: number;
 }
@@ -60,7 +64,10 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
   return method === "GET" && headers.upgrade?.toLowerCase() === "websocket";
 }
 
-export function buildServer(services: Services, { limits, logger, version, drainMs = 10_000 }: ServerOptions): App {
+export function buildServer(
+  services: Services,
+  { limits, logger, version, web, drainMs = 10_000 }: ServerOptions,
+): App {
   const tickets = new Tickets();
   const app: App = fastify({
     loggerInstance: logger,
@@ -98,6 +105,7 @@ export function buildServer(services: Services, { limits, logger, version, drain
   app.server.maxConnections = limits.connections_max;
   guardRoutes(app, services, tickets, paths);
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
+  app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);
   acceptJson(app, limits.body_max_bytes);
 
@@ -107,6 +115,8 @@ export function buildServer(services: Services, { limits, logger, version, drain
   describeApi(app, version);
   const section: Section = { services, limits };
   app.register(async (root: App) => healthRoutes(root, section));
+  app.register(async (root: App) => staticRoutes(root, web));
+  app.register(async (root: App) => docsPage(root));
   app.register(
     async (v1: App) => {
       for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes, limitRoutes])

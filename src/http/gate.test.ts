@@ -77,7 +77,7 @@ describe("routes and methods", () => {
       assert.equal(reply.status, 404, path);
       assert.equal(reply.json.error.code, "not_found");
     }
-    for (const path of ["/", "/v2", "/v1x", "/favicon.ico", "/healthz/"]) {
+    for (const path of ["/nothing", "/v2", "/v1x", "/favicon.ico", "/healthz/"]) {
       assert.equal((await api.call("GET", path, { key: null })).status, 404, path);
     }
   });

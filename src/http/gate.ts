@@ -53,10 +53,14 @@ function isVersioned(url: string): boolean {
   return /^\/v1(?:[/?#]|$)/.test(url);
 }
 
+export function nothingAt(url: string): CapsuleError {
+  return new CapsuleError("not_found", `there is nothing at ${url.split("?", 1)[0]}`);
+}
+
 function answerUnrouted(request: FastifyRequest, reply: FastifyReply, paths: KnownPaths): void {
   const path = request.url.split("?", 1)[0] ?? "";
   const methods = paths.methodsOf(path);
-  if (methods === undefined) throw new CapsuleError("not_found", `there is nothing at ${path}`);
+  if (methods === undefined) throw nothingAt(path);
   const allow = [...methods, "OPTIONS"].join(", ");
   reply.header("allow", allow);
   if (request.method !== "OPTIONS") {

@@ -20,6 +20,6 @@ export class KnownPaths {
 function patternOf(url: string): RegExp {
   const segments = url
     .split("/")
-    .map((segment) => (segment.startsWith(":") ? "[^/]+" : segment.replaceAll(".", "\\.")));
+    .map((segment) => (segment === "*" ? ".*" : segment.startsWith(":") ? "[^/]+" : segment.replaceAll(".", "\\.")));
   return new RegExp(`^${segments.join("/")}$`);
 }

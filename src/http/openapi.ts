@@ -12,6 +12,17 @@ import type { App } from "./section.ts";
 
 type Json = Record<string, unknown>;
 
+/** The chapters of the reference, and the paths that belong to each; the first that fits counts. */
+const chapters: [name: string, paths: RegExp][] = [
+  ["Files", /^\/v1\/capsules\/[^/]+\/files/],
+  ["Execution", /^\/v1\/capsules\/[^/]+\/(exec|processes|pty)/],
+  ["Capsules", /^\/v1\/capsules/],
+  ["Templates", /^\/v1\/snapshots/],
+  ["Keys", /^\/v1\/(keys|sign-in|session|ws-tickets)/],
+  ["Service", /^\//],
+];
+const chapterOrder = ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"];
+
 const methodsWithBody = new Set(["POST", "PUT", "PATCH"]);
 
 /** Call before the routes are declared. */
@@ -21,12 +32,14 @@ export function describeApi(app: App, version: string): void {
     openapi: {
       openapi: "3.1.0",
       info: { title: "Capsule", version, description: "microVM sandboxes over HTTP and WebSocket." },
+      tags: chapterOrder.map((name) => ({ name })),
       components: { securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-API-Key" } } },
     },
     transform: ({ schema, url, route }) => ({
       url,
       schema: {
         ...schema,
+        tags: [chapterOf(url)],
         security: route.config?.open ? [] : [{ apiKey: [] }],
         response: { ...successes(schema?.response), ...refusals(route) },
       },
@@ -44,6 +57,10 @@ export function describeApi(app: App, version: string): void {
       },
     );
   });
+}
+
+function chapterOf(url: string): string {
+  return chapters.find(([, paths]) => paths.test(url))?.[0] ?? "Service";
 }
 
 function successes(responses: unknown): Json {

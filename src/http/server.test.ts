@@ -75,7 +75,7 @@ describe("bytes that are no request", () => {
     ["a TLS greeting", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_request"],
     ["a NUL in the path", "GET /v1/\0 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"],
     ["a bad header", "GET / HTTP/1.1\r\nHost x\r\n\r\n", 400, "invalid_request"],
-    ["no host and no such path", "GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 404, "not_found"],
+    ["no host and no such path", "GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n", 404, "not_found"],
     ["two lengths", head("POST", "/v1/capsules", ["Content-Length: 1", "Content-Length: 2"]), 400, "invalid_request"],
     [
       "length and chunks",
