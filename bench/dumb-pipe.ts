@@ -26,7 +26,7 @@ export class DumbPipe implements AsyncDisposable {
   /** What is being waited for: so many bytes. */
   #wanted = { bytes: 0, arrived: () => {} };
 
-  static async start({ dataDir, machine }: Rig): Promise<DumbPipe> {
+  static async start({ service: { dataDir }, machine }: Rig): Promise<DumbPipe> {
     const folder = join(dataDir, "work", `dumb-${randomBytes(4).toString("hex")}`);
     await mkdir(folder, { recursive: true });
     const vm = await boot(machine, folder);

@@ -1,10 +1,11 @@
-/** A command over HTTP, against the same program spawned by a program that is already inside. */
-import type { Figure } from "./figure.ts";
+/** A command over HTTP, against the same program spawned by a program that is already inside, and in gVisor. */
+import { above, type Finding, ratio } from "./report.ts";
 import type { Rig } from "./rig.ts";
-import { summarize, timed } from "./statistics.ts";
+import { repeat, timed } from "./statistics.ts";
 
 const batches = 5;
 const perBatch = 40;
+const execsInGvisor = 6;
 
 const spawnInside = `
 import json, os, time
@@ -16,24 +17,28 @@ for _ in range(${perBatch}):
 print(json.dumps(times))
 `;
 
-export async function exec(rig: Rig): Promise<Figure[]> {
-  const id = await rig.createRunning();
+export async function exec(rig: Rig): Promise<void> {
+  const { service, report } = rig;
+  const id = await service.createRunning();
   const inside: number[] = [];
   const outside: number[] = [];
-  for (let batch = 0; batch < batches; batch++) {
-    inside.push(...(JSON.parse((await rig.exec(id, "python3", "-c", spawnInside)).stdout) as number[]));
-    for (let each = 0; each < perBatch; each++) outside.push(await timed(() => rig.exec(id, "/bin/true")));
+  const inGvisor: number[] = [];
+  const batch = async (execInGvisor: () => Promise<void>) => {
+    for (let each = 0; each < rig.rounds(batches, 3 * batches); each++) {
+      inside.push(...(JSON.parse((await service.exec(id, "python3", "-c", spawnInside)).stdout) as number[]));
+      outside.push(...(await repeat(perBatch, () => timed(() => service.exec(id, "/bin/true")))));
+      await execInGvisor();
+    }
+  };
+  const runsc = await rig.runsc();
+  if (typeof runsc === "string") await batch(async () => {});
+  else {
+    await runsc.withIdle((container) =>
+      batch(async () => void inGvisor.push(...(await repeat(execsInGvisor, () => runsc.exec(container))))),
+    );
   }
-  await rig.destroy(id);
-  const measured = summarize(outside);
-  const yardstick = summarize(inside);
-  return [
-    {
-      name: "exec /bin/true over HTTP",
-      unit: "ms",
-      measured,
-      comparedWith: { name: "posix_spawn inside the guest", measured: yardstick },
-      target: { said: "p50 above the spawn inside, ms ≤ 3", value: measured.p50 - yardstick.p50, most: 3 },
-    },
-  ];
+  await service.destroy(id);
+  const gvisor: Finding =
+    typeof runsc === "string" ? { absent: runsc } : ratio(outside, `${runsc.name} exec`, inGvisor);
+  report.note("exec", outside, { inside: above(outside, "posix_spawn inside the guest", inside), gvisor });
 }

@@ -10,97 +10,93 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { readDiff } from "../src/vmm/diff-format.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
-import type { Figure } from "./figure.ts";
+import { coldBootToExec, withBootedVm } from "./cold-boot.ts";
+import { above, type Finding, ratio } from "./report.ts";
 import type { Rig } from "./rig.ts";
-import { type Summary, summarize, timed } from "./statistics.ts";
+import type { Runsc } from "./runsc.ts";
+import type { Service } from "./service.ts";
+import { repeat, summarize, timed } from "./statistics.ts";
 
 const run = promisify(execFile);
 const rounds = 10;
-const migrations = 3;
+const yardsticks = 4;
 const dirtyMib = 50;
-const writes = 50;
+const writes = 30;
 const memoryBytes = 512 << 20;
-const slackBytes = 256 * 1024;
 
 const holdMemory = `import os, time; held = os.urandom(${dirtyMib} << 20); print("held", flush=True); time.sleep(1e6)`;
 
-export async function freeze(rig: Rig): Promise<Figure[]> {
-  const migrated = summarize(await repeat(migrations, () => migrate(rig)));
-  const booted = summarize(await repeat(migrations, () => rig.coldBoot()));
-  const id = await rig.createRunning();
-  await rig.exec(id, "/bin/true");
-  const idle = await cycles(rig, id, rounds);
-  const written = await overhead(rig, id);
-  await rig.exec(
+export async function freeze(rig: Rig): Promise<void> {
+  const { service, report } = rig;
+  const runsc = await rig.runsc();
+  const migrated = await repeat(yardsticks, () => migrate(rig));
+  const booted = await repeat(yardsticks, () => coldBootToExec(rig));
+  const id = await service.createRunning();
+  await service.exec(id, "/bin/true");
+  const idle = await cycles(service, id, rig.rounds(20, 100));
+  const gvisor = typeof runsc === "string" ? { absent: runsc } : await againstCheckpoint(idle.pauses, runsc);
+  const migration = ratio(idle.pauses, "QEMU's migrate to a file + fsync", migrated);
+  report.note("pauseIdle", idle.pauses, { migrate: migration, gvisor });
+  report.note("resume", idle.resumes, { boot: ratio(idle.resumes, "cold boot to exec", booted) });
+  const written = await overhead(service, id);
+  report.note("pauseWrites", written, { most: { value: summarize(written).p99 } });
+  await service.exec(
     id,
     "bash",
     "-c",
     `setsid python3 -c '${holdMemory}' > /tmp/held & until grep -q held /tmp/held; do sleep 0.1; done`,
   );
-  const dirty = await cycles(rig, id, rounds);
-  const dd = summarize(await repeat(rounds, () => writeByDd(rig)));
-  await rig.destroy(id);
-  return [
-    {
-      name: "pause, idle, durable",
-      unit: "ms",
-      measured: idle.pauses,
-      comparedWith: { name: "QEMU's migrate to a file + fsync", measured: migrated },
-      target: { said: "≤ 1/10 of the migrate", value: idle.pauses.p50 / migrated.p50, most: 1 / 10 },
-    },
-    {
-      name: `pause, ${dirtyMib} MiB dirty, durable`,
-      unit: "ms",
-      measured: dirty.pauses,
-      comparedWith: { name: `dd of ${dirtyMib} MiB conv=fsync`, measured: dd },
-      target: { said: "ms above 3 × dd ≤ 60", value: Math.max(0, dirty.pauses.p50 - 3 * dd.p50), most: 60 },
-    },
-    {
-      name: "resume to running, idle",
-      unit: "ms",
-      measured: idle.resumes,
-      comparedWith: { name: "cold boot", measured: booted },
-      target: { said: "≤ 1/10 of a cold boot", value: idle.resumes.p50 / booted.p50, most: 1 / 10 },
-    },
-    {
-      name: `a pause's writes beyond dirty pages, ${writes} pauses`,
-      unit: "bytes",
-      measured: written,
-      target: { said: "most bytes ≤ 262144", value: written.p99, most: slackBytes },
-    },
-  ];
+  const dirty = await cycles(service, id, rounds);
+  const copied = await repeat(rounds, () => writeByDd(service));
+  report.note("pauseDirty", dirty.pauses, { dd: above(dirty.pauses, `dd of ${dirtyMib} MiB conv=fsync`, copied, 3) });
+  await service.destroy(id);
 }
 
-async function cycles(rig: Rig, id: string, count: number): Promise<{ pauses: Summary; resumes: Summary }> {
+/** gVisor's checkpoint of a container that sleeps; runsc cannot do it everywhere. */
+async function againstCheckpoint(pauses: number[], runsc: Runsc): Promise<Finding> {
+  try {
+    const saved = await repeat(rounds, () => runsc.withIdle((container) => runsc.checkpoint(container)));
+    return ratio(pauses, `${runsc.name} checkpoint + fsync`, saved);
+  } catch (error) {
+    return { absent: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+/** Milliseconds of each pause, and of each resume until a command has its result. */
+async function cycles(service: Service, id: string, count: number): Promise<{ pauses: number[]; resumes: number[] }> {
   const pauses: number[] = [];
   const resumes: number[] = [];
   for (let each = 0; each < count; each++) {
-    pauses.push(await timed(() => rig.ask("POST", `/v1/capsules/${id}/pause`)));
-    resumes.push(await timed(() => rig.ask("POST", `/v1/capsules/${id}/resume`)));
+    pauses.push(await timed(() => service.ask("POST", `/v1/capsules/${id}/pause`)));
+    const resume = async () => {
+      await service.ask("POST", `/v1/capsules/${id}/resume`);
+      await service.exec(id, "/bin/true");
+    };
+    resumes.push(await timed(resume));
   }
-  return { pauses: summarize(pauses), resumes: summarize(resumes) };
+  return { pauses, resumes };
 }
 
 /** What each pause leaves on disk beyond the pages that hold data and the disk layer's growth. */
-async function overhead(rig: Rig, id: string): Promise<Summary> {
-  const folder = join(rig.dataDir, "capsules", id);
+async function overhead(service: Service, id: string): Promise<number[]> {
+  const folder = join(service.dataDir, "capsules", id);
   const samples: number[] = [];
   for (let each = 0; each < writes; each++) {
-    await rig.ask("POST", `/v1/capsules/${id}/pause`);
+    await service.ask("POST", `/v1/capsules/${id}/pause`);
     const sizes = ["manifest.json", "state", "memory.diff"].map(
       (name) => statSync(join(folder, "checkpoint", name)).size,
     );
     const total = sizes.reduce((sum, size) => sum + size, 0);
     await using diff = await open(join(folder, "checkpoint/memory.diff"));
     samples.push(total - (await readDiff(diff, memoryBytes)).dataPages * 4_096);
-    await rig.ask("POST", `/v1/capsules/${id}/resume`);
+    await service.ask("POST", `/v1/capsules/${id}/resume`);
   }
-  return summarize(samples);
+  return samples;
 }
 
 /** Freezes a running VM of the default shape by QEMU's own migration to a file, until the bytes are on disk. */
 async function migrate(rig: Rig): Promise<number> {
-  return rig.withBootedVm(async (folder) => {
+  return withBootedVm(rig, async (folder) => {
     const file = join(folder, "migrated");
     const qmp = await Qmp.connect(join(folder, "qmp.sock"), () => {}, 5_000);
     try {
@@ -123,17 +119,11 @@ async function migrate(rig: Rig): Promise<number> {
   });
 }
 
-async function writeByDd(rig: Rig): Promise<number> {
-  const file = join(rig.dataDir, "dd");
+async function writeByDd(service: Service): Promise<number> {
+  const file = join(service.dataDir, "dd");
   try {
     return await timed(() => run("dd", ["if=/dev/zero", `of=${file}`, "bs=1M", `count=${dirtyMib}`, "conv=fsync"]));
   } finally {
     await rm(file, { force: true });
   }
-}
-
-async function repeat(count: number, measure: () => Promise<number>): Promise<number[]> {
-  const samples: number[] = [];
-  for (let each = 0; each < count; each++) samples.push(await measure());
-  return samples;
 }

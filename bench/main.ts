@@ -1,53 +1,109 @@
-/**
- * `./dev bench [--check] [--long] [--json FILE] [NAME…]`: runs the benchmarks against a server of their own and prints one
- * table. `--check` fails when a target is missed; `--long` measures also what takes minutes.
- */
-import { writeFileSync } from "node:fs";
+/** `./dev bench`: runs the benchmarks against servers of their own and prints one table. */
+import { readFileSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { boot } from "./boot.ts";
+import { burst } from "./burst.ts";
+import { create } from "./create.ts";
 import { exec } from "./exec.ts";
-import { type Figure, isMet, table } from "./figure.ts";
 import { files } from "./files.ts";
 import { freeze } from "./freeze.ts";
+import { memory } from "./memory.ts";
+import { withFindings } from "./performance-page.ts";
+import { publicDocument } from "./public-format.ts";
 import { reads } from "./reads.ts";
+import { records } from "./records.ts";
+import { isAllMet, Report } from "./report.ts";
 import { Rig } from "./rig.ts";
 import { streams } from "./streams.ts";
+import { textTable, textTrace } from "./table.ts";
 import { templates } from "./templates.ts";
 import { terminal } from "./terminal.ts";
+import { trace } from "./trace.ts";
 
-const benchmarks: Record<string, (rig: Rig) => Promise<Figure[]>> = {
+const groups: Record<string, (rig: Rig) => Promise<void>> = {
   boot,
+  create,
   exec,
   streams,
   terminal,
   files,
-  reads,
   freeze,
   templates,
+  burst,
+  memory,
+  reads,
+  records,
+  trace,
 };
 
-const { values, positionals } = parseArgs({
-  options: {
-    check: { type: "boolean", default: false },
-    long: { type: "boolean", default: false },
-    json: { type: "string" },
-  },
-  allowPositionals: true,
-});
+const page = resolve(import.meta.dirname, "../docs/PERFORMANCE.md");
 
-const unknown = positionals.filter((name) => !Object.hasOwn(benchmarks, name));
-if (unknown.length > 0) {
-  console.error(`no benchmark ${unknown.join(", ")}; there are ${Object.keys(benchmarks).join(", ")}`);
-  process.exit(2);
+const usage = `./dev bench [OPTION…] [GROUP…]     all groups without GROUP: ${Object.keys(groups).join(", ")}
+
+  --check       exit with 1 unless every target of the groups that ran is met; what could not be measured is not met
+  --long        more samples, and what takes minutes
+  --json FILE   write everything as JSON; "public" in it is the format of the public sandbox benchmarks
+  --markdown    write the table into docs/PERFORMANCE.md; for a whole run
+  --help        this
+`;
+
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const { values, positionals } = parseArgs({
+    options: {
+      check: { type: "boolean", default: false },
+      long: { type: "boolean", default: false },
+      markdown: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+      json: { type: "string" },
+    },
+    allowPositionals: true,
+  });
+  if (values.help) {
+    console.log(usage);
+    return 0;
+  }
+  const unknown = positionals.filter((name) => !Object.hasOwn(groups, name));
+  if (unknown.length > 0 || (values.markdown && positionals.length > 0)) {
+    console.error(unknown.length > 0 ? `there is no group ${unknown.join(", ")}\n\n${usage}` : usage);
+    return 2;
+  }
+  const wanted = positionals.length > 0 ? positionals : Object.keys(groups);
+  const report = new Report();
+  await using rig = await Rig.start({ isLong: values.long, report });
+  const failed = await runGroups(rig, wanted);
+
+  const rows = report.rows(wanted, values.long);
+  if (rows.length > 0) console.log(textTable(rows));
+  for (const each of report.traces) console.log(`\n${textTrace(each)}`);
+  const timestamp = new Date().toISOString();
+  if (values.json !== undefined) {
+    const document = { timestamp, figures: rows, traces: report.traces, public: publicDocument(rig.runs, timestamp) };
+    writeFileSync(values.json, `${JSON.stringify(document, null, 2)}\n`);
+  }
+  if (values.markdown) {
+    const accelerator = rig.machine.accelerator.kind;
+    const findings = { rows, traces: report.traces, timestamp, accelerator };
+    writeFileSync(page, withFindings(readFileSync(page, "utf8"), findings));
+  }
+  return failed > 0 || (values.check && !isAllMet(rows)) ? 1 : 0;
 }
 
-const figures: Figure[] = [];
-await using rig = await Rig.start({ isLong: values.long });
-for (const [name, run] of Object.entries(benchmarks)) {
-  if (positionals.length > 0 && !positionals.includes(name)) continue;
-  console.error(`bench: ${name} …`);
-  figures.push(...(await run(rig)));
+/** One after the other, those too that come after one that failed; how many failed. */
+async function runGroups(rig: Rig, wanted: readonly string[]): Promise<number> {
+  let failed = 0;
+  for (const [name, run] of Object.entries(groups)) {
+    if (!wanted.includes(name)) continue;
+    const began = performance.now();
+    try {
+      await run(rig);
+    } catch (error) {
+      failed++;
+      console.error(`bench: ${name} failed:`, error);
+    }
+    console.error(`bench: ${name}: ${((performance.now() - began) / 1_000).toFixed(1)} s`);
+  }
+  return failed;
 }
-console.log(table(figures));
-if (values.json !== undefined) writeFileSync(values.json, `${JSON.stringify(figures, null, 2)}\n`);
-if (values.check && !figures.every(isMet)) process.exitCode = 1;

@@ -1,33 +1,65 @@
-/** GET /v1/capsules/{id} at 16 connections: requests per second and latency. */
+/** GET /v1/capsules/{id} at 16 connections, in turns with the same Fastify answering a constant of the same length. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
 import autocannon from "autocannon";
-import type { Figure } from "./figure.ts";
 import type { Rig } from "./rig.ts";
+import { summarize } from "./statistics.ts";
 
 const connections = 16;
-const seconds = 5;
+const turns = 3;
+const secondsPerTurn = 2;
 
-export async function reads(rig: Rig): Promise<Figure[]> {
-  const id = await rig.createRunning();
-  const result = await autocannon({
-    url: `${rig.url}/v1/capsules/${id}`,
-    connections,
-    duration: seconds,
-    headers: { "x-api-key": rig.key },
-  });
-  await rig.destroy(id);
-  if (result.non2xx > 0 || result.errors > 0) throw new Error(`${result.non2xx + result.errors} reads failed`);
-  const { requests, latency } = result;
-  const samples = result["2xx"];
-  return [
-    {
-      name: `GET /v1/capsules/{id}, ${connections} connections`,
-      unit: "requests/s",
-      measured: { p50: requests.p50, p95: requests.p97_5, p99: requests.p99, samples },
-    },
-    {
-      name: `the same, latency`,
-      unit: "ms",
-      measured: { p50: latency.p50, p95: latency.p97_5, p99: latency.p99, samples },
-    },
-  ];
+export async function reads(rig: Rig): Promise<void> {
+  const { service, report } = rig;
+  const id = await service.createRunning();
+  const path = `/v1/capsules/${id}`;
+  await using constant = await ConstantServer.start(JSON.stringify(await service.ask("GET", path)));
+  const [served, latencies, constants]: [number[], number[], number[]] = [[], [], []];
+  for (const url of [service.url, constant.url]) await load(url + path, service.key); // both are warm from here on
+  for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) {
+    const { requests, latency } = await load(service.url + path, service.key);
+    served.push(requests.average);
+    latencies.push(latency.p99);
+    constants.push((await load(constant.url + path, service.key)).requests.average);
+  }
+  await service.destroy(id);
+  const against = { name: "Fastify with a constant", measured: summarize(constants) };
+  report.note("get", served, { constant: { value: summarize(served).p50 / against.measured.p50, against } });
+  report.note("getLatency", latencies, {});
+}
+
+/** Throws when a request fails. */
+async function load(url: string, key: string): Promise<autocannon.Result> {
+  const result = await autocannon({ url, connections, duration: secondsPerTurn, headers: { "x-api-key": key } });
+  const failed = result.non2xx + result.errors;
+  if (failed > 0) throw new Error(`${failed} reads of ${url} failed`);
+  return result;
+}
+
+class ConstantServer implements AsyncDisposable {
+  readonly url: string;
+  readonly #end: () => Promise<void>;
+
+  static async start(answer: string): Promise<ConstantServer> {
+    const program = join(import.meta.dirname, "constant-server.ts");
+    const child = spawn(process.execPath, [program, answer], { stdio: ["ignore", "pipe", "inherit"] });
+    const end = async () => {
+      const gone = once(child, "exit");
+      child.kill();
+      await gone;
+    };
+    const [said] = (await Promise.race([once(child.stdout, "data"), once(child, "exit")])) as [unknown];
+    if (!Buffer.isBuffer(said)) throw new Error("the constant server did not start");
+    return new ConstantServer(said.toString().trim(), end);
+  }
+
+  private constructor(url: string, end: () => Promise<void>) {
+    this.url = url;
+    this.#end = end;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#end();
+  }
 }

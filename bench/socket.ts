@@ -1,6 +1,6 @@
 /** A WebSocket of a capsule, message by message. */
 import { WebSocket } from "ws";
-import type { Rig } from "./rig.ts";
+import type { Service } from "./service.ts";
 
 export interface Message {
   type: string;
@@ -11,9 +11,9 @@ export interface Message {
 export class BenchSocket {
   readonly #socket: WebSocket;
 
-  static async open(rig: Rig, path: string): Promise<BenchSocket> {
-    const url = `${rig.url.replace("http", "ws")}${path}`;
-    const socket = new WebSocket(url, { headers: { "x-api-key": rig.key }, perMessageDeflate: false });
+  static async open(service: Service, path: string): Promise<BenchSocket> {
+    const url = `${service.url.replace("http", "ws")}${path}`;
+    const socket = new WebSocket(url, { headers: { "x-api-key": service.key }, perMessageDeflate: false });
     await new Promise<void>((opened, failed) => {
       socket.once("open", opened);
       socket.once("error", failed);

@@ -1,29 +1,30 @@
 /** Exec streams: how soon the first byte is there, and whether fifty at once keep every byte. */
 import { createHash } from "node:crypto";
-import type { Figure } from "./figure.ts";
+import { above } from "./report.ts";
 import type { Rig } from "./rig.ts";
+import type { Service } from "./service.ts";
 import { BenchSocket } from "./socket.ts";
-import { summarize, timed } from "./statistics.ts";
+import { timed } from "./statistics.ts";
 
 const batches = 5;
 const perBatch = 20;
 const streamsAtOnce = 50;
 const printedBytes = 1_000_000;
 
-export async function streams(rig: Rig): Promise<Figure[]> {
-  const id = await rig.createRunning();
-  const figures = [await firstByte(rig, id), await concurrent(rig, id)];
-  await rig.destroy(id);
-  return figures;
+export async function streams(rig: Rig): Promise<void> {
+  const id = await rig.service.createRunning();
+  await firstByte(rig, id);
+  await concurrent(rig, id);
+  await rig.service.destroy(id);
 }
 
 /** Against the same command in the foreground, whose answer cannot come before its process was spawned and has ended. */
-async function firstByte(rig: Rig, id: string): Promise<Figure> {
+async function firstByte({ service, report }: Rig, id: string): Promise<void> {
   const streamed: number[] = [];
   const answered: number[] = [];
   for (let batch = 0; batch < batches; batch++) {
     for (let each = 0; each < perBatch; each++) {
-      const socket = await BenchSocket.open(rig, `/v1/capsules/${id}/exec/stream`);
+      const socket = await BenchSocket.open(service, `/v1/capsules/${id}/exec/stream`);
       streamed.push(
         await timed(async () => {
           const printed = socket.until(({ type }) => type === "stdout");
@@ -33,36 +34,23 @@ async function firstByte(rig: Rig, id: string): Promise<Figure> {
       );
       socket.close();
     }
-    for (let each = 0; each < perBatch; each++) answered.push(await timed(() => rig.exec(id, "echo", "x")));
+    for (let each = 0; each < perBatch; each++) answered.push(await timed(() => service.exec(id, "echo", "x")));
   }
-  const measured = summarize(streamed);
-  const yardstick = summarize(answered);
-  return {
-    name: "exec/stream, start to first byte of echo",
-    unit: "ms",
-    measured,
-    comparedWith: { name: "echo in the foreground", measured: yardstick },
-    target: { said: "p50 above the foreground, ms ≤ 2", value: Math.max(0, measured.p50 - yardstick.p50), most: 2 },
-  };
+  report.note("firstByte", streamed, { foreground: above(streamed, "echo in the foreground", answered) });
 }
 
-async function concurrent(rig: Rig, id: string): Promise<Figure> {
+async function concurrent({ service, report }: Rig, id: string): Promise<void> {
   let exact = 0;
   const ms = await timed(async () => {
-    const runs = Array.from({ length: streamsAtOnce }, () => isExact(rig, id));
+    const runs = Array.from({ length: streamsAtOnce }, () => isExact(service, id));
     exact = (await Promise.all(runs)).filter(Boolean).length;
   });
-  return {
-    name: `${streamsAtOnce} exec streams at once, ${printedBytes} random bytes each`,
-    unit: "MB/s",
-    measured: summarize([(streamsAtOnce * printedBytes) / 1_000 / ms]),
-    target: { said: `byte-exact streams = ${streamsAtOnce}`, value: exact, least: streamsAtOnce },
-  };
+  report.note("streamsAtOnce", [(streamsAtOnce * printedBytes) / 1_000 / ms], { exact: { value: exact } });
 }
 
 /** A command that prints random bytes, and on its other output their hash. */
-async function isExact(rig: Rig, id: string): Promise<boolean> {
-  const socket = await BenchSocket.open(rig, `/v1/capsules/${id}/exec/stream?encoding=base64`);
+async function isExact(service: Service, id: string): Promise<boolean> {
+  const socket = await BenchSocket.open(service, `/v1/capsules/${id}/exec/stream?encoding=base64`);
   const hash = createHash("sha256");
   let said = "";
   const ended = socket.until(({ type, data = "" }) => {

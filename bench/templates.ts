@@ -1,39 +1,32 @@
 /** From a snapshot template to the first command's result, against the same from a cold boot. */
-import type { Figure } from "./figure.ts";
+import { coldBootToExec } from "./cold-boot.ts";
+import { ratio } from "./report.ts";
 import type { Rig } from "./rig.ts";
-import { summarize, timed } from "./statistics.ts";
+import { repeat, timed } from "./statistics.ts";
 
 const rounds = 10;
 const boots = 3;
+const name = "bench";
 
-export async function templates(rig: Rig): Promise<Figure[]> {
-  const source = await rig.createRunning();
-  await rig.exec(source, "bash", "-c", "echo tools > /root/tools; sync");
-  const capture = await timed(() => rig.ask("POST", "/v1/snapshots", { sandbox_id: source, name: "bench" }));
-  const warm: number[] = [];
-  for (let round = 0; round < rounds; round++) {
-    let id = "";
-    warm.push(
-      await timed(async () => {
-        id = await rig.createRunning({ template: "bench" });
-        await rig.exec(id, "/bin/true");
-      }),
-    );
-    await rig.destroy(id);
+export async function templates(rig: Rig): Promise<void> {
+  const { report } = rig;
+  const captureMs = await withTemplate(rig, async () => {
+    const created = await repeat(rounds, () => rig.service.timeToInteractive({ template: name }));
+    const booted = await repeat(boots, () => coldBootToExec(rig));
+    report.note("fromTemplate", created, { boot: ratio(created, "cold boot to exec", booted) });
+  });
+  report.note("capture", [captureMs], {});
+}
+
+/** A snapshot template called "bench" while `work` goes on; resolves with the milliseconds of its capture. */
+export async function withTemplate({ service }: Rig, work: () => Promise<void>): Promise<number> {
+  const source = await service.createRunning();
+  await service.exec(source, "bash", "-c", "echo tools > /root/tools; sync");
+  const captureMs = await timed(() => service.ask("POST", "/v1/snapshots", { sandbox_id: source, name }));
+  try {
+    await work();
+  } finally {
+    await service.ask("DELETE", `/v1/snapshots/${name}`);
   }
-  const cold: number[] = [];
-  for (let round = 0; round < boots; round++) cold.push(await rig.coldBootToExec());
-  await rig.ask("DELETE", "/v1/snapshots/bench");
-  const measured = summarize(warm);
-  const yardstick = summarize(cold);
-  return [
-    { name: "capture into a template", unit: "ms", measured: summarize([capture]) },
-    {
-      name: "create from a template to first exec, no pool",
-      unit: "ms",
-      measured,
-      comparedWith: { name: "cold boot to first exec", measured: yardstick },
-      target: { said: "≤ 1/8 of the cold one", value: measured.p50 / yardstick.p50, most: 1 / 8 },
-    },
-  ];
+  return captureMs;
 }

@@ -1,8 +1,9 @@
 /** A keystroke's echo in a terminal session, against the echo that a program inside the guest gets from its own terminal. */
-import type { Figure } from "./figure.ts";
+import { above } from "./report.ts";
 import type { Rig } from "./rig.ts";
+import type { Service } from "./service.ts";
 import { BenchSocket } from "./socket.ts";
-import { summarize, timed } from "./statistics.ts";
+import { timed } from "./statistics.ts";
 
 const batches = 4;
 const perBatch = 50;
@@ -31,30 +32,20 @@ for _ in range(${perBatch}):
 print(json.dumps(times))
 `;
 
-export async function terminal(rig: Rig): Promise<Figure[]> {
-  const id = await rig.createRunning();
+export async function terminal({ service, report }: Rig): Promise<void> {
+  const id = await service.createRunning();
   const outside: number[] = [];
   const inside: number[] = [];
   for (let batch = 0; batch < batches; batch++) {
-    inside.push(...(JSON.parse((await rig.exec(id, "python3", "-c", echoInside)).stdout) as number[]));
-    outside.push(...(await echoes(rig, id)));
+    inside.push(...(JSON.parse((await service.exec(id, "python3", "-c", echoInside)).stdout) as number[]));
+    outside.push(...(await echoes(service, id)));
   }
-  await rig.destroy(id);
-  const measured = summarize(outside);
-  const yardstick = summarize(inside);
-  return [
-    {
-      name: "a keystroke's echo in a PTY session",
-      unit: "ms",
-      measured,
-      comparedWith: { name: "in a terminal inside the guest", measured: yardstick },
-      target: { said: "p50 above the one inside, ms ≤ 3", value: measured.p50 - yardstick.p50, most: 3 },
-    },
-  ];
+  await service.destroy(id);
+  report.note("keystroke", outside, { inside: above(outside, "in a terminal inside the guest", inside) });
 }
 
-async function echoes(rig: Rig, id: string): Promise<number[]> {
-  const socket = await BenchSocket.open(rig, `/v1/capsules/${id}/pty`);
+async function echoes(service: Service, id: string): Promise<number[]> {
+  const socket = await BenchSocket.open(service, `/v1/capsules/${id}/pty`);
   const prints = (text: string) =>
     socket.until(({ type, data = "" }) => type === "output" && Buffer.from(data, "base64").includes(text));
   const isReady = prints(prompt);

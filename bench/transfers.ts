@@ -5,49 +5,49 @@ import { createReadStream } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import type { Rig } from "./rig.ts";
+import type { Service } from "./service.ts";
 
 const run = promisify(execFile);
 const guestPath = "/root/file";
 const chunkBytes = 1 << 20;
 
 /** A file on the host whose content no compression or doubled chunk could fake. */
-export async function makeFile(rig: Rig, sizeBytes: number): Promise<string> {
-  const path = join(rig.dataDir, `bench-${sizeBytes}`);
+export async function makeFile(service: Service, sizeBytes: number): Promise<string> {
+  const path = join(service.dataDir, `bench-${sizeBytes}`);
   await using file = await open(path, "w");
   for (let left = sizeBytes; left > 0; left -= chunkBytes) await file.write(randomBytes(Math.min(chunkBytes, left)));
   return path;
 }
 
-export async function upload(rig: Rig, id: string, file: string): Promise<void> {
-  await curl(rig, `/v1/capsules/${id}/files/stream/write`, ["-F", `path=${guestPath}`, "-F", `file=@${file}`]);
+export async function upload(service: Service, id: string, file: string): Promise<void> {
+  await curl(service, `/v1/capsules/${id}/files/stream/write`, ["-F", `path=${guestPath}`, "-F", `file=@${file}`]);
 }
 
 /** Throws unless so many bytes arrive. */
-export async function download(rig: Rig, id: string, sizeBytes: number): Promise<void> {
+export async function download(service: Service, id: string, sizeBytes: number): Promise<void> {
   const body = ["-H", "Content-Type: application/json", "-d", JSON.stringify({ path: guestPath })];
-  const said = await curl(rig, `/v1/capsules/${id}/files/stream/read`, [...body, "-w", "%{size_download}"]);
+  const said = await curl(service, `/v1/capsules/${id}/files/stream/read`, [...body, "-w", "%{size_download}"]);
   if (said !== String(sizeBytes)) throw new Error(`stream/read gave ${said} bytes instead of ${sizeBytes}`);
 }
 
 /** Throws unless the guest has the file that was uploaded last. */
-export async function checkContent(rig: Rig, id: string, file: string): Promise<void> {
+export async function checkContent(service: Service, id: string, file: string): Promise<void> {
   const hash = createHash("sha256");
   for await (const chunk of createReadStream(file)) hash.update(chunk as Buffer);
-  const { stdout } = await rig.exec(id, "sha256sum", guestPath);
+  const { stdout } = await service.exec(id, "sha256sum", guestPath);
   if (stdout.split(" ")[0] !== hash.digest("hex")) throw new Error("the file in the guest is not what was sent");
 }
 
-async function curl(rig: Rig, path: string, options: string[]): Promise<string> {
+async function curl(service: Service, path: string, options: string[]): Promise<string> {
   const args = [
     "-sS",
     "--fail-with-body",
     "-o",
     "/dev/null",
     "-H",
-    `X-API-Key: ${rig.key}`,
+    `X-API-Key: ${service.key}`,
     ...options,
-    rig.url + path,
+    service.url + path,
   ];
   return (await run("curl", args)).stdout;
 }

@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
+import { entryOf, figureIds } from "../bench/catalog.ts";
+import { withFindings } from "../bench/performance-page.ts";
 import { configHelp } from "../src/config.ts";
 import { help } from "../src/operator/commands.ts";
 
@@ -76,4 +78,18 @@ test("decisions are numbered without gaps", () => {
     numbers.sort((a, b) => a - b),
     numbers.map((_, index) => index + 1),
   );
+});
+
+test("the figures and targets in docs/PERFORMANCE.md are those of the benchmarks", () => {
+  const page = read("docs/PERFORMANCE.md");
+  withFindings(page, { rows: [], traces: [], timestamp: "", accelerator: "" }); // throws without a place for them
+  const table = /^\| figure \|.*\n\|.*\n((?:\|.*\n)*)/m.exec(page)?.[1] ?? "";
+  const lines = table.split("\n").filter(Boolean);
+  const cells = lines.map((line) => line.split(" | ").map((cell) => cell.replace(/^\||\|$/g, "").trim()));
+  const entries = figureIds.map(entryOf);
+  const targets = new Set(entries.flatMap((entry) => Object.values(entry.targets).map(({ said }) => said)));
+  for (const [name, , , , , , target] of cells) {
+    assert.ok(name === "" || entries.some((entry) => entry.name === name), `no benchmark measures "${name}"`);
+    assert.ok(target === "–" || targets.has(target!), `no benchmark has the target "${target}"`);
+  }
 });

@@ -1,0 +1,230 @@
+/**
+ * Every figure that the benchmarks measure, and what each has to keep: the one list from which the table, `--check` and
+ * docs/PERFORMANCE.md are made. A target is a bound on a value of one run, nearly always a ratio to a yardstick measured in
+ * the same run: a single figure of a shared machine means little. Whoever finds a target easily passed tightens it here.
+ */
+
+export type Unit = "ms" | "requests/s" | "MB/s" | "MiB" | "bytes" | "%";
+
+/** `said` ends with the bound's unit where it is no ratio; the value has to lie within the bounds, both included. */
+export interface Target {
+  said: string;
+  most?: number;
+  least?: number;
+}
+
+export interface Entry {
+  group: string;
+  name: string;
+  unit: Unit;
+  /** Measured only in a long run. */
+  isLong?: true;
+  targets: Record<string, Target>;
+}
+
+export const catalog = {
+  coldBoot: { group: "boot", name: "cold boot, kernel to agent", unit: "ms", targets: {} },
+  createToRunning: {
+    group: "boot",
+    name: "create → running, pool empty",
+    unit: "ms",
+    targets: { boot: { said: "≤ 1/8 × cold boot", most: 1 / 8 } },
+  },
+
+  createPoolWarm: {
+    group: "create",
+    name: "create → first exec, pool warm",
+    unit: "ms",
+    targets: {
+      gvisor: { said: "≤ 1/5 × runsc run", most: 1 / 5 },
+      tail: { said: "p95 ≤ 2 × p50", most: 2 },
+    },
+  },
+  createPoolEmpty: {
+    group: "create",
+    name: "create → first exec, pool empty",
+    unit: "ms",
+    targets: {
+      gvisor: { said: "≤ 1.3 × runsc run", most: 1.3 },
+      boot: { said: "≤ 1/8 × cold boot to exec", most: 1 / 8 },
+    },
+  },
+
+  exec: {
+    group: "exec",
+    name: "exec /bin/true over HTTP",
+    unit: "ms",
+    targets: {
+      inside: { said: "ms above the spawn inside ≤ 2", most: 2 },
+      gvisor: { said: "≤ 1/3 × runsc exec", most: 1 / 3 },
+    },
+  },
+
+  firstByte: {
+    group: "streams",
+    name: "exec/stream, start to first byte of echo",
+    unit: "ms",
+    targets: { foreground: { said: "ms above the foreground ≤ 2", most: 2 } },
+  },
+  streamsAtOnce: {
+    group: "streams",
+    name: "50 exec streams at once, 1 MB of random bytes each",
+    unit: "MB/s",
+    targets: { exact: { said: "byte-exact streams = 50", least: 50 } },
+  },
+
+  keystroke: {
+    group: "terminal",
+    name: "a keystroke's echo in a PTY session",
+    unit: "ms",
+    targets: { inside: { said: "ms above the echo inside ≤ 3", most: 3 } },
+  },
+
+  streamWrite: {
+    group: "files",
+    name: "stream/write, 256 MiB",
+    unit: "MB/s",
+    targets: { dumb: { said: "≥ 1/2 × dumb pipe", least: 1 / 2 } },
+  },
+  streamRead: {
+    group: "files",
+    name: "stream/read, 256 MiB",
+    unit: "MB/s",
+    targets: { dumb: { said: "≥ 1/2 × dumb pipe", least: 1 / 2 } },
+  },
+  streamMemory: {
+    group: "files",
+    name: "server's memory grows, 256 MiB each way",
+    unit: "MiB",
+    targets: { most: { said: "most MiB ≤ 16", most: 16 } },
+  },
+  longStreamMemory: {
+    group: "files",
+    name: "server's memory grows, 3 GiB each way",
+    unit: "MiB",
+    isLong: true,
+    targets: { most: { said: "MiB ≤ 16", most: 16 } },
+  },
+  listing: {
+    group: "files",
+    name: "files/list of 10 000 entries",
+    unit: "ms",
+    targets: { bound: { said: "p50 in ms ≤ 1000", most: 1_000 } },
+  },
+
+  pauseIdle: {
+    group: "freeze",
+    name: "pause, idle, durable",
+    unit: "ms",
+    targets: {
+      migrate: { said: "≤ 1/15 × QEMU's migrate + fsync", most: 1 / 15 },
+      gvisor: { said: "≤ 1/3 × runsc checkpoint + fsync", most: 1 / 3 },
+    },
+  },
+  pauseDirty: {
+    group: "freeze",
+    name: "pause, 50 MiB dirty, durable",
+    unit: "ms",
+    targets: { dd: { said: "ms above 3 × dd of 50 MiB ≤ 60", most: 60 } },
+  },
+  resume: {
+    group: "freeze",
+    name: "resume → first exec",
+    unit: "ms",
+    targets: { boot: { said: "≤ 1/10 × cold boot to exec", most: 1 / 10 } },
+  },
+  pauseWrites: {
+    group: "freeze",
+    name: "a pause's writes beyond dirty pages",
+    unit: "bytes",
+    targets: { most: { said: "p99 in bytes ≤ 262144", most: 256 * 1024 } },
+  },
+
+  capture: { group: "templates", name: "capture into a template", unit: "ms", targets: {} },
+  fromTemplate: {
+    group: "templates",
+    name: "create from a template → first exec, pool empty",
+    unit: "ms",
+    targets: { boot: { said: "≤ 1/8 × cold boot to exec", most: 1 / 8 } },
+  },
+
+  burst20: {
+    group: "burst",
+    name: "burst of 20 creates → first exec",
+    unit: "ms",
+    targets: {
+      wall: { said: "wall ≤ 20 × single, pool empty / cores", most: 1 },
+      success: { said: "% that succeed = 100", least: 100 },
+    },
+  },
+  burst100: {
+    group: "burst",
+    name: "burst of 100 creates → first exec",
+    unit: "ms",
+    targets: {
+      success: { said: "% that succeed = 100", least: 100 },
+      swap: { said: "pages swapped out = 0", most: 0 },
+    },
+  },
+  getDuringBurst: {
+    group: "burst",
+    name: "GET /v1/capsules/{id} during the burst of 100",
+    unit: "ms",
+    targets: { tail: { said: "p99 in ms ≤ 100", most: 100 } },
+  },
+  staggered: {
+    group: "burst",
+    name: "creates 200 ms apart → first exec",
+    unit: "ms",
+    targets: { success: { said: "% that succeed = 100", least: 100 } },
+  },
+
+  idleMemory: {
+    group: "memory",
+    name: "idle capsule of a shared template, PSS",
+    unit: "MiB",
+    targets: { most: { said: "p50 in MiB ≤ 40", most: 40 } },
+  },
+
+  get: {
+    group: "reads",
+    name: "GET /v1/capsules/{id}, 16 connections",
+    unit: "requests/s",
+    targets: { constant: { said: "≥ 60 % of Fastify with a constant", least: 0.6 } },
+  },
+  getLatency: { group: "reads", name: "GET /v1/capsules/{id}, 16 connections, latency", unit: "ms", targets: {} },
+
+  serverStart: { group: "records", name: "start of the server, no capsules", unit: "ms", targets: {} },
+  serverMemory: { group: "records", name: "memory of the server, no capsules", unit: "MiB", targets: {} },
+  list: {
+    group: "records",
+    name: "GET /v1/capsules with 1 000 capsules",
+    unit: "ms",
+    targets: { tail: { said: "p99 in ms < 50", most: 50 } },
+  },
+  startWithRecords: {
+    group: "records",
+    name: "start of the server, 10 000 paused capsules",
+    unit: "ms",
+    targets: { bound: { said: "ms ≤ 5000", most: 5_000 } },
+  },
+  memoryWithRecords: {
+    group: "records",
+    name: "memory of the server, 10 000 paused capsules",
+    unit: "MiB",
+    targets: { bound: { said: "MiB ≤ 150", most: 150 } },
+  },
+} as const satisfies Record<string, Entry>;
+
+export type Catalog = typeof catalog;
+export type FigureId = keyof Catalog;
+export const figureIds = Object.keys(catalog) as FigureId[];
+
+/** Without the types of a single entry. */
+export function entryOf(id: FigureId): Entry {
+  return catalog[id];
+}
+
+export function isWithin(value: number, { most = Number.POSITIVE_INFINITY, least = Number.NEGATIVE_INFINITY }: Target) {
+  return value <= most && value >= least;
+}

@@ -1,0 +1,55 @@
+/** The same kernel and image as a capsule's, booted by plain QEMU: what starting a sandbox costs without any of our work. */
+import { randomBytes } from "node:crypto";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { bootImage } from "../src/host/boot.ts";
+import { identityOf } from "../src/host/identity.ts";
+import { connect, type Rig } from "./rig.ts";
+import { timed } from "./statistics.ts";
+
+const bootDeadlineMs = 120_000;
+
+/** Milliseconds from starting QEMU on the kernel to the agent's first answer. */
+export function coldBoot(rig: Rig): Promise<number> {
+  return withBootedVm(rig, async (_folder, bootMs) => bootMs);
+}
+
+/** Milliseconds from starting QEMU on the kernel to the result of a first /bin/true. */
+export function coldBootToExec(rig: Rig): Promise<number> {
+  return withBootedVm(rig, async (folder, bootMs) => {
+    const agent = await connect(join(folder, "agent.sock"), bootDeadlineMs);
+    try {
+      await agent.wake(identityOf("bench"));
+      await agent.thaw();
+      const run = () =>
+        new Promise<void>((exited, failed) => {
+          agent.run({ cmd: "/bin/true", args: [] }, { started() {}, output() {}, exited: () => exited(), failed });
+        });
+      return bootMs + (await timed(run));
+    } finally {
+      agent.close();
+    }
+  });
+}
+
+/** A VM of the default shape, booted from its kernel in a folder of its own, with nobody connected to its sockets. */
+export async function withBootedVm<T>(rig: Rig, work: (folder: string, bootMs: number) => Promise<T>): Promise<T> {
+  const { vmm, images } = rig.machine;
+  const nonce = randomBytes(16).toString("hex");
+  const folder = join(rig.service.dataDir, "work", `bench-${nonce}`);
+  const boot = { vmm, connect, image: images[0]!, machine: vmm.machine(1, 512), folder };
+  try {
+    const began = performance.now();
+    const { vm, agent } = await bootImage({ ...boot, name: "bench", nonce, deadlineMs: bootDeadlineMs });
+    const bootMs = performance.now() - began;
+    agent.close();
+    vm.release();
+    try {
+      return await work(folder, bootMs);
+    } finally {
+      await vmm.reap(nonce, vm.process);
+    }
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Many capsules that are only records: listing them, starting with them, and what they cost the server in memory. The rows
+ * are written into the database of a server that is not running; there is no VM behind any of them.
+ */
+import { databasePath } from "../src/daemon.ts";
+import { CapsuleRows } from "../src/db/capsule-rows.ts";
+import { openDatabase } from "../src/db/database.ts";
+import { TeamRows } from "../src/db/team-rows.ts";
+import { rssMib } from "./process-memory.ts";
+import type { Rig } from "./rig.ts";
+import { Service } from "./service.ts";
+import { repeat, summarize, timed } from "./statistics.ts";
+
+const listed = 1_000;
+const paused = 10_000;
+const starts = 3;
+const warmUps = 20;
+
+export async function records(rig: Rig): Promise<void> {
+  const { report } = rig;
+  await using service = await Service.start({ CAPSULE_POOL: "off" });
+  const without = await restarts(service, () => {});
+  report.note("serverStart", without.startsMs, {});
+  report.note("serverMemory", without.memoryMib, {});
+
+  await service.restart(() => insertPaused(service.dataDir, "default", listed));
+  const list = async () => {
+    const capsules = await service.ask<object[]>("GET", "/v1/capsules");
+    if (capsules.length !== listed) throw new Error(`${capsules.length} capsules were listed instead of ${listed}`);
+  };
+  await repeat(warmUps, () => timed(list));
+  const lists = await repeat(rig.rounds(200, 1_000), () => timed(list));
+  report.note("list", lists, { tail: { value: summarize(lists).p99 } });
+
+  const teams = paused / listed - 1;
+  const withMany = await restarts(service, () => {
+    for (let team = 0; team < teams; team++) insertPaused(service.dataDir, `team-${team}`, listed);
+  });
+  await list();
+  const { startsMs, memoryMib } = withMany;
+  report.note("startWithRecords", startsMs, { bound: { value: summarize(startsMs).p50 } });
+  report.note("memoryWithRecords", memoryMib, { bound: { value: Math.max(...memoryMib) } });
+}
+
+/** The server with what `prepare` has put into its database, started several times. */
+async function restarts(service: Service, prepare: () => void): Promise<{ startsMs: number[]; memoryMib: number[] }> {
+  const startsMs: number[] = [];
+  const memoryMib: number[] = [];
+  for (let start = 0; start < starts; start++) {
+    startsMs.push(await service.restart(start === 0 ? prepare : undefined));
+    memoryMib.push(rssMib(service.pid));
+  }
+  return { startsMs, memoryMib };
+}
+
+function insertPaused(dataDir: string, team: string, count: number): void {
+  const database = openDatabase(databasePath(dataDir));
+  database.exec("PRAGMA synchronous = OFF"); // a commit for each of them is not what is measured
+  const now = Date.now();
+  const { id: teamId } = new TeamRows(database).ensure({ id: team, name: team, createdAt: now });
+  const rows = new CapsuleRows(database);
+  for (let each = 0; each < count; each++) {
+    rows.insert({
+      id: `cl-bench${team.replace(/\W/g, "")}${each.toString().padStart(8, "0")}`,
+      teamId,
+      status: "paused",
+      generation: 5,
+      intent: null,
+      template: "minimal",
+      storage: null,
+      blockedBy: null,
+      vcpus: 1,
+      memoryMb: 512,
+      timeoutSec: 300,
+      createdAt: now - each,
+      lastUpdated: now,
+      startedAt: now,
+      lastActiveAt: now,
+      errorReason: null,
+    });
+  }
+  database.close();
+}

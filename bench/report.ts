@@ -1,0 +1,107 @@
+/**
+ * What a run has found, beside what the catalog asks for. A figure that was not measured, or a yardstick that is not here,
+ * is absent: neither met nor missed, and never passed over in silence.
+ */
+import {
+  type Catalog,
+  type Entry,
+  entryOf,
+  type FigureId,
+  figureIds,
+  isWithin,
+  type Target,
+  type Unit,
+} from "./catalog.ts";
+import { type Summary, summarize } from "./statistics.ts";
+import type { Trace } from "./trace-stages.ts";
+
+/** What a figure is compared with, measured in the same run. */
+export interface Yardstick {
+  name: string;
+  measured: Summary;
+}
+
+/** The value that a target bounds, and what it was compared with; or why there is none. */
+export type Finding = { value: number; against?: Yardstick } | { absent: string };
+
+type Findings<F extends FigureId> = Record<keyof Catalog[F]["targets"], Finding>;
+
+export type Verdict = "met" | "missed" | "absent";
+
+export interface Row {
+  id: FigureId;
+  name: string;
+  unit: Unit;
+  measured: Summary | undefined;
+  /** Why nothing was measured. */
+  absent?: string;
+  checks: { target: Target; finding: Finding; verdict: Verdict }[];
+}
+
+export class Report {
+  readonly #measured = new Map<FigureId, { measured: Summary; findings: Record<string, Finding> }>();
+  readonly #absent = new Map<FigureId, string>();
+  readonly #traces: Trace[] = [];
+
+  /** Takes a figure's samples down, and for each of its targets what was found. */
+  note<F extends FigureId>(id: F, samples: readonly number[] | Summary, findings: Findings<F>): void {
+    const measured = "p50" in samples ? samples : summarize(samples);
+    this.#measured.set(id, { measured, findings });
+  }
+
+  /** The figure could not be measured here. */
+  miss(id: FigureId, why: string): void {
+    this.#absent.set(id, why);
+  }
+
+  trace(trace: Trace): void {
+    this.#traces.push(trace);
+  }
+
+  get traces(): readonly Trace[] {
+    return this.#traces;
+  }
+
+  /** The figures of these groups in the catalog's order, with what nobody has measured among them. */
+  rows(groups: readonly string[], isLong: boolean): Row[] {
+    const isAsked = (entry: Entry) => groups.includes(entry.group) && (isLong || entry.isLong !== true);
+    return figureIds.filter((id) => isAsked(entryOf(id))).map((id) => this.#row(id));
+  }
+
+  #row(id: FigureId): Row {
+    const { name, unit, targets } = entryOf(id);
+    const found = this.#measured.get(id);
+    const absent = this.#absent.get(id) ?? "it was not measured";
+    const checks = Object.entries(targets).map(([key, target]) => {
+      const finding = found?.findings[key] ?? { absent };
+      return { target, finding, verdict: judge(target, finding) };
+    });
+    return found === undefined
+      ? { id, name, unit, measured: undefined, absent, checks }
+      : { id, name, unit, measured: found.measured, checks };
+  }
+}
+
+/** How many times the yardstick's p50. */
+export function ratio(samples: readonly number[], name: string, yardstick: readonly number[]): Finding {
+  const against = { name, measured: summarize(yardstick) };
+  return { value: summarize(samples).p50 / against.measured.p50, against };
+}
+
+/** By how much the p50 lies above the yardstick's; 0 where it lies below. */
+export function above(samples: readonly number[], name: string, yardstick: readonly number[], times = 1): Finding {
+  const against = { name, measured: summarize(yardstick) };
+  return { value: Math.max(0, summarize(samples).p50 - times * against.measured.p50), against };
+}
+
+/** True when every target of these rows was looked at and kept. A figure without targets has to be measured, no more. */
+export function isAllMet(rows: readonly Row[]): boolean {
+  return rows.every(
+    ({ measured, checks }) => measured !== undefined && checks.every(({ verdict }) => verdict === "met"),
+  );
+}
+
+function judge(target: Target, finding: Finding): Verdict {
+  if ("absent" in finding) return "absent";
+  return isWithin(finding.value, target) ? "met" : "missed";
+}

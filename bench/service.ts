@@ -1,0 +1,137 @@
+/** A server of the benchmarks' own with real VMs, and as little of a client to it as there can be. */
+import http from "node:http";
+import { setTimeout as delay } from "node:timers/promises";
+import { Server } from "../test/server.ts";
+import { timed } from "./statistics.ts";
+
+export interface ExecResult {
+  stdout: string;
+  stderr: string;
+  exit_code: number;
+}
+
+interface CapsuleView {
+  id: string;
+  status: string;
+}
+
+const poolDeadlineMs = 60_000;
+const poolPollMs = 10;
+
+export class Service implements AsyncDisposable {
+  readonly #server: Server;
+  readonly #connections = new http.Agent({ keepAlive: true });
+
+  /** `env` on top of the defaults. */
+  static async start(env: Record<string, string> = {}): Promise<Service> {
+    return new Service(await Server.start({ env: { CAPSULE_LOG_LEVEL: "error", ...env } }));
+  }
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  get url(): string {
+    return this.#server.url;
+  }
+
+  get key(): string {
+    return this.#server.apiKey;
+  }
+
+  get pid(): number {
+    const { pid } = this.#server;
+    if (pid === undefined) throw new Error("the server does not run");
+    return pid;
+  }
+
+  /** Where the server keeps everything. */
+  get dataDir(): string {
+    return this.#server.dataDir;
+  }
+
+  /** Ends the server and, after `meanwhile`, starts it again; resolves with the milliseconds from spawn to listening. */
+  async restart(meanwhile: () => void = () => {}): Promise<number> {
+    await this.#server.kill("SIGTERM");
+    meanwhile();
+    return await timed(() => this.#server.start());
+  }
+
+  /** By one connection that stays open. Throws when the answer is an error. */
+  async ask<T>(method: string, path: string, body?: object): Promise<T> {
+    const { status, text } = await this.#answer(method, path, body === undefined ? undefined : JSON.stringify(body));
+    if (status >= 300) throw new Error(`${method} ${path} answered ${status} ${text}`);
+    return (text === "" ? undefined : JSON.parse(text)) as T;
+  }
+
+  async createRunning(body: object = {}): Promise<string> {
+    let view = await this.ask<CapsuleView>("POST", "/v1/capsules", body);
+    const { id } = view;
+    if (view.status !== "running") {
+      view = await this.ask<CapsuleView>("GET", `/v1/capsules/${id}?wait=running&timeout=120`);
+    }
+    if (view.status !== "running") throw new Error(`capsule ${id} is ${view.status}`);
+    return id;
+  }
+
+  /** Throws unless the command ends well. */
+  async exec(id: string, cmd: string, ...args: string[]): Promise<ExecResult> {
+    const result = await this.ask<ExecResult>("POST", `/v1/capsules/${id}/exec`, { cmd, args, timeout: 0 });
+    if (result.exit_code !== 0) throw new Error(`${cmd} ended with ${result.exit_code}: ${result.stderr}`);
+    return result;
+  }
+
+  destroy(id: string): Promise<void> {
+    return this.ask("DELETE", `/v1/capsules/${id}`);
+  }
+
+  /** Milliseconds from the create request to the result of a first /bin/true. The capsule is destroyed afterwards. */
+  async timeToInteractive(body: object = {}): Promise<number> {
+    let id: string | undefined;
+    try {
+      return await timed(async () => {
+        id = await this.createRunning(body);
+        await this.exec(id, "/bin/true");
+      });
+    } finally {
+      if (id !== undefined) await this.destroy(id);
+    }
+  }
+
+  /** Resolves when the pool holds as many capsules as it wants to; false when this server has no pool. */
+  async poolIsFull(): Promise<boolean> {
+    const lateMs = performance.now() + poolDeadlineMs;
+    for (;;) {
+      const { pool } = await this.ask<{ pool?: { ready: number; target: number } }>("GET", "/healthz");
+      if (pool === undefined) return false;
+      if (pool.target > 0 && pool.ready >= pool.target) return true;
+      if (performance.now() > lateMs)
+        throw new Error(`the pool has ${pool.ready} of ${pool.target} capsules for too long`);
+      await delay(poolPollMs);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#connections.destroy();
+    await this.#server[Symbol.asyncDispose]();
+  }
+
+  #answer(method: string, path: string, body: string | undefined): Promise<{ status: number; text: string }> {
+    return new Promise((resolve, reject) => {
+      const sent =
+        body === undefined ? {} : { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
+      const headers = { "x-api-key": this.key, ...sent };
+      const request = http.request(this.url + path, { method, headers, agent: this.#connections }, (response) => {
+        let text = "";
+        response.setEncoding("utf8");
+        response.on("data", (chunk) => {
+          text += chunk;
+        });
+        response.once("end", () => resolve({ status: response.statusCode ?? 0, text }));
+        response.once("error", reject);
+      });
+      request.once("error", reject);
+      request.end(body);
+    });
+  }
+}

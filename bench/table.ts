@@ -1,0 +1,73 @@
+/** A report for the eye: as aligned text for a terminal, as Markdown for docs/PERFORMANCE.md. */
+import type { Row } from "./report.ts";
+import type { Trace } from "./trace-stages.ts";
+
+const head = ["figure", "p50", "p95", "p99", "unit", "compared with (p50)", "target", "value", ""];
+
+export function textTable(rows: readonly Row[]): string {
+  return text(head, cellsOf(rows));
+}
+
+export function markdownTable(rows: readonly Row[]): string {
+  return markdown(head, cellsOf(rows));
+}
+
+export function textTrace(trace: Trace): string {
+  return text(headOfTrace(trace), cellsOfTrace(trace));
+}
+
+export function markdownTrace(trace: Trace): string {
+  return markdown(headOfTrace(trace), cellsOfTrace(trace));
+}
+
+function text(titles: readonly string[], lines: readonly string[][]): string {
+  const widths = titles.map((title, column) => Math.max(title.length, ...lines.map((line) => line[column]!.length)));
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, column) => cell.padEnd(widths[column]!))
+      .join("  ")
+      .trimEnd();
+  return [line(titles), line(widths.map((width) => "-".repeat(width))), ...lines.map(line)].join("\n");
+}
+
+function markdown(titles: readonly string[], lines: readonly string[][]): string {
+  const line = (cells: readonly string[]) => `| ${cells.join(" | ")} |`;
+  return [line(titles), line(titles.map(() => "---")), ...lines.map(line)].join("\n");
+}
+
+function headOfTrace({ name, samples }: Trace): string[] {
+  return [`${name} (${samples} samples)`, "p50, ms", "since the start, ms"];
+}
+
+function cellsOfTrace({ stages }: Trace): string[][] {
+  let sinceStartMs = 0;
+  return stages.map(({ until, p50Ms }) => {
+    sinceStartMs += p50Ms;
+    return [until, round(p50Ms), round(sinceStartMs)];
+  });
+}
+
+/** One line for each target of a figure; what does not change from one to the next stands on the first. */
+function cellsOf(rows: readonly Row[]): string[][] {
+  return rows.flatMap(({ name, unit, measured, absent, checks }) => {
+    const figure =
+      measured === undefined
+        ? [name, "–", "–", "–", unit]
+        : [name, round(measured.p50), round(measured.p95), round(measured.p99), unit];
+    if (checks.length === 0) return [[...figure, "–", "–", "–", absent === undefined ? "" : `absent: ${absent}`]];
+    return checks.map(({ target, finding, verdict }, index) => {
+      const lead = index === 0 ? figure : ["", "", "", "", ""];
+      if ("absent" in finding) return [...lead, "–", target.said, "–", `absent: ${finding.absent}`];
+      const { against, value } = finding;
+      const compared = against === undefined ? "–" : `${against.name}: ${round(against.measured.p50)}`;
+      return [...lead, compared, target.said, round(value), verdict === "met" ? "met" : "MISSED"];
+    });
+  });
+}
+
+/** Three digits that mean something. */
+function round(value: number): string {
+  if (Number.isInteger(value)) return String(value);
+  const size = Math.abs(value);
+  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+}

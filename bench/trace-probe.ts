@@ -1,0 +1,71 @@
+/**
+ * Loaded into a server by NODE_OPTIONS, it takes down when what happened at the server's borders: HTTP, QEMU's processes
+ * and monitors, the agents inside. The product knows nothing of it and pays nothing for it: Node's own diagnostics channels
+ * tell the first two, and the doors of the other two are wrapped from outside. At the end of the process all of it goes into
+ * the file named by `CAPSULE_BENCH_TRACE`.
+ */
+import { subscribe } from "node:diagnostics_channel";
+import { writeFileSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
+import { Channel } from "../src/agent/channel.ts";
+import { Verb } from "../src/agent/protocol.ts";
+import { Qmp } from "../src/vmm/qmp.ts";
+import type { Mark } from "./trace-stages.ts";
+
+const maxMarks = 200_000;
+
+const marks: Mark[] = [];
+const file = process.env.CAPSULE_BENCH_TRACE;
+if (file !== undefined && process.argv.includes("serve")) {
+  watchHttp();
+  watchQemu();
+  watchAgents();
+  process.once("exit", () => writeFileSync(file, JSON.stringify(marks)));
+}
+
+function mark(what: string): void {
+  if (marks.length < maxMarks) marks.push({ atNs: Number(process.hrtime.bigint()), what });
+}
+
+function watchHttp(): void {
+  const said = (message: unknown) => {
+    const { request } = message as { request: IncomingMessage };
+    const path = request.url!.split("?", 1)[0]!.replace(/cl-[0-9a-z]+/, "{id}");
+    return `${request.method} ${path}`;
+  };
+  subscribe("http.server.request.start", (message) => mark(`HTTP → ${said(message)}`));
+  subscribe("http.server.response.finish", (message) => mark(`HTTP ← ${said(message)}`));
+}
+
+function watchQemu(): void {
+  subscribe("child_process", () => mark("a process is spawned"));
+  const { command } = Qmp.prototype;
+  Qmp.prototype.command = async function (name, ...rest) {
+    mark(`QEMU → ${name}`);
+    const answer = await command.call(this, name, ...rest);
+    mark(`QEMU ← ${name}`);
+    return answer;
+  };
+}
+
+function watchAgents(): void {
+  const names = new Map<number, string>(Object.entries(Verb).map(([name, id]) => [id, name]));
+  const { open } = Channel.prototype;
+  Channel.prototype.open = function (verb, request, handler) {
+    const name = names.get(verb) ?? String(verb);
+    mark(`agent → ${name}`);
+    return open.call(this, verb, request, {
+      data: (...data: Parameters<typeof handler.data>) => handler.data(...data),
+      failed: (error: Error) => handler.failed(error),
+      drained: () => handler.drained?.(),
+      event(...event: Parameters<typeof handler.event>) {
+        mark(`agent ← ${name}: an event`);
+        handler.event(...event);
+      },
+      result(...result: Parameters<typeof handler.result>) {
+        mark(`agent ← ${name}`);
+        handler.result(...result);
+      },
+    });
+  };
+}
