@@ -167,3 +167,17 @@ test("the list is the team's own, newest first", async () => {
   );
   assert.deepEqual(floors.capsules.list(floors.other), []);
 });
+
+test("the list keeps its order when clocks are set back and when two capsules have one time", async () => {
+  const floors = buildFloors();
+  const made: string[] = [];
+  for (const step of [0, 0, -60_000, 0, 5]) {
+    floors.clock.step(step);
+    made.unshift((await floors.capsules.create(floors.team, request)).id);
+  }
+  await floors.settled();
+  assert.deepEqual(
+    floors.capsules.list(floors.team).map(({ id }) => id),
+    made,
+  );
+});

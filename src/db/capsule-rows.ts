@@ -77,10 +77,9 @@ export class CapsuleRows {
   constructor(database: Database) {
     this.#database = database;
     this.#byId = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ?`);
-    this.#ofTeam = database.prepare(
-      `SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY created_at DESC, rowid DESC`,
-    );
-    this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY created_at`);
+    // By insertion: clocks can be set back, and two rows can have one time.
+    this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY rowid DESC`);
+    this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY rowid`);
     this.#insert = database.prepare(
       `INSERT INTO capsules (${Object.values(columns).join(", ")}) VALUES (${fields.map((f) => `:${f}`).join(", ")})`,
     );

@@ -8,6 +8,13 @@ import { migrate } from "./migrations.ts";
 
 export type Database = DatabaseSync;
 
+/** How long a statement waits for another process, which writes one row at most. */
+const busyMs = 5_000;
+/** How long opening waits for another process, which may be making, repairing or closing the file on a slow disk. */
+const openingMs = 30_000;
+const longestPauseMs = 20;
+const sqliteBusy = 5;
+
 /** SQLite empties the log at every 1 000 pages of 4 KiB, as far as readers and the disk let it. */
 const logBytes = 8 << 20;
 
@@ -16,12 +23,45 @@ const logBytes = 8 << 20;
  * Throws when the file was written by a newer program.
  */
 export function openDatabase(path: string): Database {
-  const database = new DatabaseSync(path, { timeout: 5_000 });
-  if (path !== ":memory:") chmodSync(path, 0o600);
-  database.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
-  migrate(database);
-  if (path !== ":memory:") reserveLog(database, `${path}-wal`);
-  return database;
+  const database = new DatabaseSync(path, { timeout: 0 });
+  try {
+    if (path !== ":memory:") {
+      chmodSync(path, 0o600);
+      useWriteAheadLog(database);
+    }
+    database.exec(`PRAGMA busy_timeout = ${openingMs}; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON`);
+    migrate(database);
+    if (path !== ":memory:") reserveLog(database, `${path}-wal`);
+    database.exec(`PRAGMA busy_timeout = ${busyMs}`);
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+/**
+ * The file keeps its mode, so this changes it once in its life. SQLite's own waiting is no use for that: two processes that
+ * both have the new file open would wait for each other until one gives up. So each lets go, and tries again.
+ */
+function useWriteAheadLog(database: Database): void {
+  const deadline = performance.now() + openingMs;
+  const pause = new Int32Array(new SharedArrayBuffer(4));
+  for (;;) {
+    try {
+      const { journal_mode: mode } = database.prepare("PRAGMA journal_mode").get() as { journal_mode: string };
+      if (mode !== "wal") database.exec("PRAGMA journal_mode = WAL");
+      return;
+    } catch (error) {
+      if (!isBusy(error) || performance.now() > deadline) throw error;
+    }
+    Atomics.wait(pause, 0, 0, 1 + Math.random() * longestPauseMs);
+  }
+}
+
+/** SQLite says more of the reason in the upper bytes. */
+function isBusy(error: unknown): boolean {
+  return (((error as { errcode?: number }).errcode ?? 0) & 0xff) === sqliteBusy;
 }
 
 /**

@@ -66,12 +66,18 @@ const steps = [
   `,
 ];
 
+/** Two programs may open a new file at once: the steps are counted and taken in one transaction. */
 export function migrate(database: DatabaseSync): void {
-  const row = database.prepare("PRAGMA user_version").get() as { user_version: number };
-  if (row.user_version > steps.length) {
-    throw new Error(`the database has schema ${row.user_version}; this program knows only ${steps.length}`);
+  database.exec("BEGIN IMMEDIATE");
+  try {
+    const { user_version: seen } = database.prepare("PRAGMA user_version").get() as { user_version: number };
+    if (seen > steps.length) {
+      throw new Error(`the database has schema ${seen}; this program knows only ${steps.length}`);
+    }
+    for (const step of steps.slice(seen)) database.exec(step);
+    database.exec(`PRAGMA user_version = ${steps.length}; COMMIT`);
+  } catch (error) {
+    database.exec("ROLLBACK");
+    throw error;
   }
-  steps.slice(row.user_version).forEach((step, index) => {
-    database.exec(`BEGIN IMMEDIATE; ${step} PRAGMA user_version = ${row.user_version + index + 1}; COMMIT`);
-  });
 }

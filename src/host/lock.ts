@@ -48,8 +48,9 @@ function openLock(dataDir: string): DatabaseSync {
   return new DatabaseSync(join(dataDir, "daemon.lock"), { timeout: 0 });
 }
 
+/** SQLite says more of the reason in the upper bytes. */
 function isBusy(error: unknown): boolean {
-  return (error as { errcode?: unknown }).errcode === sqliteBusy;
+  return (((error as { errcode?: number }).errcode ?? 0) & 0xff) === sqliteBusy;
 }
 
 /** Always of one length and in place, so that a full disk has room for it. */

@@ -1,0 +1,59 @@
+/** Opening the database file, beside other processes that do the same. */
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { openDatabase } from "./database.ts";
+
+const openers = 3;
+const rounds = 8;
+
+/** Opens and closes the file of each line it reads; answers with a line. */
+const script = `
+  import { createInterface } from "node:readline";
+  import { openDatabase } from ${JSON.stringify(join(import.meta.dirname, "database.ts"))};
+  for await (const path of createInterface({ input: process.stdin })) {
+    try { openDatabase(path).close(); console.log("ok"); } catch (error) { console.log(error.message); }
+  }`;
+
+function opener(): ChildProcess {
+  return spawn(process.execPath, ["--input-type=module", "-e", script], { stdio: ["pipe", "pipe", "inherit"] });
+}
+
+async function opens(child: ChildProcess, path: string): Promise<string> {
+  child.stdin?.write(`${path}\n`);
+  const [said] = await once(child.stdout!, "data");
+  return String(said).trim();
+}
+
+test("programs that open a new file at once all get it, and so do those that open it while it is closed", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "database-"));
+  const children = Array.from({ length: openers }, opener);
+  try {
+    for (let round = 0; round < rounds; round++) {
+      const path = join(folder, `${round >> 1}.db`); // new, and then once more
+      const said = await Promise.all(children.map((child) => opens(child, path)));
+      assert.deepEqual(said, Array(openers).fill("ok"), `round ${round}`);
+    }
+  } finally {
+    for (const child of children) child.stdin?.end();
+    await rm(folder, { recursive: true });
+  }
+});
+
+test("a file of a newer program is refused, and left as it is", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "database-"));
+  try {
+    const path = join(folder, "newer.db");
+    const database = openDatabase(path);
+    database.exec("PRAGMA user_version = 1000");
+    database.close();
+    assert.throws(() => openDatabase(path), /schema 1000; this program knows only/);
+    assert.throws(() => openDatabase(path), /schema 1000/, "the first refusal left no lock behind");
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
