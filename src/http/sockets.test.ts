@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { type AddressInfo, connect } from "node:net";
+import { PassThrough } from "node:stream";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
 import { Api } from "../../test/api.ts";
@@ -134,6 +135,35 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     socket.resume();
     await once(socket, "close");
     assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
+  });
+
+  test("whatever a hostile one asks for, the server goes on", async () => {
+    const upgrade = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    const targets = [
+      "*",
+      "//",
+      "http://[",
+      "/%",
+      "/%00",
+      "/v1/capsules/%ff/pty",
+      `/${"%2e".repeat(4_000)}`,
+      "/?ticket=%",
+    ];
+    for (const target of targets) {
+      const socket = connect(port, "127.0.0.1");
+      socket.on("error", () => {});
+      socket.write(`GET ${target} HTTP/1.1\r\n${upgrade}${"\0".repeat(9)}`);
+      socket.resume();
+      await once(socket, "close");
+    }
+    assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
+  });
+
+  test("one that breaks the server's own code costs only its own connection, and is logged", () => {
+    const socket = new PassThrough();
+    api.app.server.emit("upgrade", { url: undefined } as never, socket as never, Buffer.alloc(0));
+    assert.equal(socket.destroyed, true);
+    assert.match(api.log.at(-1) ?? "", /an upgrade request could not be served/);
   });
 
   test("a malformed handshake is 400 in JSON", async () => {

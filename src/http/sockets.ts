@@ -9,6 +9,7 @@ import { type WebSocket, WebSocketServer } from "ws";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
 import { closeCodes } from "../wire/messages.ts";
+import { describeError } from "./log.ts";
 import type { App } from "./section.ts";
 import type { Services } from "./services.ts";
 import { type ErrorMark, SocketLine } from "./socket-line.ts";
@@ -36,19 +37,29 @@ export class Sockets {
 
   attachTo(app: App): void {
     app.server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
-      socket.on("error", () => socket.destroy());
-      if (isAnswering(socket)) {
+      try {
+        this.#route(app, request, socket, head);
+      } catch (error) {
+        // An event's listener has nobody above it: what it throws would end the process.
         socket.destroy();
-        return;
+        app.log.error({ error: describeError(error as Error) }, "an upgrade request could not be served");
       }
-      const response = new ServerResponse(request);
-      response.shouldKeepAlive = false;
-      response.assignSocket(socket);
-      response.once("finish", () => socket.destroySoon());
-      this.#upgrades.set(request, { socket, head });
-      app.routing(request, response);
     });
     app.addHook("preClose", (done) => this.#stop(done));
+  }
+
+  #route(app: App, request: IncomingMessage, socket: Socket, head: Buffer): void {
+    socket.on("error", () => socket.destroy());
+    if (isAnswering(socket)) {
+      socket.destroy();
+      return;
+    }
+    const response = new ServerResponse(request);
+    response.shouldKeepAlive = false;
+    response.assignSocket(socket);
+    response.once("finish", () => socket.destroySoon());
+    this.#upgrades.set(request, { socket, head });
+    app.routing(request, response);
   }
 
   /** Throws what an HTTP answer can say: not an upgrade, malformed, too many. */
