@@ -65,6 +65,9 @@ const breaches: Record<string, (guest: FakeGuest) => void> = {
     for (let i = 0; i < 20; i++) guest.frame(DATA, 2, Buffer.alloc(65_536), 1);
     guest.epoch--;
   },
+  "padding without end": (guest) => {
+    for (let i = 0; i < 20; i++) guest.say(Buffer.alloc(65_536));
+  },
   "a second start": (guest) => guest.frame(EVENT, 2, started),
   "an event of another verb": (guest) => guest.frame(EVENT, 2, new RecordWriter().u16(32).u64(1n).finish()),
   "an event for a call that has none": (guest) => guest.frame(EVENT, 1, started),

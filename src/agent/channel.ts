@@ -17,7 +17,7 @@ const backlogBytes = 8 * 1024 * 1024;
 const maxBacklogBytes = 16 * 1024 * 1024;
 
 /**
- * What a guest may send to no purpose: frames of other epochs and streams that are over. Per cancelled stream it is owed
+ * What a guest may send to no purpose: padding, and frames of other epochs and streams that are over. Per cancelled stream it is owed
  * what was on its way; on top of that, so much between two looks at its silence.
  */
 const uselessBytes = 1024 * 1024;
@@ -55,7 +55,10 @@ export class Channel implements PipeReader, Carrier {
     this.#resolveClosed = resolve;
     this.#pipe = pipe;
     this.#epoch = epoch;
-    this.#parser = new FrameParser((type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload));
+    this.#parser = new FrameParser(
+      (type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload),
+      (bytes) => this.#bear(bytes),
+    );
     this.#silenceTimer = setInterval(() => this.#listen(), options.silenceMs).unref();
   }
 
@@ -220,7 +223,7 @@ export class Channel implements PipeReader, Carrier {
 
   #frame(type: number, flags: number, epoch: number, id: number, payload: Buffer): void {
     if (epoch !== this.#epoch) {
-      this.#bear(payload);
+      this.#bear(headerBytes + payload.length);
       return;
     }
     if (flags !== 0 && type !== FrameType.DATA) throw new ProtocolError(`a frame of type ${type} with flags ${flags}`);
@@ -233,11 +236,11 @@ export class Channel implements PipeReader, Carrier {
     const stream = this.#streams.get(id);
     if (stream) this.#deliver(stream, type, flags, payload);
     else if (id === 0 || id > this.#highestStream) throw new ProtocolError("a frame for a stream never opened");
-    else this.#bear(payload);
+    else this.#bear(headerBytes + payload.length);
   }
 
-  #bear(useless: Buffer): void {
-    this.#uselessRoomBytes -= headerBytes + useless.length;
+  #bear(bytes: number): void {
+    this.#uselessRoomBytes -= bytes;
     if (this.#uselessRoomBytes < 0) throw new ProtocolError("more frames to no purpose than can be borne");
   }
 

@@ -58,12 +58,14 @@ export type FrameListener = (type: number, flags: number, epoch: number, stream:
 export class FrameParser {
   readonly #arena = Buffer.allocUnsafeSlow(arenaBytes);
   readonly #onFrame: FrameListener;
+  readonly #onPadding: (bytes: number) => void;
   #start = 0;
   #end = 0;
   #stopped = false;
 
-  constructor(onFrame: FrameListener) {
+  constructor(onFrame: FrameListener, onPadding: (bytes: number) => void = () => {}) {
     this.#onFrame = onFrame;
+    this.#onPadding = onPadding;
   }
 
   /** Where the next bytes belong; never empty. */
@@ -97,8 +99,10 @@ export class FrameParser {
 
   #next(): boolean {
     const arena = this.#arena;
-    while (this.#start < this.#end && arena[this.#start] === 0) this.#start++;
-    const start = this.#start;
+    let start = this.#start;
+    while (start < this.#end && arena[start] === 0) start++;
+    if (start > this.#start) this.#onPadding(start - this.#start);
+    this.#start = start;
     const available = this.#end - start;
     if (available < headerBytes) return false;
     const length = arena.readUInt32LE(start + 8);

@@ -2,6 +2,7 @@
 import { Readable } from "node:stream";
 import type { Channel } from "./channel.ts";
 import { maxPayloadBytes } from "./frames.ts";
+import { GrowingBytes } from "./growing-bytes.ts";
 import { decodeEmpty, decodeOpenedEvent, limits, Output, request, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
@@ -56,7 +57,7 @@ export class FileReading implements StreamHandler {
   result(payload: Buffer): void {
     decodeEmpty(payload);
     if (!this.#body || !this.#stream.ended) throw new ProtocolError("a file read without an end");
-    this.#body.push(null);
+    this.#body.finish();
   }
 
   failed(error: Error): void {
@@ -67,11 +68,8 @@ export class FileReading implements StreamHandler {
   #makeBody(): Content {
     const body = new Content({
       highWaterMark: limits.grantBytes,
-      read: () => this.#credit(body),
-      destroy: (error, done) => {
-        this.#stream.cancel();
-        done(error);
-      },
+      taken: () => this.#credit(body),
+      left: () => this.#stream.cancel(),
     });
     // The reader may not be listening yet when the connection breaks; it finds the body destroyed.
     body.on("error", () => {});
@@ -79,14 +77,23 @@ export class FileReading implements StreamHandler {
   }
 
   #credit(body: Content): void {
-    const takenBytes = this.#uncreditedBytes - body.readableLength;
+    const takenBytes = this.#uncreditedBytes - body.waitingBytes;
+    if (takenBytes === 0) return;
     this.#uncreditedBytes -= takenBytes;
     this.#stream.consumed(takenBytes);
-    if (this.#isLong && takenBytes > 0) {
+    if (this.#isLong) {
       this.#isLong = false;
       this.#stream.widen();
     }
   }
+}
+
+interface ContentOptions {
+  highWaterMark: number;
+  /** Its reader may have taken bytes. */
+  taken: () => void;
+  /** It is over, to its end or not. */
+  left: () => void;
 }
 
 /** Below it a buffer of full size would be a waste; so many of those the window has room for. */
@@ -96,16 +103,58 @@ const pooledMax = limits.windowBytes / pooledMinBytes;
 /**
  * What has come of a file. Where it is piped to, each buffer is used again as soon as its bytes have left: a gigabyte
  * takes a dozen buffers then, and no work of the collector. Whoever reads it otherwise keeps what he gets.
+ *
+ * A guest that sends single bytes is owed no buffer for each: while its reader has something to read, crumbs are put
+ * together, so that memory follows the bytes and not the frames.
  */
 class Content extends Readable {
+  readonly #taken: () => void;
   readonly #pool: Buffer[] = [];
+  readonly #crumbs = new GrowingBytes();
   #isPiped = false;
 
+  constructor({ highWaterMark, taken, left }: ContentOptions) {
+    super({
+      highWaterMark,
+      destroy: (error, done) => {
+        left();
+        done(error);
+      },
+    });
+    this.#taken = taken;
+  }
+
+  /** Added and not yet taken by the reader. */
+  get waitingBytes(): number {
+    return this.readableLength + this.#crumbs.length;
+  }
+
   add(bytes: Buffer): void {
+    if (bytes.length < pooledMinBytes && this.waitingBytes > 0) {
+      this.#crumbs.add(bytes);
+      if (this.#crumbs.length >= pooledMinBytes) this.#pushCrumbs();
+      return;
+    }
+    this.#pushCrumbs();
     const pooled = this.#isPiped && bytes.length >= pooledMinBytes ? this.#take() : undefined;
     if (pooled === undefined) this.push(Buffer.from(bytes));
     else this.push(pooled.subarray(0, bytes.copy(pooled)));
   }
+
+  finish(): void {
+    this.#pushCrumbs();
+    this.push(null);
+  }
+
+  /** However it is read, its bytes go through here, or are followed by a call of this with size 0. */
+  override read(size?: number): Buffer | null {
+    if (this.readableLength === 0) this.#pushCrumbs();
+    const chunk = super.read(size) as Buffer | null;
+    this.#taken();
+    return chunk;
+  }
+
+  override _read(): void {}
 
   override pipe<T extends NodeJS.WritableStream>(destination: T): T {
     this.#isPiped = true;
@@ -118,6 +167,10 @@ class Content extends Readable {
     destination.on("drain", () => this.resume());
     this.on("end", () => destination.end());
     return destination;
+  }
+
+  #pushCrumbs(): void {
+    if (this.#crumbs.length > 0) this.push(this.#crumbs.take());
   }
 
   #take(): Buffer {

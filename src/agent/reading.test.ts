@@ -1,0 +1,112 @@
+/** File content from guests that cut it as they please, to readers that take it as they please. */
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { type Readable, Writable } from "node:stream";
+import { finished } from "node:stream/promises";
+import { describe, it } from "node:test";
+import { FakeGuest } from "../../test/fakes/fake-guest.ts";
+import type { Agent } from "./agent.ts";
+import { connectAgent } from "./connection.ts";
+import { encodeFrame, FrameType } from "./frames.ts";
+import { emptyRecord, endRecord, limits, Verb } from "./protocol.ts";
+import { RecordWriter } from "./records.ts";
+
+const { OPEN, DATA, END, EVENT, RESULT } = FrameType;
+const stream = 1;
+
+/** A file of `size` bytes that a guest has opened, and of which it has sent nothing yet. */
+async function opened(size: number) {
+  const guest = await FakeGuest.listen({
+    onFrame: (frame, guest) => {
+      if (frame.type !== OPEN) return;
+      if (frame.payload.readUInt16LE() === Verb.PROBE) guest.frame(RESULT, frame.stream, emptyRecord);
+      else guest.frame(EVENT, frame.stream, new RecordWriter().u16(32).u64(BigInt(size)).finish());
+    },
+  });
+  const agent: Agent = await connectAgent(guest.socketPath, { deadlineMs: 10_000 });
+  const { body } = await agent.read("/x");
+  return {
+    guest,
+    agent,
+    body,
+    [Symbol.asyncDispose]: async () => {
+      agent.close();
+      await guest[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** The content in frames of these lengths, one after the other and again from the first. */
+function cut(guest: FakeGuest, content: Buffer, lengths: number[]): Buffer {
+  const frames: Buffer[] = [];
+  for (let at = 0, i = 0; at < content.length; i++) {
+    const part = content.subarray(at, at + lengths[i % lengths.length]!);
+    frames.push(encodeFrame({ type: DATA, flags: 0, epoch: guest.epoch, stream }, part));
+    at += part.length;
+  }
+  return Buffer.concat(frames);
+}
+
+function complete(guest: FakeGuest, size: number): void {
+  guest.frame(END, stream, endRecord(size));
+  guest.frame(RESULT, stream, emptyRecord);
+}
+
+async function iterated(body: Readable): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of body) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+/** To a slow destination that keeps no buffer longer than it says, like a socket. */
+async function piped(body: Readable): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  const copy = new Writable({
+    highWaterMark: 10_000,
+    write(chunk: Buffer, _encoding, done) {
+      setImmediate(() => {
+        chunks.push(Buffer.from(chunk));
+        done();
+      });
+    },
+  });
+  body.pipe(copy);
+  await finished(copy);
+  return Buffer.concat(chunks);
+}
+
+describe("a file out of a guest that sends one byte a frame", () => {
+  it("is held in a few buffers while nobody reads it", async () => {
+    const content = randomBytes(200_000);
+    await using file = await opened(content.length);
+    file.guest.say(cut(file.guest, content, [1]));
+    complete(file.guest, content.length);
+    await file.agent.probe(); // answered behind all of that
+    const chunks: Buffer[] = [];
+    file.body.on("data", (chunk: Buffer) => chunks.push(chunk));
+    await new Promise((resolve) => file.body.on("end", resolve));
+    assert.ok(Buffer.concat(chunks).equals(content));
+    assert.ok(chunks.length < 10, `${chunks.length} buffers`);
+  });
+});
+
+describe("a file longer than the window, of which a whole window comes before anyone reads,", () => {
+  const content = randomBytes(limits.windowBytes + 100_000);
+  for (const [how, read] of Object.entries({ iterated, piped })) {
+    for (const lengths of [[65_536], [1_000], [1, 40_000, 7], [65_536, 3]]) {
+      it(`comes whole in frames of ${lengths} bytes when it is ${how}`, async () => {
+        await using file = await opened(content.length);
+        file.guest.say(cut(file.guest, content.subarray(0, limits.windowBytes), lengths));
+        await file.agent.probe();
+        const whole = read(file.body);
+        await file.guest.granted(stream, limits.windowBytes);
+        for (let at = limits.windowBytes; at < content.length; at += 50_000) {
+          await file.guest.granted(stream, at);
+          file.guest.say(cut(file.guest, content.subarray(at, at + 50_000), lengths));
+        }
+        complete(file.guest, content.length);
+        assert.ok((await whole).equals(content));
+      });
+    }
+  }
+});
