@@ -15,6 +15,7 @@ const arrows: Record<string, string[]> = {
   "config.ts": [],
   "version.ts": [],
   wire: [],
+  sdk: [],
   http: ["templates", "capsules", "teams", "agent"],
   templates: ["capsules", "host", "db"],
   capsules: ["host", "db", "agent"],

@@ -1,7 +1,7 @@
 /** Exec stream: one command, its output while it runs. The command lives no longer than the socket. */
 import type { Agent, Command } from "../agent/agent.ts";
+import { closeCodes } from "../wire/close-codes.ts";
 import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../wire/exec-messages.ts";
-import { closeCodes } from "../wire/messages.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { OutputSocketQuery } from "../wire/ticket.ts";
 import { OutputRelay } from "./output-relay.ts";

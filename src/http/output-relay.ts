@@ -3,8 +3,8 @@
  * the client: a slow reader slows the process down, and nothing is dropped or piled up.
  */
 import type { Exit, OutputSink, RunningStream, Started } from "../agent/agent.ts";
+import { closeCodes } from "../wire/close-codes.ts";
 import type { ExecServerMessage } from "../wire/exec-messages.ts";
-import { closeCodes } from "../wire/messages.ts";
 import { JoinedOutput } from "./joined-output.ts";
 import type { SocketLine } from "./socket-line.ts";
 

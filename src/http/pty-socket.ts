@@ -6,7 +6,7 @@
  *                   └ connect ─►    └─ refused: error, fatal
  */
 import type { Agent, Exit, OutputSink, PtyStream, Started } from "../agent/agent.ts";
-import { closeCodes } from "../wire/messages.ts";
+import { closeCodes } from "../wire/close-codes.ts";
 import {
   decodePtyMessage,
   PtyClientMessage,

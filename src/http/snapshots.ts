@@ -1,9 +1,9 @@
 /** Section "Snapshot templates": list, capture, delete. */
 import Type from "typebox";
+import { captureSubject } from "../wire/capture-subject.ts";
 import {
   CaptureBody,
   CaptureQuery,
-  captureSubject,
   ListTemplatesQuery,
   Template,
   TemplateList,

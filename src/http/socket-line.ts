@@ -5,8 +5,8 @@
 import type { FastifyBaseLogger } from "fastify";
 import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../agent/failure.ts";
+import { closeCodes } from "../wire/close-codes.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { closeCodes } from "../wire/messages.ts";
 import { describeError } from "./log.ts";
 import type { CapsuleEnd } from "./services.ts";
 

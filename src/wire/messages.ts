@@ -28,16 +28,3 @@ export function messageDecoder<const Schemas extends Record<string, TSchema>>(
     return { problem: `the message ${type} cannot be used: ${path === "" ? "it" : path.slice(1)} ${problem}` };
   };
 }
-
-/** Why the server closed a socket, beyond the codes of RFC 6455. */
-export const closeCodes = {
-  done: 1000,
-  stopping: 1001,
-  tooSlow: 1008,
-  broken: 1011,
-  badMessage: 4400,
-  revoked: 4401,
-  destroyed: 4404,
-  silent: 4408,
-  paused: 4409,
-} as const;

@@ -1,5 +1,6 @@
 /** Snapshot and base templates on the wire. */
 import Type, { type Static } from "typebox";
+import { captureSubject } from "./capture-subject.ts";
 import { Nullable, Timestamp } from "./schema.ts";
 
 export const templateTypes = ["base", "snapshot"] as const;
@@ -23,9 +24,6 @@ export type Template = Static<typeof Template>;
 export const TemplateList = Type.Array(Template);
 
 export const ListTemplatesQuery = Type.Object({ type: Type.Optional(TemplateTypeSchema) });
-
-/** The older name of a capsule stands in this body, and nowhere else: existing clients send it. */
-export const captureSubject = "sandbox_id";
 
 /** Far beyond any good name. What a good one is, is said after the capsule was found and is running. */
 const nameMaxLength = 4_096;

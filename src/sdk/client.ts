@@ -1,0 +1,127 @@
+/** The service as one key sees it: capsules, templates, keys, limits, events. `Capsule` alone is enough for most. */
+import { Capsule, type CreateOptions } from "./capsule.ts";
+import { type EventOptions, follow } from "./events.ts";
+import { camelKeys } from "./key-case.ts";
+import type {
+  HealthInfo,
+  KeyInfo,
+  LimitInfo,
+  NewKey,
+  ServiceEvent,
+  SessionInfo,
+  SignInLink,
+  TemplateInfo,
+} from "./resources.ts";
+import { type CallOptions, type ClientOptions, type Request, Transport } from "./transport.ts";
+
+export class Client {
+  readonly templates: Templates;
+  readonly keys: Keys;
+  readonly #transport: Transport;
+
+  constructor(options: ClientOptions = {}) {
+    this.#transport = new Transport(options);
+    this.templates = new Templates(this.#transport);
+    this.keys = new Keys(this.#transport);
+  }
+
+  /** A client with the key that a one-time link's token stands for; the key ends after some hours. */
+  static async signIn(token: string, options: ClientOptions = {}): Promise<{ client: Client; key: string }> {
+    const request = { method: "POST", path: "/v1/sign-in", json: { token } } as const;
+    const { key } = await new Transport(options).json<{ key: string }>(request);
+    return { client: new Client({ ...options, apiKey: key }), key };
+  }
+
+  /** Where the service is. */
+  get url(): string {
+    return this.#transport.url;
+  }
+
+  create(options: CreateOptions = {}): Promise<Capsule> {
+    return Capsule.createBy(this.#transport, options);
+  }
+
+  /** A capsule that exists. Throws `not_found`. */
+  connect(id: string, options: CallOptions = {}): Promise<Capsule> {
+    return Capsule.connectBy(this.#transport, id, options);
+  }
+
+  /** The team's capsules, newest first. */
+  list(options: CallOptions = {}): Promise<Capsule[]> {
+    return Capsule.listBy(this.#transport, options);
+  }
+
+  async limits(options: CallOptions = {}): Promise<LimitInfo> {
+    return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/limits", ...options }));
+  }
+
+  /** Whose key this is. */
+  async session(options: CallOptions = {}): Promise<SessionInfo> {
+    return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/session", ...options }));
+  }
+
+  /** Needs no key. */
+  async health(options: CallOptions = {}): Promise<HealthInfo> {
+    return camelKeys(await this.#transport.json({ method: "GET", path: "/healthz", ...options }));
+  }
+
+  /** A link that opens the dashboard once, without a key being typed. */
+  async signInLink(options: CallOptions = {}): Promise<SignInLink> {
+    const request = { method: "POST", path: "/v1/sign-in-links", ...options } as const;
+    const { token, expires_at } = await this.#transport.json<{ token: string; expires_at: string }>(request);
+    return { url: `${this.url}/#token=${token}`, expiresAt: expires_at };
+  }
+
+  /**
+   * What changes, as it happens, until the signal aborts or the loop is left. A connection that breaks is made again, and
+   * nothing is missed; where it would be, `reset` says to list again.
+   */
+  events(options: EventOptions = {}): AsyncGenerator<ServiceEvent, void, undefined> {
+    return follow(this.#transport, options);
+  }
+
+  /** Any other request of the API; resolves with the answer's JSON as it stands. */
+  request<T>(request: Request): Promise<T> {
+    return this.#transport.json<T>(request);
+  }
+}
+
+export class Templates {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  async list({ type, ...options }: { type?: "base" | "snapshot" } & CallOptions = {}): Promise<TemplateInfo[]> {
+    return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/snapshots", query: { type }, ...options }));
+  }
+
+  /** Capsules that run go on; those that are paused on it cannot be resumed any more. Throws `not_found`. */
+  async remove(name: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.done({ method: "DELETE", path: `/v1/snapshots/${encodeURIComponent(name)}`, ...options });
+  }
+}
+
+export class Keys {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** The team's live keys, oldest first. */
+  async list(options: CallOptions = {}): Promise<KeyInfo[]> {
+    const { keys } = await this.#transport.json<{ keys: unknown }>({ method: "GET", path: "/v1/keys", ...options });
+    return camelKeys(keys);
+  }
+
+  async create(name: string, options: CallOptions = {}): Promise<NewKey> {
+    return camelKeys(await this.#transport.json({ method: "POST", path: "/v1/keys", json: { name }, ...options }));
+  }
+
+  /** At once, also for the key in use. Throws `not_found`. */
+  async revoke(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.done({ method: "DELETE", path: `/v1/keys/${encodeURIComponent(id)}`, ...options });
+  }
+}

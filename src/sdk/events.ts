@@ -1,0 +1,130 @@
+/** The service's live events, taken up again where they broke off. The wire is that of server-sent events. */
+import { ConnectionError, ServiceError } from "./errors.ts";
+import { camelKeys } from "./key-case.ts";
+import type { ServiceEvent } from "./resources.ts";
+import { retryDelayMs, sleep } from "./retry.ts";
+import type { Transport } from "./transport.ts";
+
+export interface EventOptions {
+  /** Ends the iteration, without an error. */
+  signal?: AbortSignal | undefined;
+  /** Called when events arrive, and when they do not any more and are being waited for. */
+  onState?: (state: "live" | "reconnecting") => void;
+}
+
+/** The service beats more often. */
+const silenceMs = 45_000;
+const lineMaxChars = 4 * 1024 * 1024;
+const mostAttempts = 20;
+const lost = new ConnectionError("unreachable", "");
+
+export async function* follow(
+  transport: Transport,
+  options: EventOptions,
+): AsyncGenerator<ServiceEvent, void, undefined> {
+  const { signal, onState } = options;
+  let lastId: string | undefined;
+  for (let attempt = 0; ; ) {
+    try {
+      for await (const { id, event } of stream(transport, lastId, signal)) {
+        if (event === undefined) onState?.("live");
+        else yield event;
+        lastId = id ?? lastId;
+        attempt = 0;
+      }
+    } catch (error) {
+      if (signal?.aborted) return;
+      const mayPass = error instanceof ConnectionError || (error instanceof ServiceError && error.status >= 429);
+      if (!mayPass || ++attempt > mostAttempts) throw error;
+    }
+    onState?.("reconnecting");
+    await sleep(retryDelayMs(lost, attempt, "always") ?? 0, signal).catch(() => {});
+    if (signal?.aborted) return;
+  }
+}
+
+interface Told {
+  id: string | undefined;
+  /** Undefined: the stream has been accepted. */
+  event: ServiceEvent | undefined;
+}
+
+async function* stream(
+  transport: Transport,
+  lastId: string | undefined,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<Told> {
+  const silence = new AbortController();
+  let timer = setTimeout(() => silence.abort(), silenceMs);
+  const response = await transport.response({
+    method: "GET",
+    path: "/v1/events",
+    repeat: "unsent",
+    headers: { accept: "text/event-stream", ...(lastId === undefined ? {} : { "last-event-id": lastId }) },
+    signal: signal === undefined ? silence.signal : AbortSignal.any([signal, silence.signal]),
+  });
+  const reader = response.body!.getReader();
+  try {
+    yield { id: undefined, event: undefined };
+    const parser = new EventParser();
+    const decoder = new TextDecoder();
+    for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      clearTimeout(timer);
+      timer = setTimeout(() => silence.abort(), silenceMs);
+      yield* parser.feed(decoder.decode(next.value, { stream: true }));
+    }
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ConnectionError("cut_off", "the stream of events broke", { cause: error });
+  } finally {
+    clearTimeout(timer);
+    await reader.cancel().catch(() => {});
+  }
+}
+
+/** Text in, whole events out. Names that it does not know are skipped: a newer service may tell of more. */
+export class EventParser {
+  #rest = "";
+  #name = "";
+  #data: string[] = [];
+  #id: string | undefined;
+
+  *feed(text: string): Generator<{ id: string | undefined; event: ServiceEvent }> {
+    const lines = (this.#rest + text).split("\n");
+    this.#rest = lines.pop()!;
+    if (this.#rest.length > lineMaxChars) throw new ConnectionError("cut_off", "an event is too long");
+    for (const line of lines) {
+      const event = this.#take(line.endsWith("\r") ? line.slice(0, -1) : line);
+      if (event !== undefined) yield { id: this.#id, event };
+    }
+  }
+
+  #take(line: string): ServiceEvent | undefined {
+    if (line !== "") {
+      const [, field, value] = /^([^:]*):? ?(.*)$/.exec(line)!;
+      if (field === "event") this.#name = value!;
+      else if (field === "data") this.#data.push(value!);
+      else if (field === "id") this.#id = value;
+      return undefined;
+    }
+    const [name, data] = [this.#name, this.#data.join("\n")];
+    this.#name = "";
+    this.#data = [];
+    return data === "" ? undefined : eventOf(name, camelKeys(JSON.parse(data)));
+  }
+}
+
+function eventOf(type: string, data: never): ServiceEvent | undefined {
+  switch (type) {
+    case "capsule":
+      return { type, capsule: data };
+    case "template":
+      return { type, template: data };
+    case "reset":
+    case "capsule-removed":
+    case "template-removed":
+      return { type, ...(data as object) } as ServiceEvent;
+    default:
+      return undefined;
+  }
+}

@@ -1,0 +1,167 @@
+/** The files of one running capsule. Paths are absolute, inside the capsule. */
+import { type Bytes, utf8 } from "./bytes.ts";
+import { hasCode } from "./errors.ts";
+import { camelKeys } from "./key-case.ts";
+import type { FileEntry } from "./resources.ts";
+import type { CallOptions, Transport } from "./transport.ts";
+
+export type FileContent =
+  | string
+  | Uint8Array
+  | ArrayBuffer
+  | Blob
+  | ReadableStream<Uint8Array>
+  | AsyncIterable<Uint8Array | string>;
+
+export interface ListOptions extends CallOptions {
+  /** 0: the directory itself, 1: its children (the default), more: further down. */
+  depth?: number;
+}
+
+export class Files {
+  readonly #transport: Transport;
+  readonly #capsulePath: string;
+  readonly #path: string;
+
+  /** `path`: of the capsule in the API. */
+  constructor(transport: Transport, path: string) {
+    this.#transport = transport;
+    this.#capsulePath = path;
+    this.#path = `${path}/files`;
+  }
+
+  /** The whole file. Throws ServiceError `not_found`, `invalid_request` (a directory). */
+  async read(path: string, options: CallOptions = {}): Promise<Bytes> {
+    const request = { method: "POST", path: `${this.#path}/read`, json: { path }, repeat: "always" } as const;
+    return new Uint8Array(await this.#transport.bytes({ ...patient, ...request, ...options }));
+  }
+
+  /** The whole file as UTF-8 text. */
+  async readText(path: string, options: CallOptions = {}): Promise<string> {
+    return new TextDecoder().decode(await this.read(path, options));
+  }
+
+  /** The file as it arrives; only what is read is held in memory. */
+  async readStream(path: string, options: CallOptions = {}): Promise<ReadableStream<Bytes>> {
+    const request = { method: "POST", path: `${this.#path}/stream/read`, json: { path }, repeat: "always" } as const;
+    const response = await this.#transport.response({ ...request, ...options });
+    return response.body as ReadableStream<Bytes>;
+  }
+
+  /**
+   * Writes the file whole or not at all: who reads it meanwhile sees the old content. Its directory must exist. Streams
+   * are sent as they come, and held in memory nowhere; browsers cannot do that, and send them when they have ended.
+   */
+  async write(path: string, content: FileContent, options: CallOptions = {}): Promise<void> {
+    const request = { method: "POST", path: `${this.#path}/stream/write` } as const;
+    const whole = wholeOf(content);
+    if (whole !== undefined) {
+      await this.#transport.done({ ...patient, ...request, body: formOf(path, whole), ...options });
+      return;
+    }
+    const stream = streamOf(content as AsyncIterable<Uint8Array | string>);
+    if (isBrowser()) {
+      const gathered = await new Response(stream as ReadableStream<Bytes>).blob();
+      await this.#transport.done({ ...patient, ...request, body: formOf(path, gathered), ...options });
+      return;
+    }
+    const { headers, body } = multipart(path, stream);
+    await this.#transport.done({ ...patient, ...request, headers, body, repeat: "never", ...options });
+  }
+
+  /** In the order of their paths. */
+  async list(path: string, { depth, ...options }: ListOptions = {}): Promise<FileEntry[]> {
+    const request = { method: "POST", path: `${this.#path}/list`, json: { path, depth }, repeat: "always" } as const;
+    const { entries } = await this.#transport.json<{ entries: unknown }>({ ...request, ...options });
+    return camelKeys(entries);
+  }
+
+  /** The entry of the path itself, a link's own; undefined when nothing is there. */
+  async stat(path: string, options: CallOptions = {}): Promise<FileEntry | undefined> {
+    try {
+      return (await this.list(path, { ...options, depth: 0 }))[0];
+    } catch (error) {
+      if (!hasCode(error, "not_found")) throw error;
+      await this.#transport.json({ method: "GET", path: this.#capsulePath, ...options }); // or it is the capsule that is not there
+      return undefined;
+    }
+  }
+
+  /** Makes the directory and those above it; one that is there is as good. */
+  async mkdir(path: string, options: CallOptions = {}): Promise<FileEntry> {
+    const request = { method: "POST", path: `${this.#path}/mkdir`, json: { path }, repeat: "always" } as const;
+    const { entry } = await this.#transport.json<{ entry: unknown }>({ ...request, ...options });
+    return camelKeys(entry);
+  }
+
+  /** Removes a file, or a directory with all that is in it. */
+  async remove(path: string, options: CallOptions = {}): Promise<void> {
+    await this.#transport.done({ method: "POST", path: `${this.#path}/remove`, json: { path }, ...options });
+  }
+}
+
+/** Whole files take as long as they are big. */
+const patient: CallOptions = { timeoutMs: 0 };
+
+function wholeOf(content: FileContent): Blob | undefined {
+  if (content instanceof Blob) return content;
+  if (typeof content === "string") return new Blob([content]);
+  if (content instanceof Uint8Array || content instanceof ArrayBuffer)
+    return new Blob([content as Bytes | ArrayBuffer]);
+  return undefined;
+}
+
+function formOf(path: string, content: Blob): FormData {
+  const form = new FormData();
+  form.append("path", path);
+  form.append("file", content, "file");
+  return form;
+}
+
+/** A form whose file is not known to its end yet. The part after the path is what `stream` says, byte for byte. */
+function multipart(path: string, stream: ReadableStream<Uint8Array>) {
+  const boundary = `capsule-${crypto.randomUUID()}`;
+  const head = [
+    `--${boundary}\r\ncontent-disposition: form-data; name="path"\r\n\r\n${path}\r\n`,
+    `--${boundary}\r\ncontent-disposition: form-data; name="file"; filename="file"\r\n`,
+    "content-type: application/octet-stream\r\n\r\n",
+  ].join("");
+  async function* parts() {
+    yield utf8(head);
+    yield* chunksOf(stream);
+    yield utf8(`\r\n--${boundary}--\r\n`);
+  }
+  return { headers: { "content-type": `multipart/form-data; boundary=${boundary}` }, body: streamOf(parts()) };
+}
+
+/** Not every runtime's streams can be iterated, and not every one has `ReadableStream.from`. */
+function streamOf(
+  content: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array | string>,
+): ReadableStream<Uint8Array> {
+  if (content instanceof ReadableStream) return content;
+  const chunks = content[Symbol.asyncIterator]();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      const { done, value } = await chunks.next();
+      if (done) controller.close();
+      else controller.enqueue(typeof value === "string" ? utf8(value) : value);
+    },
+    async cancel() {
+      await chunks.return?.();
+    },
+  });
+}
+
+async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const reader = stream.getReader();
+  try {
+    for (let next = await reader.read(); !next.done; next = await reader.read()) yield next.value;
+  } finally {
+    await reader.cancel().catch(() => {});
+  }
+}
+
+function isBrowser(): boolean {
+  const { document, WorkerGlobalScope, process } = globalThis as Record<string, unknown>;
+  return document !== undefined || (WorkerGlobalScope !== undefined && process === undefined);
+}

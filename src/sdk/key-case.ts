@@ -1,0 +1,17 @@
+/** The wire says `memory_mb`, JavaScript says `memoryMb`: the one place that turns one into the other. */
+
+/** A copy in which the keys of all objects, however deep, are camelCase. */
+export function camelKeys<T>(value: unknown): T {
+  return withKeys(value, (key) => key.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase())) as T;
+}
+
+/** The way back. */
+export function snakeKeys<T>(value: unknown): T {
+  return withKeys(value, (key) => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)) as T;
+}
+
+function withKeys(value: unknown, rename: (key: string) => string): unknown {
+  if (Array.isArray(value)) return value.map((each) => withKeys(each, rename));
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [rename(key), withKeys(each, rename)]));
+}

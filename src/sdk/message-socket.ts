@@ -1,0 +1,169 @@
+/**
+ * A WebSocket of the service as a conversation: JSON messages out, JSON messages in by `for await`. A reader that is
+ * slow stops the sender where the runtime's socket can be paused; elsewhere it may fall behind by so much, and no more.
+ */
+import { closeCodes } from "../wire/close-codes.ts";
+import { ConnectionError, type ErrorCode, hasCode, ServiceError } from "./errors.ts";
+import { Queue } from "./queue.ts";
+import { sleep } from "./retry.ts";
+import type { CallOptions, Transport, WebSocketLike } from "./transport.ts";
+
+const pauseAtBytes = 1024 * 1024;
+const behindMaxBytes = 64 * 1024 * 1024;
+const unsentMaxBytes = 1024 * 1024;
+const drainPollMs = 5;
+const openMs = 30_000;
+/** What a cut connection looks like from here; never sent. */
+const cutCode = 1006;
+
+export interface Ending {
+  code: number;
+  reason: string;
+}
+
+export class MessageSocket<In, Out extends object> {
+  readonly #socket: WebSocketLike;
+  readonly #queue: Queue<string>;
+  #isPaused = false;
+  #isClosing = false;
+  #ending: Ending | undefined;
+
+  /**
+   * Resolves when it is open. Throws what the service says against it, which a browser's socket would not tell: the
+   * same question is then asked again without a WebSocket.
+   */
+  static async open<In, Out extends object>(
+    transport: Transport,
+    path: string,
+    query: Record<string, string>,
+    options: CallOptions,
+  ): Promise<MessageSocket<In, Out>> {
+    const socket = await transport.socket(path, query, options);
+    const opened = new MessageSocket<In, Out>(socket);
+    try {
+      await opened.#becomesOpen(options);
+      return opened;
+    } catch (error) {
+      opened.close();
+      if (!(error instanceof ConnectionError) || error.code !== "cut_off") throw error;
+      await transport.done({ ...options, method: "GET", path, query }).catch((refusal) => {
+        if (!hasCode(refusal, "invalid_request")) throw refusal;
+      });
+      throw error;
+    }
+  }
+
+  private constructor(socket: WebSocketLike) {
+    this.#socket = socket;
+    this.#queue = new Queue(() => this.#flow());
+    socket.onmessage = ({ data }: { data: unknown }) => this.#receive(String(data));
+    socket.onerror = () => {}; // the close that follows says all
+    socket.onclose = ({ code, reason }: Ending) => this.#over({ code, reason });
+  }
+
+  /** How it ended; undefined while it is open. */
+  get ending(): Ending | undefined {
+    return this.#ending;
+  }
+
+  send(message: Out): void {
+    if (this.#ending === undefined && !this.#isClosing) this.#socket.send(JSON.stringify(message));
+  }
+
+  /** Resolves when little waits to be sent, or the socket is closed. */
+  async drained(): Promise<void> {
+    while (this.#ending === undefined && this.#socket.bufferedAmount > unsentMaxBytes) await sleep(drainPollMs);
+  }
+
+  /** The messages, to the end of the conversation; `ending` then says how it ended. */
+  async next(): Promise<In | undefined> {
+    const { value } = await this.#queue.next();
+    return value === undefined ? undefined : (JSON.parse(value) as In);
+  }
+
+  /** Nothing more is read. */
+  close(): void {
+    this.#isClosing = true;
+    this.#queue.end();
+    this.#resume();
+    this.#socket.close(closeCodes.done);
+  }
+
+  #becomesOpen({ signal, timeoutMs = openMs }: CallOptions): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const timer =
+        timeoutMs > 0
+          ? setTimeout(() => reject(new ConnectionError("timed_out", "the WebSocket did not open in time")), timeoutMs)
+          : undefined;
+      const stop = () => reject(signal?.reason);
+      const settle = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", stop);
+      };
+      if (signal?.aborted) stop();
+      signal?.addEventListener("abort", stop, { once: true });
+      this.#socket.onopen = () => {
+        settle();
+        resolve();
+      };
+      this.#socket.onclose = ({ code, reason }: Ending) => {
+        settle();
+        this.#over({ code, reason });
+        reject(new ConnectionError("cut_off", "the WebSocket was not accepted"));
+      };
+    });
+  }
+
+  #receive(text: string): void {
+    this.#queue.push(text, text.length);
+    this.#flow();
+  }
+
+  #flow(): void {
+    const { sizeBytes } = this.#queue;
+    if (sizeBytes > pauseAtBytes) {
+      if (!this.#isPaused && this.#socket.pause !== undefined) {
+        this.#isPaused = true;
+        this.#socket.pause();
+      }
+      if (sizeBytes > behindMaxBytes) {
+        this.#queue.fail(new ConnectionError("fell_behind", "output came faster than it was read, and was cut"));
+        this.#isClosing = true;
+        this.#socket.close(closeCodes.done);
+      }
+    } else this.#resume();
+  }
+
+  #resume(): void {
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
+    this.#socket.resume?.();
+  }
+
+  #over(ending: Ending): void {
+    this.#ending ??= ending;
+    this.#queue.end();
+  }
+}
+
+const meanings: Record<number, ErrorCode> = {
+  [closeCodes.badMessage]: "invalid_request",
+  [closeCodes.revoked]: "unauthorized",
+  [closeCodes.destroyed]: "not_found",
+  [closeCodes.silent]: "request_timeout",
+  [closeCodes.paused]: "invalid_state",
+  [closeCodes.broken]: "agent_error",
+};
+
+/** The error of a conversation that ended before its time. `said`: the service's last error message; `fallback`: its code. */
+export function endingError(
+  ending: Ending | undefined,
+  said: string | undefined,
+  fallback: ErrorCode,
+): ServiceError | ConnectionError {
+  const { code, reason } = ending ?? { code: cutCode, reason: "" };
+  const text = said ?? (reason === "" ? "the connection was cut" : reason);
+  if (code === closeCodes.tooSlow) return new ConnectionError("fell_behind", text);
+  const meaning = meanings[code] ?? (said === undefined || code === cutCode ? undefined : fallback);
+  return meaning === undefined ? new ConnectionError("cut_off", text) : new ServiceError(meaning, text);
+}

@@ -1,0 +1,166 @@
+/** The output of a process while it runs: of one started for this stream, or of one that this stream was attached to. */
+import { closeCodes } from "../wire/close-codes.ts";
+import type { ExecServerMessage } from "../wire/exec-messages.ts";
+import { type Bytes, fromBase64 } from "./bytes.ts";
+import { ServiceError } from "./errors.ts";
+import { endingError, MessageSocket } from "./message-socket.ts";
+import type { CallOptions, Transport } from "./transport.ts";
+
+export interface OutputChunk {
+  channel: "stdout" | "stderr";
+  /** As the process wrote them. */
+  bytes: Bytes;
+  /** The same as text; a character that is cut in two waits for its rest in the next chunk. */
+  text: string;
+}
+
+type Outgoing =
+  | { type: "start"; cmd: string; args: string[]; envs?: Record<string, string>; cwd?: string }
+  | { type: "stop" };
+type Socket = MessageSocket<ExecServerMessage, Outgoing>;
+
+/**
+ * Iterate it once, or `wait()`. Leaving the loop early ends the stream: a command started for it is killed, an attached
+ * process lives on.
+ *
+ * ```ts
+ * for await (const { channel, text } of stream) if (channel === "stdout") show(text);
+ * console.log("ended with", stream.exitCode);
+ * ```
+ */
+export class OutputStream implements AsyncIterable<OutputChunk> {
+  /** Inside the capsule. */
+  readonly pid: number;
+  readonly #socket: Socket;
+  readonly #decoders = { stdout: decoder(), stderr: decoder() };
+  readonly #signal: AbortSignal | undefined;
+  readonly #settled: Promise<void>;
+  #settle: () => void = () => {};
+  #isRead = false;
+  #exitCode: number | undefined;
+  #error: unknown;
+
+  /** `begin`: the first message, if this side has the first word. `refusal`: of a process that cannot be had. */
+  static async open(
+    transport: Transport,
+    path: string,
+    begin: Outgoing | undefined,
+    refusal: (said: string) => Error,
+    options: CallOptions,
+  ): Promise<OutputStream> {
+    const socket: Socket = await MessageSocket.open(transport, path, { encoding: "base64" }, options);
+    if (begin !== undefined) socket.send(begin);
+    const stop = () => socket.close();
+    options.signal?.addEventListener("abort", stop, { once: true });
+    const first = await socket.next();
+    options.signal?.removeEventListener("abort", stop);
+    if (options.signal?.aborted) throw options.signal.reason;
+    if (first?.type === "start") return new OutputStream(socket, first.pid, options.signal);
+    await socket.next();
+    const said = first?.type === "error" ? first.data : undefined;
+    if (said !== undefined && socket.ending?.code === closeCodes.done) throw refusal(said);
+    throw endingError(socket.ending, said, "agent_error");
+  }
+
+  private constructor(socket: Socket, pid: number, signal: AbortSignal | undefined) {
+    this.#socket = socket;
+    this.pid = pid;
+    this.#signal = signal;
+    this.#settled = new Promise((resolve) => {
+      this.#settle = resolve;
+    });
+  }
+
+  /** Undefined until the process has ended and the output has been read. 128 + n: killed by signal n. */
+  get exitCode(): number | undefined {
+    return this.#exitCode;
+  }
+
+  /** The exit code. Throws away the output that nobody has begun to read. */
+  async wait(): Promise<number> {
+    if (!this.#isRead) for await (const _ of this);
+    await this.#settled;
+    if (this.#exitCode === undefined) throw this.#error;
+    return this.#exitCode;
+  }
+
+  /** Kills the command that was started for this stream, with all its children. The output goes on to its end. */
+  stop(): void {
+    this.#socket.send({ type: "stop" });
+  }
+
+  /** Lets go at once, as leaving the loop does. */
+  close(): void {
+    this.#socket.close();
+    this.#finish(new Error("the stream was closed before the process ended"));
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<OutputChunk, void, undefined> {
+    if (this.#isRead) throw new TypeError("an output stream can be read only once");
+    this.#isRead = true;
+    const stop = () => this.#socket.close();
+    this.#signal?.addEventListener("abort", stop, { once: true });
+    if (this.#signal?.aborted) stop();
+    try {
+      yield* this.#chunks();
+    } catch (error) {
+      this.#finish(error);
+      throw error;
+    } finally {
+      this.#signal?.removeEventListener("abort", stop);
+      this.close();
+    }
+  }
+
+  async *#chunks(): AsyncGenerator<OutputChunk, void, undefined> {
+    let said: string | undefined;
+    for (let message = await this.#socket.next(); message !== undefined; message = await this.#socket.next()) {
+      if (message.type === "stdout" || message.type === "stderr") yield this.#chunk(message.type, message.data);
+      else if (message.type === "error") said = message.data;
+      else if (message.type === "exit") {
+        this.#exitCode = message.exit_code;
+        this.#finish();
+        return;
+      }
+    }
+    if (this.#signal?.aborted) throw this.#signal.reason;
+    throw endingError(this.#socket.ending, said, "agent_error");
+  }
+
+  #chunk(channel: "stdout" | "stderr", data: string): OutputChunk {
+    const bytes = fromBase64(data);
+    return { channel, bytes, text: this.#decoders[channel].decode(bytes, { stream: true }) };
+  }
+
+  #finish(error?: unknown): void {
+    this.#error ??= error;
+    this.#settle();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+    return Promise.resolve();
+  }
+}
+
+function decoder(): InstanceType<typeof TextDecoder> {
+  return new TextDecoder("utf-8", { ignoreBOM: true });
+}
+
+/** Everything a stream says, each channel up to so many bytes. */
+export async function collect(
+  stream: OutputStream,
+  maxBytes: number,
+): Promise<{ stdout: Bytes[]; stderr: Bytes[]; isTruncated: boolean; exitCode: number }> {
+  const kept = { stdout: [] as Bytes[], stderr: [] as Bytes[] };
+  const room = { stdout: maxBytes, stderr: maxBytes };
+  let isTruncated = false;
+  for await (const { channel, bytes } of stream) {
+    const part = bytes.subarray(0, room[channel]);
+    isTruncated ||= part.length < bytes.length;
+    room[channel] -= part.length;
+    if (part.length > 0) kept[channel].push(part);
+  }
+  if (stream.exitCode === undefined) throw new ServiceError("agent_error", "the command's end is not known");
+  return { ...kept, isTruncated, exitCode: stream.exitCode };
+}

@@ -1,0 +1,32 @@
+/**
+ * What the package exports: sandboxes that are small virtual machines, for Node, Bun, Deno and browsers.
+ *
+ * ```ts
+ * await using capsule = await Capsule.create();
+ * const { stdout } = await capsule.exec("python3", ["-c", "print(6 * 7)"]);
+ * ```
+ */
+export { BackgroundProcess } from "./background-process.ts";
+export { Capsule, type CreateOptions } from "./capsule.ts";
+export { Client, Keys, Templates } from "./client.ts";
+export { type ConnectionCode, ConnectionError, type ErrorCode, hasCode, ServiceError } from "./errors.ts";
+export type { EventOptions } from "./events.ts";
+export type { CommandOptions, ExecOptions, ExecResult } from "./exec.ts";
+export { type FileContent, Files, type ListOptions } from "./files.ts";
+export { type OutputChunk, OutputStream } from "./output-stream.ts";
+export { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
+export type {
+  CapsuleInfo,
+  CapsuleStatus,
+  FileEntry,
+  HealthInfo,
+  KeyInfo,
+  LimitInfo,
+  NewKey,
+  ProcessInfo,
+  ServiceEvent,
+  SessionInfo,
+  SignInLink,
+  TemplateInfo,
+} from "./resources.ts";
+export type { CallOptions, ClientOptions, Request, WebSocketClass, WebSocketLike } from "./transport.ts";

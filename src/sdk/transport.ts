@@ -1,0 +1,180 @@
+/** One service and one key: requests with their deadlines and repetitions, and the opening of WebSockets. */
+import { ConnectionError, connectionErrorOf, refusalOf, ServiceError } from "./errors.ts";
+import { type Repeat, retryDelayMs, sleep } from "./retry.ts";
+
+/** The part of the WebSocket standard that is used; `ws` of npm has it too, and `pause` and `resume` on top. */
+export interface WebSocketLike {
+  readonly bufferedAmount: number;
+  onopen: ((event: never) => void) | null;
+  onmessage: ((event: never) => void) | null;
+  onerror: ((event: never) => void) | null;
+  onclose: ((event: never) => void) | null;
+  send(text: string): void;
+  close(code?: number, reason?: string): void;
+  pause?(): void;
+  resume?(): void;
+}
+
+export type WebSocketClass = new (url: string) => WebSocketLike;
+
+export interface ClientOptions {
+  /** Where the service is. Default: `CAPSULE_URL` of the environment, in a browser the page's own origin, else `http://127.0.0.1:8080`. */
+  url?: string;
+  /** Default: `CAPSULE_API_KEY` of the environment. */
+  apiKey?: string;
+  /** How long an ordinary request may take, milliseconds; 0: for ever. Default: 60 000. Waits and commands have limits of their own. */
+  timeoutMs?: number;
+  /** How often a request is sent again where that is safe. Default: 3. */
+  retries?: number;
+  /** Default: the global one. */
+  fetch?: typeof globalThis.fetch;
+  /** Default: the global one. Node 20 has none: give it that of the package `ws`. */
+  WebSocket?: WebSocketClass;
+}
+
+/** What every call takes. */
+export interface CallOptions {
+  /** Ends the call; it throws the signal's reason. */
+  signal?: AbortSignal | undefined;
+  /** Instead of the client's; milliseconds, 0: for ever. */
+  timeoutMs?: number | undefined;
+}
+
+export interface Request extends CallOptions {
+  method: "GET" | "POST" | "DELETE";
+  /** From `/v1` on. */
+  path: string;
+  query?: Record<string, string | number | boolean | undefined>;
+  json?: unknown;
+  /** Instead of `json`. */
+  body?: FormData | ReadableStream<Uint8Array>;
+  headers?: Record<string, string>;
+  /** Default: GET `always`, others `unsent`. */
+  repeat?: Repeat;
+}
+
+const defaults = { url: "http://127.0.0.1:8080", timeoutMs: 60_000, retries: 3 };
+
+export class Transport {
+  /** Without a slash at the end. */
+  readonly url: string;
+  readonly #apiKey: string | undefined;
+  readonly #timeoutMs: number;
+  readonly #retries: number;
+  readonly #fetch: typeof globalThis.fetch;
+  readonly #WebSocket: WebSocketClass | undefined;
+
+  constructor(options: ClientOptions = {}) {
+    const url = options.url ?? variable("CAPSULE_URL") ?? pageOrigin() ?? defaults.url;
+    this.url = url.replace(/\/+$/, "");
+    this.#apiKey = options.apiKey ?? variable("CAPSULE_API_KEY");
+    this.#timeoutMs = options.timeoutMs ?? defaults.timeoutMs;
+    this.#retries = options.retries ?? defaults.retries;
+    this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
+    this.#WebSocket = options.WebSocket ?? (globalThis.WebSocket as unknown as WebSocketClass | undefined);
+  }
+
+  /** The answer's JSON. */
+  json<T>(request: Request): Promise<T> {
+    return this.#carry(request, async (response) => (await response.json()) as T);
+  }
+
+  /** For answers without a body. */
+  async done(request: Request): Promise<void> {
+    await this.#carry(request, (response) => response.arrayBuffer());
+  }
+
+  bytes(request: Request): Promise<ArrayBuffer> {
+    return this.#carry(request, (response) => response.arrayBuffer());
+  }
+
+  /** The time limit is that of the answer's beginning; the body may take as long as it takes. */
+  response(request: Request): Promise<Response> {
+    return this.#carry(request, async (response) => response);
+  }
+
+  /**
+   * A WebSocket that has not opened yet, with a one-time ticket instead of the header that browsers cannot set. Throws
+   * where the runtime has no WebSocket and none was given.
+   */
+  async socket(path: string, query: Record<string, string>, options: CallOptions): Promise<WebSocketLike> {
+    if (this.#WebSocket === undefined)
+      throw new TypeError("this runtime has no WebSocket: pass the one of the package `ws` as the option WebSocket");
+    const { ticket } = await this.json<{ ticket: string }>({
+      ...options,
+      method: "POST",
+      path: "/v1/ws-tickets",
+      json: { path },
+      repeat: "always",
+    });
+    const search = new URLSearchParams({ ...query, ticket });
+    return new this.#WebSocket(`${this.url.replace(/^http/, "ws")}${path}?${search}`);
+  }
+
+  async #carry<T>(request: Request, read: (response: Response) => Promise<T>): Promise<T> {
+    const repeat = request.repeat ?? (request.method === "GET" ? "always" : "unsent");
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await this.#attempt(request, read);
+      } catch (error) {
+        const delayMs = attempt < this.#retries ? retryDelayMs(error, attempt, repeat) : undefined;
+        if (delayMs === undefined) throw error;
+        await sleep(delayMs, request.signal);
+      }
+    }
+  }
+
+  async #attempt<T>(request: Request, read: (response: Response) => Promise<T>): Promise<T> {
+    const timeoutMs = request.timeoutMs ?? this.#timeoutMs;
+    const late = new AbortController();
+    const timer = timeoutMs > 0 ? setTimeout(() => late.abort(), timeoutMs) : undefined;
+    const signal = request.signal === undefined ? late.signal : AbortSignal.any([request.signal, late.signal]);
+    try {
+      const response = await this.#fetch(this.#address(request), this.#init(request, signal));
+      if (!response.ok) throw await refusalOf(response);
+      return await read(response);
+    } catch (error) {
+      if (error instanceof ServiceError || error instanceof ConnectionError) throw error;
+      if (request.signal?.aborted) throw request.signal.reason;
+      if (late.signal.aborted) {
+        const what = `${request.method} ${request.path}`;
+        throw new ConnectionError("timed_out", `${what} had no answer within ${timeoutMs} ms`, { cause: error });
+      }
+      throw connectionErrorOf(error, this.url);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  #address({ path, query = {} }: Request): string {
+    const search = new URLSearchParams();
+    for (const [key, value] of Object.entries(query)) if (value !== undefined) search.set(key, String(value));
+    return `${this.url}${path}${search.size === 0 ? "" : `?${search}`}`;
+  }
+
+  #init(request: Request, signal: AbortSignal): RequestInit {
+    const { method, json, body } = request;
+    const headers: Record<string, string> = { ...request.headers };
+    if (this.#apiKey !== undefined) headers["x-api-key"] = this.#apiKey;
+    const init: RequestInit & { duplex?: "half" } = { method, headers, signal };
+    if (json !== undefined) {
+      headers["content-type"] = "application/json";
+      init.body = JSON.stringify(json);
+    } else if (body !== undefined) {
+      init.body = body as NonNullable<RequestInit["body"]>;
+      if (body instanceof ReadableStream) init.duplex = "half";
+    }
+    return init;
+  }
+}
+
+/** Of the environment, where the runtime has one; empty counts as unset. */
+function variable(name: string): string | undefined {
+  const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
+  return process?.env?.[name] || undefined;
+}
+
+function pageOrigin(): string | undefined {
+  const { document, location } = globalThis as { document?: unknown; location?: { origin: string } };
+  return document === undefined ? undefined : location?.origin;
+}
