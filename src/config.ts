@@ -38,6 +38,19 @@ const settings = {
     "twice the CPUs of the host",
   ),
   spareBases: row("CAPSULE_SPARE_BASES", "8", integer(1, 1_000), "booted shapes kept ready that no capsule uses"),
+  pool: row(
+    "CAPSULE_POOL",
+    "auto",
+    oneOf("auto", "off"),
+    "auto: capsules of the kinds asked for lately are made ahead of time; off: each when it is asked for",
+  ),
+  poolMemoryMb: row(
+    "CAPSULE_POOL_MEMORY_MB",
+    String(Math.ceil(hostMemoryMb / 16)),
+    integer(0, 1_048_576),
+    "most memory of all capsules made ahead of time, MiB",
+    "a sixteenth of the host's",
+  ),
   crashAt: row("CAPSULE_CRASH_AT", "none", word, "for fault tests: die as by kill -9 at this named step"),
   accelerator: row(
     "CAPSULE_ACCELERATOR",

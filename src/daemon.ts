@@ -10,6 +10,7 @@ import { Capsules } from "./capsules/capsules.ts";
 import { Changes, type Log } from "./capsules/changes.ts";
 import { systemClock } from "./capsules/clock.ts";
 import { Idle } from "./capsules/idle.ts";
+import { newCapsuleId } from "./capsules/ids.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { Records } from "./capsules/records.ts";
 import { recover } from "./capsules/recovery.ts";
@@ -88,6 +89,12 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     reconnectMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
+    pool: {
+      newId: newCapsuleId,
+      budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
+      staple: { origin: { kind: "base", name: "minimal" }, shape: defaultShape },
+      onFailure: (error) => log.warn({ err: error }, "a capsule could not be made ahead of time"),
+    },
     onDamage: (folder, why) => log.error({ folder, why }, "a checkpoint is damaged"),
     step,
   });
@@ -135,6 +142,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       accelerator_reason: accelerator.why,
       pid: process.pid,
       capsules: records.counts(),
+      pool: host.pool(),
     }),
   };
   const app = buildServer(
@@ -159,6 +167,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   }, reconcileMs).unref();
   const flushing = setInterval(() => flush(teams, activity, log), flushMs).unref();
   const url = await app.listen({ host: config.host, port: config.port });
+  host.openPool();
   host.verifyAll();
   log.info({ url, accelerator: host.accelerator }, "listening");
   return {

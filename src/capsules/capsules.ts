@@ -6,7 +6,7 @@ import type { TemplateRows } from "../db/template-rows.ts";
 import type { Guest, Host } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Activity } from "./activity.ts";
-import type { Changes, Parting } from "./changes.ts";
+import { type Changes, originOf, type Parting } from "./changes.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
@@ -74,8 +74,9 @@ export class Capsules {
       throw new CapsuleError("quota_exceeded", `cannot create a capsule: the team has ${maxCapsules} already`);
     }
     const now = clock.now();
+    const origin = originOf({ storage, template: request.template });
     const row: Capsule = {
-      id: newCapsuleId(),
+      id: host.reserve(origin, { vcpus, memoryMb }) ?? newCapsuleId(),
       teamId,
       status: "starting",
       generation: 1,
@@ -92,7 +93,12 @@ export class Capsules {
       lastActiveAt: null,
       errorReason: null,
     };
-    if (!records.insert(row)) throw new Error(`the random id ${row.id} was taken`);
+    try {
+      if (!records.insert(row)) throw new Error(`the random id ${row.id} was taken`);
+    } catch (error) {
+      await host.remove(row.id);
+      throw error;
+    }
     void changes.boot(row);
     return this.#view(row);
   }

@@ -253,9 +253,10 @@ export class Changes {
   }
 }
 
-export function originOf(row: Capsule): Origin {
-  if (row.storage !== null) return { kind: "template", storage: row.storage };
-  return { kind: "base", name: row.template };
+/** What a capsule starts from: a template's files, or a built-in image by its name. */
+export function originOf({ storage, template }: Pick<Capsule, "storage" | "template">): Origin {
+  if (storage !== null) return { kind: "template", storage };
+  return { kind: "base", name: template };
 }
 
 export function reasonOf(error: unknown): string {

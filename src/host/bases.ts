@@ -10,6 +10,7 @@ import type { Machine, Vm, Vmm } from "../vmm/vmm.ts";
 import { bootImage, zeroName } from "./boot.ts";
 import { type Manifest, openCheckpoint, parts, seal } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
+import { type Exercise, exercise } from "./exercise.ts";
 import { publish, requireSpace } from "./files.ts";
 import type { Connect } from "./guest.ts";
 import type { Shape } from "./host.ts";
@@ -153,30 +154,16 @@ async function settle(agent: Agent): Promise<void> {
   await agent.wake(identityOf("capsule"));
   await agent.thaw();
   // What most capsules do first is in the page cache of all of them: shared memory instead of a read in each.
-  for (const [cmd, ...args] of warmUp) await exercise(agent, cmd, args);
+  await exercise(agent, warmUp);
   await agent.freeze();
 }
 
-const warmUp: [string, ...string[]][] = [
+const warmUp: Exercise[] = [
   ["/bin/true"],
   ["/bin/bash", "-c", "ls / | cat >/dev/null"],
   ["/usr/bin/python3", "-c", "import json, os, sys, subprocess"],
   ["/bin/sync"],
 ];
-
-function exercise(agent: Agent, cmd: string, args: string[]): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stream = agent.run(
-      { cmd, args },
-      {
-        started() {},
-        output: (_channel, chunk) => stream.consumed(chunk.byteLength),
-        exited: () => resolve(),
-        failed: reject,
-      },
-    );
-  });
-}
 
 /** QEMU's sockets are of no use in a published folder. */
 async function removeSockets(folder: string): Promise<void> {

@@ -3,7 +3,7 @@
  * while; an agent that breaks the protocol, or stays away, is the end of the guest.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Agent } from "../agent/agent.ts";
+import type { Agent, Wake } from "../agent/agent.ts";
 import { ProtocolError } from "../agent/records.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -59,6 +59,20 @@ export class LiveGuest implements Guest {
   async thaw(): Promise<void> {
     this.#isThawed = true;
     await this.agent.thaw();
+  }
+
+  /** Puts the guest to sleep and stops its CPUs; nothing of it is saved. */
+  async rest(): Promise<void> {
+    this.#isThawed = false;
+    await this.agent.freeze();
+    this.expectSilence();
+    await this.vm.stop();
+  }
+
+  /** From rest: its CPUs run and it is awake as whom `wake` says. Its processes sleep on. */
+  async rouse(wake: Wake): Promise<void> {
+    const listening = this.listenAgain().then(() => this.agent.wake(wake));
+    await Promise.all([this.vm.resume(), listening]);
   }
 
   /** True when the VM stands still and it was not us: the host's disk has no room for what the guest writes. */

@@ -54,6 +54,13 @@ export interface Host {
 
   /** Throws CapsuleError("no_space") when there is no room for another capsule. */
   admit(): Promise<void>;
+  /**
+   * The id of a capsule of this kind that was made ahead of time, if there is one: `start` makes use of it, `remove` gives
+   * it up. Whoever asks counts as wanting such a capsule.
+   */
+  reserve(origin: Origin, shape: Shape): string | undefined;
+  /** Capsules made ahead of time: how many there are and how many there should be. */
+  pool(): { ready: number; target: number };
   /** A new capsule's VM, held. On failure nothing is left behind. Throws CapsuleError("agent_error" | "no_space"). */
   start(id: string, origin: Origin, shape: Shape): Promise<Guest>;
   /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as it was. */

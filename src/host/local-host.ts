@@ -1,26 +1,27 @@
 /** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
 import { mkdirSync, readdirSync } from "node:fs";
-import { mkdir, rm, writeFile } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
-import { emptyOverlay } from "../vmm/qcow2.ts";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Bases } from "./bases.ts";
-import { overlayOn } from "./boot.ts";
-import { captureTemplate } from "./capture.ts";
-import { diffName, openCheckpoint, parts, seal } from "./checkpoints.ts";
+import { diffName, openCheckpoint, parts } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
-import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace, syncFile, syncFolder } from "./files.ts";
+import { explainSpace, requireSpace, syncFolder } from "./files.ts";
+import { found } from "./founding.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
 import type { Image } from "./images.ts";
-import { type CapsuleFile, checkpointName, diskName, forgetVm, readCapsule, readVm, writeCapsule } from "./journal.ts";
+import { checkpointName, forgetVm, readCapsule, readVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
+import { Pool } from "./pool.ts";
+import { MemoryPressure } from "./pressure.ts";
 import { reapFolder, reapStrays } from "./reaper.ts";
+import { Saver } from "./saver.ts";
 import { Slots } from "./slots.ts";
-import { identityOfSource, Sources } from "./sources.ts";
+import { Sources } from "./sources.ts";
+import { type Kind, type Standby, Standbys } from "./standby.ts";
 import type { Step } from "./steps.ts";
-import { dirtyBytes, freeze, goOn, requireRunning } from "./stillness.ts";
 import { Verifier } from "./verifier.ts";
 import { Waker, type WakerOptions } from "./waker.ts";
 
@@ -33,12 +34,19 @@ export interface LocalHostOptions extends WakerOptions {
   concurrentStarts: number;
   /** How many unneeded bases are kept. */
   spareBases: number;
+  pool: PoolSettings;
   /** Told of checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
 }
 
-/** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
-const captureAttempts = 10;
+/** See pool.ts. */
+export interface PoolSettings {
+  newId: () => string;
+  budgetBytes: number;
+  staple: Kind;
+  onFailure: (error: unknown) => void;
+}
+
 /** What a new capsule takes on disk soon after its start. */
 const newCapsuleBytes = 16 << 20;
 
@@ -50,6 +58,8 @@ export class LocalHost implements Host {
   readonly #sources: Sources;
   readonly #waker: Waker;
   readonly #verifier: Verifier;
+  readonly #saver: Saver;
+  readonly #pool: Pool;
   readonly #guests = new Map<string, LiveGuest>();
   readonly #step: Step;
 
@@ -63,6 +73,9 @@ export class LocalHost implements Host {
     this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
     this.#waker = new Waker(options, this.#sources, slots);
     this.#step = options.step;
+    this.#saver = new Saver({ ...options, sources: this.#sources, verifier: this.#verifier });
+    const standbys = new Standbys(this.#paths, this.#sources, this.#waker, options.wakeMs, options.step);
+    this.#pool = new Pool({ ...options.pool, standbys, pressure: new MemoryPressure() });
     for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     }
@@ -84,30 +97,18 @@ export class LocalHost implements Host {
     await requireSpace(this.#paths.data, newCapsuleBytes, "creating a capsule");
   }
 
+  reserve(origin: Origin, shape: Shape): string | undefined {
+    return this.#pool.reserve({ origin, shape });
+  }
+
+  pool(): { ready: number; target: number } {
+    return this.#pool.state();
+  }
+
   async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
-    const source = await this.#sources.find(origin, shape);
-    this.#verifier.requireSound(source.folder);
-    const folder = this.#paths.capsule(id);
-    try {
-      await mkdir(folder, { mode: 0o700 });
-      const { machine, image } = source.manifest;
-      const origin = relative(this.#paths.data, source.folder);
-      const capsule: CapsuleFile = {
-        format: 1,
-        origin,
-        originSha256: identityOfSource(source.manifest),
-        image,
-        machine,
-      };
-      const base = join(source.folder, parts.disk);
-      const overlay = emptyOverlay(overlayOn(folder, base, "qcow2", this.#sources.image(image).diskBytes));
-      await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
-      this.#step("start.journalled");
-      return this.#hold(await this.#waker.wake(id, capsule, { state: join(source.folder, parts.state), memory: null }));
-    } catch (error) {
-      await this.remove(id);
-      throw explainSpace(error, `creating capsule ${id}`);
-    }
+    const standby = this.#pool.claim(id);
+    if (standby !== undefined) return await this.#rouse(standby).catch(() => this.#startAnew(id, origin, shape));
+    return await this.#startAnew(id, origin, shape);
   }
 
   async restore(id: string): Promise<Guest> {
@@ -137,85 +138,16 @@ export class LocalHost implements Host {
     }
   }
 
-  async save(guest: Guest, purpose: "pause" | "capture"): Promise<void> {
-    const live = this.#live(guest);
-    const folder = this.#paths.capsule(live.id);
-    const scratch = this.#paths.scratch(`save-${live.id}`);
-    await requireSpace(this.#paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
-    await requireRunning(live);
-    // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
-    await rm(join(folder, checkpointName), { recursive: true, force: true });
-    live.expectSilence();
-    try {
-      const isFrozen = await freeze(live, purpose === "capture" ? captureAttempts : 1);
-      if (purpose === "capture" && !isFrozen) {
-        throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
-      }
-      this.#step("save.frozen");
-      await live.vm.stop();
-      this.#step("save.stopped");
-      await freshFolder(scratch);
-      await live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) });
-      this.#step("save.written");
-      const capsule = await readCapsule(folder);
-      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
-      const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
-      await seal(scratch, about, [parts.state, diffName], { hashAll: false });
-      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
-      await Promise.all([syncFile(join(folder, diskName)), syncFolder(this.#paths.capsules)]);
-      await publish(scratch, join(folder, checkpointName));
-      this.#verifier.forget(join(folder, checkpointName));
-      this.#verifier.hashLater(join(folder, checkpointName));
-      this.#step("save.published");
-    } catch (error) {
-      await this.unsave(live).catch(() => {});
-      await rm(scratch, { recursive: true, force: true }).catch(() => {});
-      throw explainSpace(error, `pausing capsule ${live.id}`);
-    }
+  save(guest: Guest, purpose: "pause" | "capture"): Promise<void> {
+    return this.#saver.save(this.#live(guest), purpose);
   }
 
-  async unsave(guest: Guest): Promise<void> {
-    const live = this.#live(guest);
-    try {
-      await rm(join(this.#paths.capsule(live.id), checkpointName), { recursive: true, force: true });
-      await live.vm.resume();
-      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, goOn(live));
-    } catch (error) {
-      // A VM that waits for the host's disk hears the THAW when there is room again.
-      if (!(await live.isWaitingForDisk())) live.lose("it could not be set running again after a failed pause");
-      throw error;
-    }
+  unsave(guest: Guest): Promise<void> {
+    return this.#saver.unsave(this.#live(guest));
   }
 
-  async capture(guest: Guest, storage: string): Promise<Captured> {
-    const live = this.#live(guest);
-    const folder = this.#paths.capsule(live.id);
-    const target = this.#paths.template(storage);
-    const scratch = this.#paths.scratch(`capture-${storage}`);
-    try {
-      const capsule = await readCapsule(folder);
-      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
-      const origin = join(this.#paths.data, capsule.origin);
-      const needBytes = (await allocatedBytes(origin)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
-      await requireSpace(this.#paths.data, needBytes, `capturing capsule ${live.id}`);
-      await freshFolder(scratch);
-      await captureTemplate({
-        scratch,
-        checkpoint: join(folder, checkpointName),
-        disk: join(folder, diskName),
-        origin,
-        root: this.#sources.image(capsule.image).root,
-        about: { kind: "template", machine: capsule.machine, image: capsule.image },
-        flatten: this.#options.flatten,
-      });
-      this.#step("capture.written");
-      await publish(scratch, target);
-      this.#step("capture.published");
-      return { sizeBytes: await allocatedBytes(target) };
-    } catch (error) {
-      await rm(scratch, { recursive: true, force: true }).catch(() => {});
-      throw explainSpace(error, `capturing capsule ${live.id}`);
-    }
+  capture(guest: Guest, storage: string): Promise<Captured> {
+    return this.#saver.capture(this.#live(guest), storage);
   }
 
   async end(guest: Guest): Promise<void> {
@@ -229,6 +161,7 @@ export class LocalHost implements Host {
 
   async remove(id: string): Promise<void> {
     const folder = this.#paths.capsule(id);
+    this.#pool.claim(id)?.guest.close();
     const live = this.#guests.get(id);
     if (live !== undefined) await this.end(live);
     await reapFolder(this.#vmm, folder);
@@ -239,6 +172,7 @@ export class LocalHost implements Host {
   }
 
   async removeTemplate(storage: string): Promise<void> {
+    await this.#pool.drop(storage);
     await rm(this.#paths.template(storage), { recursive: true, force: true });
   }
 
@@ -268,7 +202,7 @@ export class LocalHost implements Host {
     // What has another name, like a file system's lost+found, was not put there by us.
     const ours = (folder: string, name: RegExp) => readdirSync(folder).filter((entry) => name.test(entry));
     return {
-      capsules: ours(this.#paths.capsules, /^cl-[0-9a-z]+$/),
+      capsules: ours(this.#paths.capsules, /^cl-[0-9a-z]+$/).filter((id) => !this.#pool.holds(id)),
       templates: ours(this.#paths.templates, /^t[0-9a-f]+$/),
     };
   }
@@ -285,12 +219,17 @@ export class LocalHost implements Host {
   }
 
   async trimBases(): Promise<void> {
-    const needed = new Set<string>();
+    const needed = new Set(this.#pool.sources().map((folder) => relative(this.#paths.data, folder)));
     for (const id of this.inventory().capsules) {
       const capsule = await readCapsule(this.#paths.capsule(id)); // one that cannot be read stops the trimming
       if (capsule !== undefined) needed.add(capsule.origin);
     }
     await this.#bases.trim((folder) => needed.has(folder));
+  }
+
+  /** Begins to make capsules ahead of time. Call when what an earlier daemon left has been dealt with. */
+  openPool(): void {
+    this.#pool.open();
   }
 
   /** Reads every checkpoint whole, in the background. */
@@ -301,10 +240,38 @@ export class LocalHost implements Host {
   }
 
   async close(): Promise<void> {
+    await this.#pool.close();
     this.#verifier.stop();
     await this.#verifier.settled();
     for (const guest of this.#guests.values()) guest.close();
     this.#guests.clear();
+  }
+
+  async #rouse({ id, guest, source }: Standby): Promise<LiveGuest> {
+    try {
+      this.#verifier.requireSound(source);
+      await this.#waker.rouse(guest);
+      return this.#hold(guest);
+    } catch (error) {
+      this.#options.pool.onFailure(error);
+      guest.hangUp();
+      await guest.vm.kill();
+      await this.remove(id);
+      throw error;
+    }
+  }
+
+  async #startAnew(id: string, origin: Origin, shape: Shape): Promise<LiveGuest> {
+    const source = await this.#sources.find(origin, shape);
+    this.#verifier.requireSound(source.folder);
+    try {
+      const capsule = await found(this.#paths, this.#sources, id, source);
+      this.#step("start.journalled");
+      return this.#hold(await this.#waker.wake(id, capsule, { state: join(source.folder, parts.state), memory: null }));
+    } catch (error) {
+      await this.remove(id);
+      throw explainSpace(error, `creating capsule ${id}`);
+    }
   }
 
   #hold(guest: LiveGuest): LiveGuest {

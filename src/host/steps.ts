@@ -10,6 +10,9 @@ export const steps = [
   "restore.awake",
   "running.committed",
   "release.thawed",
+  // a capsule made ahead of time
+  "pool.ready",
+  "pool.roused",
   // pause and capture
   "save.frozen",
   "save.stopped",

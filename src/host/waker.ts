@@ -7,7 +7,7 @@ import { type Connect, LiveGuest } from "./guest.ts";
 import { identityOf } from "./identity.ts";
 import { type CapsuleFile, forgetVm, writeVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
-import type { Slots } from "./slots.ts";
+import type { Slots, Urgency } from "./slots.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
 
@@ -34,7 +34,7 @@ export class Waker {
   }
 
   /** Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. On failure the VM is gone. */
-  wake(id: string, capsule: CapsuleFile, saved: SavedVm): Promise<LiveGuest> {
+  wake(id: string, capsule: CapsuleFile, saved: SavedVm, urgency: Urgency = "now"): Promise<LiveGuest> {
     const { paths, vmm, connect, wakeMs, step } = this.#o;
     const folder = paths.capsule(id);
     const nonce = randomBytes(16).toString("hex");
@@ -60,7 +60,14 @@ export class Waker {
         await forgetVm(folder);
         throw error;
       }
-    });
+    }, urgency);
+  }
+
+  /** A guest that rests, of its own again: its CPUs run, and it has this moment's time and new randomness. */
+  async rouse(guest: LiveGuest): Promise<void> {
+    const { wakeMs, step } = this.#o;
+    await within(wakeMs, `rousing capsule ${guest.id}`, guest.rouse(identityOf(guest.id)));
+    step("pool.roused");
   }
 
   /**

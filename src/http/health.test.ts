@@ -19,6 +19,7 @@ describe("GET /healthz", () => {
       accelerator_reason: "a fake",
       pid: process.pid,
       capsules: { running: 1, paused: 1 },
+      pool: { ready: 0, target: 0 },
     });
   });
 

@@ -14,6 +14,10 @@ export const Health = Type.Object(
     capsules: Type.Record(Type.String(), count, {
       description: `Capsules by status: ${capsuleStatuses.join(", ")}.`,
     }),
+    pool: Type.Object(
+      { ready: count, target: count },
+      { description: "Capsules made ahead of time: how many there are, and how many there should be now." },
+    ),
   },
   { title: "Health" },
 );

@@ -43,6 +43,14 @@ export class FakeHost implements Host {
 
   async admit(): Promise<void> {}
 
+  reserve(): string | undefined {
+    return undefined;
+  }
+
+  pool() {
+    return { ready: 0, target: 0 };
+  }
+
   async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
     await this.moment();
     if (this.folders.has(id)) throw new Error(`folder ${id} is there already`);

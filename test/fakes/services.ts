@@ -285,6 +285,7 @@ export class FakeServices implements Services {
       accelerator_reason: "a fake",
       pid: process.pid,
       capsules,
+      pool: { ready: 0, target: 0 },
     };
   }
 }

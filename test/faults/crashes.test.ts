@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { type StepName, steps } from "../../src/host/steps.ts";
 import type { TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
 import { isLong } from "./form.ts";
 import { assertFurnished, furnish } from "./furniture.ts";
 import { World } from "./world.ts";
@@ -115,6 +116,33 @@ const scenarios: Record<
       await crash(step, () => world.client.call("DELETE", `/v1/capsules/${id}`));
       assert.equal((await world.client.call("GET", `/v1/capsules/${id}`)).status, 404);
       await world.assertOneStory();
+    },
+  },
+  "making ahead of time": {
+    at: ["pool.ready"],
+    async run(step) {
+      await world.server.kill("SIGTERM");
+      await world.server.start({ CAPSULE_CRASH_AT: step, CAPSULE_POOL: "auto" });
+      assert.equal(await world.server.exited(), "SIGKILL");
+      assert.equal(world.vms().length, 1, "what it had made is still there");
+      await world.restart("SIGKILL");
+      assert.deepEqual(world.vms(), []);
+    },
+  },
+  "create from the pool": {
+    at: ["pool.roused"],
+    async run(step) {
+      await world.restart("SIGTERM", step, { CAPSULE_POOL: "auto" });
+      await eventually("one is ready", async () => (await world.health()).pool.ready > 0 || undefined);
+      await world.die(async () => {
+        const { json } = await post("/v1/capsules", {});
+        await world.client.call("GET", `/v1/capsules/${json.id}?wait=running`);
+      });
+      await world.restart("SIGKILL");
+      const [view] = await world.views();
+      assert.ok(view, "an accepted capsule is not forgotten");
+      await world.capsule(view.id).until("running");
+      assert.equal(await world.capsule(view.id).sh("echo alive"), "alive");
     },
   },
   "template's delete": {

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { StepName } from "../../src/host/steps.ts";
+import type { Health } from "../../src/wire/health.ts";
 import { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { processesOf, Server, type ServerOptions } from "../server.ts";
@@ -13,8 +14,9 @@ export class World implements AsyncDisposable {
   /** The test process ends early. */
   readonly #onExit = () => this.server.abandon();
 
-  static async start(options: ServerOptions = {}): Promise<World> {
-    const world = new World(await Server.start(options));
+  /** Without a pool unless `env` says otherwise: VMs are counted here. */
+  static async start({ env, ...options }: ServerOptions = {}): Promise<World> {
+    const world = new World(await Server.start({ ...options, env: { CAPSULE_POOL: "off", ...env } }));
     for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
     process.once("exit", world.#onExit);
     await world.#connect();
@@ -30,10 +32,10 @@ export class World implements AsyncDisposable {
   }
 
   /** Ends the server by a signal, its VMs run on, and starts it anew; `crashAt`: to die at that step. */
-  async restart(signal: "SIGTERM" | "SIGKILL", crashAt?: StepName): Promise<void> {
+  async restart(signal: "SIGTERM" | "SIGKILL", crashAt?: StepName, env: Record<string, string> = {}): Promise<void> {
     this.#client?.close();
     await this.server.kill(signal);
-    await this.server.start(crashAt === undefined ? {} : { CAPSULE_CRASH_AT: crashAt });
+    await this.server.start(crashAt === undefined ? env : { CAPSULE_CRASH_AT: crashAt, ...env });
     await this.#connect();
   }
 
@@ -51,6 +53,10 @@ export class World implements AsyncDisposable {
 
   async views(): Promise<{ id: string; status: string; error_reason: string | null }[]> {
     return (await this.client.expect(200, "GET", "/v1/capsules")).json;
+  }
+
+  async health(): Promise<Health> {
+    return (await this.client.expect(200, "GET", "/healthz")).json;
   }
 
   async snapshots(): Promise<string[]> {

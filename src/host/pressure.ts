@@ -1,0 +1,33 @@
+/** Whether the host has memory to spare for what nobody has asked for yet. */
+import { readFileSync } from "node:fs";
+
+export interface Pressure {
+  /** Nothing more should be made ahead of time. */
+  isRising(): boolean;
+  /** What was made ahead of time should go. */
+  isHigh(): boolean;
+}
+
+const risingShare = 0.15;
+const highShare = 0.07;
+
+export class MemoryPressure implements Pressure {
+  isRising(): boolean {
+    return availableShare() < risingShare;
+  }
+
+  isHigh(): boolean {
+    return availableShare() < highShare;
+  }
+}
+
+function availableShare(): number {
+  return shareAvailable(readFileSync("/proc/meminfo", "latin1"));
+}
+
+/** Memory that programs can have without swapping, as a share of all; 1 where the kernel does not say. */
+export function shareAvailable(meminfo: string): number {
+  const kib = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(meminfo)?.[1] ?? Number.NaN);
+  const share = kib("MemAvailable") / kib("MemTotal");
+  return Number.isFinite(share) ? share : 1;
+}

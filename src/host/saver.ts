@@ -1,0 +1,115 @@
+/** Freezing a guest into its checkpoint, taking that back, and making a template out of it. See host.ts for the promises. */
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { CapsuleError } from "../wire/errors.ts";
+import { captureTemplate } from "./capture.ts";
+import { diffName, parts, seal } from "./checkpoints.ts";
+import { within } from "./deadline.ts";
+import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace, syncFile, syncFolder } from "./files.ts";
+import type { LiveGuest } from "./guest.ts";
+import type { Captured } from "./host.ts";
+import { checkpointName, diskName, readCapsule } from "./journal.ts";
+import type { Paths } from "./paths.ts";
+import type { Sources } from "./sources.ts";
+import type { Step } from "./steps.ts";
+import { dirtyBytes, freeze, goOn, requireRunning } from "./stillness.ts";
+import type { Verifier } from "./verifier.ts";
+
+export interface SaverOptions {
+  paths: Paths;
+  sources: Sources;
+  verifier: Verifier;
+  flatten: (base: string, diff: string, out: string) => Promise<void>;
+  /** Deadline of an agent's answer to a thaw. */
+  wakeMs: number;
+  step: Step;
+}
+
+/** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
+const captureAttempts = 10;
+
+export class Saver {
+  readonly #o: SaverOptions;
+
+  constructor(options: SaverOptions) {
+    this.#o = options;
+  }
+
+  async save(live: LiveGuest, purpose: "pause" | "capture"): Promise<void> {
+    const folder = this.#o.paths.capsule(live.id);
+    const scratch = this.#o.paths.scratch(`save-${live.id}`);
+    await requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
+    await requireRunning(live);
+    // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
+    await rm(join(folder, checkpointName), { recursive: true, force: true });
+    live.expectSilence();
+    try {
+      const isFrozen = await freeze(live, purpose === "capture" ? captureAttempts : 1);
+      if (purpose === "capture" && !isFrozen) {
+        throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
+      }
+      this.#o.step("save.frozen");
+      await live.vm.stop();
+      this.#o.step("save.stopped");
+      await freshFolder(scratch);
+      await live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) });
+      this.#o.step("save.written");
+      const capsule = await readCapsule(folder);
+      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
+      const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
+      await seal(scratch, about, [parts.state, diffName], { hashAll: false });
+      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
+      await Promise.all([syncFile(join(folder, diskName)), syncFolder(this.#o.paths.capsules)]);
+      await publish(scratch, join(folder, checkpointName));
+      this.#o.verifier.forget(join(folder, checkpointName));
+      this.#o.verifier.hashLater(join(folder, checkpointName));
+      this.#o.step("save.published");
+    } catch (error) {
+      await this.unsave(live).catch(() => {});
+      await rm(scratch, { recursive: true, force: true }).catch(() => {});
+      throw explainSpace(error, `pausing capsule ${live.id}`);
+    }
+  }
+
+  async unsave(live: LiveGuest): Promise<void> {
+    try {
+      await rm(join(this.#o.paths.capsule(live.id), checkpointName), { recursive: true, force: true });
+      await live.vm.resume();
+      await within(this.#o.wakeMs, `releasing capsule ${live.id}`, goOn(live));
+    } catch (error) {
+      // A VM that waits for the host's disk hears the THAW when there is room again.
+      if (!(await live.isWaitingForDisk())) live.lose("it could not be set running again after a failed pause");
+      throw error;
+    }
+  }
+
+  async capture(live: LiveGuest, storage: string): Promise<Captured> {
+    const folder = this.#o.paths.capsule(live.id);
+    const target = this.#o.paths.template(storage);
+    const scratch = this.#o.paths.scratch(`capture-${storage}`);
+    try {
+      const capsule = await readCapsule(folder);
+      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
+      const origin = join(this.#o.paths.data, capsule.origin);
+      const needBytes = (await allocatedBytes(origin)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
+      await requireSpace(this.#o.paths.data, needBytes, `capturing capsule ${live.id}`);
+      await freshFolder(scratch);
+      await captureTemplate({
+        scratch,
+        checkpoint: join(folder, checkpointName),
+        disk: join(folder, diskName),
+        origin,
+        root: this.#o.sources.image(capsule.image).root,
+        about: { kind: "template", machine: capsule.machine, image: capsule.image },
+        flatten: this.#o.flatten,
+      });
+      this.#o.step("capture.written");
+      await publish(scratch, target);
+      this.#o.step("capture.published");
+      return { sizeBytes: await allocatedBytes(target) };
+    } catch (error) {
+      await rm(scratch, { recursive: true, force: true }).catch(() => {});
+      throw explainSpace(error, `capturing capsule ${live.id}`);
+    }
+  }
+}

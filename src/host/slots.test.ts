@@ -1,0 +1,72 @@
+/** Who goes first when there are fewer slots than wishes. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Slots, type Urgency } from "./slots.ts";
+
+/** Starts `name`; it ends when told to. What has begun stands in `begun`, in order. */
+class Workers {
+  readonly begun: string[] = [];
+  readonly #ends = new Map<string, () => void>();
+  readonly #slots: Slots;
+
+  constructor(count: number) {
+    this.#slots = new Slots(count);
+  }
+
+  start(name: string, urgency: Urgency): void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#ends.set(name, resolve);
+    void this.#slots.run(() => {
+      this.begun.push(name);
+      return promise;
+    }, urgency);
+  }
+
+  async end(name: string): Promise<void> {
+    this.#ends.get(name)?.();
+    await new Promise(setImmediate);
+  }
+}
+
+test("more than there are slots wait in order", async () => {
+  const workers = new Workers(2);
+  for (const name of ["a", "b", "c", "d"]) workers.start(name, "now");
+  await new Promise(setImmediate);
+  assert.deepEqual(workers.begun, ["a", "b"]);
+  await workers.end("b");
+  await workers.end("a");
+  assert.deepEqual(workers.begun, ["a", "b", "c", "d"]);
+});
+
+test("what can wait does so until nobody urgent is there, and keeps nobody waiting", async () => {
+  const workers = new Workers(1);
+  workers.start("urgent", "now");
+  workers.start("later", "later");
+  workers.start("later too", "later");
+  workers.start("urgent too", "now");
+  await new Promise(setImmediate);
+  await workers.end("urgent");
+  assert.deepEqual(workers.begun, ["urgent", "urgent too"]);
+  await workers.end("urgent too");
+  assert.deepEqual(workers.begun.slice(2), ["later"]);
+  workers.start("latecomer", "now");
+  await new Promise(setImmediate);
+  assert.deepEqual(workers.begun.slice(3), ["latecomer"]);
+  await workers.end("later");
+  assert.equal(workers.begun.length, 4);
+  await workers.end("latecomer");
+  assert.deepEqual(workers.begun.slice(4), ["later too"]);
+  await workers.end("later too");
+});
+
+test("a failure frees its slot", async () => {
+  const slots = new Slots(1);
+  for (const urgency of ["now", "later"] as const) {
+    await assert.rejects(
+      slots.run(() => Promise.reject(new Error("no")), urgency),
+      /no/,
+    );
+  }
+  assert.equal(await slots.run(async () => 1), 1);
+  assert.equal(await slots.run(async () => 2, "later"), 2);
+});
