@@ -73,6 +73,18 @@ const settings = {
     "folder of the built dashboard",
     "web in the data folder",
   ),
+  auditEntriesMax: row(
+    "CAPSULE_AUDIT_ENTRIES_MAX",
+    "100000",
+    integer(1_000, 100_000_000),
+    "entries of a team's audit log; beyond them the oldest are forgotten",
+  ),
+  auditKeepDays: row(
+    "CAPSULE_AUDIT_KEEP_DAYS",
+    "90",
+    integer(1, 36_500),
+    "days that an entry of the audit log is kept",
+  ),
   logLevel: row(
     "CAPSULE_LOG_LEVEL",
     "info",

@@ -16,6 +16,7 @@ import { Records } from "./capsules/records.ts";
 import { recover } from "./capsules/recovery.ts";
 import { Turns } from "./capsules/turns.ts";
 import type { Config } from "./config.ts";
+import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
 import { openDatabase } from "./db/database.ts";
 import { TeamRows } from "./db/team-rows.ts";
@@ -28,6 +29,7 @@ import { Paths } from "./host/paths.ts";
 import type { Step } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
+import { Audit } from "./teams/audit.ts";
 import { Teams } from "./teams/teams.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
@@ -35,6 +37,7 @@ import { flattenMemory } from "./vmm/base-memory.ts";
 
 const flushMs = 1_000;
 const reconcileMs = 300_000;
+const dayMs = 86_400_000;
 export const defaultTeam = "default";
 const defaultShape = { vcpus: 1, memoryMb: 512 };
 
@@ -66,6 +69,12 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
   const newKey = ensureDefaultKey(config.dataDir, teams);
+  const audit = new Audit({
+    rows: new AuditRows(database),
+    entriesMax: config.auditEntriesMax,
+    keepMs: config.auditKeepDays * dayMs,
+    onLoss: (entries) => log.error({ entries }, "audit entries were lost: the database cannot be written"),
+  });
 
   const paths = new Paths(config.dataDir);
   const connect: Connect = (socket, deadlineMs, signal) => connectAgent(socket, { deadlineMs, signal });
@@ -146,7 +155,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     }),
   };
   const app = buildServer(
-    { teams, capsules, templates, health },
+    { teams, capsules, templates, health, audit },
     {
       limits: config.limits,
       logger: log,
@@ -163,9 +172,10 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const reconciling = setInterval(() => {
     reconciler
       .look()
+      .then(() => audit.age())
       .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
   }, reconcileMs).unref();
-  const flushing = setInterval(() => flush(teams, activity, log), flushMs).unref();
+  const flushing = setInterval(() => flush(teams, activity, audit, log), flushMs).unref();
   const url = await app.listen({ host: config.host, port: config.port });
   host.openPool();
   host.verifyAll();
@@ -181,6 +191,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       await capsules.close(config.drainMs);
       await host.close();
       teams.flush();
+      audit.flush();
       database.close();
       lock.release();
       log.info("stopped; capsules run on");
@@ -200,13 +211,14 @@ function ensureDefaultKey(dataDir: string, teams: Teams): string | undefined {
   return teams.createKey(teams.ensure(defaultTeam).id, "first", keep).key;
 }
 
-function flush(teams: Teams, activity: Activity, log: Log): void {
+function flush(teams: Teams, activity: Activity, audit: Audit, log: Log): void {
   try {
     teams.noticeRevoked();
     teams.flush();
     activity.flush();
+    audit.flush();
   } catch (error) {
-    log.error({ err: error }, "activity could not be written; it will be tried again");
+    log.error({ err: error }, "activity or the audit log could not be written; it will be tried again");
   }
 }
 

@@ -64,6 +64,39 @@ const steps = [
   ALTER TABLE api_keys ADD COLUMN prefix TEXT;
   ALTER TABLE api_keys ADD COLUMN expires_at INTEGER;
   `,
+  `
+  CREATE TABLE audit (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    at         INTEGER NOT NULL,
+    team_id    TEXT NOT NULL,
+    key_id     TEXT NOT NULL,
+    key_name   TEXT NOT NULL,
+    address    TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    capsule_id TEXT,
+    subject    TEXT,
+    status     INTEGER NOT NULL
+  ) STRICT;
+  CREATE INDEX audit_of_team ON audit (team_id, id);
+  CREATE INDEX audit_of_capsule ON audit (team_id, capsule_id, id) WHERE capsule_id IS NOT NULL;
+
+  -- Up to which row a team's entries may be forgotten. It only ever rises.
+  CREATE TABLE audit_horizons (
+    team_id TEXT PRIMARY KEY,
+    through INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+  CREATE TRIGGER audit_is_forgotten_from_its_end BEFORE DELETE ON audit
+    WHEN OLD.id > COALESCE((SELECT through FROM audit_horizons WHERE team_id = OLD.team_id), 0)
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+  CREATE TRIGGER audit_horizon_only_rises BEFORE UPDATE ON audit_horizons
+    WHEN NEW.team_id IS NOT OLD.team_id OR NEW.through < OLD.through
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+  CREATE TRIGGER audit_horizon_stays BEFORE DELETE ON audit_horizons
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+  `,
 ];
 
 /** Two programs may open a new file at once: the steps are counted and taken in one transaction. */

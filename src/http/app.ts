@@ -8,6 +8,8 @@ import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { type FastifyBaseLogger, LogController } from "fastify";
 import type { Limits } from "../wire/limits.ts";
 import { attachSocketRoutes } from "./attach-socket.ts";
+import { auditRoutes } from "./audit.ts";
+import { keepAudit } from "./audit-trail.ts";
 import { identify } from "./auth.ts";
 import { capsuleRoutes } from "./capsules.ts";
 import { docsPage } from "./docs-page.ts";
@@ -113,6 +115,7 @@ export function buildServer(
   sockets.attachTo(app);
 
   describeApi(app, version);
+  keepAudit(app, services.audit);
   const section: Section = { services, limits };
   app.register(async (root: App) => healthRoutes(root, section));
   app.register(async (root: App) => staticRoutes(root, web));
@@ -124,6 +127,7 @@ export function buildServer(
       keyRoutes(v1, section);
       eventRoutes(v1, section);
       signInRoutes(v1, section);
+      auditRoutes(v1, section);
       for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, section, sockets);
       ticketRoutes(v1, tickets);
     },

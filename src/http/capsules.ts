@@ -2,6 +2,7 @@
 import Type from "typebox";
 import { Capsule, CapsuleList, CreateCapsuleBody, createDefaults, WaitQuery } from "../wire/capsule.ts";
 import { CapsuleParams } from "../wire/schema.ts";
+import { note } from "./audit-trail.ts";
 import { clientGoneSignal } from "./client-gone.ts";
 import type { App, Section } from "./section.ts";
 import type { CapsuleView } from "./services.ts";
@@ -11,16 +12,21 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
   app.post(
     "/capsules",
     {
-      config: { refuses: ["not_found", "quota_exceeded", "agent_error", "no_capacity", "no_space"] },
+      config: {
+        audit: "capsule.create",
+        refuses: ["not_found", "quota_exceeded", "agent_error", "no_capacity", "no_space"],
+      },
       schema: { summary: "Create a capsule", body: CreateCapsuleBody(limits), response: { 201: Capsule } },
     },
-    async ({ identity, body }, reply) => {
+    async (request, reply) => {
+      const { identity, body } = request;
       const capsule = await capsules.create(identity.teamId, {
         template: body.template ?? createDefaults.template,
         vcpus: body.vcpus ?? createDefaults.vcpus,
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
         timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
       });
+      note(request, { capsuleId: capsule.id, subject: capsule.template });
       return reply.code(201).send(capsuleBody(capsule));
     },
   );
@@ -58,7 +64,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
   app.delete(
     "/capsules/:id",
     {
-      config: { action: "destroy" },
+      config: { action: "destroy", audit: "capsule.destroy" },
       schema: { summary: "Destroy a capsule", params: CapsuleParams, response: { 204: Type.Null() } },
     },
     async ({ identity, params }, reply) => {
@@ -71,7 +77,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
     app.post(
       `/capsules/:id/${action}`,
       {
-        config: { action, refuses: ["conflict", "agent_error", "no_capacity", "no_space"] },
+        config: { action, audit: `capsule.${action}`, refuses: ["conflict", "agent_error", "no_capacity", "no_space"] },
         schema: {
           summary: action === "pause" ? "Pause a running capsule" : "Resume a paused capsule",
           params: CapsuleParams,

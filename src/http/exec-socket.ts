@@ -4,6 +4,7 @@ import { closeCodes } from "../wire/close-codes.ts";
 import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../wire/exec-messages.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { OutputSocketQuery } from "../wire/ticket.ts";
+import { recordBegun } from "./audit-trail.ts";
 import { OutputRelay } from "./output-relay.ts";
 import type { App, Section } from "./section.ts";
 import type { LineHandlers, SocketLine } from "./socket-line.ts";
@@ -13,11 +14,11 @@ import type { Sockets } from "./sockets.ts";
 /** A client that connects and says nothing is sent away. */
 export const firstMessageMs = 30_000;
 
-export function execSocketRoutes(app: App, { services: { capsules } }: Section, sockets: Sockets): void {
+export function execSocketRoutes(app: App, { services: { capsules, audit } }: Section, sockets: Sockets): void {
   app.get(
     "/capsules/:id/exec/stream",
     {
-      config: { action: "exec", socket: true, refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "exec", audit: "exec", socket: true, refuses: ["quota_exceeded", "agent_error"] },
       exposeHeadRoute: false,
       schema: {
         summary: "Run a command and stream its output (WebSocket)",
@@ -32,7 +33,11 @@ export function execSocketRoutes(app: App, { services: { capsules } }: Section, 
       const agent = await capsules.enter(identity.teamId, params.id, "exec");
       const line = sockets.accept(request, reply, params.id, {});
       const relay = new OutputRelay(line, query.encoding ?? "utf-8");
-      line.converse(new ExecConversation(line, relay, agent, () => capsules.execBegan(params.id)));
+      const noteBegin = (cmd: string) => {
+        recordBegun(audit, request, cmd);
+        return capsules.execBegan(params.id);
+      };
+      line.converse(new ExecConversation(line, relay, agent, noteBegin));
     },
   );
 }
@@ -41,11 +46,11 @@ class ExecConversation implements LineHandlers {
   readonly #line: SocketLine;
   readonly #relay: OutputRelay;
   readonly #agent: Agent;
-  readonly #noteBegin: () => () => void;
+  readonly #noteBegin: (cmd: string) => () => void;
   readonly #silence: NodeJS.Timeout;
   #noteEnd: (() => void) | undefined;
 
-  constructor(line: SocketLine, relay: OutputRelay, agent: Agent, noteBegin: () => () => void) {
+  constructor(line: SocketLine, relay: OutputRelay, agent: Agent, noteBegin: (cmd: string) => () => void) {
     this.#line = line;
     this.#relay = relay;
     this.#agent = agent;
@@ -90,7 +95,7 @@ class ExecConversation implements LineHandlers {
 
   #start({ cmd, args = [], envs, cwd }: ExecStart): void {
     clearTimeout(this.#silence);
-    this.#noteEnd = this.#noteBegin();
+    this.#noteEnd = this.#noteBegin(cmd);
     const command: Command = { cmd, args, envs, cwd };
     this.#relay.follow(this.#agent.run(command, this.#relay));
   }

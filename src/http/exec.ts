@@ -3,6 +3,7 @@ import type { Command } from "../agent/agent.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../wire/exec.ts";
 import { CapsuleParams } from "../wire/schema.ts";
+import { note } from "./audit-trail.ts";
 import { onClientGone, patience, promptMs } from "./client-gone.ts";
 import { runForeground } from "./foreground.ts";
 import { OutputBudget } from "./output.ts";
@@ -16,7 +17,7 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
   app.post(
     "/capsules/:id/exec",
     {
-      config: { action: "exec", refuses: ["conflict", "quota_exceeded", "agent_error", "timeout"] },
+      config: { action: "exec", audit: "exec", refuses: ["conflict", "quota_exceeded", "agent_error", "timeout"] },
       schema: {
         summary: "Run a command",
         params: CapsuleParams,
@@ -24,7 +25,9 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
         response: { 200: ForegroundResult, 202: BackgroundResult },
       },
     },
-    async ({ identity, params, body }, reply) => {
+    async (request, reply) => {
+      const { identity, params, body } = request;
+      note(request, { subject: body.cmd });
       const agent = await capsules.enter(identity.teamId, params.id, "exec");
       const command = commandOf(body, limits.path_max_bytes);
       const ended = capsules.execBegan(params.id);

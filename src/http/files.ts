@@ -4,6 +4,7 @@ import type { FastifyRequest } from "fastify";
 import Type from "typebox";
 import { FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../wire/file.ts";
 import { CapsuleParams } from "../wire/schema.ts";
+import { note } from "./audit-trail.ts";
 import { patience, promptMs } from "./client-gone.ts";
 import { toFileEntry } from "./file-entries.ts";
 import { checkPath } from "./guest-path.ts";
@@ -60,7 +61,7 @@ export function fileRoutes(app: App, section: Section): void {
   app.post(
     "/capsules/:id/files/mkdir",
     {
-      config: { ...config, refuses: [...config.refuses, "no_space"] },
+      config: { ...config, audit: "file.mkdir", refuses: [...config.refuses, "no_space"] },
       schema: {
         summary: "Make a directory and those above it",
         params: CapsuleParams,
@@ -69,6 +70,7 @@ export function fileRoutes(app: App, section: Section): void {
       },
     },
     async (request, reply) => {
+      note(request, { subject: request.body.path });
       const agent = await enter(request, request.params.id);
       return { entry: toFileEntry(await agent.mkdir(pathIn(request.body), patience(reply, promptMs))) };
     },
@@ -77,7 +79,7 @@ export function fileRoutes(app: App, section: Section): void {
   app.post(
     "/capsules/:id/files/remove",
     {
-      config,
+      config: { ...config, audit: "file.remove" },
       schema: {
         summary: "Remove a file or a directory tree",
         params: CapsuleParams,
@@ -86,6 +88,7 @@ export function fileRoutes(app: App, section: Section): void {
       },
     },
     async (request, reply) => {
+      note(request, { subject: request.body.path });
       const agent = await enter(request, request.params.id);
       await agent.remove(pathIn(request.body), patience(reply));
       return reply.code(204).send(null);
@@ -109,7 +112,7 @@ function writeRoutes(app: App, { services: { capsules }, limits }: Section): voi
     app.post(
       url,
       {
-        config: { ...config, refuses: [...config.refuses, "no_space"] },
+        config: { ...config, audit: "file.write", refuses: [...config.refuses, "no_space"] },
         validatorCompiler: () => () => true, // the form checks itself while it arrives
         schema: {
           summary,
@@ -119,11 +122,16 @@ function writeRoutes(app: App, { services: { capsules }, limits }: Section): voi
           response: { 204: Type.Null() },
         },
       },
-      async ({ identity, params, raw, headers }, reply) => {
+      async (request, reply) => {
+        const { identity, params, raw, headers } = request;
         const agent = await capsules.enter(identity.teamId, params.id, "files");
         const boundary = boundaryOf(headers["content-type"]);
-        const uploadLimits = { pathMaxBytes: limits.path_max_bytes, fileMaxBytes };
-        await receiveFile(agent, raw, boundary, uploadLimits, patience(reply));
+        const options = {
+          pathMaxBytes: limits.path_max_bytes,
+          fileMaxBytes,
+          onPath: (path: string) => note(request, { subject: path }),
+        };
+        await receiveFile(agent, raw, boundary, options, patience(reply));
         return reply.code(204).send(null);
       },
     );

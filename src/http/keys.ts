@@ -1,6 +1,7 @@
 /** The team's API keys: list, make, revoke. */
 import Type from "typebox";
 import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../wire/key.ts";
+import { note } from "./audit-trail.ts";
 import type { App, Section } from "./section.ts";
 import type { Identity, KeyView } from "./services.ts";
 import { timestamp, timestampOrNull } from "./timestamps.ts";
@@ -17,11 +18,13 @@ export function keyRoutes(app: App, { services: { teams } }: Section): void {
   app.post(
     "/keys",
     {
-      config: { refuses: ["quota_exceeded"] },
+      config: { audit: "key.create", refuses: ["quota_exceeded"] },
       schema: { summary: "Make an API key, shown only now", body: CreateKeyBody, response: { 201: NewKey } },
     },
-    ({ identity, body }, reply) => {
+    (request, reply) => {
+      const { identity, body } = request;
       const { key, ...view } = teams.issueKey(identity.teamId, body.name);
+      note(request, { subject: view.id });
       reply.code(201).send({ ...toWire(view, identity), key });
     },
   );
@@ -29,14 +32,16 @@ export function keyRoutes(app: App, { services: { teams } }: Section): void {
   app.delete(
     "/keys/:id",
     {
-      config: { refuses: ["not_found"] },
+      config: { audit: "key.revoke", refuses: ["not_found"] },
       schema: {
         summary: "Revoke an API key, from now on; even the one in use",
         params: KeyParams,
         response: { 204: Type.Null() },
       },
     },
-    ({ identity, params }, reply) => {
+    (request, reply) => {
+      const { identity, params } = request;
+      note(request, { subject: params.id });
       teams.revokeKeyOf(identity.teamId, params.id);
       reply.code(204).send(null);
     },

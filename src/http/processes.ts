@@ -2,6 +2,7 @@
 import Type from "typebox";
 import { ProcessList, ProcessParams, SignalQuery } from "../wire/process.ts";
 import { CapsuleParams } from "../wire/schema.ts";
+import { note } from "./audit-trail.ts";
 import { patience, promptMs } from "./client-gone.ts";
 import type { App, Section } from "./section.ts";
 import { selectorOf } from "./selector.ts";
@@ -22,7 +23,7 @@ export function processRoutes(app: App, { services: { capsules } }: Section): vo
   app.delete(
     "/capsules/:id/processes/:selector",
     {
-      config: { action: "processes", refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "processes", audit: "process.kill", refuses: ["quota_exceeded", "agent_error"] },
       schema: {
         summary: "Signal a process and its group",
         params: ProcessParams,
@@ -30,7 +31,9 @@ export function processRoutes(app: App, { services: { capsules } }: Section): vo
         response: { 204: Type.Null() },
       },
     },
-    async ({ identity, params, query }, reply) => {
+    async (request, reply) => {
+      const { identity, params, query } = request;
+      note(request, { subject: params.selector });
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
       await agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL", patience(reply, promptMs));
       return reply.code(204).send(null);

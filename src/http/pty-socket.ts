@@ -16,6 +16,7 @@ import {
 } from "../wire/pty-messages.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { SocketQuery } from "../wire/ticket.ts";
+import { recordBegun } from "./audit-trail.ts";
 import { firstMessageMs } from "./exec-socket.ts";
 import { JoinedOutput } from "./joined-output.ts";
 import type { App, Section } from "./section.ts";
@@ -27,11 +28,11 @@ const pingMs = 30_000;
 /** Read ahead of a program that does not read its input, so that a kill or a resize behind it gets through. */
 const inputAheadMaxBytes = 1024 * 1024;
 
-export function ptySocketRoutes(app: App, { services: { capsules } }: Section, sockets: Sockets): void {
+export function ptySocketRoutes(app: App, { services: { capsules, audit } }: Section, sockets: Sockets): void {
   app.get(
     "/capsules/:id/pty",
     {
-      config: { action: "pty", socket: true, refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "pty", audit: "pty", socket: true, refuses: ["quota_exceeded", "agent_error"] },
       exposeHeadRoute: false,
       schema: {
         summary: "Open or rejoin a terminal (WebSocket)",
@@ -45,7 +46,7 @@ export function ptySocketRoutes(app: App, { services: { capsules } }: Section, s
       sockets.check(request);
       const agent = await capsules.enter(identity.teamId, params.id, "pty");
       const line = sockets.accept(request, reply, params.id, { fatal: true });
-      line.converse(new PtyConversation(line, agent));
+      line.converse(new PtyConversation(line, agent, (subject) => recordBegun(audit, request, subject)));
     },
   );
 }
@@ -53,6 +54,8 @@ export function ptySocketRoutes(app: App, { services: { capsules } }: Section, s
 class PtyConversation implements LineHandlers, OutputSink {
   readonly #line: SocketLine;
   readonly #agent: Agent;
+  /** Is told the command, or the tag of the session that is rejoined. */
+  readonly #noteBegin: (subject: string) => void;
   readonly #silence: NodeJS.Timeout;
   readonly #pings: NodeJS.Timeout;
   #stream: PtyStream | undefined;
@@ -60,9 +63,10 @@ class PtyConversation implements LineHandlers, OutputSink {
   #hasStarted = false;
   #inputAheadBytes = 0;
 
-  constructor(line: SocketLine, agent: Agent) {
+  constructor(line: SocketLine, agent: Agent, noteBegin: (subject: string) => void) {
     this.#line = line;
     this.#agent = agent;
+    this.#noteBegin = noteBegin;
     this.#joined = new JoinedOutput(line, (_channel, bytes) => this.#tell(bytes));
     this.#silence = setTimeout(() => line.fail("no session was asked for in time", closeCodes.silent), firstMessageMs);
     this.#pings = setInterval(() => this.#send({ type: "ping" }), pingMs);
@@ -89,10 +93,10 @@ class PtyConversation implements LineHandlers, OutputSink {
   #obey(message: PtyClientMessage): void {
     switch (message.type) {
       case "start":
-        this.#join(() => this.#agent.pty(commandOf(message), sizeOf(message), this));
+        this.#join(message.cmd ?? ptyDefaults.cmd, () => this.#agent.pty(commandOf(message), sizeOf(message), this));
         return;
       case "connect":
-        this.#join(() => this.#agent.connect(message.tag, this));
+        this.#join(message.tag, () => this.#agent.connect(message.tag, this));
         return;
       case "input":
         if (this.#isReady()) this.#type(message.data);
@@ -108,12 +112,13 @@ class PtyConversation implements LineHandlers, OutputSink {
     }
   }
 
-  #join(open: () => PtyStream): void {
+  #join(subject: string, open: () => PtyStream): void {
     if (this.#stream !== undefined) {
       this.#refuse("this socket has its session already");
       return;
     }
     clearTimeout(this.#silence);
+    this.#noteBegin(subject);
     const stream = open();
     this.#stream = stream;
     stream.onDrain(() => {

@@ -2,8 +2,10 @@
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import type { FastifyBaseLogger, FastifyInstance } from "fastify";
+import type { AuditAction } from "../wire/audit.ts";
 import type { ErrorCode } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
+import type { Noted } from "./audit-trail.ts";
 import type { Action, Identity, Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
@@ -21,11 +23,15 @@ declare module "fastify" {
     action?: Action;
     /** It is a WebSocket, so a ticket will do instead of a key. */
     socket?: true;
+    /** It leaves an entry in the audit log. */
+    audit?: AuditAction;
     /** Error codes of its own, beyond those that follow from the rest of its declaration. */
     refuses?: ErrorCode[];
   }
   interface FastifyRequest {
     /** Not there on open routes. */
     identity: Identity;
+    /** For the audit log. */
+    noted?: Noted;
   }
 }

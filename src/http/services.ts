@@ -3,6 +3,7 @@
  * milliseconds.
  */
 import type { Agent } from "../agent/agent.ts";
+import type { AuditAction } from "../wire/audit.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import type { Health } from "../wire/health.ts";
 import type { TemplateType } from "../wire/template.ts";
@@ -10,6 +11,7 @@ import type { TemplateType } from "../wire/template.ts";
 export interface Identity {
   teamId: string;
   keyId: string;
+  keyName: string;
   /** The team's name. */
   team: string;
 }
@@ -128,9 +130,39 @@ export interface HealthService {
   health(): Health;
 }
 
+/** Who did what to what, from where, and how it was answered. */
+export interface AuditRecord {
+  teamId: string;
+  keyId: string;
+  keyName: string;
+  address: string;
+  action: AuditAction;
+  capsuleId: string | null;
+  subject: string | null;
+  status: number;
+}
+
+export interface AuditView extends AuditRecord {
+  id: number;
+  at: number;
+}
+
+export interface AuditService {
+  /** Is on disk within a second, or after `flush`. Never throws. */
+  record(entry: AuditRecord): void;
+  /** Throws when it cannot be written now; it will be tried again. */
+  flush(): void;
+  /** Newest first, those with an id below `before`. `next`: the `before` of the next page, null at the end. */
+  list(
+    teamId: string,
+    query: { limit: number; before?: number | undefined; capsuleId?: string | undefined },
+  ): { entries: AuditView[]; next: number | null };
+}
+
 export interface Services {
   teams: TeamsService;
   capsules: CapsulesService;
   templates: TemplatesService;
   health: HealthService;
+  audit: AuditService;
 }

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Api } from "../../test/api.ts";
 import { SignInLinks } from "./sign-in.ts";
 
-const red = { teamId: "team-red", keyId: "key-red", team: "red" };
+const red = { teamId: "team-red", keyId: "key-red", keyName: "first", team: "red" };
 
 test("a link signs in once, with a key of its own that expires", async () => {
   const api = new Api();

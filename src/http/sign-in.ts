@@ -5,6 +5,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import { CapsuleError } from "../wire/errors.ts";
 import { Session, SignedIn, SignInBody, SignInLink } from "../wire/sign-in.ts";
+import { note } from "./audit-trail.ts";
 import type { App, Section } from "./section.ts";
 import type { Identity } from "./services.ts";
 import { timestamp, timestampOrNull } from "./timestamps.ts";
@@ -71,20 +72,22 @@ export function signInRoutes(app: App, { services: { teams } }: Section, links =
   app.post(
     "/sign-in",
     {
-      config: { open: true, refuses: ["unauthorized", "quota_exceeded"] },
+      config: { open: true, audit: "sign-in", refuses: ["unauthorized", "quota_exceeded"] },
       schema: {
         summary: "Turn a one-time link into a key that expires",
         body: SignInBody,
         response: { 200: SignedIn },
       },
     },
-    ({ body }, reply) => {
-      const maker = links.redeem(body.token);
+    (request, reply) => {
+      const maker = links.redeem(request.body.token);
       // A link is worth no more than the key that made it.
       if (maker === undefined || keyOf(maker) === undefined) {
         throw new CapsuleError("unauthorized", "this sign-in link is used, expired or not valid; ask for another one");
       }
       const { key, id, expiresAt } = teams.issueKey(maker.teamId, sessionName, sessionLifeMs);
+      request.identity = { ...maker, keyId: id, keyName: sessionName };
+      note(request, { subject: id });
       reply.header("cache-control", "no-store");
       reply.send({ key, key_id: id, team: maker.team, expires_at: timestamp(expiresAt as number) });
     },

@@ -9,6 +9,7 @@ import {
   TemplateList,
   TemplateParams,
 } from "../wire/template.ts";
+import { note } from "./audit-trail.ts";
 import type { App, Section } from "./section.ts";
 import type { TemplateView } from "./services.ts";
 import { timestamp } from "./timestamps.ts";
@@ -28,6 +29,7 @@ export function snapshotRoutes(app: App, { services: { templates } }: Section): 
     "/snapshots",
     {
       config: {
+        audit: "template.create",
         refuses: ["not_found", "invalid_state", "template_name_taken", "name_reserved", "agent_error", "no_space"],
       },
       schema: {
@@ -37,12 +39,15 @@ export function snapshotRoutes(app: App, { services: { templates } }: Section): 
         response: { 201: Template },
       },
     },
-    async ({ identity, body, query }, reply) => {
+    async (request, reply) => {
+      const { identity, body, query } = request;
+      note(request, { capsuleId: body[captureSubject], ...(body.name === undefined ? {} : { subject: body.name }) });
       const template = await templates.capture(identity.teamId, {
         capsuleId: body[captureSubject],
         name: body.name,
         overwrite: query.overwrite === "true",
       });
+      note(request, { subject: template.name });
       return reply.code(201).send(templateBody(template));
     },
   );
@@ -50,10 +55,12 @@ export function snapshotRoutes(app: App, { services: { templates } }: Section): 
   app.delete(
     "/snapshots/:name",
     {
-      config: { refuses: ["not_found"] },
+      config: { audit: "template.delete", refuses: ["not_found"] },
       schema: { summary: "Delete a snapshot template", params: TemplateParams, response: { 204: Type.Null() } },
     },
-    async ({ identity, params }, reply) => {
+    async (request, reply) => {
+      const { identity, params } = request;
+      note(request, { subject: params.name });
       await templates.delete(identity.teamId, params.name);
       return reply.code(204).send(null);
     },

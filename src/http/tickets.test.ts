@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Tickets } from "./tickets.ts";
 
 const path = "/v1/capsules/x/pty";
-const of = (teamId: string) => ({ teamId, team: teamId, keyId: "key" });
+const of = (teamId: string) => ({ teamId, team: teamId, keyId: "key", keyName: "" });
 
 test("a team that hoards tickets keeps no other from having one; a used one makes room", () => {
   const tickets = new Tickets();

@@ -8,10 +8,12 @@ import { malformed, type Part, readParts } from "./multipart.ts";
 /** A client that sends nothing for so long is given up. */
 const stallMs = 120_000;
 
-export interface UploadLimits {
+export interface UploadOptions {
   pathMaxBytes: number;
   /** Infinity: as much as the guest takes. */
   fileMaxBytes: number;
+  /** Told where the file is to go, as soon as that is known. */
+  onPath(path: string): void;
 }
 
 /** Resolves when the file is closed and renamed in the guest. On failure the guest's old file is untouched. */
@@ -19,10 +21,10 @@ export async function receiveFile(
   agent: Agent,
   request: IncomingMessage,
   boundary: string,
-  limits: UploadLimits,
+  options: UploadOptions,
   abandoned: AbortSignal,
 ): Promise<void> {
-  if (Number(request.headers["content-length"]) > limits.fileMaxBytes + formMaxBytes) throw tooLarge(limits);
+  if (Number(request.headers["content-length"]) > options.fileMaxBytes + formMaxBytes) throw tooLarge(options);
   let path: string | undefined;
   let upload: Upload | undefined;
   abandoned.addEventListener("abort", () => upload?.cancel());
@@ -30,12 +32,13 @@ export async function receiveFile(
     for await (const part of readParts(arriving(request), boundary)) {
       if (part.name === "path") {
         if (path !== undefined) throw malformed("it has two paths");
-        path = checkPath(await textOf(part, limits.pathMaxBytes), limits.pathMaxBytes);
+        path = checkPath(await textOf(part, options.pathMaxBytes), options.pathMaxBytes);
+        options.onPath(path);
         upload?.target(path);
       } else if (part.name === "file") {
         if (upload !== undefined) throw malformed("it has two files");
         upload = agent.write(path);
-        await pour(part, upload, limits);
+        await pour(part, upload, options);
       }
     }
     if (path === undefined) throw malformed("it has no field path");
@@ -50,11 +53,11 @@ export async function receiveFile(
 /** What a form of an acceptable file can measure beyond the file: boundaries, headers, the path. */
 const formMaxBytes = 1024 * 1024;
 
-async function pour({ body }: Part, upload: Upload, limits: UploadLimits): Promise<void> {
+async function pour({ body }: Part, upload: Upload, options: UploadOptions): Promise<void> {
   let size = 0;
   for await (const chunk of body) {
     size += chunk.length;
-    if (size > limits.fileMaxBytes) throw tooLarge(limits);
+    if (size > options.fileMaxBytes) throw tooLarge(options);
     await upload.write(chunk);
   }
 }
@@ -101,7 +104,7 @@ function stalled(): CapsuleError {
   return new CapsuleError("request_timeout", "the file stopped arriving");
 }
 
-function tooLarge({ fileMaxBytes }: UploadLimits): CapsuleError {
+function tooLarge({ fileMaxBytes }: UploadOptions): CapsuleError {
   return new CapsuleError(
     "too_large",
     `the file is larger than ${fileMaxBytes} bytes; files/stream/write has no such limit`,

@@ -3,6 +3,7 @@ import { mkdirSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { loadConfig } from "../config.ts";
 import { databasePath } from "../daemon.ts";
+import { AuditRows } from "../db/audit-rows.ts";
 import { openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
 import { Teams } from "../teams/teams.ts";
@@ -14,9 +15,10 @@ export async function keys(args: string[]): Promise<number> {
   const database = openDatabase(databasePath(dataDir));
   try {
     const teams = new Teams(new TeamRows(database));
-    if (verb === "create") return create(teams, rest);
+    const log = new AuditRows(database);
+    if (verb === "create") return create(teams, log, rest);
     if (verb === "list") return list(teams);
-    if (verb === "revoke") return revoke(teams, rest);
+    if (verb === "revoke") return revoke(teams, log, rest);
   } finally {
     database.close();
   }
@@ -24,13 +26,16 @@ export async function keys(args: string[]): Promise<number> {
   return 2;
 }
 
-function create(teams: Teams, args: string[]): number {
+function create(teams: Teams, log: AuditRows, args: string[]): number {
   const { values } = parseArgs({ args, options: { team: { type: "string" }, name: { type: "string", default: "" } } });
   if (values.team === undefined) {
     console.error("capsule keys create: say which team with --team NAME");
     return 2;
   }
-  console.log(teams.createKey(teams.ensure(values.team).id, values.name).key);
+  const teamId = teams.ensure(values.team).id;
+  const { id, key } = teams.createKey(teamId, values.name);
+  log.append([{ ...byOperator(teamId), action: "key.create", subject: id, status: 201 }]);
+  console.log(key);
   return 0;
 }
 
@@ -49,12 +54,19 @@ function list(teams: Teams): number {
   return 0;
 }
 
-function revoke(teams: Teams, args: string[]): number {
+function revoke(teams: Teams, log: AuditRows, args: string[]): number {
   const [keyId] = args;
   if (keyId === undefined) {
     console.error("capsule keys revoke: say which key by its id; capsule keys list shows them");
     return 2;
   }
+  const teamId = teams.keys().find((key) => key.id === keyId)?.teamId;
   teams.revokeKey(keyId);
+  if (teamId !== undefined) log.append([{ ...byOperator(teamId), action: "key.revoke", subject: keyId, status: 204 }]);
   return 0;
+}
+
+/** The team sees what was done to its keys from outside the API, too. */
+function byOperator(teamId: string) {
+  return { at: Date.now(), teamId, keyId: "operator", keyName: "", address: "", capsuleId: null };
 }

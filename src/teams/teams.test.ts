@@ -13,7 +13,7 @@ test("a key names its team until it is revoked", () => {
   const { teams } = fresh();
   const team = teams.ensure("blue");
   const { key, id } = teams.createKey(team.id, "laptop");
-  assert.deepEqual(teams.authenticate(key), { teamId: team.id, keyId: id, team: "blue" });
+  assert.deepEqual(teams.authenticate(key), { teamId: team.id, keyId: id, keyName: "laptop", team: "blue" });
   teams.revokeKey(id);
   assert.equal(teams.authenticate(key), undefined);
   assert.throws(() => teams.revokeKey(id), { code: "not_found" });

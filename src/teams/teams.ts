@@ -9,6 +9,7 @@ import { CapsuleError } from "../wire/errors.ts";
 export interface Identity {
   teamId: string;
   keyId: string;
+  keyName: string;
   /** The team's name. */
   team: string;
 }
@@ -54,7 +55,7 @@ export class Teams {
     const row = this.#rows.liveKey(hashOf(apiKey), this.#now());
     if (row === undefined) return undefined;
     this.#used.set(row.id, this.#now());
-    return { teamId: row.teamId, keyId: row.id, team: row.team };
+    return { teamId: row.teamId, keyId: row.id, keyName: row.label, team: row.team };
   }
 
   /** Makes the team if it is new. Throws CapsuleError("invalid_request") for a bad name. */

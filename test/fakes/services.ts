@@ -1,5 +1,7 @@
 /** Teams, capsules and templates in memory, with the states and refusals of the real ones and no VM behind them. */
 import type { Agent } from "../../src/agent/agent.ts";
+import { AuditRows } from "../../src/db/audit-rows.ts";
+import { openDatabase } from "../../src/db/database.ts";
 import type {
   Action,
   CapsuleEnd,
@@ -12,6 +14,7 @@ import type {
   TemplatesService,
   TemplateView,
 } from "../../src/http/services.ts";
+import { Audit } from "../../src/teams/audit.ts";
 import type { CapsuleStatus } from "../../src/wire/capsule.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 import type { Health } from "../../src/wire/health.ts";
@@ -269,6 +272,12 @@ class FakeTemplates implements TemplatesService {
 }
 
 export class FakeServices implements Services {
+  readonly audit = new Audit({
+    rows: new AuditRows(openDatabase(":memory:")),
+    entriesMax: 1_000_000,
+    keepMs: Number.POSITIVE_INFINITY,
+    onLoss: () => {},
+  });
   readonly teams = new FakeTeams();
   readonly capsules = new FakeCapsules();
   readonly templates = new FakeTemplates(this.capsules);

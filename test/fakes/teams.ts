@@ -25,7 +25,8 @@ export class FakeTeams implements TeamsService {
 
   authenticate(apiKey: string): Identity | undefined {
     const found = this.#keys.find((each) => each.key === apiKey);
-    return found === undefined ? undefined : { teamId: `team-${found.team}`, keyId: found.id, team: found.team };
+    if (found === undefined) return undefined;
+    return { teamId: `team-${found.team}`, keyId: found.id, keyName: found.name, team: found.team };
   }
 
   isLive(keyId: string): boolean {

@@ -1,0 +1,62 @@
+/** The audit log as its team reads it. */
+import Type, { type Static } from "typebox";
+import { Nullable, Timestamp } from "./schema.ts";
+
+/** What is worth an entry: whatever changes something, and every command. */
+export const auditActions = [
+  "capsule.create",
+  "capsule.pause",
+  "capsule.resume",
+  "capsule.destroy",
+  "template.create",
+  "template.delete",
+  "exec",
+  "pty",
+  "process.kill",
+  "file.write",
+  "file.mkdir",
+  "file.remove",
+  "key.create",
+  "key.revoke",
+  "sign-in",
+] as const;
+export type AuditAction = (typeof auditActions)[number];
+
+const pageMax = 1_000;
+export const auditPageDefault = 100;
+
+export const AuditQuery = Type.Object({
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: pageMax, default: auditPageDefault })),
+  before: Type.Optional(Type.String({ pattern: "^[0-9]{1,15}$", description: "`next` of the page before this one." })),
+  capsule: Type.Optional(Type.String({ maxLength: 64, description: "Only what concerns this capsule." })),
+});
+
+export const AuditEntry = Type.Object(
+  {
+    id: Type.String(),
+    at: Timestamp,
+    key_id: Type.String({ description: "Whose key; `operator` for whoever runs the server." }),
+    key_name: Type.String(),
+    address: Type.String({ description: "The network address that the request came from." }),
+    action: Type.Unsafe<AuditAction>({ type: "string", enum: [...auditActions] }),
+    capsule_id: Nullable(Type.String()),
+    subject: Nullable(
+      Type.String({
+        description: "The command (without its arguments), path, process, session, template or key that it is about.",
+      }),
+    ),
+    status: Type.Integer({
+      description: "The HTTP status of the answer; 101: begun over a WebSocket; 499: the client hung up before it.",
+    }),
+  },
+  { title: "AuditEntry" },
+);
+export type AuditEntry = Static<typeof AuditEntry>;
+
+export const AuditPage = Type.Object(
+  {
+    entries: Type.Array(AuditEntry, { description: "Newest first." }),
+    next: Nullable(Type.String({ description: "`before` of the next page; null: this is the last." })),
+  },
+  { title: "AuditPage" },
+);
