@@ -135,3 +135,33 @@ test("sandbox_id stands in one file", () => {
   const holders = production.filter((file) => readFileSync(join(source, file), "utf8").includes("sandbox_id"));
   assert.equal(holders.length, 1, holders.join(", "));
 });
+
+const dashboard = join(root, "web");
+const dashboardFiles = readdirSync(dashboard, { recursive: true, encoding: "utf8" })
+  .filter((name) => /\.tsx?$/.test(name))
+  .sort();
+
+test("the dashboard meets the server in src/wire and src/sdk only, keeps its own arrows, and has good files", () => {
+  const ownArrows: Record<string, string[]> = {
+    pages: ["pages", "parts", "state"],
+    parts: ["parts", "state"],
+    state: ["state"],
+  };
+  for (const file of dashboardFiles) {
+    const text = readFileSync(join(dashboard, file), "utf8");
+    assert.match(file, /^([a-z0-9-]+\/)?[a-z0-9]+(-[a-z0-9]+)*(\.test)?\.tsx?$/, file);
+    assert.doesNotMatch(file, forbiddenWords, file);
+    assert.match(text, /^\/\*\*/, `web/${file} has no header comment`);
+    assert.ok(text.split("\n").length <= maxLines, `web/${file} is too long; split it by noun`);
+    assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySet/, `web/${file}`);
+    if (file.endsWith(".test.ts")) continue;
+    for (const [, target] of text.matchAll(/from\s+"(\.[^"]+)"|import\("(\.[^"]+)"\)/g)) {
+      const path = relative(root, resolve(dashboard, dirname(file), target!));
+      if (/^src\/(wire|sdk)\//.test(path)) continue;
+      const [, to = "", rest] = path.split("/");
+      const allowed = ownArrows[file.split("/")[0]!];
+      assert.ok(path.startsWith("web/"), `web/${file} may not import ${path}`);
+      assert.ok(allowed === undefined || (rest !== undefined && allowed.includes(to)), `web/${file} imports ${path}`);
+    }
+  }
+});

@@ -5,12 +5,13 @@ import type { Agent } from "../agent/agent.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Guest, Host } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
 import { type Changes, originOf, type Parting } from "./changes.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
-import { type Action, allow, isFinal, type Status } from "./lifecycle.ts";
+import { allow, isFinal, type Status } from "./lifecycle.ts";
 import type { Capsule, Records } from "./records.ts";
 import type { Turns } from "./turns.ts";
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Action, allow, isFinal, next, requires, statuses, transitions } from "./lifecycle.ts";
+import { type Action, requires } from "../wire/requirements.ts";
+import { allow, isFinal, next, statuses, transitions } from "./lifecycle.ts";
 
 test("every status can be destroyed", () => {
   for (const status of statuses) assert.equal(next(status, "destroy"), "gone");

@@ -1,5 +1,6 @@
 /**
- * The state machine of a capsule: what may happen, as data. How it happens is in changes.ts; who goes first, in turns.ts.
+ * The state machine of a capsule: what may happen, as data. Which status a client's wish needs is in
+ * ../wire/requirements.ts; how it happens, in changes.ts; who goes first, in turns.ts.
  *
  *            ┌─────────┐  begin   ┌──────────┐  ready   ┌─────────┐  pause   ┌────────┐
  *  create ──►│ pending ├─────────►│ starting ├─────────►│ running ├─────────►│ paused │
@@ -20,6 +21,7 @@
  */
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { type Action, cannot, refusal, requires } from "../wire/requirements.ts";
 
 export type Status = CapsuleStatus;
 
@@ -39,22 +41,6 @@ export const transitions = {
 } as const satisfies Record<Status, Partial<Record<Trigger, Status | "gone">>>;
 
 export const statuses = Object.keys(transitions) as Status[];
-
-/** What a client may ask of a capsule → the status it must have; null: any. */
-export const requires = {
-  exec: "running",
-  processes: "running",
-  pty: "running",
-  files: "running",
-  ping: "running",
-  pause: "running",
-  snapshot: "running",
-  resume: "paused",
-  destroy: null,
-  read: null,
-} as const satisfies Record<string, Status | null>;
-
-export type Action = keyof typeof requires;
 
 /** Where a trigger leads. No such arrow is a bug of ours, not of the client's. */
 export function next(status: Status, trigger: Trigger): Status | "gone" {
@@ -77,31 +63,14 @@ const underWay: Record<Intent, string> = {
  */
 export function allow(action: Action, id: string, status: Status, intent: Intent | null): void {
   const required = requires[action];
-  if (required === null) return;
-  if (status !== required) {
-    throw new CapsuleError("invalid_state", `cannot ${verbs[action]} capsule ${id}: it is ${status}, not ${required}`, {
-      details: { status, required },
-    });
-  }
-  if (intent !== null) {
-    throw new CapsuleError("invalid_state", `cannot ${verbs[action]} capsule ${id}: it is being ${underWay[intent]}`, {
+  const refused = refusal(action, id, status);
+  if (refused !== undefined) throw new CapsuleError("invalid_state", refused, { details: { status, required } });
+  if (required !== null && intent !== null) {
+    throw new CapsuleError("invalid_state", `${cannot(action, id)}: it is being ${underWay[intent]}`, {
       details: { status, required, intent },
     });
   }
 }
-
-const verbs: Record<Action, string> = {
-  exec: "run a command in",
-  processes: "reach the processes of",
-  pty: "open a terminal in",
-  files: "reach the files of",
-  ping: "ping",
-  pause: "pause",
-  snapshot: "capture",
-  resume: "resume",
-  destroy: "destroy",
-  read: "read",
-};
 
 /** Statuses that a capsule can leave only by being destroyed. */
 export function isFinal(status: Status): boolean {

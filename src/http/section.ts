@@ -5,8 +5,9 @@ import type { FastifyBaseLogger, FastifyInstance } from "fastify";
 import type { AuditAction } from "../wire/audit.ts";
 import type { ErrorCode } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
+import type { Action } from "../wire/requirements.ts";
 import type { Noted } from "./audit-trail.ts";
-import type { Action, Identity, Services } from "./services.ts";
+import type { Identity, Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 

@@ -6,6 +6,7 @@ import type { Agent } from "../agent/agent.ts";
 import type { AuditAction } from "../wire/audit.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import type { Health } from "../wire/health.ts";
+import type { Action } from "../wire/requirements.ts";
 import type { TemplateType } from "../wire/template.ts";
 
 export interface Identity {
@@ -53,19 +54,6 @@ export interface CapsuleView {
   lastActiveAt: number | null;
   errorReason: string | null;
 }
-
-/** What a route wants to do to a capsule; the states that allow it are the capsule floor's knowledge. */
-export type Action =
-  | "exec"
-  | "processes"
-  | "pty"
-  | "files"
-  | "ping"
-  | "pause"
-  | "resume"
-  | "snapshot"
-  | "destroy"
-  | "read";
 
 export interface CapsuleRequest {
   template: string;

@@ -3,7 +3,6 @@ import type { Agent } from "../../src/agent/agent.ts";
 import { AuditRows } from "../../src/db/audit-rows.ts";
 import { openDatabase } from "../../src/db/database.ts";
 import type {
-  Action,
   CapsuleEnd,
   CapsuleRequest,
   CapsulesService,
@@ -18,6 +17,7 @@ import { Audit } from "../../src/teams/audit.ts";
 import type { CapsuleStatus } from "../../src/wire/capsule.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 import type { Health } from "../../src/wire/health.ts";
+import type { Action } from "../../src/wire/requirements.ts";
 import type { TemplateType } from "../../src/wire/template.ts";
 import { FakeAgent } from "./agent.ts";
 import { FakeTeams } from "./teams.ts";

@@ -1,0 +1,156 @@
+/** The frame around every page: navigation, whose session it is, the theme; and which page stands in it. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { AuditPage } from "./pages/audit.tsx";
+import { CapsulePage } from "./pages/capsule.tsx";
+import { CapsulesPage } from "./pages/capsules.tsx";
+import { KeysPage } from "./pages/keys.tsx";
+import { SignInPage } from "./pages/sign-in.tsx";
+import { TemplatesPage } from "./pages/templates.tsx";
+import { UsagePage } from "./pages/usage.tsx";
+import { Button } from "./parts/button.tsx";
+import { Icon, type IconName } from "./parts/icon.tsx";
+import { Logo } from "./parts/logo.tsx";
+import { ToastList } from "./parts/toast-list.tsx";
+import type { Account, SignedIn } from "./state/account.ts";
+import { Dashboard, DashboardContext, useDashboard } from "./state/dashboard.ts";
+import { hrefOf, type Route, route } from "./state/route.ts";
+import { keepTheme, keptTheme, showTheme, type Theme } from "./state/theme.ts";
+import { Toasts } from "./state/toasts.ts";
+
+export function App({ account }: { account: Account }) {
+  const state = account.state.value;
+  switch (state.phase) {
+    case "asking":
+      return (
+        <main class="sign-in" aria-busy="true">
+          <Logo />
+          <p role="status">Signing in …</p>
+        </main>
+      );
+    case "out":
+      return <SignInPage account={account} reason={state.reason} />;
+    case "in":
+      return <House key={state.session.key_id} signedIn={state} onSignOut={() => account.signOut()} />;
+  }
+}
+
+function House({ signedIn, onSignOut }: { signedIn: SignedIn; onSignOut: () => void }) {
+  const dashboard = useMemo(() => new Dashboard(signedIn.service, signedIn.session, new Toasts(), onSignOut), []);
+  useEffect(() => {
+    const leaving = new AbortController();
+    void dashboard.follow(leaving.signal);
+    return () => leaving.abort();
+  }, [dashboard]);
+  return (
+    <DashboardContext.Provider value={dashboard}>
+      <button type="button" class="skip" onClick={() => document.querySelector<HTMLElement>("#content h1")?.focus()}>
+        Skip to content
+      </button>
+      <div class="house">
+        <SideBar />
+        <main id="content" class="content">
+          <Connection />
+          <CurrentPage shown={route.value} />
+        </main>
+      </div>
+      <ToastList toasts={dashboard.toasts} />
+    </DashboardContext.Provider>
+  );
+}
+
+function CurrentPage({ shown }: { shown: Route }) {
+  switch (shown.page) {
+    case "capsules":
+      return <CapsulesPage />;
+    case "capsule":
+      return <CapsulePage key={shown.id} id={shown.id} tab={shown.tab} />;
+    case "templates":
+      return <TemplatesPage />;
+    case "keys":
+      return <KeysPage />;
+    case "usage":
+      return <UsagePage />;
+    case "audit":
+      return <AuditPage key={shown.capsule} capsule={shown.capsule} />;
+  }
+}
+
+const places: readonly { page: "capsules" | "templates" | "keys" | "usage" | "audit"; name: string; icon: IconName }[] =
+  [
+    { page: "capsules", name: "Capsules", icon: "box" },
+    { page: "templates", name: "Templates", icon: "layers" },
+    { page: "keys", name: "API keys", icon: "key" },
+    { page: "usage", name: "Usage", icon: "gauge" },
+    { page: "audit", name: "Audit log", icon: "list" },
+  ];
+
+function SideBar() {
+  const { session, signOut } = useSession();
+  const here = route.value.page === "capsule" ? "capsules" : route.value.page;
+  return (
+    <header class="side">
+      <a class="home" href={hrefOf({ page: "capsules" })} aria-label="Capsule, first page">
+        <Logo />
+      </a>
+      <nav aria-label="Main">
+        {places.map(({ page, name, icon }) => (
+          <a key={page} href={hrefOf({ page })} aria-current={here === page ? "page" : undefined}>
+            <Icon name={icon} />
+            <span>{name}</span>
+          </a>
+        ))}
+      </nav>
+      <div class="side-foot">
+        <ThemeChoice />
+        <div class="who">
+          <p>
+            <span class="team">{session.team}</span>
+            <span class="muted">{session.key_name || "unnamed key"}</span>
+          </p>
+          <Button kind="quiet" icon="exit" label="Sign out" onPress={signOut} />
+        </div>
+      </div>
+    </header>
+  );
+}
+
+function useSession() {
+  const dashboard = useDashboard();
+  return { session: dashboard.session, signOut: () => dashboard.signOut() };
+}
+
+const themeIcons: Record<Theme, IconName> = { system: "screen", light: "sun", dark: "moon" };
+const nextTheme: Record<Theme, Theme> = { system: "light", light: "dark", dark: "system" };
+
+function ThemeChoice() {
+  const [theme, setTheme] = useState(keptTheme);
+  const choose = () => {
+    const next = nextTheme[theme];
+    keepTheme(next);
+    showTheme(next);
+    setTheme(next);
+  };
+  return (
+    <Button kind="quiet" icon={themeIcons[theme]} onPress={choose} hint={`Change to ${nextTheme[theme]}`}>
+      <span class="theme-name">Theme: {theme}</span>
+    </Button>
+  );
+}
+
+function Connection() {
+  const { isLive } = useDashboard();
+  const [isPatient, setPatient] = useState(true);
+  useEffect(() => {
+    const timer = setTimeout(() => setPatient(false), 3_000);
+    return () => clearTimeout(timer);
+  }, []);
+  return (
+    <div role="status">
+      {!isLive.value && !isPatient && (
+        <p class="notice">
+          <Icon name="warning" /> The line to the server is cut; what you see may be old. Connecting again …
+        </p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,157 @@
+/** Who did what to which thing, when, and how it ended. */
+
+import { useEffect, useState } from "preact/hooks";
+import type { Static } from "typebox";
+import type { AuditEntry } from "../../src/wire/audit.ts";
+import { Button } from "../parts/button.tsx";
+import { Empty, Page, Skeleton, Unreadable } from "../parts/page.tsx";
+import { Time } from "../parts/time.tsx";
+import { useDashboard } from "../state/dashboard.ts";
+import { hrefOf } from "../state/route.ts";
+import { said } from "../state/toasts.ts";
+
+type Entry = Static<typeof AuditEntry>;
+
+/** Pages that were read, put together; `next`: where the following one begins. */
+interface Pages {
+  entries: readonly Entry[];
+  next: string | null;
+}
+
+export function AuditPage({ capsule }: { capsule: string | undefined }) {
+  const { service } = useDashboard();
+  const [pages, setPages] = useState<Pages>();
+  const [problem, setProblem] = useState<string>();
+  const [isBusy, setBusy] = useState(false);
+  const read = async (before: Pages | undefined) => {
+    setBusy(true);
+    setProblem(undefined);
+    try {
+      const { entries, next } = await service.audit(before?.next ?? undefined, capsule);
+      setPages({ entries: [...(before?.entries ?? []), ...entries], next });
+    } catch (error) {
+      setProblem(said(error));
+    }
+    setBusy(false);
+  };
+  useEffect(() => void read(undefined), []);
+  return (
+    <Page
+      title="Audit log"
+      lead={capsule === undefined ? <p>Everything that was changed, and every command</p> : <About capsule={capsule} />}
+      actions={
+        <Button icon="refresh" onPress={() => void read(undefined)}>
+          Refresh
+        </Button>
+      }
+    >
+      {problem !== undefined ? (
+        <Unreadable problem={problem} onRetry={() => void read(undefined)} />
+      ) : pages === undefined ? (
+        <Skeleton rows={6} />
+      ) : pages.entries.length === 0 ? (
+        <Empty icon="list" title="Nothing has been done yet">
+          <p>Create a capsule, and it will stand here.</p>
+        </Empty>
+      ) : (
+        <EntryTable entries={pages.entries} />
+      )}
+      {pages !== undefined && pages.next !== null && problem === undefined && (
+        <p class="more">
+          <Button isBusy={isBusy} onPress={() => void read(pages)}>
+            Show older entries
+          </Button>
+        </p>
+      )}
+    </Page>
+  );
+}
+
+function About({ capsule }: { capsule: string }) {
+  return (
+    <p>
+      Of capsule{" "}
+      <a class="mono" href={hrefOf({ page: "capsule", id: capsule, tab: "details" })}>
+        {capsule}
+      </a>
+      . <a href={hrefOf({ page: "audit" })}>Show everything</a>
+    </p>
+  );
+}
+
+function EntryTable({ entries }: { entries: readonly Entry[] }) {
+  return (
+    <div class="panel">
+      <table>
+        <caption class="unseen">Audit log, newest first</caption>
+        <thead>
+          <tr>
+            <th scope="col">When</th>
+            <th scope="col">What</th>
+            <th scope="col" class="wide-only">
+              Capsule
+            </th>
+            <th scope="col" class="wide-only">
+              Who
+            </th>
+            <th scope="col">Outcome</th>
+          </tr>
+        </thead>
+        <tbody>
+          {entries.map((entry) => (
+            <EntryRow key={entry.id} entry={entry} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function EntryRow({ entry: { at, action, subject, capsule_id, key_name, key_id, address, status } }: { entry: Entry }) {
+  return (
+    <tr>
+      <td>
+        <Time at={at} />
+      </td>
+      <th scope="row">
+        {action}
+        {subject !== null && <span class="sub mono breakable">{subject}</span>}
+      </th>
+      <td class="wide-only">
+        {capsule_id === null ? (
+          <span class="muted">none</span>
+        ) : (
+          <a class="mono" href={hrefOf({ page: "audit", capsule: capsule_id })} title={capsule_id}>
+            {capsule_id.slice(0, 11)}…
+          </a>
+        )}
+      </td>
+      <td class="wide-only">
+        {key_name || key_id}
+        <span class="sub mono">{address}</span>
+      </td>
+      <td>
+        <Outcome status={status} />
+      </td>
+    </tr>
+  );
+}
+
+function Outcome({ status }: { status: number }) {
+  const [tone, word] = outcomeOf(status);
+  return (
+    <span class={`badge ${tone}`} title={`HTTP status ${status}`}>
+      <span class="mark" aria-hidden="true" />
+      {word}
+    </span>
+  );
+}
+
+const clientHungUp = 499;
+
+function outcomeOf(status: number): ["good" | "calm" | "off" | "bad", string] {
+  if (status < 200) return ["calm", "begun"];
+  if (status < 400) return ["good", "done"];
+  if (status === clientHungUp) return ["off", "given up"];
+  return ["bad", status < 500 ? `refused, ${status}` : `failed, ${status}`];
+}

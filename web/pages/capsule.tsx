@@ -1,0 +1,149 @@
+/** One capsule: what it is, what can be done to it, and its inside by tabs. */
+import type { Capsule } from "../../src/wire/capsule.ts";
+import { CopyButton } from "../parts/copy-text.tsx";
+import { Empty, Page, Skeleton } from "../parts/page.tsx";
+import { looks, StatusBadge } from "../parts/status-badge.tsx";
+import { TabPanel, Tabs } from "../parts/tabs.tsx";
+import { Time } from "../parts/time.tsx";
+import { useDashboard } from "../state/dashboard.ts";
+import { type CapsuleTab, goTo, hrefOf } from "../state/route.ts";
+import { cpus, duration, memory } from "../state/words.ts";
+import { CapsuleActions } from "./capsule-actions.tsx";
+import { Entered } from "./entered.tsx";
+import { FilesTab } from "./files.tsx";
+import { ProcessesTab } from "./processes.tsx";
+import { TerminalsTab } from "./terminals.tsx";
+
+const tabs = [
+  { value: "terminal", name: "Terminal" },
+  { value: "files", name: "Files" },
+  { value: "processes", name: "Processes" },
+  { value: "details", name: "Details" },
+] as const;
+
+export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
+  const { fleet } = useDashboard();
+  const capsule = fleet.find(id);
+  if (capsule === undefined) {
+    return (
+      <Page title={id}>
+        <Skeleton />
+      </Page>
+    );
+  }
+  if (capsule === null) return <Gone id={id} />;
+  const { status, template, vcpus, memory_mb } = capsule;
+  return (
+    <Page
+      title={id}
+      heading={
+        <>
+          <a href={hrefOf({ page: "capsules" })}>Capsules</a>
+          <span class="slash" aria-hidden="true">
+            /
+          </span>
+          <span class="mono">{id}</span>
+        </>
+      }
+      lead={
+        <div class="facts">
+          <StatusBadge status={status} doing={fleet.doing.value.get(id)} />
+          <span>
+            from {template} · {cpus(vcpus)} · {memory(memory_mb)}
+          </span>
+          <CopyButton text={id} label="Copy the id" />
+        </div>
+      }
+      actions={<CapsuleActions capsule={capsule} />}
+    >
+      <Tabs
+        label="Inside the capsule"
+        tabs={tabs}
+        chosen={tab}
+        id="capsule"
+        onChoose={(next) => goTo({ page: "capsule", id, tab: next })}
+      />
+      <TabPanel id="capsule" chosen={tab}>
+        <Inside capsule={capsule} tab={tab} />
+      </TabPanel>
+    </Page>
+  );
+}
+
+function Inside({ capsule, tab }: { capsule: Capsule; tab: CapsuleTab }) {
+  switch (tab) {
+    case "terminal":
+      return <TerminalsTab capsule={capsule} />;
+    case "files":
+      return <Entered capsule={capsule} action="files" render={() => <FilesTab id={capsule.id} />} />;
+    case "processes":
+      return <Entered capsule={capsule} action="processes" render={() => <ProcessesTab id={capsule.id} />} />;
+    case "details":
+      return <Details capsule={capsule} />;
+  }
+}
+
+function Details({ capsule }: { capsule: Capsule }) {
+  const { id, status, template, vcpus, memory_mb, timeout_sec, error_reason } = capsule;
+  return (
+    <dl class="panel details">
+      <dt>Id</dt>
+      <dd class="mono">{id}</dd>
+      <dt>Status</dt>
+      <dd>
+        {status}. {looks[status].meaning}
+      </dd>
+      {error_reason !== null && (
+        <>
+          <dt>Reason</dt>
+          <dd>{error_reason}</dd>
+        </>
+      )}
+      <dt>Template</dt>
+      <dd>{template}</dd>
+      <dt>Size</dt>
+      <dd>
+        {cpus(vcpus)}, {memory(memory_mb)}
+      </dd>
+      <dt>Auto-pause</dt>
+      <dd>{timeout_sec === 0 ? "off" : `after ${duration(timeout_sec)} without a command`}</dd>
+      <dt>Created</dt>
+      <dd>
+        <Time at={capsule.created_at} />
+      </dd>
+      <dt>Status since</dt>
+      <dd>
+        <Time at={capsule.last_updated} />
+      </dd>
+      <dt>Last started</dt>
+      <dd>
+        <Time at={capsule.started_at} />
+      </dd>
+      <dt>Last active</dt>
+      <dd>
+        <Time at={capsule.last_active_at} none="not yet" />
+      </dd>
+      <dt>History</dt>
+      <dd>
+        <a href={hrefOf({ page: "audit", capsule: id })}>What was done to it</a>
+      </dd>
+    </dl>
+  );
+}
+
+function Gone({ id }: { id: string }) {
+  return (
+    <Page title="No such capsule">
+      <Empty icon="box" title="This capsule does not exist">
+        <p>
+          <span class="mono">{id}</span> was destroyed, captured into a template, or never was.
+        </p>
+        <p>
+          <a class="button plain" href={hrefOf({ page: "capsules" })}>
+            All capsules
+          </a>
+        </p>
+      </Empty>
+    </Page>
+  );
+}

@@ -1,0 +1,137 @@
+/** All capsules of the team, as they are now. */
+import { useState } from "preact/hooks";
+import type { Capsule } from "../../src/wire/capsule.ts";
+import { Button } from "../parts/button.tsx";
+import { Empty, Page, Skeleton } from "../parts/page.tsx";
+import { StatusBadge } from "../parts/status-badge.tsx";
+import { Time } from "../parts/time.tsx";
+import { useDashboard } from "../state/dashboard.ts";
+import { hrefOf } from "../state/route.ts";
+import { count, cpus, duration, memory } from "../state/words.ts";
+import { CapsuleActions } from "./capsule-actions.tsx";
+import { CreateDialog } from "./create-dialog.tsx";
+
+/** Beyond it the page would stutter; the filter finds the rest. */
+const shownMax = 500;
+
+export function CapsulesPage() {
+  const { fleet } = useDashboard();
+  const [filter, setFilter] = useState("");
+  const [isCreating, setCreating] = useState(false);
+  const capsules = fleet.capsules.value;
+  const fitting = capsules?.filter((capsule) => fits(capsule, filter.trim().toLowerCase()));
+  return (
+    <Page
+      title="Capsules"
+      lead={capsules && <Summary capsules={capsules} />}
+      actions={
+        <Button kind="primary" icon="plus" onPress={() => setCreating(true)}>
+          New capsule
+        </Button>
+      }
+    >
+      {capsules !== undefined && capsules.length > 0 && (
+        <input
+          class="filter"
+          type="search"
+          aria-label="Filter capsules"
+          placeholder="Filter by id, status or template"
+          value={filter}
+          onInput={(event) => setFilter(event.currentTarget.value)}
+        />
+      )}
+      {fitting === undefined ? (
+        <Skeleton />
+      ) : capsules?.length === 0 ? (
+        <Empty icon="box" title="No capsules yet">
+          <p>
+            A capsule is a small virtual machine of its own, up in a moment. Make the first one here, or from a shell:
+          </p>
+          <code class="block">./capsule create</code>
+        </Empty>
+      ) : fitting.length === 0 ? (
+        <Empty icon="box" title="Nothing fits the filter">
+          <Button onPress={() => setFilter("")}>Show all capsules</Button>
+        </Empty>
+      ) : (
+        <CapsuleTable capsules={fitting.slice(0, shownMax)} />
+      )}
+      {fitting !== undefined && fitting.length > shownMax && (
+        <p class="muted">… and {count(fitting.length - shownMax, "more capsule")}. The filter finds them.</p>
+      )}
+      {isCreating && <CreateDialog onClose={() => setCreating(false)} />}
+    </Page>
+  );
+}
+
+function Summary({ capsules }: { capsules: readonly Capsule[] }) {
+  const counts = new Map<string, number>();
+  for (const { status } of capsules) counts.set(status, (counts.get(status) ?? 0) + 1);
+  const parts = [...counts].map(([status, number]) => `${number.toLocaleString("en")} ${status}`);
+  return <p>{parts.length === 0 ? "Small virtual machines, each on its own" : parts.join(" · ")}</p>;
+}
+
+function fits({ id, status, template }: Capsule, filter: string): boolean {
+  return [id, status, template].some((text) => text.toLowerCase().includes(filter));
+}
+
+function CapsuleTable({ capsules }: { capsules: readonly Capsule[] }) {
+  return (
+    <div class="panel">
+      <table>
+        <caption class="unseen">Capsules, newest first</caption>
+        <thead>
+          <tr>
+            <th scope="col">Capsule</th>
+            <th scope="col">Status</th>
+            <th scope="col" class="wide-only">
+              Size
+            </th>
+            <th scope="col" class="wide-only">
+              Auto-pause
+            </th>
+            <th scope="col" class="wide-only">
+              Created
+            </th>
+            <th scope="col">
+              <span class="unseen">Actions</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {capsules.map((capsule) => (
+            <CapsuleRow key={capsule.id} capsule={capsule} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function CapsuleRow({ capsule }: { capsule: Capsule }) {
+  const { fleet } = useDashboard();
+  const { id, status, template, vcpus, memory_mb, timeout_sec, created_at } = capsule;
+  return (
+    <tr>
+      <th scope="row">
+        <a class="mono" href={hrefOf({ page: "capsule", id, tab: "terminal" })}>
+          {id}
+        </a>
+        <span class="sub">from {template}</span>
+      </th>
+      <td>
+        <StatusBadge status={status} doing={fleet.doing.value.get(id)} />
+      </td>
+      <td class="wide-only">
+        {cpus(vcpus)}, {memory(memory_mb)}
+      </td>
+      <td class="wide-only">{timeout_sec === 0 ? <span class="muted">off</span> : `after ${duration(timeout_sec)}`}</td>
+      <td class="wide-only">
+        <Time at={created_at} />
+      </td>
+      <td class="row-actions">
+        <CapsuleActions capsule={capsule} isBrief />
+      </td>
+    </tr>
+  );
+}

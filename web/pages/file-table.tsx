@@ -1,0 +1,98 @@
+/** The entries of one folder. Names come from the guest and may be anything: they are only ever text. */
+import type { FileEntry } from "../../src/wire/file.ts";
+import { Button } from "../parts/button.tsx";
+import { Icon, type IconName } from "../parts/icon.tsx";
+import { Time } from "../parts/time.tsx";
+import { linkTarget } from "../state/guest-paths.ts";
+import { size } from "../state/words.ts";
+
+interface FileTableProps {
+  entries: readonly FileEntry[];
+  onWalk: (path: string) => void;
+  onView: (entry: FileEntry) => void;
+  onDownload: (entry: FileEntry) => void;
+  onDelete: (entry: FileEntry) => void;
+}
+
+export function FileTable({ entries, ...actions }: FileTableProps) {
+  return (
+    <div class="panel">
+      <table>
+        <caption class="unseen">Entries of this folder</caption>
+        <thead>
+          <tr>
+            <th scope="col">Name</th>
+            <th scope="col">Size</th>
+            <th scope="col" class="wide-only">
+              Modified
+            </th>
+            <th scope="col" class="wide-only">
+              Permissions
+            </th>
+            <th scope="col">
+              <span class="unseen">Actions</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {entries.map((entry) => (
+            <FileRow key={entry.path} entry={entry} {...actions} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const icons: Record<FileEntry["type"], { name: IconName; label: string }> = {
+  directory: { name: "folder", label: "folder" },
+  file: { name: "file", label: "file" },
+  symlink: { name: "link", label: "link" },
+};
+
+function FileRow({
+  entry,
+  onWalk,
+  onView,
+  onDownload,
+  onDelete,
+}: { entry: FileEntry } & Omit<FileTableProps, "entries">) {
+  const { name, path, type, size: bytes, permissions, owner, group, modified_at, symlink_target } = entry;
+  const open = () => {
+    if (type === "directory") onWalk(path);
+    else if (type === "symlink") onWalk(linkTarget(entry));
+    else onView(entry);
+  };
+  const isPlain = permissions.startsWith("-");
+  return (
+    <tr>
+      <th scope="row">
+        <button type="button" class="entry" onClick={open}>
+          <Icon name={icons[type].name} />
+          <span class="unseen">{icons[type].label} </span>
+          <span class="breakable">{name}</span>
+        </button>
+        {symlink_target !== null && <span class="sub breakable">to {symlink_target}</span>}
+      </th>
+      <td>{type === "file" ? size(bytes) : ""}</td>
+      <td class="wide-only">
+        <Time at={new Date(modified_at * 1000).toISOString()} />
+      </td>
+      <td class="wide-only mono" title={`${owner}:${group}`}>
+        {permissions}
+      </td>
+      <td class="row-actions">
+        {type === "file" && (
+          <Button
+            kind="quiet"
+            icon="download"
+            label={`Download ${name}`}
+            refused={isPlain ? undefined : "Only regular files can be read"}
+            onPress={() => onDownload(entry)}
+          />
+        )}
+        <Button kind="quiet" icon="bin" label={`Delete ${name}`} onPress={() => onDelete(entry)} />
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,143 @@
+/** What runs inside a capsule, and the ways to end it. */
+import { useState } from "preact/hooks";
+import type { Process, Signal } from "../../src/wire/process.ts";
+import { Button } from "../parts/button.tsx";
+import { FormDialog } from "../parts/dialog.tsx";
+import { Empty, Skeleton, Unreadable } from "../parts/page.tsx";
+import { useReading } from "../parts/reading.ts";
+import { useDashboard } from "../state/dashboard.ts";
+import { count } from "../state/words.ts";
+
+const shownMax = 1_000;
+const initPid = 1;
+
+export function ProcessesTab({ id }: { id: string }) {
+  const { service } = useDashboard();
+  const { value: processes, problem, again } = useReading(() => service.processes(id), [id]);
+  const [filter, setFilter] = useState("");
+  const [ending, setEnding] = useState<Process>();
+  if (problem !== undefined) return <Unreadable problem={problem} onRetry={again} />;
+  if (processes === undefined) return <Skeleton />;
+  const fitting = processes.filter((process) => fits(process, filter.trim().toLowerCase()));
+  return (
+    <>
+      <div class="toolbar">
+        <input
+          class="filter"
+          type="search"
+          aria-label="Filter processes"
+          placeholder="Filter by PID, tag or command"
+          value={filter}
+          onInput={(event) => setFilter(event.currentTarget.value)}
+        />
+        <div class="actions">
+          <Button icon="refresh" onPress={again}>
+            Refresh
+          </Button>
+        </div>
+      </div>
+      {fitting.length === 0 ? (
+        <Empty icon="list" title="Nothing fits the filter">
+          <Button onPress={() => setFilter("")}>Show all processes</Button>
+        </Empty>
+      ) : (
+        <ProcessTable processes={fitting.slice(0, shownMax)} onEnd={setEnding} />
+      )}
+      {fitting.length > shownMax && (
+        <p class="muted">… and {count(fitting.length - shownMax, "more process", "more processes")}.</p>
+      )}
+      {ending && <EndDialog id={id} process={ending} onEnded={again} onClose={() => setEnding(undefined)} />}
+    </>
+  );
+}
+
+function fits({ pid, tag, cmd, args }: Process, filter: string): boolean {
+  return [String(pid), tag, cmd, ...args].some((text) => text.toLowerCase().includes(filter));
+}
+
+function ProcessTable({ processes, onEnd }: { processes: readonly Process[]; onEnd: (process: Process) => void }) {
+  return (
+    <div class="panel">
+      <table>
+        <caption class="unseen">Processes</caption>
+        <thead>
+          <tr>
+            <th scope="col">PID</th>
+            <th scope="col">Command</th>
+            <th scope="col" class="wide-only">
+              Tag
+            </th>
+            <th scope="col">
+              <span class="unseen">Actions</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {processes.map((process) => (
+            <tr key={process.pid}>
+              <td class="mono">{process.pid}</td>
+              <th scope="row" class="mono breakable">
+                {commandLine(process)}
+              </th>
+              <td class="wide-only mono">{process.tag || <span class="muted">none</span>}</td>
+              <td class="row-actions">
+                <Button
+                  kind="quiet"
+                  icon="close"
+                  label={`End process ${process.pid}`}
+                  refused={process.pid === initPid ? "It is the capsule's own first process" : undefined}
+                  onPress={() => onEnd(process)}
+                />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const lineMaxChars = 400;
+
+function commandLine({ cmd, args }: Process): string {
+  const line = [cmd, ...args].join(" ");
+  return line.length > lineMaxChars ? `${line.slice(0, lineMaxChars)}…` : line;
+}
+
+interface EndProps {
+  id: string;
+  process: Process;
+  onEnded: () => void;
+  onClose: () => void;
+}
+
+function EndDialog({ id, process, onEnded, onClose }: EndProps) {
+  const { service, toasts } = useDashboard();
+  const [signal, setSignal] = useState<Signal>("SIGTERM");
+  const end = async () => {
+    await service.signal(id, process.pid, signal);
+    toasts.done(`${signal} was sent to process ${process.pid}.`);
+    onEnded();
+  };
+  return (
+    <FormDialog title={`End process ${process.pid}?`} confirm="End it" kind="danger" onConfirm={end} onClose={onClose}>
+      <p class="mono breakable">{commandLine(process)}</p>
+      <fieldset>
+        <legend>How</legend>
+        <label class="choice">
+          <input type="radio" name="signal" checked={signal === "SIGTERM"} onChange={() => setSignal("SIGTERM")} />
+          <span>
+            Ask it to end <span class="muted">(SIGTERM; it may tidy up, or ignore it)</span>
+          </span>
+        </label>
+        <label class="choice">
+          <input type="radio" name="signal" checked={signal === "SIGKILL"} onChange={() => setSignal("SIGKILL")} />
+          <span>
+            End it at once <span class="muted">(SIGKILL; it cannot resist)</span>
+          </span>
+        </label>
+      </fieldset>
+      <p class="hint">The signal goes to its whole process group.</p>
+    </FormDialog>
+  );
+}

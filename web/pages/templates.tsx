@@ -1,0 +1,120 @@
+/** Built-in images and the team's snapshots. */
+import { useState } from "preact/hooks";
+import type { Template } from "../../src/wire/template.ts";
+import { Button } from "../parts/button.tsx";
+import { FormDialog } from "../parts/dialog.tsx";
+import { Page, Skeleton } from "../parts/page.tsx";
+import { Time } from "../parts/time.tsx";
+import { useDashboard } from "../state/dashboard.ts";
+import { cpus, memory, size } from "../state/words.ts";
+import { CreateDialog } from "./create-dialog.tsx";
+
+export function TemplatesPage() {
+  const { templates } = useDashboard();
+  const [starting, setStarting] = useState<string>();
+  const [deleting, setDeleting] = useState<Template>();
+  const all = templates.value;
+  const hasSnapshots = all?.some(({ type }) => type === "snapshot") ?? true;
+  return (
+    <Page title="Templates" lead={<p>What capsules start from</p>}>
+      {all === undefined ? (
+        <Skeleton rows={2} />
+      ) : (
+        <TemplateTable templates={all} onStart={setStarting} onDelete={setDeleting} />
+      )}
+      {!hasSnapshots && (
+        <p class="notice">
+          No snapshots yet. Set up a capsule as you like it, then choose Snapshot on its page: others start from it with
+          everything in place, programs already running.
+        </p>
+      )}
+      {starting !== undefined && <CreateDialog template={starting} onClose={() => setStarting(undefined)} />}
+      {deleting !== undefined && <DeleteDialog template={deleting} onClose={() => setDeleting(undefined)} />}
+    </Page>
+  );
+}
+
+interface TableProps {
+  templates: readonly Template[];
+  onStart: (name: string) => void;
+  onDelete: (template: Template) => void;
+}
+
+function TemplateTable({ templates, onStart, onDelete }: TableProps) {
+  return (
+    <div class="panel">
+      <table>
+        <caption class="unseen">Templates</caption>
+        <thead>
+          <tr>
+            <th scope="col">Name</th>
+            <th scope="col" class="wide-only">
+              Captured with
+            </th>
+            <th scope="col">On disk</th>
+            <th scope="col" class="wide-only">
+              Created
+            </th>
+            <th scope="col">
+              <span class="unseen">Actions</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {templates.map((template) => (
+            <tr key={`${template.type}/${template.name}`}>
+              <th scope="row">
+                <span class="mono">{template.name}</span>
+                <span class="sub">{template.type === "base" ? "built-in" : "snapshot"}</span>
+              </th>
+              <td class="wide-only">
+                {template.vcpus === null || template.memory_mb === null ? (
+                  <span class="muted">any size</span>
+                ) : (
+                  `${cpus(template.vcpus)}, ${memory(template.memory_mb)}`
+                )}
+              </td>
+              <td>{size(template.size_bytes)}</td>
+              <td class="wide-only">
+                <Time at={template.created_at} />
+              </td>
+              <td class="row-actions">
+                <Button
+                  kind="quiet"
+                  icon="plus"
+                  label={`New capsule from ${template.name}`}
+                  onPress={() => onStart(template.name)}
+                />
+                <Button
+                  kind="quiet"
+                  icon="bin"
+                  label={`Delete ${template.name}`}
+                  refused={template.type === "base" ? "A built-in template cannot be deleted" : undefined}
+                  onPress={() => onDelete(template)}
+                />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function DeleteDialog({ template: { name, size_bytes }, onClose }: { template: Template; onClose: () => void }) {
+  const dashboard = useDashboard();
+  const remove = async () => {
+    await dashboard.service.deleteTemplate(name);
+    await dashboard.listTemplates();
+    dashboard.toasts.done(`Template ${name} is deleted.`);
+  };
+  return (
+    <FormDialog title={`Delete template ${name}?`} confirm="Delete" kind="danger" onConfirm={remove} onClose={onClose}>
+      <ul>
+        <li>Its files, {size(size_bytes)}, are deleted. This cannot be undone.</li>
+        <li>Capsules made from it that run now go on, and can still be paused and resumed.</li>
+        <li>Capsules made from it that are paused now cannot be resumed any more.</li>
+      </ul>
+    </FormDialog>
+  );
+}

@@ -1,0 +1,106 @@
+/**
+ * Dialogs: the browser's own, which keeps the focus inside, closes on Escape and gives the focus back. A dialog is there
+ * as long as it is rendered.
+ */
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { said } from "../state/toasts.ts";
+import { Button, type ButtonProps } from "./button.tsx";
+import { Icon } from "./icon.tsx";
+
+interface DialogProps {
+  title: string;
+  children: ComponentChildren;
+  isWide?: boolean;
+  onClose: () => void;
+}
+
+export function Dialog({ title, children, isWide = false, onClose }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const before = document.activeElement;
+    element.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+  const closeOutside = (event: MouseEvent) => {
+    if (event.target === element.current) onClose();
+  };
+  return (
+    <dialog
+      ref={element}
+      class={isWide ? "dialog wide" : "dialog"}
+      aria-labelledby={id}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      onMouseDown={closeOutside}
+    >
+      <header>
+        <h2 id={id}>{title}</h2>
+        <Button kind="quiet" icon="close" label="Close" onPress={onClose} />
+      </header>
+      {children}
+    </dialog>
+  );
+}
+
+interface FormDialogProps {
+  title: string;
+  children: ComponentChildren;
+  /** What the button that goes on says. */
+  confirm: string;
+  kind?: ButtonProps["kind"];
+  /** Done when this resolves, which closes the dialog; what it throws is shown inside, and the dialog stays. */
+  onConfirm: () => Promise<void>;
+  onClose: () => void;
+}
+
+/** A dialog that does something when it is confirmed. */
+export function FormDialog({ title, children, confirm, kind = "primary", onConfirm, onClose }: FormDialogProps) {
+  const [isBusy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<string>();
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    setProblem(undefined);
+    try {
+      await onConfirm();
+      onClose();
+    } catch (error) {
+      setProblem(said(error));
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <form onSubmit={submit}>
+        <div class="dialog-body">{children}</div>
+        <Problem text={problem} />
+        <footer>
+          <Button onPress={onClose}>Cancel</Button>
+          <Button type="submit" kind={kind} isBusy={isBusy}>
+            {confirm}
+          </Button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}
+
+/** What went wrong, in place and read out. */
+export function Problem({ text }: { text: string | undefined }) {
+  return (
+    <div role="alert">
+      {text !== undefined && (
+        <p class="problem">
+          <Icon name="warning" /> {text}
+        </p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,26 @@
+/** One labelled input of a form, with a sentence beneath it. */
+import type { ComponentChildren, JSX } from "preact";
+import { useId } from "preact/hooks";
+
+interface FieldProps {
+  label: string;
+  hint?: ComponentChildren;
+  /** Renders the input; gets what ties it to label and hint. */
+  children: (ties: { id: string; "aria-describedby": string | undefined }) => JSX.Element;
+}
+
+export function Field({ label, hint, children }: FieldProps) {
+  const id = useId();
+  const hintId = `${id}-hint`;
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children({ id, "aria-describedby": hint === undefined ? undefined : hintId })}
+      {hint !== undefined && (
+        <p class="hint" id={hintId}>
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,75 @@
+/** What every page has: a heading that takes the focus when the page is entered, actions beside it, and states of waiting. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { Button } from "./button.tsx";
+import { Icon, type IconName } from "./icon.tsx";
+
+interface PageProps {
+  title: string;
+  /** Instead of the title as the heading's content. */
+  heading?: ComponentChildren;
+  lead?: ComponentChildren;
+  actions?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+let isFirst = true;
+
+export function Page({ title, heading = title, lead, actions, children }: PageProps) {
+  const top = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    document.title = `${title} · Capsule`;
+  }, [title]);
+  useEffect(() => {
+    if (!isFirst) top.current?.focus({ preventScroll: true });
+    isFirst = false;
+  }, []);
+  return (
+    <>
+      <header class="page-head">
+        <div>
+          <h1 ref={top} tabIndex={-1}>
+            {heading}
+          </h1>
+          {lead !== undefined && <div class="lead">{lead}</div>}
+        </div>
+        {actions !== undefined && <div class="actions">{actions}</div>}
+      </header>
+      {children}
+    </>
+  );
+}
+
+export function Empty({ icon, title, children }: { icon: IconName; title: string; children: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <Icon name={icon} />
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+/** Stands where a table will be. */
+export function Skeleton({ rows = 4 }: { rows?: number }) {
+  return (
+    <div class="skeleton" role="status" aria-label="Loading">
+      {Array.from({ length: rows }, (_, row) => (
+        <div key={row} />
+      ))}
+    </div>
+  );
+}
+
+/** In place of what could not be read. */
+export function Unreadable({ problem, onRetry }: { problem: string; onRetry: () => void }) {
+  return (
+    <div class="empty" role="alert">
+      <Icon name="warning" />
+      <p class="empty-title">{problem}</p>
+      <Button icon="refresh" onPress={onRetry}>
+        Try again
+      </Button>
+    </div>
+  );
+}
