@@ -60,7 +60,7 @@ describe("configHelp", () => {
     const lines = configHelp().split("\n");
     const { limits, ...settings } = loadConfig({});
     assert.equal(lines.length, Object.keys(settings).length + Object.keys(limits).length);
-    assert.ok(lines.every((line) => /^CAPSULE_[A-Z_]+ {2,}\S/.test(line)));
+    assert.ok(lines.every((line) => /^(CAPSULE|OTEL)_[A-Z_]+ {2,}\S/.test(line)));
     assert.match(configHelp(), /CAPSULE_DATA +\.\/\.capsule /);
     assert.match(configHelp(), /CAPSULE_MEMORY_MAX_MB +the host's memory /);
   });

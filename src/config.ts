@@ -85,6 +85,19 @@ const settings = {
     integer(1, 36_500),
     "days that an entry of the audit log is kept",
   ),
+  metrics: row(
+    "CAPSULE_METRICS",
+    "loopback",
+    oneOf("loopback", "any", "off"),
+    "who may read /metrics: this machine alone, anybody, nobody",
+  ),
+  tracesEndpoint: row(
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "",
+    (text) => (text === "" ? undefined : httpUrl(text)),
+    "base URL of an OpenTelemetry collector (OTLP over HTTP) that spans are sent to",
+    "none",
+  ),
   logLevel: row(
     "CAPSULE_LOG_LEVEL",
     "info",
@@ -213,6 +226,11 @@ function oneOf<const T extends string>(...words: T[]): (text: string) => T {
 
 function word(text: string): string {
   if (!/^[\x21-\x7e]+$/.test(text)) throw new Error("must be one word of printable characters");
+  return text;
+}
+
+function httpUrl(text: string): string {
+  if (!URL.canParse(text) || !/^https?:\/\//.test(text)) throw new Error("must be an http or https URL");
   return text;
 }
 

@@ -31,6 +31,7 @@ import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
 import { Audit } from "./teams/audit.ts";
 import { Teams } from "./teams/teams.ts";
+import { Telemetry } from "./telemetry/telemetry.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
 import { flattenMemory } from "./vmm/base-memory.ts";
@@ -38,6 +39,7 @@ import { flattenMemory } from "./vmm/base-memory.ts";
 const flushMs = 1_000;
 const reconcileMs = 300_000;
 const dayMs = 86_400_000;
+const traceGraceMs = 3_000;
 export const defaultTeam = "default";
 const defaultShape = { vcpus: 1, memoryMb: 512 };
 
@@ -118,8 +120,15 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const turns = new Turns();
   const activity = new Activity(capsuleRows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
+  const telemetry = await Telemetry.start({
+    version,
+    tracesEndpoint: config.tracesEndpoint,
+    health: () => health.health(),
+    findVms: () => vmm.findBelow(config.dataDir),
+  });
+  const watchedHost = telemetry.watchHost(host);
   const onFreed = () => templates.collect();
-  const changes = new Changes({ records, host, turns, activity, idle, clock, log, step, onFreed });
+  const changes = new Changes({ records, host: watchedHost, turns, activity, idle, clock, log, step, onFreed });
   const maxCapsules = config.limits.capsules_max;
   const capsules = new Capsules({
     records,
@@ -155,13 +164,15 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     }),
   };
   const app = buildServer(
-    { teams, capsules, templates, health, audit },
+    { teams, capsules: telemetry.watchCapsules(capsules), templates, health, audit },
     {
       limits: config.limits,
       logger: log,
       version,
       drainMs: config.drainMs,
       web: config.web ?? join(config.dataDir, "web"),
+      metrics: config.metrics === "off" ? undefined : { service: telemetry.metrics, to: config.metrics },
+      tracing: telemetry.traces,
     },
   );
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
@@ -190,6 +201,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       await app.close(); // within the drain time
       await capsules.close(config.drainMs);
       await host.close();
+      await telemetry.close(traceGraceMs);
       teams.flush();
       audit.flush();
       database.close();

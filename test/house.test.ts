@@ -10,8 +10,21 @@ const source = join(root, "src");
 /** Room → the rooms it may import from, besides itself and `wire`. A single file at the top is a room of its own. */
 const arrows: Record<string, string[]> = {
   "main.ts": ["operator"],
+  telemetry: ["host", "http", "vmm"],
   operator: ["daemon.ts", "config.ts", "version.ts", "teams", "db", "host", "vmm", "agent"],
-  "daemon.ts": ["config.ts", "version.ts", "http", "templates", "capsules", "teams", "db", "host", "vmm", "agent"],
+  "daemon.ts": [
+    "config.ts",
+    "version.ts",
+    "telemetry",
+    "http",
+    "templates",
+    "capsules",
+    "teams",
+    "db",
+    "host",
+    "vmm",
+    "agent",
+  ],
   "config.ts": [],
   "version.ts": [],
   wire: [],
@@ -32,6 +45,9 @@ const typesOnly = [
   ["http", "templates"],
   ["http", "capsules"],
   ["http", "teams"],
+  ["telemetry", "host"],
+  ["telemetry", "http"],
+  ["telemetry", "vmm"],
 ];
 
 /** Imported packages and Node modules that belong to one room. */

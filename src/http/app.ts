@@ -25,16 +25,18 @@ import { keyRoutes } from "./keys.ts";
 import { KnownPaths } from "./known-paths.ts";
 import { limitRoutes } from "./limits.ts";
 import { logResponse } from "./log.ts";
+import { countRequests, metricsRoutes } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { processRoutes } from "./processes.ts";
 import { ptySocketRoutes } from "./pty-socket.ts";
 import type { App, Section } from "./section.ts";
-import type { Services } from "./services.ts";
+import type { MetricsService, Services, TracingService } from "./services.ts";
 import { signInRoutes } from "./sign-in.ts";
 import { snapshotRoutes } from "./snapshots.ts";
 import { Sockets } from "./sockets.ts";
 import { staticRoutes } from "./static.ts";
 import { Tickets, ticketRoutes } from "./tickets.ts";
+import { traceRequests } from "./tracing.ts";
 import { validatorCompiler } from "./validation.ts";
 
 export interface ServerOptions {
@@ -44,6 +46,9 @@ export interface ServerOptions {
   version: string;
   /** Folder of the built dashboard; it need not be there. */
   web: string;
+  /** Who counts, and who may read it; undefined: nobody. */
+  metrics?: { service: MetricsService; to: "loopback" | "any" } | undefined;
+  tracing?: TracingService | undefined;
   /** How long open requests may end by themselves when the server closes. */
   drainMs?: number;
 }
@@ -66,10 +71,8 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
   return method === "GET" && headers.upgrade?.toLowerCase() === "websocket";
 }
 
-export function buildServer(
-  services: Services,
-  { limits, logger, version, web, drainMs = 10_000 }: ServerOptions,
-): App {
+export function buildServer(services: Services, options: ServerOptions): App {
+  const { limits, logger, version, web, metrics, tracing, drainMs = 10_000 } = options;
   const tickets = new Tickets();
   const app: App = fastify({
     loggerInstance: logger,
@@ -105,6 +108,8 @@ export function buildServer(
   // The standard lets a server ignore what it does not know of; Node would refuse it before anyone asked for a key.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   app.server.maxConnections = limits.connections_max;
+  if (metrics !== undefined) countRequests(app, metrics.service);
+  if (tracing !== undefined) traceRequests(app, tracing);
   guardRoutes(app, services, tickets, paths);
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
@@ -118,6 +123,7 @@ export function buildServer(
   keepAudit(app, services.audit);
   const section: Section = { services, limits };
   app.register(async (root: App) => healthRoutes(root, section));
+  if (metrics !== undefined) app.register(async (root: App) => metricsRoutes(root, metrics.service, metrics.to));
   app.register(async (root: App) => staticRoutes(root, web));
   app.register(async (root: App) => docsPage(root));
   app.register(

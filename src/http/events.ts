@@ -34,7 +34,7 @@ export function eventRoutes(app: App, { services: { teams, capsules, templates }
     "/events",
     {
       exposeHeadRoute: false,
-      config: { refuses: ["quota_exceeded"] },
+      config: { endless: true, refuses: ["quota_exceeded"] },
       schema: {
         summary: "Hear what changes, as server-sent events",
         headers: EventStreamHeaders,

@@ -26,6 +26,8 @@ declare module "fastify" {
     socket?: true;
     /** It leaves an entry in the audit log. */
     audit?: AuditAction;
+    /** Its answer goes on until somebody hangs up, so how long it took says nothing. */
+    endless?: true;
     /** Error codes of its own, beyond those that follow from the rest of its declaration. */
     refuses?: ErrorCode[];
   }

@@ -147,6 +147,28 @@ export interface AuditService {
   ): { entries: AuditView[]; next: number | null };
 }
 
+export interface MetricsService {
+  requestEnded(method: string, route: string, status: number, seconds: number): void;
+  /** All figures, in the form that `contentType` names. */
+  text(): Promise<string>;
+  contentType: string;
+}
+
+/** A request's trace, from its first byte to its last. */
+export interface TracingService {
+  /** Calls `next` inside the request's span; the returned function ends it. Must not throw by itself. */
+  requestBegan(request: TracedRequest, next: () => void): (status: number) => void;
+}
+
+export interface TracedRequest {
+  method: string;
+  /** As declared; `none` where there is none. */
+  route: string;
+  id: string;
+  capsuleId: string | undefined;
+  headers: Record<string, string | string[] | undefined>;
+}
+
 export interface Services {
   teams: TeamsService;
   capsules: CapsulesService;

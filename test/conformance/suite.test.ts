@@ -20,6 +20,7 @@ import "./sections/lifecycle.ts";
 import "./sections/snapshots.ts";
 import "./sections/keys.ts";
 import "./sections/events.ts";
+import "./sections/metrics.ts";
 import "./sections/operation.ts";
 import { server } from "./service.ts";
 import { rows } from "./specification.ts";

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe } from "node:test";
 import { Client } from "../../client.ts";
+import { attributesOf, Collector } from "../../collector.ts";
 import { Server } from "../../server.ts";
 import { conforms, test } from "../conforms.ts";
 import { server as shared } from "../service.ts";
@@ -16,6 +17,7 @@ describe("operation", () => {
   let folder: string;
   let server: Server;
   let client: Client;
+  let collector: Collector;
 
   before(async () => {
     if (skip !== false) return;
@@ -24,12 +26,14 @@ describe("operation", () => {
     const real = process.env.CAPSULE_QEMU ?? "qemu-system-x86_64";
     await writeFile(qemu, `#!/bin/sh\n[ -e ${folder}/broken ] && exit 1\nexec ${real} "$@"\n`);
     await chmod(qemu, 0o755);
-    server = await Server.start({ env: { CAPSULE_QEMU: qemu } });
+    collector = await Collector.start();
+    server = await Server.start({ env: { CAPSULE_QEMU: qemu, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url } });
     client = await Client.connect(server.url, server.apiKey);
   });
   after(async () => {
     client?.close();
     await server?.[Symbol.asyncDispose]();
+    await collector?.[Symbol.asyncDispose]();
     if (folder !== undefined) await rm(folder, { recursive: true });
   });
 
@@ -106,6 +110,28 @@ describe("operation", () => {
       { skip },
     );
   }
+
+  test(
+    "spans of what was done reach the collector when the server stops, and say which capsule",
+    async () => {
+      const capsule = await client.capsule();
+      await capsule.run("true");
+      await capsule.pause();
+      await capsule.destroy();
+      await server.kill("SIGTERM");
+      const own = collector.spans.filter((span) => attributesOf(span)["capsule.id"] === capsule.id);
+      const request = own.find(({ name }) => name === "POST /v1/capsules/:id/pause");
+      const pause = own.find(({ name }) => name === "capsule pause");
+      assert.ok(request && pause, own.map(({ name }) => name).join(", "));
+      assert.equal(pause.parentSpanId, request.spanId);
+      for (const name of ["capsule boot", "capsule exec"])
+        assert.ok(
+          own.some((span) => span.name === name),
+          name,
+        );
+    },
+    { skip },
+  );
 });
 
 /** What a crash must not change; the last second of activity may be lost. */

@@ -1,0 +1,48 @@
+/** Figures for Prometheus: counted at the end of each request, told to those who may know. */
+import Type from "typebox";
+import { CapsuleError } from "../wire/errors.ts";
+import type { App } from "./section.ts";
+import type { MetricsService } from "./services.ts";
+
+const textType = "text/plain";
+
+/** Call before the routes are declared. */
+export function countRequests(app: App, metrics: MetricsService): void {
+  app.addHook("onResponse", (request, reply, done) => {
+    const { url = "none", config } = request.routeOptions;
+    if (config.endless !== true) {
+      const route = request.is404 ? "none" : url;
+      metrics.requestEnded(request.method, route, reply.statusCode, reply.elapsedTime / 1_000);
+    }
+    done();
+  });
+}
+
+export function metricsRoutes(app: App, metrics: MetricsService, to: "loopback" | "any"): void {
+  app.get(
+    "/metrics",
+    {
+      config: { open: true, refuses: ["forbidden"] },
+      schema: {
+        summary: "Figures for Prometheus",
+        response: { 200: { content: { [textType]: { schema: Type.String() } } } },
+      },
+    },
+    async ({ ip, headers }, reply) => {
+      // A proxy on this machine speaks for somebody else.
+      const isLocal = isLoopback(ip) && headers["x-forwarded-for"] === undefined && headers.forwarded === undefined;
+      if (to === "loopback" && !isLocal) {
+        throw new CapsuleError(
+          "forbidden",
+          "figures are told to this machine only; CAPSULE_METRICS=any tells everybody",
+        );
+      }
+      const text = await metrics.text();
+      return reply.header("content-type", metrics.contentType).send(text);
+    },
+  );
+}
+
+function isLoopback(address: string): boolean {
+  return /^(::ffff:)?127\./.test(address) || address === "::1";
+}

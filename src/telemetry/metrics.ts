@@ -1,0 +1,154 @@
+/**
+ * Figures for Prometheus: aggregates only, no ids and no teams' names. What changes rarely is read when somebody asks;
+ * what is counted costs a few additions.
+ */
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import type { Health } from "../wire/health.ts";
+import type { Deed, Observe } from "./observe.ts";
+import type { VmMemory } from "./vm-memory.ts";
+
+const requestBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
+const deedBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60];
+/** How finely the event loop's delay is watched; finer wakes an idle server more often. */
+const loopPrecisionMs = 50;
+
+export interface MetricsSources {
+  health: () => Health;
+  vmMemory: () => Promise<VmMemory>;
+}
+
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #requests: Histogram;
+  readonly #deeds: Histogram;
+  readonly #statuses: Counter;
+  readonly #execs: Counter;
+  readonly #openExecs: Gauge;
+
+  constructor(sources: MetricsSources) {
+    const registers = [this.#registry];
+    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: loopPrecisionMs });
+    this.#requests = new Histogram({
+      name: "capsule_http_request_duration_seconds",
+      help: "Answered requests; WebSockets and event streams are not among them.",
+      labelNames: ["method", "route", "status"],
+      buckets: requestBuckets,
+      registers,
+    });
+    this.#deeds = new Histogram({
+      name: "capsule_vm_operation_duration_seconds",
+      help: "What was done to VMs: boot (of a new capsule), resume, pause, capture.",
+      labelNames: ["operation", "outcome"],
+      buckets: deedBuckets,
+      registers,
+    });
+    this.#statuses = new Counter({
+      name: "capsule_status_changes_total",
+      help: "Capsules that reached a status; removed: destroyed.",
+      labelNames: ["status"],
+      registers,
+    });
+    this.#execs = new Counter({ name: "capsule_execs_total", help: "Commands begun.", registers });
+    this.#openExecs = new Gauge({
+      name: "capsule_execs_running",
+      help: "Commands that somebody waits for.",
+      registers,
+    });
+    readHealth(sources.health, registers);
+    readPool(sources.health, registers);
+    readVmMemory(sources.vmMemory, registers);
+  }
+
+  requestEnded(method: string, route: string, status: number, seconds: number): void {
+    this.#requests.observe({ method, route, status }, seconds);
+  }
+
+  readonly observe: Observe = async <T>(operation: Deed, _capsuleId: string, work: () => Promise<T>): Promise<T> => {
+    const end = this.#deeds.startTimer({ operation });
+    try {
+      const result = await work();
+      end({ outcome: "done" });
+      return result;
+    } catch (error) {
+      end({ outcome: "failed" });
+      throw error;
+    }
+  };
+
+  /** The returned function says that the command is over. */
+  execBegan(): () => void {
+    this.#execs.inc();
+    this.#openExecs.inc();
+    return () => this.#openExecs.dec();
+  }
+
+  statusReached(status: string): void {
+    this.#statuses.inc({ status });
+  }
+
+  get contentType(): string {
+    return this.#registry.contentType;
+  }
+
+  /** All figures in Prometheus's text form. */
+  text(): Promise<string> {
+    return this.#registry.metrics();
+  }
+}
+
+function readHealth(health: () => Health, registers: Registry[]): void {
+  new Gauge({
+    name: "capsule_info",
+    help: "Always 1; the labels say which version runs, on what.",
+    labelNames: ["version", "accelerator"],
+    registers,
+    collect() {
+      const { version, accelerator } = health();
+      this.set({ version, accelerator }, 1);
+    },
+  });
+  new Gauge({
+    name: "capsule_capsules",
+    help: "Capsules of all teams by status.",
+    labelNames: ["status"],
+    registers,
+    collect() {
+      for (const [status, count] of Object.entries(health().capsules)) this.set({ status }, count);
+    },
+  });
+}
+
+function readPool(health: () => Health, registers: Registry[]): void {
+  const figures = [
+    ["capsule_pool_ready", "Capsules made ahead of time that wait to be claimed.", "ready"],
+    ["capsule_pool_target", "Capsules that should be made ahead of time.", "target"],
+  ] as const;
+  for (const [name, help, field] of figures) {
+    new Gauge({
+      name,
+      help,
+      registers,
+      collect() {
+        this.set(health().pool[field]);
+      },
+    });
+  }
+}
+
+function readVmMemory(look: () => Promise<VmMemory>, registers: Registry[]): void {
+  const figures = [
+    ["capsule_vms", "QEMU processes of this data folder.", "vms"],
+    ["capsule_vm_rss_bytes", "Memory of all VMs, shared pages counted in each.", "rssBytes"],
+    ["capsule_vm_pss_bytes", "Memory of all VMs, shared pages shared out; sampled in turns.", "pssBytes"],
+  ] as const;
+  for (const [name, help, field] of figures) {
+    new Gauge({
+      name,
+      help,
+      registers,
+      async collect() {
+        this.set((await look())[field]);
+      },
+    });
+  }
+}

@@ -1,0 +1,52 @@
+/** Figures of the shared server, as Prometheus would read them. */
+import assert from "node:assert/strict";
+import { describe } from "node:test";
+import type { Client } from "../../client.ts";
+import { test } from "../conforms.ts";
+import { eventually } from "../eventually.ts";
+import { client, server } from "../service.ts";
+
+const options = { skip: server === undefined && "CAPSULE_URL names a server whose figures are not for us" };
+
+describe("metrics", () => {
+  test(
+    "a capsule's boot, command, pause and removal show in the figures, its id and team nowhere",
+    async () => {
+      const before = await figures(client);
+      const capsule = await client.capsule();
+      await capsule.run("true");
+      const running = await figures(client);
+      await eventually("the VM's memory is measured", async () => {
+        const now = await figures(client);
+        return (now.get("capsule_vms") ?? 0) >= 1 && (now.get("capsule_vm_pss_bytes") ?? 0) > 1 << 20;
+      });
+      await capsule.pause();
+      await capsule.destroy();
+      const after = await figures(client);
+
+      const grown = (name: string) => (after.get(name) ?? 0) - (before.get(name) ?? 0);
+      const done = (operation: string) =>
+        grown(`capsule_vm_operation_duration_seconds_count{operation="${operation}",outcome="done"}`);
+      assert.ok(done("boot") >= 1);
+      assert.ok(done("pause") >= 1);
+      assert.ok(grown("capsule_execs_total") >= 1);
+      assert.ok(grown('capsule_status_changes_total{status="removed"}') >= 1);
+      const route = 'method="POST",route="/v1/capsules/:id/exec",status="200"';
+      assert.ok(grown(`capsule_http_request_duration_seconds_count{${route}}`) >= 1);
+      assert.ok((running.get('capsule_capsules{status="running"}') ?? 0) >= 1);
+      const text = (await client.call("GET", "/metrics")).bytes.toString();
+      assert.ok(!text.includes(capsule.id) && !text.includes('"default"'));
+    },
+    options,
+  );
+});
+
+async function figures(client: Client): Promise<Map<string, number>> {
+  const { bytes } = await client.expect(200, "GET", "/metrics", { key: null });
+  const lines = bytes.toString().split("\n");
+  return new Map(
+    lines
+      .filter((line) => line !== "" && !line.startsWith("#"))
+      .map((line) => [line.slice(0, line.lastIndexOf(" ")), Number(line.slice(line.lastIndexOf(" ")))]),
+  );
+}
