@@ -65,6 +65,12 @@ const settings = {
     integer(100, 3_600_000),
     "longest wait for the first answer of a restored capsule",
   ),
+  silenceMs: row(
+    "CAPSULE_SILENCE_MS",
+    "180000",
+    integer(600, 86_400_000),
+    "how long an agent may leave a probe and all else unanswered",
+  ),
   drainMs: row("CAPSULE_DRAIN_MS", "10000", integer(0, 3_600_000), "how long open requests may end at shutdown"),
   web: row(
     "CAPSULE_WEB",

@@ -79,7 +79,8 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   });
 
   const paths = new Paths(config.dataDir);
-  const connect: Connect = (socket, deadlineMs, signal) => connectAgent(socket, { deadlineMs, signal });
+  const connect: Connect = (socket, deadlineMs, signal) =>
+    connectAgent(socket, { deadlineMs, signal, silenceMs: config.silenceMs });
   const { vmm, images, accelerator } = await openMachine({
     paths,
     qemu: config.qemu,

@@ -4,6 +4,7 @@ import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
+import { SilenceError } from "./failure.ts";
 import { encodeFrame, FrameType, moreFlag } from "./frames.ts";
 import { emptyRecord, endRecord, execRequest, limits, Verb, windowRecord } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
@@ -318,35 +319,49 @@ describe("channel", () => {
 });
 
 describe("a silent guest", () => {
-  const silenceMs = 1_000;
+  const silenceMs = 6_000;
+  const lookMs = silenceMs / 6;
 
   async function watched(t: TestContext, onFrame: (frame: HostFrame, guest: FakeGuest) => void) {
     t.mock.timers.enable({ apis: ["setInterval"] });
     const guest = await FakeGuest.listen({ onFrame });
     const agent = await connectAgent(guest.socketPath, { deadlineMs, silenceMs });
-    return { guest, agent, pass: (times: number) => t.mock.timers.tick(times * silenceMs) };
+    return { guest, agent, pass: (looks: number) => t.mock.timers.tick(looks * lookMs) };
   }
 
-  it("is given up when it does not answer a probe", async (t) => {
-    const { guest, agent, pass } = await watched(t, () => {});
-    const call = assert.rejects(agent.mkdir("/x"), isAgentError);
-    pass(2);
-    await guest.heard((frame) => isOpen(frame) && frame.stream === 2);
-    pass(1);
-    await call;
-    assert.match((await agent.closed).message, /stopped answering/);
-    await guest[Symbol.asyncDispose]();
+  it("is probed, with nothing asked of it too, and given up when it does not answer for the whole time", async (t) => {
+    for (const isAsked of [false, true]) {
+      const { guest, agent, pass } = await watched(t, () => {});
+      const call = isAsked ? assert.rejects(agent.mkdir("/x"), isAgentError) : undefined;
+      let isClosed = false;
+      void agent.closed.then(() => {
+        isClosed = true;
+      });
+      pass(2); // the first look still hears the greeting
+      await guest.heard((frame) => isOpen(frame) && frame.payload.readUInt16LE() === Verb.PROBE);
+      pass(5);
+      await new Promise(setImmediate);
+      assert.equal(isClosed, false, "not before its time");
+      pass(1);
+      const reason = await agent.closed;
+      assert.match(reason.message, /stopped answering/);
+      assert.ok(reason.cause instanceof SilenceError);
+      await call;
+      const probes = guest.frames.filter((frame) => isOpen(frame) && frame.payload.readUInt16LE() === Verb.PROBE);
+      assert.equal(probes.length, 1);
+      await guest[Symbol.asyncDispose]();
+      t.mock.timers.reset();
+    }
   });
 
-  it("is left in peace while it answers, has nothing to say, or is frozen", async (t) => {
+  it("is left in peace while it answers or is frozen", async (t) => {
     const { guest, agent, pass } = await watched(t, (frame, guest) => {
       if (!isOpen(frame) || frame.payload.readUInt16LE() === Verb.MKDIR) return;
       const frozen = frame.payload.readUInt16LE() === Verb.FREEZE;
       guest.frame(RESULT, frame.stream, frozen ? new RecordWriter().u8(1).finish() : emptyRecord);
     });
-    pass(10);
     const pending = assert.rejects(agent.mkdir("/x"), /test is over/);
-    for (let i = 0; i < 5; i++) {
+    for (let i = 0; i < 10; i++) {
       pass(1);
       await agent.probe(); // behind the channel's own probe, so that one is answered too
     }

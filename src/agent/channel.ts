@@ -3,7 +3,7 @@
  * closes the connection; every open stream then hears `failed` with the same reason.
  */
 import { CapsuleError } from "../wire/errors.ts";
-import { failureOf, violation } from "./failure.ts";
+import { failureOf, SilenceError, violation } from "./failure.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes, maxPayloadBytes, moreFlag, writeHeader } from "./frames.ts";
 import type { Pipe, PipeReader } from "./pipe.ts";
 import { decodeEmpty, decodeFail, decodeNotice, limits, request, Verb } from "./protocol.ts";
@@ -24,10 +24,17 @@ const uselessBytes = 1024 * 1024;
 
 export interface ChannelOptions {
   /**
-   * With streams open and nothing heard for this long, the guest is probed; silent for as long again, it is given up.
+   * A guest of which nothing is heard for a sixth of this is probed; when it leaves the probe unanswered, and all else,
+   * for the whole of it, it is given up.
    */
   silenceMs: number;
 }
+
+/**
+ * Silence is measured in looks and not by the clock: while the daemon or its whole machine stands still nobody looks, so
+ * that time is not held against the guest.
+ */
+const looks = 6;
 
 export class Channel implements PipeReader, Carrier {
   /** Resolves once, with the reason. */
@@ -45,7 +52,8 @@ export class Channel implements PipeReader, Carrier {
   #reason: Error | undefined;
   #halting: "power_off" | "reboot" | undefined;
   #heard = true;
-  #probing = false;
+  #isProbing = false;
+  #silentLooks = 0;
   #mayBeSilent = false;
   #uselessRoomBytes = uselessBytes;
 
@@ -59,7 +67,7 @@ export class Channel implements PipeReader, Carrier {
       (type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload),
       (bytes) => this.#bear(bytes),
     );
-    this.#silenceTimer = setInterval(() => this.#listen(), options.silenceMs).unref();
+    this.#silenceTimer = setInterval(() => this.#listen(), options.silenceMs / looks).unref();
   }
 
   /** A guest about to be stopped may fall silent. */
@@ -213,7 +221,6 @@ export class Channel implements PipeReader, Carrier {
   // ---- Judging
 
   #judge(take: () => void): void {
-    this.#heard = true;
     try {
       take();
     } catch (error) {
@@ -245,6 +252,7 @@ export class Channel implements PipeReader, Carrier {
   }
 
   #deliver(stream: Stream, type: number, flags: number, payload: Buffer): void {
+    this.#heard = true;
     switch (type) {
       case FrameType.DATA:
         stream.receiveData(flags, payload);
@@ -284,15 +292,26 @@ export class Channel implements PipeReader, Carrier {
 
   #listen(): void {
     this.#uselessRoomBytes = Math.max(this.#uselessRoomBytes, uselessBytes);
-    if (this.#heard || this.#mayBeSilent || this.#streams.size === 0) {
+    if (this.#heard || this.#mayBeSilent) {
       this.#heard = false;
-      this.#probing = false;
-    } else if (this.#probing) {
-      this.close(new CapsuleError("agent_error", "the guest agent has stopped answering"));
-    } else {
-      this.#probing = true;
-      this.call(Verb.PROBE, request(Verb.PROBE), decodeEmpty).catch(() => {});
+      this.#silentLooks = 0;
+      return;
     }
+    this.#silentLooks++;
+    if (!this.#isProbing) this.#probe();
+    else if (this.#silentLooks > looks) {
+      const cause = new SilenceError("a probe was left unanswered");
+      this.close(new CapsuleError("agent_error", "the guest agent has stopped answering", { cause }));
+    }
+  }
+
+  #probe(): void {
+    this.#isProbing = true;
+    this.call(Verb.PROBE, request(Verb.PROBE), decodeEmpty)
+      .catch(() => {})
+      .finally(() => {
+        this.#isProbing = false;
+      });
   }
 }
 

@@ -43,7 +43,7 @@ export interface ConnectOptions {
   deadlineMs: number;
   /** Gives up before the deadline. */
   signal?: AbortSignal | undefined;
-  /** With calls open and nothing heard for this long, the agent is probed; silent for as long again, it is given up. Default 30 s. */
+  /** An agent that leaves a probe and all else unanswered for this long is hung up on, for a SilenceError. Default 180 s. */
   silenceMs?: number | undefined;
 }
 
@@ -52,7 +52,7 @@ export interface ConnectOptions {
  * CapsuleError("agent_error") at the deadline, or at once when the socket is not there or closes.
  */
 export async function connectAgent(socketPath: string, options: ConnectOptions): Promise<Agent> {
-  const { channel, welcome } = await shakeHands(socketPath, { ...options, silenceMs: options.silenceMs ?? 30_000 });
+  const { channel, welcome } = await shakeHands(socketPath, { ...options, silenceMs: options.silenceMs ?? 180_000 });
   return new Connection(channel, welcome);
 }
 

@@ -181,3 +181,13 @@ test("the list keeps its order when clocks are set back and when two capsules ha
     made,
   );
 });
+
+test("DELETE does not wait for a guest that hangs while it is released", async () => {
+  const floors = buildFloors();
+  floors.host.isMute = true;
+  const { id } = await floors.capsules.create(floors.team, request);
+  while (floors.changes.guest(id) === undefined) await new Promise(setImmediate);
+  assert.equal(floors.capsules.get(floors.team, id).status, "running");
+  await floors.capsules.destroy(floors.team, id);
+  assert.deepEqual([...floors.host.guests.keys(), ...floors.host.folders], []);
+});

@@ -151,8 +151,11 @@ export class Changes {
 
   /** any → gone. `row` is condemned. */
   destroy(row: Capsule): Promise<void> {
-    this.#o.step("destroy.committed");
-    return this.#o.turns.take(row.id, async () => {
+    const { host, turns, step } = this.#o;
+    step("destroy.committed");
+    const hanging = turns.isTaken(row.id) ? this.#guests.get(row.id) : undefined;
+    if (hanging !== undefined) host.abandon(hanging);
+    return turns.take(row.id, async () => {
       const guest = this.#guests.get(row.id);
       if (guest !== undefined) this.#part(row.id, guest, "destroyed");
       await this.#erase(row);

@@ -153,6 +153,36 @@ describe("an agent", () => {
     assert.match(reason, /^the agent stopped answering/);
   });
 
+  it("that greets after a silence, but answers nothing else, is the end of the guest too", async () => {
+    await using fake = await FakeGuest.listen();
+    const setting = await live(fake, patienceMs, 60);
+    await assert.rejects(setting.live.agent.mkdir("/x"), /stopped answering/);
+    const { kind, reason } = await setting.live.ended;
+    assert.equal(kind, "lost");
+    assert.match(reason, /it greets, and then says nothing/);
+    assert.deepEqual([setting.line.connects, fake.hellos], [2, 2]);
+  });
+
+  it("that answers again after a silence is forgiven, each time", async () => {
+    let isMute = true;
+    const answer = answering();
+    await using fake = await FakeGuest.listen({
+      onFrame: (frame, guest) => {
+        if (!isMute) answer(frame, guest);
+      },
+    });
+    const setting = await live(fake, patienceMs, 60);
+    for (let times = 0; times < 3; times++) {
+      const { closed } = setting.live.agent;
+      isMute = true;
+      assert.match((await closed).message, /stopped answering/);
+      isMute = false;
+      await reachable(setting);
+    }
+    assert.equal(setting.line.connects, 4);
+    setting.live.close();
+  });
+
   it("that breaks the protocol is the end of the guest at once", async () => {
     for (const nonsense of [Buffer.alloc(12, 0xff), Buffer.from([7, 0, 0, 0])]) {
       await using fake = await FakeGuest.listen({ onFrame: answering(Verb.MKDIR) });
@@ -181,6 +211,17 @@ describe("an agent", () => {
     await reachable(setting);
     setting.live.close();
   });
+});
+
+it("a guest that will be destroyed is waited for no longer, and never listened to again", async () => {
+  await using fake = await FakeGuest.listen({ onFrame: answering(Verb.THAW) });
+  const setting = await live(fake);
+  const thaw = assert.rejects(setting.live.thaw(), /is being destroyed/);
+  await fake.heard((frame) => verbOf(frame) === Verb.THAW);
+  setting.live.abandon();
+  await thaw;
+  await assert.rejects(setting.live.listenAgain(), /is being destroyed/);
+  assert.equal(setting.line.connects, 1);
 });
 
 describe("freezing", () => {

@@ -1,9 +1,10 @@
 /**
  * A capsule's live VM together with the connection to its agent. Watches both: a lost connection is made anew for a
- * while; an agent that breaks the protocol, or stays away, is the end of the guest.
+ * while; an agent that breaks the protocol, stays away, or greets and then says nothing is the end of the guest.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Agent, Wake } from "../agent/agent.ts";
+import { SilenceError } from "../agent/failure.ts";
 import { ProtocolError } from "../agent/records.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -22,6 +23,9 @@ export class LiveGuest implements Guest {
   /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */
   #isExpectingSilence = false;
   #isThawed = false;
+  #isAbandoned = false;
+  /** It was hung up on for its silence, and has answered nothing since but the greeting. */
+  #isMute = false;
   #reconnecting = new AbortController();
   #vmEnd: VmEnd | undefined;
   readonly #end: (end: GuestEnd) => void;
@@ -82,6 +86,7 @@ export class LiveGuest implements Guest {
 
   /** Takes `expectSilence` back; remakes the connection if it was lost meanwhile, and tells of a VM that ended meanwhile. */
   async listenAgain(): Promise<void> {
+    if (this.#isAbandoned) throw this.#abandonment();
     this.#isExpectingSilence = false;
     if (this.#vmEnd !== undefined) this.#tellVmEnd();
     else if (!this.#isConnected) await this.#reconnect();
@@ -101,6 +106,16 @@ export class LiveGuest implements Guest {
     this.#agent.close(reason);
   }
 
+  /** It will be ended in any case: nobody waits for it any longer. */
+  abandon(): void {
+    this.#isAbandoned = true;
+    this.hangUp(this.#abandonment());
+  }
+
+  #abandonment(): CapsuleError {
+    return new CapsuleError("agent_error", `capsule ${this.id} is being destroyed`);
+  }
+
   /** Lets go of connection and VM; both live on. */
   close(): void {
     this.hangUp();
@@ -114,8 +129,19 @@ export class LiveGuest implements Guest {
       if (this.#isExpectingSilence) return;
       if (reason.cause instanceof ProtocolError)
         this.#end({ kind: "lost", reason: `the agent broke the protocol: ${reason.message}` });
-      else void this.#reconnect();
+      else void this.#listenFor(reason);
     });
+  }
+
+  /** One more chance after a silence: a new connection brings both sides into step, whatever was lost between them. */
+  async #listenFor(reason: Error): Promise<void> {
+    const isSilence = reason.cause instanceof SilenceError;
+    if (isSilence && this.#isMute && !(await this.isWaitingForDisk())) {
+      this.#end({ kind: "lost", reason: "the agent stopped answering: it greets, and then says nothing" });
+      return;
+    }
+    this.#isMute ||= isSilence;
+    await this.#reconnect();
   }
 
   async #reconnect(): Promise<void> {
@@ -137,8 +163,16 @@ export class LiveGuest implements Guest {
     this.#agent = agent;
     this.#isConnected = true;
     this.#watch(agent);
+    if (this.#isMute) this.#expectAnswer(agent);
     // The THAW that was on its way when the old connection broke is lost with it.
     if (this.#isThawed && !agent.awake) agent.thaw().catch(() => {});
+  }
+
+  #expectAnswer(agent: Agent): void {
+    const answered = () => {
+      this.#isMute = false;
+    };
+    agent.probe().then(answered, () => {});
   }
 
   #tellVmEnd(): void {

@@ -77,6 +77,8 @@ export interface Host {
   unsave(guest: Guest): Promise<void>;
   /** Of a saved guest: makes a template's files, durable when it resolves. The guest stays saved. */
   capture(guest: Guest, storage: string): Promise<Captured>;
+  /** The guest will be ended, whatever comes of what is done to it now: that stops waiting for its agent. */
+  abandon(guest: Guest): void;
   /** Ends the VM; the capsule's folder stays. */
   end(guest: Guest): Promise<void>;
 

@@ -150,6 +150,10 @@ export class LocalHost implements Host {
     return this.#saver.capture(this.#live(guest), storage);
   }
 
+  abandon(guest: Guest): void {
+    this.#live(guest).abandon();
+  }
+
   async end(guest: Guest): Promise<void> {
     const live = this.#live(guest);
     live.hangUp(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));

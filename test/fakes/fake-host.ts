@@ -15,6 +15,7 @@ export class FakeGuest implements Guest {
   readonly endWith: (end: GuestEnd) => void;
   isHeld = true;
   isStopped = false;
+  readonly abandoned = Promise.withResolvers<void>();
 
   constructor(id: string) {
     this.id = id;
@@ -34,6 +35,8 @@ export class FakeHost implements Host {
   before: (verb: HostVerb, id: string) => void = () => {};
   /** How long a verb takes. */
   moment: () => Promise<void> = () => Promise.resolve();
+  /** Guests do not answer when they are released. */
+  isMute = false;
 
   images() {
     return [{ name: "minimal", sizeBytes: 1_000, createdAt: 0 }];
@@ -71,6 +74,10 @@ export class FakeHost implements Host {
   async release(guest: Guest): Promise<void> {
     await this.moment();
     this.before("release", guest.id);
+    if (this.isMute) {
+      await this.#mine(guest).abandoned.promise;
+      throw new CapsuleError("agent_error", `guest ${guest.id} was abandoned`);
+    }
     this.#mine(guest).isHeld = false;
     this.checkpoints.delete(guest.id);
   }
@@ -102,6 +109,10 @@ export class FakeHost implements Host {
     this.before("capture", guest.id);
     this.templates.set(storage, { vcpus: 1, memoryMb: 512 });
     return { sizeBytes: 5_000 };
+  }
+
+  abandon(guest: Guest): void {
+    this.#mine(guest).abandoned.resolve();
   }
 
   async end(guest: Guest): Promise<void> {

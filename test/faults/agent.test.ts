@@ -10,9 +10,14 @@ before(async () => {
 });
 after(() => world[Symbol.asyncDispose]());
 
+/** Beside it: a server that soon finds a guest's silence too long, of which nothing is asked meanwhile. */
+async function impatient(): Promise<World> {
+  return World.start({ env: { CAPSULE_SILENCE_MS: "6000", CAPSULE_WAKE_DEADLINE_MS: "6000" } });
+}
+
 /** From here on the guest runs, and its agent hears and says nothing. */
-async function muted(): Promise<TestCapsule> {
-  const capsule = await world.client.capsule();
+async function muted(of = world): Promise<TestCapsule> {
+  const capsule = await of.client.capsule();
   const script = "cd /sys/bus/virtio/drivers/virtio_console; for port in virtio*; do echo $port > unbind; done";
   await capsule.exec({ cmd: "bash", args: ["-c", `(sleep 0.2; ${script}) >/dev/null 2>&1 &`] });
   const signal = AbortSignal.timeout(2_000);
@@ -30,6 +35,15 @@ describe("a mute guest", { concurrency: true, timeout: 90_000 }, () => {
     assert.deepEqual([status, json.error.code], [502, "agent_error"]);
     assert.equal((await capsule.view()).status, "paused");
     await capsule.destroy();
+  });
+
+  test("of which nobody asks anything is found all the same, and ends in error", async () => {
+    await using own = await impatient();
+    const capsule = await muted(own);
+    const { error_reason } = await capsule.until("error");
+    assert.match(error_reason, /agent stopped answering/);
+    await own.assertOneStory();
+    await own.assertNoResidue();
   });
 
   test("cannot be captured, and nothing is left of the attempt", async () => {
