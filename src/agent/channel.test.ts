@@ -4,10 +4,10 @@ import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
-import { SilenceError } from "./failure.ts";
 import { encodeFrame, FrameType, moreFlag } from "./frames.ts";
 import { emptyRecord, endRecord, execRequest, limits, Verb, windowRecord } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
+import { SilenceError } from "./silence.ts";
 
 const deadlineMs = 10_000;
 const { OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE } = FrameType;

@@ -3,11 +3,12 @@
  * closes the connection; every open stream then hears `failed` with the same reason.
  */
 import { CapsuleError } from "../wire/errors.ts";
-import { failureOf, SilenceError, violation } from "./failure.ts";
+import { failureOf, violation } from "./failure.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes, maxPayloadBytes, moreFlag, writeHeader } from "./frames.ts";
 import type { Pipe, PipeReader } from "./pipe.ts";
 import { decodeEmpty, decodeFail, decodeNotice, limits, request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordWriter } from "./records.ts";
+import { Silence, SilenceError } from "./silence.ts";
 import { type Carrier, Stream, type StreamHandler } from "./stream.ts";
 
 /** What keeps a capsule going, and what finds out whether it does, is never refused. */
@@ -23,18 +24,9 @@ const maxBacklogBytes = 16 * 1024 * 1024;
 const uselessBytes = 1024 * 1024;
 
 export interface ChannelOptions {
-  /**
-   * A guest of which nothing is heard for a sixth of this is probed; when it leaves the probe unanswered, and all else,
-   * for the whole of it, it is given up.
-   */
+  /** A guest that leaves a probe and all else unanswered for this long is given up. */
   silenceMs: number;
 }
-
-/**
- * Silence is measured in looks and not by the clock: while the daemon or its whole machine stands still nobody looks, so
- * that time is not held against the guest.
- */
-const looks = 6;
 
 export class Channel implements PipeReader, Carrier {
   /** Resolves once, with the reason. */
@@ -45,16 +37,12 @@ export class Channel implements PipeReader, Carrier {
   readonly #parser: FrameParser;
   readonly #streams = new Map<number, Stream>();
   readonly #congested = new Set<Stream>();
-  readonly #silenceTimer: NodeJS.Timeout;
+  readonly #silence: Silence;
   #lastStream = 0;
   /** Streams up to this id have been open at some time. */
   #highestStream = 0;
   #reason: Error | undefined;
   #halting: "power_off" | "reboot" | undefined;
-  #heard = true;
-  #isProbing = false;
-  #silentLooks = 0;
-  #mayBeSilent = false;
   #uselessRoomBytes = uselessBytes;
 
   constructor(pipe: Pipe, epoch: number, options: ChannelOptions) {
@@ -67,13 +55,19 @@ export class Channel implements PipeReader, Carrier {
       (type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload),
       (bytes) => this.#bear(bytes),
     );
-    this.#silenceTimer = setInterval(() => this.#listen(), options.silenceMs / looks).unref();
+    this.#silence = new Silence({
+      silenceMs: options.silenceMs,
+      probe: () => this.call(Verb.PROBE, request(Verb.PROBE), decodeEmpty).catch(() => {}),
+      onSilence: () => this.#giveUp(),
+      onLook: () => {
+        this.#uselessRoomBytes = Math.max(this.#uselessRoomBytes, uselessBytes);
+      },
+    });
   }
 
   /** A guest about to be stopped may fall silent. */
   allowSilence(allowed: boolean): void {
-    this.#mayBeSilent = allowed;
-    this.#heard = true;
+    this.#silence.allow(allowed);
   }
 
   /** Opens a stream. What goes wrong, even at once, goes to `handler.failed`, never before this returns. */
@@ -107,7 +101,7 @@ export class Channel implements PipeReader, Carrier {
   close(reason: Error): void {
     if (this.#reason) return;
     this.#reason = reason;
-    clearInterval(this.#silenceTimer);
+    this.#silence.stop();
     this.#parser.stop();
     this.#pipe.destroy();
     const streams = [...this.#streams.values()];
@@ -252,7 +246,7 @@ export class Channel implements PipeReader, Carrier {
   }
 
   #deliver(stream: Stream, type: number, flags: number, payload: Buffer): void {
-    this.#heard = true;
+    this.#silence.break();
     switch (type) {
       case FrameType.DATA:
         stream.receiveData(flags, payload);
@@ -290,28 +284,9 @@ export class Channel implements PipeReader, Carrier {
     }
   }
 
-  #listen(): void {
-    this.#uselessRoomBytes = Math.max(this.#uselessRoomBytes, uselessBytes);
-    if (this.#heard || this.#mayBeSilent) {
-      this.#heard = false;
-      this.#silentLooks = 0;
-      return;
-    }
-    this.#silentLooks++;
-    if (!this.#isProbing) this.#probe();
-    else if (this.#silentLooks > looks) {
-      const cause = new SilenceError("a probe was left unanswered");
-      this.close(new CapsuleError("agent_error", "the guest agent has stopped answering", { cause }));
-    }
-  }
-
-  #probe(): void {
-    this.#isProbing = true;
-    this.call(Verb.PROBE, request(Verb.PROBE), decodeEmpty)
-      .catch(() => {})
-      .finally(() => {
-        this.#isProbing = false;
-      });
+  #giveUp(): void {
+    const cause = new SilenceError("a probe was left unanswered");
+    this.close(new CapsuleError("agent_error", "the guest agent has stopped answering", { cause }));
   }
 }
 

@@ -56,11 +56,6 @@ export function violation(error: unknown): CapsuleError {
   return new CapsuleError("agent_error", what, { cause: error });
 }
 
-/** Why a connection was closed: the guest left a probe unanswered for too long. */
-export class SilenceError extends Error {
-  override readonly name = "SilenceError";
-}
-
 const maxMessageLength = 500;
 
 /** Guest text without control, format and lone surrogate characters, and not long. */
