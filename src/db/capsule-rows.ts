@@ -4,6 +4,7 @@
  */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact } from "./database.ts";
+import { RowCache } from "./row-cache.ts";
 
 /** One row; times are epoch milliseconds. */
 export interface CapsuleRow {
@@ -59,6 +60,7 @@ const selection = fields.map((field) => `${columns[field]} AS ${field}`).join(",
 
 export class CapsuleRows {
   readonly #database: Database;
+  readonly #known: RowCache<CapsuleRow>;
   readonly #byId: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #all: StatementSync;
@@ -76,6 +78,7 @@ export class CapsuleRows {
 
   constructor(database: Database) {
     this.#database = database;
+    this.#known = new RowCache(database);
     this.#byId = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ?`);
     // By insertion: clocks can be set back, and two rows can have one time.
     this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY rowid DESC`);
@@ -111,7 +114,7 @@ export class CapsuleRows {
   }
 
   get(id: string): CapsuleRow | undefined {
-    return this.#byId.get(id) as CapsuleRow | undefined;
+    return this.#known.get(id, () => this.#byId.get(id) as CapsuleRow | undefined);
   }
 
   /** Newest first. */
@@ -148,13 +151,17 @@ export class CapsuleRows {
       );
       this.#changes.set(key, statement);
     }
+    this.#known.forget(id);
     return statement.get({ id, generation, ...change }) as CapsuleRow | undefined;
   }
 
   /** Notes activity of several capsules in one commit; no generation is touched. */
   noteActive(times: Iterable<[id: string, atMs: number]>): void {
     transact(this.#database, () => {
-      for (const [id, atMs] of times) this.#active.run(atMs, id);
+      for (const [id, atMs] of times) {
+        this.#known.forget(id);
+        this.#active.run(atMs, id);
+      }
     });
   }
 
@@ -165,15 +172,18 @@ export class CapsuleRows {
 
   /** Marks a capsule as being destroyed, whatever was being done to it. */
   condemn(id: string): void {
+    this.#known.forget(id);
     this.#condemn.run(id);
   }
 
   remove(id: string): void {
+    this.#known.forget(id);
     this.#remove.run(id);
   }
 
   /** Marks every capsule of this storage that rests in `status` as depending on a deleted template. */
   block(storage: string, status: string, templateName: string): void {
+    this.#known.forgetAll();
     this.#block.run(templateName, storage, status);
   }
 

@@ -1,6 +1,7 @@
 /** Team and API key rows. A key itself is never here, only its SHA-256. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact } from "./database.ts";
+import { RowCache } from "./row-cache.ts";
 
 export interface TeamRow {
   id: string;
@@ -40,6 +41,8 @@ const isLive = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at >
 
 export class TeamRows {
   readonly #database: Database;
+  /** By their hashes. */
+  readonly #knownKeys: RowCache<KeyRow>;
   readonly #byName: StatementSync;
   readonly #insert: StatementSync;
   readonly #insertKey: StatementSync;
@@ -53,6 +56,7 @@ export class TeamRows {
 
   constructor(database: Database) {
     this.#database = database;
+    this.#knownKeys = new RowCache(database);
     this.#byName = database.prepare("SELECT id, name, created_at AS createdAt FROM teams WHERE name = ?");
     this.#insert = database.prepare("INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :createdAt)");
     this.#insertKey = database.prepare(
@@ -89,7 +93,9 @@ export class TeamRows {
 
   /** The key with this hash, unless it was revoked or has expired. */
   liveKey(hash: Uint8Array, now: number): KeyRow | undefined {
-    return this.#live.get({ hash, now }) as KeyRow | undefined;
+    const name = Buffer.from(hash.buffer, hash.byteOffset, hash.byteLength).toString("latin1");
+    const row = this.#knownKeys.get(name, () => this.#live.get({ hash, now }) as KeyRow | undefined);
+    return row === undefined || hasExpired(row, now) ? undefined : row;
   }
 
   /** The team's live keys, oldest first. */
@@ -99,6 +105,7 @@ export class TeamRows {
 
   /** Removes the rows of keys that had ended by these times. */
   forgetKeys(ended: { expired: number; revoked: number }): void {
+    this.#knownKeys.forgetAll();
     this.#forget.run(ended);
   }
 
@@ -112,12 +119,18 @@ export class TeamRows {
 
   /** False when there is no such key or it was revoked before. */
   revoke(keyId: string, atMs: number): boolean {
+    this.#knownKeys.forgetAll();
     return this.#revoke.run(atMs, keyId).changes === 1;
   }
 
   noteUsed(times: Iterable<[keyId: string, atMs: number]>): void {
+    this.#knownKeys.forgetAll();
     transact(this.#database, () => {
       for (const [keyId, atMs] of times) this.#used.run(atMs, keyId);
     });
   }
+}
+
+function hasExpired({ expiresAt }: KeyRow, now: number): boolean {
+  return expiresAt !== null && expiresAt <= now;
 }

@@ -2,7 +2,7 @@
  * Teams and their API keys. A key is shown once, at its making; what is kept is its SHA-256. Looking a key up by its
  * hash gives an attacker nothing to time: the bytes compared are not the bytes he chose.
  */
-import { createHash, randomBytes } from "node:crypto";
+import { hash, randomBytes } from "node:crypto";
 import type { KeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
@@ -167,5 +167,5 @@ function missingKey(keyId: string): CapsuleError {
 }
 
 function hashOf(key: string): Uint8Array {
-  return createHash("sha256").update(key).digest();
+  return hash("sha256", key, "buffer");
 }
