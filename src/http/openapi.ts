@@ -23,7 +23,7 @@ const chapters: [name: string, paths: RegExp][] = [
 ];
 const chapterOrder = ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"];
 
-const methodsWithBody = new Set(["POST", "PUT", "PATCH"]);
+const methodsWithBody = new Set(["POST", "PUT", "PATCH", "DELETE"]);
 
 /** Call before the routes are declared. */
 export function describeApi(app: App, version: string): void {

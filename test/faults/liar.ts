@@ -1,0 +1,126 @@
+/**
+ * Root inside stops the agent and speaks in its place: the agent's own port is taken out of its hands, so that the host
+ * hears the lies on the very connection that it trusts.
+ */
+import type { TestCapsule } from "../client.ts";
+
+/** What is said to the first request of any kind. Names of the functions below. */
+export type Lie =
+  | "answer_a_stranger"
+  | "flood_of_other_epochs"
+  | "exit_without_a_start"
+  | "exit_of_a_stranger"
+  | "output_before_the_start"
+  | "output_beyond_the_window"
+  | "crumbs_of_output"
+  | "endless_listing"
+  | "huge_frame"
+  | "huge_file"
+  | "negative_sizes"
+  | "second_end"
+  | "halt_again_and_again"
+  | "nonsense";
+
+const program = `
+import ctypes, os, struct, sys
+
+libc = ctypes.CDLL(None, use_errno=True)
+SYS_pidfd_open, SYS_pidfd_getfd = 434, 438
+DATA, END, WINDOW, EVENT, RESULT, NOTICE = 4, 5, 6, 7, 8, 11
+
+def take_port():
+    os.mkdir('/sys/fs/cgroup/stopped')
+    open('/sys/fs/cgroup/stopped/cgroup.procs', 'w').write('1')
+    open('/sys/fs/cgroup/stopped/cgroup.freeze', 'w').write('1')
+    while 'frozen 1' not in open('/sys/fs/cgroup/stopped/cgroup.events').read(): pass
+    agent = libc.syscall(SYS_pidfd_open, 1, 0)
+    numbers = [n for n in os.listdir('/proc/1/fd') if 'vport' in os.readlink('/proc/1/fd/' + n)]
+    port = libc.syscall(SYS_pidfd_getfd, agent, int(numbers[0]), 0)
+    os.set_blocking(port, True)
+    return port
+
+port = take_port()
+
+def read(count):
+    got = b''
+    while len(got) < count:
+        got += os.read(port, count - len(got))
+    return got
+
+def hear():
+    first = b'\\0'
+    while first == b'\\0': first = read(1)
+    kind, flags, epoch, stream, length = struct.unpack('<BBHII', first + read(11))
+    return kind, epoch, stream, read(length)
+
+def say(data):
+    while data: data = data[os.write(port, data):]
+
+def frame(kind, epoch, stream, payload, flags=0, length=None):
+    return struct.pack('<BBHII', kind, flags, epoch, stream, len(payload) if length is None else length) + payload
+
+def text(value): return struct.pack('<I', len(value)) + value
+def record(payload): return payload + b'\\x7e'
+started = record(struct.pack('<HI', 1, 7) + text(b'proc-00000000'))
+exited = record(struct.pack('<iBQ', 0, 0, 5))
+entry = text(b'name') + text(b'/name') + struct.pack('<BQI', 0, 5, 0o100644) + text(b'root') + text(b'root') + struct.pack('<QB', 5, 0)
+
+def answer_a_stranger(epoch, stream): say(frame(RESULT, epoch, stream + 1000, exited))
+def flood_of_other_epochs(epoch, stream):
+    while True: say(frame(RESULT, epoch ^ 1, stream, exited) * 1000)
+def exit_without_a_start(epoch, stream): say(frame(RESULT, epoch, stream, exited))
+def exit_of_a_stranger(epoch, stream):
+    say(frame(EVENT, epoch, stream, started) + frame(RESULT, epoch, stream + 1, exited))
+def output_before_the_start(epoch, stream): say(frame(DATA, epoch, stream, b'x', 1))
+def output_beyond_the_window(epoch, stream):
+    say(frame(EVENT, epoch, stream, started))
+    while True: say(frame(DATA, epoch, stream, b'x' * 65536, 1))
+def crumbs_of_output(epoch, stream):
+    say(frame(EVENT, epoch, stream, started))
+    room = 262144
+    while True:
+        while room >= 1000:
+            say(frame(DATA, epoch, stream, b'x', 1) * 1000)
+            room -= 1000
+        kind, _, of, payload = hear()
+        if kind == WINDOW and of == stream: room += struct.unpack('<I', payload[:4])[0]
+def endless_listing(epoch, stream):
+    room = 262144
+    while True:
+        while room >= 60000:
+            data = entry * (60000 // len(entry))
+            say(frame(DATA, epoch, stream, data))
+            room -= len(data)
+        kind, _, of, payload = hear()
+        if of == stream and kind == WINDOW: room += struct.unpack('<I', payload[:4])[0]
+        elif of == stream: return
+def huge_frame(epoch, stream): say(frame(DATA, epoch, stream, b'', 0, 0xffffffff) + b'x' * 100000)
+def huge_file(epoch, stream):
+    say(frame(EVENT, epoch, stream, record(struct.pack('<HQ', 32, 1 << 50))) + frame(DATA, epoch, stream, b'x'))
+    say(frame(END, epoch, stream, record(struct.pack('<Q', 1))) + frame(RESULT, epoch, stream, record(b'')))
+def negative_sizes(epoch, stream):
+    data = entry.replace(struct.pack('<BQI', 0, 5, 0o100644), struct.pack('<BQI', 0, (1 << 64) - 1, 0o100644))
+    say(frame(DATA, epoch, stream, data) + frame(RESULT, epoch, stream, record(struct.pack('<i', -1))))
+def second_end(epoch, stream):
+    say(frame(EVENT, epoch, stream, started) + frame(END, epoch, stream, record(struct.pack('<Q', 0))) * 2)
+def halt_again_and_again(epoch, stream):
+    while True: say(frame(NOTICE, epoch, 0, record(struct.pack('<HB', 1, 0))))
+def nonsense(epoch, stream):
+    while True: say(os.urandom(4096))
+
+heard = hear()
+while heard[0] != 3: heard = hear()
+globals()[sys.argv[1]](heard[1], heard[2])
+while True: hear()
+`;
+
+/** Soon the capsule's agent is silent, and the first request from then on is answered by the lie. */
+export async function startLying({ client, path }: TestCapsule, lie: Lie): Promise<void> {
+  const form: [string, string | Uint8Array][] = [
+    ["path", "/root/liar.py"],
+    ["file", Buffer.from(program)],
+  ];
+  await client.expect(204, "POST", `${path}/files/write`, { form });
+  const json = { cmd: "python3", args: ["/root/liar.py", lie], background: true };
+  await client.expect(202, "POST", `${path}/exec`, { json });
+}

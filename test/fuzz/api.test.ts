@@ -1,0 +1,220 @@
+/**
+ * The API, fuzzed from its own document: every operation, its parameters, bodies and sockets, at random, by one team,
+ * beside another team's capsule. CAPSULE_TEST_SEED makes the same choices again, in the same order for one client.
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import net from "node:net";
+import { after, before, test } from "node:test";
+import { Client, type TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { Random } from "../conformance/random.ts";
+import { unknownId } from "../conformance/requests.ts";
+import type { OpenApi } from "../openapi-contract.ts";
+import { Server } from "../server.ts";
+import { Conversations } from "./conversation.ts";
+import { isLong } from "./form.ts";
+import { type Operation, operationsOf, Requests } from "./requests.ts";
+import { chance, pick } from "./values.ts";
+
+const rounds = isLong ? 40_000 : 2_000;
+const clients = 4;
+/** Requests after which the server has what it needs to live; from here on it may not grow, but for what V8 has not collected. */
+const warmUp = rounds / 3;
+const heapMaxMb = 128;
+const growthMaxBytes = 96 << 20;
+const answerMs = 60_000;
+/** Of the answers that say the service failed. None may be an internal_error. */
+const failures = new Set([502, 503, 504, 507]);
+
+let server: Server;
+let red: Client;
+let blue: Client;
+let victim: TestCapsule;
+before(async () => {
+  const env = {
+    CAPSULE_CAPSULES_MAX: "5",
+    CAPSULE_BODY_MAX_BYTES: "65536",
+    NODE_OPTIONS: `--max-old-space-size=${heapMaxMb}`,
+  };
+  server = await Server.start({ env });
+  blue = await Client.connect(server.url, server.apiKey);
+  red = blue.as(await server.createKey("red"));
+  victim = await blue.capsule();
+  await victim.sh("echo mine > /root/file; sync");
+});
+after(async () => {
+  red?.close();
+  blue?.close();
+  await server?.[Symbol.asyncDispose]();
+});
+process.once("exit", () => server?.abandon());
+
+/** The red team's capsules as far as the fuzzer knows, those that run more than once. */
+const own: string[] = [];
+const paths = ["/root/file", "/root", "/root/new/deep", "/tmp/x", "/etc/passwd", "/proc/self/status", "/", "/dev/null"];
+const pools = {
+  "{id}": [] as string[],
+  "{selector}": ["1", "0", "999999", "proc-00000000", "worker", "-1", "0x10"],
+  "{name}": ["minimal", "made", "never-made", ".."],
+  template: ["minimal", "minimal", "made", "theirs", "no-such-template"],
+  vcpus: [1, 1, 1, 0, 1_000],
+  memory_mb: [512, 512, 512, 0, 1e9],
+  timeout_sec: [0, 0, 30, -1],
+  timeout: [1, 2, 30],
+  sandbox_id: [] as string[],
+  name: ["made", "made", "minimal", "-", "a b"],
+  path: [...paths, "/root/../etc/hostname", "relative", `/${"x".repeat(4_096)}`, "/root/a\u0000b"],
+  depth: [0, 1, 2, 3, -1],
+  cmd: ["true", "echo", "cat", "sh", "no-such-command", "/", "sleep"],
+  args: [[], ["-c", "echo out; echo err >&2; exit 3"], ["0.05"], ["/etc/passwd"], ["ü", "\n"]],
+  cwd: ["/", "/root", "/nowhere"],
+  user: ["root", "nobody", "no-such-user"],
+  tag: ["worker", "pty-00000000"],
+  "?wait": ["running", "paused", "error", "nothing"],
+  "?timeout": [0, 1, 1, -1, "x"],
+  data: ["ZWNobwo=", "AAAA", "!", ""],
+  cols: [80, 1, 0, 70_000],
+  rows: [24, 1, 0, 70_000],
+};
+
+function know(id: string): void {
+  own.push(id);
+  pools["{id}"] = pools.sandbox_id = [...own, ...own, victim.id, unknownId];
+}
+
+/** What takes long, or takes capsules away, comes more seldom. */
+function weightOf({ method, path, socket }: Operation): number {
+  if (socket !== undefined) return 30;
+  if (path === "/v1/events") return 1;
+  if (method === "DELETE" && path === "/v1/capsules/{id}") return 1;
+  if (/\/(pause|resume)$/.test(path) || (method === "POST" && /^\/v1\/(capsules|snapshots)$/.test(path))) return 2;
+  return 12;
+}
+
+/** At least one running capsule, so that there is something behind the gate. */
+async function provide(): Promise<void> {
+  const { json } = await red.expect(200, "GET", "/v1/capsules");
+  const views: { id: string; status: string; error_reason: string | null }[] = json;
+  for (const { id, status, error_reason } of views) assert.notEqual(status, "error", `${id}: ${error_reason}`);
+  own.splice(0, own.length);
+  const running = views.filter(({ status }) => status === "running" || status === "starting");
+  for (const { id } of [...views, ...running, ...running]) know(id);
+  if (running.length > 0) return;
+  for (const { id } of views.slice(0, 3)) await red.call("DELETE", `/v1/capsules/${id}`);
+  for (let i = 0; i < 3; i++) {
+    const { status, json } = await red.call("POST", "/v1/capsules", { json: {} });
+    if (status === 201) know(json.id); // else the others' requests were quicker, and the quota is used up
+  }
+  await red.call("GET", `/v1/capsules/${own.at(-1)}?wait=running`);
+}
+
+/** Resident memory of the server itself. */
+function residentBytes(): number {
+  const kib = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${server.pid}/status`, "utf8"))?.[1];
+  return Number(kib) * 1024;
+}
+
+test("requests and sockets at random", { timeout: 3_600_000 }, async (t) => {
+  const random = new Random(t);
+  const document = (await (await fetch(new URL("/openapi.json", server.url))).json()) as OpenApi;
+  const operations = operationsOf(document).flatMap((each) => Array<Operation>(weightOf(each)).fill(each));
+  await provide();
+  const requests = new Requests(document, random, pools);
+  const conversations = new Conversations(document, requests, random);
+  const before = await view();
+  const statuses = new Map<number, number>();
+  let warmBytes = 0;
+  let asked = 0;
+
+  const act = async () => {
+    const request = requests.to(pick(random, operations));
+    const { method, path, headers, key, body } = request;
+    const said = `${method} ${path.slice(0, 300)}`;
+    const isSocket = request.operation.socket !== undefined && method === "GET";
+    // A stream of events has no end, and some clients have no patience.
+    const impatient = path.startsWith("/v1/events") ? 100 : chance(random, 3) ? random.below(30) : undefined;
+    const signal = AbortSignal.timeout(impatient ?? answerMs);
+    const call = { headers, signal, ...(key === undefined ? {} : { key }), ...(body === undefined ? {} : { body }) };
+    try {
+      const isTalk = isSocket && key === undefined && chance(random, 90);
+      const status = isTalk
+        ? await conversations.hold(red.url, red.key, request)
+        : (await (isSocket ? red.upgrade(path, call) : red.call(method, path, call))).status;
+      assert.ok(status < 500 || failures.has(status), `${said}: ${status}`);
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+    } catch (error) {
+      if (impatient !== undefined && signal.aborted) return;
+      throw new Error(`${said}: ${body?.toString("latin1").slice(0, 300)}`, { cause: error });
+    }
+  };
+  const play = async () => {
+    while (asked < rounds) {
+      if (asked++ % 40 === 0) await provide();
+      if (warmBytes === 0 && asked > warmUp) warmBytes = residentBytes();
+      await act();
+    }
+  };
+  await Promise.all(Array.from({ length: clients }, play));
+  const grownBytes = residentBytes() - warmBytes;
+  t.diagnostic(`${[...statuses].sort(([a], [b]) => a - b).map(([status, count]) => `${status}: ${count}`)}`);
+  t.diagnostic(`${conversations.messages} socket messages; ${Math.round(grownBytes / 1e6)} MB grown`);
+  assert.ok(grownBytes < growthMaxBytes, `the server grew by ${grownBytes} bytes`);
+  assert.deepEqual(await server.internalErrors(), []);
+  await provide();
+  assert.deepEqual(await view(), before, "another team's capsule was touched");
+});
+
+async function view(): Promise<unknown> {
+  const content = await blue.expect(200, "POST", `${victim.path}/files/read`, { json: { path: "/root/file" } });
+  return [(await blue.expect(200, "GET", "/v1/capsules")).json, content.bytes.toString()];
+}
+
+test("bytes that are hardly HTTP", { timeout: 600_000 }, async (t) => {
+  const random = new Random(t);
+  const head = `POST ${victim.path}/exec HTTP/1.1\r\nHost: x\r\nX-API-Key: ${red.key}\r\n`;
+  const whole = Buffer.from(`${head}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{"cmd":"true"}`);
+  const extra = [
+    "Transfer-Encoding: chunked\r\n",
+    "Content-Length: 5\r\n",
+    "Upgrade: websocket\r\nConnection: Upgrade\r\n",
+    " folded\r\n",
+    `A: ${"a".repeat(20_000)}\r\n`,
+    "Expect: 100-continue\r\n\r\n",
+    "GET / HTTP/1.1\r\n\r\n",
+    "\r\n\r\n5\r\nabc",
+    "\0",
+  ];
+  for (let i = 0; i < rounds / 4; i++) {
+    const bytes = Buffer.from(whole);
+    for (let flips = random.size(4); flips > 0; flips--) bytes[random.below(bytes.length)] = random.below(256);
+    const at = random.below(bytes.length);
+    const said = Buffer.concat([bytes.subarray(0, at), Buffer.from(pick(random, extra)), bytes.subarray(at)]);
+    const answer = await sayRaw(said, chance(random, 70));
+    if (answer !== "") assert.match(answer, /^HTTP\/1\.1 (1|2|4)\d\d /, said.toString("latin1"));
+  }
+  assert.deepEqual(await server.internalErrors(), []);
+  assert.equal((await victim.view()).status, "running");
+});
+
+/** What is answered until the server closes, or we do. */
+async function sayRaw(bytes: Buffer, waits: boolean): Promise<string> {
+  const { hostname, port } = new URL(server.url);
+  const socket = net.connect(Number(port), hostname);
+  let answer = "";
+  socket.setEncoding("latin1").on("data", (text) => {
+    answer += text;
+    if (answer.includes("\r\n\r\n")) socket.destroy();
+  });
+  socket.on("error", () => {});
+  if (waits) socket.end(bytes);
+  else socket.write(bytes, () => socket.destroy());
+  await new Promise((resolve) => socket.once("close", resolve));
+  return answer;
+}
+
+test("the server is as alive as before", async () => {
+  const health = await fetch(new URL("/healthz", server.url));
+  assert.equal(health.status, 200);
+  await eventually("a command is run", async () => (await victim.run("echo", ["alive"])).stdout === "alive\n");
+});
