@@ -27,6 +27,8 @@ export interface Base {
 
 export interface BasesOptions {
   paths: Paths;
+  /** Those that capsules can start from now. */
+  images: Image[];
   vmm: Vmm;
   connect: Connect;
   flatten: (base: string, diff: string, out: string) => Promise<void>;
@@ -68,18 +70,20 @@ export class Bases {
   }
 
   /**
-   * Removes the oldest bases beyond the spare ones that `isNeeded` does not claim, asked with paths relative to the data
-   * folder. One that was handed out a short while ago may be needed without anybody having written it down yet.
+   * Removes what `isNeeded`, asked with paths relative to the data folder, does not claim: bases of other builds of the
+   * images, from which nothing will start any more, and the oldest beyond the spare ones. One that was handed out a short while ago may be needed without anybody having written it down yet.
    */
   async trim(isNeeded: (folder: string) => boolean): Promise<void> {
-    const { paths, spare } = this.#options;
+    const { paths, images, spare } = this.#options;
     const idle: { name: string; usedMs: number }[] = [];
+    const outdated: { name: string }[] = [];
     for (const name of await readdir(paths.bases)) {
       if (isNeeded(relative(paths.data, paths.base(name)))) continue;
-      idle.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
+      if (!images.some((image) => name.startsWith(keyOfImage(image)))) outdated.push({ name });
+      else idle.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
     }
     idle.sort((a, b) => b.usedMs - a.usedMs);
-    for (const { name } of idle.slice(spare)) {
+    for (const { name } of [...outdated, ...idle.slice(spare)]) {
       if (Date.now() - (this.#usedMs.get(name) ?? 0) < graceMs) continue;
       for (const [key, base] of this.#ready) if (base.folder === paths.base(name)) this.#ready.delete(key);
       this.#usedMs.delete(name);
@@ -174,8 +178,12 @@ async function removeSockets(folder: string): Promise<void> {
 
 function keyOf(image: Image, machine: Machine): string {
   const parts = [machine.accelerator, machine.cpu, machine.qemu, `layout${machine.layout}`].join("_");
-  return `${image.name}-${image.hash.slice(0, 12)}-${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`.slice(
+  return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`.slice(
     0,
     120,
   );
+}
+
+function keyOfImage({ name, hash }: Image): string {
+  return `${name}-${hash.slice(0, 12)}-`;
 }

@@ -5,6 +5,7 @@ import { join, relative } from "node:path";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Bases } from "./bases.ts";
+import { trimBuilds } from "./builds.ts";
 import { diffName, openCheckpoint, parts } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
 import { explainSpace, requireSpace, syncFolder } from "./files.ts";
@@ -211,7 +212,10 @@ export class LocalHost implements Host {
     };
   }
 
-  /** Ends what an earlier daemon left half-made in `work/`, and VMs of nobody's. Call before the first start. */
+  /**
+   * Ends what an earlier daemon left half-made in `work/`, and VMs of nobody's; removes bases and image builds that nobody
+   * needs. Call before the first start.
+   */
   async sweep(): Promise<void> {
     await reapStrays(this.#vmm, this.#paths);
     for (const name of readdirSync(this.#paths.work)) {
@@ -219,7 +223,10 @@ export class LocalHost implements Host {
       await reapFolder(this.#vmm, folder);
       await rm(folder, { recursive: true, force: true });
     }
-    await this.trimBases().catch((error: unknown) => this.#options.onDamage(this.#paths.capsules, String(error)));
+    const { images, onDamage } = this.#options;
+    await this.trimBases()
+      .then(() => trimBuilds(this.#paths, images))
+      .catch((error: unknown) => onDamage(this.#paths.data, String(error)));
   }
 
   async trimBases(): Promise<void> {
