@@ -24,7 +24,9 @@ export class Service implements AsyncDisposable {
 
   /** `env` on top of the defaults. */
   static async start(env: Record<string, string> = {}): Promise<Service> {
-    return new Service(await Server.start({ env: { CAPSULE_LOG_LEVEL: "error", ...env } }));
+    return new Service(
+      await Server.start({ env: { CAPSULE_LOG_LEVEL: "error", CAPSULE_REQUESTS_PER_SEC: "1000000", ...env } }),
+    );
   }
 
   private constructor(server: Server) {

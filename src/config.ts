@@ -139,6 +139,16 @@ const limits = {
     16 * mib,
     "one WebSocket message of a client",
   ),
+  sockets_per_capsule_max: limit("SOCKETS_PER_CAPSULE_MAX", 250, 1, 100_000, "open WebSockets of one capsule"),
+  requests_max: limit("REQUESTS_MAX", 1_000, 1, 1_000_000, "requests of one team under way at once"),
+  requests_per_sec: limit("REQUESTS_PER_SEC", 2_000, 1, 10_000_000, "requests with one key, in the long run"),
+  refused_keys_per_sec: limit(
+    "REFUSED_KEYS_PER_SEC",
+    50,
+    1,
+    1_000_000,
+    "requests without a valid key from one address, in the long run",
+  ),
   wait_max_sec: limit("WAIT_MAX_SEC", 300, 0, 3_600, "longest wait of GET /v1/capsules/{id}?wait=…"),
 } satisfies Record<keyof Limits, Row<number>>;
 

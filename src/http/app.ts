@@ -10,8 +10,9 @@ import type { Limits } from "../wire/limits.ts";
 import { attachSocketRoutes } from "./attach-socket.ts";
 import { auditRoutes } from "./audit.ts";
 import { keepAudit } from "./audit-trail.ts";
-import { identify } from "./auth.ts";
+import { Callers } from "./callers.ts";
 import { capsuleRoutes } from "./capsules.ts";
+import { Crowds } from "./crowds.ts";
 import { docsPage } from "./docs-page.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { eventRoutes } from "./events.ts";
@@ -32,6 +33,7 @@ import { ptySocketRoutes } from "./pty-socket.ts";
 import type { App, Section } from "./section.ts";
 import type { MetricsService, Services, TracingService } from "./services.ts";
 import { signInRoutes } from "./sign-in.ts";
+import { hangUpOnSlowReaders } from "./slow-readers.ts";
 import { snapshotRoutes } from "./snapshots.ts";
 import { Sockets } from "./sockets.ts";
 import { staticRoutes } from "./static.ts";
@@ -51,6 +53,8 @@ export interface ServerOptions {
   tracing?: TracingService | undefined;
   /** How long open requests may end by themselves when the server closes. */
   drainMs?: number;
+  /** How long a client may leave its answer unread. */
+  stallMs?: number;
 }
 
 const headersMaxBytes = 16 * 1024;
@@ -72,8 +76,10 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
 }
 
 export function buildServer(services: Services, options: ServerOptions): App {
-  const { limits, logger, version, web, metrics, tracing, drainMs = 10_000 } = options;
+  const { limits, logger, version, web, metrics, tracing, drainMs = 10_000, stallMs = 120_000 } = options;
   const tickets = new Tickets();
+  const callers = new Callers(services.teams, tickets, limits);
+  const crowds = new Crowds(limits.requests_max);
   const app: App = fastify({
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -91,7 +97,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
       shouldUpgradeCallback: asksForWebSocket,
     },
     frameworkErrors: (error, request, reply) =>
-      refuseUnroutable(error, request, reply, () => identify(services.teams, tickets, request)),
+      refuseUnroutable(error, request, reply, () => callers.identify(request)),
     clientErrorHandler: refuseMalformedRequest,
   }).withTypeProvider<TypeBoxTypeProvider>();
 
@@ -110,7 +116,8 @@ export function buildServer(services: Services, options: ServerOptions): App {
   app.server.maxConnections = limits.connections_max;
   if (metrics !== undefined) countRequests(app, metrics.service);
   if (tracing !== undefined) traceRequests(app, tracing);
-  guardRoutes(app, services, tickets, paths);
+  hangUpOnSlowReaders(app.server, stallMs);
+  guardRoutes(app, { services, callers, crowds, paths });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);

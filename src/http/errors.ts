@@ -23,7 +23,8 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   if (error.status >= 500 && error.code !== "timeout") {
     request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
   }
-  if (error.code === "quota_exceeded" || error.code === "no_capacity") reply.header("retry-after", retryAfterSec);
+  if (error.code === "quota_exceeded" || error.code === "no_capacity")
+    reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
   // A refused upgrade is the last word on its connection; any other refusal is not.
   if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");
   else reply.header("connection", "close");

@@ -6,20 +6,29 @@
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
-import { identify } from "./auth.ts";
+import type { Callers } from "./callers.ts";
+import type { Crowds } from "./crowds.ts";
 import { sendError } from "./errors.ts";
 import type { KnownPaths } from "./known-paths.ts";
 import type { App } from "./section.ts";
 import type { Identity, Services } from "./services.ts";
-import type { Tickets } from "./tickets.ts";
 
-export function guardRoutes(app: App, services: Services, tickets: Tickets, paths: KnownPaths): void {
+export interface Gate {
+  services: Services;
+  callers: Callers;
+  crowds: Crowds;
+  paths: KnownPaths;
+}
+
+export function guardRoutes(app: App, { services, callers, crowds, paths }: Gate): void {
   app.decorateRequest("identity");
   app.addHook("onRequest", (request, reply, done) => {
     reply.header("x-request-id", request.id);
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
-      request.identity = identify(services.teams, tickets, request);
+      request.identity = callers.identify(request);
+      // A WebSocket is counted by itself, for as long as it is open.
+      if (config.socket !== true) reply.raw.once("close", crowds.join(request.identity.teamId));
     }
     if (request.is404) {
       answerUnrouted(request, reply, paths);

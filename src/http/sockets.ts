@@ -12,6 +12,7 @@ import type { Limits } from "../wire/limits.ts";
 import { describeError } from "./log.ts";
 import type { App } from "./section.ts";
 import type { Services } from "./services.ts";
+import { isAnswering } from "./slow-readers.ts";
 import { type ErrorMark, SocketLine } from "./socket-line.ts";
 
 /** How long clients may take to answer a close frame when the server stops. */
@@ -22,7 +23,7 @@ export class Sockets {
   readonly #limits: Limits;
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
-  readonly #lines = new Map<SocketLine, string>();
+  readonly #lines = new Map<SocketLine, { teamId: string; capsuleId: string }>();
 
   constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits) {
     this.#services = services;
@@ -63,22 +64,20 @@ export class Sockets {
   }
 
   /** Throws what an HTTP answer can say: not an upgrade, malformed, too many. */
-  check({ raw, identity }: FastifyRequest): void {
+  check({ raw, identity, params }: FastifyRequest): void {
     if (!this.#upgrades.has(raw))
       throw new CapsuleError("invalid_request", "this is a WebSocket endpoint; ask for an upgrade");
     const { "sec-websocket-key": key, "sec-websocket-version": version } = raw.headers;
     if (key === undefined || !/^[+/0-9A-Za-z]{22}==$/.test(key) || version !== "13") {
       throw new CapsuleError("invalid_request", "the WebSocket handshake is malformed or of another version than 13");
     }
-    const open = [...this.#lines.values()].filter((teamId) => teamId === identity.teamId).length;
-    if (open >= this.#limits.sockets_max) {
-      throw new CapsuleError("quota_exceeded", `the team has ${open} WebSockets open, as many as it may`);
-    }
+    this.#requireRoom(identity.teamId, (params as { id: string }).id);
   }
 
   /** Call `check` first. Answers 101; from then on the client hears of errors in messages. */
   accept(request: FastifyRequest, reply: FastifyReply, capsuleId: string, mark: ErrorMark): SocketLine {
     const { raw, identity, log } = request;
+    this.#requireRoom(identity.teamId, capsuleId); // others may have come in since the check
     const { socket, head } = this.#upgrades.get(raw)!;
     delete raw.headers["sec-websocket-protocol"]; // we speak none
     reply.hijack();
@@ -96,7 +95,7 @@ export class Sockets {
     ];
     const path = request.url.split("?", 1)[0];
     const began = performance.now();
-    this.#lines.set(line, identity.teamId);
+    this.#lines.set(line, { teamId: identity.teamId, capsuleId });
     log.info({ path, team: identity.team, key: identity.keyId }, "socket opened");
     accepted.once("close", (code: number) => {
       this.#lines.delete(line);
@@ -106,6 +105,21 @@ export class Sockets {
     return line;
   }
 
+  #requireRoom(teamId: string, capsuleId: string): void {
+    const lines = [...this.#lines.values()];
+    const ofTeam = lines.filter((line) => line.teamId === teamId).length;
+    if (ofTeam >= this.#limits.sockets_max) {
+      throw new CapsuleError("quota_exceeded", `the team has ${ofTeam} WebSockets open, as many as it may`);
+    }
+    const ofCapsule = lines.filter((line) => line.capsuleId === capsuleId).length;
+    if (ofCapsule >= this.#limits.sockets_per_capsule_max) {
+      throw new CapsuleError(
+        "quota_exceeded",
+        `capsule ${capsuleId} has ${ofCapsule} WebSockets open, as many as it may`,
+      );
+    }
+  }
+
   #stop(done: () => void): void {
     for (const line of this.#lines.keys()) line.close(closeCodes.stopping, "the server is stopping");
     setTimeout(() => {
@@ -113,9 +127,4 @@ export class Sockets {
     }, stopMs).unref();
     done();
   }
-}
-
-/** An earlier request on the connection still waits for its answer; a client that pipelines upgrades is none of ours. */
-function isAnswering(socket: Socket): boolean {
-  return ((socket as Socket & { _httpMessage?: ServerResponse | null })._httpMessage ?? null) !== null;
 }

@@ -32,12 +32,19 @@ export type ErrorDetails = Record<string, unknown>;
 export class CapsuleError extends Error {
   readonly code: ErrorCode;
   readonly details: ErrorDetails | undefined;
+  /** When it may be worth trying again, for a code that is answered with Retry-After. */
+  readonly retryAfterSec: number | undefined;
 
-  constructor(code: ErrorCode, message: string, options: { cause?: unknown; details?: ErrorDetails } = {}) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: { cause?: unknown; details?: ErrorDetails; retryAfterSec?: number } = {},
+  ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = "CapsuleError";
     this.code = code;
     this.details = options.details;
+    this.retryAfterSec = options.retryAfterSec;
   }
 
   get status(): number {

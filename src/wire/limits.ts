@@ -19,6 +19,15 @@ export const Limits = Type.Object(
     connections_max: Type.Integer({ description: "Open connections of all clients together." }),
     sockets_max: Type.Integer({ description: "Open WebSockets of one team." }),
     socket_message_max_bytes: Type.Integer({ description: "One WebSocket message from a client." }),
+    sockets_per_capsule_max: Type.Integer({ description: "Open WebSockets of one capsule." }),
+    requests_max: Type.Integer({ description: "Requests of one team under way at once, WebSockets aside." }),
+    requests_per_sec: Type.Integer({
+      description: "Requests with one key, in the long run; five seconds' worth may come at once.",
+    }),
+    refused_keys_per_sec: Type.Integer({
+      description:
+        "Requests without a valid key from one address, in the long run; 20 seconds' worth may come at once.",
+    }),
     wait_max_sec: Type.Integer({ description: "Longest wait of GET /v1/capsules/{id}?wait=…" }),
   },
   { title: "Limits" },

@@ -1,0 +1,139 @@
+/** Who asks too much is told when to come back, and nobody else notices. */
+import assert from "node:assert/strict";
+import type { AddressInfo } from "node:net";
+import { connect } from "node:net";
+import { test } from "node:test";
+import { WebSocket } from "ws";
+import { Api } from "../../test/api.ts";
+import { keys } from "../../test/fakes/services.ts";
+
+/** What `count` equal requests were answered, one after the other. */
+async function statuses(api: Api, count: number, call: Parameters<Api["call"]>[2] = {}): Promise<number[]> {
+  const found: number[] = [];
+  for (let i = 0; i < count; i++) found.push((await api.call("GET", "/v1/capsules", call)).status);
+  return found;
+}
+
+test("a flood with one key is 429 with Retry-After; other keys, and other teams, are served", async () => {
+  const api = new Api({ requests_per_sec: 1 });
+  const answers = await statuses(api, 50);
+  assert.deepEqual([...new Set(answers)].sort(), [200, 429]);
+  assert.ok(answers.filter((status) => status === 200).length >= 5);
+  const { key } = api.services.teams.issueKey("team-red", "another");
+  assert.deepEqual(await statuses(api, 1, { key }), [200]);
+  assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
+  const refused = await api.call("GET", "/v1/capsules");
+  assert.equal(refused.status, 429);
+  assert.equal(refused.json.error.code, "quota_exceeded");
+  assert.match(String(refused.headers["retry-after"]), /^[1-9]\d*$/);
+});
+
+test("a team's keys together have a bound, however many it makes", async () => {
+  const api = new Api({ requests_per_sec: 1 });
+  const answers: number[] = [];
+  for (let i = 0; i < 40; i++) {
+    const { key } = api.services.teams.issueKey("team-red", String(i));
+    answers.push(...(await statuses(api, 4, { key })));
+  }
+  assert.ok(answers.includes(429));
+  assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
+});
+
+test("guessing keys is 401, then 429; a valid key from the same address is served", async () => {
+  const api = new Api({ refused_keys_per_sec: 1 });
+  const answers = await statuses(api, 100, { key: "capk_guess" });
+  assert.deepEqual([...new Set(answers)].sort(), [401, 429]);
+  assert.ok(answers.filter((status) => status === 401).length >= 20);
+  assert.deepEqual(await statuses(api, 1), [200]);
+  assert.equal((await api.call("GET", "/healthz", { key: null })).status, 200);
+});
+
+test("requests under way at once have a bound per team; those that end make room, also when their client hangs up", async () => {
+  const api = new Api({ requests_max: 3 });
+  const { port } = await listen(api);
+  try {
+    const id = await api.capsule("starting");
+    const wait = (key: string, signal?: AbortSignal) =>
+      fetch(`http://127.0.0.1:${port}/v1/capsules/${id}?wait=running&timeout=60`, {
+        headers: { "x-api-key": key },
+        ...(signal === undefined ? {} : { signal }),
+      });
+    const controller = new AbortController();
+    const waits = [wait(keys.red), wait(keys.red), wait(keys.red, controller.signal)];
+    while (api.services.capsules.waits < 3) await new Promise(setImmediate);
+    const refused = await wait(keys.red);
+    assert.equal(refused.status, 429);
+    assert.equal(refused.headers.get("retry-after"), "1");
+    assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
+    controller.abort();
+    await assert.rejects(waits[2]!);
+    while (api.services.capsules.waits > 2) await new Promise(setImmediate);
+    assert.deepEqual(await statuses(api, 5), [200, 200, 200, 200, 200]);
+    api.services.capsules.become(id, "running");
+    for (const answer of waits.slice(0, 2)) assert.equal((await answer).status, 200);
+  } finally {
+    await api.app.close();
+  }
+});
+
+test("WebSockets have a bound per capsule, and do not count as requests under way", async () => {
+  const api = new Api({ requests_max: 1, sockets_per_capsule_max: 3 });
+  const { port } = await listen(api);
+  const open: WebSocket[] = [];
+  try {
+    const [id, other] = [await api.capsule(), await api.capsule()];
+    const upgrade = (capsule: string) =>
+      new Promise<number>((resolve, reject) => {
+        const url = `ws://127.0.0.1:${port}/v1/capsules/${capsule}/pty`;
+        const socket = new WebSocket(url, { headers: { "x-api-key": keys.red } });
+        open.push(socket);
+        socket.once("open", () => resolve(101));
+        socket.once("unexpected-response", (_request, response) => resolve(response.statusCode ?? 0));
+        socket.once("error", reject);
+      });
+    const answers = [await upgrade(id), await upgrade(id), await upgrade(id), await upgrade(id)];
+    assert.deepEqual(answers, [101, 101, 101, 429]);
+    assert.equal(await upgrade(other), 101);
+    open[0]?.close();
+    await new Promise((resolve) => open[0]?.once("close", resolve));
+    assert.equal(await upgrade(id), 101);
+    assert.deepEqual(await statuses(api, 2), [200, 200]);
+  } finally {
+    for (const socket of open) socket.terminate();
+    await api.app.close();
+  }
+});
+
+test("a client that never reads its answer is hung up on; one that waits for an answer is not", async () => {
+  const api = new Api({}, { stallMs: 200 });
+  const { port } = await listen(api);
+  try {
+    const id = await api.capsule("starting");
+    const reader = await api.capsule();
+    api.services.capsules.of(reader).agent.files.set("/big", Buffer.alloc(64 << 20));
+    const waiting = fetch(`http://127.0.0.1:${port}/v1/capsules/${id}?wait=running&timeout=60`, {
+      headers: { "x-api-key": keys.red },
+    });
+    const socket = connect(port, "127.0.0.1");
+    socket.pause();
+    const body = '{"path":"/big"}';
+    socket.write(
+      `POST /v1/capsules/${reader}/files/read HTTP/1.1\r\nHost: x\r\nX-API-Key: ${keys.red}\r\n` +
+        `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+    const connections = () =>
+      new Promise<number>((resolve) => api.app.server.getConnections((_error, count) => resolve(count)));
+    while ((await connections()) < 2) await new Promise(setImmediate);
+    while ((await connections()) > 1) await new Promise(setImmediate);
+    api.services.capsules.become(id, "running");
+    assert.equal((await waiting).status, 200);
+    socket.destroy();
+  } finally {
+    await api.app.close();
+  }
+});
+
+async function listen(api: Api): Promise<AddressInfo> {
+  await api.app.listen({ host: "127.0.0.1", port: 0 });
+  return api.app.server.address() as AddressInfo;
+}
