@@ -30,7 +30,7 @@ export function App({ account }: { account: Account }) {
     case "out":
       return <SignInPage account={account} reason={state.reason} />;
     case "in":
-      return <House key={state.session.key_id} signedIn={state} onSignOut={() => account.signOut()} />;
+      return <House key={state.session.keyId} signedIn={state} onSignOut={() => account.signOut()} />;
   }
 }
 
@@ -105,7 +105,7 @@ function SideBar() {
         <div class="who">
           <p>
             <span class="team">{session.team}</span>
-            <span class="muted">{session.key_name || "unnamed key"}</span>
+            <span class="muted">{session.keyName || "unnamed key"}</span>
           </p>
           <Button kind="quiet" icon="exit" label="Sign out" onPress={signOut} />
         </div>
@@ -145,7 +145,7 @@ function Connection() {
     return () => clearTimeout(timer);
   }, []);
   return (
-    <div role="status">
+    <div class="connection" role="status">
       {!isLive.value && !isPatient && (
         <p class="notice">
           <Icon name="warning" /> The line to the server is cut; what you see may be old. Connecting again …

@@ -3,7 +3,7 @@
  * status does not allow says so, by the same table as the server.
  */
 import { useState } from "preact/hooks";
-import type { Capsule } from "../../src/wire/capsule.ts";
+import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { type Action, refusal } from "../../src/wire/requirements.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
@@ -21,7 +21,7 @@ const hints = {
 
 type Asking = "pause" | "snapshot" | "destroy";
 
-export function CapsuleActions({ capsule, isBrief = false }: { capsule: Capsule; isBrief?: boolean }) {
+export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleInfo; isBrief?: boolean }) {
   const dashboard = useDashboard();
   const [asking, setAsking] = useState<Asking>();
   const { id, status } = capsule;
@@ -87,7 +87,7 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: Capsule;
 }
 
 interface AskingProps {
-  capsule: Capsule;
+  capsule: CapsuleInfo;
   onClose: () => void;
 }
 
@@ -171,7 +171,7 @@ function SnapshotDialog({ capsule, onClose }: AskingProps) {
   );
 }
 
-function Subject({ capsule: { id, template } }: { capsule: Capsule }) {
+function Subject({ capsule: { id, template } }: { capsule: CapsuleInfo }) {
   return (
     <p>
       <span class="mono">{id}</span>, made from {template}
@@ -180,7 +180,7 @@ function Subject({ capsule: { id, template } }: { capsule: Capsule }) {
 }
 
 /** The page of a capsule that is gone is no place to stay. */
-function leave({ id }: Capsule): void {
+function leave({ id }: CapsuleInfo): void {
   const here = route.value;
   if (here.page === "capsule" && here.id === id) goTo({ page: "capsules" });
 }

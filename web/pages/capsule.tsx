@@ -1,5 +1,5 @@
 /** One capsule: what it is, what can be done to it, and its inside by tabs. */
-import type { Capsule } from "../../src/wire/capsule.ts";
+import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { CopyButton } from "../parts/copy-text.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
 import { looks, StatusBadge } from "../parts/status-badge.tsx";
@@ -32,7 +32,7 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
     );
   }
   if (capsule === null) return <Gone id={id} />;
-  const { status, template, vcpus, memory_mb } = capsule;
+  const { status, template, vcpus, memoryMb } = capsule;
   return (
     <Page
       title={id}
@@ -49,7 +49,7 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
         <div class="facts">
           <StatusBadge status={status} doing={fleet.doing.value.get(id)} />
           <span>
-            from {template} · {cpus(vcpus)} · {memory(memory_mb)}
+            from {template} · {cpus(vcpus)} · {memory(memoryMb)}
           </span>
           <CopyButton text={id} label="Copy the id" />
         </div>
@@ -70,7 +70,7 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
   );
 }
 
-function Inside({ capsule, tab }: { capsule: Capsule; tab: CapsuleTab }) {
+function Inside({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab }) {
   switch (tab) {
     case "terminal":
       return <TerminalsTab capsule={capsule} />;
@@ -83,8 +83,8 @@ function Inside({ capsule, tab }: { capsule: Capsule; tab: CapsuleTab }) {
   }
 }
 
-function Details({ capsule }: { capsule: Capsule }) {
-  const { id, status, template, vcpus, memory_mb, timeout_sec, error_reason } = capsule;
+function Details({ capsule }: { capsule: CapsuleInfo }) {
+  const { id, status, template, vcpus, memoryMb, timeoutSec, errorReason } = capsule;
   return (
     <dl class="panel details">
       <dt>Id</dt>
@@ -93,35 +93,35 @@ function Details({ capsule }: { capsule: Capsule }) {
       <dd>
         {status}. {looks[status].meaning}
       </dd>
-      {error_reason !== null && (
+      {errorReason !== null && (
         <>
           <dt>Reason</dt>
-          <dd>{error_reason}</dd>
+          <dd>{errorReason}</dd>
         </>
       )}
       <dt>Template</dt>
       <dd>{template}</dd>
       <dt>Size</dt>
       <dd>
-        {cpus(vcpus)}, {memory(memory_mb)}
+        {cpus(vcpus)}, {memory(memoryMb)}
       </dd>
       <dt>Auto-pause</dt>
-      <dd>{timeout_sec === 0 ? "off" : `after ${duration(timeout_sec)} without a command`}</dd>
+      <dd>{timeoutSec === 0 ? "off" : `after ${duration(timeoutSec)} without a command`}</dd>
       <dt>Created</dt>
       <dd>
-        <Time at={capsule.created_at} />
+        <Time at={capsule.createdAt} />
       </dd>
       <dt>Status since</dt>
       <dd>
-        <Time at={capsule.last_updated} />
+        <Time at={capsule.lastUpdated} />
       </dd>
       <dt>Last started</dt>
       <dd>
-        <Time at={capsule.started_at} />
+        <Time at={capsule.startedAt} />
       </dd>
       <dt>Last active</dt>
       <dd>
-        <Time at={capsule.last_active_at} none="not yet" />
+        <Time at={capsule.lastActiveAt} none="not yet" />
       </dd>
       <dt>History</dt>
       <dd>

@@ -1,6 +1,6 @@
 /** All capsules of the team, as they are now. */
 import { useState } from "preact/hooks";
-import type { Capsule } from "../../src/wire/capsule.ts";
+import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
 import { StatusBadge } from "../parts/status-badge.tsx";
@@ -64,18 +64,18 @@ export function CapsulesPage() {
   );
 }
 
-function Summary({ capsules }: { capsules: readonly Capsule[] }) {
+function Summary({ capsules }: { capsules: readonly CapsuleInfo[] }) {
   const counts = new Map<string, number>();
   for (const { status } of capsules) counts.set(status, (counts.get(status) ?? 0) + 1);
   const parts = [...counts].map(([status, number]) => `${number.toLocaleString("en")} ${status}`);
   return <p>{parts.length === 0 ? "Small virtual machines, each on its own" : parts.join(" · ")}</p>;
 }
 
-function fits({ id, status, template }: Capsule, filter: string): boolean {
+function fits({ id, status, template }: CapsuleInfo, filter: string): boolean {
   return [id, status, template].some((text) => text.toLowerCase().includes(filter));
 }
 
-function CapsuleTable({ capsules }: { capsules: readonly Capsule[] }) {
+function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
   return (
     <div class="panel">
       <table>
@@ -108,9 +108,9 @@ function CapsuleTable({ capsules }: { capsules: readonly Capsule[] }) {
   );
 }
 
-function CapsuleRow({ capsule }: { capsule: Capsule }) {
+function CapsuleRow({ capsule }: { capsule: CapsuleInfo }) {
   const { fleet } = useDashboard();
-  const { id, status, template, vcpus, memory_mb, timeout_sec, created_at } = capsule;
+  const { id, status, template, vcpus, memoryMb, timeoutSec, createdAt } = capsule;
   return (
     <tr>
       <th scope="row">
@@ -123,11 +123,11 @@ function CapsuleRow({ capsule }: { capsule: Capsule }) {
         <StatusBadge status={status} doing={fleet.doing.value.get(id)} />
       </td>
       <td class="wide-only">
-        {cpus(vcpus)}, {memory(memory_mb)}
+        {cpus(vcpus)}, {memory(memoryMb)}
       </td>
-      <td class="wide-only">{timeout_sec === 0 ? <span class="muted">off</span> : `after ${duration(timeout_sec)}`}</td>
+      <td class="wide-only">{timeoutSec === 0 ? <span class="muted">off</span> : `after ${duration(timeoutSec)}`}</td>
       <td class="wide-only">
-        <Time at={created_at} />
+        <Time at={createdAt} />
       </td>
       <td class="row-actions">
         <CapsuleActions capsule={capsule} isBrief />

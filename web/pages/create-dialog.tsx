@@ -5,18 +5,19 @@ import { Field } from "../parts/field.tsx";
 import { useReading } from "../parts/reading.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import { goTo } from "../state/route.ts";
-import type { CreateRequest } from "../state/service.ts";
 import { cpus, duration, memory } from "../state/words.ts";
 
 /** What a capsule gets that asks for nothing. */
-const usual: CreateRequest = { template: "minimal", vcpus: 1, memory_mb: 512, timeout_sec: 0 };
+const usual = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+
+type Wanted = typeof usual;
 const pauses = [0, 300, 900, 3_600, 14_400, 86_400];
 
 export function CreateDialog({ template, onClose }: { template?: string; onClose: () => void }) {
   const { service, fleet, templates } = useDashboard();
   const limits = useReading(() => service.limits(), []).value;
-  const [wanted, setWanted] = useState<CreateRequest>({ ...usual, template: template ?? usual.template });
-  const change = (part: Partial<CreateRequest>) => setWanted((before) => ({ ...before, ...part }));
+  const [wanted, setWanted] = useState<Wanted>({ ...usual, template: template ?? usual.template });
+  const change = (part: Partial<Wanted>) => setWanted((before) => ({ ...before, ...part }));
   const choices = templates.value ?? [];
   const captured = choices.find(({ name, type }) => type === "snapshot" && name === wanted.template);
   const create = async () => {
@@ -46,7 +47,7 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
       {captured !== undefined ? (
         <p class="notice">
           A snapshot brings its own size: {cpus(captured.vcpus ?? usual.vcpus)},{" "}
-          {memory(captured.memory_mb ?? usual.memory_mb)}.
+          {memory(captured.memoryMb ?? usual.memoryMb)}.
         </p>
       ) : (
         <div class="fields">
@@ -74,8 +75,8 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
                 required
                 min={limits?.memory_min_mb}
                 max={limits?.memory_max_mb}
-                value={wanted.memory_mb}
-                onInput={(event) => change({ memory_mb: event.currentTarget.valueAsNumber })}
+                value={wanted.memoryMb}
+                onInput={(event) => change({ memoryMb: event.currentTarget.valueAsNumber })}
               />
             )}
           </Field>
@@ -88,8 +89,8 @@ export function CreateDialog({ template, onClose }: { template?: string; onClose
         {(ties) => (
           <select
             {...ties}
-            value={wanted.timeout_sec}
-            onChange={(event) => change({ timeout_sec: Number(event.currentTarget.value) })}
+            value={wanted.timeoutSec}
+            onChange={(event) => change({ timeoutSec: Number(event.currentTarget.value) })}
           >
             {pauses.map((seconds) => (
               <option key={seconds} value={seconds}>

@@ -1,6 +1,6 @@
 /** The inside of a capsule, or why nobody can be inside now and the way on. */
 import type { JSX } from "preact";
-import type { Capsule } from "../../src/wire/capsule.ts";
+import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { refusal } from "../../src/wire/requirements.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty } from "../parts/page.tsx";
@@ -9,7 +9,7 @@ import { useDashboard } from "../state/dashboard.ts";
 import { said } from "../state/toasts.ts";
 
 interface EnteredProps {
-  capsule: Capsule;
+  capsule: CapsuleInfo;
   action: "files" | "processes" | "pty";
   render: () => JSX.Element;
 }

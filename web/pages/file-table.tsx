@@ -1,15 +1,16 @@
 /** The entries of one folder. Names come from the guest and may be anything: they are only ever text. */
-import type { FileEntry } from "../../src/wire/file.ts";
+import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Icon, type IconName } from "../parts/icon.tsx";
 import { Time } from "../parts/time.tsx";
-import { linkTarget } from "../state/guest-paths.ts";
 import { size } from "../state/words.ts";
 
 interface FileTableProps {
   entries: readonly FileEntry[];
   onWalk: (path: string) => void;
   onView: (entry: FileEntry) => void;
+  /** Of a symbolic link. */
+  onFollow: (entry: FileEntry) => void;
   onDownload: (entry: FileEntry) => void;
   onDelete: (entry: FileEntry) => void;
 }
@@ -54,13 +55,14 @@ function FileRow({
   entry,
   onWalk,
   onView,
+  onFollow,
   onDownload,
   onDelete,
 }: { entry: FileEntry } & Omit<FileTableProps, "entries">) {
-  const { name, path, type, size: bytes, permissions, owner, group, modified_at, symlink_target } = entry;
+  const { name, path, type, size: bytes, permissions, owner, group, modifiedAt, symlinkTarget } = entry;
   const open = () => {
     if (type === "directory") onWalk(path);
-    else if (type === "symlink") onWalk(linkTarget(entry));
+    else if (type === "symlink") onFollow(entry);
     else onView(entry);
   };
   const isPlain = permissions.startsWith("-");
@@ -72,11 +74,11 @@ function FileRow({
           <span class="unseen">{icons[type].label} </span>
           <span class="breakable">{name}</span>
         </button>
-        {symlink_target !== null && <span class="sub breakable">to {symlink_target}</span>}
+        {symlinkTarget !== null && <span class="sub breakable">to {symlinkTarget}</span>}
       </th>
       <td>{type === "file" ? size(bytes) : ""}</td>
       <td class="wide-only">
-        <Time at={new Date(modified_at * 1000).toISOString()} />
+        <Time at={new Date(modifiedAt * 1000).toISOString()} />
       </td>
       <td class="wide-only mono" title={`${owner}:${group}`}>
         {permissions}

@@ -1,5 +1,5 @@
 /** A look into a file that is text; of a long one, its beginning. */
-import type { FileEntry } from "../../src/wire/file.ts";
+import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Dialog } from "../parts/dialog.tsx";
 import { Skeleton, Unreadable } from "../parts/page.tsx";

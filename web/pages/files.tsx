@@ -1,7 +1,7 @@
 /** The files inside a capsule: walk, look, upload by button or drop, download, make and delete. */
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
-import type { FileEntry } from "../../src/wire/file.ts";
+import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
@@ -28,6 +28,11 @@ export function FilesTab({ id }: { id: string }) {
   const [isMaking, setMaking] = useState(false);
   const [uploading, setUploading] = useState<string>();
   const { value: entries, problem, again } = useReading(() => service.files(id, path), [id, path]);
+  const follow = (link: FileEntry) =>
+    void attempt(async () => {
+      if (await service.isFolder(id, link.path)) walk(link.path);
+      else setViewed(link);
+    });
   const walk = (to: string) => {
     places.set(id, to);
     setFilter("");
@@ -79,6 +84,7 @@ export function FilesTab({ id }: { id: string }) {
             entries={fitting.slice(0, shownMax)}
             onWalk={walk}
             onView={setViewed}
+            onFollow={follow}
             onDownload={download}
             onDelete={setDeleted}
           />

@@ -1,5 +1,6 @@
 /** The team's API keys: made here, shown once, revoked here. */
 import { useState } from "preact/hooks";
+import type { KeyInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { CopyButton } from "../parts/copy-text.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
@@ -8,14 +9,13 @@ import { Page, Skeleton, Unreadable } from "../parts/page.tsx";
 import { useReading } from "../parts/reading.ts";
 import { Time, Until } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
-import type { ApiKey } from "../state/service.ts";
 
 export function KeysPage() {
   const { service } = useDashboard();
   const { value: keys, problem, again } = useReading(() => service.keys(), []);
   const [isCreating, setCreating] = useState(false);
   const [created, setCreated] = useState<string>();
-  const [revoking, setRevoking] = useState<ApiKey>();
+  const [revoking, setRevoking] = useState<KeyInfo>();
   return (
     <Page
       title="API keys"
@@ -50,7 +50,7 @@ export function KeysPage() {
   );
 }
 
-function KeyTable({ keys, onRevoke }: { keys: readonly ApiKey[]; onRevoke: (key: ApiKey) => void }) {
+function KeyTable({ keys, onRevoke }: { keys: readonly KeyInfo[]; onRevoke: (key: KeyInfo) => void }) {
   return (
     <div class="panel">
       <table>
@@ -84,13 +84,13 @@ function KeyTable({ keys, onRevoke }: { keys: readonly ApiKey[]; onRevoke: (key:
                 {key.prefix === null ? <span class="muted">unknown</span> : `${key.prefix}…`}
               </td>
               <td>
-                <Time at={key.last_used_at} />
+                <Time at={key.lastUsedAt} />
               </td>
               <td class="wide-only">
-                <Time at={key.created_at} />
+                <Time at={key.createdAt} />
               </td>
               <td class="wide-only">
-                <Until at={key.expires_at} none="never" />
+                <Until at={key.expiresAt} none="never" />
               </td>
               <td class="row-actions">
                 <Button kind="quiet" icon="bin" label={`Revoke ${key.name || key.id}`} onPress={() => onRevoke(key)} />
@@ -152,7 +152,7 @@ function CreatedDialog({ text, onClose }: { text: string; onClose: () => void })
 }
 
 interface RevokeProps {
-  apiKey: ApiKey;
+  apiKey: KeyInfo;
   onRevoked: () => void;
   onClose: () => void;
 }

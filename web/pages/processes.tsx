@@ -1,6 +1,7 @@
 /** What runs inside a capsule, and the ways to end it. */
 import { useState } from "preact/hooks";
-import type { Process, Signal } from "../../src/wire/process.ts";
+import type { ProcessInfo } from "../../src/sdk/sdk.ts";
+import type { Signal } from "../../src/wire/process.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Empty, Skeleton, Unreadable } from "../parts/page.tsx";
@@ -15,7 +16,7 @@ export function ProcessesTab({ id }: { id: string }) {
   const { service } = useDashboard();
   const { value: processes, problem, again } = useReading(() => service.processes(id), [id]);
   const [filter, setFilter] = useState("");
-  const [ending, setEnding] = useState<Process>();
+  const [ending, setEnding] = useState<ProcessInfo>();
   if (problem !== undefined) return <Unreadable problem={problem} onRetry={again} />;
   if (processes === undefined) return <Skeleton />;
   const fitting = processes.filter((process) => fits(process, filter.trim().toLowerCase()));
@@ -51,11 +52,17 @@ export function ProcessesTab({ id }: { id: string }) {
   );
 }
 
-function fits({ pid, tag, cmd, args }: Process, filter: string): boolean {
+function fits({ pid, tag, cmd, args }: ProcessInfo, filter: string): boolean {
   return [String(pid), tag, cmd, ...args].some((text) => text.toLowerCase().includes(filter));
 }
 
-function ProcessTable({ processes, onEnd }: { processes: readonly Process[]; onEnd: (process: Process) => void }) {
+function ProcessTable({
+  processes,
+  onEnd,
+}: {
+  processes: readonly ProcessInfo[];
+  onEnd: (process: ProcessInfo) => void;
+}) {
   return (
     <div class="panel">
       <table>
@@ -99,14 +106,14 @@ function ProcessTable({ processes, onEnd }: { processes: readonly Process[]; onE
 
 const lineMaxChars = 400;
 
-function commandLine({ cmd, args }: Process): string {
+function commandLine({ cmd, args }: ProcessInfo): string {
   const line = [cmd, ...args].join(" ");
   return line.length > lineMaxChars ? `${line.slice(0, lineMaxChars)}…` : line;
 }
 
 interface EndProps {
   id: string;
-  process: Process;
+  process: ProcessInfo;
   onEnded: () => void;
   onClose: () => void;
 }

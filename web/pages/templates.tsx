@@ -1,6 +1,6 @@
 /** Built-in images and the team's snapshots. */
 import { useState } from "preact/hooks";
-import type { Template } from "../../src/wire/template.ts";
+import type { TemplateInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Page, Skeleton } from "../parts/page.tsx";
@@ -12,7 +12,7 @@ import { CreateDialog } from "./create-dialog.tsx";
 export function TemplatesPage() {
   const { templates } = useDashboard();
   const [starting, setStarting] = useState<string>();
-  const [deleting, setDeleting] = useState<Template>();
+  const [deleting, setDeleting] = useState<TemplateInfo>();
   const all = templates.value;
   const hasSnapshots = all?.some(({ type }) => type === "snapshot") ?? true;
   return (
@@ -35,9 +35,9 @@ export function TemplatesPage() {
 }
 
 interface TableProps {
-  templates: readonly Template[];
+  templates: readonly TemplateInfo[];
   onStart: (name: string) => void;
-  onDelete: (template: Template) => void;
+  onDelete: (template: TemplateInfo) => void;
 }
 
 function TemplateTable({ templates, onStart, onDelete }: TableProps) {
@@ -68,15 +68,15 @@ function TemplateTable({ templates, onStart, onDelete }: TableProps) {
                 <span class="sub">{template.type === "base" ? "built-in" : "snapshot"}</span>
               </th>
               <td class="wide-only">
-                {template.vcpus === null || template.memory_mb === null ? (
+                {template.vcpus === null || template.memoryMb === null ? (
                   <span class="muted">any size</span>
                 ) : (
-                  `${cpus(template.vcpus)}, ${memory(template.memory_mb)}`
+                  `${cpus(template.vcpus)}, ${memory(template.memoryMb)}`
                 )}
               </td>
-              <td>{size(template.size_bytes)}</td>
+              <td>{size(template.sizeBytes)}</td>
               <td class="wide-only">
-                <Time at={template.created_at} />
+                <Time at={template.createdAt} />
               </td>
               <td class="row-actions">
                 <Button
@@ -101,7 +101,7 @@ function TemplateTable({ templates, onStart, onDelete }: TableProps) {
   );
 }
 
-function DeleteDialog({ template: { name, size_bytes }, onClose }: { template: Template; onClose: () => void }) {
+function DeleteDialog({ template: { name, sizeBytes }, onClose }: { template: TemplateInfo; onClose: () => void }) {
   const dashboard = useDashboard();
   const remove = async () => {
     await dashboard.service.deleteTemplate(name);
@@ -111,7 +111,7 @@ function DeleteDialog({ template: { name, size_bytes }, onClose }: { template: T
   return (
     <FormDialog title={`Delete template ${name}?`} confirm="Delete" kind="danger" onConfirm={remove} onClose={onClose}>
       <ul>
-        <li>Its files, {size(size_bytes)}, are deleted. This cannot be undone.</li>
+        <li>Its files, {size(sizeBytes)}, are deleted. This cannot be undone.</li>
         <li>Capsules made from it that run now go on, and can still be paused and resumed.</li>
         <li>Capsules made from it that are paused now cannot be resumed any more.</li>
       </ul>

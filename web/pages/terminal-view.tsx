@@ -8,6 +8,7 @@ import { Button } from "../parts/button.tsx";
 import { strictDocument, strictly } from "../parts/strict-document.ts";
 import { useDashboard } from "../state/dashboard.ts";
 import type { KeptTerminal } from "../state/kept-terminals.ts";
+import type { Service } from "../state/service.ts";
 import { type LineState, TerminalLine } from "../state/terminal-line.ts";
 
 /** Lines that are kept over a reload. */
@@ -40,7 +41,7 @@ export function TerminalView(props: TerminalViewProps) {
   const [opened, setOpened] = useState<Opened>();
   const { service } = useDashboard();
   useEffect(() => {
-    const made = open(place.current!, props, () => service.ptySocket(props.capsuleId));
+    const made = open(place.current!, props, service);
     const unwatch = effect(() => setState(made.line.state.value));
     props.onLive(made);
     setOpened(made);
@@ -87,7 +88,7 @@ interface Opened extends LiveTerminal {
   close: () => void;
 }
 
-function open(place: HTMLElement, { kept, onTag }: TerminalViewProps, connect: () => Promise<WebSocket>): Opened {
+function open(place: HTMLElement, { capsuleId, kept, onTag }: TerminalViewProps, service: Service): Opened {
   const terminal = new Terminal({
     documentOverride: strictDocument(),
     screenReaderMode: true,
@@ -111,7 +112,7 @@ function open(place: HTMLElement, { kept, onTag }: TerminalViewProps, connect: (
   const line = new TerminalLine({
     ...(kept === undefined ? {} : { tag: kept.tag }),
     size: sizeOf(terminal),
-    connect,
+    connect: (tag, connection) => service.terminal(capsuleId, tag, connection),
     onTag,
     onOutput: (bytes) => terminal.write(bytes),
   });

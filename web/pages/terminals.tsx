@@ -1,6 +1,6 @@
 /** A capsule's terminals in this browser tab: several side by side, found again after a reload. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Capsule } from "../../src/wire/capsule.ts";
+import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty } from "../parts/page.tsx";
 import { type KeptTerminal, keepTerminals, keptTerminals } from "../state/kept-terminals.ts";
@@ -14,7 +14,7 @@ interface OpenTerminal {
   kept: KeptTerminal | undefined;
 }
 
-export function TerminalsTab({ capsule }: { capsule: Capsule }) {
+export function TerminalsTab({ capsule }: { capsule: CapsuleInfo }) {
   const { id, status } = capsule;
   const isRunning = status === "running";
   // Terminals that were open stay, so that what stands on them can still be read while the capsule is paused.

@@ -3,8 +3,9 @@
  * and so does the service when the key is revoked or expires.
  */
 import { type ReadonlySignal, signal } from "@preact/signals";
+import type { SessionInfo } from "../../src/sdk/sdk.ts";
 import { forgetTerminals } from "./kept-terminals.ts";
-import { redeemLink, Service, type SessionInfo } from "./service.ts";
+import { redeemLink, Service } from "./service.ts";
 
 const place = "key";
 

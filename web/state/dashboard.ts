@@ -2,18 +2,20 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
-import type { Capsule } from "../../src/wire/capsule.ts";
-import type { Template } from "../../src/wire/template.ts";
+import type { CapsuleInfo, ServiceEvent, SessionInfo, TemplateInfo } from "../../src/sdk/sdk.ts";
 import { Fleet } from "./fleet.ts";
-import type { Service, ServiceEvent, SessionInfo } from "./service.ts";
+import type { Service } from "./service.ts";
 import type { Toasts } from "./toasts.ts";
+
+/** After the SDK has given up reconnecting to the events. */
+const patienceMs = 5_000;
 
 export class Dashboard {
   readonly service: Service;
   readonly session: SessionInfo;
   readonly toasts: Toasts;
   readonly fleet = new Fleet();
-  readonly #templates = signal<readonly Template[] | undefined>(undefined);
+  readonly #templates = signal<readonly TemplateInfo[] | undefined>(undefined);
   readonly #isLive = signal(false);
   readonly #signOut: () => void;
 
@@ -25,7 +27,7 @@ export class Dashboard {
   }
 
   /** Undefined until they have been listed. */
-  get templates(): ReadonlySignal<readonly Template[] | undefined> {
+  get templates(): ReadonlySignal<readonly TemplateInfo[] | undefined> {
     return this.#templates;
   }
 
@@ -40,17 +42,21 @@ export class Dashboard {
 
   /** Keeps capsules and templates true until the signal aborts. */
   async follow(signal: AbortSignal): Promise<void> {
-    for await (const event of this.service.events(signal)) this.heard(event);
+    const onState = (state: "live" | "reconnecting") => {
+      this.#isLive.value = state === "live";
+    };
+    while (!signal.aborted) {
+      try {
+        for await (const event of this.service.events({ signal, onState })) this.heard(event);
+      } catch {
+        this.#isLive.value = false;
+        await new Promise((resolve) => setTimeout(resolve, patienceMs));
+      }
+    }
   }
 
   heard(event: ServiceEvent): void {
     switch (event.type) {
-      case "open":
-        this.#isLive.value = true;
-        return;
-      case "lost":
-        this.#isLive.value = false;
-        return;
       case "reset":
         void this.list();
         return;
@@ -96,24 +102,24 @@ export class Dashboard {
     }
   }
 
-  async pause({ id }: Capsule): Promise<void> {
+  async pause({ id }: CapsuleInfo): Promise<void> {
     await this.fleet.during(id, "pausing", async () => this.fleet.changed(await this.service.pause(id)));
     this.toasts.done(`Capsule ${id} is paused.`);
   }
 
-  async resume({ id }: Capsule): Promise<void> {
+  async resume({ id }: CapsuleInfo): Promise<void> {
     await this.fleet.during(id, "resuming", async () => this.fleet.changed(await this.service.resume(id)));
     this.toasts.done(`Capsule ${id} is running again.`);
   }
 
-  async destroy({ id }: Capsule): Promise<void> {
+  async destroy({ id }: CapsuleInfo): Promise<void> {
     await this.fleet.during(id, "destroying", () => this.service.destroy(id));
     this.fleet.removed(id);
     this.toasts.done(`Capsule ${id} is destroyed.`);
   }
 
   /** Resolves with the template's name. */
-  async capture({ id }: Capsule, name: string, overwrite: boolean): Promise<string> {
+  async capture({ id }: CapsuleInfo, name: string, overwrite: boolean): Promise<string> {
     const template = await this.fleet.during(id, "capturing", () => this.service.capture(id, name, overwrite));
     this.fleet.removed(id);
     this.toasts.done(`Template ${template.name} is made; capsule ${id} is gone.`);

@@ -3,7 +3,7 @@
  * each answer is held against what is known already; the newer one counts.
  */
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { Capsule } from "../../src/wire/capsule.ts";
+import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 
 /** What this page is doing to a capsule right now. */
 export type Doing = "pausing" | "resuming" | "capturing" | "destroying";
@@ -11,13 +11,13 @@ export type Doing = "pausing" | "resuming" | "capturing" | "destroying";
 const rememberedMax = 10_000;
 
 export class Fleet {
-  readonly #known = signal<ReadonlyMap<string, Capsule> | undefined>(undefined);
+  readonly #known = signal<ReadonlyMap<string, CapsuleInfo> | undefined>(undefined);
   readonly #doing = signal<ReadonlyMap<string, Doing>>(new Map());
   /** Ids are never reused: what is gone stays gone, whatever an older answer says. */
   readonly #gone = new Set<string>();
 
   /** Newest first; undefined until they have been listed. */
-  readonly capsules: ReadonlySignal<readonly Capsule[] | undefined> = computed(() => {
+  readonly capsules: ReadonlySignal<readonly CapsuleInfo[] | undefined> = computed(() => {
     const known = this.#known.value;
     return known && [...known.values()].sort(newestFirst);
   });
@@ -27,14 +27,14 @@ export class Fleet {
   }
 
   /** Undefined while nothing has been listed, null when there is no such capsule. */
-  find(id: string): Capsule | null | undefined {
+  find(id: string): CapsuleInfo | null | undefined {
     const known = this.#known.value;
     return known && (known.get(id) ?? null);
   }
 
   /** A complete listing, asked for when `known` was what `snapshot()` gave: what it misses and was known then is gone. */
-  listed(capsules: readonly Capsule[], knownBefore: ReadonlySet<string>): void {
-    const after = new Map<string, Capsule>();
+  listed(capsules: readonly CapsuleInfo[], knownBefore: ReadonlySet<string>): void {
+    const after = new Map<string, CapsuleInfo>();
     for (const capsule of capsules) {
       if (!this.#gone.has(capsule.id)) after.set(capsule.id, newer(this.#known.value?.get(capsule.id), capsule));
     }
@@ -48,7 +48,7 @@ export class Fleet {
     return new Set(this.#known.value?.keys());
   }
 
-  changed(capsule: Capsule): void {
+  changed(capsule: CapsuleInfo): void {
     if (this.#gone.has(capsule.id)) return;
     const after = new Map(this.#known.value);
     after.set(capsule.id, newer(after.get(capsule.id), capsule));
@@ -77,11 +77,11 @@ export class Fleet {
   }
 }
 
-function newer(known: Capsule | undefined, heard: Capsule): Capsule {
-  return known !== undefined && known.last_updated > heard.last_updated ? known : heard;
+function newer(known: CapsuleInfo | undefined, heard: CapsuleInfo): CapsuleInfo {
+  return known !== undefined && known.lastUpdated > heard.lastUpdated ? known : heard;
 }
 
-function newestFirst(a: Capsule, b: Capsule): number {
-  if (a.created_at !== b.created_at) return a.created_at < b.created_at ? 1 : -1;
+function newestFirst(a: CapsuleInfo, b: CapsuleInfo): number {
+  if (a.createdAt !== b.createdAt) return a.createdAt < b.createdAt ? 1 : -1;
   return a.id < b.id ? -1 : 1;
 }

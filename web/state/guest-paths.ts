@@ -1,5 +1,5 @@
 /** Paths inside a capsule, as the file browser needs them. */
-import type { FileEntry } from "../../src/wire/file.ts";
+import type { FileEntry } from "../../src/sdk/sdk.ts";
 
 export function join(folder: string, name: string): string {
   if (name.startsWith("/")) return name;
@@ -15,12 +15,6 @@ export function crumbs(path: string): { name: string; path: string }[] {
     found.push({ name, path: at });
   }
   return found;
-}
-
-/** Where a symbolic link of `folder` points, as a path to walk to. */
-export function linkTarget(entry: FileEntry): string {
-  const folder = entry.path.slice(0, entry.path.lastIndexOf("/")) || "/";
-  return join(folder, entry.symlink_target ?? "");
 }
 
 /** Folders first, then by name as people sort. */

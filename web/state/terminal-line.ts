@@ -1,13 +1,14 @@
 /**
- * One terminal session as its view speaks to it: joins, and joins again when the line is cut, because the session lives
- * on inside the capsule and the server replays what was missed.
+ * One terminal session as its view speaks to it, in the order things were done. The SDK makes a cut connection again;
+ * here is what comes before and after that: typing while the session starts, a capsule that is paused and resumed.
  *
- *   joining ── started ──► live ── exit ──► ended
- *      ▲   └── refused ──────┼──────────────►┘
- *      └────── line cut ─────┘        parted: somebody left, or the capsule was paused
+ *   joining ── joined ──► live ── exit ──► ended
+ *      ▲                   │ └─ refused ──────▲
+ *      └── resumed ── parted (the capsule was paused, or somebody left)
  */
 import { type ReadonlySignal, signal } from "@preact/signals";
-import type { PtyClientMessage, PtyServerMessage } from "../../src/wire/pty-messages.ts";
+import { hasCode, type Pty, type PtyConnection } from "../../src/sdk/sdk.ts";
+import { said } from "./toasts.ts";
 
 export type LineState =
   | { phase: "joining" }
@@ -24,27 +25,23 @@ export interface LineOptions {
   /** Of a session that is there already. */
   tag?: string;
   size: TerminalSize;
-  connect: () => Promise<WebSocket>;
+  /** Starts a session, or comes back to the one of this tag. */
+  connect: (tag: string | undefined, connection: PtyConnection) => Promise<Pty>;
   onTag: (tag: string) => void;
   onOutput: (bytes: Uint8Array) => void;
 }
 
-/** The capsule was paused or is gone; whoever shows this line knows when to join again. */
-const partingCodes = [4404, 4409];
-const waitsMs = [250, 1_000, 2_000, 5_000] as const;
-/** Of one message; the server takes 2 MiB, base64 adds a third. */
-const inputMaxBytes = 48 * 1024;
+/** Typed before the session is there. */
+const waitingMaxChars = 1_000_000;
 
 export class TerminalLine {
   readonly #options: LineOptions;
   readonly #state = signal<LineState>({ phase: "joining" });
   #tag: string | undefined;
   #size: TerminalSize;
-  #socket: WebSocket | undefined;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #failures = 0;
-  /** Typed while the line was cut. */
-  #waiting: Uint8Array[] = [];
+  #pty: Pty | undefined;
+  #leaving = new AbortController();
+  #waiting = "";
 
   constructor(options: LineOptions) {
     this.#options = options;
@@ -58,28 +55,24 @@ export class TerminalLine {
   }
 
   type(text: string): void {
-    const bytes = new TextEncoder().encode(text);
-    if (this.#state.value.phase === "live") this.#input(bytes);
-    else if (this.#state.value.phase !== "ended") this.#waiting.push(bytes);
+    if (this.#pty !== undefined) void this.#pty.write(text).catch(() => {});
+    else if (this.#waiting.length + text.length <= waitingMaxChars) this.#waiting += text;
   }
 
   resize(size: TerminalSize): void {
     this.#size = size;
-    if (this.#state.value.phase === "live") this.#send({ type: "resize", ...size });
+    this.#pty?.resize(size.cols, size.rows);
   }
 
-  /** Ends the session's process. */
+  /** Ends the session's program. */
   kill(): void {
-    if (this.#state.value.phase === "live") this.#send({ type: "kill" });
-    else this.leave();
+    this.#pty?.kill();
   }
 
   /** Hangs up; the session lives on. */
   leave(): void {
     this.#become({ phase: "parted" });
-    clearTimeout(this.#timer);
-    this.#socket?.close();
-    this.#socket = undefined;
+    this.#leaving.abort();
   }
 
   /** After the capsule was resumed. */
@@ -88,86 +81,37 @@ export class TerminalLine {
   }
 
   async #join(): Promise<void> {
+    this.#leaving = new AbortController();
+    const { signal } = this.#leaving;
     this.#become({ phase: "joining" });
+    const onState = (state: "live" | "reconnecting") =>
+      signal.aborted || this.#become({ phase: state === "live" ? "live" : "joining" });
     try {
-      const socket = await this.#options.connect();
-      if (this.#state.value.phase !== "joining") return socket.close();
-      this.#socket = socket;
-      socket.onopen = () => this.#open();
-      socket.onmessage = ({ data }) => this.#hear(JSON.parse(data as string) as PtyServerMessage);
-      socket.onclose = ({ code }) => this.#closed(socket, code);
-    } catch {
-      this.#later();
+      const pty = await this.#options.connect(this.#tag, { signal, onState });
+      this.#joined(pty);
+      for await (const bytes of pty) this.#options.onOutput(bytes);
+      if (!signal.aborted)
+        this.#become({ phase: "ended", reason: `The program ended with exit code ${pty.exitCode}.` });
+    } catch (error) {
+      if (signal.aborted) return;
+      const isPaused = hasCode(error, "invalid_state");
+      this.#become(isPaused ? { phase: "parted" } : { phase: "ended", reason: `${said(error)}.` });
+    } finally {
+      if (!signal.aborted) this.#pty = undefined;
     }
   }
 
-  #open(): void {
-    if (this.#tag === undefined) this.#send({ type: "start", ...this.#size });
-    else this.#send({ type: "connect", tag: this.#tag });
-  }
-
-  #hear(message: PtyServerMessage): void {
-    switch (message.type) {
-      case "started":
-        this.#started(message.tag);
-        return;
-      case "output":
-        this.#options.onOutput(Uint8Array.from(atob(message.data), (char) => char.charCodeAt(0)));
-        return;
-      case "exit":
-        this.#become({ phase: "ended", reason: `The program ended with exit code ${message.exit_code}.` });
-        return;
-      case "error":
-        if (message.fatal && this.#state.value.phase === "joining")
-          this.#become({ phase: "ended", reason: message.data });
-        return;
-      case "ping":
-        return;
-      default:
-        message satisfies never;
-    }
-  }
-
-  #started(tag: string): void {
-    this.#failures = 0;
-    this.#tag = tag;
-    this.#options.onTag(tag);
-    this.#become({ phase: "live" });
-    this.#send({ type: "resize", ...this.#size });
-    for (const bytes of this.#waiting.splice(0)) this.#input(bytes);
-  }
-
-  #closed(socket: WebSocket, code: number): void {
-    if (this.#socket !== socket) return;
-    this.#socket = undefined;
-    if (this.#state.value.phase === "ended") return;
-    if (partingCodes.includes(code)) this.#become({ phase: "parted" });
-    else this.#later();
-  }
-
-  #later(): void {
-    if (this.#state.value.phase === "ended" || this.#state.value.phase === "parted") return;
-    this.#become({ phase: "joining" });
-    this.#timer = setTimeout(() => void this.#join(), waitsMs[Math.min(this.#failures++, waitsMs.length - 1)]);
+  #joined(pty: Pty): void {
+    this.#pty = pty;
+    this.#tag = pty.tag;
+    this.#options.onTag(pty.tag);
+    pty.resize(this.#size.cols, this.#size.rows);
+    const typed = this.#waiting;
+    this.#waiting = "";
+    if (typed !== "") this.type(typed);
   }
 
   #become(state: LineState): void {
     if (this.#state.value.phase !== "ended") this.#state.value = state;
   }
-
-  #input(bytes: Uint8Array): void {
-    for (let at = 0; at < bytes.length; at += inputMaxBytes) {
-      this.#send({ type: "input", data: base64(bytes.subarray(at, at + inputMaxBytes)) });
-    }
-  }
-
-  #send(message: PtyClientMessage): void {
-    this.#socket?.send(JSON.stringify(message));
-  }
-}
-
-function base64(bytes: Uint8Array): string {
-  let text = "";
-  for (const byte of bytes) text += String.fromCharCode(byte);
-  return btoa(text);
 }
