@@ -6,14 +6,13 @@ import fc from "fast-check";
 import { EventStream } from "../../test/event-stream.ts";
 import { EventFeed } from "./event-feed.ts";
 
-const always = () => true;
 const hear = (stream: Readable) => new EventStream(stream.setEncoding("utf8"));
 const publish = (feed: EventFeed, n: number, team = "red") => feed.publish(team, "capsule-removed", () => ({ id: n }));
 
 test("a new listener hears reset and then what happens, but nothing of other teams", async () => {
   const feed = new EventFeed();
-  const red = hear(feed.listen("red", undefined, always));
-  feed.listen("blue", undefined, always);
+  const red = hear(feed.listen("red", undefined).stream);
+  feed.listen("blue", undefined).stream;
   publish(feed, 1, "blue");
   publish(feed, 2);
   assert.deepEqual((await red.next())?.data, { reason: "new" });
@@ -31,7 +30,7 @@ test("whoever was cut off anywhere hears each event once and in order", async ()
   await fc.assert(
     fc.asyncProperty(fc.array(fc.boolean(), { minLength: 1, maxLength: 40 }), async (cuts) => {
       const feed = new EventFeed({ ringMax: 100 });
-      let stream = feed.listen("red", undefined, always);
+      let stream = feed.listen("red", undefined).stream;
       let ear = hear(stream);
       await ear.next();
       const heard: number[] = [];
@@ -39,7 +38,7 @@ test("whoever was cut off anywhere hears each event once and in order", async ()
         if (isCut) stream.destroy();
         publish(feed, n);
         if (isCut) {
-          stream = feed.listen("red", ear.lastId, always);
+          stream = feed.listen("red", ear.lastId).stream;
           ear = hear(stream);
         }
         const event = await ear.next();
@@ -53,34 +52,34 @@ test("whoever was cut off anywhere hears each event once and in order", async ()
 
 test("an id that has left the ring, of another life, of the future or of no form at all is answered by reset", async () => {
   const feed = new EventFeed({ ringMax: 3 });
-  const first = hear(feed.listen("red", undefined, always));
+  const first = hear(feed.listen("red", undefined).stream);
   const { id = "" } = (await first.next()) ?? {};
   for (let n = 1; n <= 4; n++) publish(feed, n);
   const [epoch] = id.split("-");
   const ids = [id, "00000000-2", `${epoch}-5`, `${epoch}--1`, `${epoch}-1e3`, "", "x", "9".repeat(10_000)];
   for (const each of ids) {
-    const ear = hear(feed.listen("red", each, always));
+    const ear = hear(feed.listen("red", each).stream);
     const reset = await ear.next();
     assert.deepEqual([reset?.name, reset?.data], ["reset", { reason: "missed" }], each.slice(0, 50));
   }
-  const ear = hear(feed.listen("red", `${epoch}-1`, always));
+  const ear = hear(feed.listen("red", `${epoch}-1`).stream);
   assert.deepEqual((await ear.next())?.data, { id: 2 });
 });
 
 test("after a reset, its id is a place to go on from", async () => {
   const feed = new EventFeed();
-  const first = feed.listen("red", undefined, always);
+  const first = feed.listen("red", undefined).stream;
   const reset = await hear(first).next();
   first.destroy();
   await once(first, "close");
   publish(feed, 1);
-  assert.deepEqual((await hear(feed.listen("red", reset?.id, always)).next())?.data, { id: 1 });
+  assert.deepEqual((await hear(feed.listen("red", reset?.id).stream).next())?.data, { id: 1 });
 });
 
 test("a listener who does not read is cut off, and nobody else is", async () => {
   const feed = new EventFeed({ backlogMaxBytes: 1_000 });
-  const idle = feed.listen("red", undefined, always);
-  const busy = hear(feed.listen("red", undefined, always));
+  const idle = feed.listen("red", undefined).stream;
+  const busy = hear(feed.listen("red", undefined).stream);
   await busy.next();
   for (let n = 0; n < 30; n++) {
     publish(feed, n);
@@ -93,7 +92,7 @@ test("events are kept for a while after the last listener, then forgotten", asyn
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const feed = new EventFeed({ lingerMs: 1_000 });
   const leave = async () => {
-    const stream = feed.listen("red", undefined, always);
+    const stream = feed.listen("red", undefined).stream;
     stream.destroy();
     await once(stream, "close");
   };
@@ -106,15 +105,15 @@ test("events are kept for a while after the last listener, then forgotten", asyn
   assert.equal(feed.size, 0);
 });
 
-test("a beat keeps the line alive, and ends the stream of who is not welcome any more", async () => {
+test("a beat keeps the line alive; who may hear no more hears the end", async () => {
   const feed = new EventFeed();
-  let isWelcome = true;
-  const stream = feed.listen("red", undefined, () => isWelcome).setEncoding("utf8");
+  const { stream, end } = feed.listen("red", undefined);
+  stream.setEncoding("utf8");
   assert.match(stream.read(), /^retry: 1000\n\nid: /);
   feed.beat();
   assert.equal(stream.read(), ": still here\n\n");
-  isWelcome = false;
-  feed.beat();
+  end();
+  end();
   feed.beat();
   publish(feed, 1);
   stream.resume();
@@ -123,15 +122,15 @@ test("a beat keeps the line alive, and ends the stream of who is not welcome any
 
 test("a team's streams are counted", () => {
   const feed = new EventFeed({ listenersMax: 1 });
-  feed.listen("red", undefined, always);
-  assert.throws(() => feed.listen("red", undefined, always), { code: "quota_exceeded" });
-  feed.listen("blue", undefined, always);
+  feed.listen("red", undefined).stream;
+  assert.throws(() => feed.listen("red", undefined).stream, { code: "quota_exceeded" });
+  feed.listen("blue", undefined).stream;
 });
 
 test("a closed feed ends its streams, the late ones too", async () => {
   const feed = new EventFeed();
-  const early = feed.listen("red", undefined, always);
+  const early = feed.listen("red", undefined).stream;
   feed.close();
-  const late = feed.listen("red", undefined, always);
+  const late = feed.listen("red", undefined).stream;
   await Promise.all([early, late].map((stream) => once(stream.resume(), "end")));
 });

@@ -28,13 +28,15 @@ interface Ring {
   /** Whole events, oldest first; the last one has number `count`. */
   readonly kept: string[];
   count: number;
-  readonly listeners: Set<Listener>;
+  readonly listeners: Set<Readable>;
   lingering: NodeJS.Timeout | undefined;
 }
 
-interface Listener {
-  readonly stream: Readable;
-  readonly isWelcome: () => boolean;
+export interface Hearing {
+  /** Bytes of an event stream. */
+  stream: Readable;
+  /** Ends the stream: the listener may hear no more. */
+  end: () => void;
 }
 
 const reconnectMs = 1_000;
@@ -56,21 +58,20 @@ export class EventFeed {
 
   /**
    * The team's events from after `lastId` on, as the bytes of an event stream; without it, or when it is not known any
-   * more, from now on. Ends when `isWelcome` no longer holds at a beat. Throws CapsuleError("quota_exceeded").
+   * more, from now on. Throws CapsuleError("quota_exceeded").
    */
-  listen(teamId: string, lastId: string | undefined, isWelcome: () => boolean): Readable {
+  listen(teamId: string, lastId: string | undefined): Hearing {
     const ring = this.#ringOf(teamId);
     if (ring.listeners.size >= this.#listenersMax) {
       throw new CapsuleError("quota_exceeded", `the team has ${ring.listeners.size} event streams open already`);
     }
     const stream = new Readable({ highWaterMark: this.#backlogMaxBytes, read() {} });
-    const listener: Listener = { stream, isWelcome };
     clearTimeout(ring.lingering);
-    ring.listeners.add(listener);
-    stream.once("close", () => this.#leave(teamId, ring, listener));
+    ring.listeners.add(stream);
+    stream.once("close", () => this.#leave(teamId, ring, stream));
     this.#push(stream, `retry: ${reconnectMs}\n\n${missed(ring, lastId)}`);
-    if (this.#isClosed) dismiss(ring, listener);
-    return stream;
+    if (this.#isClosed) dismiss(ring, stream);
+    return { stream, end: () => dismiss(ring, stream) };
   }
 
   /** Tells the team's listeners; costs nothing when there are none. */
@@ -81,16 +82,13 @@ export class EventFeed {
     const event = encode(`${ring.epoch}-${ring.count}`, name, data());
     ring.kept.push(event);
     if (ring.kept.length > this.#ringMax) ring.kept.shift();
-    for (const { stream } of ring.listeners) this.#push(stream, event);
+    for (const stream of ring.listeners) this.#push(stream, event);
   }
 
-  /** Shows every listener that the line is alive, and every proxy between; lets those go who are not welcome any more. */
+  /** Shows every listener, and every proxy between, that the line is alive. */
   beat(): void {
-    for (const ring of this.#rings.values()) {
-      for (const listener of ring.listeners) {
-        if (listener.isWelcome()) this.#push(listener.stream, ": still here\n\n");
-        else dismiss(ring, listener);
-      }
+    for (const { listeners } of this.#rings.values()) {
+      for (const stream of listeners) this.#push(stream, ": still here\n\n");
     }
   }
 
@@ -99,7 +97,7 @@ export class EventFeed {
     this.#isClosed = true;
     for (const ring of this.#rings.values()) {
       clearTimeout(ring.lingering);
-      for (const listener of ring.listeners) dismiss(ring, listener);
+      for (const stream of ring.listeners) dismiss(ring, stream);
     }
   }
 
@@ -123,8 +121,8 @@ export class EventFeed {
     if (stream.readableLength > this.#backlogMaxBytes) stream.destroy();
   }
 
-  #leave(teamId: string, ring: Ring, listener: Listener): void {
-    ring.listeners.delete(listener);
+  #leave(teamId: string, ring: Ring, stream: Readable): void {
+    ring.listeners.delete(stream);
     if (ring.listeners.size > 0 || this.#isClosed) return;
     clearTimeout(ring.lingering);
     ring.lingering = setTimeout(() => this.#rings.delete(teamId), this.#lingerMs).unref();
@@ -132,9 +130,8 @@ export class EventFeed {
 }
 
 /** Nothing may be pushed after the end, so it is no listener any more. */
-function dismiss({ listeners }: Ring, listener: Listener): void {
-  listeners.delete(listener);
-  listener.stream.push(null);
+function dismiss({ listeners }: Ring, stream: Readable): void {
+  if (listeners.delete(stream)) stream.push(null);
 }
 
 /** What a listener who comes with `lastId` is told at once. */

@@ -56,6 +56,17 @@ describe("GET /v1/events", () => {
     await closed;
   });
 
+  test("ends with the key it was asked for with", async () => {
+    const api = new Api();
+    const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
+    const { json } = await api.call("POST", "/v1/keys", { json: { name: "short-lived" } });
+    await using events = await EventStream.open(url, json.key);
+    await events.next();
+    await api.call("DELETE", `/v1/keys/${json.id}`);
+    assert.equal(await events.next(), undefined);
+    await api.app.close();
+  });
+
   test("needs a key, and is nothing that HEAD could ask for", async () => {
     const api = new Api();
     assert.equal((await api.call("GET", "/v1/events", { key: null })).status, 401);

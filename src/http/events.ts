@@ -43,8 +43,8 @@ export function eventRoutes(app: App, { services: { teams, capsules, templates }
       },
     },
     ({ identity, headers }, reply) => {
-      const isWelcome = () => teams.keysOf(identity.teamId).some((key) => key.id === identity.keyId);
-      const stream = feed.listen(identity.teamId, headers["last-event-id"], isWelcome);
+      const { stream, end } = feed.listen(identity.teamId, headers["last-event-id"]);
+      stream.once("close", teams.onRevoked(identity.keyId, end));
       reply.type(eventStreamType).header("cache-control", "no-store").header("x-accel-buffering", "no").send(stream);
     },
   );

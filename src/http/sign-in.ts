@@ -82,7 +82,7 @@ export function signInRoutes(app: App, { services: { teams } }: Section, links =
     (request, reply) => {
       const maker = links.redeem(request.body.token);
       // A link is worth no more than the key that made it.
-      if (maker === undefined || keyOf(maker) === undefined) {
+      if (maker === undefined || !teams.isLive(maker.keyId)) {
         throw new CapsuleError("unauthorized", "this sign-in link is used, expired or not valid; ask for another one");
       }
       const { key, id, expiresAt } = teams.issueKey(maker.teamId, sessionName, sessionLifeMs);
