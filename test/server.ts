@@ -5,7 +5,7 @@
 import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from "node:fs";
-import { copyFile, mkdir, mkdtemp, readFile, rm, symlink } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
@@ -24,6 +24,8 @@ export interface ServerOptions {
   env?: Record<string, string>;
   /** Where to make its folder. */
   parent?: string;
+  /** A data folder that is there already; it is moved into the server's own folder. */
+  from?: string;
 }
 
 export class Server implements AsyncDisposable {
@@ -36,20 +38,21 @@ export class Server implements AsyncDisposable {
   readonly #env: Record<string, string>;
   #process: ChildProcess | undefined;
 
-  static async start({ env = {}, parent = tmpdir() }: ServerOptions = {}): Promise<Server> {
+  static async start({ env = {}, parent = tmpdir(), from }: ServerOptions = {}): Promise<Server> {
     const images = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images");
     if (!existsSync(images))
       throw new Error(`no built images in ${images}; run ./dev image, or set CAPSULE_IMAGES_FROM`);
     const store = resolve(images, "..");
     const folder = await mkdtemp(join(parent, "capsule-test-"));
     const server = new Server(folder, { NODE_COMPILE_CACHE: join(store, "compiled"), ...env });
-    await mkdir(server.dataDir, { mode: 0o700 });
-    await symlink(resolve(images), join(server.dataDir, "images"));
+    if (from === undefined) await mkdir(server.dataDir, { mode: 0o700 });
+    else await rename(from, server.dataDir);
+    if (from === undefined) await symlink(resolve(images), join(server.dataDir, "images"));
     // The choice of accelerator holds until the machine boots again; without it every server would try KVM anew.
     const [kept, own] = [store, server.dataDir].map((data) => join(data, "accelerator.json")) as [string, string];
     if (existsSync(kept)) await copyFile(kept, own);
     try {
-      await borrowBase(join(store, "bases"), server.dataDir);
+      if (from === undefined) await borrowBase(join(store, "bases"), server.dataDir);
       await server.start();
       await lendBases(server.dataDir, join(store, "bases"));
       if (!existsSync(kept)) await copyFile(own, kept);
@@ -87,10 +90,10 @@ export class Server implements AsyncDisposable {
     return lines.filter((line) => line.includes('"code":"internal_error"'));
   }
 
-  /** Again, after `kill`; `env` for this life only. */
-  async start(env: Record<string, string> = {}): Promise<void> {
+  /** Again, after `kill`; `env` and another version's program for this life only. */
+  async start(env: Record<string, string> = {}, main = program): Promise<void> {
     const log = openSync(this.logFile, "a");
-    const child = spawn(process.execPath, [program, "serve"], {
+    const child = spawn(process.execPath, [main, "serve"], {
       env: { ...process.env, ...this.#env, ...env },
       stdio: ["ignore", log, "pipe"],
     });

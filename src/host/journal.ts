@@ -27,6 +27,8 @@ export const diskName = "disk.qcow2";
 export const checkpointName = "checkpoint";
 const capsuleName = "capsule.json";
 const vmName = "vm.json";
+/** What a paused capsule is made of; the rest of its folder belongs to a VM. */
+export const capsuleParts = [capsuleName, diskName, checkpointName];
 
 export function readCapsule(folder: string): Promise<CapsuleFile | undefined> {
   return readJson<CapsuleFile>(join(folder, capsuleName));

@@ -24,6 +24,11 @@ const commands: Record<string, Command> = {
     meaning: "say what is here and what is missing; boot a capsule and run a command in it",
     load: async () => (await import("./doctor.ts")).doctor,
   },
+  backup: {
+    usage: "backup FOLDER",
+    meaning: "copy the data folder, the server running or not; capsules that are not paused are copied as records only",
+    load: async () => (await import("./backup.ts")).backup,
+  },
   keys: {
     usage: "keys create --team NAME [--name LABEL] | keys list | keys revoke KEY_ID",
     meaning: "API keys: make one (printed alone on stdout), list, revoke",
