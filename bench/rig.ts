@@ -1,5 +1,6 @@
 /** What the benchmarks measure on: a service without a pool, the machine below it, and gVisor beside it if it is here. */
 import { connectAgent } from "../src/agent/connection.ts";
+import { loadConfig } from "../src/config.ts";
 import { openMachine, type ThisMachine } from "../src/host/machine.ts";
 import { Paths } from "../src/host/paths.ts";
 import type { Run } from "./public-format.ts";
@@ -27,7 +28,8 @@ export class Rig implements AsyncDisposable {
     const service = await Service.start({ CAPSULE_POOL: "off" });
     try {
       const paths = new Paths(service.dataDir);
-      const machine = await openMachine({ paths, qemu: "qemu-system-x86_64", wanted: "auto", connect, progress() {} });
+      const { qemu, jailUids: uids } = loadConfig({});
+      const machine = await openMachine({ paths, qemu, wanted: "auto", jail: { uids }, connect, progress() {} });
       return new Rig(options, service, machine);
     } catch (error) {
       await service[Symbol.asyncDispose]();

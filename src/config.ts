@@ -58,6 +58,18 @@ const settings = {
     oneOf("auto", "tcg", "kvm"),
     "auto: hardware virtualization where a probe VM boots with it; tcg: emulation; kvm: hardware or refuse to start",
   ),
+  jail: row(
+    "CAPSULE_JAIL",
+    "auto",
+    oneOf("auto", "off"),
+    "auto: the strictest jail around each QEMU that the service's rights allow, or refuse to start; off: none",
+  ),
+  jailUids: row(
+    "CAPSULE_JAIL_UIDS",
+    "1900000000-1900065535",
+    range(1, 2_147_483_647, 16),
+    "users that VMs run as when the service is root; nobody else may have them",
+  ),
   bootDeadlineMs: row("CAPSULE_BOOT_DEADLINE_MS", "120000", integer(1_000, 3_600_000), "longest boot of a capsule"),
   wakeDeadlineMs: row(
     "CAPSULE_WAKE_DEADLINE_MS",
@@ -229,6 +241,15 @@ function integer(least: number, most: number): (text: string) => number {
     const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
     if (!(value >= least && value <= most)) throw new Error(`must be a whole number from ${least} to ${most}`);
     return value;
+  };
+}
+
+/** Two whole numbers, the first and the last, that leave at least `fewest` between them. */
+function range(least: number, most: number, fewest: number): (text: string) => { first: number; last: number } {
+  return (text) => {
+    const [first = Number.NaN, last = Number.NaN] = /^\d{1,15}-\d{1,15}$/.test(text) ? text.split("-").map(Number) : [];
+    if (first >= least && last <= most && last - first + 1 >= fewest) return { first, last };
+    throw new Error(`must be FIRST-LAST, from ${least} to ${most} and ${fewest} of them at least`);
   };
 }
 

@@ -35,6 +35,7 @@ import { Telemetry } from "./telemetry/telemetry.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
 import { flattenMemory } from "./vmm/base-memory.ts";
+import { noJail } from "./vmm/jail.ts";
 
 const flushMs = 1_000;
 const reconcileMs = 300_000;
@@ -81,14 +82,19 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const paths = new Paths(config.dataDir);
   const connect: Connect = (socket, deadlineMs, signal) =>
     connectAgent(socket, { deadlineMs, signal, silenceMs: config.silenceMs });
-  const { vmm, images, accelerator } = await openMachine({
+  const { vmm, images, accelerator, jail } = await openMachine({
     paths,
     qemu: config.qemu,
     wanted: config.accelerator,
+    jail: config.jail === "off" ? null : { uids: config.jailUids },
     connect,
     progress,
   });
   log.info({ accelerator: accelerator.kind, why: accelerator.why }, "accelerator chosen");
+  const jailReport = jail?.report() ?? noJail;
+  if (jail === undefined)
+    log.error({ jail: jailReport }, "QEMU runs without a jail: do not run code that nobody has read");
+  else log.info({ jail: jailReport }, "jail built");
   const step = crashStep(config.crashAt);
   const host = new LocalHost({
     paths,
@@ -159,6 +165,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       version,
       accelerator: accelerator.kind,
       accelerator_reason: accelerator.why,
+      jail: jailReport,
       pid: process.pid,
       capsules: records.counts(),
       pool: host.pool(),

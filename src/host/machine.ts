@@ -3,9 +3,13 @@ import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type Accelerator, chooseAccelerator } from "../vmm/accelerator.ts";
-import { Qemu } from "../vmm/qemu.ts";
+import { Jail, type JailOptions } from "../vmm/jail.ts";
+import { viewOf } from "../vmm/jail-view.ts";
+import { Qemu, type QemuOptions } from "../vmm/qemu.ts";
+import { isRecent } from "../vmm/qemu-args.ts";
 import { qemuVersion } from "../vmm/qemu-version.ts";
 import type { Vmm } from "../vmm/vmm.ts";
+import { CapsuleError } from "../wire/errors.ts";
 import { bootImage } from "./boot.ts";
 import type { Connect } from "./guest.ts";
 import { type Image, loadImage } from "./images.ts";
@@ -16,6 +20,8 @@ export interface MachineOptions {
   /** QEMU's program. */
   qemu: string;
   wanted: "auto" | "kvm" | "tcg";
+  /** Null: none, which is to be asked for. */
+  jail: JailOptions | null;
   connect: Connect;
   /** Told before a step that can take long. */
   progress: (step: string) => void;
@@ -24,6 +30,7 @@ export interface MachineOptions {
 export interface ThisMachine {
   vmm: Vmm;
   accelerator: Accelerator;
+  jail: Jail | undefined;
   images: Image[];
 }
 
@@ -32,18 +39,31 @@ export const acceleratorName = "accelerator.json";
 
 const probeMs = 60_000;
 
-/** Throws CapsuleError when QEMU or the image is missing, or KVM is wanted and does not work. */
+/** Throws CapsuleError when QEMU, the image or a wanted jail is missing, or KVM is wanted and does not work. */
 export async function openMachine(options: MachineOptions): Promise<ThisMachine> {
   const { paths, qemu, wanted, progress } = options;
   const image = loadImage(paths.data, "minimal");
   const version = await qemuVersion(qemu);
+  const jail = options.jail === null ? undefined : await openJail(options.jail, qemu, version);
   const boots = async (vmm: Vmm, signal: AbortSignal) => {
     progress("trying hardware virtualization: booting a VM with it");
     await tryBoot(options, vmm, image, signal);
   };
   const memory = join(paths.data, acceleratorName);
-  const accelerator = await chooseAccelerator({ program: qemu, version, wanted, memory, boots });
-  return { vmm: new Qemu({ program: qemu, version, accelerator }), accelerator, images: [image] };
+  const accelerator = await chooseAccelerator({ program: qemu, version, wanted, jail, memory, boots });
+  const vmm = new Qemu({ program: qemu, version, accelerator, jail });
+  return { vmm, accelerator, jail: jail?.jail, images: [image] };
+}
+
+async function openJail(options: JailOptions, qemu: string, version: string): Promise<QemuOptions["jail"]> {
+  if (!isRecent(version)) {
+    const remedy = "install QEMU 8.2 or later, or set CAPSULE_JAIL=off to run hostile code without a jail";
+    throw new CapsuleError(
+      "internal_error",
+      `QEMU ${version} wants to write to templates, which no jail allows; ${remedy}`,
+    );
+  }
+  return { jail: await Jail.open(options), view: await viewOf(qemu) };
 }
 
 async function tryBoot(options: MachineOptions, vmm: Vmm, image: Image, signal: AbortSignal): Promise<void> {

@@ -17,6 +17,7 @@ describe("GET /healthz", () => {
       version: "0.0.0",
       accelerator: "tcg",
       accelerator_reason: "a fake",
+      jail: { mode: "off", cgroup: "none", missing: ["a fake"] },
       pid: process.pid,
       capsules: { running: 1, paused: 1 },
       pool: { ready: 0, target: 0 },

@@ -21,7 +21,7 @@ after(() => rm(folder, { recursive: true, force: true }));
 
 async function remember(known: object): Promise<void> {
   const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
-  await writeFile(memory, JSON.stringify({ bootId, program: "qemu", version: "10.0.2", ...known }));
+  await writeFile(memory, JSON.stringify({ bootId, program: "qemu", version: "10.0.2", isJailed: false, ...known }));
 }
 
 function choose(choice: Partial<Choice> = {}) {

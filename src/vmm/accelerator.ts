@@ -6,7 +6,7 @@
 import { constants } from "node:fs";
 import { open, readFile, rename, writeFile } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import { Qemu } from "./qemu.ts";
+import { Qemu, type QemuOptions } from "./qemu.ts";
 import { measureTscKhz } from "./tsc.ts";
 import type { Vmm } from "./vmm.ts";
 
@@ -29,6 +29,8 @@ export interface Choice {
   wanted: "auto" | "kvm" | "tcg";
   /** File in which the answer is kept. */
   memory: string;
+  /** The jail that VMs will run in: a device that is closed to it does not count. */
+  jail?: QemuOptions["jail"];
   /** Default: /dev/kvm. */
   device?: string;
   /**
@@ -42,6 +44,7 @@ interface Remembered {
   bootId: string;
   program: string;
   version: string;
+  isJailed: boolean;
   /** Null: not probed. */
   kvm: { works: boolean; why: string } | null;
   /** Null: not measured. */
@@ -73,7 +76,7 @@ function onKvm(why: string): Accelerator {
 }
 
 async function probe(choice: Choice): Promise<{ works: boolean; why: string }> {
-  const { program, version, device = "/dev/kvm", boots } = choice;
+  const { program, version, jail, device = "/dev/kvm", boots } = choice;
   try {
     await (await open(device, constants.O_RDWR)).close();
   } catch (error) {
@@ -85,7 +88,7 @@ async function probe(choice: Choice): Promise<{ works: boolean; why: string }> {
   }
   const signal = AbortSignal.timeout(probeDeadlineMs);
   try {
-    await boots(new Qemu({ program, version, accelerator: onKvm("being probed") }), signal);
+    await boots(new Qemu({ program, version, accelerator: onKvm("being probed"), jail }), signal);
     return { works: true, why: `a VM booted with ${device}` };
   } catch (error) {
     const reason = signal.aborted ? `it did not within ${probeDeadlineMs / 1_000} s` : String(error);
@@ -94,13 +97,14 @@ async function probe(choice: Choice): Promise<{ works: boolean; why: string }> {
 }
 
 /** What is known since this machine booted; about this very QEMU, or nothing. */
-async function recall({ program, version, memory }: Choice): Promise<Remembered> {
+async function recall({ program, version, jail, memory }: Choice): Promise<Remembered> {
   const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
-  const fresh: Remembered = { bootId, program, version, kvm: null, tscKhz: null };
+  const isJailed = jail !== undefined;
+  const fresh: Remembered = { bootId, program, version, isJailed, kvm: null, tscKhz: null };
   try {
     const kept = JSON.parse(await readFile(memory, "utf8")) as Remembered;
-    const isCurrent = kept.bootId === bootId && kept.program === program && kept.version === version;
-    return isCurrent ? kept : fresh;
+    const isSame = kept.program === program && kept.version === version && kept.isJailed === isJailed;
+    return isSame && kept.bootId === bootId ? kept : fresh;
   } catch {
     return fresh; // none yet, or damaged: everything in it can be found out again
   }

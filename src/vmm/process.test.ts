@@ -48,10 +48,10 @@ test("a program that is not there is an error that names it", () => {
 test("a process's state is read past any name it gives itself", () => {
   const stat = (name: string, state: string, threads: number) =>
     `7 (${name}) ${state} 1 7 7 0 -1 4194304 93 0 0 0 0 0 0 0 20 0 ${threads} 0 294273 2703360 123`;
-  assert.equal(parseStat(stat("qemu", "S", 3)), 294_273);
-  assert.equal(parseStat(stat("a) Z 1 (b", "R", 1)), 294_273);
+  assert.deepEqual(parseStat(stat("qemu", "S", 3)), { parent: 1, startTicks: 294_273, spentTicks: 0 });
+  assert.equal(parseStat(stat("a) Z 1 (b", "R", 1))?.startTicks, 294_273);
   assert.equal(parseStat(stat("qemu", "Z", 1)), null, "a zombie is gone");
-  assert.equal(parseStat(stat("qemu", "Z", 2)), 294_273, "a zombie with living threads holds its files");
+  assert.equal(parseStat(stat("qemu", "Z", 2))?.startTicks, 294_273, "a zombie with living threads holds its files");
   assert.equal(parseStat(stat("qemu", "X", 2)), null);
   assert.equal(parseStat("nonsense"), null);
 });

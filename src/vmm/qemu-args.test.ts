@@ -37,13 +37,13 @@ const bootedUnderTcg = `
 -append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests tsc=reliable tsc_early_khz=2596128
 -chardev ringbuf,id=console,size=65536
 -serial chardev:console
--chardev socket,id=agent,path=agent.sock,server=on,wait=off
+-chardev socket,id=agent,fd=3,server=on,wait=off
 -device virtio-serial-device,max_ports=2
 -device virtserialport,chardev=agent,name=capsule.agent
 -blockdev {"driver":"qcow2","node-name":"layer","discard":"unmap","detect-zeroes":"unmap","file":{"driver":"file","filename":"/data/capsules/cl-1/disk.qcow2","aio":"threads","discard":"unmap"}}
 -blockdev {"driver":"raw","node-name":"disk","discard":"unmap","file":"layer"}
 -device virtio-blk-device,drive=disk
--chardev socket,id=qmp,path=qmp.sock,server=on,wait=off
+-chardev socket,id=qmp,fd=4,server=on,wait=off
 -mon chardev=qmp,mode=control
 -action reboot=shutdown,shutdown=pause
 -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny

@@ -8,9 +8,8 @@ import type { VmSpec } from "./vmm.ts";
 /** Version of the device line-up below; saved VMs of another layout cannot be restored. */
 export const layout = 1;
 
-/** Names inside the VM's own folder, which is QEMU's working directory: short whatever the data folder's depth. */
-export const agentSocketName = "agent.sock";
-export const qmpSocketName = "qmp.sock";
+/** Descriptors that QEMU is started with: two listening sockets, and for an older QEMU the device state. */
+export const inheritedFd = { agent: 3, qmp: 4, state: 5 } as const;
 
 /** What the guest has printed on its console, kept in QEMU: the last 64 KiB and never more. */
 export const consoleDevice = "console";
@@ -53,13 +52,13 @@ export function qemuArgs({ spec, tscKhz, isIncoming }: Launch): string[] {
     isIncoming ? [] : ["-kernel", files.kernel, "-initrd", files.initrd, "-append", kernelCommandLine(tscKhz)],
     ["-chardev", `ringbuf,id=${consoleDevice},size=${consoleBytes}`],
     ["-serial", `chardev:${consoleDevice}`],
-    ["-chardev", `socket,id=agent,path=${agentSocketName},server=on,wait=off`],
+    ["-chardev", `socket,id=agent,fd=${inheritedFd.agent},server=on,wait=off`],
     ["-device", "virtio-serial-device,max_ports=2"],
     ["-device", "virtserialport,chardev=agent,name=capsule.agent"],
     ["-blockdev", JSON.stringify(layer(files.disk))],
     ["-blockdev", JSON.stringify(disk)],
     ["-device", "virtio-blk-device,drive=disk"],
-    ["-chardev", `socket,id=qmp,path=${qmpSocketName},server=on,wait=off`],
+    ["-chardev", `socket,id=qmp,fd=${inheritedFd.qmp},server=on,wait=off`],
     ["-mon", "chardev=qmp,mode=control"],
     // A guest that ends leaves QEMU behind, stopped, so that its end can be told from QEMU's.
     ["-action", "reboot=shutdown,shutdown=pause"],

@@ -4,13 +4,14 @@
  */
 import { closeSync, constants, openSync } from "node:fs";
 import { open, rm, statfs } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { saveMemory } from "./memory-diff.ts";
-import { endProcess, isAlive, isGoneWithin } from "./process.ts";
-import { agentSocketName, consoleBytes, consoleDevice, disk, qmpSocketName } from "./qemu-args.ts";
+import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
+import { consoleBytes, consoleDevice, disk } from "./qemu-args.ts";
 import { isObject, Qmp, type QmpEvent } from "./qmp.ts";
+import { agentSocketName, clearFolder, devicesName, qmpSocketName, readDevices } from "./vm-folder.ts";
 import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
 
 const connectPollMs = 2;
@@ -99,15 +100,15 @@ export class QemuVm implements Vm {
     if (status === "io-error")
       throw new CapsuleError("no_space", `${this.spec.name} waits for space on the host's disk`);
     if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
-    const check = `${to.state}.check`;
     try {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {
-        await this.#saveDevices(to.state);
+        const devices = await this.#saveDevices();
         const { pid } = this.process;
         const memory = await saveMemory(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
-        await this.#saveDevices(check);
-        const stateBytes = await sameBytes(to.state, check);
-        if (stateBytes !== null) return { stateBytes, memoryBytes: memory.bytes, pages: memory.pages };
+        if (devices.equals(await this.#saveDevices())) {
+          await writeDurably(to.state, devices);
+          return { stateBytes: devices.length, memoryBytes: memory.bytes, pages: memory.pages };
+        }
         await rm(to.memory);
         await delay(attempt);
       }
@@ -115,8 +116,6 @@ export class QemuVm implements Vm {
     } catch (error) {
       await Promise.all([rm(to.state, { force: true }), rm(to.memory, { force: true })]);
       throw error;
-    } finally {
-      await rm(check, { force: true });
     }
   }
 
@@ -142,7 +141,7 @@ export class QemuVm implements Vm {
   async kill(): Promise<void> {
     this.release();
     await endProcess(this.process);
-    await removeSockets(this.spec.files.dir);
+    await clearFolder(this.spec.files.dir);
   }
 
   release(): void {
@@ -176,6 +175,7 @@ export class QemuVm implements Vm {
       this.release();
       throw error;
     }
+    await endJailer(this.process);
     this.#watch = setInterval(() => {
       if (!isAlive(this.process)) this.#end.resolve({ kind: "exited" });
     }, watchMs).unref();
@@ -221,12 +221,15 @@ export class QemuVm implements Vm {
     return isObject(answer) ? String(answer.status) : "unknown";
   }
 
-  async #saveDevices(path: string): Promise<void> {
+  async #saveDevices(): Promise<Buffer> {
+    const { dir } = this.spec.files;
     try {
-      await this.#qmp.command("xen-save-devices-state", { filename: path, live: false }, saveDeadlineMs);
+      const to = { filename: join(dir, devicesName), live: false };
+      await this.#qmp.command("xen-save-devices-state", to, saveDeadlineMs);
+      return await readDevices(dir);
     } catch (error) {
       // QEMU says only that it failed.
-      const { bavail, bsize } = await statfs(dirname(path));
+      const { bavail, bsize } = await statfs(dir);
       if (bavail * bsize > fullBytes) throw error;
       throw new CapsuleError("no_space", `there is no room for the devices of ${this.spec.name}`, { cause: error });
     }
@@ -237,14 +240,8 @@ export function memoryBytes(spec: VmSpec): number {
   return spec.machine.memoryMb * 2 ** 20;
 }
 
-export async function removeSockets(folder: string): Promise<void> {
-  await Promise.all([agentSocketName, qmpSocketName].map((name) => rm(join(folder, name), { force: true })));
-}
-
-/** Makes `path` durable; its size when it equals `check`, else null. */
-async function sameBytes(path: string, check: string): Promise<number | null> {
-  await using file = await open(path, "r");
-  await using other = await open(check, "r");
-  const [bytes, otherBytes] = await Promise.all([file.readFile(), other.readFile(), file.datasync()]);
-  return bytes.equals(otherBytes) ? bytes.length : null;
+async function writeDurably(path: string, bytes: Buffer): Promise<void> {
+  await using file = await open(path, "w", 0o600);
+  await file.writeFile(bytes);
+  await file.datasync();
 }

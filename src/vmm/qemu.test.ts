@@ -13,6 +13,8 @@ import type { Agent } from "../agent/agent.ts";
 import { connectAgent } from "../agent/connection.ts";
 import { type Image, loadImage } from "../host/images.ts";
 import { flattenMemory } from "./base-memory.ts";
+import { Jail } from "./jail.ts";
+import { viewOf } from "./jail-view.ts";
 import { endProcess, findByNonce } from "./process.ts";
 import { emptyOverlay } from "./qcow2.ts";
 import { Qemu } from "./qemu.ts";
@@ -24,6 +26,7 @@ const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.ca
 const program = "qemu-system-x86_64";
 const cpu = "max,-erms,-fsrm";
 const memoryMb = 256;
+const uids = { first: 1_900_000_000, last: 1_900_000_999 };
 const bootMs = 60_000;
 const answerMs = 30_000;
 
@@ -50,7 +53,8 @@ before(async () => {
   await mkdir(join(dataDir, "work"), { recursive: true });
   folder = await mkdtemp(join(dataDir, "work", "vmm-test-"));
   const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program), why: "tests" } as const;
-  vmm = new Qemu({ program, version: await qemuVersion(program), accelerator });
+  const jail = { jail: await Jail.open({ uids }), view: await viewOf(program) };
+  vmm = new Qemu({ program, version: await qemuVersion(program), accelerator, jail });
 });
 
 after(async () => {
@@ -63,7 +67,14 @@ async function specOf(name: string, memory: string, vcpus: number): Promise<VmSp
   await mkdir(dir, { recursive: true });
   const nonce = crypto.randomUUID();
   nonces.push(nonce);
-  const files = { dir, memory, disk: join(dir, "disk"), backing: [], kernel: image.kernel, initrd: image.initrd };
+  const files = {
+    dir,
+    memory,
+    disk: join(dir, "disk"),
+    backing: [image.root],
+    kernel: image.kernel,
+    initrd: image.initrd,
+  };
   return { name, nonce, machine: vmm.machine(vcpus, memoryMb), files };
 }
 
@@ -172,7 +183,7 @@ for (const vcpus of [1, 2]) {
     agent.close();
     await vm.kill();
     assert.deepEqual(
-      (await readdir(vm.spec.files.dir)).filter((name) => name.endsWith(".sock")),
+      (await readdir(vm.spec.files.dir)).filter((name) => name.endsWith(".sock") || name === "devices"),
       [],
     );
   });
@@ -264,7 +275,12 @@ test("a start that fails leaves neither process nor file", async () => {
   const cold = { ...spec, files: { ...spec.files, kernel: "/no/such/kernel" } };
   await assert.rejects(
     vmm.boot(cold, () => {}),
-    (error: Error) => /could not open kernel file/.test(String(error.cause)),
+    (error: Error) => /no such file.*\/no\/such\/kernel/.test(String(error.cause)),
+  );
+  const strange = { ...spec, files: { ...spec.files, kernel: image.initrd } };
+  await assert.rejects(
+    vmm.boot(strange, () => {}),
+    (error: Error) => /QEMU said: .*kernel/.test(String(error.cause)),
   );
   await assert.rejects(
     vmm.restore(spec, { state: image.kernel, memory: null }, () => {}),

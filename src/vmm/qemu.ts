@@ -1,20 +1,25 @@
 /**
  * The Vmm on QEMU's microvm: starts, restores, adopts and reaps. What one VM does once it is there stands in qemu-vm.ts.
  *
- * Every start follows one road: spawn, tell the caller which process it is, reach QEMU over QMP, put the saved memory in
- * place, load the devices. Whatever fails on it, the process is ended and its sockets are removed.
+ * Every start follows one road: lay out the VM's folder, start QEMU in its jail, tell the caller which process it is, reach
+ * it over QMP, put the saved memory in place, load the devices. Whatever fails on it, the process is ended and the folder
+ * is as before.
  */
+import { closeSync, constants, openSync } from "node:fs";
 import { open } from "node:fs/promises";
+import { join } from "node:path";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Accelerator } from "./accelerator.ts";
+import type { Jail, Jailed } from "./jail.ts";
+import type { View } from "./jail-view.ts";
+import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
-import { isRecent, layout, qemuArgs } from "./qemu-args.ts";
-import { memoryBytes, QemuVm, removeSockets } from "./qemu-vm.ts";
+import { inheritedFd, isRecent, layout, qemuArgs } from "./qemu-args.ts";
+import { qemuCell } from "./qemu-cell.ts";
+import { memoryBytes, QemuVm } from "./qemu-vm.ts";
+import { clearFolder, devicesName, layDevices, listenForVm } from "./vm-folder.ts";
 import type { Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
-
-/** The descriptor under which an older QEMU inherits the device state. */
-const inheritedStateFd = 3;
 
 export interface QemuOptions {
   /** The program, e.g. "qemu-system-x86_64". */
@@ -22,8 +27,8 @@ export interface QemuOptions {
   /** Its version, as qemuVersion says. */
   version: string;
   accelerator: Accelerator;
-  /** Puts a jail around the command line. */
-  wrap?: (argv: string[], spec: VmSpec) => string[];
+  /** Around every QEMU, with what the program itself needs to see. Undefined: none. */
+  jail?: { jail: Jail; view: View } | undefined;
 }
 
 export class Qemu implements Vmm {
@@ -39,17 +44,15 @@ export class Qemu implements Vmm {
   }
 
   boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm> {
-    return this.#start({ spec, isIncoming: false, inherited: [], onSpawn }, async () => {});
+    return this.#start({ spec, saved: null, onSpawn }, async () => {});
   }
 
-  async restore(spec: VmSpec, saved: SavedVm, onSpawn: (process: VmProcess) => void): Promise<Vm> {
-    await using state = await open(saved.state, "r");
-    const isByName = isRecent(spec.machine.qemu);
-    const inherited = isByName ? [] : [state.fd];
-    return await this.#start({ spec, isIncoming: true, inherited, onSpawn }, async (vm) => {
+  restore(spec: VmSpec, saved: SavedVm, onSpawn: (process: VmProcess) => void): Promise<Vm> {
+    return this.#start({ spec, saved, onSpawn }, async (vm) => {
       // Devices look into memory while they load, so memory comes first.
       if (saved.memory !== null) await loadMemory(vm.process.pid, spec.files.memory, memoryBytes(spec), saved.memory);
-      await vm.load(isByName ? `file:${saved.state}` : `fd:${inheritedStateFd}`);
+      const isByName = isRecent(spec.machine.qemu);
+      await vm.load(isByName ? `file:${join(spec.files.dir, devicesName)}` : `fd:${inheritedFd.state}`);
     });
   }
 
@@ -57,6 +60,7 @@ export class Qemu implements Vmm {
     if (!(await isVm(process, spec.nonce))) {
       throw new CapsuleError("agent_error", `Process ${process.pid} is not the VM of ${spec.name}, or no longer.`);
     }
+    this.#options.jail?.jail.adopt(process);
     return await QemuVm.adopt(spec, process);
   }
 
@@ -73,36 +77,59 @@ export class Qemu implements Vmm {
   }
 
   async #start(start: Start, prepare: (vm: QemuVm) => Promise<void>): Promise<Vm> {
-    const { program, accelerator, wrap } = this.#options;
-    const { spec, isIncoming, inherited, onSpawn } = start;
-    const argv = [program, ...qemuArgs({ spec, isIncoming, tscKhz: accelerator.tscKhz })];
-    await removeSockets(spec.files.dir);
-    const spawned = spawnDetached(wrap?.(argv, spec) ?? argv, spec.files.dir, inherited);
+    const { spec, saved, onSpawn } = start;
+    await clearFolder(spec.files.dir);
+    let jailed: Jailed | undefined;
     let vm: QemuVm | undefined;
     try {
-      onSpawn(spawned.process);
-      vm = await QemuVm.connect(spec, spawned.process);
+      jailed = await this.#spawn(spec, saved);
+      onSpawn(jailed.process);
+      vm = await QemuVm.connect(spec, jailed.process);
       await prepare(vm);
       return vm;
     } catch (error) {
-      await (vm === undefined ? endProcess(spawned.process) : vm.kill());
-      await removeSockets(spec.files.dir);
-      const said = await spawned.lastWords();
-      throw new CapsuleError(
-        "agent_error",
-        `The VM of ${spec.name} could not be ${isIncoming ? "restored" : "started"}.`,
-        {
-          cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`, { cause: error }),
-        },
-      );
+      if (vm !== undefined) await vm.kill();
+      else if (jailed !== undefined) await endProcess(jailed.process);
+      await clearFolder(spec.files.dir);
+      if (isOutOfSpace(error)) throw error;
+      const said = (await jailed?.lastWords()) ?? "";
+      const what = saved === null ? "started" : "restored";
+      throw new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
+        cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`, { cause: error }),
+      });
+    }
+  }
+
+  async #spawn(spec: VmSpec, saved: SavedVm | null): Promise<Jailed> {
+    const { program, accelerator, jail } = this.#options;
+    const { dir } = spec.files;
+    const args = qemuArgs({ spec, isIncoming: saved !== null, tscKhz: accelerator.tscKhz });
+    const devices = await layDevices(dir, saved?.state ?? null);
+    await using state = await open(devices, "r");
+    const folder = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
+    let sockets: Listener[] = [];
+    try {
+      sockets = await listenForVm(folder);
+      const inherited = sockets.map(({ fd }) => fd);
+      if (!isRecent(spec.machine.qemu)) inherited.push(state.fd);
+      if (jail === undefined) return spawnDetached([program, ...args], dir, inherited);
+      const cell = await qemuCell(spec, jail.view, saved !== null);
+      return await jail.jail.start([jail.view.program, ...args], cell, inherited);
+    } finally {
+      for (const socket of sockets) socket.close();
+      closeSync(folder);
     }
   }
 }
 
+function isOutOfSpace(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === "ENOSPC" || code === "EDQUOT";
+}
+
 interface Start {
   spec: VmSpec;
-  isIncoming: boolean;
-  /** Descriptors for QEMU, from 3 on. */
-  inherited: number[];
+  /** Null: started from its kernel. */
+  saved: SavedVm | null;
   onSpawn: (process: VmProcess) => void;
 }

@@ -20,13 +20,13 @@ export interface Machine {
 }
 
 export interface VmFiles {
-  /** The VM's own folder: QEMU's working directory; the sockets and console log are made in it. */
+  /** The VM's own folder: its sockets are made in it. QEMU sees no more of it than its disk layer and its device state. */
   dir: string;
   /** Guest memory, mapped privately (never written). Size = memoryMb MiB. */
   memory: string;
   /** The VM's own writable disk layer (qcow2, its backing chain recorded in it). */
   disk: string;
-  /** Backing chain of `disk`, nearest first; read-only. Shown to the jail. */
+  /** Backing chain of `disk`, nearest first, the root disk last; read-only. Shown to the jail. */
   backing: string[];
   kernel: string;
   initrd: string;

@@ -10,6 +10,14 @@ export const Health = Type.Object(
     version: Type.String(),
     accelerator: Type.String({ description: "kvm: hardware virtualization; tcg: software emulation, slower." }),
     accelerator_reason: Type.String({ description: "Why this accelerator." }),
+    jail: Type.Object(
+      {
+        mode: Type.String({ description: "full: a user of its own for each VM; rootless; off." }),
+        cgroup: Type.String({ description: "v2: control groups bound each VM; none: only limits of its process do." }),
+        missing: Type.Array(Type.String(), { description: "What the jail lacks here, each with a remedy." }),
+      },
+      { description: "What stands around each VM's process." },
+    ),
     pid: Type.Integer(),
     capsules: Type.Record(Type.String(), count, {
       description: `Capsules by status: ${capsuleStatuses.join(", ")}.`,

@@ -292,6 +292,7 @@ export class FakeServices implements Services {
       version: "0.0.0",
       accelerator: "tcg",
       accelerator_reason: "a fake",
+      jail: { mode: "off", cgroup: "none", missing: ["a fake"] },
       pid: process.pid,
       capsules,
       pool: { ready: 0, target: 0 },

@@ -171,7 +171,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
 /** Resolves when the guest has ended and QEMU stands still. The control socket is free while the server is away. */
 async function guestEnded({ id }: TestCapsule): Promise<void> {
   // Through a descriptor of the folder: a socket's path is short.
-  const qmp = await Qmp.connect(`/proc/${world.vmPid(id)}/cwd/qmp.sock`, () => {}, 10_000);
+  const qmp = await Qmp.connect(`${world.server.dataDir}/capsules/${id}/qmp.sock`, () => {}, 10_000);
   await eventually("the guest has ended", async () => {
     const { status } = (await qmp.command("query-status")) as { status: string };
     return status === "shutdown" || status === "guest-panicked";

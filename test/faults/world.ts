@@ -108,6 +108,7 @@ export class World implements AsyncDisposable {
 
   #processes(): { pid: number; name: string }[] {
     return processesOf(this.server.dataDir).flatMap(({ pid, command }) => {
+      if (/^\S*bwrap /.test(command)) return []; // waits for a VM, or is about to become one
       const name = /-name guest=(\S+) nonce=/.exec(command)?.[1];
       return name === undefined ? [] : [{ pid, name }];
     });

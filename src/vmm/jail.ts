@@ -1,0 +1,223 @@
+/**
+ * The jail around every QEMU, and around every other program that opens what a guest has written. What a process may see
+ * and use is a Cell; the jail readies the cell's files, gives it a user of its own where root allows, and starts the
+ * program in it (jail-args.ts says how, and ADR 0013 why).
+ *
+ *      full      as root: a user of its own for every VM
+ *      rootless  everything that does not need root; the process stays the user who runs the service, in a user namespace
+ *      off       none: QEMU runs with the rights of whoever runs the service, behind its own system call filter only
+ */
+import { constants } from "node:fs";
+import { chmod, chown, open, stat } from "node:fs/promises";
+import type { Socket } from "node:net";
+import { CapsuleError } from "../wire/errors.ts";
+import { type Cell, type Identity, jailArgs, type Tools } from "./jail-args.ts";
+import { JailUids, type UidRange } from "./jail-uids.ts";
+import { findProgram, viewOf } from "./jail-view.ts";
+import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf } from "./process.ts";
+import { seccompFilter } from "./seccomp-filter.ts";
+import type { VmProcess } from "./vmm.ts";
+
+const startMs = 20_000;
+const runMs = 120_000;
+const tellingBytes = 4_096;
+
+export interface JailOptions {
+  uids: UidRange;
+}
+
+/** What stands around each QEMU, for operators. */
+export interface JailReport {
+  mode: "full" | "rootless" | "off";
+  /** Whether control groups bound its memory, processor and processes; else only the kernel's per-process limits do. */
+  cgroup: "v2" | "none";
+  /** What there is not, each with a remedy. */
+  missing: string[];
+}
+
+/** Nothing is not to be mistaken for something. */
+export const noJail: JailReport = {
+  mode: "off",
+  cgroup: "none",
+  missing: ["the jail around QEMU (unset CAPSULE_JAIL)"],
+};
+
+/** What a start leaves: the process inside, not the one of the jail that waits for it. */
+export interface Jailed {
+  process: VmProcess;
+  lastWords: Spawned["lastWords"];
+}
+
+export class Jail {
+  readonly mode: "full" | "rootless";
+  readonly #tools: Tools;
+  /** What the way into the jail needs to see. */
+  readonly #toolsView: string[];
+  readonly #uids: JailUids | null;
+  readonly #filter: Buffer | null;
+
+  /** Throws CapsuleError, with a remedy, where no jail can be built. */
+  static async open({ uids }: JailOptions): Promise<Jail> {
+    const isRoot = process.geteuid?.() === 0;
+    const tools = findTools();
+    const inside = isRoot ? [tools.prlimit, tools.setpriv, tools.unshare] : [tools.prlimit];
+    const views = await Promise.all(inside.map(viewOf));
+    const view = [...new Set(views.flatMap(({ readOnly }) => readOnly))];
+    const jail = new Jail(isRoot ? new JailUids(uids) : null, tools, view);
+    await jail.#requireWorking();
+    return jail;
+  }
+
+  private constructor(uids: JailUids | null, tools: Tools, toolsView: string[]) {
+    this.mode = uids === null ? "rootless" : "full";
+    this.#uids = uids;
+    this.#tools = tools;
+    this.#toolsView = toolsView;
+    this.#filter = seccompFilter({ mayUnshareUser: uids !== null });
+  }
+
+  report(): JailReport {
+    const missing: string[] = [];
+    if (this.mode === "rootless") missing.push("users of their own for VMs (run the service as root)");
+    if (this.#filter === null) missing.push("our own system call filter (written for x86-64 only)");
+    return { mode: this.mode, cgroup: "none", missing };
+  }
+
+  /**
+   * Starts a program, given by its absolute path, in a cell. It inherits the descriptors in `inherited`, from 3 on.
+   * Writable files become its own; read-only ones are made readable to all jails, whose only way to them is the cell.
+   */
+  async start(argv: string[], cell: Cell, inherited: Inherited[] = []): Promise<Jailed> {
+    const identity = await this.#enroll(cell);
+    try {
+      const { spawned, process } = await this.#spawn(argv, cell, identity, inherited);
+      if (identity !== null) this.#uids?.assign(identity.uid, process);
+      return { process, lastWords: spawned.lastWords };
+    } catch (error) {
+      if (identity !== null) this.#uids?.giveBack(identity.uid);
+      throw error;
+    }
+  }
+
+  /** Runs a program to its end in a cell. Throws with its last words when it fails, CapsuleError or not. */
+  async run(argv: string[], cell: Cell, deadlineMs = runMs): Promise<void> {
+    const identity = await this.#enroll(cell);
+    try {
+      const { spawned, process } = await this.#spawn(argv, cell, identity, []);
+      const timer = setTimeout(() => void endProcess(process).catch(() => {}), deadlineMs);
+      const { code, signal } = await spawned.exited;
+      clearTimeout(timer);
+      if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${await spawned.lastWords()}`);
+    } finally {
+      if (identity !== null) this.#uids?.giveBack(identity.uid);
+    }
+  }
+
+  /** Of an earlier daemon: nobody else gets its user. */
+  adopt(process: VmProcess): void {
+    this.#uids?.adopt(process);
+  }
+
+  async #spawn(argv: string[], cell: Cell, identity: Identity | null, inherited: Inherited[]) {
+    const infoFd = 3 + inherited.length;
+    const filterFd = this.#filter === null ? null : infoFd + 1;
+    const whole: Cell = { ...cell, readOnly: [...this.#toolsView, ...cell.readOnly] };
+    const command = jailArgs({ cell: whole, identity, tools: this.#tools, infoFd, filterFd, argv });
+    const pipes: Inherited[] = filterFd === null ? ["pipe"] : ["pipe", "pipe"];
+    const spawned = spawnDetached(command, "/", [...inherited, ...pipes]);
+    const [info, filter] = spawned.pipes;
+    try {
+      if (this.#filter !== null) filter?.end(this.#filter);
+      return { spawned, process: await insideOf(info!) };
+    } catch (cause) {
+      await endProcess(spawned.process);
+      const said = await spawned.lastWords();
+      throw new CapsuleError("agent_error", `The jail of a VM could not be built: ${said}`, { cause });
+    } finally {
+      for (const pipe of spawned.pipes) pipe.unref();
+    }
+  }
+
+  async #enroll(cell: Cell): Promise<Identity | null> {
+    if (this.#uids === null) return null;
+    const uid = this.#uids.take();
+    try {
+      const { readers } = this.#uids;
+      await Promise.all([
+        ...cell.writable.map((path) => give(path, uid)),
+        ...cell.readOnly.map((path) => share(path, readers)),
+      ]);
+      const groups = await Promise.all(cell.devices.map(groupOf));
+      return { uid, gid: uid, groups: [...new Set([readers, ...groups])] };
+    } catch (error) {
+      this.#uids.giveBack(uid);
+      throw error;
+    }
+  }
+
+  /** A jail that cannot be built is better found out now than by every capsule. */
+  async #requireWorking(): Promise<void> {
+    const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64 };
+    const cell: Cell = { readOnly: [], writable: [], devices: [], folder: "/", limits };
+    try {
+      await this.run([this.#tools.prlimit, "--version"], cell, startMs);
+    } catch (cause) {
+      const why = cause instanceof Error ? cause.message : String(cause);
+      const remedy = "allow namespaces to this service, or set CAPSULE_JAIL=off to run hostile code without a jail";
+      throw new CapsuleError("internal_error", `no jail can be built here (${why}); ${remedy}`, { cause });
+    }
+  }
+}
+
+function findTools(): Tools {
+  const find = (name: string, debianPackage: string) => {
+    const path = findProgram(name);
+    if (path !== undefined) return path;
+    const remedy = `run apt-get install ${debianPackage}, or set CAPSULE_JAIL=off to run hostile code without a jail`;
+    throw new CapsuleError("internal_error", `no jail can be built here: ${name} is missing; ${remedy}`);
+  };
+  return {
+    bwrap: find("bwrap", "bubblewrap"),
+    prlimit: find("prlimit", "util-linux"),
+    setpriv: find("setpriv", "util-linux"),
+    unshare: find("unshare", "util-linux"),
+  };
+}
+
+/** Reads what bubblewrap says about the process it has made: a JSON object, then the end. */
+async function insideOf(info: Socket): Promise<VmProcess> {
+  const timer = setTimeout(() => info.destroy(), startMs);
+  const said = await new Promise<string>((resolve) => {
+    let text = "";
+    info.on("data", (chunk: Buffer) => {
+      text += chunk.toString("latin1");
+      if (text.includes("}") || text.length > tellingBytes) resolve(text);
+    });
+    info.once("close", () => resolve(text));
+  });
+  clearTimeout(timer);
+  const pid = Number(/"child-pid": (\d+)/.exec(said)?.[1]);
+  const startTicks = startTicksOf(pid);
+  if (startTicks === null) throw new Error("the process inside ended before it ran");
+  return { pid, startTicks };
+}
+
+/** Makes a file of ours the jail's own. It cannot have become anything else: no jail sees the folder it lies in. */
+async function give(path: string, uid: number): Promise<void> {
+  await using file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW);
+  await file.chown(uid, uid);
+  await file.chmod(0o600);
+}
+
+/** Lets the jails' group read a file that not everybody may read. */
+async function share(path: string, readers: number): Promise<void> {
+  const { mode, uid, gid } = await stat(path);
+  const isReadable = (mode & 0o004) !== 0 || (gid === readers && (mode & 0o040) !== 0);
+  if (isReadable || (mode & constants.S_IFMT) !== constants.S_IFREG) return;
+  await chown(path, uid, readers);
+  await chmod(path, (mode & 0o700) | ((mode & 0o500) >> 3));
+}
+
+async function groupOf(device: string): Promise<number> {
+  return (await stat(device)).gid;
+}

@@ -1,0 +1,36 @@
+/** What QEMU may see and use for one VM, and how much of it. */
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { Cell } from "./jail-args.ts";
+import type { View } from "./jail-view.ts";
+import { devicesName } from "./vm-folder.ts";
+import type { VmSpec } from "./vmm.ts";
+
+const mib = 1 << 20;
+/** QEMU without its guest's memory: code, translated code (128 MiB), heaps and stacks of its threads. */
+const ownBytes = 1_024 * mib;
+/** QEMU's workers for the disk come and go, 64 at most. */
+const ownThreads = 96;
+/** What a disk layer takes when the guest has written to every byte of the disk: tables beside the data. */
+const layerOverheadBytes = 64 * mib;
+const openFiles = 256;
+
+/** A saved VM has its kernel in memory already. */
+export async function qemuCell(spec: VmSpec, view: View, isRestored: boolean): Promise<Cell> {
+  const { machine, files } = spec;
+  const kernel = isRestored ? [] : [files.kernel, files.initrd];
+  const root = files.backing.at(-1);
+  const diskBytes = root === undefined ? 0 : (await stat(root)).size;
+  return {
+    readOnly: [...view.readOnly, files.memory, ...files.backing, ...kernel],
+    writable: [files.disk, join(files.dir, devicesName)],
+    devices: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],
+    folder: files.dir,
+    limits: {
+      fileBytes: diskBytes + Math.ceil(diskBytes / 64) + layerOverheadBytes,
+      dataBytes: machine.memoryMb * mib + ownBytes,
+      processes: machine.vcpus + ownThreads,
+      openFiles,
+    },
+  };
+}

@@ -1,0 +1,148 @@
+/**
+ * The filter of system calls that a jail starts its process with, as the kernel's BPF. QEMU puts its own filter on top
+ * once it runs; this one is there from the first instruction, whatever runs inside. It denies what no QEMU of ours needs
+ * and what has led out of jails before: new namespaces, mounts, sockets, other processes' memory, keyrings, io_uring,
+ * handles and the like. Calls of another architecture end the process: their numbers mean other calls.
+ *
+ * https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
+ */
+
+/** x86-64 system calls that fail with EPERM. */
+const denied: Record<string, number> = {
+  ptrace: 101,
+  process_vm_readv: 310,
+  process_vm_writev: 311,
+  process_madvise: 440,
+  pidfd_getfd: 438,
+  kcmp: 312,
+  socket: 41,
+  connect: 42,
+  bind: 49,
+  mount: 165,
+  umount2: 166,
+  pivot_root: 155,
+  chroot: 161,
+  open_tree: 428,
+  move_mount: 429,
+  fsopen: 430,
+  fsconfig: 431,
+  fsmount: 432,
+  fspick: 433,
+  mount_setattr: 442,
+  setns: 308,
+  mknod: 133,
+  mknodat: 259,
+  name_to_handle_at: 303,
+  open_by_handle_at: 304,
+  fanotify_init: 300,
+  userfaultfd: 323,
+  io_uring_setup: 425,
+  io_uring_enter: 426,
+  io_uring_register: 427,
+  bpf: 321,
+  perf_event_open: 298,
+  add_key: 248,
+  request_key: 249,
+  keyctl: 250,
+  init_module: 175,
+  finit_module: 313,
+  delete_module: 176,
+  kexec_load: 246,
+  kexec_file_load: 320,
+  reboot: 169,
+  swapon: 167,
+  swapoff: 168,
+  acct: 163,
+  quotactl: 179,
+  quotactl_fd: 443,
+  sethostname: 170,
+  setdomainname: 171,
+  settimeofday: 164,
+  clock_settime: 227,
+  adjtimex: 159,
+  clock_adjtime: 305,
+  syslog: 103,
+  iopl: 172,
+  ioperm: 173,
+  vhangup: 153,
+};
+const clone = 56;
+const clone3 = 435;
+const unshare = 272;
+
+const archX8664 = 0xc000003e;
+/** Numbers from here on are the 32-bit pointer dialect of the same architecture. */
+const x32Numbers = 0x4000_0000;
+const newUserNamespace = 0x1000_0000;
+/** CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. */
+const newNamespaces = 0x7e02_0000;
+
+const allow = 0x7fff_0000;
+const kill = 0x8000_0000;
+const fail = (errno: number) => 0x0005_0000 | errno;
+const eperm = 1;
+const enosys = 38;
+
+/** Where the kernel shows the call to the filter; the low half of the first argument. */
+const field = { number: 0, arch: 4, firstArgument: 16 };
+
+export interface FilterOptions {
+  /** The way to the program makes one user namespace and nothing else. */
+  mayUnshareUser: boolean;
+}
+
+/** The program, 8 bytes an instruction, as `bwrap --seccomp` reads it. Null on an architecture it was not written for. */
+export function seccompFilter(options: FilterOptions, architecture: string = process.arch): Buffer | null {
+  if (architecture !== "x64") return null;
+  const program = [
+    load(field.arch),
+    jumpIf(equal, archX8664, 1, 0),
+    answer(kill),
+    load(field.number),
+    jumpIf(atLeast, x32Numbers, 0, 1),
+    answer(kill),
+    ...Object.values(denied).flatMap((number) => [jumpIf(equal, number, 0, 1), answer(fail(eperm))]),
+    // Its flags lie in memory, where no filter sees them; libraries go back to `clone` then.
+    jumpIf(equal, clone3, 0, 1),
+    answer(fail(enosys)),
+    jumpIf(equal, clone, 0, 4),
+    load(field.firstArgument),
+    jumpIf(anyBit, newNamespaces, 0, 1),
+    answer(fail(eperm)),
+    answer(allow),
+    jumpIf(equal, unshare, 0, 4),
+    load(field.firstArgument),
+    jumpIf(equal, newUserNamespace, 0, 1),
+    answer(options.mayUnshareUser ? allow : fail(eperm)),
+    answer(fail(eperm)),
+    answer(allow),
+  ];
+  return Buffer.concat(program);
+}
+
+const equal = 0x15;
+const atLeast = 0x35;
+const anyBit = 0x45;
+
+/** The accumulator becomes a field of the call. */
+function load(offset: number): Buffer {
+  return instruction(0x20, 0, 0, offset);
+}
+
+/** Skips as many instructions as said. */
+function jumpIf(test: number, value: number, skipIfTrue: number, skipIfFalse: number): Buffer {
+  return instruction(test, skipIfTrue, skipIfFalse, value);
+}
+
+function answer(value: number): Buffer {
+  return instruction(0x06, 0, 0, value);
+}
+
+function instruction(code: number, skipIfTrue: number, skipIfFalse: number, value: number): Buffer {
+  const bytes = Buffer.alloc(8);
+  bytes.writeUInt16LE(code, 0);
+  bytes.writeUInt8(skipIfTrue, 2);
+  bytes.writeUInt8(skipIfFalse, 3);
+  bytes.writeUInt32LE(value >>> 0, 4);
+  return bytes;
+}

@@ -1,0 +1,44 @@
+/**
+ * What a VM's own folder holds besides its disk layer: two sockets, and the file through which QEMU's device state comes
+ * and goes. All of them are made by us. QEMU can write to that one file and cannot replace it; still nothing is believed
+ * of it when it is read.
+ */
+import { constants } from "node:fs";
+import { open, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Listener, listenIn } from "./listener.ts";
+
+export const agentSocketName = "agent.sock";
+export const qmpSocketName = "qmp.sock";
+export const devicesName = "devices";
+
+/** A device state takes some 12 KB, and a few more for each further CPU. */
+export const devicesLimitBytes = 16 << 20;
+
+/** The sockets, in the order in which QEMU inherits them. */
+export async function listenForVm(folder: number): Promise<Listener[]> {
+  return [await listenIn(folder, agentSocketName), await listenIn(folder, qmpSocketName)];
+}
+
+/** Lays a saved device state, or none, where QEMU reads and writes it; returns its path. */
+export async function layDevices(folder: string, saved: string | null): Promise<string> {
+  const path = join(folder, devicesName);
+  await writeFile(path, saved === null ? "" : await readFile(saved), { mode: 0o600, flag: "wx" });
+  return path;
+}
+
+/** What QEMU has written there. Throws on anything but a plain file of a device state's size. */
+export async function readDevices(folder: string): Promise<Buffer> {
+  await using file = await open(join(folder, devicesName), constants.O_RDONLY | constants.O_NOFOLLOW);
+  const found = await file.stat();
+  if (!found.isFile() || found.nlink !== 1) throw new Error("QEMU's device state is no plain file");
+  if (found.size > devicesLimitBytes) throw new Error(`QEMU's device state has ${found.size} bytes`);
+  const bytes = Buffer.alloc(found.size);
+  const { bytesRead } = await file.read(bytes, 0, bytes.length, 0);
+  return bytes.subarray(0, bytesRead);
+}
+
+export async function clearFolder(folder: string): Promise<void> {
+  const sockets = [agentSocketName, qmpSocketName].flatMap((name) => [name, `${name}.new`]);
+  await Promise.all([...sockets, devicesName].map((name) => rm(join(folder, name), { force: true })));
+}
