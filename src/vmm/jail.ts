@@ -91,6 +91,7 @@ export class Jail {
     const identity = await this.#enroll(cell);
     try {
       const { spawned, process } = await this.#spawn(argv, cell, identity, inherited);
+      if (process === null) throw await failure(spawned, "it ended before it ran");
       if (identity !== null) this.#uids?.assign(identity.uid, process);
       return { process, lastWords: spawned.lastWords };
     } catch (error) {
@@ -104,7 +105,8 @@ export class Jail {
     const identity = await this.#enroll(cell);
     try {
       const { spawned, process } = await this.#spawn(argv, cell, identity, []);
-      const timer = setTimeout(() => void endProcess(process).catch(() => {}), deadlineMs);
+      const end = () => process === null || void endProcess(process).catch(() => {});
+      const timer = setTimeout(end, deadlineMs);
       const { code, signal } = await spawned.exited;
       clearTimeout(timer);
       if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${await spawned.lastWords()}`);
@@ -118,6 +120,7 @@ export class Jail {
     this.#uids?.adopt(process);
   }
 
+  /** The process is null when it has ended already. */
   async #spawn(argv: string[], cell: Cell, identity: Identity | null, inherited: Inherited[]) {
     const infoFd = 3 + inherited.length;
     const filterFd = this.#filter === null ? null : infoFd + 1;
@@ -128,11 +131,10 @@ export class Jail {
     const [info, filter] = spawned.pipes;
     try {
       if (this.#filter !== null) filter?.end(this.#filter);
-      return { spawned, process: await insideOf(info!) };
-    } catch (cause) {
-      await endProcess(spawned.process);
-      const said = await spawned.lastWords();
-      throw new CapsuleError("agent_error", `The jail of a VM could not be built: ${said}`, { cause });
+      const pid = await insideOf(info!);
+      if (pid === null) throw await failure(spawned, "bubblewrap does not answer");
+      const startTicks = startTicksOf(pid);
+      return { spawned, process: startTicks === null ? null : { pid, startTicks } };
     } finally {
       for (const pipe of spawned.pipes) pipe.unref();
     }
@@ -184,8 +186,15 @@ function findTools(): Tools {
   };
 }
 
-/** Reads what bubblewrap says about the process it has made: a JSON object, then the end. */
-async function insideOf(info: Socket): Promise<VmProcess> {
+/** Ends what there is of a jail. */
+async function failure(spawned: Spawned, why: string): Promise<CapsuleError> {
+  await endProcess(spawned.process);
+  const said = await spawned.lastWords();
+  return new CapsuleError("agent_error", `A jail could not be built: ${said === "" ? why : said}`);
+}
+
+/** The pid that bubblewrap tells, in a JSON object, of the process it has made; null when it does not. */
+async function insideOf(info: Socket): Promise<number | null> {
   const timer = setTimeout(() => info.destroy(), startMs);
   const said = await new Promise<string>((resolve) => {
     let text = "";
@@ -196,10 +205,8 @@ async function insideOf(info: Socket): Promise<VmProcess> {
     info.once("close", () => resolve(text));
   });
   clearTimeout(timer);
-  const pid = Number(/"child-pid": (\d+)/.exec(said)?.[1]);
-  const startTicks = startTicksOf(pid);
-  if (startTicks === null) throw new Error("the process inside ended before it ran");
-  return { pid, startTicks };
+  const pid = /"child-pid": (\d+)/.exec(said)?.[1];
+  return pid === undefined ? null : Number(pid);
 }
 
 /** Makes a file of ours the jail's own. It cannot have become anything else: no jail sees the folder it lies in. */

@@ -89,7 +89,7 @@ export class Qemu implements Vmm {
       return vm;
     } catch (error) {
       if (vm !== undefined) await vm.kill();
-      else if (jailed !== undefined) await endProcess(jailed.process);
+      else for (const process of await findByNonce(spec.nonce)) await endProcess(process);
       await clearFolder(spec.files.dir);
       if (isOutOfSpace(error)) throw error;
       const said = (await jailed?.lastWords()) ?? "";

@@ -17,7 +17,13 @@ export const devicesLimitBytes = 16 << 20;
 
 /** The sockets, in the order in which QEMU inherits them. */
 export async function listenForVm(folder: number): Promise<Listener[]> {
-  return [await listenIn(folder, agentSocketName), await listenIn(folder, qmpSocketName)];
+  const agent = await listenIn(folder, agentSocketName);
+  try {
+    return [agent, await listenIn(folder, qmpSocketName)];
+  } catch (error) {
+    agent.close();
+    throw error;
+  }
 }
 
 /** Lays a saved device state, or none, where QEMU reads and writes it; returns its path. */
