@@ -5,6 +5,7 @@ import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
 import { entryOf, figureIds } from "../bench/catalog.ts";
 import { withFindings } from "../bench/performance-page.ts";
+import { overview } from "../src/cli/help.ts";
 import { configHelp } from "../src/config.ts";
 import { help } from "../src/operator/commands.ts";
 
@@ -19,8 +20,11 @@ function list(folder: string): string[] {
 }
 
 /** Defaults that depend on the machine are said in words, so the table is the same everywhere. */
-test("docs/OPERATIONS.md shows the settings as --help does", () => {
-  assert.ok(read("docs/OPERATIONS.md").includes(`\`\`\`\n${configHelp()}\n\`\`\``), "paste `capsule --help`'s table");
+test("docs/OPERATIONS.md shows the settings as serve --help does", () => {
+  assert.ok(
+    read("docs/OPERATIONS.md").includes(`\`\`\`\n${configHelp()}\n\`\`\``),
+    "paste the table of `capsule serve --help`",
+  );
   assert.ok(help().includes(configHelp()));
 });
 
@@ -48,7 +52,7 @@ test("the commands that the documents tell people to type exist", () => {
       assert.match(script, new RegExp(`^ +${name}\\)`, "m"), `${document}: ./dev ${name}`);
     }
     for (const [, name] of read(document).matchAll(/\.\/capsule ([a-z]+)/g)) {
-      assert.match(help(), new RegExp(`capsule ${name}\\b`), `${document}: ./capsule ${name}`);
+      assert.match(`${help()}\n${overview()}`, new RegExp(`capsule ${name}\\b`), `${document}: ./capsule ${name}`);
     }
   }
 });

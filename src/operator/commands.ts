@@ -42,14 +42,14 @@ export async function runCommand(argv: string[]): Promise<number> {
     console.log(version);
     return 0;
   }
-  if (name === undefined || name === "help" || name === "--help" || name === "-h") {
-    console.log(help());
-    return name === undefined ? 2 : 0;
-  }
-  const command = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  const command = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (command === undefined) {
     console.error(`capsule: there is no command ${JSON.stringify(name)}; capsule --help lists them`);
     return 2;
+  }
+  if (args[0] === "--help" || args[0] === "-h") {
+    console.log(help());
+    return 0;
   }
   try {
     return await (await command.load())(args);
@@ -59,12 +59,20 @@ export async function runCommand(argv: string[]): Promise<number> {
   }
 }
 
+/** One a line. */
+export function commandList(): string {
+  return Object.values(commands)
+    .flatMap(({ usage, meaning }) => [`  capsule ${usage}`, `      ${meaning}`])
+    .join("\n");
+}
+
 export function help(): string {
-  const width = Math.max(...Object.values(commands).map((command) => command.usage.length));
-  const lines = Object.values(commands).map(
-    (command) => `  capsule ${command.usage.padEnd(width)}  ${command.meaning}`,
-  );
-  return ["Usage:", ...lines, "", "Settings, from the environment (name, default, meaning):", "", configHelp()].join(
-    "\n",
-  );
+  return [
+    "Usage:",
+    commandList(),
+    "",
+    "Settings, from the environment (name, default, meaning):",
+    "",
+    configHelp(),
+  ].join("\n");
 }

@@ -81,7 +81,7 @@ async function finding(name: string, probe: () => Promise<string>, remedy: strin
 
 /** Through the running server of this data folder, or one started for the purpose. */
 async function tryCapsule(config: Config): Promise<string> {
-  if (isLocked(config.dataDir)) return useCapsule(config, `http://${config.host}:${config.port}`);
+  if (isLocked(config.dataDir)) return useCapsule(config, readFileSync(join(config.dataDir, "url"), "utf8").trim());
   const daemon = await startDaemon({ ...config, port: 0, logLevel: "silent" }, (step) =>
     console.error(`doctor: ${step} …`),
   );

@@ -1,4 +1,6 @@
 /** `capsule serve`: the daemon in the foreground, with its progress and a first curl on the screen. */
+import { renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
 
@@ -13,10 +15,22 @@ export async function serve(): Promise<number> {
       daemon.stop().then(stopped.resolve, stopped.reject);
     });
   }
+  noteUrl(config.dataDir, daemon.url);
   const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
   console.error(welcome(daemon, config.dataDir, seconds));
   await stopped.promise;
   return 0;
+}
+
+/** For `capsule` on the same machine; it does without where the disk is full. */
+function noteUrl(dataDir: string, url: string): void {
+  const path = join(dataDir, "url");
+  try {
+    writeFileSync(`${path}.new`, `${url}\n`, { mode: 0o600 });
+    renameSync(`${path}.new`, path);
+  } catch (error) {
+    console.error(`capsule: the address could not be noted in ${path}: ${(error as Error).message}`);
+  }
 }
 
 function welcome(

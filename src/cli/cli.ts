@@ -1,0 +1,47 @@
+/** The client's commands: from a command line to an exit code. */
+import { type Call, parse, UsageError } from "./command.ts";
+import { commands } from "./commands.ts";
+import { exitCodes, report } from "./failures.ts";
+import { helpOf } from "./help.ts";
+import { note, print } from "./screen.ts";
+import { connect, serviceUrl } from "./service.ts";
+
+/** Those that end with the exit code of what they ran. */
+const runners = new Set(["exec", "shell", "logs"]);
+
+export function isCommand(name: string): boolean {
+  return Object.hasOwn(commands, name);
+}
+
+export async function runCli(name: string, argv: string[]): Promise<number> {
+  const command = commands[name]!;
+  endQuietlyWithoutReader();
+  let isJson = argv.includes("--json");
+  try {
+    const { wantsHelp, ...parsed } = parse(command, argv);
+    isJson = parsed.isJson;
+    if (wantsHelp) {
+      await print(`${helpOf(name, command)}\n`);
+      return exitCodes.done;
+    }
+    const call: Call = { ...parsed, client: connect };
+    return await (await command.load())(call);
+  } catch (error) {
+    if (error instanceof UsageError) {
+      note(`capsule ${name}: ${error.message}`);
+      note(`Usage: capsule ${name} ${command.usage}`.trimEnd());
+      note(`  capsule ${name} --help says more.`);
+      return exitCodes.usage;
+    }
+    report(name, error, { isJson, url: serviceUrl() });
+    return runners.has(name) ? exitCodes.notRun : exitCodes.failed;
+  }
+}
+
+/** As in `capsule ls | head -1`: who has read enough hangs up, and that is no error. */
+function endQuietlyWithoutReader(): void {
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code !== "EPIPE") throw error;
+    process.exit(exitCodes.done);
+  });
+}

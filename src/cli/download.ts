@@ -1,0 +1,126 @@
+/**
+ * Files and folders out of a capsule. What a capsule says of its files is a stranger's word: every name is checked,
+ * nothing is written through a link, and links are made last, so that nothing lands outside of the target.
+ */
+import { randomBytes } from "node:crypto";
+import { createWriteStream } from "node:fs";
+import { chmod, lstat, mkdir, rename, rm, stat, symlink } from "node:fs/promises";
+import { basename, dirname, join, posix } from "node:path";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import type { Capsule, FileEntry } from "../sdk/sdk.ts";
+import type { Tally } from "./copy.ts";
+import { Failure } from "./failures.ts";
+import type { Progress } from "./progress.ts";
+import { note, print, printable } from "./screen.ts";
+
+export async function downloadToStandardOutput(capsule: Capsule, source: string, progress: Progress, tally: Tally) {
+  for await (const chunk of progress.counted(await bytesOf(capsule, source))) await print(chunk);
+  tally.files++;
+}
+
+/**
+ * As `cp -a` names things: into a folder that is there, else under the name given. `deepest`: how deep a listing may go.
+ */
+export async function download(
+  { capsule, deepest }: { capsule: Capsule; deepest: number },
+  source: string,
+  target: string,
+  progress: Progress,
+  tally: Tally,
+): Promise<void> {
+  const bare = source === "/" ? source : source.replace(/\/+$/, "");
+  const entry = await capsule.files.stat(bare);
+  if (entry === undefined) throw new Failure(`there is no ${source} in the capsule`);
+  const there = await stat(target).catch(() => undefined);
+  if (there === undefined && target.endsWith("/") && entry.type !== "directory")
+    throw new Failure(`there is no folder ${target} here`);
+  const place = there?.isDirectory() ? join(target, basename(bare) || capsule.id) : target;
+  if (entry.type !== "directory") {
+    progress.expects(entry.size);
+    await receive(capsule, bare, place, modeOf(entry), progress, tally);
+    return;
+  }
+  const entries = await capsule.files.list(bare, { depth: deepest });
+  await receiveTree(capsule, bare, place, entries, progress, tally);
+}
+
+async function receiveTree(
+  capsule: Capsule,
+  source: string,
+  place: string,
+  entries: FileEntry[],
+  progress: Progress,
+  tally: Tally,
+): Promise<void> {
+  const links: { to: string; target: string }[] = [];
+  for (const { type, size } of entries) if (type === "file") progress.expects(size);
+  await makeFolder(place);
+  tally.directories++;
+  for (const entry of entries) {
+    const to = join(place, ...segmentsBelow(source, entry.path));
+    if (entry.type === "symlink") links.push({ to, target: entry.symlinkTarget ?? "" });
+    else if (entry.type === "directory") {
+      await makeFolder(to);
+      tally.directories++;
+    } else if (entry.permissions.startsWith("-")) {
+      await receive(capsule, entry.path, to, modeOf(entry), progress, tally);
+    } else note(`capsule cp: ${printable(entry.path)} is neither file, folder nor link, and is left out`);
+  }
+  for (const { to, target } of links) {
+    await rm(to, { force: true });
+    await symlink(target, to);
+    tally.links++;
+  }
+}
+
+/** The names that lead from the folder to what is in it. Throws when the path is not in it. */
+export function segmentsBelow(folder: string, path: string): string[] {
+  const prefix = folder === "/" ? "/" : `${folder}/`;
+  const segments = path.startsWith(prefix) ? path.slice(prefix.length).split("/") : [];
+  const isBad = (name: string) => name === "" || name === "." || name === ".." || name.includes("\0");
+  if (segments.length === 0 || segments.some(isBad) || posix.normalize(path) !== path)
+    throw new Failure(`the capsule tells of ${printable(JSON.stringify(path))}, which is not in ${folder}`);
+  return segments;
+}
+
+/** A folder that is there must be one itself: through a link we would leave the target. */
+async function makeFolder(path: string): Promise<void> {
+  const there = await lstat(path).catch(() => undefined);
+  if (there === undefined) await mkdir(path, { recursive: true });
+  else if (!there.isDirectory()) throw new Failure(`${path} is there, and is no folder`);
+}
+
+/** Under another name until it is whole; a link of that name is replaced, not followed. */
+async function receive(
+  capsule: Capsule,
+  from: string,
+  to: string,
+  mode: number,
+  progress: Progress,
+  tally: Tally,
+): Promise<void> {
+  progress.begins(from);
+  const half = join(dirname(to), `.${randomBytes(6).toString("hex")}.part`);
+  try {
+    const source = Readable.from(progress.counted(await bytesOf(capsule, from)), { objectMode: false });
+    await pipeline(source, createWriteStream(half, { flags: "wx", mode: 0o600 }));
+    await chmod(half, mode);
+    await rename(half, to);
+  } catch (error) {
+    await rm(half, { force: true });
+    throw error;
+  }
+  tally.files++;
+}
+
+async function bytesOf(capsule: Capsule, path: string): Promise<AsyncIterable<Uint8Array>> {
+  return (await capsule.files.readStream(path)) as unknown as AsyncIterable<Uint8Array>;
+}
+
+/** `-rwxr-xr-x` as a number; without the bits that lend somebody else's rights. */
+export function modeOf({ permissions }: FileEntry): number {
+  if (!permissions.startsWith("-")) return 0o644; // a link's own says nothing of what it leads to
+  const bits = [...permissions.slice(1, 10)].map((letter) => (/[rwxst]/.test(letter) ? 1 : 0));
+  return bits.length === 9 ? bits.reduce<number>((mode, bit) => mode * 2 + bit, 0) : 0o644;
+}

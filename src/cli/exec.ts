@@ -1,0 +1,84 @@
+/** `capsule exec`: a command in a capsule as if it ran here: its output as it comes, its exit code, its end by Ctrl-C. */
+import { isUtf8 } from "node:buffer";
+import { type Capsule, hasCode, type OutputStream } from "../sdk/sdk.ts";
+import { type Call, UsageError } from "./command.ts";
+import { exitCodes, Failure } from "./failures.ts";
+import { note, print, printJson, printLine } from "./screen.ts";
+import { capsuleBy } from "./service.ts";
+
+const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+export async function exec(call: Call): Promise<number> {
+  const [id] = call.words;
+  const [cmd, ...args] = call.rest;
+  if (id === undefined || cmd === undefined) throw new UsageError("say which capsule and which command");
+  const cwd = call.text("cwd");
+  const options = { envs: environment(call.list("env")), ...(cwd === undefined ? {} : { cwd }) };
+  const capsule = await capsuleBy(await call.client({ streams: true }), id);
+  if (call.isSet("background")) return background(call, capsule, [cmd, args], options);
+  if (call.isJson) return whole(call, capsule, [cmd, args], options);
+  try {
+    const stream = await capsule.stream(cmd, args, options);
+    return await relay(stream, call.number("timeout") ?? 0);
+  } catch (error) {
+    if (!hasCode(error, "invalid_request") || !/command not found/.test(error.message)) throw error;
+    note(`capsule exec: ${error.message}`);
+    return exitCodes.noCommand;
+  }
+}
+
+type Words = [cmd: string, args: string[]];
+type Options = { envs: Record<string, string>; cwd?: string };
+
+async function background(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
+  const tag = call.text("tag");
+  const started = await capsule.spawn(cmd, args, { ...options, ...(tag === undefined ? {} : { tag }) });
+  if (call.isJson) await printJson({ pid: started.pid, tag: started.selector });
+  else await printLine(started.selector);
+  return exitCodes.done;
+}
+
+/** The exit code is in the JSON too; it is passed on all the same. */
+async function whole(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
+  const timeoutSec = call.number("timeout") ?? 0;
+  const { stdoutBytes, stderrBytes, exitCode, durationMs, isTruncated } = await capsule.exec(cmd, args, {
+    ...options,
+    timeoutSec,
+  });
+  const encoding = isUtf8(stdoutBytes) && isUtf8(stderrBytes) ? "utf-8" : "base64";
+  const [stdout, stderr] = [stdoutBytes, stderrBytes].map((bytes) => Buffer.from(bytes).toString(encoding));
+  await printJson({ stdout, stderr, exitCode, durationMs, encoding, ...(isTruncated ? { truncated: true } : {}) });
+  return exitCode;
+}
+
+/** Output to ours, signals to it. `timeoutSec` 0: it may take as long as it takes. */
+export async function relay(stream: OutputStream, timeoutSec: number): Promise<number> {
+  let isLate = false;
+  const stop = () => stream.stop();
+  for (const signal of forwarded) process.on(signal, stop);
+  const timer = setTimeout(
+    () => {
+      isLate = true;
+      stop();
+    },
+    timeoutSec === 0 ? 0x7fffffff : timeoutSec * 1_000,
+  );
+  try {
+    for await (const { channel, bytes } of stream) await print(bytes, process[channel]);
+  } finally {
+    clearTimeout(timer);
+    for (const signal of forwarded) process.off(signal, stop);
+  }
+  if (isLate) note(`capsule exec: the command did not end within ${timeoutSec} s, and was killed`);
+  return isLate ? exitCodes.ranOut : (stream.exitCode ?? exitCodes.notRun);
+}
+
+function environment(pairs: string[]): Record<string, string> {
+  return Object.fromEntries(
+    pairs.map((pair) => {
+      const [, name, value] = /^([^=]+)=(.*)$/s.exec(pair) ?? [];
+      if (name === undefined) throw new Failure(`--env takes NAME=VALUE, not ${JSON.stringify(pair)}`);
+      return [name, value!];
+    }),
+  );
+}

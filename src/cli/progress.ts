@@ -1,0 +1,67 @@
+/** How far a copy is, on a terminal: one line, drawn again as it moves. */
+import { printable, sized } from "./screen.ts";
+
+const redrawMs = 100;
+const barWidth = 24;
+
+export class Progress {
+  readonly #stream: NodeJS.WriteStream;
+  readonly #isShown: boolean;
+  readonly #startedMs = performance.now();
+  #drawnMs = 0;
+  #name = "";
+  #doneBytes = 0;
+  /** 0: not known. */
+  #totalBytes = 0;
+
+  constructor(isShown: boolean, stream = process.stderr) {
+    this.#isShown = isShown && stream.isTTY === true;
+    this.#stream = stream;
+  }
+
+  get doneBytes(): number {
+    return this.#doneBytes;
+  }
+
+  expects(bytes: number): void {
+    this.#totalBytes += bytes;
+  }
+
+  begins(name: string): void {
+    this.#name = name;
+  }
+
+  moved(bytes: number): void {
+    this.#doneBytes += bytes;
+    const now = performance.now();
+    if (!this.#isShown || now - this.#drawnMs < redrawMs) return;
+    this.#drawnMs = now;
+    this.#draw();
+  }
+
+  /** Leaves a clean line. */
+  ends(): void {
+    if (this.#isShown && this.#drawnMs > 0) this.#stream.write("\r\x1b[K");
+  }
+
+  /** The stream as it is, counted. */
+  async *counted(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    for await (const chunk of chunks) {
+      yield chunk;
+      this.moved(chunk.length);
+    }
+  }
+
+  #draw(): void {
+    const seconds = Math.max(0.001, (performance.now() - this.#startedMs) / 1_000);
+    const speed = `${sized(this.#doneBytes / seconds)}/s`;
+    const part = this.#totalBytes === 0 ? 0 : Math.min(1, this.#doneBytes / this.#totalBytes);
+    const filled = Math.round(part * barWidth);
+    const bar =
+      this.#totalBytes === 0
+        ? sized(this.#doneBytes)
+        : `[${"#".repeat(filled)}${" ".repeat(barWidth - filled)}] ${String(Math.floor(part * 100)).padStart(3)} %`;
+    const line = `${bar}  ${speed}  ${printable(this.#name)}`;
+    this.#stream.write(`\r\x1b[K${line.slice(0, Math.max(20, this.#stream.columns - 1))}`);
+  }
+}

@@ -1,0 +1,81 @@
+/** What people and programs get to see: tables, colours where there is a terminal for them, JSON. */
+import { once } from "node:events";
+import { snakeKeys } from "../sdk/key-case.ts";
+
+export function isColored(stream: { isTTY?: boolean }): boolean {
+  const { NO_COLOR, TERM } = process.env;
+  return stream.isTTY === true && !NO_COLOR && TERM !== "dumb";
+}
+
+const codes = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, blue: 34 };
+export type Color = keyof typeof codes;
+
+export function painted(text: string, color: Color, stream: { isTTY?: boolean } = process.stdout): string {
+  return isColored(stream) ? `\x1b[${codes[color]}m${text}\x1b[0m` : text;
+}
+
+/** Resolves when the reader has taken it, however slow it is. */
+export async function print(text: string | Uint8Array, stream: NodeJS.WriteStream = process.stdout): Promise<void> {
+  if (!stream.write(text)) await once(stream, "drain");
+}
+
+export function printLine(text: string): Promise<void> {
+  return print(`${text}\n`);
+}
+
+/** With the API's names, whatever they are called here. */
+export function printJson(value: unknown): Promise<void> {
+  return printLine(JSON.stringify(snakeKeys(JSON.parse(JSON.stringify(value)))));
+}
+
+/** Word to the person at the terminal; programs that read the output do not see it. */
+export function note(text: string): void {
+  process.stderr.write(`${text}\n`);
+}
+
+export interface Cell {
+  text: string;
+  color?: Color;
+}
+
+/** Columns as wide as what stands in them. */
+export function table(head: string[], rows: (string | Cell)[][]): string {
+  const cells = rows.map((row) => row.map((cell) => (typeof cell === "string" ? { text: cell } : cell)));
+  const shown = cells.map((row) => row.map(({ text, ...rest }) => ({ ...rest, text: printable(text) })));
+  const widths = head.map((title, at) => Math.max(title.length, ...shown.map((row) => row[at]!.text.length)));
+  const line = (row: Cell[]) =>
+    row
+      .map(({ text, color }, at) => {
+        const padding = at === row.length - 1 ? "" : " ".repeat(widths[at]! - text.length);
+        return (color === undefined ? text : painted(text, color)) + padding;
+      })
+      .join("  ")
+      .trimEnd();
+  return [line(head.map((text) => ({ text, color: "dim" }))), ...shown.map(line)].join("\n");
+}
+
+/** Names come from inside capsules: nothing in them may steer the terminal. */
+export function printable(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, (char) => {
+    return `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  });
+}
+
+const sizes = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** As in `1.5 MiB`. */
+export function sized(bytes: number): string {
+  const step = Math.min(sizes.length - 1, Math.floor(Math.log2(Math.max(1, bytes)) / 10));
+  const value = bytes / 1024 ** step;
+  return `${step === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${sizes[step]}`;
+}
+
+/** As in `3 min ago`; `never` for null. */
+export function ago(time: string | null, now = Date.now()): string {
+  if (time === null) return "never";
+  const seconds = Math.max(0, Math.round((now - Date.parse(time)) / 1_000));
+  if (seconds < 60) return `${seconds} s ago`;
+  if (seconds < 3_600) return `${Math.round(seconds / 60)} min ago`;
+  return seconds < 172_800 ? `${Math.round(seconds / 3_600)} h ago` : `${Math.round(seconds / 86_400)} days ago`;
+}

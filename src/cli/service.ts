@@ -1,0 +1,57 @@
+/**
+ * Which service, and by which key: CAPSULE_URL and CAPSULE_API_KEY, else the server of the local data folder, which
+ * leaves its address and its first key there.
+ */
+import { readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { type Capsule, Client, type WebSocketClass } from "../sdk/sdk.ts";
+import { Failure } from "./failures.ts";
+
+const defaultUrl = "http://127.0.0.1:8080";
+const wholeId = /^cl-[0-9a-z]{25}$/;
+
+function dataDir(): string {
+  return resolve(process.env.CAPSULE_DATA || resolve(import.meta.dirname, "../../.capsule"));
+}
+
+export function serviceUrl(): string {
+  return process.env.CAPSULE_URL || noted("url") || defaultUrl;
+}
+
+/**
+ * Throws a Failure when there is no key. `streams`: with a WebSocket that a slow reader can hold up, which takes a
+ * moment to load.
+ */
+export async function connect({ streams = false } = {}): Promise<Client> {
+  const apiKey = process.env.CAPSULE_API_KEY || noted("api-key");
+  if (apiKey === undefined) {
+    const where = join(dataDir(), "api-key");
+    throw new Failure(
+      `there is no API key: CAPSULE_API_KEY is not set, and there is no ${where}`,
+      "Start a server here with ./dev up, or set CAPSULE_URL and CAPSULE_API_KEY.",
+    );
+  }
+  const options = { url: serviceUrl(), apiKey };
+  if (!streams) return new Client(options);
+  const { WebSocket } = await import("ws");
+  return new Client({ ...options, WebSocket: WebSocket as unknown as WebSocketClass });
+}
+
+/** By its id, or by the beginning of one when no other begins so. Throws a Failure, or `not_found`. */
+export async function capsuleBy(client: Client, id: string): Promise<Capsule> {
+  if (wholeId.test(id)) return client.connect(id);
+  if (!/^cl-[0-9a-z]*$/.test(id)) throw new Failure(`${JSON.stringify(id)} is no capsule's id; they begin with cl-`);
+  const found = (await client.list()).filter((capsule) => capsule.id.startsWith(id));
+  if (found.length === 1) return found[0]!;
+  if (found.length === 0)
+    throw new Failure(`no capsule's id begins with ${id}`, "capsule ls lists the ones there are.");
+  throw new Failure(`the ids of ${found.length} capsules begin with ${id}`, "Say more of it; capsule ls lists them.");
+}
+
+function noted(name: string): string | undefined {
+  try {
+    return readFileSync(join(dataDir(), name), "utf8").trim() || undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,106 @@
+/**
+ * `capsule shell`: this terminal joined to one in a capsule. Keys go there raw, but for one: Ctrl-] is ours, and what
+ * follows it says what is meant.
+ */
+import { hasCode, type Pty } from "../sdk/sdk.ts";
+import type { Call } from "./command.ts";
+import { exitCodes, Failure } from "./failures.ts";
+import { note, print, printJson } from "./screen.ts";
+import { capsuleBy } from "./service.ts";
+
+const escapeKey = 0x1d;
+const detachKeys = new Set(["d", "D", "\x04"].map((key) => key.charCodeAt(0)));
+
+export async function shell(call: Call): Promise<number> {
+  const { stdin, stdout } = process;
+  if (!stdin.isTTY || !stdout.isTTY)
+    throw new Failure(
+      "shell needs a terminal on both sides",
+      "Without one, run commands with: capsule exec ID -- CMD …",
+    );
+  const capsule = await capsuleBy(await call.client({ streams: true }), call.words[0]!);
+  const size = { cols: stdout.columns, rows: stdout.rows };
+  const [cmd, ...args] = call.rest;
+  const [tag, user, cwd] = [call.text("tag"), call.text("user"), call.text("cwd")];
+  const onState = (state: "live" | "reconnecting") => {
+    if (state === "reconnecting") stdout.write("\r\n[the connection was lost; trying again]\r\n");
+  };
+  const pty =
+    tag === undefined
+      ? await capsule.pty({
+          ...size,
+          ...(cmd === undefined ? {} : { cmd, args }),
+          ...(user === undefined ? {} : { user }),
+          ...(cwd === undefined ? {} : { cwd }),
+          onState,
+        })
+      : await capsule.rejoin(tag, { onState });
+  const end = await joined(pty);
+  if (call.isJson) await printJson({ tag: pty.tag, exitCode: pty.exitCode ?? null });
+  else if (end === "detached") note(`Detached. Come back with: capsule shell ${capsule.id} --tag ${pty.tag}`);
+  return pty.exitCode ?? exitCodes.done;
+}
+
+async function joined(pty: Pty): Promise<"ended" | "detached"> {
+  const { stdin, stdout } = process;
+  let isDetached = false;
+  const keys = new Keys(() => {
+    isDetached = true;
+    pty.detach();
+  });
+  const resize = () => pty.resize(stdout.columns, stdout.rows);
+  const type = async (bytes: Buffer) => {
+    stdin.pause();
+    try {
+      await pty.write(keys.typed(bytes));
+    } catch (error) {
+      if (!hasCode(error, "unreachable")) throw error;
+      stdout.write("\x07"); // nobody is there to take it
+    }
+    stdin.resume();
+  };
+  stdin.setRawMode(true);
+  stdin.on("data", type);
+  stdout.on("resize", resize);
+  resize();
+  try {
+    for await (const bytes of pty) await print(bytes);
+  } catch (error) {
+    if (!isDetached) throw error;
+  } finally {
+    stdin.off("data", type);
+    stdout.off("resize", resize);
+    stdin.setRawMode(false);
+    stdin.pause();
+    if (pty.exitCode === undefined) stdout.write("\r\n");
+  }
+  return isDetached ? "detached" : "ended";
+}
+
+/** Ctrl-] d detaches, Ctrl-] Ctrl-] types one, anything else after it is typed as it is. */
+export class Keys {
+  readonly #onDetach: () => void;
+  #isEscaped = false;
+
+  constructor(onDetach: () => void) {
+    this.#onDetach = onDetach;
+  }
+
+  /** What of it is for the capsule. */
+  typed(bytes: Uint8Array): Uint8Array {
+    const kept: number[] = [];
+    for (const byte of bytes) {
+      if (this.#isEscaped) {
+        this.#isEscaped = false;
+        if (detachKeys.has(byte)) {
+          this.#onDetach();
+          break;
+        }
+        if (byte !== escapeKey) kept.push(escapeKey);
+        kept.push(byte);
+      } else if (byte === escapeKey) this.#isEscaped = true;
+      else kept.push(byte);
+    }
+    return Uint8Array.from(kept);
+  }
+}
