@@ -21,12 +21,18 @@ export interface Recovered {
   removed: number;
 }
 
+/** More at once would cost memory and bring no speed. */
+const recoveredAtOnce = 64;
+
 /** Every row to a state it can rest in; every folder without a row away. */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
   const { records, reconciler, log } = options;
   const result: Recovered = { adopted: 0, lost: 0, removed: 0 };
-  const rows = records.all();
-  await Promise.all(rows.map((row) => recoverOne(row, options, result)));
+  const waiting = records.all().values();
+  const work = async () => {
+    for (const row of waiting) await recoverOne(row, options, result);
+  };
+  await Promise.all(Array.from({ length: recoveredAtOnce }, work));
   for (const { name, remove } of reconciler.orphans()) {
     await remove().then(
       () => result.removed++,
