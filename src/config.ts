@@ -23,6 +23,8 @@ type Values<Rows extends Record<string, Row<unknown>>> = {
 
 const mib = 1024 * 1024;
 const repository = resolve(import.meta.dirname, "..");
+/** A capsule's memory is a private copy, made page by page, of its template's: an idle one takes about a 17th of it. */
+const overcommit = 16;
 const hostMemoryMb = Math.floor(totalmem() / mib);
 
 const settings = {
@@ -91,6 +93,18 @@ const settings = {
     "folder of the built dashboard",
     "web in the data folder",
   ),
+  memoryReserveMb: row(
+    "CAPSULE_MEMORY_RESERVE_MB",
+    "512",
+    integer(0, 16_777_216),
+    "memory of the host that is never given to a new capsule, MiB",
+  ),
+  memoryOvercommit: row(
+    "CAPSULE_MEMORY_OVERCOMMIT",
+    String(overcommit),
+    integer(1, 1_000),
+    "how many times the host's memory running capsules may have been promised together",
+  ),
   auditEntriesMax: row(
     "CAPSULE_AUDIT_ENTRIES_MAX",
     "100000",
@@ -134,6 +148,17 @@ const limits = {
   }),
   timeout_max_sec: limit("TIMEOUT_MAX_SEC", 31_536_000, 0, 2_147_483_647, "longest inactivity time of a capsule"),
   capsules_max: limit("CAPSULES_MAX", 1_000, 1, 1_000_000, "capsules of one team"),
+  running_vcpus_max: limit("RUNNING_VCPUS_MAX", 1_000, 1, 1_000_000, "vCPUs of a team's running capsules"),
+  running_memory_max_mb: limit(
+    "RUNNING_MEMORY_MAX_MB",
+    overcommit * hostMemoryMb,
+    64,
+    2 ** 40,
+    "memory of a team's running capsules, MiB",
+    { fallbackSaid: `${overcommit} times the host's memory` },
+  ),
+  disk_max_bytes: limit("DISK_MAX_BYTES", 2 ** 40, 1, 2 ** 50, "a team's files on disk, beyond which it makes no more"),
+  templates_max: limit("TEMPLATES_MAX", 200, 0, 1_000_000, "snapshot templates of a team"),
   body_max_bytes: limit("BODY_MAX_BYTES", mib, 1_024, 64 * mib, "JSON request body"),
   exec_timeout_default_sec: limit("EXEC_TIMEOUT_DEFAULT_SEC", 30, 0, 2_000_000, "foreground exec without a timeout"),
   exec_timeout_max_sec: limit("EXEC_TIMEOUT_MAX_SEC", 604_800, 1, 2_000_000, "longest foreground exec timeout"),

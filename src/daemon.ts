@@ -2,6 +2,7 @@
  * The composition root: the only place that makes the services, joins them, and takes them apart in reverse.
  */
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
 import { connectAgent } from "./agent/connection.ts";
@@ -9,8 +10,10 @@ import { Activity } from "./capsules/activity.ts";
 import { Capsules } from "./capsules/capsules.ts";
 import { Changes, type Log } from "./capsules/changes.ts";
 import { systemClock } from "./capsules/clock.ts";
+import { DiskUse } from "./capsules/disk-use.ts";
 import { Idle } from "./capsules/idle.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
+import { type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { Records } from "./capsules/records.ts";
 import { recover } from "./capsules/recovery.ts";
@@ -39,6 +42,7 @@ import { noJail } from "./vmm/jail.ts";
 
 const flushMs = 1_000;
 const reconcileMs = 300_000;
+const measureMs = 60_000;
 const dayMs = 86_400_000;
 const traceGraceMs = 3_000;
 export const defaultTeam = "default";
@@ -107,6 +111,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     reconnectMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
+    memoryReserveBytes: config.memoryReserveMb * 2 ** 20,
     pool: {
       newId: newCapsuleId,
       budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
@@ -136,7 +141,16 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
   const watchedHost = telemetry.watchHost(host);
   const onFreed = () => templates.collect();
   const changes = new Changes({ records, host: watchedHost, turns, activity, idle, clock, log, step, onFreed });
-  const maxCapsules = config.limits.capsules_max;
+  const diskUse = new DiskUse({
+    ids: () => capsuleRows.all().map((row) => row.id),
+    measure: (id) => host.diskBytes(id),
+  });
+  const quotas = new Quotas({
+    rows: capsuleRows,
+    templates: templateRows,
+    diskOf: (id) => diskUse.of(id),
+    limits: quotaLimits(config),
+  });
   const capsules = new Capsules({
     records,
     templates: templateRows,
@@ -146,13 +160,14 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     activity,
     idle,
     clock,
-    maxCapsules,
+    quotas,
   });
   const templates = new Templates({
     database,
     rows: templateRows,
     capsuleRows,
     capsules,
+    quotas,
     host,
     now: clock.now,
     step,
@@ -194,6 +209,8 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       .then(() => audit.age())
       .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
   }, reconcileMs).unref();
+  const measuring = setInterval(() => void diskUse.look(), measureMs).unref();
+  void diskUse.look();
   const flushing = setInterval(() => flush(teams, activity, audit, log), flushMs).unref();
   const url = await app.listen({ host: config.host, port: config.port });
   host.openPool();
@@ -206,6 +223,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     async stop() {
       clearInterval(flushing);
       clearInterval(reconciling);
+      clearInterval(measuring);
       await app.close(); // within the drain time
       await capsules.close(config.drainMs);
       await host.close();
@@ -216,6 +234,17 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       lock.release();
       log.info("stopped; capsules run on");
     },
+  };
+}
+
+function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
+  return {
+    capsules: limits.capsules_max,
+    runningVcpus: limits.running_vcpus_max,
+    runningMemoryMb: limits.running_memory_max_mb,
+    diskBytes: limits.disk_max_bytes,
+    templates: limits.templates_max,
+    hostMemoryMb: memoryOvercommit * Math.floor(totalmem() / 2 ** 20),
   };
 }
 

@@ -12,6 +12,7 @@ import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal, type Status } from "./lifecycle.ts";
+import type { Quotas, Usage } from "./quotas.ts";
 import type { Capsule, Records } from "./records.ts";
 import type { Turns } from "./turns.ts";
 
@@ -49,8 +50,7 @@ export interface CapsulesOptions {
   activity: Activity;
   idle: Idle;
   clock: Clock;
-  /** Most capsules of one team, of every status. */
-  maxCapsules: number;
+  quotas: Quotas;
 }
 
 export class Capsules {
@@ -63,17 +63,14 @@ export class Capsules {
 
   /**
    * Makes the record and begins the boot; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
-   * "quota_exceeded", "no_space", "no_capacity".
+   * "quota_exceeded", "no_capacity".
    */
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
-    const { records, changes, clock, host } = this.#o;
+    const { records, changes, clock, host, quotas } = this.#o;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
-    await host.admit();
-    const { storage, vcpus, memoryMb } = this.#resolve(teamId, request);
-    const { maxCapsules } = this.#o;
-    if (records.count(teamId) >= maxCapsules) {
-      throw new CapsuleError("quota_exceeded", `cannot create a capsule: the team has ${maxCapsules} already`);
-    }
+    await host.admit(this.#resolve(teamId, request).memoryMb);
+    const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: it may be gone by now
+    quotas.requireCreate(teamId, { vcpus, memoryMb });
     const now = clock.now();
     const origin = originOf({ storage, template: request.template });
     const row: Capsule = {
@@ -187,14 +184,13 @@ export class Capsules {
     return this.#view(await this.#o.changes.pause(this.#o.records.intend(row, "pause")));
   }
 
-  /** Resolves when the agent is ready. Throws "agent_error" or "conflict", and then the capsule is still paused. */
+  /** Resolves when the agent is ready. Throws "agent_error" or "conflict", "quota_exceeded" or "no_capacity"; it is still paused then. */
   async resume(teamId: string, id: string): Promise<CapsuleView> {
-    const row = this.permit(teamId, id, "resume");
-    if (row.blockedBy !== null) {
-      const message = `capsule ${id} cannot be resumed: its template ${row.blockedBy} was deleted`;
-      throw new CapsuleError("conflict", message, { details: { template: row.blockedBy } });
-    }
-    return this.#view(await this.#o.changes.resume(this.#o.records.intend(row, "resume")));
+    const { host, quotas, changes, records } = this.#o;
+    await host.admit(this.#requireResumable(teamId, id).memoryMb);
+    const row = this.#requireResumable(teamId, id); // again: much may have happened meanwhile
+    quotas.requireResume(teamId, row);
+    return this.#view(await changes.resume(records.intend(row, "resume")));
   }
 
   /**
@@ -223,6 +219,10 @@ export class Capsules {
     await changes.pause(records.intend(row, "pause"));
   }
 
+  usage(teamId: string): Usage {
+    return this.#o.quotas.usage(teamId);
+  }
+
   counts(): Record<string, number> {
     return this.#o.records.counts();
   }
@@ -234,6 +234,13 @@ export class Capsules {
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
     await Promise.race([this.#o.turns.settled(), grace]);
     this.#o.activity.flush();
+  }
+
+  #requireResumable(teamId: string, id: string): Capsule {
+    const row = this.permit(teamId, id, "resume");
+    if (row.blockedBy === null) return row;
+    const message = `capsule ${id} cannot be resumed: its template ${row.blockedBy} was deleted`;
+    throw new CapsuleError("conflict", message, { details: { template: row.blockedBy } });
   }
 
   /** A snapshot template brings its own shape. */

@@ -37,11 +37,6 @@ export class Records {
     return this.#rows.get(id) as Capsule | undefined;
   }
 
-  /** How many the team has, of every status. */
-  count(teamId: string): number {
-    return this.#rows.count(teamId);
-  }
-
   /** How many there are of each status. */
   counts(): Record<Status, number> {
     const counts = Object.fromEntries(statuses.map((status) => [status, 0])) as Record<Status, number>;

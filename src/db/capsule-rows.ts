@@ -72,7 +72,9 @@ export class CapsuleRows {
   readonly #remove: StatementSync;
   readonly #block: StatementSync;
   readonly #onStorage: StatementSync;
-  readonly #count: StatementSync;
+  readonly #ids: StatementSync;
+  readonly #usage: StatementSync;
+  readonly #runningMemory: StatementSync;
   readonly #counts: StatementSync;
   readonly #changes = new Map<string, StatementSync>();
 
@@ -96,15 +98,33 @@ export class CapsuleRows {
     this.#block = database.prepare(
       "UPDATE capsules SET blocked_by = ? WHERE storage = ? AND status = ? AND intent IS NULL",
     );
-    this.#count = database.prepare("SELECT COUNT(*) AS count FROM capsules WHERE team_id = ?");
+    this.#ids = database.prepare("SELECT id FROM capsules WHERE team_id = ?");
+    const isLive = "(status IN (SELECT value FROM json_each(:live)) OR intent = 'resume')";
+    this.#usage = database.prepare(
+      `SELECT COUNT(*) AS capsules, COALESCE(SUM(vcpus) FILTER (WHERE ${isLive}), 0) AS runningVcpus,
+         COALESCE(SUM(memory_mb) FILTER (WHERE ${isLive}), 0) AS runningMemoryMb
+       FROM capsules WHERE team_id = :teamId`,
+    );
+    this.#runningMemory = database.prepare(`SELECT COALESCE(SUM(memory_mb), 0) AS sum FROM capsules WHERE ${isLive}`);
     this.#counts = database.prepare("SELECT status, COUNT(*) AS count FROM capsules GROUP BY status");
     this.#onStorage = database.prepare(
       "SELECT COUNT(*) AS count FROM capsules WHERE storage = ? AND blocked_by IS NULL",
     );
   }
 
-  count(teamId: string): number {
-    return (this.#count.get(teamId) as { count: number }).count;
+  /** What the team's capsules of every status are, and what those in a `live` status, or on their way to it, have. */
+  usage(teamId: string, live: string[]): { capsules: number; runningVcpus: number; runningMemoryMb: number } {
+    const row = this.#usage.get({ teamId, live: JSON.stringify(live) });
+    return { ...(row as { capsules: number; runningVcpus: number; runningMemoryMb: number }) };
+  }
+
+  /** Of all teams. */
+  runningMemoryMb(live: string[]): number {
+    return (this.#runningMemory.get({ live: JSON.stringify(live) }) as { sum: number }).sum;
+  }
+
+  idsOf(teamId: string): string[] {
+    return (this.#ids.all(teamId) as { id: string }[]).map(({ id }) => id);
   }
 
   /** How many there are of each status that occurs. */

@@ -29,6 +29,7 @@ export class TemplateRows {
   readonly #retired: StatementSync;
   readonly #remove: StatementSync;
   readonly #all: StatementSync;
+  readonly #sizes: StatementSync;
 
   constructor(database: Database) {
     this.#named = database.prepare(`SELECT ${selection} WHERE team_id = ? AND name = ? AND retired_at IS NULL`);
@@ -42,6 +43,10 @@ export class TemplateRows {
     this.#retire = database.prepare("UPDATE templates SET retired_at = ? WHERE storage = ? AND retired_at IS NULL");
     this.#retired = database.prepare(`SELECT ${selection} WHERE retired_at IS NOT NULL`);
     this.#remove = database.prepare("DELETE FROM templates WHERE storage = ?");
+    this.#sizes = database.prepare(
+      `SELECT COUNT(*) FILTER (WHERE retired_at IS NULL) AS named, COALESCE(SUM(size_bytes), 0) AS bytes
+       FROM templates WHERE team_id = ?`,
+    );
     this.#all = database.prepare(`SELECT ${selection}`);
   }
 
@@ -52,6 +57,11 @@ export class TemplateRows {
   /** Newest first. */
   ofTeam(teamId: string): TemplateRow[] {
     return this.#ofTeam.all(teamId) as unknown as TemplateRow[];
+  }
+
+  /** How many the team has by name, and the bytes of all whose files are still there. */
+  sizes(teamId: string): { named: number; bytes: number } {
+    return { ...(this.#sizes.get(teamId) as { named: number; bytes: number }) };
   }
 
   all(): TemplateRow[] {

@@ -52,8 +52,8 @@ export interface Host {
   /** Makes what a capsule of this shape starts from, if it isn't there yet. */
   prepare(origin: Origin, shape: Shape): Promise<void>;
 
-  /** Throws CapsuleError("no_space") when there is no room for another capsule. */
-  admit(): Promise<void>;
+  /** Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another VM of this size. */
+  admit(memoryMb: number): Promise<void>;
   /**
    * The id of a capsule of this kind that was made ahead of time, if there is one: `start` makes use of it, `remove` gives
    * it up. Whoever asks counts as wanting such a capsule.
@@ -82,6 +82,8 @@ export interface Host {
   /** Ends the VM; the capsule's folder stays. */
   end(guest: Guest): Promise<void>;
 
+  /** Bytes that the capsule's files take on disk. */
+  diskBytes(id: string): Promise<number>;
   /** Ends whatever VM the capsule has and removes its folder. Idempotent. */
   remove(id: string): Promise<void>;
   /** Removes a template's files. Idempotent. */

@@ -4,11 +4,12 @@ import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { Admission } from "./admission.ts";
 import { Bases } from "./bases.ts";
 import { trimBuilds } from "./builds.ts";
 import { diffName, openCheckpoint, parts } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
-import { explainSpace, requireSpace, syncFolder } from "./files.ts";
+import { allocatedBytes, explainSpace, syncFolder } from "./files.ts";
 import { found } from "./founding.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
@@ -35,6 +36,8 @@ export interface LocalHostOptions extends WakerOptions {
   concurrentStarts: number;
   /** How many unneeded bases are kept. */
   spareBases: number;
+  /** Memory of the host that is never given to a new capsule. */
+  memoryReserveBytes: number;
   pool: PoolSettings;
   /** Told of checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
@@ -48,9 +51,6 @@ export interface PoolSettings {
   onFailure: (error: unknown) => void;
 }
 
-/** What a new capsule takes on disk soon after its start. */
-const newCapsuleBytes = 16 << 20;
-
 export class LocalHost implements Host {
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
@@ -61,6 +61,7 @@ export class LocalHost implements Host {
   readonly #verifier: Verifier;
   readonly #saver: Saver;
   readonly #pool: Pool;
+  readonly #admission: Admission;
   readonly #guests = new Map<string, LiveGuest>();
   readonly #step: Step;
 
@@ -69,6 +70,7 @@ export class LocalHost implements Host {
     this.#paths = options.paths;
     this.#vmm = options.vmm;
     const slots = new Slots(options.concurrentStarts);
+    this.#admission = new Admission({ folder: this.#paths.data, reserveBytes: options.memoryReserveBytes });
     this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
     this.#verifier = new Verifier(options.onDamage);
     this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
@@ -94,8 +96,14 @@ export class LocalHost implements Host {
     await this.#sources.find(origin, shape);
   }
 
-  async admit(): Promise<void> {
-    await requireSpace(this.#paths.data, newCapsuleBytes, "creating a capsule");
+  admit(memoryMb: number): Promise<void> {
+    return this.#admission.require(memoryMb);
+  }
+
+  async diskBytes(id: string): Promise<number> {
+    const folder = this.#paths.capsule(id);
+    const sizes = await Promise.allSettled([folder, join(folder, checkpointName)].map(allocatedBytes));
+    return sizes.reduce((sum, size) => sum + (size.status === "fulfilled" ? size.value : 0), 0);
   }
 
   reserve(origin: Origin, shape: Shape): string | undefined {
@@ -106,13 +114,21 @@ export class LocalHost implements Host {
     return this.#pool.state();
   }
 
-  async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
+  start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
+    return this.#admission.during(() => this.#start(id, origin, shape));
+  }
+
+  restore(id: string): Promise<Guest> {
+    return this.#admission.during(() => this.#restore(id));
+  }
+
+  async #start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
     const standby = this.#pool.claim(id);
     if (standby !== undefined) return await this.#rouse(standby).catch(() => this.#startAnew(id, origin, shape));
     return await this.#startAnew(id, origin, shape);
   }
 
-  async restore(id: string): Promise<Guest> {
+  async #restore(id: string): Promise<Guest> {
     const folder = this.#paths.capsule(id);
     const checkpoint = join(folder, checkpointName);
     this.#verifier.requireSound(checkpoint);

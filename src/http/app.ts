@@ -135,12 +135,12 @@ export function buildServer(services: Services, options: ServerOptions): App {
   app.register(async (root: App) => docsPage(root));
   app.register(
     async (v1: App) => {
-      for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes, limitRoutes])
-        routes(v1, section);
+      for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes]) routes(v1, section);
       keyRoutes(v1, section);
       eventRoutes(v1, section);
       signInRoutes(v1, section);
       auditRoutes(v1, section);
+      limitRoutes(v1, section, sockets, crowds);
       for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, section, sockets);
       ticketRoutes(v1, tickets);
     },

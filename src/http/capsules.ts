@@ -77,7 +77,11 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
     app.post(
       `/capsules/:id/${action}`,
       {
-        config: { action, audit: `capsule.${action}`, refuses: ["conflict", "agent_error", "no_capacity", "no_space"] },
+        config: {
+          action,
+          audit: `capsule.${action}`,
+          refuses: ["conflict", "quota_exceeded", "agent_error", "no_capacity", "no_space"],
+        },
         schema: {
           summary: action === "pause" ? "Pause a running capsule" : "Resume a paused capsule",
           params: CapsuleParams,

@@ -34,8 +34,21 @@ describe("GET /healthz", () => {
 test("GET /v1/limits tells every limit", async () => {
   const api = new Api({ vcpus_max: 3 });
   const { json } = await api.call("GET", "/v1/limits");
-  assert.deepEqual(json, api.limits);
-  assert.deepEqual(Object.keys(json).sort(), Object.keys(Limits.properties).sort());
+  const { usage, ...limits } = json;
+  assert.deepEqual(limits, api.limits);
+  assert.deepEqual(Object.keys(limits).sort(), Object.keys(Limits.properties).sort());
+  assert.deepEqual(usage, {
+    capsules: 0,
+    running_vcpus: 0,
+    running_memory_mb: 0,
+    disk_bytes: 0,
+    templates: 0,
+    sockets: 0,
+    requests: 1,
+  });
+  await api.capsule("running");
+  assert.equal((await api.call("GET", "/v1/limits")).json.usage.running_memory_mb, 512);
+  assert.equal((await api.call("GET", "/v1/limits", { key: keys.blue })).json.usage.capsules, 0);
 });
 
 describe("the OpenAPI document", () => {

@@ -65,6 +65,14 @@ export interface CapsuleRequest {
 /** Why nobody can be inside a capsule any longer. */
 export type CapsuleEnd = "paused" | "destroyed" | "stopped" | "error";
 
+export interface QuotaUsage {
+  capsules: number;
+  runningVcpus: number;
+  runningMemoryMb: number;
+  diskBytes: number;
+  templates: number;
+}
+
 export interface CapsulesService {
   create(teamId: string, request: CapsuleRequest): Promise<CapsuleView>;
   /** Newest first. */
@@ -83,6 +91,8 @@ export interface CapsulesService {
   pause(teamId: string, id: string): Promise<CapsuleView>;
   resume(teamId: string, id: string): Promise<CapsuleView>;
   destroy(teamId: string, id: string): Promise<void>;
+  /** What the team has of what is limited. Bytes as of the last look. */
+  usage(teamId: string): QuotaUsage;
   /** Calls back once when the running capsule's present life ends; returns the way to stop listening. */
   onEnd(id: string, callback: (end: CapsuleEnd) => void): () => void;
   /** Calls back at every change of any capsule, without a view when it is gone; returns the way to stop listening. */

@@ -105,13 +105,17 @@ export class Sockets {
     return line;
   }
 
+  /** How many the team has open. */
+  openOf(teamId: string): number {
+    return [...this.#lines.values()].filter((line) => line.teamId === teamId).length;
+  }
+
   #requireRoom(teamId: string, capsuleId: string): void {
-    const lines = [...this.#lines.values()];
-    const ofTeam = lines.filter((line) => line.teamId === teamId).length;
+    const ofTeam = this.openOf(teamId);
     if (ofTeam >= this.#limits.sockets_max) {
       throw new CapsuleError("quota_exceeded", `the team has ${ofTeam} WebSockets open, as many as it may`);
     }
-    const ofCapsule = lines.filter((line) => line.capsuleId === capsuleId).length;
+    const ofCapsule = [...this.#lines.values()].filter((line) => line.capsuleId === capsuleId).length;
     if (ofCapsule >= this.#limits.sockets_per_capsule_max) {
       throw new CapsuleError(
         "quota_exceeded",

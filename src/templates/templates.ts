@@ -5,6 +5,7 @@
 import type { Capsules } from "../capsules/capsules.ts";
 import type { Log } from "../capsules/changes.ts";
 import { newStorageId, newTemplateName } from "../capsules/ids.ts";
+import type { Quotas } from "../capsules/quotas.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import { type Database, transact } from "../db/database.ts";
 import type { TemplateRow, TemplateRows } from "../db/template-rows.ts";
@@ -38,6 +39,7 @@ export interface TemplatesOptions {
   rows: TemplateRows;
   capsuleRows: CapsuleRows;
   capsules: Capsules;
+  quotas: Quotas;
   host: Host;
   now: () => number;
   step: Step;
@@ -66,7 +68,7 @@ export class Templates {
 
   /**
    * Captures a running capsule, which is gone afterwards. Throws CapsuleError: "not_found", "invalid_state",
-   * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "no_space", "agent_error".
+   * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "quota_exceeded", "no_space", "agent_error".
    */
   async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
     const { capsules, rows, capsuleRows, database, now } = this.#o;
@@ -79,6 +81,7 @@ export class Templates {
       );
     }
     this.#requireFree(teamId, name, request.overwrite);
+    this.#o.quotas.requireCapture(teamId, rows.named(teamId, name) === undefined ? 0 : 1);
     const claim = `${teamId}/${name}`;
     this.#claimed.add(claim);
     const storage = newStorageId();

@@ -8,6 +8,12 @@ export const Limits = Type.Object(
     memory_max_mb: Type.Integer({ description: "Largest memory of one capsule, MiB." }),
     timeout_max_sec: Type.Integer({ description: "Longest inactivity time before auto-pause." }),
     capsules_max: Type.Integer({ description: "Capsules of one team, whatever their status." }),
+    running_vcpus_max: Type.Integer({ description: "vCPUs of one team's running capsules together." }),
+    running_memory_max_mb: Type.Integer({ description: "Memory of one team's running capsules together, MiB." }),
+    disk_max_bytes: Type.Integer({
+      description: "What one team's capsules and templates may take on disk before it can make no more.",
+    }),
+    templates_max: Type.Integer({ description: "Snapshot templates of one team." }),
     body_max_bytes: Type.Integer({ description: "JSON request body." }),
     exec_timeout_default_sec: Type.Integer({ description: "Foreground exec without a timeout of its own." }),
     exec_timeout_max_sec: Type.Integer({ description: "Longest foreground exec timeout; 0 asks for none." }),
@@ -33,3 +39,20 @@ export const Limits = Type.Object(
   { title: "Limits" },
 );
 export type Limits = Static<typeof Limits>;
+
+/** What the asking team has of what is limited. */
+export const Usage = Type.Object(
+  {
+    capsules: Type.Integer(),
+    running_vcpus: Type.Integer(),
+    running_memory_mb: Type.Integer(),
+    disk_bytes: Type.Integer({ description: "As of the last look, which is at most a minute ago." }),
+    templates: Type.Integer(),
+    sockets: Type.Integer(),
+    requests: Type.Integer({ description: "Under way, this one included." }),
+  },
+  { title: "Usage" },
+);
+export type Usage = Static<typeof Usage>;
+
+export const LimitsAndUsage = Type.Object({ ...Limits.properties, usage: Usage }, { title: "Limits" });

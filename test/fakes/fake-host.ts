@@ -46,6 +46,10 @@ export class FakeHost implements Host {
 
   async admit(): Promise<void> {}
 
+  async diskBytes(): Promise<number> {
+    return 0;
+  }
+
   reserve(): string | undefined {
     return undefined;
   }

@@ -4,6 +4,7 @@ import { Capsules } from "../../src/capsules/capsules.ts";
 import { Changes } from "../../src/capsules/changes.ts";
 import type { Clock } from "../../src/capsules/clock.ts";
 import { Idle } from "../../src/capsules/idle.ts";
+import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
 import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { Records } from "../../src/capsules/records.ts";
 import { recover } from "../../src/capsules/recovery.ts";
@@ -54,10 +55,22 @@ export class FakeClock implements Clock {
 const step = () => {};
 const silent = { info() {}, warn() {}, error() {} };
 
+/** Of every capsule. */
+const diskBytesEach = 1_000;
+export const roomy: QuotaLimits = {
+  capsules: 1_000,
+  runningVcpus: 1_000,
+  runningMemoryMb: 1_000_000,
+  diskBytes: 2 ** 40,
+  templates: 1_000,
+  hostMemoryMb: 1_000_000,
+};
+
 export function buildFloors(
   host = new FakeHost(),
   database: Database = openDatabase(":memory:"),
   clock = new FakeClock(),
+  quotaLimits = roomy,
 ) {
   const rows = new CapsuleRows(database);
   const templateRows = new TemplateRows(database);
@@ -68,6 +81,7 @@ export function buildFloors(
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
   const changes = new Changes({ records, host, turns, activity, idle, clock, log: silent, step, onFreed });
+  const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
   const capsules = new Capsules({
     records,
     templates: templateRows,
@@ -77,13 +91,14 @@ export function buildFloors(
     activity,
     idle,
     clock,
-    maxCapsules: 1_000,
+    quotas,
   });
   const templates = new Templates({
     database,
     rows: templateRows,
     capsuleRows: rows,
     capsules,
+    quotas,
     host,
     now: () => clock.now(),
     step,

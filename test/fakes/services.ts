@@ -9,6 +9,7 @@ import type {
   CapsuleView,
   CaptureRequest,
   HealthService,
+  QuotaUsage,
   Services,
   TemplatesService,
   TemplateView,
@@ -189,6 +190,18 @@ export class FakeCapsules implements CapsulesService {
 
   #tell(teamId: string, id: string, view: CapsuleView | undefined): void {
     for (const listener of this.#listeners) listener(teamId, id, view && { ...view });
+  }
+
+  usage(teamId: string): QuotaUsage {
+    const own = this.list(teamId);
+    const running = own.filter((view) => view.status === "running" || view.status === "starting");
+    return {
+      capsules: own.length,
+      runningVcpus: running.reduce((sum, view) => sum + view.vcpus, 0),
+      runningMemoryMb: running.reduce((sum, view) => sum + view.memoryMb, 0),
+      diskBytes: 0,
+      templates: 0,
+    };
   }
 
   onEnd(id: string, callback: (end: CapsuleEnd) => void): () => void {

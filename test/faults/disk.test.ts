@@ -109,7 +109,8 @@ describe("a full disk", { skip }, () => {
     disk.fill(40 * mib);
     assertNoSpace(await pause(capsule));
     assertNoSpace(await capture(capsule));
-    assertNoSpace(await world.client.call("POST", "/v1/capsules"));
+    const refused = await world.client.call("POST", "/v1/capsules");
+    assert.deepEqual([refused.status, refused.json.error.code], [503, "no_capacity"], refused.text);
     assert.equal((await world.views()).length, 1);
     assert.deepEqual(await world.snapshots(), []);
     await assertFurnished(capsule);

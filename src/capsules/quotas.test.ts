@@ -1,0 +1,135 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeHost } from "../../test/fakes/fake-host.ts";
+import { buildFloors, FakeClock, type Floors, roomy, running } from "../../test/fakes/floors.ts";
+import { openDatabase } from "../db/database.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { DiskUse } from "./disk-use.ts";
+import type { QuotaLimits } from "./quotas.ts";
+
+function floorsWith(limits: Partial<QuotaLimits>): Floors {
+  return buildFloors(new FakeHost(), openDatabase(":memory:"), new FakeClock(), { ...roomy, ...limits });
+}
+
+const small = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+
+async function refused(promise: Promise<unknown>, quota: string, used: number, limit: number): Promise<void> {
+  await assert.rejects(promise, { code: "quota_exceeded", details: { quota, used, limit } });
+}
+
+test("usage is what the team's capsules and templates come to, and no other's", async () => {
+  const floors = floorsWith({});
+  const { capsules, templates, team, other } = floors;
+  await running(floors);
+  const paused = await running(floors);
+  await capsules.pause(team, paused);
+  const captured = await running(floors);
+  await templates.capture(team, { capsuleId: captured, name: "kept", overwrite: false });
+  await capsules.create(other, { ...small, vcpus: 8 });
+  await floors.settled();
+  const { sizeBytes } = templates.list(team, "snapshot")[0]!;
+  assert.deepEqual(capsules.usage(team), {
+    capsules: 2,
+    runningVcpus: 1,
+    runningMemoryMb: 512,
+    diskBytes: 2 * 1_000 + sizeBytes,
+    templates: 1,
+  });
+});
+
+test("of many creates at once for the last places, as many succeed as there are places", async () => {
+  const floors = floorsWith({ capsules: 3 });
+  const results = await Promise.allSettled(
+    Array.from({ length: 10 }, () => floors.capsules.create(floors.team, small)),
+  );
+  const reasons = results.filter((each) => each.status === "rejected").map((each) => each.reason as CapsuleError);
+  assert.equal(reasons.length, 7);
+  for (const { code, message } of reasons) {
+    assert.equal(code, "quota_exceeded");
+    assert.match(message, /the team has 3 capsules and may have 3/);
+  }
+  await floors.settled();
+  await floors.capsules.create(floors.other, small);
+  await floors.settled();
+});
+
+test("running vCPUs and memory: a paused capsule makes room, and takes it again when it resumes", async () => {
+  const floors = floorsWith({ runningVcpus: 3, runningMemoryMb: 1_200 });
+  const { capsules, team } = floors;
+  const first = await running(floors);
+  await running(floors);
+  await refused(capsules.create(team, small), "MiB of running memory", 1_024, 1_200);
+  await refused(capsules.create(team, { ...small, vcpus: 2, memoryMb: 128 }), "running vCPUs", 2, 3);
+  await capsules.pause(team, first);
+  const third = await running(floors);
+  await refused(capsules.resume(team, first), "MiB of running memory", 1_024, 1_200);
+  assert.equal(capsules.get(team, first).status, "paused");
+  await capsules.destroy(team, third);
+  assert.equal((await capsules.resume(team, first)).status, "running");
+});
+
+test("templates: one that is replaced makes room for its successor", async () => {
+  const floors = floorsWith({ templates: 1 });
+  const { templates, team } = floors;
+  const capture = (capsuleId: string, name: string) => templates.capture(team, { capsuleId, name, overwrite: true });
+  await capture(await running(floors), "a");
+  const capsule = await running(floors);
+  await refused(capture(capsule, "b"), "templates", 1, 1);
+  assert.equal(floors.capsules.get(team, capsule).status, "running");
+  await capture(capsule, "a");
+});
+
+test("disk: a team that has filled its share makes no more capsules and templates", async () => {
+  const floors = floorsWith({ diskBytes: 2_000 });
+  const [first] = [await running(floors), await running(floors)];
+  await refused(floors.capsules.create(floors.team, small), "bytes on disk", 2_000, 2_000);
+  const capture = floors.templates.capture(floors.team, { capsuleId: first!, overwrite: false });
+  await refused(capture, "bytes on disk", 2_000, 2_000);
+  await floors.capsules.destroy(floors.team, first!);
+  await running(floors);
+});
+
+test("the host does not promise more memory than it may, to all teams together", async () => {
+  const floors = floorsWith({ hostMemoryMb: 1_024 });
+  await running(floors);
+  await floors.capsules.create(floors.other, small);
+  await assert.rejects(floors.capsules.create(floors.other, small), { code: "no_capacity" });
+  await floors.settled();
+});
+
+test("a host without room refuses creates and resumes, and nothing is left of them", async () => {
+  const floors = floorsWith({});
+  const { capsules, host, team } = floors;
+  const paused = await running(floors);
+  await capsules.pause(team, paused);
+  host.admit = async () => {
+    throw new CapsuleError("no_capacity", "the host has no memory left");
+  };
+  await assert.rejects(capsules.create(team, small), { code: "no_capacity" });
+  await assert.rejects(capsules.resume(team, paused), { code: "no_capacity" });
+  await assert.rejects(capsules.create(team, { ...small, template: "none" }), { code: "not_found" });
+  assert.deepEqual(
+    capsules.list(team).map(({ id, status }) => [id, status]),
+    [[paused, "paused"]],
+  );
+});
+
+test("the disk is looked at one capsule after the other; what cannot be read keeps its last figure", async () => {
+  const sizes = new Map([["a", 1]]);
+  let looks = 0;
+  const use = new DiskUse({
+    ids: () => ["a", "b"],
+    measure: async (id) => {
+      looks += 1;
+      const size = sizes.get(id);
+      if (size === undefined) throw new Error("gone");
+      return size;
+    },
+  });
+  assert.equal(use.of("a"), 0);
+  await Promise.all([use.look(), use.look()]);
+  assert.deepEqual([use.of("a"), use.of("b"), looks], [1, 0, 2]);
+  sizes.clear();
+  await use.look();
+  assert.equal(use.of("a"), 1);
+});

@@ -1,0 +1,43 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { Admission } from "./admission.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "admission-"));
+after(() => rmSync(folder, { recursive: true }));
+const mib = 1 << 20;
+
+function admission(availableMb: number, reserveMb = 512): Admission {
+  return new Admission({ folder, reserveBytes: reserveMb * mib, availableBytes: async () => availableMb * mib });
+}
+
+test("what the machine really has left decides, not what capsules were promised", async () => {
+  await admission(600).require(4_096);
+  await assert.rejects(admission(570).require(4_096), { code: "no_capacity", message: /memory/ });
+  await assert.rejects(admission(0).require(128), { code: "no_capacity" });
+});
+
+test("capsules that are still coming are counted before their memory is missing", async () => {
+  const host = admission(512 + 2 * 64);
+  const first = Promise.withResolvers<void>();
+  const second = Promise.withResolvers<void>();
+  const coming = [host.during(() => first.promise), host.during(() => second.promise)];
+  await assert.rejects(host.require(512), { code: "no_capacity" });
+  first.resolve();
+  second.reject(new Error("it did not start"));
+  await coming[0];
+  await assert.rejects(coming[1]!, /did not start/);
+  await host.require(512);
+});
+
+test("a folder that is not there is no full disk", async () => {
+  const lost = new Admission({ folder: join(folder, "no", "such"), reserveBytes: 0 });
+  await assert.rejects(lost.require(128), { code: "ENOENT" });
+});
+
+test("this machine's own figure is read, and is a positive number of bytes", async () => {
+  await new Admission({ folder, reserveBytes: 0 }).require(128);
+  await assert.rejects(new Admission({ folder, reserveBytes: 2 ** 60 }).require(128), { code: "no_capacity" });
+});

@@ -1,0 +1,71 @@
+/**
+ * Whether this machine has room for one VM more, by what it really has left: a capsule's memory is a private copy of its
+ * template's, made page by page, so most of what is promised to capsules is never taken.
+ */
+import { readFile } from "node:fs/promises";
+import { freemem } from "node:os";
+import { CapsuleError } from "../wire/errors.ts";
+import { requireSpace } from "./files.ts";
+
+/** What a capsule takes soon after its start. */
+const newCapsule = { diskBytes: 16 << 20, memoryBytes: 64 << 20 };
+
+export interface AdmissionOptions {
+  /** The data folder. */
+  folder: string;
+  /** Memory that is never given to a new VM. */
+  reserveBytes: number;
+  /** Bytes that could be taken without pressing others out. */
+  availableBytes?: () => Promise<number>;
+}
+
+export class Admission {
+  readonly #o: AdmissionOptions;
+  /** VMs under way, whose memory is not yet missing. */
+  #coming = 0;
+
+  constructor(options: AdmissionOptions) {
+    this.#o = options;
+  }
+
+  /** Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another capsule of this size. */
+  async require(memoryMb: number): Promise<void> {
+    const { folder, reserveBytes, availableBytes = memAvailable } = this.#o;
+    try {
+      await requireSpace(folder, newCapsule.diskBytes, "another capsule");
+    } catch (error) {
+      if (!(error instanceof CapsuleError)) throw error;
+      const { message, details } = error;
+      throw new CapsuleError("no_capacity", `the host's disk is full: ${message}`, {
+        cause: error,
+        ...asDetails(details),
+      });
+    }
+    const freeBytes = (await availableBytes()) - reserveBytes - this.#coming * newCapsule.memoryBytes;
+    if (freeBytes < Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) {
+      throw new CapsuleError(
+        "no_capacity",
+        "the host has no memory left for another capsule; try again when some ended",
+      );
+    }
+  }
+
+  /** Counts a VM as coming until `starting` has settled. */
+  async during<T>(starting: () => Promise<T>): Promise<T> {
+    this.#coming += 1;
+    try {
+      return await starting();
+    } finally {
+      this.#coming -= 1;
+    }
+  }
+}
+
+function asDetails<T>(details: T | undefined): { details?: T } {
+  return details === undefined ? {} : { details };
+}
+
+async function memAvailable(): Promise<number> {
+  const found = /^MemAvailable:\s+(\d+) kB$/m.exec(await readFile("/proc/meminfo", "utf8"));
+  return found === null ? freemem() : Number(found[1]) * 1_024;
+}
