@@ -39,6 +39,7 @@ import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
 import { flattenMemory } from "./vmm/base-memory.ts";
 import { noJail } from "./vmm/jail.ts";
+import { layerMerger } from "./vmm/layer-merge.ts";
 
 const flushMs = 1_000;
 const reconcileMs = 300_000;
@@ -106,6 +107,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     vmm,
     connect,
     flatten: flattenMemory,
+    mergeLayer: await layerMerger(jail),
     bootMs: config.bootDeadlineMs,
     wakeMs: config.wakeDeadlineMs,
     reconnectMs: config.wakeDeadlineMs,

@@ -2,16 +2,12 @@
  * Makes a self-contained checkpoint out of a saved capsule: its memory merged with what it started from, its disk layer
  * merged down to the built-in image. Whatever generations came before, the result stands on the image alone.
  */
-import { execFile } from "node:child_process";
 import { constants } from "node:fs";
 import { copyFile } from "node:fs/promises";
-import { join, relative } from "node:path";
-import { promisify } from "node:util";
+import { join } from "node:path";
+import type { MergeLayer } from "../vmm/layer-merge.ts";
 import { diffName, type Manifest, parts, seal } from "./checkpoints.ts";
 import { syncFile } from "./files.ts";
-
-const run = promisify(execFile);
-const mergeMs = 120_000;
 
 export interface Capture {
   /** An empty folder to make it in; published by the caller. */
@@ -26,6 +22,7 @@ export interface Capture {
   root: string;
   about: Pick<Manifest, "kind" | "machine" | "image">;
   flatten: (base: string, diff: string, out: string) => Promise<void>;
+  mergeLayer: MergeLayer;
 }
 
 export async function captureTemplate(capture: Capture): Promise<Manifest> {
@@ -43,11 +40,8 @@ export async function captureTemplate(capture: Capture): Promise<Manifest> {
 }
 
 /** The capsule's layer with its parent's merged in, backed by the root disk (relative names: see paths.ts). */
-async function mergeDisk({ scratch, disk, root }: Capture): Promise<void> {
-  const merged = join(scratch, parts.disk);
-  await copyFile(disk, merged, constants.COPYFILE_FICLONE);
-  await run("qemu-img", ["rebase", "-f", "qcow2", "-F", "raw", "-b", relative(scratch, root), merged], {
-    timeout: mergeMs,
-    maxBuffer: 1 << 20,
-  });
+async function mergeDisk({ scratch, disk, origin, root, mergeLayer }: Capture): Promise<void> {
+  const layer = join(scratch, parts.disk);
+  await copyFile(disk, layer, constants.COPYFILE_FICLONE);
+  await mergeLayer({ layer, parent: join(origin, parts.disk), root });
 }

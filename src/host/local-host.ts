@@ -2,6 +2,7 @@
 import { mkdirSync, readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
+import type { MergeLayer } from "../vmm/layer-merge.ts";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission } from "./admission.ts";
@@ -30,6 +31,7 @@ import { Waker, type WakerOptions } from "./waker.ts";
 export interface LocalHostOptions extends WakerOptions {
   images: Image[];
   flatten: (base: string, diff: string, out: string) => Promise<void>;
+  mergeLayer: MergeLayer;
   /** Deadline of a boot, kernel to agent. */
   bootMs: number;
   /** How many VMs are started at once. */

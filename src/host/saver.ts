@@ -1,6 +1,7 @@
 /** Freezing a guest into its checkpoint, taking that back, and making a template out of it. See host.ts for the promises. */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import type { MergeLayer } from "../vmm/layer-merge.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { captureTemplate } from "./capture.ts";
 import { diffName, parts, seal } from "./checkpoints.ts";
@@ -20,6 +21,7 @@ export interface SaverOptions {
   sources: Sources;
   verifier: Verifier;
   flatten: (base: string, diff: string, out: string) => Promise<void>;
+  mergeLayer: MergeLayer;
   /** Deadline of an agent's answer to a thaw. */
   wakeMs: number;
   step: Step;
@@ -102,6 +104,7 @@ export class Saver {
         root: this.#o.sources.image(capsule.image).root,
         about: { kind: "template", machine: capsule.machine, image: capsule.image },
         flatten: this.#o.flatten,
+        mergeLayer: this.#o.mergeLayer,
       });
       this.#o.step("capture.written");
       await publish(scratch, target);

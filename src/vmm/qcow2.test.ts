@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtemp, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
-import { emptyOverlay } from "./qcow2.ts";
+import fc from "fast-check";
+import { emptyOverlay, type Overlay, overlayProblem } from "./qcow2.ts";
 
 const run = promisify(execFile);
 let folder = "";
@@ -60,4 +61,55 @@ test("impossible overlays are refused", () => {
   for (const backingFile of ["", "a\0b", "x".repeat(1_024)]) {
     assert.throws(() => emptyOverlay({ ...good, backingFile }), RangeError);
   }
+});
+
+const overlay: Overlay = { sizeBytes: 1 << 30, backingFile: "../../bases/b/disk.qcow2", backingFormat: "qcow2" };
+
+/** The header with some bytes replaced. */
+function altered(at: number, bytes: number[] | string): Buffer {
+  const start = emptyOverlay(overlay).subarray(0, 65_536);
+  Buffer.from(bytes as string).copy(start, at);
+  return start;
+}
+
+test("an overlay is recognized as what was written, also after QEMU has written to it", async () => {
+  assert.equal(overlayProblem(emptyOverlay(overlay), overlay), undefined);
+  await writeFile(join(folder, "root"), Buffer.alloc(1 << 20, 7));
+  const used = { sizeBytes: 1 << 20, backingFile: "root", backingFormat: "raw" } as const;
+  await writeFile(join(folder, "used"), emptyOverlay(used));
+  await run("qemu-io", ["-f", "qcow2", "-c", "write -P 9 4096 8192", "used"], { cwd: folder });
+  await qemuImg("rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", "root", "used");
+  assert.equal(overlayProblem(await readFile(join(folder, "used")), used), undefined);
+});
+
+for (const [what, start, problem] of [
+  ["another backing file", emptyOverlay({ ...overlay, backingFile: "/etc/shadow" }), /stands on "\/etc\/shadow"/],
+  ["another format of it", emptyOverlay({ ...overlay, backingFormat: "raw" }), /said to be raw/],
+  ["another size", emptyOverlay({ ...overlay, sizeBytes: 2 ** 31 }), /disk has 2147483648 bytes/],
+  ["an external data file", altered(79, [4]), /incompatible features: 0x4/],
+  ["its name", altered(104, [0x44, 0x41, 0x54, 0x41]), /extension 0x44415441/],
+  ["a feature nobody knows", altered(72, [0x80]), /incompatible features/],
+  ["encryption", altered(35, [2]), /encrypted/],
+  ["snapshots", altered(63, [1]), /snapshots/],
+  ["bitmaps", altered(95, [1]), /extensions to be cleared/],
+  ["version 2", altered(7, [2]), /version is 2/],
+  ["a name beyond the cluster", altered(8, [0, 0, 0, 1]), /out of place/],
+  ["a longer header", altered(100, [0, 0, 1, 0]), /header has 256 bytes/],
+  ["another file", Buffer.alloc(65_536), /no qcow2/],
+  ["nothing", Buffer.alloc(0), /no qcow2/],
+] as const) {
+  test(`a layer with ${what} is refused`, () => {
+    assert.match(overlayProblem(start, overlay) ?? "nothing", problem);
+  });
+}
+
+test("no header makes the check fail in another way than by saying so", () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(fc.nat(199), fc.nat(255)), { maxLength: 8 }), (changes) => {
+      const start = emptyOverlay(overlay).subarray(0, 65_536);
+      for (const [at, byte] of changes) start[at] = byte;
+      const problem = overlayProblem(start, overlay);
+      assert.ok(problem === undefined || problem.length > 5);
+    }),
+  );
 });

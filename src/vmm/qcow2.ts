@@ -1,6 +1,8 @@
 /**
  * Empty qcow2 overlays, written as bytes: a capsule's own disk layer is made in a millisecond, without a program to
- * start. Everything else about the format is QEMU's business. Layout of version 3, big-endian:
+ * start. And the check that a layer which a QEMU has had in its hands still says what we wrote: its header can name any
+ * file of the machine as the one to read from. Everything else about the format is QEMU's business. Layout of version 3,
+ * big-endian:
  *
  *      0      header, header extensions, name of the backing file
  *      64 K   refcount table, one entry: the block below
@@ -27,6 +29,10 @@ const bytesPerL1Entry = (clusterBytes / 8) * clusterBytes;
 const sizeLimitBytes = (clusterBytes / 8) * bytesPerL1Entry;
 const backingNameLimitBytes = 1_023;
 const backingFormatExtension = 0xe2792aca;
+/** Names of features, for messages; QEMU writes it of its own accord. */
+const featureNamesExtension = 0x6803f857;
+/** QEMU's headers; a longer one would have fields that we do not know. */
+const headerLimitBytes = 112;
 
 /** The bytes of an empty disk layer on top of a backing file. */
 export function emptyOverlay({ sizeBytes, backingFile, backingFormat }: Overlay): Buffer {
@@ -59,6 +65,50 @@ export function emptyOverlay({ sizeBytes, backingFile, backingFormat }: Overlay)
   image.writeBigUInt64BE(BigInt(2 * clusterBytes), clusterBytes);
   for (let cluster = 0; cluster < 4; cluster++) image.writeUInt16BE(1, 2 * clusterBytes + 2 * cluster);
   return image;
+}
+
+/**
+ * What is wrong with a layer, of which `start` is the first cluster, when it should be this overlay; undefined: nothing.
+ * Refused is whatever would make a program that opens it read another file than the backing file, or misread the rest:
+ * another backing file, an external data file, encryption, bitmaps, snapshots, features that we did not ask for.
+ */
+export function overlayProblem(start: Buffer, { sizeBytes, backingFile, backingFormat }: Overlay): string | undefined {
+  if (start.length < clusterBytes || start.toString("latin1", 0, 4) !== "QFI\xfb") return "it is no qcow2 file";
+  const word = (at: number) => start.readUInt32BE(at);
+  const long = (at: number) => start.readBigUInt64BE(at);
+  if (word(4) !== 3) return `its version is ${word(4)}`;
+  if (word(20) !== clusterBits) return `its clusters have 2^${word(20)} bytes`;
+  if (long(24) !== BigInt(sizeBytes)) return `its disk has ${long(24)} bytes instead of ${sizeBytes}`;
+  if (word(32) !== 0) return "it is encrypted";
+  if (word(36) !== Math.ceil(sizeBytes / bytesPerL1Entry)) return `its table has ${word(36)} entries`;
+  if (word(60) !== 0 || long(64) !== 0n) return "it has snapshots";
+  if (long(72) !== 0n) return `it has incompatible features: 0x${long(72).toString(16)}`;
+  if (long(88) !== 0n) return `it has extensions to be cleared: 0x${long(88).toString(16)}`;
+  if (word(96) !== 4) return `its refcounts have 2^${word(96)} bits`;
+  const length = word(100);
+  if (length < headerBytes || length > headerLimitBytes || length % 8 !== 0) return `its header has ${length} bytes`;
+  if (length > headerBytes && start.readUInt8(headerBytes) !== 0) return "it is compressed in an unusual way";
+  if (long(8) > BigInt(clusterBytes - backingNameLimitBytes) || word(16) > backingNameLimitBytes) {
+    return "its backing file's name is out of place";
+  }
+  const nameAt = Number(long(8));
+  const name = start.subarray(nameAt, nameAt + word(16));
+  if (!name.equals(Buffer.from(backingFile))) return `it stands on ${JSON.stringify(name.toString("latin1"))}`;
+  return extensionProblem(start, length, nameAt, backingFormat);
+}
+
+/** Extensions: type u32, length u32, data to a multiple of 8 bytes; the first of type 0 is the last. */
+function extensionProblem(start: Buffer, from: number, end: number, format: string): string | undefined {
+  let foundFormat: string | undefined;
+  for (let at = from; at + 8 <= end; ) {
+    const [type, length] = [start.readUInt32BE(at), start.readUInt32BE(at + 4)];
+    if (type === 0) return foundFormat === format ? undefined : `its backing file is said to be ${foundFormat}`;
+    if (length > end - at - 8) return "its extensions are damaged";
+    if (type === backingFormatExtension) foundFormat = start.toString("latin1", at + 8, at + 8 + length);
+    else if (type !== featureNamesExtension) return `it has an extension 0x${type.toString(16)}`;
+    at += 8 + roundUp(length, 8);
+  }
+  return "its extensions have no end";
 }
 
 function roundUp(value: number, step: number): number {

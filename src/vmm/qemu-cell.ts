@@ -1,7 +1,7 @@
 /** What QEMU may see and use for one VM, and how much of it. */
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
-import type { Cell } from "./jail-args.ts";
+import type { Cell, CellLimits } from "./jail-args.ts";
 import type { View } from "./jail-view.ts";
 import { devicesName } from "./vm-folder.ts";
 import type { VmSpec } from "./vmm.ts";
@@ -26,11 +26,16 @@ export async function qemuCell(spec: VmSpec, view: View, isRestored: boolean): P
     writable: [files.disk, join(files.dir, devicesName)],
     devices: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],
     folder: files.dir,
-    limits: {
-      fileBytes: diskBytes + Math.ceil(diskBytes / 64) + layerOverheadBytes,
-      dataBytes: machine.memoryMb * mib + ownBytes,
-      processes: machine.vcpus + ownThreads,
-      openFiles,
-    },
+    limits: layerLimits(diskBytes, machine.memoryMb * mib, machine.vcpus),
+  };
+}
+
+/** For a program that writes a layer of a disk, with a guest's memory and CPUs if it has one. */
+export function layerLimits(diskBytes: number, guestBytes = 0, vcpus = 0): CellLimits {
+  return {
+    fileBytes: diskBytes + Math.ceil(diskBytes / 64) + layerOverheadBytes,
+    dataBytes: guestBytes + ownBytes,
+    processes: vcpus + ownThreads,
+    openFiles,
   };
 }
