@@ -16,6 +16,7 @@ import { JailUids, type UidRange } from "./jail-uids.ts";
 import { findProgram, viewOf } from "./jail-view.ts";
 import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf } from "./process.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
+import { closeStrangers } from "./strangers.ts";
 import type { VmProcess } from "./vmm.ts";
 
 const startMs = 20_000;
@@ -58,6 +59,7 @@ export class Jail {
 
   /** Throws CapsuleError, with a remedy, where no jail can be built. */
   static async open({ uids }: JailOptions): Promise<Jail> {
+    closeStrangers();
     const isRoot = process.geteuid?.() === 0;
     const tools = findTools();
     const inside = isRoot ? [tools.prlimit, tools.setpriv, tools.unshare] : [tools.prlimit];
@@ -100,8 +102,8 @@ export class Jail {
     }
   }
 
-  /** Runs a program to its end in a cell. Throws with its last words when it fails, CapsuleError or not. */
-  async run(argv: string[], cell: Cell, deadlineMs = runMs): Promise<void> {
+  /** Runs a program to its end in a cell; resolves with its last words, and throws with them when it fails. */
+  async run(argv: string[], cell: Cell, deadlineMs = runMs): Promise<string> {
     const identity = await this.#enroll(cell);
     try {
       const { spawned, process } = await this.#spawn(argv, cell, identity, []);
@@ -109,7 +111,9 @@ export class Jail {
       const timer = setTimeout(end, deadlineMs);
       const { code, signal } = await spawned.exited;
       clearTimeout(timer);
-      if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${await spawned.lastWords()}`);
+      const said = await spawned.lastWords();
+      if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${said}`);
+      return said;
     } finally {
       if (identity !== null) this.#uids?.giveBack(identity.uid);
     }
