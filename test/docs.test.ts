@@ -11,7 +11,7 @@ import { help } from "../src/operator/commands.ts";
 
 const root = resolve(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(root, path), "utf8");
-const documents = ["README.md", "CONTRIBUTING.md", ...list("docs"), ...list("docs/adr")];
+const documents = ["README.md", "CONTRIBUTING.md", ...list("docs"), ...list("docs/guides"), ...list("docs/adr")];
 
 function list(folder: string): string[] {
   return readdirSync(join(root, folder))
