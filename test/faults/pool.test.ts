@@ -1,0 +1,117 @@
+/** Capsules made ahead of time: whoever gets one cannot tell, and none is left where none should be. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { World } from "./world.ts";
+
+const atOnce = 4;
+const patienceMs = 90_000;
+
+let world: World;
+before(async () => {
+  world = await World.start({ env: { CAPSULE_POOL: "auto" } });
+});
+after(() => world[Symbol.asyncDispose]());
+
+/** The VMs that are ready and nobody's yet, once there are as many as there should be, and at least `count`. */
+async function ready(count: number): Promise<string[]> {
+  const isFull = async () => {
+    const { ready, target } = (await world.health()).pool;
+    return ready >= target && ready >= count;
+  };
+  await eventually(`${count} are ready`, isFull, patienceMs);
+  const running = new Set((await world.views()).map(({ id }) => id));
+  return world.vms().filter((id) => !running.has(id));
+}
+
+/** So many created at the same time, and running. */
+async function createTogether(count: number, body: Record<string, unknown> = {}): Promise<TestCapsule[]> {
+  const created = await Promise.all(
+    Array.from({ length: count }, () => world.client.expect(201, "POST", "/v1/capsules", { json: body })),
+  );
+  const capsules = created.map(({ json }) => world.capsule(json.id));
+  await Promise.all(capsules.map((capsule) => capsule.until("running")));
+  return capsules;
+}
+
+const destroyAll = (capsules: TestCapsule[]) => Promise.all(capsules.map((capsule) => capsule.destroy()));
+
+/** Makes the pool keep `count` of a kind. */
+async function want(count: number, body: Record<string, unknown> = {}): Promise<void> {
+  await destroyAll(await createTogether(count, body));
+}
+
+test("those created at once from the pool are strangers to each other, and live in the present", async () => {
+  await want(atOnce);
+  const waiting = await ready(atOnce);
+  const capsules = await createTogether(atOnce);
+  for (const { id } of capsules) assert.ok(waiting.includes(id), `${id} was not made ahead of time`);
+  const tell = "head -c16 /dev/urandom | base64; cat /etc/machine-id; hostname; cat /etc/hostname; date +%s%3N";
+  const told = await Promise.all(
+    capsules.map(async (capsule) => {
+      const began = Date.now();
+      const lines = (await capsule.sh(tell)).split("\n");
+      const at = Number(lines.pop());
+      assert.ok(at > began - 50 && at < Date.now() + 50, `${capsule.id} thinks it is ${at - began} ms off`);
+      return { id: capsule.id, lines };
+    }),
+  );
+  for (const { id, lines } of told) assert.deepEqual(lines.slice(2), [id, id]);
+  for (const field of [0, 1]) assert.equal(new Set(told.map(({ lines }) => lines[field])).size, atOnce);
+  await destroyAll(capsules);
+});
+
+test("one that was in the pool is a capsule like any other: paused, resumed, destroyed", async () => {
+  const waiting = await ready(1);
+  const [capsule] = await createTogether(1);
+  assert.ok(capsule !== undefined && waiting.includes(capsule.id));
+  await capsule.sh("echo kept > /root/file; (sleep 1000 & echo $! > /run/pid)");
+  await capsule.pause();
+  assert.ok(!world.vms().includes(capsule.id));
+  await capsule.resume();
+  assert.equal(await capsule.sh("cat /root/file; kill -0 $(cat /run/pid) && echo alive"), "kept\nalive");
+  await capsule.destroy();
+  assert.ok(!world.vms().includes(capsule.id));
+  assert.ok(!world.folders("capsules").includes(capsule.id));
+});
+
+test("whoever is given one whose VM has died is given a living one", async () => {
+  const [victim] = await ready(1);
+  assert.ok(victim !== undefined);
+  await world.signalVm(victim, "SIGKILL");
+  const capsules = await createTogether(atOnce);
+  await Promise.all(capsules.map(async (capsule) => assert.equal(await capsule.sh("echo alive"), "alive")));
+  await destroyAll(capsules);
+});
+
+test("a template that is used twice earns a place, and takes it along when it is deleted", async () => {
+  const [source] = await createTogether(1);
+  await source?.sh("echo of the template > /root/file");
+  await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source?.id, name: "made" } });
+  const fromMade = { template: "made" };
+  await want(2, fromMade);
+  const before = await ready(3);
+  const [capsule] = await createTogether(1, fromMade);
+  assert.ok(capsule !== undefined && before.includes(capsule.id));
+  assert.equal(await capsule.sh("cat /root/file"), "of the template");
+  await capsule.destroy();
+  await world.client.expect(204, "DELETE", "/v1/snapshots/made");
+  assert.equal((await world.client.call("POST", "/v1/capsules", { json: fromMade })).status, 404);
+  assert.deepEqual(world.folders("templates"), []);
+});
+
+test("a server that stops takes the pool along and leaves the capsules; so does one that was killed, when it is back", async () => {
+  const [capsule] = await createTogether(1);
+  assert.ok(capsule !== undefined);
+  await ready(1);
+  await world.restart("SIGTERM", undefined, { CAPSULE_POOL: "off" });
+  assert.deepEqual(world.vms(), [capsule.id]);
+  await world.assertOneStory();
+  await world.restart("SIGTERM");
+  await ready(1);
+  await world.restart("SIGKILL", undefined, { CAPSULE_POOL: "off" });
+  assert.deepEqual(world.vms(), [capsule.id]);
+  assert.equal(await world.capsule(capsule.id).sh("echo alive"), "alive");
+  await world.assertNoResidue();
+});
