@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { getPriority } from "node:os";
 import { test } from "node:test";
 import { endProcess, findByNonce, isAlive, isGoneWithin, isVm, parseStat, spawnDetached } from "./process.ts";
 
@@ -29,6 +30,15 @@ test("a process is found by its nonce, recognized by all three marks, and ended 
   assert.ok(!isAlive(process));
   await endProcess(process);
   assert.deepEqual(await findByNonce(nonce), []);
+});
+
+test("what is started gives way to us", async () => {
+  const { process } = spawnNamed(randomNonce());
+  try {
+    assert.ok(getPriority(process.pid) > getPriority(), "niceness");
+  } finally {
+    await endProcess(process);
+  }
 });
 
 test("what a process complains of is kept, to a limit", async () => {

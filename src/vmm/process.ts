@@ -7,6 +7,7 @@ import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
+import { setPriority } from "node:os";
 import { basename } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
@@ -19,6 +20,9 @@ const lastWordsMs = 200;
 const killPollMs = 3;
 const killDeadlineMs = 10_000;
 const jailerDeadlineMs = 1_000;
+
+/** Guests give way to the service, which answers for all of them, and share what is left equally. */
+const niceness = 5;
 
 /** What it may write before nobody listens any more: a QEMU that its guest has taken over may write for ever. */
 const complaintsReadBytes = 1 << 20;
@@ -50,6 +54,7 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
   });
   child.unref();
   child.on("error", () => {}); // told below, by the missing pid
+  giveWay(child.pid);
   const exited = new Promise<Awaited<Spawned["exited"]>>((resolve) => {
     child.once("exit", (code, signal) => resolve({ code, signal }));
   });
@@ -61,6 +66,13 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
     throw new CapsuleError("agent_error", `The VM could not be started: ${program} does not run here.`);
   }
   return { process: { pid: child.pid, startTicks }, pipes, exited, lastWords };
+}
+
+/** At once: threads and processes that it starts inherit it. */
+function giveWay(pid: number | undefined): void {
+  try {
+    if (pid !== undefined) setPriority(pid, niceness);
+  } catch {} // it has ended already
 }
 
 function listen(stderr: Socket | null): () => Promise<string> {
