@@ -30,6 +30,14 @@ const hostMemoryMb = Math.floor(totalmem() / mib);
 const settings = {
   host: row("CAPSULE_HOST", "127.0.0.1", word, "address to listen on"),
   port: row("CAPSULE_PORT", "8080", integer(0, 65_535), "TCP port to listen on; 0: any free one"),
+  tlsCert: row("CAPSULE_TLS_CERT", "", file, "PEM file of the certificate to serve HTTPS with", "none"),
+  tlsKey: row("CAPSULE_TLS_KEY", "", file, "PEM file of its private key; SIGHUP reads both again", "none"),
+  plainHttp: row(
+    "CAPSULE_PLAIN_HTTP",
+    "loopback",
+    oneOf("loopback", "anywhere"),
+    "where to listen without TLS; anywhere: keys may cross the network in the clear",
+  ),
   dataDir: row("CAPSULE_DATA", resolve(repository, ".capsule"), folder, "folder that holds everything", "./.capsule"),
   qemu: row("CAPSULE_QEMU", "qemu-system-x86_64", word, "QEMU's program, looked up in PATH unless absolute"),
   concurrentStarts: row(
@@ -294,6 +302,11 @@ function word(text: string): string {
 function httpUrl(text: string): string {
   if (!URL.canParse(text) || !/^https?:\/\//.test(text)) throw new Error("must be an http or https URL");
   return text;
+}
+
+/** Empty: none. */
+function file(text: string): string | undefined {
+  return text === "" ? undefined : folder(text);
 }
 
 function folder(text: string): string {

@@ -32,6 +32,7 @@ import { Paths } from "./host/paths.ts";
 import type { Step } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
+import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import { Audit } from "./teams/audit.ts";
 import { Teams } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
@@ -55,24 +56,33 @@ export interface Daemon {
   /** The first key of team `default`, only when it was made by this start. */
   newKey: string | undefined;
   accelerator: "kvm" | "tcg";
+  /** Reads the TLS files again, if there are any. Throws when they cannot be used; the old ones stay in use then. */
+  renewCertificate(): void;
   /** Stops listening, lets requests and changes end, lets go of the VMs, which run on. */
   stop(): Promise<void>;
 }
 
 /** Starts the service. `progress` is told of each step that can take long. Throws when the data folder is in use. */
 export async function startDaemon(config: Config, progress: (step: string) => void): Promise<Daemon> {
+  const certificate = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
+  requireSafeBinding(config.host, certificate !== undefined, config.plainHttp);
   mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
   chmodSync(config.dataDir, 0o700);
   const lock = lockData(config.dataDir);
   try {
-    return await startLocked(config, lock, progress);
+    return await startLocked(config, certificate, lock, progress);
   } catch (error) {
     lock.release();
     throw error;
   }
 }
 
-async function startLocked(config: Config, lock: DataLock, progress: (step: string) => void): Promise<Daemon> {
+async function startLocked(
+  config: Config,
+  certificate: Certificate | undefined,
+  lock: DataLock,
+  progress: (step: string) => void,
+): Promise<Daemon> {
   const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, standardOutput);
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
@@ -194,6 +204,7 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
       limits: config.limits,
       logger: log,
       version,
+      certificate,
       drainMs: config.drainMs,
       web: config.web ?? join(config.dataDir, "web"),
       metrics: config.metrics === "off" ? undefined : { service: telemetry.metrics, to: config.metrics },
@@ -222,6 +233,10 @@ async function startLocked(config: Config, lock: DataLock, progress: (step: stri
     url,
     newKey,
     accelerator: host.accelerator,
+    renewCertificate: () => {
+      const renewed = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
+      if (renewed !== undefined) renewCertificate(app, renewed);
+    },
     async stop() {
       clearInterval(flushing);
       clearInterval(reconciling);

@@ -3,7 +3,7 @@
  * itself; whoever built it does both.
  */
 import { randomUUID } from "node:crypto";
-import type { IncomingMessage } from "node:http";
+import type { ServerOptions as HttpOptions, IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { type FastifyBaseLogger, LogController } from "fastify";
 import type { Limits } from "../wire/limits.ts";
@@ -38,6 +38,7 @@ import { snapshotRoutes } from "./snapshots.ts";
 import { Sockets } from "./sockets.ts";
 import { staticRoutes } from "./static.ts";
 import { Tickets, ticketRoutes } from "./tickets.ts";
+import type { Certificate } from "./tls.ts";
 import { traceRequests } from "./tracing.ts";
 import { validatorCompiler } from "./validation.ts";
 
@@ -51,6 +52,8 @@ export interface ServerOptions {
   /** Who counts, and who may read it; undefined: nobody. */
   metrics?: { service: MetricsService; to: "loopback" | "any" } | undefined;
   tracing?: TracingService | undefined;
+  /** undefined: no TLS. */
+  certificate?: Certificate | undefined;
   /** How long open requests may end by themselves when the server closes. */
   drainMs?: number;
   /** How long a client may leave its answer unread. */
@@ -70,13 +73,27 @@ const timing = {
 };
 const keepAliveMs = 65_000;
 
+/** HTTP with or without TLS, which is all the same from here on. */
+function transport(certificate: Certificate | undefined): { http: HttpOptions } {
+  const options: HttpOptions = {
+    ...timing,
+    maxHeaderSize: headersMaxBytes,
+    // Node would answer a missing Host header by itself, and not in JSON; we have one host, so it is not missed.
+    requireHostHeader: false,
+    shouldUpgradeCallback: asksForWebSocket,
+  };
+  if (certificate === undefined) return { http: options };
+  const https = { ...options, ...certificate, handshakeTimeout: timing.headersTimeout };
+  return { https } as unknown as { http: HttpOptions };
+}
+
 /** Other upgrades, such as HTTP/2's, may be ignored by the standard, and the request is served as it is. */
 function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
   return method === "GET" && headers.upgrade?.toLowerCase() === "websocket";
 }
 
 export function buildServer(services: Services, options: ServerOptions): App {
-  const { limits, logger, version, web, metrics, tracing, drainMs = 10_000, stallMs = 120_000 } = options;
+  const { limits, logger, version, web, metrics, tracing, certificate, drainMs = 10_000, stallMs = 120_000 } = options;
   const tickets = new Tickets();
   const callers = new Callers(services.teams, tickets, limits);
   const crowds = new Crowds(limits.requests_max);
@@ -89,13 +106,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     return503OnClosing: false,
     // No id or name is too long for its own 404: the bound is that of the whole head.
     routerOptions: { maxParamLength: headersMaxBytes },
-    // Node would answer a missing Host header by itself, and not in JSON; we have one host, so it is not missed.
-    http: {
-      ...timing,
-      maxHeaderSize: headersMaxBytes,
-      requireHostHeader: false,
-      shouldUpgradeCallback: asksForWebSocket,
-    },
+    ...transport(certificate),
     frameworkErrors: (error, request, reply) =>
       refuseUnroutable(error, request, reply, () => callers.identify(request)),
     clientErrorHandler: refuseMalformedRequest,
@@ -117,7 +128,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   if (metrics !== undefined) countRequests(app, metrics.service);
   if (tracing !== undefined) traceRequests(app, tracing);
   hangUpOnSlowReaders(app.server, stallMs);
-  guardRoutes(app, { services, callers, crowds, paths });
+  guardRoutes(app, { services, callers, crowds, paths, hasTls: certificate !== undefined });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);

@@ -18,12 +18,16 @@ export interface Gate {
   callers: Callers;
   crowds: Crowds;
   paths: KnownPaths;
+  hasTls: boolean;
 }
 
-export function guardRoutes(app: App, { services, callers, crowds, paths }: Gate): void {
+const halfYearSec = 15_768_000;
+
+export function guardRoutes(app: App, { services, callers, crowds, paths, hasTls }: Gate): void {
   app.decorateRequest("identity");
   app.addHook("onRequest", (request, reply, done) => {
-    reply.header("x-request-id", request.id);
+    reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
+    if (hasTls) reply.header("strict-transport-security", `max-age=${halfYearSec}`);
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = callers.identify(request);

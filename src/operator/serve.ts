@@ -15,11 +15,21 @@ export async function serve(): Promise<number> {
       daemon.stop().then(stopped.resolve, stopped.reject);
     });
   }
+  process.on("SIGHUP", () => renewCertificate(daemon));
   noteUrl(config.dataDir, daemon.url);
   const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
   console.error(welcome(daemon, config.dataDir, seconds));
   await stopped.promise;
   return 0;
+}
+
+function renewCertificate(daemon: { renewCertificate(): void }): void {
+  try {
+    daemon.renewCertificate();
+    console.error("capsule: SIGHUP: the TLS files were read again");
+  } catch (error) {
+    console.error(`capsule: SIGHUP: the old certificate stays in use: ${(error as Error).message}`);
+  }
 }
 
 /** For `capsule` on the same machine; it does without where the disk is full. */

@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import https from "node:https";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import type { TLSSocket } from "node:tls";
+import { WebSocket } from "ws";
+import { Api } from "../../test/api.ts";
+import { keys } from "../../test/fakes/services.ts";
+import { readCertificate, renewCertificate, requireSafeBinding } from "./tls.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "tls-"));
+after(() => rmSync(folder, { recursive: true }));
+
+/** A new self-signed certificate of this name, and its key. */
+function make(name: string): { certPath: string; keyPath: string } {
+  const [certPath, keyPath] = [join(folder, `${name}.pem`), join(folder, `${name}.key`)];
+  const subject = ["-subj", `/CN=${name}`, "-addext", "subjectAltName=IP:127.0.0.1"];
+  const kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
+  execFileSync("openssl", ["req", ...kind, ...subject, "-keyout", keyPath, "-out", certPath], { stdio: "pipe" });
+  return { certPath, keyPath };
+}
+
+/** Over a connection of its own: the answer, its headers, and whose certificate was shown. */
+function get(port: number, ca: Buffer, path: string) {
+  return new Promise<{ status: number; headers: Record<string, unknown>; shown: string }>((resolve, reject) => {
+    const headers = { "x-api-key": keys.red };
+    const request = https.get({ host: "127.0.0.1", port, path, ca, headers, agent: false }, (response) => {
+      const { CN } = (response.socket as TLSSocket).getPeerCertificate().subject;
+      response.resume().once("end", () => {
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, shown: String(CN) });
+      });
+    });
+    request.once("error", reject);
+  });
+}
+
+describe("TLS", () => {
+  test("requests and WebSockets are served over it, with HSTS; the certificate is renewed without a restart", async () => {
+    const [first, second] = [make("first"), make("second")];
+    const api = new Api({}, { certificate: readCertificate(first) });
+    try {
+      const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
+      assert.match(url, /^https:/);
+      const { port } = api.app.server.address() as AddressInfo;
+      const ca = readFileSync(first.certPath);
+      const { status, headers, shown } = await get(port, ca, "/v1/capsules");
+      assert.deepEqual([status, shown], [200, "first"]);
+      assert.match(String(headers["strict-transport-security"]), /^max-age=\d{7,}/);
+      const id = await api.capsule();
+      const socket = new WebSocket(`wss://127.0.0.1:${port}/v1/capsules/${id}/exec/stream`, {
+        ca,
+        headers: { "x-api-key": keys.red },
+      });
+      await new Promise((resolve, reject) => socket.once("open", resolve).once("error", reject));
+
+      renewCertificate(api.app, readCertificate(second)!);
+      assert.equal((await get(port, readFileSync(second.certPath), "/healthz")).shown, "second");
+      socket.send(JSON.stringify({ type: "start", cmd: "true" }));
+      const code = await new Promise((resolve) => socket.once("close", resolve));
+      assert.equal(code, 1000, "what was open goes on");
+      await assert.rejects(fetch(`http://127.0.0.1:${port}/healthz`), "plain HTTP is not spoken there");
+    } finally {
+      await api.app.close();
+    }
+  });
+
+  test("files that cannot be used are named, and what is in them is not", () => {
+    const { certPath, keyPath } = make("third");
+    const broken = join(folder, "broken.key");
+    writeFileSync(broken, "-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n");
+    assert.equal(readCertificate({ certPath: undefined, keyPath: undefined }), undefined);
+    assert.throws(() => readCertificate({ certPath, keyPath: undefined }), /both/);
+    assert.throws(() => readCertificate({ certPath: join(folder, "none"), keyPath }), { code: "ENOENT" });
+    assert.throws(
+      () => readCertificate({ certPath, keyPath: broken }),
+      (error: Error) => error.message.includes(broken) && !error.message.includes("SECRET"),
+    );
+    assert.throws(() => readCertificate({ certPath, keyPath: make("fourth").keyPath }), /cannot be used/);
+  });
+
+  test("without it the service listens on this machine alone, unless told in so many words", () => {
+    for (const host of ["127.0.0.1", "127.8.9.1", "::1", "localhost"]) requireSafeBinding(host, false, "loopback");
+    for (const host of ["0.0.0.0", "::", "192.168.1.2", "example.com", "127.evil.example", "::ffff:10.0.0.1"]) {
+      assert.throws(() => requireSafeBinding(host, false, "loopback"), /in the clear/, host);
+      requireSafeBinding(host, true, "loopback");
+      requireSafeBinding(host, false, "anywhere");
+    }
+  });
+});

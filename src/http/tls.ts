@@ -1,0 +1,61 @@
+/** TLS by certificate files, and where the service may do without it. */
+import { readFileSync } from "node:fs";
+import { BlockList, isIPv4, isIPv6 } from "node:net";
+import { createSecureContext, type Server as TlsServer } from "node:tls";
+import type { App } from "./section.ts";
+
+export interface Certificate {
+  /** PEM: the certificate and those between it and a root. */
+  cert: Buffer;
+  /** PEM. */
+  key: Buffer;
+}
+
+export interface TlsFiles {
+  certPath: string | undefined;
+  keyPath: string | undefined;
+}
+
+/** undefined: no TLS. Throws with what is wrong with the files, never with what is in them. */
+export function readCertificate({ certPath, keyPath }: TlsFiles): Certificate | undefined {
+  if (certPath === undefined && keyPath === undefined) return undefined;
+  if (certPath === undefined || keyPath === undefined) {
+    throw new Error("TLS needs both files: set CAPSULE_TLS_CERT and CAPSULE_TLS_KEY, or neither");
+  }
+  const certificate = { cert: readFileSync(certPath), key: readFileSync(keyPath) };
+  try {
+    createSecureContext(certificate);
+  } catch (error) {
+    const { code = "they are not in PEM form" } = error as NodeJS.ErrnoException;
+    throw new Error(`the TLS files ${certPath} and ${keyPath} cannot be used: ${code}`);
+  }
+  return certificate;
+}
+
+/** New connections get the new certificate; open ones go on. */
+export function renewCertificate(app: App, certificate: Certificate): void {
+  (app.server as unknown as TlsServer).setSecureContext(certificate);
+}
+
+/**
+ * Keys must not cross a network in the clear. Throws unless HTTP stays on this machine, or goes over TLS, or the
+ * operator has said that something in front of the service takes care of it.
+ */
+export function requireSafeBinding(host: string, hasTls: boolean, plainHttp: "loopback" | "anywhere"): void {
+  if (hasTls || plainHttp === "anywhere" || isLoopback(host)) return;
+  throw new Error(
+    `CAPSULE_HOST is ${host}, which other machines can reach, and there is no TLS: API keys would cross the network in ` +
+      "the clear. Set CAPSULE_TLS_CERT and CAPSULE_TLS_KEY, or listen on 127.0.0.1 behind a proxy, or, where the " +
+      "network itself is trusted, set CAPSULE_PLAIN_HTTP=anywhere",
+  );
+}
+
+const loopback = new BlockList();
+loopback.addSubnet("127.0.0.0", 8, "ipv4");
+loopback.addAddress("::1", "ipv6");
+
+function isLoopback(host: string): boolean {
+  if (isIPv4(host)) return loopback.check(host, "ipv4");
+  if (isIPv6(host)) return loopback.check(host, "ipv6");
+  return host === "localhost";
+}
