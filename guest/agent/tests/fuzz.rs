@@ -1,0 +1,373 @@
+//! A live agent, and a host that says anything to it: requests of every verb, mutated. Whatever was said, the agent
+//! answers in well-formed frames, greets the next host, and stays small.
+//!
+//! What the requests ask for is done, so the agent lives in a cell: its own processes and network, this machine's files
+//! to read only. `CAPSULE_FUZZ=long` says a hundred times as much. What breaks it is left in a file that is named.
+
+mod random;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{channel, Sender};
+use std::time::{Duration, Instant};
+
+use capsule_agent::frames::*;
+use capsule_agent::protocol::*;
+use capsule_agent::record::{Reader, Writer, END_MARK};
+use random::Random;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_RESIDENT_KIB: u64 = 64 * 1024;
+const STORIES_PER_LIFE: usize = 120;
+const LAST_STREAM: u32 = 777;
+
+/// A frame from the host, its epoch to be filled in.
+#[derive(Clone)]
+struct Word {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+    epoch_off: u16,
+    length_off: u32,
+}
+
+impl Word {
+    /// It may be nonsense, but what follows it is in step.
+    fn is_a_frame(&self) -> bool {
+        self.kind != 0 && self.length_off == 0 && self.payload.len() <= MAX_PAYLOAD_BYTES
+    }
+}
+
+fn word(kind: u8, stream: u32, payload: Vec<u8>) -> Word {
+    Word {
+        kind,
+        flags: 0,
+        stream,
+        payload,
+        epoch_off: 0,
+        length_off: 0,
+    }
+}
+
+fn open(stream: u32, verb: u16, fields: impl Fn(Writer) -> Writer) -> Word {
+    word(OPEN, stream, fields(Writer::new().u16(verb)).finish())
+}
+
+fn command(to: Writer, words: &[&str], tag: Option<&str>) -> Writer {
+    to.str(words[0])
+        .list(&words[1..])
+        .u32(1)
+        .str("A")
+        .str("1")
+        .optional(Some("/tmp"))
+        .optional(None::<&str>)
+        .optional(tag)
+}
+
+/// A host that knows what it does.
+fn truths() -> Vec<Word> {
+    let shell = ["sh", "-c", "echo out; echo err >&2; exit 3"];
+    let total = |bytes: u64| Writer::new().u64(bytes).finish();
+    let credit = |bytes: u32| Writer::new().u32(bytes).finish();
+    let event = |kind: u16| Writer::new().u16(kind);
+    vec![
+        open(1, verb::PROBE, |to| to),
+        open(2, verb::THAW, |to| to),
+        open(3, verb::EXEC, |to| command(to, &shell, None).u8(0)),
+        word(EVENT, 3, event(event::STOP).finish()),
+        open(4, verb::EXEC, |to| {
+            command(to, &["sleep", "100"], Some("worker")).u8(1)
+        }),
+        open(5, verb::ATTACH, |to| to.u8(1).str("worker")),
+        open(6, verb::SIGNAL, |to| to.u8(1).str("worker").u8(9)),
+        open(7, verb::SIGNAL, |to| to.u8(0).u32(4).u8(15)),
+        open(8, verb::PROCESSES, |to| to),
+        open(9, verb::PTY, |to| {
+            command(to, &["cat"], Some("pty-00000000")).u16(80).u16(24)
+        }),
+        word(DATA, 9, b"typed\n".to_vec()),
+        word(EVENT, 9, event(event::RESIZE).u16(100).u16(40).finish()),
+        word(EVENT, 9, event(event::TAKEN).u64(3).finish()),
+        word(CANCEL, 9, empty()),
+        open(10, verb::CONNECT, |to| to.str("pty-00000000")),
+        open(11, verb::READ, |to| to.str("/usr/bin/env")),
+        word(WINDOW, 11, credit(262_144)),
+        open(12, verb::WRITE, |to| to.str("/tmp/file")),
+        word(DATA, 12, vec![7; 5_000]),
+        word(END, 12, total(5_000)),
+        open(13, verb::WRITE, |to| to.str("")),
+        word(DATA, 13, vec![7; 65_536]),
+        word(EVENT, 13, event(event::TARGET).str("/tmp/other").finish()),
+        word(END, 13, total(65_536)),
+        open(14, verb::LIST, |to| to.str("/etc").u32(2).u32(1_000)),
+        open(15, verb::MKDIR, |to| to.str("/tmp/a/b")),
+        open(16, verb::REMOVE, |to| to.str("/tmp/a")),
+        open(17, verb::WAKE, |to| {
+            to.u64(1)
+                .str([9; 32])
+                .str("name")
+                .str("0123456789abcdef0123456789abcdef")
+        }),
+        open(18, verb::FREEZE, |to| to),
+        open(2, verb::THAW, |to| to),
+    ]
+}
+
+fn story(truths: &[Word], random: &mut Random) -> Vec<Word> {
+    let mut words: Vec<Word> = match random.below(3) {
+        0 => truths.to_vec(),
+        _ => (0..random.below(40))
+            .map(|_| truths[random.below(truths.len())].clone())
+            .collect(),
+    };
+    for _ in 0..random.below(8) {
+        if words.is_empty() {
+            break;
+        }
+        let (at, other) = (random.below(words.len()), random.below(words.len()));
+        match random.below(5) {
+            0 => words.swap(at, other),
+            1 => drop(words.remove(at)),
+            2 => words.insert(other, words[at].clone()),
+            _ => twist(&mut words[at], random),
+        }
+    }
+    words
+}
+
+/// Untrue in one thing.
+fn twist(word: &mut Word, random: &mut Random) {
+    const LENGTHS: [u32; 8] = [
+        0,
+        1,
+        65_535,
+        65_536,
+        262_144,
+        0x7fff_ffff,
+        0x8000_0000,
+        u32::MAX,
+    ];
+    let bytes = &mut word.payload;
+    let at = random.below(bytes.len() + 1);
+    match random.below(12) {
+        0 => word.kind = random.next() as u8,
+        1 => word.flags = random.next() as u8,
+        2 => word.stream = LENGTHS[random.below(LENGTHS.len())],
+        3 => word.stream = random.below(20) as u32,
+        4 => word.epoch_off = random.below(3) as u16,
+        5 => word.length_off = LENGTHS[random.below(LENGTHS.len())],
+        6 => bytes.truncate(at),
+        7 => {
+            let more = random.below(100);
+            bytes.splice(at..at, random.bytes(more));
+        }
+        8 if at + 4 <= bytes.len() => {
+            let length = LENGTHS[random.below(LENGTHS.len())];
+            bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
+        }
+        9 => *bytes = random.bytes(random_length(at, word.kind)),
+        _ if at < bytes.len() => bytes[at] = random.next() as u8,
+        _ => {}
+    }
+}
+
+fn random_length(at: usize, kind: u8) -> usize {
+    if kind == DATA {
+        MAX_PAYLOAD_BYTES
+    } else {
+        at
+    }
+}
+
+fn encode(words: &[Word], epoch: u16) -> Vec<u8> {
+    words
+        .iter()
+        .flat_map(|word| {
+            let header = Header {
+                kind: word.kind,
+                flags: word.flags,
+                epoch: epoch.wrapping_add(word.epoch_off),
+                stream: word.stream,
+                length: (word.payload.len() as u32).wrapping_add(word.length_off),
+            };
+            [header.encode().as_slice(), &word.payload].concat()
+        })
+        .collect()
+}
+
+/// The agent's process, and everything that it has started.
+struct Cell {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Cell {
+    fn begin(folder: &Path) -> Cell {
+        let _ = std::fs::remove_dir_all(folder);
+        std::fs::create_dir_all(folder).unwrap();
+        let process = Command::new("bwrap")
+            .args(["--unshare-all", "--die-with-parent", "--new-session"])
+            .args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
+            .args(["--tmpfs", "/tmp", "--tmpfs", "/mnt", "--ro-bind"])
+            .args([
+                env!("CARGO_BIN_EXE_capsule-agent"),
+                "/mnt/capsule-agent",
+                "--bind",
+            ])
+            .args([folder.as_os_str(), "/mnt/cell".as_ref()])
+            .args(["/mnt/capsule-agent", "--socket", "/mnt/cell/s"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("bwrap is what keeps the fuzzed agent off this machine");
+        let socket = folder.join("s");
+        let cell = Cell { process, socket };
+        let began = Instant::now();
+        while UnixStream::connect(&cell.socket).is_err() {
+            assert!(began.elapsed() < PATIENCE, "the agent does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        cell
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).expect("the agent is gone");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// The agent itself: the innermost of bwrap's children.
+    fn resident_kib(&self) -> u64 {
+        let mut pid = self.process.id();
+        loop {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+            if name.starts_with("capsule-agent") {
+                break;
+            }
+            let children =
+                std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            pid = children.split_whitespace().next().unwrap().parse().unwrap();
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmHWM:"))
+            .unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Greets as a new host does; then everything that the agent says is held against the protocol.
+fn greet(stream: &mut UnixStream, epoch: u16, nonce: &[u8; NONCE_BYTES]) -> Parser {
+    let payload = Writer::new().str(MAGIC).raw(nonce).u16(VERSION).finish();
+    let mut greeting = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
+    greeting.extend(encode(&[word(HELLO, 0, payload)], epoch));
+    stream.write_all(&greeting).unwrap();
+    let mut parser = Parser::default();
+    loop {
+        let count = stream.read(parser.space()).expect("no WELCOME in time");
+        assert!(count > 0, "the agent hung up on a HELLO");
+        parser.filled(count);
+        while let Some(frame) = parser.next() {
+            if frame.kind == WELCOME && frame.epoch == epoch {
+                assert_eq!(&frame.payload[..NONCE_BYTES], nonce);
+                return parser;
+            }
+        }
+    }
+}
+
+/// Reads to the end of the connection, and tells when the last probe is answered.
+fn judge(mut stream: UnixStream, mut parser: Parser, epoch: u16, answered: Sender<()>) -> usize {
+    let mut frames = 0;
+    loop {
+        while let Some(frame) = parser.next() {
+            assert_eq!(frame.epoch, epoch, "a frame of {}", frame.kind);
+            let record = match frame.kind {
+                DATA => !frame.payload.is_empty(),
+                WELCOME | END | WINDOW | EVENT | RESULT | NOTICE => {
+                    frame.payload.last() == Some(&END_MARK)
+                }
+                FAIL => {
+                    let mut fields = Reader::new(frame.payload);
+                    let is_text = [fields.str(), fields.str()]
+                        .into_iter()
+                        .all(|text| text.is_ok_and(|text| std::str::from_utf8(text).is_ok()));
+                    is_text && fields.finish().is_ok()
+                }
+                _ => false,
+            };
+            assert!(record, "kind {}: {:?}", frame.kind, frame.payload);
+            if frame.kind == RESULT && frame.stream == LAST_STREAM {
+                let _ = answered.send(());
+            }
+            frames += 1;
+        }
+        match stream.read(parser.space()) {
+            Ok(0) => return frames,
+            Ok(count) => parser.filled(count),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return frames,
+            Err(error) => panic!("the agent neither speaks nor hangs up: {error}"),
+        }
+    }
+}
+
+#[test]
+fn an_agent_survives_a_host_that_says_anything() {
+    let is_long = std::env::var("CAPSULE_FUZZ").is_ok_and(|form| form == "long");
+    let lives = if is_long { 600 } else { 6 };
+    let mut random = Random::seeded("fuzz");
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", std::process::id()));
+    let input = folder.with_extension("input");
+    let truths = truths();
+    let (mut said, mut heard) = (0, 0);
+    for _ in 0..lives {
+        let cell = Cell::begin(&folder);
+        for _ in 0..STORIES_PER_LIFE {
+            let epoch = 1 + random.below(0xffff) as u16;
+            let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|_| random.next() as u8);
+            let mut words = story(&truths, &mut random);
+            let is_in_step = words.iter().all(Word::is_a_frame);
+            words.push(open(LAST_STREAM, verb::PROBE, |to| to));
+            let bytes = encode(&words, epoch);
+            std::fs::write(&input, &bytes).unwrap();
+            let mut stream = cell.connect();
+            let parser = greet(&mut stream, epoch, &nonce);
+            let reader = stream.try_clone().unwrap();
+            let (answered, answer) = channel();
+            let judging = std::thread::spawn(move || judge(reader, parser, epoch, answered));
+            let most = 1 + random.below(100_000);
+            for piece in bytes.chunks(most) {
+                stream.write_all(piece).expect("the agent does not read");
+            }
+            // Whatever the frames were, the last one was heard.
+            let is_heard = !is_in_step || answer.recv_timeout(PATIENCE).is_ok();
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            heard += judging
+                .join()
+                .unwrap_or_else(|_| panic!("see {}", input.display()));
+            assert!(is_heard, "a probe is not answered, see {}", input.display());
+            said += words.len();
+        }
+        let kib = cell.resident_kib();
+        assert!(kib < MAX_RESIDENT_KIB, "the agent has had {kib} KiB");
+    }
+    assert!(
+        heard > said / 10,
+        "{heard} frames for {said}: the stories are too far from anything real"
+    );
+    println!("{said} frames said, {heard} heard");
+    let _ = std::fs::remove_dir_all(&folder);
+    let _ = std::fs::remove_file(&input);
+}

@@ -1,0 +1,38 @@
+//! Random choices that can be made again: the seed is printed, `SEED=…` sets it.
+
+/// xorshift64*.
+pub struct Random(u64);
+
+impl Random {
+    pub fn seeded(test: &str) -> Random {
+        let seed = std::env::var("SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| u64::from_ne_bytes(capsule_agent::sys::random()) | 1);
+        println!("{test}: SEED={seed}");
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// Mostly the bytes that mean something.
+    pub fn bytes(&mut self, length: usize) -> Vec<u8> {
+        const MEANINGFUL: [u8; 12] = [0, 0, 0, 0, 1, 2, 3, 8, 16, 0x7e, 0xff, 0x40];
+        let is_wild = self.below(4) == 0;
+        (0..length)
+            .map(|_| match is_wild {
+                true => self.next() as u8,
+                false => MEANINGFUL[self.below(MEANINGFUL.len())],
+            })
+            .collect()
+    }
+}

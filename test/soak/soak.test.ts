@@ -1,0 +1,136 @@
+/**
+ * Several teams at work for long, with faults: daemon and VMs killed, guests stopped and cut off, uploads and commands
+ * abandoned. Afterwards the machine has back what was taken. Three parts: with deaths of the daemon; without them, to warm
+ * the last daemon up; and again, after which it may not have more than before. CAPSULE_TEST_SEED makes the same choices.
+ */
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { eventually } from "../conformance/eventually.ts";
+import { Random } from "../conformance/random.ts";
+import { World } from "../faults/world.ts";
+import { durationMs, form } from "./form.ts";
+import { measure, returnsTo, type Taken } from "./measure.ts";
+import { Player } from "./player.ts";
+
+const teams = ["red", "green", "blue"];
+const longestLifeMs = form === "smoke" ? 3_000 : 20_000;
+const betweenFaultsMs = form === "smoke" ? 2_000 : 6_000;
+const gauge = join(import.meta.dirname, "gauge.ts");
+
+let world: World;
+let gaugeFile: string;
+before(async () => {
+  // The allocators are told to give back what is free: else resident memory says what once was needed, not what is.
+  const allocators = { MALLOC_ARENA_MAX: "2", MALLOC_MMAP_THRESHOLD_: "131072", MALLOC_TRIM_THRESHOLD_: "131072" };
+  const NODE_OPTIONS = `--import=${gauge} --max-semi-space-size=4`;
+  // One pooled capsule, no more and no less: so what it takes is the same before and after.
+  const pool = form === "smoke" ? "off" : "auto";
+  const env = {
+    CAPSULE_POOL: pool,
+    CAPSULE_POOL_MEMORY_MB: "64",
+    CAPSULE_WAKE_DEADLINE_MS: "10000",
+    NODE_OPTIONS,
+    ...allocators,
+  };
+  gaugeFile = join(process.env.TMPDIR ?? "/tmp", `capsule-soak-${process.pid}`);
+  world = await World.start({ env: { ...env, CAPSULE_SOAK_GAUGE: gaugeFile } });
+});
+after(() => world?.[Symbol.asyncDispose]());
+
+/** All teams play until the time is over, and `mischief` with them. */
+async function play(players: Player[], partMs: number, mischief: (deadline: number) => Promise<void>): Promise<void> {
+  const deadline = performance.now() + partMs;
+  const each = async (player: Player) => {
+    while (performance.now() < deadline) await player.act();
+  };
+  await Promise.all([...players.map(each), mischief(deadline)]);
+}
+
+/** Until nothing of the teams' is left, and the server rests. */
+async function rest(players: Player[]): Promise<void> {
+  for (const player of players) await player.leave();
+  await eventually(
+    "the pool is full, and no folder is anyone's but its own",
+    async () => {
+      const { pool } = await world.health();
+      const isFull = form === "smoke" || pool.ready === 1;
+      return isFull && world.folders("capsules").length === pool.ready && world.folders("work").length === 0;
+    },
+    120_000,
+  );
+  world.client.close();
+}
+
+/** Kills, stops and cuts off VMs; says how often. */
+async function harmVms(random: Random, deadline: number, counts: Map<string, number>): Promise<void> {
+  const faults: Record<string, (pid: number) => Promise<void>> = {
+    "VM killed": async (pid) => signal(pid, "SIGKILL"),
+    "VM stopped for a while": async (pid) => {
+      signal(pid, "SIGSTOP");
+      await delay(random.below(1_500));
+      signal(pid, "SIGCONT");
+    },
+  };
+  for (; performance.now() < deadline; await delay(random.below(betweenFaultsMs))) {
+    const vms = world.vms();
+    const pid = world.vmPid(vms[random.below(vms.length)] ?? "");
+    if (pid === undefined) continue;
+    const [name, fault] = Object.entries(faults)[random.below(2)]!;
+    await fault(pid);
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+}
+
+function signal(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch {
+    // It has ended by itself.
+  }
+}
+
+async function killDaemon(random: Random, deadline: number, counts: Map<string, number>): Promise<void> {
+  for (;;) {
+    await delay(random.below(longestLifeMs));
+    if (performance.now() > deadline) return;
+    await world.restart("SIGKILL");
+    counts.set("daemon killed", (counts.get("daemon killed") ?? 0) + 1);
+  }
+}
+
+test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
+  const random = new Random(t);
+  const statuses = new Map<number, number>();
+  const faults = new Map<string, number>();
+  const players: Player[] = [];
+  for (const name of teams) players.push(new Player(world, name, await world.server.createKey(name), random, statuses));
+  await rest(players);
+  const first = await measure(world.server, gaugeFile);
+
+  await play(players, durationMs / 2, async (deadline) => {
+    await Promise.all([harmVms(random, deadline, faults), killDaemon(random, deadline, faults)]);
+  });
+  await world.restart("SIGKILL");
+  await rest(players);
+  await world.restart("SIGTERM");
+  await play(players, durationMs / 4, (deadline) => harmVms(random, deadline, faults));
+  await rest(players);
+  const warm = await measure(world.server, gaugeFile);
+  say(t.diagnostic.bind(t), "at first", first);
+  say(t.diagnostic.bind(t), "warm", warm);
+
+  await play(players, durationMs / 4, (deadline) => harmVms(random, deadline, faults));
+  t.diagnostic(`answers ${JSON.stringify(Object.fromEntries(statuses))}`);
+  t.diagnostic(`faults ${JSON.stringify(Object.fromEntries(faults))}`);
+  await rest(players);
+  const { processes, diskBytes } = first;
+  say(t.diagnostic.bind(t), "at last", await returnsTo({ ...warm, processes, diskBytes }, world.server, gaugeFile));
+  assert.deepEqual(await world.server.internalErrors(), []);
+  assert.ok((statuses.get(200) ?? 0) > 10, "hardly anything was done");
+});
+
+function say(print: (text: string) => void, when: string, taken: Taken): void {
+  print(`${when}: ${JSON.stringify(taken)}`);
+}
