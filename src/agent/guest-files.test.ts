@@ -7,6 +7,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
 import type { Agent } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
+import { shakeHands } from "./handshake.ts";
+import { decodeEmpty, limits, listRequest, request, Verb, wakeRequest } from "./protocol.ts";
+
+/** The agent's own limit (docs/AGENT-PROTOCOL.md). */
+const fileStreamsMax = 256;
 
 let guest: AgentProcess;
 let agent: Agent;
@@ -166,6 +171,38 @@ describe("folders", () => {
     await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
     const entries = await agent.list(`${dir}/many`, 1, 2_000);
     assert.deepEqual(entries.map(({ name }) => name).sort(), names.sort());
+  });
+
+  it("that are listed for nobody any more make room for others", async () => {
+    await mkdir(`${dir}/many`);
+    const names = Array.from({ length: 1_500 }, (_, i) => `${"n".repeat(200)}-${i}`);
+    await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
+    await using own = await AgentProcess.start();
+    const { channel } = await shakeHands(own.socketPath, { deadlineMs: 10_000, silenceMs: 60_000 });
+    const entropy = randomBytes(64);
+    await channel.call(Verb.WAKE, wakeRequest({ entropy, hostname: "x", machineId: "0".repeat(32) }, 0n), decodeEmpty);
+    await channel.call(Verb.THAW, request(Verb.THAW), decodeEmpty);
+    // Nothing of them is consumed: each comes to a stop when its window is full.
+    const stalled = () => {
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      let bytes = 0;
+      const stream = channel.open(Verb.LIST, listRequest(`${dir}/many`, 1, 10_000), {
+        event() {},
+        data: (_output, chunk) => {
+          bytes += chunk.length;
+          if (bytes > limits.windowBytes - 4_096) resolve();
+        },
+        result: () => reject(new Error("it was not stopped by its window")),
+        failed: reject,
+      });
+      return { stream, promise };
+    };
+    const listings = Array.from({ length: fileStreamsMax }, stalled);
+    await Promise.all(listings.map(({ promise }) => promise));
+    await assert.rejects(stalled().promise, failsWith("too_many"));
+    for (const { stream } of listings) stream.cancel();
+    await stalled().promise;
+    channel.close(new Error("the test is over"));
   });
 
   it("are made with what is missing above them, and removed with what is below", async () => {

@@ -270,7 +270,7 @@ describe("files/write", () => {
   });
 });
 
-describe("uploads over a socket", () => {
+describe("files over a socket", () => {
   let api: Api;
   let id: string;
   let port: number;
@@ -323,6 +323,25 @@ describe("uploads over a socket", () => {
     for (let i = 0; i < 64; i++) request.write(Buffer.alloc(65_536));
     await new Promise<void>((sent) => request.end("\r\n--bound--\r\n", sent));
     assert.equal(await status, 400);
+  });
+
+  test("a listing whose client hangs up is dropped", async () => {
+    const { agent } = api.services.capsules.of(id);
+    const begun = new Promise<string>((resolve) => {
+      agent.onList = resolve;
+    });
+    const request = httpRequest({
+      port,
+      method: "POST",
+      path: `/v1/capsules/${id}/files/list`,
+      headers: { "x-api-key": keys.red, "content-type": "application/json" },
+    });
+    request.on("error", () => {});
+    request.end('{"path":"/endless"}');
+    await begun;
+    request.destroy();
+    while (agent.abandoned.length === 0) await new Promise(setImmediate);
+    assert.deepEqual(agent.abandoned, ["/endless"]);
   });
 
   test("an upload that breaks off is abandoned, and the old file stays", async () => {

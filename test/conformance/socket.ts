@@ -17,15 +17,21 @@ export class TestSocket implements AsyncDisposable {
   readonly socket: WebSocket;
   /** The server's close frame. */
   readonly closed: Promise<{ code: number; reason: string }>;
+  /** The server's first JSON ping. */
+  readonly pinged: Promise<void>;
   readonly #messages: Message[] = [];
   #wake = () => {};
   #isClosed = false;
 
-  /** `suffix` as in `exec/stream`. Throws when the upgrade is refused. */
-  static async open({ client, path }: TestCapsule, suffix: string): Promise<TestSocket> {
+  /** `suffix` as in `exec/stream`; `headers` by default the client's key. Throws when the upgrade is refused. */
+  static async open(
+    { client, path }: TestCapsule,
+    suffix: string,
+    headers: Record<string, string> = { "x-api-key": client.key },
+  ): Promise<TestSocket> {
     const url = new URL(`${path}/${suffix}`, client.url);
     url.protocol = "ws:";
-    const socket = new WebSocket(url, { headers: { "x-api-key": client.key }, perMessageDeflate: false });
+    const socket = new WebSocket(url, { headers, perMessageDeflate: false });
     const test = new TestSocket(socket);
     await new Promise<void>((resolve, reject) => {
       socket.once("open", resolve);
@@ -37,10 +43,13 @@ export class TestSocket implements AsyncDisposable {
 
   private constructor(socket: WebSocket) {
     this.socket = socket;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.pinged = promise;
     socket.on("message", (data: RawData, isBinary: boolean) => {
       assert.equal(isBinary, false, "WebSocket messages are JSON text messages");
       const message: Message = JSON.parse(data.toString());
-      if (message.type !== "ping") this.#messages.push(message);
+      if (message.type === "ping") resolve();
+      else this.#messages.push(message);
       this.#wake();
     });
     this.closed = new Promise((resolve) => {

@@ -14,6 +14,7 @@ import "./sections/exec.ts";
 import "./sections/exec-stream.ts";
 import "./sections/processes.ts";
 import "./sections/pty.ts";
+import "./sections/tickets.ts";
 import "./sections/files.ts";
 import "./sections/directories.ts";
 import "./sections/lifecycle.ts";

@@ -225,6 +225,10 @@ export class FakeAgent implements Partial<Agent> {
   readonly files = new Map<string, Buffer>();
   readonly uploads: FakeUpload[] = [];
   onUpload: (upload: FakeUpload) => void = () => {};
+  /** Told of a listing that never ends. */
+  onList: (path: string) => void = () => {};
+  /** Listings that were dropped. */
+  readonly abandoned: string[] = [];
 
   async read(path: string): Promise<{ size: number; body: Readable }> {
     if (path === "/dir") throw failure("is_directory", "invalid_request", "/dir is a directory");
@@ -242,7 +246,16 @@ export class FakeAgent implements Partial<Agent> {
     return upload;
   }
 
-  async list(path: string, depth: number, limit: number): Promise<GuestEntry[]> {
+  async list(path: string, depth: number, limit: number, signal?: AbortSignal): Promise<GuestEntry[]> {
+    if (path === "/endless") {
+      return new Promise((_resolve, reject) => {
+        signal?.addEventListener("abort", () => {
+          this.abandoned.push(path);
+          reject(signal.reason);
+        });
+        this.onList(path);
+      });
+    }
     if (path !== "/dir") return [entryOf(path, this.#file(path).length, 0o100640)];
     if (depth === 0) return [entryOf("/dir", 4_096, 0o041777)];
     const inside = [...this.files.keys()].filter((each) => each.startsWith("/dir/"));

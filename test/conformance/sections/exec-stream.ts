@@ -10,8 +10,13 @@ import { TestSocket } from "../socket.ts";
 
 describe("exec stream", () => {
   let capsule: TestCapsule;
+  /** Says nothing from the beginning to the end. */
+  let silent: { socket: TestSocket; openedMs: number; closedMs: Promise<number> };
   before(async () => {
     capsule = await client.capsule();
+    const socket = await open();
+    const closedMs = socket.closed.then(() => performance.now());
+    silent = { socket, openedMs: performance.now(), closedMs };
   });
   after(() => capsule?.[Symbol.asyncDispose]());
 
@@ -117,6 +122,18 @@ describe("exec stream", () => {
       }
     });
 
+    test("a hundred outputs of random sizes, several at a time, byte for byte", async (t) => {
+      const random = new Random(t);
+      const letters = await capsule.sh("head -c 90000 /dev/urandom | base64 -w0 | tee /tmp/letters");
+      for (let round = 0; round < 20; round++) {
+        const sizes = Array.from({ length: 5 }, () => random.size(letters.length));
+        const outputs = await Promise.all(sizes.map((size) => stream("head", ["-c", String(size), "/tmp/letters"])));
+        outputs.forEach(({ stdout, exitCode }, i) => {
+          assert.ok(exitCode === 0 && stdout === letters.slice(0, sizes[i]), `${stdout.length} of ${sizes[i]}`);
+        });
+      }
+    });
+
     test("bytes that are no UTF-8 arrive as U+FFFD, or all of them with ?encoding=base64", async () => {
       const script = "printf 'a\\377b\\342\\202'";
       assert.equal((await stream("bash", ["-c", script])).stdout, "a\ufffdb\ufffd");
@@ -197,6 +214,14 @@ for i in range(1, ${lines + 1}):
       socket.socket.send(JSON.stringify({ type: "start", cmd: "true", args: ["x".repeat(10 * 1024 * 1024)] }));
       assert.equal((await socket.closed).code, 1009);
       assert.equal(await capsule.sh("echo fine"), "fine");
+    });
+
+    test("none within 30 s: an error message and a close frame", async () => {
+      const { socket, openedMs, closedMs } = silent;
+      const lastedMs = (await closedMs) - openedMs;
+      assert.ok(lastedMs > 29_000, `closed after ${lastedMs} ms`);
+      assert.match((await socket.next("error")).data, /no command was given in time/);
+      assert.equal((await socket.closed).code, 4408);
     });
 
     test("nonsense after the start does not cost the command", async () => {

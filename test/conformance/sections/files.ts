@@ -166,11 +166,15 @@ describe("reading and writing files", () => {
         ]);
       });
 
-      test(`${by}: an aborted upload leaves the old file and nothing else`, async () => {
+      test(`${by}: an upload aborted at any point leaves the old file and nothing else`, async (t) => {
+        const random = new Random(t);
         await capsule.sh("rm -rf /data/a; mkdir /data/a; echo old > /data/a/file");
-        for (const sentBytes of [10, 70_000, 900_000]) await abortUpload(by, "/data/a/file", sentBytes);
+        const form = openForm("/data/a/file", 900_000);
+        const points = [form.length, 10, ...Array.from({ length: 10 }, () => random.below(form.length))];
+        for (const point of points) await abortUpload(by, form.subarray(0, point));
         await eventually("nothing is left", async () => (await capsule.sh("ls -A /data/a")) === "file");
         assert.equal(await capsule.sh("cat /data/a/file"), "old");
+        assert.equal(await capsule.sh("ls -l /proc/1/fd | grep -c /data/a || true"), "0", "the agent has it open");
       });
     }
 
@@ -224,6 +228,18 @@ describe("reading and writing files", () => {
         refused(await client.call("POST", `${capsule.path}/${by}`, { json: {} }), 400, "invalid_request");
       });
 
+      test(`${by}: a client that hangs up in the middle ends the reading in the guest`, async () => {
+        await capsule.sh("truncate -s 3G /data/endless");
+        const reads = () => capsule.sh("ls -l /proc/1/fd | grep -c /data/endless || true");
+        const request = asked(by, { "content-type": "application/json" });
+        request.end('{"path":"/data/endless"}');
+        const response = await new Promise<http.IncomingMessage>((come) => request.once("response", come));
+        await new Promise((come) => response.once("readable", () => come(response.read())));
+        assert.equal(await reads(), "1");
+        request.destroy();
+        await eventually("it is closed", async () => (await reads()) === "0");
+      });
+
       test(`${by}: links are followed, files of /proc read, holes are zeros`, async () => {
         await capsule.sh("cd /data; echo target > t; ln -sf t l1; ln -sf l1 l2; rm -f hole; truncate -s 3000000 hole");
         assert.equal((await read("/data/l2", by)).bytes.toString(), "target\n");
@@ -233,25 +249,32 @@ describe("reading and writing files", () => {
     }
   });
 
-  /** Sends the head of a form and some of its file, then hangs up. */
-  async function abortUpload(by: string, path: string, sentBytes: number): Promise<void> {
+  /** A form but for its end. */
+  function openForm(path: string, fileBytes: number): Buffer {
+    const part = (disposition: string) => `--x\r\nContent-Disposition: form-data; ${disposition}\r\n\r\n`;
+    const head = `${part('name="path"')}${path}\r\n${part('name="file"; filename="f"')}`;
+    return Buffer.concat([Buffer.from(head), Buffer.alloc(fileBytes, "n"), Buffer.from("\r\n--x")]);
+  }
+
+  /** Sends so much of a form, then hangs up. */
+  async function abortUpload(by: string, begun: Buffer): Promise<void> {
+    const headers = { "content-type": "multipart/form-data; boundary=x", "content-length": 5_000_000 };
+    const request = asked(by, headers);
+    await new Promise((sent) => request.write(begun, sent));
+    await new Promise(setImmediate);
+    request.destroy();
+  }
+
+  function asked(verb: string, headers: http.OutgoingHttpHeaders): http.ClientRequest {
     const { hostname, port } = new URL(client.url);
-    const head = `--x\r\nContent-Disposition: form-data; name="path"\r\n\r\n${path}\r\n--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n`;
+    const path = `${capsule.path}/${verb}`;
     const request = http.request({
       hostname,
       port,
+      path,
       method: "POST",
-      path: `${capsule.path}/${by}`,
-      headers: {
-        "x-api-key": client.key,
-        "content-type": "multipart/form-data; boundary=x",
-        "content-length": 5_000_000,
-      },
+      headers: { "x-api-key": client.key, ...headers },
     });
-    request.on("error", () => {});
-    request.write(head);
-    await new Promise((sent) => request.write(Buffer.alloc(sentBytes, "n"), sent));
-    await new Promise(setImmediate);
-    request.destroy();
+    return request.on("error", () => {});
   }
 });

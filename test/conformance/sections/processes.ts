@@ -4,6 +4,7 @@ import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
 import { conforms, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
+import { Random } from "../random.ts";
 import { client } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
@@ -261,6 +262,28 @@ describe("processes", () => {
       for (const { stdout, exitCode } of await Promise.all(sockets.map((socket) => socket.output()))) {
         assert.equal(exitCode, 0);
         assert.ok(stdout === expected, `${stdout.length} of ${expected.length} bytes`);
+      }
+    });
+
+    test("hundreds of outputs of random sizes, ten at a time, byte for byte", async (t) => {
+      const random = new Random(t);
+      const letters = await capsule.sh(`mkfifo /tmp/gate; sleep 4100 0<>/tmp/gate >/dev/null 2>&1 &
+        head -c 90000 /dev/urandom | base64 -w0 | tee /tmp/letters`);
+      for (let round = 0; round < 20; round++) {
+        const sizes = Array.from({ length: 10 }, () => random.size(letters.length));
+        const sockets = await Promise.all(
+          sizes.map(async (size) => {
+            const script = `read -r _ </tmp/gate; exec head -c ${size} /tmp/letters`;
+            const { tag } = await start("bash", ["-c", script]);
+            return TestSocket.open(capsule, `processes/${tag}/stream`);
+          }),
+        );
+        for (const socket of sockets) await socket.next("start");
+        await capsule.run("bash", ["-c", "printf 'go\\n%.0s' {1..10} >/tmp/gate"]);
+        const outputs = await Promise.all(sockets.map((socket) => socket.output()));
+        outputs.forEach(({ stdout, exitCode }, i) => {
+          assert.ok(exitCode === 0 && stdout === letters.slice(0, sizes[i]), `${stdout.length} of ${sizes[i]}`);
+        });
       }
     });
 

@@ -10,8 +10,14 @@ import { type Message, TestSocket } from "../socket.ts";
 
 describe("PTY sessions", () => {
   let capsule: TestCapsule;
+  /** Two that say nothing more, looked at in the end: without a first message, and with an idle session. */
+  let silent: TestSocket;
+  let idle: { session: Session; startedMs: number; pingedMs: Promise<number> };
   before(async () => {
     capsule = await client.capsule();
+    silent = await TestSocket.open(capsule, "pty");
+    const session = await begin({ type: "start", cmd: "cat" });
+    idle = { session, startedMs: performance.now(), pingedMs: session.socket.pinged.then(() => performance.now()) };
   });
   after(() => capsule?.[Symbol.asyncDispose]());
 
@@ -259,6 +265,23 @@ describe("PTY sessions", () => {
       await session.socket.prints(/alive\r\nalive\r\n/);
       session.socket.say({ type: "kill" });
       await session.socket.closed;
+    });
+  });
+
+  describe("silence", () => {
+    test("`ping`: server keepalive, every 30 s, no reply required", async () => {
+      const { session, startedMs, pingedMs } = idle;
+      const afterMs = (await pingedMs) - startedMs;
+      assert.ok(afterMs > 29_000, `pinged after ${afterMs} ms`);
+      session.socket.type("alive\r");
+      await session.socket.prints(/alive\r\nalive\r\n/);
+      await session.socket[Symbol.asyncDispose]();
+    });
+
+    test("no first message within 30 s: a fatal error and a close frame", async () => {
+      assert.equal((await silent.closed).code, 4408);
+      const { data, fatal } = await silent.next("error");
+      assert.deepEqual([data, fatal], ["no session was asked for in time", true]);
     });
   });
 

@@ -1,0 +1,56 @@
+/** WebSockets of every kind: the ticket for clients that cannot set headers, and PINGs. */
+import assert from "node:assert/strict";
+import { after, before, describe } from "node:test";
+import type { TestCapsule } from "../../client.ts";
+import { test } from "../conforms.ts";
+import { client } from "../service.ts";
+import { TestSocket } from "../socket.ts";
+
+describe("WebSockets of every kind", () => {
+  let capsule: TestCapsule;
+  let suffixes: string[];
+  before(async () => {
+    capsule = await client.capsule();
+    const sleeper = await capsule.exec({ cmd: "sleep", args: ["7001"], background: true });
+    suffixes = ["exec/stream", "pty", `processes/${sleeper.json.tag}/stream`];
+  });
+  after(() => capsule?.[Symbol.asyncDispose]());
+
+  async function ticket(suffix: string): Promise<string> {
+    const { json } = await client.expect(201, "POST", "/v1/ws-tickets", {
+      json: { path: `${capsule.path}/${suffix}` },
+    });
+    assert.ok(Date.parse(json.expires_at) > Date.now());
+    return json.ticket;
+  }
+
+  const upgrade = async (suffix: string) => (await client.upgrade(`${capsule.path}/${suffix}`, { key: null })).status;
+
+  test("one-time tickets open the one they were made for, once, and nothing else", async () => {
+    for (const suffix of suffixes) {
+      const bought = await ticket(suffix);
+      await using socket = await TestSocket.open(capsule, `${suffix}?ticket=${bought}`, {});
+      if (suffix === "pty") socket.say({ type: "start", cmd: "true" });
+      else if (suffix === "exec/stream") socket.say({ type: "start", cmd: "true" });
+      await socket.next(suffix === "pty" ? "started" : "start");
+      assert.equal(await upgrade(`${suffix}?ticket=${bought}`), 401, "a second time");
+      for (const other of suffixes.filter((each) => each !== suffix)) {
+        assert.equal(await upgrade(`${other}?ticket=${await ticket(suffix)}`), 401, `${other} by one for ${suffix}`);
+      }
+      for (const wrong of ["", "wst_0", `${await ticket(suffix)}0`]) {
+        assert.equal(await upgrade(`${suffix}?ticket=${wrong}`), 401, wrong);
+      }
+    }
+    const { status } = await client.call("GET", `${capsule.path}?ticket=${await ticket("pty")}`, { key: null });
+    assert.equal(status, 401, "no door but sockets");
+  });
+
+  test("PINGs are answered, also before the first message", async () => {
+    for (const suffix of suffixes) {
+      await using socket = await TestSocket.open(capsule, suffix);
+      const answered = new Promise<Buffer>((resolve) => socket.socket.once("pong", resolve));
+      socket.socket.ping("are you there?");
+      assert.equal((await answered).toString(), "are you there?", suffix);
+    }
+  });
+});
