@@ -14,7 +14,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import { type Cell, type Identity, jailArgs, type Tools } from "./jail-args.ts";
 import { JailUids, type UidRange } from "./jail-uids.ts";
 import { findProgram, viewOf } from "./jail-view.ts";
-import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf } from "./process.ts";
+import { endProcess, giveWay, type Inherited, type Spawned, spawnDetached, startTicksOf } from "./process.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
 import { closeStrangers } from "./strangers.ts";
 import type { VmProcess } from "./vmm.ts";
@@ -137,6 +137,7 @@ export class Jail {
       if (this.#filter !== null) filter?.end(this.#filter);
       const pid = await insideOf(info!);
       if (pid === null) throw await failure(spawned, "bubblewrap does not answer");
+      giveWay(pid); // bubblewrap may have made it before it was told to give way itself
       const startTicks = startTicksOf(pid);
       return { spawned, process: startTicks === null ? null : { pid, startTicks } };
     } finally {

@@ -68,8 +68,8 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
   return { process: { pid: child.pid, startTicks }, pipes, exited, lastWords };
 }
 
-/** At once: threads and processes that it starts inherit it. */
-function giveWay(pid: number | undefined): void {
+/** Threads and processes that it starts from now on inherit it. */
+export function giveWay(pid: number | undefined): void {
   try {
     if (pid !== undefined) setPriority(pid, niceness);
   } catch {} // it has ended already
