@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
+import { Server } from "../server.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
 
@@ -16,6 +17,7 @@ test("stopping the service ends the server alone, and the next one finds its dat
   const text = unit({ CAPSULE_DATA: "/srv/capsules" });
   assert.match(text, /^KillMode=process$/m);
   assert.match(text, /^Delegate=yes$/m);
+  assert.match(text, /^PrivateTmp=yes$/m);
   assert.match(text, /^Environment=CAPSULE_DATA=\/srv\/capsules$/m);
   assert.match(text, /^ReadWritePaths=\/srv\/capsules$/m);
   assert.match(unit({ CAPSULE_DATA: "" }), /^Environment=CAPSULE_DATA=\/var\/lib\/capsule$/m);
@@ -42,4 +44,35 @@ test("systemd finds nothing wrong with it", { skip: !hasSystemd && "there is no 
   } finally {
     rmSync(folder, { recursive: true });
   }
+});
+
+/** What the unit leaves to a service, made without systemd: fewer capabilities, and nothing writable but its folders. */
+const confined = `
+set -e
+mount --make-rprivate /
+mount --bind "$CAPSULE_DATA" "$CAPSULE_DATA"
+mount -o remount,bind,ro /
+mkdir -p "$TMPDIR"
+touch ./dev 2>/dev/null && exit 9
+exec setpriv --no-new-privs --bounding-set="$BOUNDS" --inh-caps=-all -- "$0" src/main.ts doctor
+`;
+
+const skip = process.getuid?.() !== 0 && "it takes root to give up what root has";
+test("a capsule runs with no more than what the unit allows", { skip, timeout: 240_000 }, async () => {
+  await using server = await Server.start({ env: { CAPSULE_POOL: "off" } });
+  await server.kill("SIGTERM");
+  const capabilities = [...unit().matchAll(/CAP_([A-Z_]+)/g)].map(([, name = ""]) => `+${name.toLowerCase()}`);
+  const { status, stdout, stderr } = spawnSync("unshare", ["--mount", "bash", "-c", confined, process.execPath], {
+    cwd: repository,
+    encoding: "utf8",
+    env: {
+      ...process.env,
+      CAPSULE_DATA: server.dataDir,
+      CAPSULE_POOL: "off",
+      TMPDIR: join(server.dataDir, "tmp"),
+      BOUNDS: ["-all", ...capabilities].join(),
+    },
+  });
+  assert.equal(status, 0, stdout + stderr);
+  assert.match(stdout, /All is well/);
 });
