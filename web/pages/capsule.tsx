@@ -36,15 +36,8 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
   return (
     <Page
       title={id}
-      heading={
-        <>
-          <a href={hrefOf({ page: "capsules" })}>Capsules</a>
-          <span class="slash" aria-hidden="true">
-            /
-          </span>
-          <span class="mono">{id}</span>
-        </>
-      }
+      back={<a href={hrefOf({ page: "capsules" })}>‹ All capsules</a>}
+      heading={<span class="mono">{id}</span>}
       lead={
         <div class="facts">
           <StatusBadge status={status} doing={fleet.doing.value.get(id)} />

@@ -8,6 +8,8 @@ interface PageProps {
   title: string;
   /** Instead of the title as the heading's content. */
   heading?: ComponentChildren;
+  /** The link to where this page belongs. */
+  back?: ComponentChildren;
   lead?: ComponentChildren;
   actions?: ComponentChildren;
   children: ComponentChildren;
@@ -15,7 +17,7 @@ interface PageProps {
 
 let isFirst = true;
 
-export function Page({ title, heading = title, lead, actions, children }: PageProps) {
+export function Page({ title, heading = title, back, lead, actions, children }: PageProps) {
   const top = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     document.title = `${title} · Capsule`;
@@ -28,6 +30,7 @@ export function Page({ title, heading = title, lead, actions, children }: PagePr
     <>
       <header class="page-head">
         <div>
+          {back !== undefined && <p class="back">{back}</p>}
           <h1 ref={top} tabIndex={-1}>
             {heading}
           </h1>

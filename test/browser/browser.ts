@@ -1,0 +1,124 @@
+/**
+ * The dashboard in a real browser: one server with real VMs and one Chromium for the whole group. Every page is watched:
+ * what it logs as an error, throws, is refused by the page's policy or asks of another host fails the test that opened it.
+ */
+import assert from "node:assert/strict";
+import { rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before } from "node:test";
+import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+import { bundle } from "../../web/build.ts";
+import { Client, type TestCapsule } from "../client.ts";
+import { Server } from "../server.ts";
+
+const program = "/usr/bin/chromium";
+const patienceMs = 60_000;
+/** Of what is wrong on purpose: the browser logs every refused request by itself. */
+const refusedRequest = /^Failed to load resource: the server responded with a status of 4\d\d/;
+
+export const deadline = { timeout: 120_000 };
+
+let server: Server;
+let client: Client;
+let browser: Browser;
+
+before(async () => {
+  const web = join(tmpdir(), `capsule-web-${process.pid}`);
+  await bundle(web);
+  server = await Server.start({ env: { CAPSULE_WEB: web } });
+  client = await Client.connect(server.url, server.apiKey);
+  const isRoot = process.getuid?.() === 0;
+  browser = await chromium.launch({ executablePath: program, args: isRoot ? ["--no-sandbox"] : [] });
+});
+
+after(async () => {
+  await browser?.close();
+  client?.close();
+  await server?.[Symbol.asyncDispose]();
+  await rm(join(tmpdir(), `capsule-web-${process.pid}`), { recursive: true, force: true });
+});
+
+/** A client with the first key, and the service's address. */
+export function service(): Client {
+  return client;
+}
+
+export class Visitor implements AsyncDisposable {
+  readonly page: Page;
+  readonly #wrong: string[];
+
+  /** In a window of its own, where nobody is signed in. */
+  static async come(path = "/", options: BrowserContextOptions = {}): Promise<Visitor> {
+    const context = await browser.newContext(options);
+    context.setDefaultTimeout(patienceMs);
+    const page = await context.newPage();
+    const wrong: string[] = [];
+    page.on("pageerror", (error) => wrong.push(`threw ${error.message}`));
+    page.on("console", (message) => {
+      const isWrong = message.type() === "error" && !refusedRequest.test(message.text());
+      if (isWrong) wrong.push(`logged ${message.text()}`);
+    });
+    page.on("request", (request) => {
+      const isOurs = request.url().startsWith(client.url) || request.url().startsWith("blob:");
+      if (!isOurs) wrong.push(`asked ${request.url()}`);
+    });
+    await page.goto(client.url + path);
+    return new Visitor(page, wrong);
+  }
+
+  /** Signed in as whoever would be typing, by default with the first key. */
+  static async signedIn(hash = "", options: BrowserContextOptions = {}, key = client.key): Promise<Visitor> {
+    const visitor = await Visitor.come(`/${hash}`, options);
+    await visitor.signIn(key);
+    return visitor;
+  }
+
+  /** On the page of a capsule. */
+  static at(capsule: TestCapsule, tab: string, options: BrowserContextOptions = {}): Promise<Visitor> {
+    return Visitor.signedIn(`#/capsules/${capsule.id}/${tab}`, options);
+  }
+
+  private constructor(page: Page, wrong: string[]) {
+    this.page = page;
+    this.#wrong = wrong;
+  }
+
+  async signIn(key: string): Promise<void> {
+    await this.page.getByLabel("API key").fill(key);
+    await this.page.keyboard.press("Enter");
+    await this.page.getByRole("navigation", { name: "Main" }).waitFor();
+  }
+
+  async sees(text: string | RegExp): Promise<void> {
+    await this.page.getByText(text).first().waitFor();
+  }
+
+  async presses(name: string | RegExp): Promise<void> {
+    await this.page.getByRole("button", { name, exact: true }).click();
+  }
+
+  /** Goes where a link of the page would lead. */
+  async walksTo(hash: string): Promise<void> {
+    await this.page.evaluate((to) => {
+      location.hash = to;
+    }, hash);
+  }
+
+  /** Opens a terminal's keyboard, and types a line into it. */
+  async enters(line: string): Promise<void> {
+    await this.page.getByRole("textbox", { name: "Terminal input" }).last().focus();
+    await this.page.keyboard.type(line);
+    await this.page.keyboard.press("Enter");
+  }
+
+  /** A row of the terminal that is shown. */
+  async reads(line: RegExp): Promise<void> {
+    await this.page.locator(".terminal:not([hidden]) .xterm-rows > div").filter({ hasText: line }).first().waitFor();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.page.context().close();
+    assert.deepEqual(this.#wrong, []);
+  }
+}

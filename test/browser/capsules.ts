@@ -1,0 +1,111 @@
+/** The life of capsules, as it is watched and led from the dashboard. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deadline, service, Visitor } from "./browser.ts";
+
+test("by keyboard alone: from the empty list to a running capsule, and to its end", deadline, async () => {
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  await visitor.sees("No capsules yet");
+  const opener = page.getByRole("button", { name: "New capsule" });
+  await opener.focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByLabel("Template").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.ok(await opener.evaluate((element) => element === document.activeElement));
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByLabel("Pause when idle").selectOption("After 15 minutes");
+  await page.getByRole("dialog").getByLabel("Virtual CPUs").focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: /cl-/ }).waitFor();
+  const id = /cl-[0-9a-z]{25}/.exec(page.url())![0];
+  await visitor.sees("running");
+  assert.equal((await service().expect(200, "GET", `/v1/capsules/${id}`)).json.timeout_sec, 900);
+  await page.getByRole("button", { name: "Destroy", exact: true }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByText("This cannot be undone").waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Destroy" }).focus();
+  await page.keyboard.press("Enter");
+  await visitor.sees("No capsules yet");
+  await service().expect(404, "GET", `/v1/capsules/${id}`);
+});
+
+test("a paused capsule's actions are disabled with the reason, which is the server's", deadline, async () => {
+  await using capsule = await service().capsule();
+  const { id } = capsule;
+  await using visitor = await Visitor.at(capsule, "details");
+  const { page } = visitor;
+  await visitor.presses("Pause");
+  await visitor.sees("Its memory and disk are written to storage");
+  await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
+  await page.getByText("paused", { exact: true }).first().waitFor();
+  for (const [action, refused] of [
+    ["Pause", () => service().expect(409, "POST", `/v1/capsules/${id}/pause`)],
+    ["Snapshot", () => service().expect(409, "POST", "/v1/snapshots", { json: { sandbox_id: id } })],
+  ] as const) {
+    const button = page.getByRole("button", { name: action, exact: true });
+    assert.equal(await button.getAttribute("aria-disabled"), "true", action);
+    const reason = await page.locator(`[id="${await button.getAttribute("aria-describedby")}"]`).textContent();
+    assert.equal(reason?.toLowerCase(), (await refused()).json.error.message.toLowerCase());
+    await button.focus();
+    await page.keyboard.press("Enter");
+    assert.equal(await page.getByRole("dialog").count(), 0, action);
+  }
+  await visitor.walksTo(`#/capsules/${id}/files`);
+  await visitor.sees(`Cannot reach the files of capsule ${id}: it is paused, not running`);
+  await visitor.presses("Resume it");
+  await visitor.sees(".bashrc");
+});
+
+test("what others do is seen without a reload", deadline, async () => {
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  await visitor.sees("No capsules yet");
+  const capsule = await service().capsule();
+  const row = page.getByRole("row").filter({ hasText: capsule.id });
+  await row.getByText("running").waitFor();
+  await service().expect(200, "POST", `${capsule.path}/pause`);
+  await row.getByText("paused").waitFor();
+  await service().expect(204, "DELETE", capsule.path);
+  await visitor.sees("No capsules yet");
+});
+
+test("a snapshot becomes a template that capsules start from, until it is deleted", deadline, async () => {
+  await using capsule = await service().capsule();
+  await capsule.sh("echo kept > /root/note");
+  await using visitor = await Visitor.at(capsule, "details");
+  const { page } = visitor;
+  await visitor.presses("Snapshot");
+  await visitor.sees("The capsule itself is destroyed by it");
+  await page.getByLabel("Template name").fill("with-note");
+  await page.keyboard.press("Enter");
+  await visitor.sees("Template with-note is made");
+  await visitor.walksTo("#/templates");
+  await page.getByRole("button", { name: "New capsule from with-note" }).click();
+  await visitor.sees("A snapshot brings its own size");
+  await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
+  await page.getByRole("heading", { name: /cl-/ }).waitFor();
+  await using started = service().known(/cl-[0-9a-z]{25}/.exec(page.url())![0]);
+  await visitor.sees("running");
+  assert.equal(await started.sh("cat /root/note"), "kept");
+  await visitor.walksTo("#/templates");
+  await page.getByRole("button", { name: "Delete with-note" }).click();
+  await visitor.sees("Capsules made from it that are paused now cannot be resumed any more");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("row").filter({ hasText: "with-note" }).waitFor({ state: "detached" });
+});
+
+test("processes are listed and ended; the audit log tells of it", deadline, async () => {
+  await using capsule = await service().capsule();
+  const { json } = await capsule.exec({ cmd: "sleep", args: ["1000"], background: true });
+  await using visitor = await Visitor.at(capsule, "processes");
+  const { page } = visitor;
+  await page.getByRole("button", { name: `End process ${json.pid}` }).click();
+  await page.getByLabel(/End it at once/).check();
+  await page.getByRole("dialog").getByRole("button", { name: "End it" }).click();
+  await page.getByRole("row").filter({ hasText: json.tag }).waitFor({ state: "detached" });
+  assert.equal((await service().call("DELETE", `${capsule.path}/processes/${json.pid}`)).status, 404);
+  await visitor.walksTo(`#/audit?capsule=${capsule.id}`);
+  await page.getByRole("row").filter({ hasText: "process.kill" }).getByText("done").waitFor();
+});

@@ -1,0 +1,84 @@
+/** The files of a capsule: in by drop and by button, out by download, looked at, made and deleted. */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { deadline, service, Visitor } from "./browser.ts";
+
+const hash = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+
+test("a dropped file is there for the next command, byte for byte", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  await visitor.sees(".bashrc");
+  const bytes = randomBytes(300_000);
+  const dropped = await page.evaluateHandle((base64) => {
+    const content = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
+    const transfer = new DataTransfer();
+    transfer.items.add(new File([content], "drop me.bin"));
+    return transfer;
+  }, bytes.toString("base64"));
+  const zone = page.locator(".drop-zone");
+  await zone.dispatchEvent("dragenter", { dataTransfer: dropped });
+  await zone.dispatchEvent("drop", { dataTransfer: dropped });
+  await visitor.sees("drop me.bin is uploaded to /root.");
+  assert.equal(await capsule.sh("sha256sum < '/root/drop me.bin' | cut -d' ' -f1"), hash(bytes));
+});
+
+test("uploaded by button, downloaded again, deleted after a question", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  await visitor.presses("New folder");
+  await page.getByRole("dialog").getByLabel("Name").fill("a/b");
+  await page.keyboard.press("Enter");
+  await visitor.presses("folder a");
+  await visitor.presses("folder b");
+  await visitor.sees("This folder is empty");
+  const buffer = randomBytes(70_001);
+  await page.getByLabel("Files to upload").setInputFiles({ name: "x.html", mimeType: "text/html", buffer });
+  const started = page.waitForEvent("download");
+  await visitor.presses("Download x.html");
+  const download = await started;
+  assert.equal(download.suggestedFilename(), "x.html");
+  assert.equal(hash(await readFile(await download.path())), hash(buffer));
+  await visitor.presses("Delete x.html");
+  await visitor.sees("The file is deleted. This cannot be undone.");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await visitor.sees("This folder is empty");
+  assert.equal(await capsule.sh("ls /root/a/b"), "");
+  await page.getByRole("navigation", { name: "Path" }).getByRole("button", { name: "root" }).click();
+  await visitor.sees(".bashrc");
+});
+
+test("text is shown as text, whatever the guest calls it and writes into it", deadline, async () => {
+  await using capsule = await service().capsule();
+  const hostile = `<img src=x onerror="document.title='taken'">`;
+  const script = `cd /root; printf '%s' "$1" > "$1"; ln -s ../etc into; head -c 600000 /dev/zero > zeros`;
+  assert.equal((await capsule.run("bash", ["-c", script, "-", hostile])).exit_code, 0);
+  await using visitor = await Visitor.at(capsule, "files");
+  const { page } = visitor;
+  await page.getByRole("button", { name: hostile }).first().click();
+  const dialog = page.getByRole("dialog");
+  assert.equal(await dialog.locator("pre").textContent(), hostile);
+  await dialog.getByRole("button", { name: "Close" }).first().click();
+  await visitor.presses("file zeros");
+  await visitor.sees("This file is no text");
+  await page.keyboard.press("Escape");
+  await visitor.presses("link into");
+  await visitor.sees("hostname");
+  assert.match(await page.title(), /^cl-/);
+});
+
+test("what goes wrong is said in the service's words, and stays until it is dismissed", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "files");
+  await visitor.sees(".bashrc");
+  await capsule.sh("rm /root/.profile");
+  await visitor.presses("Download .profile");
+  const toast = visitor.page.getByRole("alert").filter({ hasText: "/root/.profile" });
+  await toast.waitFor();
+  await toast.getByRole("button", { name: "Dismiss" }).click();
+  await toast.waitFor({ state: "detached" });
+});

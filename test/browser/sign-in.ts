@@ -1,0 +1,54 @@
+/** The ways in and out. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deadline, service, Visitor } from "./browser.ts";
+
+test("a one-time link signs in once, and leaves the address bar at once", deadline, async () => {
+  const { json } = await service().expect(201, "POST", "/v1/sign-in-links");
+  await using first = await Visitor.come(`/#token=${json.token}`);
+  await first.page.getByRole("heading", { name: "Capsules" }).waitFor();
+  assert.ok(!first.page.url().includes(json.token), first.page.url());
+  await using second = await Visitor.come(`/#token=${json.token}`);
+  await second.page.getByRole("alert").filter({ hasText: "The link cannot be used" }).waitFor();
+  await second.page.getByRole("button", { name: "Sign in" }).waitFor();
+});
+
+test(
+  "a wrong key is refused in the service's words; a right one outlives a reload, not the tab",
+  deadline,
+  async () => {
+    await using visitor = await Visitor.come();
+    const { page } = visitor;
+    await page.getByLabel("API key").fill("capk_wrong");
+    await page.keyboard.press("Enter");
+    const { json } = await service().expect(401, "GET", "/v1/session", { key: "capk_wrong" });
+    await page
+      .getByRole("alert")
+      .filter({ hasText: new RegExp(json.error.message, "i") })
+      .waitFor();
+    await page.getByLabel("API key").fill("");
+    await visitor.signIn(service().key);
+    await page.reload();
+    await page.getByRole("heading", { name: "Capsules" }).waitFor();
+    const tab = await page.context().newPage();
+    await tab.goto(service().url);
+    await tab.getByRole("button", { name: "Sign in" }).waitFor();
+  },
+);
+
+test("signing out forgets the key", deadline, async () => {
+  await using visitor = await Visitor.signedIn();
+  await visitor.presses("Sign out");
+  await visitor.page.getByRole("button", { name: "Sign in" }).waitFor();
+  assert.equal(await visitor.page.evaluate(() => JSON.stringify(sessionStorage)), "{}");
+  await visitor.page.reload();
+  await visitor.page.getByRole("button", { name: "Sign in" }).waitFor();
+});
+
+test("whoever is signed in with a key that is revoked is signed out", deadline, async () => {
+  const { json } = await service().expect(201, "POST", "/v1/keys", { json: { name: "soon gone" } });
+  await using visitor = await Visitor.signedIn("#/templates", {}, json.key);
+  await service().expect(204, "DELETE", `/v1/keys/${json.id}`);
+  await visitor.walksTo("#/keys");
+  await visitor.page.getByRole("alert").filter({ hasText: "You were signed out" }).waitFor();
+});

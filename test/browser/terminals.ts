@@ -1,0 +1,71 @@
+/** Terminals: typed into, found again after a reload, and after a pause. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { deadline, service, Visitor } from "./browser.ts";
+
+test("a session survives a reload of the page, with what stood on the screen", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "terminal");
+  const { page } = visitor;
+  await visitor.sees("Connected.");
+  await visitor.enters('mark=alpha$((6*7))omega; echo "at $mark"');
+  await visitor.reads(/^at alpha42omega/);
+  await page.reload();
+  await visitor.sees("Connected.");
+  await visitor.reads(/^at alpha42omega/);
+  await visitor.enters('echo "still $mark"');
+  await visitor.reads(/^still alpha42omega/);
+  assert.equal(await capsule.sh("pgrep -c -x bash -t pts/0 || true"), "1");
+});
+
+test("several terminals are kept apart; a closed one's shell ends, and it does not come back", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "terminal");
+  const { page } = visitor;
+  await visitor.sees("Connected.");
+  await visitor.enters("tty");
+  await visitor.reads(/^\/dev\/pts\/0/);
+  await visitor.presses("New terminal");
+  await page.getByRole("button", { name: "Terminal 2", exact: true }).waitFor();
+  await page.locator(".terminal:not([hidden])").getByText("Connected.").waitFor();
+  await visitor.enters("tty");
+  await visitor.reads(/^\/dev\/pts\/1/);
+  await page.getByRole("button", { name: "Terminal 1", exact: true }).click();
+  await visitor.reads(/^\/dev\/pts\/0/);
+  await visitor.presses("Close terminal 1");
+  await capsule.sh("while pgrep -x bash -t pts/0 > /dev/null; do sleep 0.05; done");
+  await page.reload();
+  await visitor.sees("Connected.");
+  assert.equal(await page.getByRole("button", { name: /^Terminal \d$/ }).count(), 1);
+  await visitor.reads(/^\/dev\/pts\/1/);
+});
+
+test("a terminal waits through a pause, and its program's end is told", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "terminal");
+  await visitor.sees("Connected.");
+  await visitor.enters("mark=before; echo is $mark");
+  await visitor.reads(/^is before/);
+  await capsule.pause();
+  await visitor.sees("the session goes on when it is resumed");
+  await capsule.resume();
+  await visitor.sees("Connected.");
+  await visitor.enters("echo still $mark; exit 3");
+  await visitor.sees("The program ended with exit code 3.");
+  await visitor.reads(/^still before/);
+  await visitor.presses("Close this terminal");
+  await visitor.sees("No terminal open");
+});
+
+test("the keyboard gets out of a terminal again", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "terminal");
+  const { page } = visitor;
+  await visitor.sees("Connected.");
+  await page.getByRole("textbox", { name: "Terminal input" }).focus();
+  await page.keyboard.press("Control+F6");
+  const tab = page.getByRole("tab", { name: "Terminal" });
+  assert.ok(await tab.evaluate((element) => element === document.activeElement));
+  await page.keyboard.press("ArrowRight");
+  await visitor.sees(".bashrc");
+});
