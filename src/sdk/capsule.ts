@@ -83,7 +83,7 @@ export class Capsule {
     return infos.map((info) => new Capsule(transport, camelKeys(info)));
   }
 
-  /** @internal */
+  /** What `create`, `connect` and `list` make; nothing is asked of the service. */
   constructor(transport: Transport, info: CapsuleInfo) {
     this.id = info.id;
     this.#transport = transport;

@@ -40,7 +40,10 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   #exitCode: number | undefined;
   #error: unknown;
 
-  /** `begin`: the first message, if this side has the first word. `refusal`: of a process that cannot be had. */
+  /**
+   * `begin`: the first message, if this side has the first word. `refusal`: of a process that cannot be had.
+   * @internal
+   */
   static async open(
     transport: Transport,
     path: string,

@@ -38,7 +38,7 @@ export interface PtyConnection {
 }
 
 type Socket = MessageSocket<PtyServerMessage, PtyClientMessage>;
-type First = Extract<PtyClientMessage, { type: "start" | "connect" }>;
+type First = ({ type: "start" } & PtyOptions) | { type: "connect"; tag: string };
 
 const reconnectMs = 60_000;
 /** Of output that waits to be read; the socket waits behind it. */
@@ -70,6 +70,7 @@ export class Pty implements AsyncIterable<Bytes> {
   #error: unknown;
   #isClosed = false;
 
+  /** @internal */
   static async open(transport: Transport, path: string, first: First, options: PtyConnection): Promise<Pty> {
     const { socket, tag, pid } = await join(transport, path, first, options);
     const pty = new Pty(transport, path, { tag, pid }, options);

@@ -1,0 +1,62 @@
+/**
+ * Builds the npm package of src/sdk: plain JavaScript with its types, and no dependency.
+ *
+ *   node sdk/build.ts FOLDER      then: cd FOLDER && npm publish
+ */
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
+
+const entry = "sdk/sdk.js";
+const here = import.meta.dirname;
+const repository = resolve(here, "..");
+
+const [target] = process.argv.slice(2);
+if (target === undefined) throw new Error("say where the package is to be built");
+build(resolve(target));
+
+function build(folder: string): void {
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  const compiler = join(repository, "node_modules/typescript/bin/tsc");
+  execFileSync(process.execPath, [compiler, "-p", here, "--outDir", folder], { stdio: "inherit" });
+  keepReachable(folder);
+  copyFileSync(join(repository, "docs/SDK.md"), join(folder, "README.md"));
+  writeFileSync(join(folder, "package.json"), `${JSON.stringify(about(), undefined, 2)}\n`);
+}
+
+function about(): object {
+  const { version, license } = JSON.parse(readFileSync(join(repository, "package.json"), "utf8"));
+  return {
+    name: "capsule-sdk",
+    version,
+    description: "Sandboxes that are small virtual machines: the client of a Capsule service.",
+    license,
+    type: "module",
+    sideEffects: false,
+    engines: { node: ">=20" },
+    exports: { ".": { types: `./${entry.replace(/js$/, "d.ts")}`, default: `./${entry}` } },
+  };
+}
+
+/** The compiler also writes what only types lead to; of the contract, a few constants are left. */
+function keepReachable(folder: string): void {
+  const reached = new Set<string>();
+  const visit = (file: string): void => {
+    if (reached.has(file)) return;
+    reached.add(file);
+    const path = join(folder, file);
+    // Declarations keep the sources' endings, which lead nowhere here.
+    const text = readFileSync(path, "utf8").replace(/(from "\.[^"]+)\.ts"/g, '$1.js"');
+    writeFileSync(path, text);
+    for (const [, target] of text.matchAll(/from "(\.[^"]+)\.js"/g)) {
+      const next = relative(folder, join(folder, dirname(file), target!));
+      visit(next + (file.endsWith(".d.ts") ? ".d.ts" : ".js"));
+    }
+  };
+  visit(entry);
+  visit(entry.replace(/js$/, "d.ts"));
+  for (const file of readdirSync(folder, { recursive: true, encoding: "utf8" })) {
+    if (/\.(js|ts)$/.test(file) && !reached.has(file)) rmSync(join(folder, file));
+  }
+}

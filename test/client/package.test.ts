@@ -1,0 +1,79 @@
+/** The SDK as an npm package: what is in it, what it needs, and that its guide is right. */
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import * as sdk from "../../src/sdk/sdk.ts";
+import { Project, root, run } from "./sdk-package.ts";
+
+const guide = readFileSync(join(root, "docs/SDK.md"), "utf8");
+
+let project: Project;
+
+before(async () => {
+  project = await Project.create();
+});
+
+after(() => project?.[Symbol.asyncDispose]());
+
+const filesOf = (ending: string) => {
+  const names = readdirSync(project.installed, { recursive: true, encoding: "utf8" });
+  return names
+    .filter((name) => name.endsWith(ending))
+    .map((name) => ({ name, text: readFileSync(join(project.installed, name), "utf8") }));
+};
+
+test("it holds the SDK and three constants of the contract, and imports nothing but itself", () => {
+  for (const ending of [".js", ".d.ts"]) {
+    const files = filesOf(ending);
+    assert.ok(files.length > 5);
+    for (const { name, text } of files) {
+      assert.match(name, /^(sdk\/|wire\/(close-codes|capture-subject|errors)\.)/);
+      for (const [, target] of text.matchAll(/(?:\bfrom|\bimport|\brequire)\s*\(?\s*"([^"]+)"/g))
+        assert.match(target!, /^\.\.?\/.*\.js$/, `${name} imports ${target}`);
+    }
+  }
+  const about = JSON.parse(readFileSync(join(project.installed, "package.json"), "utf8"));
+  assert.equal(about.dependencies, undefined);
+});
+
+test("the guide's code is right, for a project with the package alone and every type checked", async () => {
+  const blocks = [...guide.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, code]) => code!);
+  assert.ok(blocks.length > 8);
+  const before: Record<string, string> = {
+    Client: 'import { Client } from "capsule-sdk";',
+    client: 'declare const client: import("capsule-sdk").Client;',
+    capsule: 'declare const capsule: import("capsule-sdk").Capsule;',
+    pty: 'declare const pty: import("capsule-sdk").Pty;',
+  };
+  for (const [at, block] of blocks.entries()) {
+    const isOwn = (name: string) => new RegExp(`(const|using|import \\{[^}]*) ${name}\\b`).test(block);
+    const given = Object.keys(before).filter((name) => !isOwn(name));
+    const code = [...given.map((name) => before[name]), block, "export {};"].join("\n");
+    await writeFile(join(project.folder, `block-${at}.ts`), code);
+  }
+  const language = ["--target", "esnext", "--module", "nodenext", "--lib", "esnext,dom,dom.iterable", "--types", ""];
+  const strictness = ["--strict", "--exactOptionalPropertyTypes", "--skipLibCheck", "false"];
+  const files = readdirSync(project.folder).filter((name) => name.endsWith(".ts"));
+  const compiler = join(root, "node_modules/typescript/bin/tsc");
+  const args = [compiler, "--noEmit", ...language, ...strictness, ...files];
+  await run(process.execPath, args, { cwd: project.folder }).catch(({ stdout }) => assert.fail(stdout));
+});
+
+test("the guide names every public method", () => {
+  const declared = filesOf(".d.ts")
+    .map(({ text }) => text)
+    .join("\n");
+  const { Capsule, Client, Templates, Keys, Files, BackgroundProcess, OutputStream, Pty } = sdk;
+  for (const each of [Capsule, Client, Templates, Keys, Files, BackgroundProcess, OutputStream, Pty]) {
+    const names = [...Object.getOwnPropertyNames(each.prototype), ...Object.getOwnPropertyNames(each)];
+    const isPublic = (name: string) => new RegExp(`^ {4}(static )?${name}\\(`, "m").test(declared);
+    const methods = names.filter((name) => isPublic(name) && !["constructor", "toJSON"].includes(name));
+    assert.ok(methods.length > 0, each.name);
+    for (const method of methods)
+      assert.match(guide, new RegExp(`\\b${method}\\b`), `${each.name}.${method} is not in docs/SDK.md`);
+  }
+  for (const name of ["ConnectionError", "ServiceError", "hasCode"])
+    assert.ok(guide.includes(name) && name in sdk, name);
+});

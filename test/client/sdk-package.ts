@@ -1,0 +1,36 @@
+/** The SDK's npm package, packed and installed in a project of a stranger's. */
+import { execFile } from "node:child_process";
+import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+
+export const root = resolve(import.meta.dirname, "../..");
+export const run = promisify(execFile);
+
+export class Project implements AsyncDisposable {
+  readonly folder: string;
+  /** The package as npm would lay it down. */
+  readonly installed: string;
+
+  static async create(): Promise<Project> {
+    const project = new Project(await mkdtemp(join(tmpdir(), "capsule-sdk-")));
+    const built = join(project.folder, "built");
+    await run(process.execPath, [join(root, "sdk/build.ts"), built]);
+    const { stdout } = await run("npm", ["pack", "--silent", "--offline"], { cwd: built });
+    await mkdir(project.installed, { recursive: true });
+    await run("tar", ["xf", join(built, stdout.trim()), "-C", project.installed, "--strip-components=1"]);
+    await symlink(join(root, "node_modules/ws"), join(project.folder, "node_modules/ws"));
+    await writeFile(join(project.folder, "package.json"), '{"type":"module"}');
+    return project;
+  }
+
+  private constructor(folder: string) {
+    this.folder = folder;
+    this.installed = join(folder, "node_modules/capsule-sdk");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await rm(this.folder, { recursive: true, force: true });
+  }
+}
