@@ -181,6 +181,8 @@ export class LiveGuest implements Guest {
     const { kind } = this.#vmEnd;
     if (kind === "powered_off") this.#end({ kind, reason: "the guest powered itself off" });
     else if (kind === "reset") this.#end({ kind: "lost", reason: "the guest reset itself or its kernel panicked" });
+    else if (kind === "overused")
+      this.#end({ kind: "lost", reason: `the VM took more than its share of ${this.#vmEnd.what}` });
     else this.#end({ kind: "lost", reason: "the VM's process ended" });
   }
 }

@@ -9,6 +9,7 @@ import { type Config, loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
 import { loadImage } from "../host/images.ts";
 import { isLocked } from "../host/lock.ts";
+import { Jail, noJail } from "../vmm/jail.ts";
 import { qemuVersion } from "../vmm/qemu-version.ts";
 
 /** One look: what was found, or what to do about what was not. */
@@ -60,6 +61,7 @@ async function look(config: Config): Promise<Finding[]> {
       },
       "run ./dev image to build the image",
     ),
+    await finding("jail", () => lookAtJail(config), "VMs are not started without one"),
     { name: "memory", found: `${Math.floor(freemem() / mib)} of ${Math.floor(totalmem() / mib)} MiB free` },
     freeMb >= leastFreeMb
       ? { name: "disk", found: `${freeMb} MiB free at ${folder}` }
@@ -69,6 +71,12 @@ async function look(config: Config): Promise<Finding[]> {
       found: existsSync("/dev/kvm") ? "/dev/kvm exists (whether it works is tried by booting)" : "no /dev/kvm",
     },
   ];
+}
+
+async function lookAtJail({ jail, jailUids }: Config): Promise<string> {
+  const { mode, cgroup, missing } = jail === "off" ? noJail : (await Jail.open({ uids: jailUids })).report();
+  const lacks = missing.length === 0 ? "" : `; without ${missing.join("; without ")}`;
+  return `${mode}, control groups ${cgroup}${lacks}`;
 }
 
 async function finding(name: string, probe: () => Promise<string>, remedy: string): Promise<Finding> {

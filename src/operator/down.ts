@@ -6,19 +6,20 @@ import { loadConfig } from "../config.ts";
 import { isLocked } from "../host/lock.ts";
 import { Paths } from "../host/paths.ts";
 import { reapAll } from "../host/reaper.ts";
+import { isUnderJailUid } from "../vmm/jail-uids.ts";
 import { endProcess, findByNonce, isVm } from "../vmm/process.ts";
 
 const pollMs = 50;
 const graceMs = 30_000;
 
 export async function down(): Promise<number> {
-  const { dataDir, drainMs } = loadConfig();
+  const { dataDir, drainMs, jailUids } = loadConfig();
   if (!existsSync(dataDir)) return 0;
   await stopServer(dataDir, drainMs + graceMs);
   const killer = {
     find: findByNonce,
     reap: async (nonce: string, process: { pid: number; startTicks: number }) => {
-      if (await isVm(process, nonce)) await endProcess(process);
+      if ((await isVm(process, nonce)) || isUnderJailUid(jailUids, process)) await endProcess(process);
     },
   };
   const ended = await reapAll(killer, new Paths(dataDir));

@@ -1,6 +1,7 @@
 /**
  * From what a process may see and use to the command line that starts it in a jail. Pure.
  *
+ *      sh         joins its control group, where there are any
  *      bwrap      its own mount, process, network, IPC, host name and cgroup namespaces; a root that holds what is listed
  *                 and nothing else, at the paths it has outside; a filter of system calls; no new privileges, ever
  *      prlimit    bounds that the kernel keeps whether there are cgroups or not
@@ -31,6 +32,8 @@ export interface CellLimits {
   dataBytes: number;
   /** Processes and threads. */
   processes: number;
+  /** Of the processor; kept by a control group where there is one. */
+  cpus: number;
   openFiles: number;
 }
 
@@ -55,6 +58,8 @@ export interface JailedStart {
   /** Null: without root; the process stays who started it, in a user namespace. */
   identity: Identity | null;
   tools: Tools;
+  /** What makes it join its control group, if it has one. */
+  join: string[];
   /** Descriptor on which bubblewrap tells the program's pid. */
   infoFd: number;
   /** Descriptor of the system call filter; null where there is none. */
@@ -65,12 +70,13 @@ export interface JailedStart {
 
 const always = ["/dev/null", "/dev/urandom"];
 
-export function jailArgs({ cell, identity, tools, infoFd, filterFd, argv }: JailedStart): string[] {
+export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }: JailedStart): string[] {
   const chain = identity === null ? [tools.prlimit] : [tools.prlimit, tools.setpriv, tools.unshare];
   const readOnly = [...new Set([...chain, ...cell.readOnly])];
   const devices = [...always, ...cell.devices];
   const folders = ancestors([...readOnly, ...cell.writable, ...devices, `${cell.folder}/.`]);
   return [
+    join,
     [tools.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
     identity === null ? ["--unshare-user"] : [],
     ["--hostname", "capsule", "--new-session", "--as-pid-1", "--clearenv"],

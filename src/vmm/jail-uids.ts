@@ -60,6 +60,10 @@ export class JailUids {
     if (uid !== null && uid >= this.#range.first && uid <= this.#range.last) this.#held.set(uid, process);
   }
 
+  holds(process: VmProcess): boolean {
+    return isUnderJailUid({ first: this.readers, last: this.#range.last }, process);
+  }
+
   #isHeld(uid: number): boolean {
     const holder = this.#held.get(uid);
     return holder === null || (holder !== undefined && isAlive(holder));
@@ -71,6 +75,15 @@ export class JailUids {
     this.#lookedMs = nowMs;
     this.#others = ownersOfProcesses();
   }
+}
+
+/**
+ * True for a process under a user set aside for jails. With pid and start time it is proof enough that it is a VM: what a
+ * QEMU shows as its command line, the one who took it over can paint over.
+ */
+export function isUnderJailUid({ first, last }: UidRange, process: VmProcess): boolean {
+  const uid = uidOf(process.pid);
+  return uid !== null && uid > first && uid <= last && isAlive(process);
 }
 
 /** The users that own a process of this machine. */

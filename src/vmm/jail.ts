@@ -7,10 +7,12 @@
  *      rootless  everything that does not need root; the process stays the user who runs the service, in a user namespace
  *      off       none: QEMU runs with the rights of whoever runs the service, behind its own system call filter only
  */
+import { randomUUID } from "node:crypto";
 import { constants } from "node:fs";
 import { chmod, chown, open, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { CapsuleError } from "../wire/errors.ts";
+import { Cgroups, remedy as cgroupRemedy } from "./cgroups.ts";
 import { type Cell, type Identity, jailArgs, type Tools } from "./jail-args.ts";
 import { JailUids, type UidRange } from "./jail-uids.ts";
 import { findProgram, viewOf } from "./jail-view.ts";
@@ -56,6 +58,7 @@ export class Jail {
   readonly #toolsView: string[];
   readonly #uids: JailUids | null;
   readonly #filter: Buffer | null;
+  readonly #cgroups: Cgroups | undefined;
 
   /** Throws CapsuleError, with a remedy, where no jail can be built. */
   static async open({ uids }: JailOptions): Promise<Jail> {
@@ -76,13 +79,15 @@ export class Jail {
     this.#tools = tools;
     this.#toolsView = toolsView;
     this.#filter = seccompFilter({ mayUnshareUser: uids !== null });
+    this.#cgroups = Cgroups.open(uids !== null);
   }
 
   report(): JailReport {
     const missing: string[] = [];
     if (this.mode === "rootless") missing.push("users of their own for VMs (run the service as root)");
     if (this.#filter === null) missing.push("our own system call filter (written for x86-64 only)");
-    return { mode: this.mode, cgroup: "none", missing };
+    if (this.#cgroups === undefined) missing.push(cgroupRemedy);
+    return { mode: this.mode, cgroup: this.#cgroups === undefined ? "none" : "v2", missing };
   }
 
   /**
@@ -119,6 +124,11 @@ export class Jail {
     }
   }
 
+  /** True for a process that can only be in a jail, whatever it calls itself. */
+  holds(process: VmProcess): boolean {
+    return this.#uids?.holds(process) ?? false;
+  }
+
   /** Of an earlier daemon: nobody else gets its user. */
   adopt(process: VmProcess): void {
     this.#uids?.adopt(process);
@@ -129,7 +139,8 @@ export class Jail {
     const infoFd = 3 + inherited.length;
     const filterFd = this.#filter === null ? null : infoFd + 1;
     const whole: Cell = { ...cell, readOnly: [...this.#toolsView, ...cell.readOnly] };
-    const command = jailArgs({ cell: whole, identity, tools: this.#tools, infoFd, filterFd, argv });
+    const join = this.#cgroups?.make(randomUUID(), cell.limits) ?? [];
+    const command = jailArgs({ cell: whole, identity, tools: this.#tools, join, infoFd, filterFd, argv });
     const pipes: Inherited[] = filterFd === null ? ["pipe"] : ["pipe", "pipe"];
     const spawned = spawnDetached(command, "/", [...inherited, ...pipes]);
     const [info, filter] = spawned.pipes;
@@ -164,7 +175,7 @@ export class Jail {
 
   /** A jail that cannot be built is better found out now than by every capsule. */
   async #requireWorking(): Promise<void> {
-    const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64 };
+    const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64, cpus: 1 };
     const cell: Cell = { readOnly: [], writable: [], devices: [], folder: "/", limits };
     try {
       await this.run([this.#tools.prlimit, "--version"], cell, startMs);

@@ -103,7 +103,7 @@ export function startTicksOf(pid: number): number | null {
   return statOf(pid)?.startTicks ?? null;
 }
 
-function statOf(pid: number): Stat | null {
+export function statOf(pid: number): Stat | null {
   try {
     return parseStat(readFileSync(`/proc/${pid}/stat`, "latin1"));
   } catch {

@@ -11,6 +11,8 @@ const mib = 1 << 20;
 const ownBytes = 1_024 * mib;
 /** QEMU's workers for the disk come and go, 64 at most. */
 const ownThreads = 96;
+/** And take a CPU and more at times. */
+const ownCpus = 2;
 /** What a disk layer takes when the guest has written to every byte of the disk: tables beside the data. */
 const layerOverheadBytes = 64 * mib;
 const openFiles = 256;
@@ -30,12 +32,18 @@ export async function qemuCell(spec: VmSpec, view: View, isRestored: boolean): P
   };
 }
 
+/** What a VM may take of the machine, besides disk. */
+export function vmLimits({ machine }: VmSpec): CellLimits {
+  return layerLimits(0, machine.memoryMb * mib, machine.vcpus);
+}
+
 /** For a program that writes a layer of a disk, with a guest's memory and CPUs if it has one. */
 export function layerLimits(diskBytes: number, guestBytes = 0, vcpus = 0): CellLimits {
   return {
     fileBytes: diskBytes + Math.ceil(diskBytes / 64) + layerOverheadBytes,
     dataBytes: guestBytes + ownBytes,
     processes: vcpus + ownThreads,
+    cpus: vcpus + ownCpus,
     openFiles,
   };
 }

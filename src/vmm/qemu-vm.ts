@@ -8,8 +8,10 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { saveMemory } from "./memory-diff.ts";
+import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { consoleBytes, consoleDevice, disk } from "./qemu-args.ts";
+import { vmLimits } from "./qemu-cell.ts";
 import { isObject, Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, devicesName, qmpSocketName, readDevices } from "./vm-folder.ts";
 import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
@@ -176,7 +178,10 @@ export class QemuVm implements Vm {
       throw error;
     }
     await endJailer(this.process);
+    const overuse = new Overuse(vmLimits(this.spec));
     this.#watch = setInterval(() => {
+      const what = overuse.look(this.process.pid);
+      if (what !== undefined) this.#stopOveruse(what);
       if (!isAlive(this.process)) this.#end.resolve({ kind: "exited" });
     }, watchMs).unref();
     void this.#qmp.closed.then(() => this.#followDeath());
@@ -187,6 +192,11 @@ export class QemuVm implements Vm {
     if (this.#isReleased) return;
     if (!(await isGoneWithin(this.process, dyingMs))) await endProcess(this.process).catch(() => {});
     if (!this.#isReleased) this.#end.resolve({ kind: "exited" });
+  }
+
+  #stopOveruse(what: string): void {
+    this.#end.resolve({ kind: "overused", what });
+    void endProcess(this.process).catch(() => {});
   }
 
   #take({ name, data }: QmpEvent): void {

@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { readFileSync, readlinkSync } from "node:fs";
 import { cp, mkdir, mkdtemp, readdir, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -231,7 +232,7 @@ test("a VM outlives the process that started it and is adopted by the next one",
   assert.equal(await shell(again, "cat /dev/shm/note"), "remembered");
   again.close();
   adopted.release();
-  await vmm.reap("another", vm.process);
+  await vmm.reap("another", earlier);
   assert.deepEqual(await vmm.find(vm.spec.nonce), [vm.process]);
   await vmm.reap(vm.spec.nonce, vm.process);
   assert.deepEqual(await vmm.find(vm.spec.nonce), []);
@@ -297,4 +298,39 @@ test("a start that fails leaves neither process nor file", async () => {
   await assert.rejects(vmm.restore(spec, { state: base.state, memory: null }, thrower), /could not be restored/);
   assert.deepEqual(await vmm.find(spec.nonce), []);
   assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
+});
+
+test("around each VM stands a jail: a user of its own, nothing of the host's, and nobody left who built it", async () => {
+  const [one, two] = [await start("jailed-1"), await start("jailed-2")];
+  const statuses = [one, two].map(({ vm }) => readFileSync(`/proc/${vm.process.pid}/status`, "utf8"));
+  const field = (status: string, name: string) => new RegExp(`^${name}:\\s+(\\S+)`, "m").exec(status)?.[1];
+  for (const status of statuses) {
+    assert.equal(field(status, "CapEff"), "0000000000000000");
+    assert.equal(field(status, "NoNewPrivs"), "1");
+    assert.equal(field(status, "Seccomp"), "2");
+    assert.equal(field(status, "Seccomp_filters"), "2", "ours and QEMU's");
+  }
+  if (process.getuid?.() === 0) {
+    const users = statuses.map((status) => Number(field(status, "Uid")));
+    assert.ok(users.every((uid) => uid > uids.first && uid <= uids.last) && users[0] !== users[1], String(users));
+  }
+  for (const { vm, agent } of [one, two]) {
+    for (const name of ["user", "mnt", "pid", "net", "ipc", "uts"]) {
+      const [inside, outside] = [vm.process.pid, "self"].map((pid) => readlinkSync(`/proc/${pid}/ns/${name}`));
+      assert.notEqual(inside, outside, name);
+    }
+    assert.deepEqual(await findByNonce(vm.spec.nonce), [vm.process], "QEMU, and no jailer");
+    agent.close();
+    await vm.kill();
+  }
+});
+
+test("a QEMU that has painted over its command line is still ended by its journal", async () => {
+  const { vm, agent } = await start("painted");
+  agent.close();
+  vm.release();
+  await vmm.reap("painted over", vm.process);
+  assert.deepEqual(await vmm.find(vm.spec.nonce), process.getuid?.() === 0 ? [] : [vm.process]);
+  await vmm.reap(vm.spec.nonce, vm.process);
+  await vmm.reap(vm.spec.nonce, { ...vm.process, startTicks: 1 });
 });

@@ -65,7 +65,8 @@ export class Qemu implements Vmm {
   }
 
   async reap(nonce: string, process: VmProcess): Promise<void> {
-    if (await isVm(process, nonce)) await endProcess(process);
+    const isOurs = (await isVm(process, nonce)) || this.#options.jail?.jail.holds(process);
+    if (isOurs) await endProcess(process);
   }
 
   findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]> {

@@ -69,6 +69,7 @@ export type VmState = "running" | "stopped" | "shutdown";
 /** Why a VM is no longer running. */
 export type VmEnd =
   | { kind: "exited" } // the QEMU process is gone
+  | { kind: "overused"; what: string } // QEMU took more of the machine than any guest can make it, and was ended
   | { kind: "powered_off" } // the guest powered itself off; QEMU still there, stopped
   | { kind: "reset" }; // the guest reset itself or its kernel panicked; QEMU still there, stopped
 

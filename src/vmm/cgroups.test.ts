@@ -1,0 +1,87 @@
+/** On a tree of plain files: what is written where. Machines with control groups v1 only have no other to offer. */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { Cgroups } from "./cgroups.ts";
+
+const limits = { fileBytes: 1, dataBytes: 1_610_612_736, processes: 98, openFiles: 256, cpus: 3 };
+
+let folder = "";
+let root = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "cgroups-"));
+  root = join(folder, "cgroup");
+  group("", "cpuset cpu io memory hugetlb pids");
+  group("capsule", "cpu io memory pids");
+  writeFileSync(join(folder, "own"), "1:name=systemd:/\n0::/user.slice/capsule.service\n");
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function group(name: string, controllers: string): void {
+  mkdirSync(join(root, name), { recursive: true });
+  writeFileSync(join(root, name, "cgroup.controllers"), `${controllers}\n`);
+}
+
+const read = (...path: string[]) => readFileSync(join(root, ...path), "utf8");
+const open = (isRoot: boolean) => Cgroups.open(isRoot, { root, own: join(folder, "own") });
+
+test("as root, a VM's group lies below a group of ours, with its bounds", () => {
+  open(true)!.make("vm1", limits);
+  for (const name of ["", "capsule"]) assert.equal(read(name, "cgroup.subtree_control"), "+memory +cpu +pids +io");
+  assert.equal(read("capsule/vm1/memory.max"), "1610612736");
+  assert.equal(read("capsule/vm1/memory.oom.group"), "1");
+  assert.equal(read("capsule/vm1/cpu.max"), "300000 100000");
+  assert.equal(read("capsule/vm1/pids.max"), "98");
+});
+
+test("a command joins the group before it runs, and keeps its arguments as they are", () => {
+  const command = [...open(true)!.make("vm1", limits), "/bin/sh", "-c", 'echo "$$|$1"', "sh", "a b'c"];
+  const { stdout, pid } = spawnSync(command[0]!, command.slice(1), { encoding: "utf8" });
+  assert.equal(stdout, `${pid}|a b'c\n`);
+  assert.equal(read("capsule/vm1/cgroup.procs"), `${pid}\n`);
+});
+
+test("a command whose group is gone does not run outside of it", () => {
+  const command = [...open(true)!.make("vm1", limits), "/bin/echo", "ran"];
+  rmSync(join(root, "capsule/vm1"), { recursive: true });
+  assert.equal(spawnSync(command[0]!, command.slice(1), { encoding: "utf8" }).stdout, "");
+});
+
+test("without root, it lies in what was delegated, out of which the service has moved", () => {
+  group("user.slice/capsule.service", "cpu memory pids");
+  group("user.slice/capsule.service/capsule", "cpu memory pids");
+  open(false)!.make("vm1", limits);
+  assert.equal(read("user.slice/capsule.service/service/cgroup.procs"), String(process.pid));
+  assert.equal(read("user.slice/capsule.service/cgroup.subtree_control"), "+memory +cpu +pids");
+  assert.equal(read("user.slice/capsule.service/capsule/vm1/pids.max"), "98");
+});
+
+test("without the controllers, a mount, or anything delegated there are none", () => {
+  group("", "cpu pids");
+  assert.equal(open(true), undefined);
+  group("", "cpu memory pids");
+  assert.equal(open(false), undefined, "nothing delegated");
+  rmSync(root, { recursive: true });
+  assert.equal(open(true), undefined, "nothing mounted");
+});
+
+test("old empty groups go, busy ones and new ones stay", () => {
+  const groups = open(true)!;
+  for (const name of ["empty", "busy"]) mkdirSync(join(root, "capsule", name));
+  writeFileSync(join(root, "capsule/busy/cgroup.procs"), "1");
+  const clock = Date.now;
+  try {
+    Date.now = () => clock() + 120_000;
+    groups.make("vm1", limits);
+  } finally {
+    Date.now = clock;
+  }
+  assert.ok(!existsSync(join(root, "capsule/empty")));
+  assert.ok(existsSync(join(root, "capsule/busy")));
+  mkdirSync(join(root, "capsule/fresh"));
+  groups.make("vm2", limits);
+  assert.ok(existsSync(join(root, "capsule/fresh")));
+});

@@ -1,0 +1,111 @@
+/**
+ * Control groups, version 2, one for each process in a jail: bounds on its memory, processor and number of processes that
+ * it cannot leave, whatever it does. As root they lie beside all services and not below ours, so that a service manager
+ * which ends the service's group leaves the VMs alone. Without root they lie in what was delegated to the service.
+ *
+ *      <root>/capsule/<name>                    as root
+ *      <root>/<the service's own>/capsule/<name>   else; the service itself moves to …/service
+ *
+ * A process joins before it becomes bubblewrap. Empty groups are removed when another one is made.
+ *
+ * https://docs.kernel.org/admin-guide/cgroup-v2.html
+ */
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { CellLimits } from "./jail-args.ts";
+
+const needed = ["memory", "cpu", "pids"];
+/** A group this old has been joined, or never will be. */
+const joinedMs = 60_000;
+const periodUs = 100_000;
+export const remedy =
+  "control groups v2 with memory, cpu and pids (boot with systemd.unified_cgroup_hierarchy=1; without root, have them delegated to the service)";
+
+export interface CgroupPlaces {
+  root: string;
+  /** Says which group the service is in. */
+  own: string;
+}
+
+const places: CgroupPlaces = { root: "/sys/fs/cgroup", own: "/proc/self/cgroup" };
+
+export class Cgroups {
+  readonly #parent: string;
+
+  /** Undefined where this machine, or our rights on it, has none. */
+  static open(isRoot: boolean, { root, own }: CgroupPlaces = places): Cgroups | undefined {
+    try {
+      if (!includesAll(readWords(join(root, "cgroup.controllers")), needed)) return undefined;
+      const base = isRoot ? root : join(root, ownGroup(own));
+      if (!isRoot) moveTo(join(base, "service"));
+      const parent = join(base, "capsule");
+      for (const group of [base, parent]) {
+        mkdirSync(group, { recursive: true });
+        enable(group);
+      }
+      return new Cgroups(parent);
+    } catch {
+      return undefined; // not mounted, not ours, or not delegated
+    }
+  }
+
+  private constructor(parent: string) {
+    this.#parent = parent;
+  }
+
+  /** Makes a group; returns what to put before a command line that is to run in it. */
+  make(name: string, limits: CellLimits): string[] {
+    this.#sweep();
+    const group = join(this.#parent, name);
+    mkdirSync(group);
+    for (const [file, value] of Object.entries(settings(limits))) writeFileSync(join(group, file), value);
+    return ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', group];
+  }
+
+  #sweep(): void {
+    for (const entry of readdirSync(this.#parent, { withFileTypes: true })) {
+      const group = join(this.#parent, entry.name);
+      try {
+        if (entry.isDirectory() && Date.now() - statSync(group).ctimeMs > joinedMs) rmdirSync(group);
+      } catch {} // somebody is in it
+    }
+  }
+}
+
+/** What is written to a group's files. */
+export function settings({ dataBytes, processes, cpus }: CellLimits): Record<string, string> {
+  return {
+    "memory.max": String(dataBytes),
+    "memory.oom.group": "1",
+    "cpu.max": `${Math.round(cpus * periodUs)} ${periodUs}`,
+    "pids.max": String(processes),
+  };
+}
+
+function readWords(path: string): string[] {
+  return readFileSync(path, "utf8").trim().split(/\s+/);
+}
+
+function includesAll(words: string[], wanted: string[]): boolean {
+  return wanted.every((word) => words.includes(word));
+}
+
+/** "0::/user.slice/…": the group in the unified hierarchy. */
+function ownGroup(path: string): string {
+  const group = /^0::(\/.*)$/m.exec(readFileSync(path, "utf8"))?.[1];
+  if (group === undefined) throw new Error("no unified hierarchy");
+  return group;
+}
+
+/** A group that hands controllers on may hold no process itself. */
+function moveTo(group: string): void {
+  mkdirSync(group, { recursive: true });
+  writeFileSync(join(group, "cgroup.procs"), String(process.pid));
+}
+
+/** Lets a group's children use what we need; `io` where there is some, so that VMs share a disk evenly. */
+function enable(group: string): void {
+  const there = readWords(join(group, "cgroup.controllers"));
+  const wanted = [...needed, ...(there.includes("io") ? ["io"] : [])];
+  writeFileSync(join(group, "cgroup.subtree_control"), wanted.map((name) => `+${name}`).join(" "));
+}

@@ -1,0 +1,66 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type JailedStart, jailArgs } from "./jail-args.ts";
+
+const start: JailedStart = {
+  cell: {
+    readOnly: ["/usr/bin/qemu", "/data/bases/b/memory"],
+    writable: ["/data/capsules/cl-1/disk.qcow2"],
+    devices: ["/dev/kvm"],
+    folder: "/data/capsules/cl-1",
+    limits: { fileBytes: 1_000, dataBytes: 2_000, processes: 97, openFiles: 256, cpus: 3 },
+  },
+  identity: { uid: 2_000, gid: 2_000, groups: [1_000, 108] },
+  tools: { bwrap: "/b/bwrap", prlimit: "/b/prlimit", setpriv: "/b/setpriv", unshare: "/b/unshare" },
+  join: [],
+  infoFd: 5,
+  filterFd: 6,
+  argv: ["/usr/bin/qemu", "-name", "guest=cl-1 nonce=0 dir=/data"],
+};
+
+/** The whole of it: a wall that falls here falls in sight. */
+const asRoot = `
+/b/bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try
+--hostname capsule --new-session --as-pid-1 --clearenv
+--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_SETPCAP
+--info-fd 5 --seccomp 6
+--dir /b --dir /data --dir /data/bases --dir /data/bases/b --dir /data/capsules --dir /data/capsules/cl-1
+--dir /dev --dir /usr --dir /usr/bin
+--ro-bind /b/prlimit /b/prlimit --ro-bind /b/setpriv /b/setpriv --ro-bind /b/unshare /b/unshare
+--ro-bind /usr/bin/qemu /usr/bin/qemu --ro-bind /data/bases/b/memory /data/bases/b/memory
+--proc /proc
+--dev-bind /dev/null /dev/null --dev-bind /dev/urandom /dev/urandom --dev-bind /dev/kvm /dev/kvm
+--bind /data/capsules/cl-1/disk.qcow2 /data/capsules/cl-1/disk.qcow2
+--remount-ro / --chdir /data/capsules/cl-1 --
+/b/prlimit --core=0 --fsize=1000 --data=2000 --nproc=97 --nofile=256 --memlock=0 --msgqueue=0 --
+/b/setpriv --reuid 2000 --regid 2000 --groups 1000,108 --inh-caps=-all --bounding-set=-all --no-new-privs --
+/b/unshare --user --map-current-user --
+/usr/bin/qemu -name
+`;
+
+const words = (text: string) => text.trim().split(/\s+/);
+const without = (args: string[], ...left: string[]) => args.filter((arg) => !left.includes(arg));
+
+test("as root: bubblewrap, bounds, a user without capabilities, a namespace of its own", () => {
+  assert.deepEqual(jailArgs(start), [...words(asRoot), "guest=cl-1 nonce=0 dir=/data"]);
+});
+
+test("without root: the same walls but for the user, who is whoever runs the service", () => {
+  const args = jailArgs({ ...start, identity: null });
+  const walls = without(words(asRoot).slice(0, words(asRoot).indexOf("/b/setpriv", 60)), "--cap-add");
+  const root = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "/b/setpriv", "/b/unshare"];
+  for (const wall of without(walls, ...root)) assert.ok(args.includes(wall), wall);
+  assert.ok(args.includes("--unshare-user"));
+  for (const absent of [...root, "--cap-add", "--reuid"]) assert.ok(!args.includes(absent), absent);
+  assert.deepEqual(args.slice(-3), start.argv);
+});
+
+test("a group is joined before anything else; where there is no filter, none is promised", () => {
+  const args = jailArgs({ ...start, join: ["/bin/sh", "-c", "x", "group"], filterFd: null });
+  assert.deepEqual(args.slice(0, 5), ["/bin/sh", "-c", "x", "group", "/b/bwrap"]);
+  assert.ok(!args.includes("--seccomp"));
+});
+
+test("VMs outlive the service: nothing in the jail dies with its parent", () => {
+  assert.ok(!jailArgs(start).includes("--die-with-parent"));
+});
