@@ -91,9 +91,15 @@ async function probe(choice: Choice): Promise<{ works: boolean; why: string }> {
     await boots(new Qemu({ program, version, accelerator: onKvm("being probed"), jail }), signal);
     return { works: true, why: `a VM booted with ${device}` };
   } catch (error) {
-    const reason = signal.aborted ? `it did not within ${probeDeadlineMs / 1_000} s` : String(error);
+    const reason = signal.aborted ? `it did not within ${probeDeadlineMs / 1_000} s` : reasonOf(error);
     return { works: false, why: `a VM did not boot with ${device}: ${reason}` };
   }
+}
+
+/** What went wrong at the bottom of it. */
+function reasonOf(error: unknown): string {
+  const { cause } = (error ?? {}) as { cause?: unknown };
+  return cause === undefined ? String(error) : reasonOf(cause);
 }
 
 /** What is known since this machine booted; about this very QEMU, or nothing. */
