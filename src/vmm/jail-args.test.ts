@@ -21,7 +21,7 @@ const start: JailedStart = {
 /** The whole of it: a wall that falls here falls in sight. */
 const asRoot = `
 /b/bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try
---hostname capsule --new-session --as-pid-1 --clearenv
+--new-session --as-pid-1 --clearenv
 --cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_SETPCAP
 --info-fd 5 --seccomp 6
 --dir /b --dir /data --dir /data/bases --dir /data/bases/b --dir /data/capsules --dir /data/capsules/cl-1

@@ -79,7 +79,7 @@ export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }
     join,
     [tools.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
     identity === null ? ["--unshare-user"] : [],
-    ["--hostname", "capsule", "--new-session", "--as-pid-1", "--clearenv"],
+    ["--new-session", "--as-pid-1", "--clearenv"],
     ["--cap-drop", "ALL"],
     // Spent by setpriv on becoming somebody without any.
     identity === null ? [] : ["SETUID", "SETGID", "SETPCAP"].flatMap((name) => ["--cap-add", `CAP_${name}`]),

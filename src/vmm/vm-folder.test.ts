@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { closeSync, constants, openSync } from "node:fs";
+import { link, mkdir, mkdtemp, readdir, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { endProcess, spawnDetached } from "./process.ts";
+import { agentSocketName, clearFolder, devicesLimitBytes, layDevices, listenForVm, readDevices } from "./vm-folder.ts";
+
+let folder = "";
+beforeEach(async () => {
+  // Deeper than a socket's path may be long.
+  folder = join(await mkdtemp(join(tmpdir(), "vm-folder-")), "deep".repeat(50));
+  await mkdir(folder);
+});
+afterEach(() => rm(join(folder, ".."), { recursive: true }));
+
+test("a device state is laid out, read back, and cleared away", async () => {
+  const saved = join(folder, "saved");
+  await writeFile(saved, "state of devices");
+  const path = await layDevices(folder, saved);
+  assert.equal((await readDevices(folder)).toString(), "state of devices");
+  assert.equal((await stat(path)).mode & 0o777, 0o600);
+  await assert.rejects(layDevices(folder, null), { code: "EEXIST" });
+  await clearFolder(folder);
+  assert.deepEqual(await readdir(folder), ["saved"]);
+});
+
+test("a device state that is a link, has another name, is no file or is huge is not read", async () => {
+  const secret = join(folder, "secret");
+  const path = join(folder, "devices");
+  await writeFile(secret, "secret");
+  await symlink(secret, path);
+  await assert.rejects(readDevices(folder), { code: "ELOOP" });
+  await rm(path);
+  await link(secret, path);
+  await assert.rejects(readDevices(folder), /no plain file/);
+  await rm(path);
+  await mkdir(path);
+  await assert.rejects(readDevices(folder), /no plain file/);
+  await rm(path, { recursive: true });
+  await writeFile(path, "");
+  await truncate(path, devicesLimitBytes + 1);
+  await assert.rejects(readDevices(folder), /has 16777217 bytes/);
+});
+
+test("a socket outlives our end of it in the process that inherits it, and is nobody's afterwards", async () => {
+  const open = openSync(folder, constants.O_RDONLY | constants.O_DIRECTORY);
+  const path = `/proc/self/fd/${open}/${agentSocketName}`;
+  const knock = async () => {
+    const socket = connect(path);
+    try {
+      await once(socket, "connect");
+    } finally {
+      socket.destroy();
+    }
+  };
+  try {
+    const sockets = await listenForVm(open);
+    const { process } = spawnDetached(
+      ["/bin/sleep", "1000"],
+      "/",
+      sockets.map(({ fd }) => fd),
+    );
+    for (const socket of sockets) socket.close();
+    assert.deepEqual((await readdir(folder)).sort(), ["agent.sock", "qmp.sock"]);
+    await knock();
+    await endProcess(process);
+    await assert.rejects(knock(), { code: "ECONNREFUSED" });
+  } finally {
+    closeSync(open);
+  }
+});
