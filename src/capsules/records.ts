@@ -50,9 +50,9 @@ export class Records {
 
   /** Throws the same CapsuleError("not_found") whether it never existed, is destroyed, or is another team's. */
   require(teamId: string, id: string): Capsule {
-    const row = idPattern.test(id) ? this.get(id) : undefined;
-    if (row === undefined || row.teamId !== teamId || row.intent === "destroy") throw missing(id);
-    return row;
+    const row = idPattern.test(id) ? this.#rows.ofTeamById(teamId, id) : undefined;
+    if (row === undefined || row.intent === "destroy") throw missing(id);
+    return row as Capsule;
   }
 
   insert(row: Capsule): boolean {

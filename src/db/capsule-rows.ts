@@ -62,6 +62,7 @@ export class CapsuleRows {
   readonly #database: Database;
   readonly #known: RowCache<CapsuleRow>;
   readonly #byId: StatementSync;
+  readonly #ofTeamById: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #all: StatementSync;
   readonly #insert: StatementSync;
@@ -83,6 +84,7 @@ export class CapsuleRows {
     this.#known = new RowCache(database);
     this.#byId = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ?`);
     // By insertion: clocks can be set back, and two rows can have one time.
+    this.#ofTeamById = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ? AND team_id = ?`);
     this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY rowid DESC`);
     this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY rowid`);
     this.#insert = database.prepare(
@@ -135,6 +137,11 @@ export class CapsuleRows {
 
   get(id: string): CapsuleRow | undefined {
     return this.#known.get(id, () => this.#byId.get(id) as CapsuleRow | undefined);
+  }
+
+  /** One of the team's own; another team's is not even read into an object. */
+  ofTeamById(teamId: string, id: string): CapsuleRow | undefined {
+    return this.#ofTeamById.get(id, teamId) as CapsuleRow | undefined;
   }
 
   /** Newest first. */

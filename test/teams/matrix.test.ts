@@ -1,0 +1,217 @@
+/**
+ * Every endpoint of the OpenAPI document × something of another team: the answer is that to something that never was, to
+ * the byte, and was come by in the same steps. An endpoint without a row here fails.
+ */
+import assert from "node:assert/strict";
+import type { AddressInfo } from "node:net";
+import { after, before, describe, test } from "node:test";
+import pino from "pino";
+import { loadConfig } from "../../src/config.ts";
+import { AuditRows } from "../../src/db/audit-rows.ts";
+import { buildServer } from "../../src/http/app.ts";
+import type { App } from "../../src/http/section.ts";
+import { Audit } from "../../src/teams/audit.ts";
+import { type Call, Client, type Reply } from "../client.ts";
+import { FakeHost } from "../fakes/fake-host.ts";
+import { buildFloors, FakeClock, type Floors, running } from "../fakes/floors.ts";
+import { FakeServices } from "../fakes/services.ts";
+import type { OpenApi } from "../openapi-contract.ts";
+import { Statements } from "./statements.ts";
+
+/** A thing of another team in the request, by its kind; `ask` says where it stands if not in the path. */
+interface Foreign {
+  names: "running" | "paused" | "template" | "key";
+  ask?: (name: string) => Call & { query?: string };
+}
+
+/** It names nothing of another team's; why its answer tells nothing either. */
+interface Own {
+  own: string;
+}
+
+const path =
+  (more: object = {}) =>
+  () => ({ json: { path: "/root", ...more } });
+const form = () => ({
+  form: [
+    ["path", "/root/f"],
+    ["file", "x"],
+  ] as [string, string][],
+});
+
+const matrix: Record<string, Foreign | Own> = {
+  // Before the others, which leave entries about what was asked for.
+  "GET /v1/audit": { names: "paused", ask: (id) => ({ query: `?capsule=${id}` }) },
+  "GET /openapi.json": { own: "the same for everybody" },
+  "GET /healthz": { own: "numbers of the whole service" },
+  "POST /v1/capsules": { names: "template", ask: (template) => ({ json: { template } }) },
+  "GET /v1/capsules": { own: "a list" },
+  "GET /v1/capsules/{id}": { names: "running" },
+  "DELETE /v1/capsules/{id}": { names: "running" },
+  "POST /v1/capsules/{id}/pause": { names: "running" },
+  "POST /v1/capsules/{id}/resume": { names: "paused" },
+  "POST /v1/capsules/{id}/ping": { names: "running" },
+  "POST /v1/capsules/{id}/exec": { names: "running", ask: () => ({ json: { cmd: "true" } }) },
+  "GET /v1/capsules/{id}/exec/stream": { names: "running" },
+  "GET /v1/capsules/{id}/processes": { names: "running" },
+  "DELETE /v1/capsules/{id}/processes/{selector}": { names: "running" },
+  "GET /v1/capsules/{id}/processes/{selector}/stream": { names: "running" },
+  "GET /v1/capsules/{id}/pty": { names: "running" },
+  "POST /v1/capsules/{id}/files/read": { names: "running", ask: path() },
+  "POST /v1/capsules/{id}/files/stream/read": { names: "running", ask: path() },
+  "POST /v1/capsules/{id}/files/write": { names: "running", ask: form },
+  "POST /v1/capsules/{id}/files/stream/write": { names: "running", ask: form },
+  "POST /v1/capsules/{id}/files/list": { names: "running", ask: path({ depth: 1 }) },
+  "POST /v1/capsules/{id}/files/mkdir": { names: "running", ask: path() },
+  "POST /v1/capsules/{id}/files/remove": { names: "running", ask: path() },
+  "GET /v1/snapshots": { own: "a list" },
+  "POST /v1/snapshots": { names: "running", ask: (id) => ({ json: { sandbox_id: id, name: "mine-now" } }) },
+  "DELETE /v1/snapshots/{name}": { names: "template" },
+  "GET /v1/keys": { own: "a list" },
+  "POST /v1/keys": { own: "makes one of its own" },
+  "DELETE /v1/keys/{id}": { names: "key" },
+  "GET /v1/events": { own: "a stream" },
+  "POST /v1/sign-in-links": { own: "makes one of its own" },
+  "POST /v1/sign-in": { own: "asks for no key, and is given a token" },
+  "GET /v1/session": { own: "tells of the key in use" },
+  "GET /v1/limits": { own: "numbers of the asking team" },
+  "POST /v1/ws-tickets": { own: "a ticket opens no more than its key: the socket's own row counts" },
+};
+
+/** Of the same form as a thing of this kind, and nobody's. */
+const never = {
+  running: `cl-${"0".repeat(25)}`,
+  paused: `cl-${"0".repeat(25)}`,
+  template: "no-such-thing",
+  key: "key-000000000000",
+};
+
+const sockets = ["/exec/stream", "/{selector}/stream", "/pty"];
+const others = { team: "red", template: "their-thing-1" };
+
+describe("another team's things", () => {
+  const statements = new Statements();
+  const host = new FakeHost();
+  let floors: Floors;
+  let app: App;
+  let client: Client;
+  let document: OpenApi;
+  let foreign: Record<Foreign["names"], string>;
+  /** What the other team has, as it sees it. */
+  let belongings: () => unknown;
+
+  before(async () => {
+    floors = buildFloors(host, statements.database, new FakeClock());
+    const { teams, capsules, templates, team, other } = floors;
+    const audit = new Audit({
+      rows: new AuditRows(statements.database),
+      entriesMax: 100_000,
+      keepMs: Number.POSITIVE_INFINITY,
+      onLoss: () => {},
+    });
+    const { health } = new FakeServices();
+    const { limits } = loadConfig({});
+    const options = { limits, logger: pino({ level: "silent" }), version: "0.0.0", web: "/nowhere" };
+    app = buildServer({ teams, capsules, templates, health, audit }, options);
+    await app.listen({ host: "127.0.0.1", port: 0 });
+    const { port } = app.server.address() as AddressInfo;
+    client = await Client.connect(`http://127.0.0.1:${port}`, teams.createKey(team, "mine").key);
+    document = (await client.call("GET", "/openapi.json")).json;
+
+    const theirs = { ...floors, team: other };
+    const [up, paused, captured] = [await running(theirs), await running(theirs), await running(theirs)];
+    await capsules.pause(other, paused);
+    await templates.capture(other, { capsuleId: captured, name: others.template, overwrite: false });
+    foreign = { running: up, paused, template: others.template, key: teams.createKey(other, "theirs").id };
+    const own = client.as(teams.createKey(other, "theirs, of old").key);
+    await own.expect(409, "POST", `/v1/capsules/${paused}/pause`); // an entry in their log
+    own.close();
+    belongings = () => [capsules.list(other), templates.list(other), teams.keysOf(other).map((key) => key.id)];
+  });
+  after(async () => {
+    client?.close();
+    await app?.close();
+  });
+
+  /** Asks for the thing of this name, and tells the answer and the statements it took. */
+  async function ask(endpoint: string, { ask: say }: Foreign, name: string) {
+    const [method = "", pattern = ""] = endpoint.split(" ");
+    const { query = "", ...call } = say?.(name) ?? {};
+    const target = pattern.replace(/\{(id|name)\}/, encodeURIComponent(name)).replace("{selector}", "proc-00000000");
+    statements.take();
+    const isSocket = sockets.some((suffix) => pattern.endsWith(suffix));
+    const reply = isSocket
+      ? await client.upgrade(target + query, call)
+      : await client.call(method, target + query, call);
+    return { reply, took: statements.take() };
+  }
+
+  test("every endpoint of the document has a row, and no row is left over", () => {
+    const endpoints = Object.entries(document.paths).flatMap(([pattern, operations]) =>
+      Object.keys(operations).map((method) => `${method.toUpperCase()} ${pattern}`),
+    );
+    assert.deepEqual(Object.keys(matrix).sort(), endpoints.sort());
+  });
+
+  for (const [endpoint, row] of Object.entries(matrix)) {
+    if (!("names" in row)) continue;
+    test(`${endpoint}: as one that never was, to the byte and by the same steps`, async () => {
+      const before = belongings();
+      const [theirs, nobodys] = [foreign[row.names], never[row.names]];
+      await ask(endpoint, row, nobodys); // what is done only the first time is done
+      const unknown = await ask(endpoint, row, nobodys);
+      const known = await ask(endpoint, row, theirs);
+      assert.deepEqual(steady(known.reply, theirs), steady(unknown.reply, nobodys));
+      assert.ok(known.reply.status === 404 || endpoint === "GET /v1/audit", known.reply.text);
+      assert.deepEqual(known.took, unknown.took);
+      assert.ok(known.took.length > 0, "statements are counted");
+      assert.deepEqual(belongings(), before);
+    });
+  }
+
+  test("its own things answer it otherwise, so that the rows above say something", async () => {
+    const own = client.as(floors.teams.createKey(floors.other, "theirs, too").key);
+    assert.equal((await own.call("GET", `/v1/capsules/${foreign.running}`)).status, 200);
+    assert.equal((await own.call("POST", `/v1/capsules/${foreign.paused}/ping`)).status, 409);
+    const made = await own.call("POST", "/v1/capsules", { json: { template: others.template } });
+    assert.equal(made.status, 201);
+    assert.equal((await own.call("DELETE", `/v1/capsules/${made.json.id}`)).status, 204);
+    own.close();
+  });
+
+  test("no list, number or log of one team tells of another's", async () => {
+    const names = Object.values(foreign);
+    for (const target of ["/v1/capsules", "/v1/snapshots", "/v1/keys", "/v1/session", "/v1/limits"]) {
+      const { status, text } = await client.call("GET", target);
+      assert.equal(status, 200);
+      assert.deepEqual(
+        names.filter((name) => text.includes(name)),
+        [],
+        target,
+      );
+    }
+    assert.deepEqual((await client.call("GET", "/v1/limits")).json.usage.capsules, 0);
+    // What a team asked about others' things stands in its own log, and in none of theirs.
+    const log = (await client.call("GET", "/v1/audit?limit=1000")).json.entries;
+    assert.ok(log.length > 20);
+    const own = client.as(floors.teams.createKey(floors.other, "reader").key);
+    const theirs = (await own.call("GET", "/v1/audit?limit=1000")).json.entries;
+    assert.ok(theirs.every((entry: { status: number }) => entry.status !== 404));
+    own.close();
+  });
+
+  test("one name is two templates in two teams", async () => {
+    const { templates, team, other } = floors;
+    const capsuleId = await running(floors);
+    await templates.capture(team, { capsuleId, name: others.template, overwrite: false });
+    await client.expect(204, "DELETE", `/v1/snapshots/${others.template}`);
+    assert.equal(templates.list(other, "snapshot").length, 1);
+    assert.equal((await client.call("DELETE", `/v1/snapshots/${others.template}`)).status, 404);
+  });
+});
+
+/** All of an answer but what must differ: the moment, the request's own id, and the name asked for. */
+function steady({ status, headers, text }: Reply, name: string) {
+  const { date: _, "x-request-id": __, ...rest } = headers;
+  return { status, headers: rest, text: text.replaceAll(name, "{name}") };
+}

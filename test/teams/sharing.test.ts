@@ -1,0 +1,40 @@
+/**
+ * Capsules share the memory and disk that they were made from, page by page. Which ones may: those of one team by its
+ * own templates, and everybody by the built-in images, which hold nothing of anybody.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Origin } from "../../src/host/host.ts";
+import { FakeHost } from "../fakes/fake-host.ts";
+import { buildFloors, running } from "../fakes/floors.ts";
+
+test("a capsule stands on a built-in image or on a template of its own team, whatever the names", async () => {
+  const host = new FakeHost();
+  const origins = new Map<string, Origin>();
+  const start = host.start.bind(host);
+  host.start = (id, origin, shape) => {
+    origins.set(id, origin);
+    return start(id, origin, shape);
+  };
+  const floors = buildFloors(host);
+  const { capsules, templates, templateRows, team, other } = floors;
+  for (const teamId of [team, other]) {
+    const capsuleId = await running({ ...floors, team: teamId });
+    await templates.capture(teamId, { capsuleId, name: "same-name", overwrite: false });
+  }
+  const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+  const made = new Map<string, string>();
+  for (const teamId of [team, other, team, other]) {
+    for (const template of ["same-name", "minimal"]) {
+      made.set((await capsules.create(teamId, { ...shape, template })).id, teamId);
+    }
+  }
+  await floors.settled();
+  const teamOf = new Map(templateRows.all().map((row) => [row.storage, row.teamId]));
+  assert.equal(teamOf.size, 2);
+  const stands = [...made].map(([id, teamId]) => {
+    const origin = origins.get(id);
+    return origin?.kind === "base" ? `built-in ${origin.name}` : teamOf.get(origin?.storage ?? "") === teamId;
+  });
+  assert.deepEqual(new Set(stands), new Set(["built-in minimal", true]));
+});
