@@ -25,7 +25,7 @@ async function muted(of = world): Promise<TestCapsule> {
   return capsule;
 }
 
-describe("a mute guest", { concurrency: true, timeout: 90_000 }, () => {
+describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
   test("can be paused; it cannot be resumed and stays paused; DELETE takes it away", async (t) => {
     const capsule = await muted();
     const paused = await world.client.call("POST", `${capsule.path}/pause`);
