@@ -1,0 +1,48 @@
+/** The API reference in a real browser: a key is typed in, a request is tried, and nothing comes from elsewhere. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { chromium } from "playwright-core";
+import { Api } from "../api.ts";
+import { keys } from "../fakes/services.ts";
+
+const program = "/usr/bin/chromium";
+
+test("a request can be tried from the page, which asks nobody but this server", { timeout: 120_000 }, async () => {
+  const api = new Api();
+  const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
+  const isRoot = process.getuid?.() === 0;
+  const browser = await chromium.launch({ executablePath: program, args: isRoot ? ["--no-sandbox"] : [] });
+  try {
+    const page = await browser.newPage();
+    page.setDefaultTimeout(60_000);
+    const wrong: string[] = [];
+    page.on("pageerror", (error) => wrong.push(`threw ${error.message}`));
+    page.on("console", (message) => void (message.type() === "error" && wrong.push(`logged ${message.text()}`)));
+    page.on("request", (request) => {
+      const isOurs = request.url().startsWith(url) || request.url().startsWith("data:");
+      if (!isOurs) wrong.push(`asked ${request.url()}`);
+    });
+
+    await page.goto(`${url}/docs`);
+    for (const chapter of ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"]) {
+      await page.getByRole("heading", { name: chapter }).first().waitFor();
+    }
+    await page.getByRole("button", { name: "Authorize" }).first().click();
+    const dialog = page.locator(".modal-ux");
+    await dialog.getByRole("textbox").fill(keys.red);
+    await dialog
+      .getByRole("button", { name: /apply|authorize/i })
+      .first()
+      .click();
+    await dialog.getByRole("button", { name: "Close" }).last().click();
+
+    const operation = page.locator("#operations-Keys-get_v1_session");
+    await operation.getByRole("button").first().click();
+    await operation.getByRole("button", { name: "Execute" }).click();
+    await operation.getByText('"key_name": "first"').first().waitFor();
+    assert.deepEqual(wrong, []);
+  } finally {
+    await browser.close();
+    await api.app.close();
+  }
+});
