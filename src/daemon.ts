@@ -66,6 +66,7 @@ export interface Daemon {
 export async function startDaemon(config: Config, progress: (step: string) => void): Promise<Daemon> {
   const certificate = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
   requireSafeBinding(config.host, certificate !== undefined, config.plainHttp);
+  process.umask(0o077); // whatever is made from here on is ours alone
   mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
   chmodSync(config.dataDir, 0o700);
   const lock = lockData(config.dataDir);

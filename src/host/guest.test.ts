@@ -290,16 +290,17 @@ it("a pause is refused before it begins when QEMU does not answer, or waits for 
 
 describe("the VM's end", () => {
   const ends = [
-    ["powered_off", "powered_off", /powered itself off/],
-    ["reset", "lost", /kernel panicked/],
-    ["exited", "lost", /process ended/],
+    [{ kind: "powered_off" }, "powered_off", /powered itself off/],
+    [{ kind: "reset" }, "lost", /kernel panicked/],
+    [{ kind: "exited" }, "lost", /process ended/],
+    [{ kind: "overused", what: "memory: 2 bytes, of 1" }, "lost", /took more than its share of memory: 2 bytes, of 1/],
   ] as const;
 
   for (const [how, kind, reason] of ends) {
-    it(`${how} is told as ${kind}`, async () => {
+    it(`${how.kind} is told as ${kind}`, async () => {
       await using fake = await FakeGuest.listen({ onFrame: answering() });
       const setting = await live(fake);
-      setting.vm.endWith({ kind: how });
+      setting.vm.endWith(how);
       const end = await setting.live.ended;
       assert.equal(end.kind, kind);
       assert.match(end.reason, reason);

@@ -232,12 +232,12 @@ async function give(path: string, uid: number): Promise<void> {
   await file.chmod(0o600);
 }
 
-/** Lets the jails' group read a file that not everybody may read. */
+/** Lets the jails' group read a file that not everybody may read; whoever it was a VM's before, it is root's now. */
 async function share(path: string, readers: number): Promise<void> {
   const { mode, uid, gid } = await stat(path);
-  const isReadable = (mode & 0o004) !== 0 || (gid === readers && (mode & 0o040) !== 0);
+  const isReadable = (mode & 0o004) !== 0 || (uid === 0 && gid === readers && (mode & 0o040) !== 0);
   if (isReadable || (mode & constants.S_IFMT) !== constants.S_IFREG) return;
-  await chown(path, uid, readers);
+  await chown(path, 0, readers);
   await chmod(path, (mode & 0o700) | ((mode & 0o500) >> 3));
 }
 

@@ -325,6 +325,20 @@ test("around each VM stands a jail: a user of its own, nothing of the host's, an
   }
 });
 
+test("without a jail, a VM is the same VM", async () => {
+  const accelerator = { kind: "tcg", cpu, tscKhz: null, why: "tests" } as const;
+  const free = new Qemu({ program, version: vmm.machine(1, memoryMb).qemu, accelerator });
+  const base = await baseOf(1);
+  const spec = await specOf("free", base.memory, 1);
+  await cp(base.disk, spec.files.disk);
+  const vm = await free.restore(spec, { state: base.state, memory: null }, () => {});
+  await vm.resume();
+  const agent = await awake(vm);
+  assert.equal(await shell(agent, "echo free"), "free");
+  agent.close();
+  await vm.kill();
+});
+
 test("a QEMU that has painted over its command line is still ended by its journal", async () => {
   const { vm, agent } = await start("painted");
   agent.close();

@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -79,6 +79,7 @@ before(async () => {
   writeFileSync(disk, "secret");
   chmodSync(shown, 0o600);
 
+  chownSync(spec.files.backing[0]!, uids.first + 7, uids.first + 7);
   jail = await Jail.open({ uids });
   jailed = wordsOf(await jail.run([probe, ...args], await qemuCell(spec, await viewOf(probe), true)));
 });
@@ -165,6 +166,13 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
     for (const path of hidden.filter((each) => each.startsWith(data))) {
       assert.equal(readFileSync(path, "utf8"), "secret");
       assert.deepEqual([statSync(path).uid, statSync(path).mode & 0o777], [0, 0o600], path);
+    }
+  });
+
+  test("what was a VM's own and is shared now is root's", () => {
+    for (const path of [spec.files.memory, ...spec.files.backing]) {
+      const { uid, gid, mode } = statSync(path);
+      assert.deepEqual([uid, gid, mode & 0o777], [0, uids.first, 0o640], path);
     }
   });
 

@@ -1,0 +1,83 @@
+/** A server's data folder is closed to everybody else, whatever it has done: bases booted, capsules run, paused, captured. */
+import assert from "node:assert/strict";
+import { lstatSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { loadConfig } from "../../src/config.ts";
+import { Client } from "../client.ts";
+import { Server } from "../server.ts";
+
+const uids = loadConfig({}).jailUids;
+let server: Server;
+let client: Client;
+
+before(async () => {
+  server = await Server.start({ env: { CAPSULE_POOL: "off" } });
+  client = await Client.connect(server.url, server.apiKey);
+});
+after(async () => {
+  client?.close();
+  await server?.[Symbol.asyncDispose]();
+});
+
+test("folders are 0700, files 0600; what VMs share is readable to their group", async () => {
+  await using running = await client.capsule();
+  await using paused = await client.capsule();
+  await paused.pause();
+  const captured = await client.capsule();
+  await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "shared" } });
+  await using made = await client.capsule({ template: "shared" });
+  assert.equal(await made.sh("echo alive"), "alive");
+  assert.equal(await running.sh("echo alive"), "alive");
+
+  const open: string[] = [];
+  let shared = 0;
+  for (const path of everythingIn(server.dataDir)) {
+    const { mode, gid } = lstatSync(path);
+    const isShared = gid === uids.first && (mode & 0o777) === 0o640;
+    if (isShared) shared++;
+    else if ((mode & 0o077) !== 0) open.push(`${path} ${(mode & 0o777).toString(8)}`);
+  }
+  assert.deepEqual(open, []);
+  const isRoot = process.getuid!() === 0;
+  assert.equal(shared, isRoot ? 4 : 0, "memory and disk of a base and of a template");
+});
+
+test("the service says what stands around its VMs", async () => {
+  const { json } = await client.expect(200, "GET", "/healthz");
+  assert.equal(json.jail.mode, process.getuid!() === 0 ? "full" : "rootless");
+  assert.ok(["v2", "none"].includes(json.jail.cgroup));
+  assert.equal(json.jail.missing.length === 0, json.jail.cgroup === "v2" && json.jail.mode === "full");
+});
+
+test("no secret of the server's is in a VM's environment or command line", async () => {
+  await using capsule = await client.capsule();
+  const vms = readdirSync("/proc").filter((pid) => /^\d+$/.test(pid) && read(pid, "cmdline").includes(capsule.id));
+  assert.equal(vms.length, 1);
+  const said = read(vms[0]!, "environ") + read(vms[0]!, "cmdline");
+  assert.ok(!said.includes(server.apiKey));
+  assert.deepEqual(read(vms[0]!, "environ").split("\0").filter(Boolean).map(nameOf), ["PWD"]);
+});
+
+/** All below a folder but links and what they lead to: the images are borrowed. */
+function everythingIn(folder: string): string[] {
+  const paths = [folder];
+  for (const entry of readdirSync(folder, { withFileTypes: true })) {
+    const path = join(folder, entry.name);
+    if (entry.isDirectory()) paths.push(...everythingIn(path));
+    else if (!entry.isSymbolicLink()) paths.push(path);
+  }
+  return paths;
+}
+
+function read(pid: string, name: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${name}`, "utf8");
+  } catch {
+    return ""; // it has just ended
+  }
+}
+
+function nameOf(variable: string): string {
+  return variable.slice(0, variable.indexOf("="));
+}
