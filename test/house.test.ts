@@ -172,7 +172,7 @@ test("the dashboard meets the server in src/wire and src/sdk only, keeps its own
     assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySet/, `web/${file}`);
     if (file.endsWith(".test.ts")) continue;
     assert.match(text, /^\/\*\*/, `web/${file} has no header comment`);
-    for (const [, target] of text.matchAll(/from\s+"(\.[^"]+)"|import\("(\.[^"]+)"\)/g)) {
+    for (const [, target] of text.matchAll(/(?:from\s+|import\()"(\.[^"]+)"/g)) {
       const path = relative(root, resolve(dashboard, dirname(file), target!));
       if (/^src\/(wire|sdk)\//.test(path)) continue;
       const [, to = "", rest] = path.split("/");

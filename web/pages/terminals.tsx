@@ -2,10 +2,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
-import { Empty } from "../parts/page.tsx";
+import { Empty, Skeleton, Unreadable } from "../parts/page.tsx";
+import { useReading } from "../parts/reading.ts";
 import { type KeptTerminal, keepTerminals, keptTerminals } from "../state/kept-terminals.ts";
 import { Entered } from "./entered.tsx";
-import { type LiveTerminal, TerminalView } from "./terminal-view.tsx";
+import type { LiveTerminal, TerminalView } from "./terminal-view.tsx";
 
 const terminalsMax = 12;
 
@@ -20,11 +21,21 @@ export function TerminalsTab({ capsule }: { capsule: CapsuleInfo }) {
   // Terminals that were open stay, so that what stands on them can still be read while the capsule is paused.
   const wereOpen = useRef(false);
   wereOpen.current = isRunning || (wereOpen.current && status === "paused");
-  if (wereOpen.current) return <Terminals id={id} isRunning={isRunning} />;
-  return <Entered capsule={capsule} action="pty" render={() => <Terminals id={id} isRunning />} />;
+  // The emulator is most of what the dashboard weighs, and comes when it is needed.
+  const { value: loaded, problem, again } = useReading(() => import("./terminal-view.tsx"), []);
+  if (!wereOpen.current) return <Entered capsule={capsule} action="pty" render={() => <Skeleton />} />;
+  if (problem !== undefined) return <Unreadable problem={problem} onRetry={again} />;
+  if (loaded === undefined) return <Skeleton />;
+  return <Terminals id={id} isRunning={isRunning} View={loaded.TerminalView} />;
 }
 
-function Terminals({ id, isRunning }: { id: string; isRunning: boolean }) {
+interface TerminalsProps {
+  id: string;
+  isRunning: boolean;
+  View: typeof TerminalView;
+}
+
+function Terminals({ id, isRunning, View }: TerminalsProps) {
   const [open, setOpen] = useState<OpenTerminal[]>(() => restored(id));
   const [shown, setShown] = useState(() => open[0]?.number);
   const live = useRef(new Map<number, LiveTerminal>());
@@ -74,7 +85,7 @@ function Terminals({ id, isRunning }: { id: string; isRunning: boolean }) {
         />
       </div>
       {open.map(({ number, kept }) => (
-        <TerminalView
+        <View
           key={number}
           capsuleId={id}
           number={number}

@@ -18,7 +18,7 @@ import {
   type TemplateInfo,
 } from "../../src/sdk/sdk.ts";
 import type { AuditPage } from "../../src/wire/audit.ts";
-import type { Limits } from "../../src/wire/limits.ts";
+import type { LimitsAndUsage } from "../../src/wire/limits.ts";
 import type { Signal } from "../../src/wire/process.ts";
 
 /** A file's beginning; `isCut`: there is more of it. */
@@ -159,7 +159,8 @@ export class Service {
     return this.#ask(() => this.#client.keys.revoke(id));
   }
 
-  limits(): Promise<Limits> {
+  /** The numbers a request can run into, and what the team has of them. */
+  limits(): Promise<Static<typeof LimitsAndUsage>> {
     return this.#ask(() => this.#client.request({ method: "GET", path: "/v1/limits" }));
   }
 
