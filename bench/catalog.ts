@@ -73,6 +73,37 @@ export const catalog = {
     targets: { exact: { said: "byte-exact streams = 50", least: 50 } },
   },
 
+  besideFlood: {
+    group: "neighbours",
+    name: "exec beside a guest that floods output",
+    unit: "ms",
+    targets: { quiet: { said: "p95 ≤ 3 × p95 in quiet", most: 3 } },
+  },
+  besideDisk: {
+    group: "neighbours",
+    name: "exec beside a guest that fills its disk",
+    unit: "ms",
+    targets: { quiet: { said: "p95 ≤ 3 × p95 in quiet", most: 3 } },
+  },
+  besideForks: {
+    group: "neighbours",
+    name: "exec beside a guest that forks bombs",
+    unit: "ms",
+    targets: { quiet: { said: "p95 ≤ 3 × p95 in quiet", most: 3 } },
+  },
+  besideMemory: {
+    group: "neighbours",
+    name: "exec beside a guest that eats memory",
+    unit: "ms",
+    targets: { quiet: { said: "p95 ≤ 3 × p95 in quiet", most: 3 } },
+  },
+  besideSpin: {
+    group: "neighbours",
+    name: "exec beside a guest that spins",
+    unit: "ms",
+    targets: { quiet: { said: "p95 ≤ 3 × p95 in quiet", most: 3 } },
+  },
+
   keystroke: {
     group: "terminal",
     name: "a keystroke's echo in a PTY session",

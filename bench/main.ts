@@ -9,6 +9,7 @@ import { exec } from "./exec.ts";
 import { files } from "./files.ts";
 import { freeze } from "./freeze.ts";
 import { memory } from "./memory.ts";
+import { neighbours } from "./neighbours.ts";
 import { withFindings } from "./performance-page.ts";
 import { publicDocument } from "./public-format.ts";
 import { reads } from "./reads.ts";
@@ -32,6 +33,7 @@ const groups: Record<string, (rig: Rig) => Promise<void>> = {
   templates,
   burst,
   memory,
+  neighbours,
   reads,
   records,
   trace,

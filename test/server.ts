@@ -55,7 +55,7 @@ export class Server implements AsyncDisposable {
       if (from === undefined) await borrowBase(join(store, "bases"), server.dataDir);
       await server.start();
       await lendBases(server.dataDir, join(store, "bases"));
-      if (!existsSync(kept)) await copyFile(own, kept);
+      await keepNews(own, kept);
     } catch (error) {
       await server[Symbol.asyncDispose]();
       throw error;
@@ -155,6 +155,14 @@ export class Server implements AsyncDisposable {
       throw new Error(`processes were left behind by capsule down:\n${said}`);
     }
   }
+}
+
+/** What is kept may have been found out by a version that remembered less: it is replaced, in one piece. */
+async function keepNews(own: string, kept: string): Promise<void> {
+  if (existsSync(kept) && readFileSync(own).equals(readFileSync(kept))) return;
+  const half = `${kept}.${process.pid}`;
+  await copyFile(own, half);
+  await rename(half, kept);
 }
 
 /** Resolves with the URL that a starting server prints. Throws with its last words when it does not come up. */

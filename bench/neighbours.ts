@@ -1,0 +1,59 @@
+/** A command in one capsule while another does its worst, against the same with nobody beside it. */
+import type { FigureId } from "./catalog.ts";
+import type { Finding } from "./report.ts";
+import type { Rig } from "./rig.ts";
+import type { Service } from "./service.ts";
+import { repeat, summarize, timed } from "./statistics.ts";
+
+const rounds = 3;
+const perRound = 40;
+
+/** What the neighbour runs, for ever. */
+const noises = {
+  besideFlood: "exec yes", // down to the daemon, and thrown away there
+  besideDisk: "while :; do dd if=/dev/zero of=/root/fill bs=1M count=512 conv=fsync; done 2>/dev/null",
+  besideForks: "bomb() { bomb | bomb & }; bomb; exec sleep 1000",
+  besideMemory: "while :; do tail /dev/zero; done 2>/dev/null",
+  besideSpin: "while :; do :; done",
+} as const satisfies Partial<Record<FigureId, string>>;
+
+export async function neighbours(rig: Rig): Promise<void> {
+  const { service, report } = rig;
+  const id = await service.createRunning();
+  const sample = () => repeat(perRound, () => timed(() => service.exec(id, "/bin/true")));
+  await sample();
+  for (const [figure, noise] of Object.entries(noises) as [keyof typeof noises, string][]) {
+    const quiet: number[] = [];
+    const noisy: number[] = [];
+    for (let round = 0; round < rig.rounds(rounds, 3 * rounds); round++) {
+      quiet.push(...(await sample()));
+      await beside(service, noise, async () => void noisy.push(...(await sample())));
+    }
+    report.note(figure, noisy, { quiet: tail(noisy, quiet) });
+  }
+  await service.destroy(id);
+}
+
+function tail(noisy: number[], quiet: number[]): Finding {
+  const against = { name: "the same in quiet", measured: summarize(quiet) };
+  return { value: summarize(noisy).p95 / against.measured.p95, against };
+}
+
+/** A neighbour of its own for each round: none of these leaves its capsule as it was. */
+async function beside(service: Service, noise: string, work: () => Promise<void>): Promise<void> {
+  const neighbour = await service.createRunning();
+  const over = new AbortController();
+  const noising = fetch(`${service.url}/v1/capsules/${neighbour}/exec`, {
+    method: "POST",
+    headers: { "x-api-key": service.key, "content-type": "application/json" },
+    body: JSON.stringify({ cmd: "bash", args: ["-c", noise], timeout: 0 }),
+    signal: over.signal,
+  });
+  noising.catch(() => {});
+  try {
+    await work();
+  } finally {
+    over.abort();
+    await service.destroy(neighbour);
+  }
+}

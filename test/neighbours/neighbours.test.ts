@@ -1,0 +1,97 @@
+/**
+ * A guest that does its worst, beside another: the other's commands and files stay exact, and what the worst takes of the
+ * machine is bounded by what its capsule was given. How fast the other is meanwhile is measured by `./dev bench neighbours`.
+ */
+import assert from "node:assert/strict";
+import { lstatSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import type { TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { fileForm } from "../conformance/requests.ts";
+import { World } from "../faults/world.ts";
+
+const memoryMb = 256;
+/** QEMU's own, with the code that it translates. */
+const overheadMb = 400;
+/** Of the built-in image, and what qcow2 needs to keep book of it. */
+const diskMaxBytes = 4.4 * 2 ** 30;
+const serverGrowthBytes = 128 << 20;
+
+let world: World;
+let bystander: TestCapsule;
+before(async () => {
+  world = await World.start();
+  bystander = await world.client.capsule({ memory_mb: memoryMb });
+});
+after(() => world[Symbol.asyncDispose]());
+
+/** What each noise is by the time that it is as bad as it gets, asked from outside the guest or of what still answers in it. */
+const noises: Record<string, { script: string; isAtItsWorst?: (capsule: TestCapsule) => Promise<boolean> }> = {
+  "floods output": { script: "exec yes" },
+  "fills its disk": {
+    script:
+      "dd if=/dev/zero of=/root/a bs=1M count=100; for size in 1G 100M 10M 1M 64K 4K; do " +
+      "while fallocate -l $size /root/b-$((n++)); do :; done; done; while :; do echo x >> /root/c; done",
+    isAtItsWorst: async (capsule) => {
+      const { stdout } = await capsule.run("sh", ["-c", "echo x > /root/one-more && cat /root/one-more"]);
+      return stdout === "";
+    },
+  },
+  "forks bombs": { script: "bomb() { bomb | bomb & }; bomb; exec sleep 1000" },
+  "eats memory": {
+    script: "while :; do tail /dev/zero; done",
+    isAtItsWorst: async ({ id }) => residentBytes(world.vmPid(id)) > (memoryMb * 0.75) << 20,
+  },
+  spins: { script: "for i in 1 2 3 4; do (while :; do :; done) & done; wait" },
+};
+
+describe("a guest that", { timeout: 240_000 }, () => {
+  for (const [name, { script, isAtItsWorst }] of Object.entries(noises)) {
+    test(`${name} harms nobody else`, async () => {
+      await using capsule = await world.client.capsule({ memory_mb: memoryMb });
+      const before = residentBytes(world.server.pid);
+      const over = new AbortController();
+      const noise = capsule.exec({ cmd: "bash", args: ["-c", script], timeout: 0 }, { signal: over.signal });
+      const ended = noise.then(
+        ({ text }) => text,
+        (error: Error) => error.name,
+      );
+      if (isAtItsWorst) await eventually(`it ${name}`, () => isAtItsWorst(capsule), 60_000);
+      await assertUnharmed(name);
+      assert.ok(residentBytes(world.vmPid(capsule.id)) < (memoryMb + overheadMb) << 20, "the VM's memory");
+      assert.ok(bytesBelow(join(world.server.dataDir, "capsules", capsule.id)) < diskMaxBytes, "the VM's disk");
+      assert.ok(residentBytes(world.server.pid) - before < serverGrowthBytes, "the server's memory");
+      over.abort();
+      assert.equal(await ended, "AbortError", "the noise was over before");
+      await capsule.destroy();
+      assert.equal(world.vmPid(capsule.id), undefined);
+    });
+  }
+});
+
+/** Commands and files of the other, to the byte. */
+async function assertUnharmed(name: string): Promise<void> {
+  for (let round = 0; round < 5; round++) {
+    assert.equal(await bystander.sh(`echo '${name}' ${round}`), `${name} ${round}`);
+    const content = Buffer.alloc(100_000, `${name}${round}`);
+    const path = `/root/${round}`;
+    await world.client.expect(204, "POST", `${bystander.path}/files/write`, { form: fileForm(path, content) });
+    const read = await world.client.expect(200, "POST", `${bystander.path}/files/read`, { json: { path } });
+    assert.ok(read.bytes.equals(content), `${path} came back as something else`);
+  }
+}
+
+function residentBytes(pid: number | undefined): number {
+  const kib = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1];
+  return Number(kib) * 1024;
+}
+
+function bytesBelow(folder: string): number {
+  return readdirSync(folder).reduce((sum, name) => sum + lstatSync(join(folder, name)).blocks * 512, 0);
+}
+
+test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
+  await world.assertOneStory();
+  await world.assertNoResidue();
+});
