@@ -37,6 +37,7 @@ const commands: Record<string, Command> = {
 };
 
 export async function runCommand(argv: string[]): Promise<number> {
+  process.umask(0o077); // whatever is made from here on is its owner's alone
   const [name, ...args] = argv;
   if (name === "--version") {
     console.log(version);

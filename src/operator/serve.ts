@@ -54,7 +54,8 @@ function welcome(
       : "software emulation (no usable KVM here: everything works, slower)";
   const lines = [`capsule: listening on ${daemon.url} after ${seconds} s, with ${engine}`];
   if (daemon.newKey !== undefined) {
-    lines.push("", `The first API key, of team "default" (also in ${dataDir}/api-key):`, "", `  ${daemon.newKey}`);
+    const shown = process.stderr.isTTY ? `:\n\n  ${daemon.newKey}` : ""; // never in the log of whoever started us
+    lines.push("", `The first API key, of team "default", is in ${dataDir}/api-key${shown}`);
   }
   lines.push(
     "",
