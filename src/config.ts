@@ -38,6 +38,12 @@ const settings = {
     oneOf("loopback", "anywhere"),
     "where to listen without TLS; anywhere: keys may cross the network in the clear",
   ),
+  trustProxy: row(
+    "CAPSULE_TRUST_PROXY",
+    "no",
+    oneOf("no", "loopback"),
+    "loopback: believe X-Forwarded-For of a proxy on this machine",
+  ),
   dataDir: row("CAPSULE_DATA", resolve(repository, ".capsule"), folder, "folder that holds everything", "./.capsule"),
   qemu: row("CAPSULE_QEMU", "qemu-system-x86_64", word, "QEMU's program, looked up in PATH unless absolute"),
   concurrentStarts: row(

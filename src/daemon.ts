@@ -206,6 +206,7 @@ async function startLocked(
       logger: log,
       version,
       certificate,
+      trustProxy: config.trustProxy,
       drainMs: config.drainMs,
       web: config.web ?? join(config.dataDir, "web"),
       metrics: config.metrics === "off" ? undefined : { service: telemetry.metrics, to: config.metrics },

@@ -52,6 +52,8 @@ export interface ServerOptions {
   /** Who counts, and who may read it; undefined: nobody. */
   metrics?: { service: MetricsService; to: "loopback" | "any" } | undefined;
   tracing?: TracingService | undefined;
+  /** Whose X-Forwarded-For is believed. */
+  trustProxy?: "no" | "loopback";
   /** undefined: no TLS. */
   certificate?: Certificate | undefined;
   /** How long open requests may end by themselves when the server closes. */
@@ -101,6 +103,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     loggerInstance: logger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
     genReqId: () => randomUUID(),
+    trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
     bodyLimit: limits.body_max_bytes,
     keepAliveTimeout: keepAliveMs,
     return503OnClosing: false,

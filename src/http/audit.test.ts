@@ -143,6 +143,18 @@ describe("the audit log", () => {
     assert.deepEqual((await entries("?limit=1"))[0], before);
   });
 
+  test("goes by the client's address behind a proxy that is trusted, and by the peer's otherwise", async () => {
+    const headers = { "x-forwarded-for": "127.0.0.1, 203.0.113.7" };
+    for (const [trustProxy, address] of [
+      ["no", "127.0.0.1"],
+      ["loopback", "203.0.113.7"],
+    ] as const) {
+      const behind = new Api({}, { trustProxy });
+      await behind.call("DELETE", "/v1/capsules/cl-nobody", { headers });
+      assert.equal((await behind.call("GET", "/v1/audit")).json.entries[0].address, address);
+    }
+  });
+
   test("is read by pages and by capsule; bad questions are 400", async () => {
     const all = await entries("?limit=1000");
     const first = await api.call("GET", "/v1/audit?limit=3");
