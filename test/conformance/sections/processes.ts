@@ -287,6 +287,21 @@ describe("processes", () => {
       }
     });
 
+    test("a reader that falls more than 1 MiB behind is closed with an error; the process is not held up", async () => {
+      const { tag, pid } = await start("bash", ["-c", "until [ -e /tmp/go-slow ]; do sleep 0.02; done; exec yes"]);
+      await using socket = await TestSocket.open(capsule, `processes/${tag}/stream`);
+      await socket.next("start");
+      socket.socket.pause();
+      await capsule.run("touch", ["/tmp/go-slow"]);
+      const written = () => capsule.sh(`sed -n 's/^wchar: //p' /proc/${pid}/io`);
+      await eventually("more than all buffers hold", async () => Number(await written()) > 64 * 1024 * 1024, 40_000);
+      socket.socket.resume();
+      assert.equal((await socket.closed).code, 1008);
+      assert.deepEqual((await socket.rest()).at(-1).type, "error");
+      assert.ok(await isAlive("yes"));
+      await signal(tag);
+    });
+
     test("works on a process started before a pause; the pause closes the socket with 4409", async () => {
       await using own = await client.capsule();
       const reply = await own.exec({
