@@ -5,7 +5,9 @@ import { dirname, join, resolve } from "node:path";
 import { test } from "node:test";
 import { entryOf, figureIds } from "../bench/catalog.ts";
 import { withFindings } from "../bench/performance-page.ts";
-import { overview } from "../src/cli/help.ts";
+import { commands } from "../src/cli/commands.ts";
+import { exitCodes } from "../src/cli/failures.ts";
+import { helpOf, overview } from "../src/cli/help.ts";
 import { configHelp } from "../src/config.ts";
 import { help } from "../src/operator/commands.ts";
 
@@ -26,6 +28,15 @@ test("docs/OPERATIONS.md shows the settings as serve --help does", () => {
     "paste the table of `capsule serve --help`",
   );
   assert.ok(help().includes(configHelp()));
+});
+
+test("docs/CLI.md has the help of every command, and every exit code", () => {
+  const text = read("docs/CLI.md");
+  for (const [name, command] of Object.entries(commands)) {
+    const section = `### ${name}\n\n\`\`\`\n${helpOf(name, command)}\n\`\`\`\n`;
+    assert.ok(text.includes(section), `paste what capsule ${name} --help prints`);
+  }
+  for (const code of Object.values(exitCodes)) assert.match(text, new RegExp(`^\\| ${code} \\|`, "m"));
 });
 
 test("every link between documents leads somewhere", () => {

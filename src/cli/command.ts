@@ -21,8 +21,8 @@ export interface Command {
   options: Record<string, Option>;
   /** How many words it takes. */
   words: [least: number, most: number];
-  /** What follows the first word is somebody else's, options and all. */
-  hasRest?: true;
+  /** It takes somebody else's words, options and all: those after its own first word, or only those after `--`. */
+  rest?: "after-word" | "after-dashes";
   /** What its words are, for completion. */
   completes?: "capsule" | "path" | "template" | string[];
   examples: [line: string, meaning: string][];
@@ -59,11 +59,10 @@ export type Parsed = Omit<Call, "client"> & { wantsHelp: boolean };
 export function parse(command: Command, argv: string[]): Parsed {
   const all = { ...command.options, ...commonOptions };
   const options = Object.fromEntries(Object.entries(all).map(([name, option]) => [name, asNodeSays(option)]));
-  const cut = command.hasRest ? firstWord(argv, options) : argv.length - 1;
-  const { values, positionals } = checked(() =>
-    parseArgs({ args: argv.slice(0, cut + 1), options, allowPositionals: true }),
-  );
-  const rest = argv.slice(cut + 1);
+  const end = ownWords(command, argv, options);
+  const args = argv.slice(0, end);
+  const { values, positionals } = checked(() => parseArgs({ args, options, allowPositionals: true }));
+  const rest = argv.slice(end);
   if (rest[0] === "--") rest.shift();
   const wantsHelp = values.help === true;
   const [least, most] = command.words;
@@ -89,10 +88,14 @@ function asNodeSays({ value, short, isList }: Option): NodeOption {
   return { type, multiple: isList === true, ...(short === undefined ? {} : { short }) };
 }
 
-/** Where the first word stands that is neither an option nor its value. */
-function firstWord(args: string[], options: Record<string, NodeOption>): number {
+/** How many of them are the command's own. */
+function ownWords(command: Command, args: string[], options: Record<string, NodeOption>): number {
+  if (command.rest === undefined) return args.length;
   const { tokens } = parseArgs({ args, options, strict: false, allowPositionals: true, tokens: true });
-  return tokens.find((token) => token.kind === "positional")?.index ?? args.length - 1;
+  const dashes = tokens.find((token) => token.kind === "option-terminator");
+  if (command.rest === "after-dashes") return dashes?.index ?? args.length;
+  const word = tokens.find((token) => token.kind === "positional");
+  return word === undefined ? args.length : word.index + 1;
 }
 
 function checked<T>(parsing: () => T): T {

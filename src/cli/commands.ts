@@ -52,7 +52,7 @@ export const commands: Record<string, Command> = {
       tag: { value: "TAG", meaning: "with --background: what it is called by" },
     },
     words: [1, 1],
-    hasRest: true,
+    rest: "after-word",
     completes: "capsule",
     examples: [
       ["capsule exec ID -- python3 -c 'print(6*7)'", "a program with its arguments"],
@@ -74,7 +74,7 @@ export const commands: Record<string, Command> = {
       cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
     },
     words: [1, 1],
-    hasRest: true,
+    rest: "after-dashes",
     completes: "capsule",
     examples: [
       ["capsule shell ID", "bash"],

@@ -1,0 +1,226 @@
+/** Each command of the command line, against a real server with real VMs. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { commands } from "../../src/cli/commands.ts";
+import { helpOf } from "../../src/cli/help.ts";
+import { Server } from "../server.ts";
+import { CommandLine, type Ended, said } from "./command-line.ts";
+
+const deadline = { timeout: 60_000 };
+
+let server: Server;
+let line: CommandLine;
+let folder: string;
+let id: string;
+
+before(async () => {
+  server = await Server.start();
+  folder = await mkdtemp(join(tmpdir(), "capsule-cli-"));
+  line = new CommandLine({ CAPSULE_DATA: server.dataDir }); // address and key are what the server left there
+  id = (await ok("create")).trim();
+});
+
+after(async () => {
+  await rm(folder, { recursive: true, force: true });
+  await server?.[Symbol.asyncDispose]();
+});
+
+/** Output of a command that must succeed. */
+async function ok(...args: string[]): Promise<string> {
+  const { stdout, stderr, code } = await line.run(args);
+  assert.equal(code, 0, `capsule ${args.join(" ")}: ${stderr}`);
+  return stdout;
+}
+
+async function json(...args: string[]) {
+  return JSON.parse(await ok(...args, "--json"));
+}
+
+function failed(ended: Ended, code: number, pattern: RegExp): void {
+  assert.equal(ended.code, code, ended.stderr);
+  assert.match(ended.stderr, pattern);
+}
+
+test("create, ls and rm: ids for people, whole capsules for programs", deadline, async () => {
+  const made = await json("create", "--timeout", "700", "--memory", "512");
+  assert.deepEqual([made.status, made.timeout_sec, made.memory_mb], ["running", 700, 512]);
+  assert.equal((await ok("ls", "--quiet")).trim(), `${made.id}\n${id}`);
+  assert.deepEqual(
+    (await json("ls")).map((each: { id: string }) => each.id),
+    [made.id, id],
+  );
+  const table = (await ok("ls")).split("\n");
+  assert.match(table[0]!, /^ID +STATUS +TEMPLATE/);
+  assert.match(table[1]!, new RegExp(`^${made.id} +running +minimal +1 +512 MiB`));
+  assert.equal((await ok("rm", made.id.slice(0, 12))).trim(), made.id);
+  failed(await line.run(["rm", made.id]), 1, /does not exist|no capsule/i);
+});
+
+test("exec passes output, errors and exit code on, to the byte", deadline, async () => {
+  const script = 'printf "a\\0b"; echo oops >&2; exit 9';
+  const { stdout, stderr, code } = await line.run(["exec", "-e", "X=1", id, "--", "sh", "-c", script]);
+  assert.deepEqual([stdout, stderr, code], ["a\0b", "oops\n", 9]);
+  assert.equal(await ok("exec", "--cwd", "/usr", "-e", "X=a b", id, "sh", "-c", 'echo "$PWD $X"'), "/usr a b\n");
+  const whole = await json("exec", id, "true").catch(() => undefined);
+  assert.equal(whole, undefined); // what follows the id is the command's, --json too
+  const result = JSON.parse(await ok("exec", "--json", id, "--", "echo", "--json"));
+  assert.deepEqual([result.stdout, result.exit_code, result.encoding], ["--json\n", 0, "utf-8"]);
+  failed(await line.run(["exec", id, "no-such-command"]), 127, /command not found/);
+  failed(await line.run(["exec", "--timeout", "1", id, "sleep", "30"]), 124, /within 1 s/);
+  failed(await line.run(["exec", `cl-${"0".repeat(25)}`, "true"]), 125, /capsule/);
+  failed(await line.run(["exec", id]), 2, /Usage: capsule exec/);
+});
+
+test("Ctrl-C kills the command, and its exit code is that", deadline, async () => {
+  const child = line.start(["exec", id, "--", "sh", "-c", "echo ready; sleep 55"]);
+  await said(child.stdout, /ready/);
+  child.kill("SIGINT");
+  const [code] = await once(child, "close");
+  assert.equal(code, 137);
+  assert.doesNotMatch(await ok("ps", id), /sleep 55/);
+});
+
+test("a slow reader of a long output holds it up, and gets all of it", deadline, async () => {
+  const child = line.start(["exec", id, "--", "sh", "-c", "head -c 10000000 /dev/zero"]);
+  let sizeBytes = 0;
+  for await (const chunk of child.stdout) sizeBytes += (chunk as Buffer).length;
+  assert.equal(sizeBytes, 10_000_000);
+});
+
+test("background processes: ps, logs, kill", deadline, async () => {
+  const script = "while sleep 0.1; do echo tick; done";
+  assert.equal((await ok("exec", "--background", "--tag", "web", id, "--", "sh", "-c", script)).trim(), "web");
+  assert.match(await ok("ps", id), /^\d+ +web +sh -c while/m);
+  failed(await line.run(["logs", id, "web"]), 125, /--follow/);
+  const logs = line.start(["logs", "-f", id, "web"]);
+  await said(logs.stdout, /tick\n/);
+  const gone = once(logs, "close");
+  await ok("kill", id, "web");
+  assert.deepEqual((await gone)[0], 0);
+  failed(await line.run(["kill", id, "web"]), 1, /web/);
+});
+
+test("cp carries a tree in and out again: links, modes, odd names, empty folders", deadline, async () => {
+  const tree = join(folder, "tree");
+  await mkdir(join(tree, "sub/empty"), { recursive: true });
+  await writeFile(join(tree, "ünï code\n.txt"), "text");
+  await writeFile(join(tree, "sub/run"), "#!/bin/sh\necho ran\n");
+  await chmod(join(tree, "sub/run"), 0o750);
+  await symlink("/etc/passwd", join(tree, "outside"));
+  await symlink("../sub/run", join(tree, "sub/link"));
+  await ok("cp", tree, `${id}:/work`);
+  assert.equal(await ok("exec", id, "/work/sub/link"), "ran\n");
+  const tally = await json("cp", `${id}:/work`, join(folder, "back"));
+  assert.deepEqual([tally.files, tally.links, tally.directories], [2, 2, 3]);
+  const back = join(folder, "back");
+  assert.deepEqual(
+    (await readdir(back, { recursive: true })).sort(),
+    (await readdir(tree, { recursive: true })).sort(),
+  );
+  assert.equal(await readFile(join(back, "ünï code\n.txt"), "utf8"), "text");
+  assert.equal((await lstat(join(back, "sub/run"))).mode & 0o777, 0o750);
+  assert.equal(await readlink(join(back, "outside")), "/etc/passwd");
+});
+
+test("cp never writes through a link that lies in its way", deadline, async () => {
+  const [outside, target] = [join(folder, "outside"), join(folder, "target")];
+  await mkdir(outside);
+  await mkdir(join(target, "tree"), { recursive: true });
+  await writeFile(join(outside, "file"), "mine");
+  await ok("exec", id, "sh", "-c", "mkdir -p /tree/sub; echo theirs > /tree/file; echo theirs > /tree/sub/file");
+  await symlink(join(outside, "file"), join(target, "tree/file"));
+  await ok("cp", `${id}:/tree`, target);
+  assert.equal(await readFile(join(target, "tree/file"), "utf8"), "theirs\n");
+  assert.equal(await readFile(join(outside, "file"), "utf8"), "mine");
+  await rm(join(target, "tree/sub"), { recursive: true });
+  await symlink(outside, join(target, "tree/sub"));
+  failed(await line.run(["cp", `${id}:/tree`, target]), 1, /is no folder/);
+  assert.equal(await readFile(join(outside, "file"), "utf8"), "mine");
+});
+
+test("cp takes standard input and gives standard output", deadline, async () => {
+  const bytes = Buffer.alloc(1_000_003, "abc\0\xff", "latin1");
+  const sent = await line.run(["cp", "-", `${id}:bytes`], { input: bytes });
+  assert.equal(sent.code, 0, sent.stderr);
+  const child = line.start(["cp", `${id}:/root/bytes`, "-"]);
+  const chunks: Buffer[] = [];
+  for await (const chunk of child.stdout) chunks.push(chunk as Buffer);
+  assert.ok(bytes.equals(Buffer.concat(chunks)));
+  await ok("cp", `${id}:bytes`, folder);
+  assert.equal((await lstat(join(folder, "bytes"))).size, bytes.length);
+  failed(await line.run(["cp", `${id}:/nothing`, folder]), 1, /there is no \/nothing/);
+  failed(await line.run(["cp", folder, folder]), 1, /one side must be in a capsule/);
+});
+
+test("pause, resume, snapshot, templates", deadline, async () => {
+  const other = (await ok("create", "--no-wait")).trim();
+  await ok("exec", id, "true");
+  assert.match(await ok("pause", id), /is paused/);
+  failed(await line.run(["exec", id, "true"]), 125, new RegExp(`capsule resume ${id}`));
+  assert.equal((await json("resume", id)).status, "running");
+  const watched = line.start(["ls", "--watch"]);
+  await said(watched.stdout, new RegExp(`${other}\\trunning`));
+  assert.equal((await ok("snapshot", other, "cli-test")).trim(), "cli-test");
+  await said(watched.stdout, new RegExp(`${other}\\tremoved`));
+  watched.kill("SIGINT");
+  assert.deepEqual((await once(watched, "close"))[0], 0);
+  assert.match(await ok("templates"), /^cli-test +snapshot +1 +512 MiB/m);
+  assert.equal((await json("templates")).find((each: { name: string }) => each.name === "cli-test").type, "snapshot");
+  failed(await line.run(["snapshot", id, "cli-test"]), 1, /--overwrite/);
+  assert.equal((await ok("templates", "rm", "cli-test")).trim(), "cli-test");
+});
+
+test("keys, limits, open", deadline, async () => {
+  const key = (await ok("keys", "new", "for a test")).trim();
+  const other = new CommandLine({ CAPSULE_URL: server.url, CAPSULE_API_KEY: key });
+  const list = JSON.parse((await other.run(["keys", "--json"])).stdout) as {
+    id: string;
+    name: string;
+    current: boolean;
+  }[];
+  const own = list.find(({ current }) => current)!;
+  assert.equal(own.name, "for a test");
+  assert.equal((await ok("keys", "rm", own.id)).trim(), own.id);
+  failed(await other.run(["ls"]), 1, /CAPSULE_API_KEY/);
+  assert.equal((await json("limits")).vcpus_max >= 8, true);
+  assert.match(await ok("limits"), /^memory_min_mb +128$/m);
+  assert.match(await ok("open"), new RegExp(`^${server.url}/#token=\\S+\n$`));
+});
+
+test("errors say what to do next, in JSON for programs", deadline, async () => {
+  const nobody = new CommandLine({ CAPSULE_URL: "http://127.0.0.1:2", CAPSULE_API_KEY: "k" });
+  failed(await nobody.run(["ls"]), 1, /\.\/dev up/);
+  const keyless = new CommandLine({ CAPSULE_DATA: folder });
+  failed(await keyless.run(["ls"]), 1, /there is no API key.*\n.*CAPSULE_API_KEY/);
+  const { stderr } = await line.run(["rm", "--json", `cl-${"0".repeat(25)}`]);
+  assert.equal(JSON.parse(stderr).error.code, "not_found");
+  failed(await line.run(["ls", "--nonsense"]), 2, /nonsense/);
+  failed(await line.run(["nonsense"]), 2, /no command "nonsense"/);
+});
+
+test("a reader that has had enough is no error", deadline, async () => {
+  const child = line.start(["exec", id, "--", "sh", "-c", "yes"]);
+  await said(child.stdout, /y\n/);
+  child.stdout.destroy();
+  assert.deepEqual(await once(child, "close"), [0, null]);
+});
+
+test("commands have help with examples; shells take the completions", deadline, async () => {
+  assert.equal(await ok("cp", "--help"), `${helpOf("cp", commands.cp!)}\n`);
+  assert.match(await ok("--help"), /capsule create[\s\S]+capsule serve/);
+  await writeFile(
+    join(folder, "complete"),
+    `${await ok("completion", "bash")}
+    capsule() { echo cl-one; echo cl-two; }
+    try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _capsule; echo "\${COMPREPLY[@]}"; }
+    try capsule te; try capsule pause cl-t; try capsule create --v`,
+  );
+  const offered = execFileSync("bash", ["--norc", join(folder, "complete")], { encoding: "utf8" });
+  assert.equal(offered, "templates\ncl-two\n--vcpus\n");
+  for (const shell of ["zsh", "fish"]) assert.match(await ok("completion", shell), /snapshot/);
+});

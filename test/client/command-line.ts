@@ -1,0 +1,55 @@
+/** `./capsule` as scripts call it: words in; output, errors and exit code out. */
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { once } from "node:events";
+import { join } from "node:path";
+import type { Readable, Writable } from "node:stream";
+import { root } from "./sdk-package.ts";
+
+export const program = join(root, "capsule");
+
+export interface Ended {
+  stdout: string;
+  stderr: string;
+  code: number | null;
+}
+
+export class CommandLine {
+  readonly env: Record<string, string>;
+
+  /** `env`: which service. Nothing of our own environment leaks in. */
+  constructor(env: Record<string, string>) {
+    this.env = { PATH: process.env.PATH ?? "", HOME: process.env.HOME ?? "/", ...env };
+  }
+
+  async run(args: string[], { input, cwd }: { input?: string | Uint8Array; cwd?: string } = {}): Promise<Ended> {
+    const child = this.start(args, cwd);
+    const [stdout, stderr] = [gathered(child.stdout), gathered(child.stderr)];
+    child.stdin.end(input);
+    const [code] = (await once(child, "close")) as [number | null];
+    return { stdout: await stdout, stderr: await stderr, code };
+  }
+
+  start(args: string[], cwd?: string): ChildProcessByStdio<Writable, Readable, Readable> {
+    return spawn(program, args, {
+      env: this.env,
+      stdio: ["pipe", "pipe", "pipe"],
+      ...(cwd === undefined ? {} : { cwd }),
+    });
+  }
+}
+
+/** Resolves with the first text on the stream that matches. */
+export async function said(stream: Readable, pattern: RegExp): Promise<string> {
+  let text = "";
+  for await (const chunk of stream.iterator({ destroyOnReturn: false })) {
+    text += chunk;
+    if (pattern.test(text)) return text;
+  }
+  throw new Error(`never said ${pattern}:\n${text}`);
+}
+
+async function gathered(stream: Readable): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString();
+}

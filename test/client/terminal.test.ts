@@ -1,0 +1,87 @@
+/** The command line where a person sits: in a real terminal emulator. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Server } from "../server.ts";
+import { Emulator } from "../terminal/emulator.ts";
+import { CommandLine, program } from "./command-line.ts";
+
+const deadline = { timeout: 60_000 };
+const size = { cols: 90, rows: 24 };
+const shell = ["--", "env", "PS1=ready> ", "bash", "--norc", "--noprofile"];
+
+let server: Server;
+let line: CommandLine;
+let id: string;
+
+before(async () => {
+  server = await Server.start();
+  line = new CommandLine({ CAPSULE_DATA: server.dataDir });
+  id = (await line.run(["create"])).stdout.trim();
+});
+
+after(() => server?.[Symbol.asyncDispose]());
+
+const opened = (...args: string[]) => Emulator.start([program, ...args], line.env, size);
+
+async function enters(emulator: Emulator, text: string): Promise<void> {
+  await emulator.types(text);
+  await emulator.presses("Enter");
+}
+
+test("a shell takes keys as they are, follows the window, and passes its exit code on", deadline, async () => {
+  const again = `'${program}' shell ${id} ${shell.map((word) => `'${word}'`).join(" ")}; echo "it was $?"`;
+  await using emulator = await Emulator.start(["bash", "-c", again], line.env, size);
+  await emulator.shows(/^ready>$/m);
+  await enters(emulator, "stty size");
+  await emulator.shows(/^24 90$/m);
+  await emulator.resizes({ cols: 100, rows: 30 });
+  await enters(emulator, "stty size");
+  await emulator.shows(/^30 100$/m);
+  await enters(emulator, "sh -c 'echo started; exec sleep 99'");
+  await emulator.shows(/^started$/m);
+  await emulator.presses("C-c");
+  await enters(emulator, "echo code $?");
+  await emulator.shows(/^code 130$/m);
+  await enters(emulator, "exit 7");
+  await emulator.shows(/^it was 7$/m);
+});
+
+test("a shell is left by Ctrl-] d and come back to, in the middle of what it does", deadline, async () => {
+  let tag: string;
+  {
+    await using emulator = await opened("shell", id, ...shell);
+    await emulator.shows(/^ready>$/m);
+    await enters(emulator, "x=kept; read -p 'name? ' name; echo hello $name $x");
+    await emulator.shows(/^name\?/m);
+    await emulator.presses("C-]");
+    await emulator.types("d");
+    const screen = await emulator.shows(/Detached[\s\S]*--tag\s+(pty-[0-9a-f]{8})/);
+    tag = /(pty-[0-9a-f]{8})/.exec(screen)![1]!;
+  }
+  await using emulator = await opened("shell", id, "--tag", tag);
+  await enters(emulator, "Ada");
+  await emulator.shows(/^hello Ada kept$/m);
+});
+
+test("a shell outlives the server it goes through", deadline, async () => {
+  await using emulator = await opened("shell", id, ...shell);
+  await emulator.shows(/^ready>$/m);
+  const { port } = new URL(server.url);
+  await server.kill("SIGKILL");
+  await emulator.shows(/connection was lost/);
+  await server.start({ CAPSULE_PORT: port });
+  await enters(emulator, "echo still $((40 + 2))");
+  await emulator.shows(/^still 42$/m);
+});
+
+test("ls --watch draws what changes, in colour; a guest's names steer nothing", deadline, async () => {
+  const other = (await line.run(["create"])).stdout.trim();
+  await using emulator = await opened("ls", "--watch");
+  await emulator.shows(new RegExp(`^${other} +running`, "m"));
+  await line.run(["rm", other]);
+  const screen = await emulator.shows(/^(?![\s\S]*running[\s\S]*running)[\s\S]*running[\s\S]*Ctrl-C ends this/);
+  assert.ok(screen.includes(id) && !screen.includes(other));
+  await line.run(["exec", "--background", id, "--", "sh", "-c", "sleep 50; : \u001b[2J\u001b]0;owned\u0007"]);
+  await using ps = await opened("ps", id);
+  await ps.shows(/\\u001b\[2J\\u001b\]0;owned\\u0007/);
+});
