@@ -38,13 +38,13 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
       title={id}
       back={<a href={hrefOf({ page: "capsules" })}>‹ All capsules</a>}
       heading={<span class="mono">{id}</span>}
+      beside={<CopyButton text={id} label="Copy the id" />}
       lead={
         <div class="facts">
           <StatusBadge status={status} doing={fleet.doing.value.get(id)} />
           <span>
             from {template} · {cpus(vcpus)} · {memory(memoryMb)}
           </span>
-          <CopyButton text={id} label="Copy the id" />
         </div>
       }
       actions={<CapsuleActions capsule={capsule} />}

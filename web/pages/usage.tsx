@@ -8,11 +8,16 @@ import { duration, memory, size } from "../state/words.ts";
 
 type LimitsAndUsage = Awaited<ReturnType<Service["limits"]>>;
 
+const settledMs = 300;
+
 export function UsagePage() {
   const { service, fleet, templates } = useDashboard();
   const { value: limits, problem, again } = useReading(() => service.limits(), []);
-  // Read anew whenever something that counts has changed.
-  useEffect(again, [fleet.capsules.value, templates.value]);
+  // Read anew when something that counts has changed, and no more for the moment.
+  useEffect(() => {
+    const timer = setTimeout(again, settledMs);
+    return () => clearTimeout(timer);
+  }, [fleet.capsules.value, templates.value]);
   return (
     <Page title="Usage" lead={<p>What this team has, and what it may have</p>}>
       {problem !== undefined ? (

@@ -8,6 +8,8 @@ interface PageProps {
   title: string;
   /** Instead of the title as the heading's content. */
   heading?: ComponentChildren;
+  /** Right of the heading. */
+  beside?: ComponentChildren;
   /** The link to where this page belongs. */
   back?: ComponentChildren;
   lead?: ComponentChildren;
@@ -17,7 +19,7 @@ interface PageProps {
 
 let isFirst = true;
 
-export function Page({ title, heading = title, back, lead, actions, children }: PageProps) {
+export function Page({ title, heading = title, beside, back, lead, actions, children }: PageProps) {
   const top = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     document.title = `${title} · Capsule`;
@@ -31,9 +33,12 @@ export function Page({ title, heading = title, back, lead, actions, children }: 
       <header class="page-head">
         <div>
           {back !== undefined && <p class="back">{back}</p>}
-          <h1 ref={top} tabIndex={-1}>
-            {heading}
-          </h1>
+          <div class="title">
+            <h1 ref={top} tabIndex={-1}>
+              {heading}
+            </h1>
+            {beside}
+          </div>
           {lead !== undefined && <div class="lead">{lead}</div>}
         </div>
         {actions !== undefined && <div class="actions">{actions}</div>}
