@@ -2,20 +2,18 @@
  * From the create request to the result of a first command, one capsule at a time: out of the pool, without one, and
  * against gVisor and a cold boot.
  */
-import { coldBootToExec } from "./cold-boot.ts";
+import { coldBoots } from "./cold-boot.ts";
 import { timeoutMs } from "./public-format.ts";
 import { type Finding, ratio } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
-import { repeat, summarize } from "./statistics.ts";
-
-const boots = 4;
+import { summarize } from "./statistics.ts";
 
 export async function create(rig: Rig): Promise<void> {
   const { service, report } = rig;
   const rounds = rig.rounds(40, 200);
   const runsc = await rig.runsc();
-  const booted = await repeat(boots, () => coldBootToExec(rig));
+  const booted = (await coldBoots(rig)).toExec;
   const [empty, warm, contained]: [number[], number[], number[]] = [[], [], []];
   await using pooled = await Service.start({ CAPSULE_POOL: "auto" });
   const hasPool = await isWarm(pooled);

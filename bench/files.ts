@@ -13,7 +13,7 @@ import { checkContent, download, makeFile, upload } from "./transfers.ts";
 const mib = 1 << 20;
 const streamedBytes = 256 * mib;
 const longBytes = 3 * 1024 * mib;
-const rounds = 5;
+const rounds = 3;
 const entries = 10_000;
 const listingRounds = 5;
 const samplingMs = 20;

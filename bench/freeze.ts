@@ -10,7 +10,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { readDiff } from "../src/vmm/diff-format.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
-import { coldBootToExec, withBootedVm } from "./cold-boot.ts";
+import { coldBoots, withBootedVm } from "./cold-boot.ts";
 import { above, type Finding, ratio } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Runsc } from "./runsc.ts";
@@ -19,7 +19,7 @@ import { repeat, summarize, timed } from "./statistics.ts";
 
 const run = promisify(execFile);
 const rounds = 10;
-const yardsticks = 4;
+const migrations = 4;
 const dirtyMib = 50;
 const writes = 30;
 const memoryBytes = 512 << 20;
@@ -29,8 +29,8 @@ const holdMemory = `import os, time; held = os.urandom(${dirtyMib} << 20); print
 export async function freeze(rig: Rig): Promise<void> {
   const { service, report } = rig;
   const runsc = await rig.runsc();
-  const migrated = await repeat(yardsticks, () => migrate(rig));
-  const booted = await repeat(yardsticks, () => coldBootToExec(rig));
+  const migrated = await repeat(migrations, () => migrate(rig));
+  const booted = (await coldBoots(rig)).toExec;
   const id = await service.createRunning();
   await service.exec(id, "/bin/true");
   const idle = await cycles(service, id, rig.rounds(20, 100));

@@ -16,6 +16,7 @@ import { reads } from "./reads.ts";
 import { records } from "./records.ts";
 import { isAllMet, Report } from "./report.ts";
 import { Rig } from "./rig.ts";
+import { abandonAll } from "./service.ts";
 import { streams } from "./streams.ts";
 import { textTable, textTrace } from "./table.ts";
 import { templates } from "./templates.ts";
@@ -50,6 +51,12 @@ const usage = `./dev bench [OPTION…] [GROUP…]     all groups without GROUP: 
   --help        this
 `;
 
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  process.once(signal, () => {
+    abandonAll();
+    process.exit(1);
+  });
+}
 process.exitCode = await main();
 
 async function main(): Promise<number> {

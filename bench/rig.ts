@@ -3,6 +3,7 @@ import { connectAgent } from "../src/agent/connection.ts";
 import { loadConfig } from "../src/config.ts";
 import { openMachine, type ThisMachine } from "../src/host/machine.ts";
 import { Paths } from "../src/host/paths.ts";
+import { Qemu } from "../src/vmm/qemu.ts";
 import type { Run } from "./public-format.ts";
 import type { Report } from "./report.ts";
 import { openRunsc, type Runsc } from "./runsc.ts";
@@ -19,6 +20,7 @@ export class Rig implements AsyncDisposable {
   readonly report: Report;
   /** Every create starts a VM: nothing was prepared, and nothing is prepared in the background. */
   readonly service: Service;
+  /** What the yardsticks run on. */
   readonly machine: ThisMachine;
   /** Runs whose samples are told one by one. */
   readonly runs: Run[] = [];
@@ -27,10 +29,7 @@ export class Rig implements AsyncDisposable {
   static async start(options: RigOptions): Promise<Rig> {
     const service = await Service.start({ CAPSULE_POOL: "off" });
     try {
-      const paths = new Paths(service.dataDir);
-      const { qemu, jailUids: uids } = loadConfig({});
-      const machine = await openMachine({ paths, qemu, wanted: "auto", jail: { uids }, connect, progress() {} });
-      return new Rig(options, service, machine);
+      return new Rig(options, service, await plainMachine(service.dataDir));
     } catch (error) {
       await service[Symbol.asyncDispose]();
       throw error;
@@ -51,7 +50,7 @@ export class Rig implements AsyncDisposable {
 
   /** gVisor's runtime, or why it cannot be compared with. */
   runsc(): Promise<Runsc | string> {
-    this.#runsc ??= openRunsc();
+    this.#runsc ??= openRunsc(this.machine.accelerator.kind);
     return this.#runsc;
   }
 
@@ -64,4 +63,15 @@ export class Rig implements AsyncDisposable {
 
 export function connect(socketPath: string, deadlineMs: number, signal?: AbortSignal) {
   return connectAgent(socketPath, { deadlineMs, signal });
+}
+
+/** With the accelerator that the server has chosen, and without its jail: a yardstick has no walls to pay for. */
+async function plainMachine(dataDir: string): Promise<ThisMachine> {
+  const { qemu, jail, jailUids: uids } = loadConfig();
+  const paths = new Paths(dataDir);
+  const asServed = { paths, qemu, wanted: "auto", jail: jail === "off" ? null : { uids }, connect } as const;
+  const machine = await openMachine({ ...asServed, progress() {} });
+  const { accelerator, vmm } = machine;
+  const version = vmm.machine(1, 512).qemu;
+  return { ...machine, jail: undefined, vmm: new Qemu({ program: qemu, version, accelerator }) };
 }

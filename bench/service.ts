@@ -18,6 +18,13 @@ interface CapsuleView {
 const poolDeadlineMs = 60_000;
 const poolPollMs = 10;
 
+const running = new Set<Service>();
+
+/** For a run that is cut off: ends all servers and VMs without waiting for what comes of it. */
+export function abandonAll(): void {
+  for (const service of running) service.abandon();
+}
+
 export class Service implements AsyncDisposable {
   readonly #server: Server;
   readonly #connections = new http.Agent({ keepAlive: true });
@@ -31,6 +38,7 @@ export class Service implements AsyncDisposable {
 
   private constructor(server: Server) {
     this.#server = server;
+    running.add(this);
   }
 
   get url(): string {
@@ -113,7 +121,12 @@ export class Service implements AsyncDisposable {
     }
   }
 
+  abandon(): void {
+    this.#server.abandon();
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    running.delete(this);
     this.#connections.destroy();
     await this.#server[Symbol.asyncDispose]();
   }

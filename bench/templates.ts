@@ -1,18 +1,17 @@
 /** From a snapshot template to the first command's result, against the same from a cold boot. */
-import { coldBootToExec } from "./cold-boot.ts";
+import { coldBoots } from "./cold-boot.ts";
 import { ratio } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import { repeat, timed } from "./statistics.ts";
 
 const rounds = 10;
-const boots = 3;
 const name = "bench";
 
 export async function templates(rig: Rig): Promise<void> {
   const { report } = rig;
   const captureMs = await withTemplate(rig, async () => {
     const created = await repeat(rounds, () => rig.service.timeToInteractive({ template: name }));
-    const booted = await repeat(boots, () => coldBootToExec(rig));
+    const booted = (await coldBoots(rig)).toExec;
     report.note("fromTemplate", created, { boot: ratio(created, "cold boot to exec", booted) });
   });
   report.note("capture", [captureMs], {});

@@ -28,13 +28,13 @@ function mark(what: string): void {
 }
 
 function watchHttp(): void {
-  const said = (message: unknown) => {
-    const { request } = message as { request: IncomingMessage };
-    const path = request.url!.split("?", 1)[0]!.replace(/cl-[0-9a-z]+/, "{id}");
-    return `${request.method} ${path}`;
+  const markOf = (arrow: string) => (message: unknown) => {
+    const { url = "", method } = (message as { request: IncomingMessage }).request;
+    const path = url.split("?", 1)[0]!.replace(/cl-[0-9a-z]+/, "{id}");
+    if (path !== "/healthz") mark(`HTTP ${arrow} ${method} ${path}`); // the bench itself, looking at the pool
   };
-  subscribe("http.server.request.start", (message) => mark(`HTTP → ${said(message)}`));
-  subscribe("http.server.response.finish", (message) => mark(`HTTP ← ${said(message)}`));
+  subscribe("http.server.request.start", markOf("→"));
+  subscribe("http.server.response.finish", markOf("←"));
 }
 
 function watchQemu(): void {
