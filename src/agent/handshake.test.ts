@@ -95,6 +95,17 @@ describe("welcome scan", () => {
     );
   });
 
+  it("does not wait for a WELCOME longer than any that is honest", () => {
+    const nonce = randomBytes(16);
+    const scan = new WelcomeScan({ epoch: 7, nonce });
+    const header = Buffer.alloc(12);
+    writeHeader(header, 0, { type: FrameType.WELCOME, flags: 0, epoch: 7, stream: 0, length: 65_536 });
+    assert.equal(scan.take(Buffer.concat([header, nonce])), undefined);
+    const payload = new RecordWriter().raw(nonce).u16(1).str("agent").u8(1).u32(1).finish();
+    const honest = encodeFrame({ type: FrameType.WELCOME, flags: 0, epoch: 7, stream: 0 }, payload);
+    assert.equal(scan.take(honest)?.welcome.agent, "agent", "what follows is looked at at once");
+  });
+
   it("takes no answer to another HELLO", () => {
     const nonce = randomBytes(16);
     const payload = new RecordWriter().raw(nonce).u16(1).str("x").u8(1).u32(9).finish();

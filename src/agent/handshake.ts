@@ -29,6 +29,12 @@ export interface Greeting {
 const firstRepeatMs = 100;
 const lastRepeatMs = 800;
 
+/**
+ * Longest WELCOME that is waited for. An honest one is below a hundred bytes; one that claims more, and comes byte by
+ * byte, would be put together anew with each of them.
+ */
+const maxWelcomeBytes = 1_024;
+
 const padding = Buffer.alloc(paddingBytes);
 const nothing = Buffer.alloc(0);
 
@@ -54,7 +60,7 @@ export class WelcomeScan {
       const start = at - headerBytes;
       if (start < 0) continue;
       const length = seen.readUInt32LE(start + 8);
-      if (length > maxPayloadBytes) continue;
+      if (length > maxWelcomeBytes) continue;
       const header = Buffer.alloc(headerBytes);
       writeHeader(header, 0, { type: FrameType.WELCOME, flags: 0, epoch, stream: 0, length });
       if (seen.compare(header, 0, headerBytes, start, at) !== 0) continue;

@@ -18,7 +18,8 @@ import type { VmProcess } from "./vmm.ts";
 const complaintBytes = 8_192;
 const lastWordsMs = 200;
 const killPollMs = 3;
-const killDeadlineMs = 10_000;
+/** A killed QEMU with much to write ends when the disk has taken it; an error before that would be a false one. */
+const killDeadlineMs = 60_000;
 const jailerDeadlineMs = 1_000;
 
 /** Guests give way to the service, which answers for all of them, and share what is left equally. */

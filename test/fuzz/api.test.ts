@@ -17,7 +17,7 @@ import { isLong } from "./form.ts";
 import { type Operation, operationsOf, Requests } from "./requests.ts";
 import { chance, pick } from "./values.ts";
 
-const rounds = isLong ? 40_000 : 2_000;
+const rounds = isLong ? 40_000 : 1_600;
 const clients = 4;
 /** Requests after which the server has what it needs to live; from here on it may not grow, but for what V8 has not collected. */
 const warmUp = rounds / 3;

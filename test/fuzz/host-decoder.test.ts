@@ -17,8 +17,8 @@ import { isLong } from "./form.ts";
 import { epoch, Line } from "./line.ts";
 import { encode, mutate, type Story, truths } from "./story.ts";
 
-const stories = isLong ? 1_000_000 : 10_000;
-const scans = isLong ? 2_000_000 : 40_000;
+const stories = isLong ? 1_000_000 : 5_000;
+const scans = isLong ? 2_000_000 : 20_000;
 /** Told between two looks at the coverage. */
 const batch = 64;
 const whole = () => Number.POSITIVE_INFINITY;

@@ -2,7 +2,7 @@
  * How long the soak is: an hour by `./dev test soak`, five minutes with CAPSULE_SOAK=short, and a smoke of it in
  * `./dev test`, which shows that the soak itself works, and the grossest leaks.
  */
-const forms = { hour: 3_600, short: 300, smoke: 16 };
+const forms = { hour: 3_600, short: 300, smoke: 10 };
 
 export const form = (process.env.CAPSULE_SOAK ?? "hour") as keyof typeof forms;
 if (!Object.hasOwn(forms, form)) throw new Error(`CAPSULE_SOAK is one of ${Object.keys(forms).join(", ")}`);
