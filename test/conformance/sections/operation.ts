@@ -1,6 +1,7 @@
 /** What takes a server of its own: a host that cannot start VMs, and a restart of the service. */
 import assert from "node:assert/strict";
-import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe } from "node:test";
@@ -15,6 +16,12 @@ const skip = shared === undefined ? "CAPSULE_URL names a server that is not ours
 
 describe("operation", () => {
   let folder: string;
+  let qemu: string;
+  /** What stands at QEMU's path from now on. A link, for a script would miss its shell in a VM's jail. */
+  const install = async (program: string) => {
+    await rm(qemu, { force: true });
+    await symlink(program, qemu);
+  };
   let server: Server;
   let client: Client;
   let collector: Collector;
@@ -22,10 +29,8 @@ describe("operation", () => {
   before(async () => {
     if (skip !== false) return;
     folder = await mkdtemp(join(tmpdir(), "capsule-qemu-"));
-    const qemu = join(folder, "qemu");
-    const real = process.env.CAPSULE_QEMU ?? "qemu-system-x86_64";
-    await writeFile(qemu, `#!/bin/sh\n[ -e ${folder}/broken ] && exit 1\nexec ${real} "$@"\n`);
-    await chmod(qemu, 0o755);
+    qemu = join(folder, "qemu");
+    await install(real());
     collector = await Collector.start();
     server = await Server.start({ env: { CAPSULE_QEMU: qemu, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url } });
     client = await Client.connect(server.url, server.apiKey);
@@ -41,7 +46,7 @@ describe("operation", () => {
     "POST /v1/capsules 502",
     "the host failed while provisioning the VM: 502 and nothing left behind, or `error` when the answer was out already",
     async () => {
-      await writeFile(join(folder, "broken"), "");
+      await install("/bin/false");
       const { status, json } = await client.call("POST", "/v1/capsules");
       if (status === 502) {
         assert.equal(json.error.code, "agent_error");
@@ -54,7 +59,7 @@ describe("operation", () => {
         assert.equal(failed.started_at, null);
         await client.expect(204, "DELETE", `/v1/capsules/${json.id}`);
       }
-      await rm(join(folder, "broken"));
+      await install(real());
       await using capsule = await client.capsule();
       assert.equal((await capsule.run("true")).exit_code, 0, "retry after a short delay");
     },
@@ -67,11 +72,11 @@ describe("operation", () => {
       await using capsule = await client.capsule();
       await capsule.sh("echo kept > /dev/shm/state");
       await capsule.pause();
-      await writeFile(join(folder, "broken"), "");
+      await install("/bin/false");
       const { json } = await client.expect(502, "POST", `${capsule.path}/resume`);
       assert.equal(json.error.code, "agent_error");
       assert.equal((await capsule.view()).status, "paused");
-      await rm(join(folder, "broken"));
+      await install(real());
       await capsule.resume();
       assert.equal(await capsule.sh("cat /dev/shm/state"), "kept");
     },
@@ -133,6 +138,11 @@ describe("operation", () => {
     { skip },
   );
 });
+
+function real(): string {
+  const program = process.env.CAPSULE_QEMU ?? "qemu-system-x86_64";
+  return execFileSync("sh", ["-c", 'command -v "$0"', program], { encoding: "utf8" }).trim();
+}
 
 /** What a crash must not change; the last second of activity may be lost. */
 function steady({ last_active_at: _, ...rest }: Record<string, unknown>): Record<string, unknown> {
