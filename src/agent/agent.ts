@@ -37,7 +37,8 @@ export interface Exit {
 
 /** What a stream of process output delivers, in order. `exited` is the last call; or `failed`, and nothing after it. */
 export interface OutputSink {
-  started(process: Started): void;
+  /** Without it, a guest that runs a command is not asked to tell when it starts: one message less. */
+  started?(process: Started): void;
   /**
    * A chunk; ours until it returns, so copy what must live longer. The sink calls `consumed(n)` on the handle when the
    * bytes are dealt with: that is the flow control.

@@ -89,7 +89,8 @@ class Connection implements Agent {
   }
 
   run(command: Command, sink: OutputSink): RunningStream {
-    return new OutputStream(this.#channel, Verb.EXEC, execRequest(command, "foreground"), commandOutputs, sink);
+    const request = execRequest(command, sink.started === undefined ? "outcome" : "foreground");
+    return new OutputStream(this.#channel, Verb.EXEC, request, commandOutputs, sink);
   }
 
   start(command: Command, signal?: AbortSignal): Promise<Started> {

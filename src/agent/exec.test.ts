@@ -6,7 +6,7 @@ import { after, before, describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
-import type { Agent, Command } from "./agent.ts";
+import type { Agent, Command, Exit } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 import { limits } from "./protocol.ts";
 
@@ -54,6 +54,24 @@ function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolea
 }
 
 describe("a foreground command", () => {
+  it("is told of by its output and its end alone, when nobody asks for its start", async () => {
+    const heard: string[] = [];
+    const { exitCode } = await new Promise<Exit>((resolve, reject) => {
+      const stream = agent.run(
+        { cmd: "/bin/sh", args: ["-c", "echo out; exit 3"] },
+        {
+          output(channel, chunk) {
+            heard.push(`${channel} ${Buffer.from(chunk)}`);
+            stream.consumed(chunk.length);
+          },
+          exited: resolve,
+          failed: reject,
+        },
+      );
+    });
+    assert.deepEqual([heard, exitCode], [["stdout out\n"], 3]);
+  });
+
   it("delivers its output to the byte, whatever its size", async () => {
     const content = randomBytes(1024 * 1024);
     await writeFile(guest.file("content"), content);

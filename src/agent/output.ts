@@ -22,7 +22,7 @@ export class OutputStream implements RunningStream, StreamHandler {
   protected readonly stream: Stream;
   readonly #sink: OutputSink;
   readonly #outputs: readonly (OutputName | undefined)[];
-  #started = false;
+  #isStarted: boolean;
 
   constructor(
     channel: Channel,
@@ -32,6 +32,7 @@ export class OutputStream implements RunningStream, StreamHandler {
     sink: OutputSink,
   ) {
     this.#sink = sink;
+    this.#isStarted = sink.started === undefined; // it was not asked for
     this.#outputs = outputs;
     this.stream = channel.open(verb, request, this);
   }
@@ -50,20 +51,20 @@ export class OutputStream implements RunningStream, StreamHandler {
 
   event(payload: Buffer): void {
     const process = decodeStartedEvent(payload);
-    if (this.#started) throw new ProtocolError("a process that started twice");
-    this.#started = true;
-    this.#sink.started(process);
+    if (this.#isStarted) throw new ProtocolError("a process that started twice");
+    this.#isStarted = true;
+    this.#sink.started?.(process);
   }
 
   data(output: number, bytes: Buffer): void {
     const name = this.#outputs[output];
-    if (name === undefined || !this.#started) throw new ProtocolError(`output ${output} of a process that has none`);
+    if (name === undefined || !this.#isStarted) throw new ProtocolError(`output ${output} of a process that has none`);
     this.#sink.output(name, bytes);
   }
 
   result(payload: Buffer): void {
     const exit = decodeExit(payload);
-    if (!this.#started) throw new ProtocolError("an exit without a start");
+    if (!this.#isStarted) throw new ProtocolError("an exit without a start");
     this.#sink.exited(exit);
   }
 

@@ -83,8 +83,11 @@ function writeCommand(to: RecordWriter, command: Command): RecordWriter {
     .optionalStr(command.tag);
 }
 
-export function execRequest(command: Command, mode: "foreground" | "background"): RecordWriter {
-  return writeCommand(request(Verb.EXEC), command).u8(mode === "background" ? 1 : 0);
+/** `outcome`: in the foreground, and nothing is told of the start. */
+const execModes = { foreground: 0, background: 1, outcome: 2 } as const;
+
+export function execRequest(command: Command, mode: keyof typeof execModes): RecordWriter {
+  return writeCommand(request(Verb.EXEC), command).u8(execModes[mode]);
 }
 
 export function ptyRequest(command: Command, size: { cols: number; rows: number }): RecordWriter {

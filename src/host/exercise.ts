@@ -13,7 +13,6 @@ function run(agent: Agent, cmd: string, args: string[]): Promise<void> {
     const stream = agent.run(
       { cmd, args },
       {
-        started() {},
         output: (_channel, chunk) => stream.consumed(chunk.byteLength),
         exited: () => resolve(),
         failed: reject,

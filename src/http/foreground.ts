@@ -55,7 +55,6 @@ export function runForeground(agent: Agent, command: Command, options: Foregroun
     };
 
     const stream: RunningStream = agent.run(command, {
-      started() {},
       output(channel, chunk) {
         if (channel !== "pty") output.add(channel, chunk);
         stream.consumed(chunk.length);

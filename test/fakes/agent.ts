@@ -164,7 +164,7 @@ export class FakeAgent implements Partial<Agent> {
         run.fail(new AgentFailure("command_not_found", "invalid_request", `${command.cmd}: command not found`));
         return;
       }
-      sink.started({ pid: 100 + this.runs.length, tag: "" });
+      sink.started?.({ pid: 100 + this.runs.length, tag: "" });
       program(run);
       this.onRun(run);
     });
@@ -195,7 +195,7 @@ export class FakeAgent implements Partial<Agent> {
         return;
       }
       this.attached.push(run);
-      sink.started({ pid: 500, tag: "proc-0123abcd" });
+      sink.started?.({ pid: 500, tag: "proc-0123abcd" });
     });
     return run;
   }
@@ -215,7 +215,7 @@ export class FakeAgent implements Partial<Agent> {
         return;
       }
       this.ptys.push(pty);
-      pty.sink.started({ pid: 600, tag: "pty-0123abcd" });
+      pty.sink.started?.({ pid: 600, tag: "pty-0123abcd" });
     });
     return pty;
   }

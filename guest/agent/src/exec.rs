@@ -5,19 +5,15 @@ use std::os::fd::AsRawFd;
 use crate::agent::Agent;
 use crate::command::{self, check_tag, out_of_resources, spawn_failure};
 use crate::epoll::Source;
-use crate::protocol::{self, channel, Code, Command, Failure, Selector};
+use crate::protocol::{self, channel, exec_mode, Code, Command, Failure, Selector};
 use crate::sessions::{Kind, Output, Session};
 use crate::spawn::{self, Program, Step};
 use crate::streams::Role;
 use crate::sys;
 
 impl Agent {
-    pub fn exec(
-        &mut self,
-        stream: u32,
-        command: &Command,
-        is_background: bool,
-    ) -> Result<(), Failure> {
+    pub fn exec(&mut self, stream: u32, command: &Command, mode: u8) -> Result<(), Failure> {
+        let is_background = mode == exec_mode::BACKGROUND;
         let tag = command.tag.as_deref().map(check_tag).transpose()?;
         let tag = self.sessions.claim_tag(tag, "proc")?;
         let mut program = command::prepare(command, false)?;
@@ -43,7 +39,11 @@ impl Agent {
             let result = protocol::started(pid, &tag).finish();
             self.streams.result(stream, result);
         } else {
-            self.listen(stream, Role::Foreground(key), key);
+            self.hear(stream, Role::Foreground(key), key);
+            // Unasked, it would be one more message between the command and its end.
+            if mode != exec_mode::OUTCOME {
+                self.tell_start(stream, key);
+            }
         }
         Ok(())
     }
@@ -139,14 +139,23 @@ impl Agent {
         }
     }
 
-    /// The stream hears the session from now on.
+    /// The stream hears the session from now on, and first that it was started.
     pub fn listen(&mut self, stream: u32, role: Role, key: u32) {
-        let Some(session) = self.sessions.get_mut(key) else {
-            return;
-        };
-        session.clients.push(stream);
-        let event = protocol::started_event(session.pid as u32, &session.tag);
-        self.streams.set_role(stream, role);
-        self.streams.event(stream, &event);
+        self.hear(stream, role, key);
+        self.tell_start(stream, key);
+    }
+
+    fn hear(&mut self, stream: u32, role: Role, key: u32) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.clients.push(stream);
+            self.streams.set_role(stream, role);
+        }
+    }
+
+    fn tell_start(&mut self, stream: u32, key: u32) {
+        if let Some(session) = self.sessions.get(key) {
+            let event = protocol::started_event(session.pid as u32, &session.tag);
+            self.streams.event(stream, &event);
+        }
     }
 }

@@ -39,6 +39,13 @@ pub mod notice {
     pub const HALTING: u16 = 1;
 }
 
+/// What an EXEC is wanted for; 0 is a foreground command.
+pub mod exec_mode {
+    pub const BACKGROUND: u8 = 1;
+    /// A foreground command of whose start nothing is told.
+    pub const OUTCOME: u8 = 2;
+}
+
 /// DATA's flags: which of a stream's channels.
 pub mod channel {
     pub const MAIN: u8 = 0;

@@ -10,7 +10,7 @@ use crate::files::writing::Writing;
 use crate::frames::{self, Frame};
 use crate::processes::Processes;
 use crate::protocol::{
-    self, event, verb, welcome, Code, Command, Failure, Selector, MAX_REQUEST_BYTES,
+    self, event, exec_mode, verb, welcome, Code, Command, Failure, Selector, MAX_REQUEST_BYTES,
 };
 use crate::record::{Malformed, Reader};
 use crate::streams::Role;
@@ -177,7 +177,10 @@ impl Agent {
                 let command = Command::read(&mut fields)?;
                 let mode = fields.u8()?;
                 fields.finish()?;
-                self.exec(id, &command, mode == 1)
+                if mode > exec_mode::OUTCOME {
+                    return Err(Malformed);
+                }
+                self.exec(id, &command, mode)
             }
             verb::ATTACH => {
                 let selector = Selector::read(&mut fields)?;
