@@ -20,10 +20,10 @@ export async function create(rig: Rig): Promise<void> {
   const began = performance.now();
   const launchedAtMs: number[] = [];
   for (let round = 0; round < rounds; round++) {
-    if (hasPool) await pooled.poolIsFull();
+    if (hasPool) await requireFull(pooled);
     launchedAtMs.push(performance.now() - began);
     if (hasPool) warm.push(await pooled.timeToInteractive());
-    if (hasPool) await pooled.poolIsFull(); // what refills it must not take time from the others
+    if (hasPool) await requireFull(pooled); // what refills it must not take time from the others
     empty.push(await service.timeToInteractive());
     if (typeof runsc !== "string") contained.push(await runsc.run());
   }
@@ -44,4 +44,8 @@ export async function create(rig: Rig): Promise<void> {
 async function isWarm(pooled: Service): Promise<boolean> {
   await pooled.timeToInteractive();
   return pooled.poolIsFull();
+}
+
+async function requireFull(pooled: Service): Promise<void> {
+  if (!(await pooled.poolIsFull())) throw new Error("the pool was not filled again in time");
 }
