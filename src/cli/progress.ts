@@ -14,7 +14,7 @@ export class Progress {
   /** 0: not known. */
   #totalBytes = 0;
 
-  constructor(isShown: boolean, stream = process.stderr) {
+  constructor(isShown: boolean, stream: NodeJS.WriteStream = process.stderr) {
     this.#isShown = isShown && stream.isTTY === true;
     this.#stream = stream;
   }

@@ -56,8 +56,7 @@ export function table(head: string[], rows: (string | Cell)[][]): string {
 
 /** Names come from inside capsules: nothing in them may steer the terminal. */
 export function printable(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, (char) => {
+  return text.replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu, (char) => {
     return `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`;
   });
 }

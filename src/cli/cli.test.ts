@@ -1,0 +1,96 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { type Command, parse, UsageError } from "./command.ts";
+import { commands } from "./commands.ts";
+import { modeOf, segmentsBelow } from "./download.ts";
+import { Progress } from "./progress.ts";
+import { ago, printable, sized, table } from "./screen.ts";
+import { Keys } from "./shell.ts";
+
+const command = (name: string): Command => commands[name]!;
+
+test("what follows the id is the command's, with or without dashes", () => {
+  for (const line of [
+    ["-e", "A=1", "cl-1", "--", "ls", "--json"],
+    ["--env=A=1", "cl-1", "ls", "--json"],
+  ]) {
+    const call = parse(command("exec"), line);
+    assert.deepEqual(
+      [call.words, call.rest, call.list("env"), call.isJson],
+      [["cl-1"], ["ls", "--json"], ["A=1"], false],
+    );
+  }
+  assert.deepEqual(parse(command("exec"), ["cl-1", "--", "echo", "--", "x"]).rest, ["echo", "--", "x"]);
+  const shell = parse(command("shell"), ["cl-1", "--tag", "pty-1", "--", "sh", "--json"]);
+  assert.deepEqual([shell.words, shell.text("tag"), shell.rest], [["cl-1"], "pty-1", ["sh", "--json"]]);
+});
+
+test("a line that cannot be meant is refused in words", () => {
+  const wrong: [string, string[]][] = [
+    ["rm", []],
+    ["ps", ["a", "b"]],
+    ["ls", ["--nonsense"]],
+    ["create", ["--vcpus"]],
+  ];
+  for (const [name, line] of wrong) assert.throws(() => parse(command(name), line), UsageError, `${name} ${line}`);
+  for (const text of ["x", "-1", "1.5", ""])
+    assert.throws(() => parse(command("create"), [`--vcpus=${text}`]).number("vcpus"), UsageError, text);
+});
+
+test("nothing printable of a stranger's steers a terminal", () => {
+  fc.assert(fc.property(fc.string({ unit: "binary" }), (text) => assert.doesNotMatch(printable(text), /\p{Cc}/u)));
+  assert.equal(table(["A", "B"], [["x\n", "y"]]), "A        B\nx\\u000a  y");
+});
+
+test("only paths below the folder have names below it", () => {
+  assert.deepEqual(segmentsBelow("/a/b", "/a/b/c/d"), ["c", "d"]);
+  assert.deepEqual(segmentsBelow("/", "/etc"), ["etc"]);
+  const hostile = ["/a/b", "/a/b/", "/a/bc", "/a/b/../../etc", "/a/b/./c", "/a/b//c", "/etc", "c", "", "/a/b/c\0"];
+  for (const path of hostile) assert.throws(() => segmentsBelow("/a/b", path), /which is not in/, path);
+});
+
+test("modes are read off their letters, without lent rights", () => {
+  const mode = (permissions: string) => modeOf({ permissions } as Parameters<typeof modeOf>[0]);
+  assert.deepEqual(["-rwxr-x---", "-rwsr-xr-T", "-rw-r--r--", "lrwxrwxrwx"].map(mode), [0o750, 0o754, 0o644, 0o644]);
+});
+
+test("Ctrl-] d leaves, Ctrl-] Ctrl-] types one, all else is typed as it is, however it is cut", () => {
+  const typed = (...pieces: string[]) => {
+    let timesLeft = 0;
+    const keys = new Keys(() => timesLeft++);
+    const out = pieces.map((piece) => Buffer.from(keys.typed(Buffer.from(piece))).toString()).join("");
+    return [out, timesLeft];
+  };
+  assert.deepEqual(typed("ab\x1d", "d", ""), ["ab", 1]);
+  assert.deepEqual(typed("\x1d\x1dx"), ["\x1dx", 0]);
+  assert.deepEqual(typed("\x1d[A"), ["\x1d[A", 0]);
+});
+
+test("sizes and ages are said in few digits", () => {
+  assert.deepEqual([0, 1023, 1024, 1_572_864, 250 * 2 ** 20].map(sized), [
+    "0 B",
+    "1023 B",
+    "1.0 KiB",
+    "1.5 MiB",
+    "250 MiB",
+  ]);
+  const now = Date.parse("2030-01-10T00:00:00Z");
+  const ages = ["2030-01-09T23:59:50Z", "2030-01-09T23:00:00Z", "2030-01-01T00:00:00Z", null].map((at) => ago(at, now));
+  assert.deepEqual(ages, ["10 s ago", "1 h ago", "9 days ago", "never"]);
+});
+
+test("progress is drawn on terminals only, and leaves a clean line", () => {
+  for (const isTTY of [true, false]) {
+    const drawn: string[] = [];
+    const stream = { isTTY, columns: 80, write: (text: string) => drawn.push(text) } as unknown as NodeJS.WriteStream;
+    const progress = new Progress(true, stream);
+    progress.expects(100);
+    progress.begins("file");
+    progress.moved(50);
+    progress.ends();
+    assert.equal(progress.doneBytes, 50);
+    assert.equal(/\[#{12} {12}\] {2}50 %.*file/.test(drawn[0] ?? ""), isTTY);
+    assert.equal(drawn.at(-1) === "\r\x1b[K", isTTY);
+  }
+});

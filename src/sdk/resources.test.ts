@@ -1,0 +1,43 @@
+/** The SDK's own types against the contract: what they promise, the wire has. Wrong, this file does not compile. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import type { Static } from "typebox";
+import type { Capsule } from "../wire/capsule.ts";
+import type { FileEntry } from "../wire/file.ts";
+import type { Health } from "../wire/health.ts";
+import type { Key, NewKey } from "../wire/key.ts";
+import type { Limits } from "../wire/limits.ts";
+import type { Process } from "../wire/process.ts";
+import type { Session } from "../wire/sign-in.ts";
+import type { Template } from "../wire/template.ts";
+import { camelKeys, snakeKeys } from "./key-case.ts";
+import type * as sdk from "./resources.ts";
+
+type Camel<Key> = Key extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : Key;
+type CamelKeys<T> = { [Key in keyof T as Camel<Key>]: T[Key] };
+type Keeps<Wire extends Promise, Promise> = [Wire, Promise];
+export type Promises = [
+  Keeps<CamelKeys<Capsule>, sdk.CapsuleInfo>,
+  Keeps<CamelKeys<Template>, sdk.TemplateInfo>,
+  Keeps<CamelKeys<FileEntry>, sdk.FileEntry>,
+  Keeps<Process, sdk.ProcessInfo>,
+  Keeps<CamelKeys<Key>, sdk.KeyInfo>,
+  Keeps<CamelKeys<Static<typeof NewKey>>, sdk.NewKey>,
+  Keeps<CamelKeys<Static<typeof Session>>, sdk.SessionInfo>,
+  Keeps<CamelKeys<Health>, sdk.HealthInfo>,
+  Keeps<CamelKeys<Limits>, sdk.LimitInfo>,
+];
+
+test("names go to camelCase and back, however deep, and values stay what they are", () => {
+  const wire = { memory_mb: 512, list: [{ created_at: "a_b" }, null, 1], nested: { exec_output_max_bytes: true } };
+  const ours = { memoryMb: 512, list: [{ createdAt: "a_b" }, null, 1], nested: { execOutputMaxBytes: true } };
+  assert.deepEqual(camelKeys(wire), ours);
+  assert.deepEqual(snakeKeys(ours), wire);
+  const name = fc.stringMatching(/^[a-z]+(_[a-z]+){0,4}$/);
+  fc.assert(
+    fc.property(fc.dictionary(name, fc.integer()), (value) =>
+      assert.deepEqual(snakeKeys(camelKeys(value)), { ...value }),
+    ),
+  );
+});
