@@ -172,9 +172,8 @@ describe("bad requests", () => {
         `${running.path}/nothing`,
         `${running.path}/`,
         "/v2/capsules",
-        "/",
       ]) {
-        refused(await client.call("GET", path), 404, "not_found");
+        refused(await client.call("GET", path), 404, "not_found", path);
       }
       for (const path of ["/v1/nothing", `${running.path}/nothing`]) {
         refused(await client.call("GET", path, { key: null }), 401, "unauthorized");
