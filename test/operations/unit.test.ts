@@ -1,7 +1,16 @@
 /** The systemd unit that `./dev install` writes. */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
@@ -57,6 +66,18 @@ touch ./dev 2>/dev/null && exit 9
 exec setpriv --no-new-privs --bounding-set="$BOUNDS" --inh-caps=-all -- "$0" src/main.ts doctor
 `;
 
+/** `./dev install` with an /etc of its own and a systemctl that only notes what it is asked. */
+const installed = `
+set -e
+mount --make-rprivate /
+cp -a /etc "$FOLDER/etc"
+mkdir -p "$FOLDER/etc/systemd/system" "$FOLDER/bin"
+mount --bind "$FOLDER/etc" /etc
+printf '#!/bin/sh\necho "$*" >> "%s/asked"\n' "$FOLDER" > "$FOLDER/bin/systemctl"
+chmod +x "$FOLDER/bin/systemctl"
+PATH=$FOLDER/bin:$PATH exec ./dev install
+`;
+
 const skip = process.getuid?.() !== 0 && "it takes root to give up what root has";
 test("a capsule runs with no more than what the unit allows", { skip, timeout: 240_000 }, async () => {
   await using server = await Server.start({ env: { CAPSULE_POOL: "off" } });
@@ -75,4 +96,31 @@ test("a capsule runs with no more than what the unit allows", { skip, timeout: 2
   });
   assert.equal(status, 0, stdout + stderr);
   assert.match(stdout, /All is well/);
+});
+
+test("install builds, writes unit and settings, and restarts the service", { skip, timeout: 240_000 }, () => {
+  const folder = mkdtempSync(join(tmpdir(), "capsule-install-"));
+  try {
+    const data = join(folder, "data");
+    mkdirSync(data);
+    symlinkSync(process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images"), join(data, "images"));
+    const env = { ...process.env, CAPSULE_DATA: data, FOLDER: folder };
+    const install = () =>
+      spawnSync("unshare", ["--mount", "bash", "-c", installed], { cwd: repository, encoding: "utf8", env });
+    const { status, stderr } = install();
+    assert.equal(status, 0, stderr);
+    assert.equal(
+      readFileSync(join(folder, "etc/systemd/system/capsule.service"), "utf8"),
+      unit({ CAPSULE_DATA: data }),
+    );
+    assert.equal(statSync(join(folder, "etc/capsule.env")).mode & 0o777, 0o600);
+    assert.deepEqual(readFileSync(join(folder, "asked"), "utf8").trim().split("\n"), [
+      "daemon-reload",
+      "enable --quiet capsule",
+      "restart capsule",
+    ]);
+    assert.ok(existsSync(join(data, "web/index.html")), "the dashboard is built");
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
