@@ -57,6 +57,17 @@ test("a terminal waits through a pause, and its program's end is told", deadline
   await visitor.sees("No terminal open");
 });
 
+test("a program's own colours are shown, and a burst of output arrives to its end", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "terminal");
+  await visitor.sees("Connected.");
+  await visitor.enters(String.raw`seq 50000; printf '\e[38;2;1;200;3mgreen%s\e[0m\n' ish`);
+  await visitor.reads(/^greenish/);
+  await visitor.reads(/^50000/);
+  const word = visitor.page.locator(".xterm-rows span").filter({ hasText: "greenish" }).last();
+  assert.equal(await word.evaluate((element) => getComputedStyle(element).color), "rgb(1, 200, 3)");
+});
+
 test("the keyboard gets out of a terminal again", deadline, async () => {
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "terminal");

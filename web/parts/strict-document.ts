@@ -1,8 +1,10 @@
 /**
- * A document for xterm.js that keeps to a Content-Security-Policy without 'unsafe-inline'. The policy forbids the text
- * of a <style> element and the attribute `style`; the same rules as a constructed style sheet, and the same
- * declarations set by a script, are allowed. So the elements that xterm makes take these ways instead.
+ * xterm.js under a Content-Security-Policy without 'unsafe-inline'. The policy forbids the text of a <style> element and
+ * the attribute `style`; the same rules as a constructed style sheet, and the same declarations set by a script, are
+ * allowed. So what xterm makes takes these ways instead.
  */
+
+/** For its option documentOverride: its style elements become style sheets of the page. */
 export function strictDocument(): Document {
   return new Proxy(document, {
     get(target, property) {
@@ -13,11 +15,23 @@ export function strictDocument(): Document {
   });
 }
 
+/**
+ * Opens a terminal. xterm.js 6.0 takes the page's own document for some of its elements although it was given another:
+ * for the style of its scroll bar while it opens, and for the cells of its rows as long as it lives.
+ */
+export function strictly(open: () => void): void {
+  HTMLSpanElement.prototype.setAttribute = setAttribute;
+  document.createElement = createElement as Document["createElement"];
+  try {
+    open();
+  } finally {
+    Reflect.deleteProperty(document, "createElement");
+  }
+}
+
 function createElement(name: string): HTMLElement {
   const element = Document.prototype.createElement.call(document, name === "style" ? "template" : name);
-  if (name === "style") return sheetBehind(element);
-  element.setAttribute = setAttribute;
-  return element;
+  return name === "style" ? sheetBehind(element) : element;
 }
 
 /** Its text becomes a style sheet of the document, which goes when the element does. */
@@ -36,20 +50,8 @@ function sheetBehind(element: HTMLElement): HTMLElement {
   return element;
 }
 
+/** As the standard's, but for the policy: a style set by a script's own declaration is no inline style. */
 function setAttribute(this: HTMLElement, name: string, value: string): void {
   if (name === "style") this.style.cssText = value;
   else Element.prototype.setAttribute.call(this, name, value);
-}
-
-/**
- * Opens something that takes the page's own document for some of its elements although it was given another
- * (xterm.js 6.0 does for the style of its scroll bar): until `open` returns, that one is as strict.
- */
-export function strictly(open: () => void): void {
-  document.createElement = createElement as Document["createElement"];
-  try {
-    open();
-  } finally {
-    Reflect.deleteProperty(document, "createElement");
-  }
 }
