@@ -1,13 +1,16 @@
 /**
- * Builds the npm package of src/sdk: plain JavaScript with its types, and no dependency.
+ * Builds the npm package of src/sdk: plain JavaScript with its types, and no dependency. The command line comes with it as
+ * one file of its own, which the SDK does not touch: `npx capsule-sdk ls`.
  *
  *   node sdk/build.ts FOLDER      then: cd FOLDER && npm publish
  */
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
+import { buildSync } from "esbuild";
 
 const entry = "sdk/sdk.js";
+const program = "capsule.js";
 const here = import.meta.dirname;
 const repository = resolve(here, "..");
 
@@ -21,6 +24,7 @@ function build(folder: string): void {
   const compiler = join(repository, "node_modules/typescript/bin/tsc");
   execFileSync(process.execPath, [compiler, "-p", here, "--outDir", folder], { stdio: "inherit" });
   keepReachable(folder);
+  bundleProgram(join(folder, program));
   copyFileSync(join(repository, "docs/SDK.md"), join(folder, "README.md"));
   writeFileSync(join(folder, "package.json"), `${JSON.stringify(about(), undefined, 2)}\n`);
 }
@@ -35,8 +39,25 @@ function about(): object {
     type: "module",
     sideEffects: false,
     engines: { node: ">=20" },
+    bin: { capsule: `./${program}` },
     exports: { ".": { types: `./${entry.replace(/js$/, "d.ts")}`, default: `./${entry}` } },
   };
+}
+
+/** With the WebSocket that it needs; what asks for Node's modules at run time gets a way to. */
+function bundleProgram(outfile: string): void {
+  const require = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
+  buildSync({
+    entryPoints: [join(here, "program.ts")],
+    outfile,
+    bundle: true,
+    platform: "node",
+    target: "node20",
+    format: "esm",
+    banner: { js: require },
+    logLevel: "warning",
+  });
+  chmodSync(outfile, 0o755);
 }
 
 /** The compiler also writes what only types lead to; of the contract, a few constants are left. */

@@ -20,7 +20,7 @@ after(() => project?.[Symbol.asyncDispose]());
 const filesOf = (ending: string) => {
   const names = readdirSync(project.installed, { recursive: true, encoding: "utf8" });
   return names
-    .filter((name) => name.endsWith(ending))
+    .filter((name) => name.endsWith(ending) && name !== "capsule.js")
     .map((name) => ({ name, text: readFileSync(join(project.installed, name), "utf8") }));
 };
 
@@ -34,6 +34,8 @@ test("it holds the SDK and three constants of the contract, and imports nothing 
         assert.match(target!, /^\.\.?\/.*\.js$/, `${name} imports ${target}`);
     }
   }
+  const program = readFileSync(join(project.installed, "capsule.js"), "utf8");
+  assert.doesNotMatch(program, /fastify|qemu|node:sqlite|typebox/, "the command line comes without the server");
   const about = JSON.parse(readFileSync(join(project.installed, "package.json"), "utf8"));
   assert.equal(about.dependencies, undefined);
 });

@@ -286,6 +286,9 @@ for (const node of nodes) {
       console.log(JSON.stringify([stdout, streamed, stream.exitCode, read, refusal]));`;
     const env = { ...process.env, CAPSULE_URL: server.url, CAPSULE_API_KEY: server.apiKey };
     const said = await run(node, ["--input-type=module", "-e", script], { cwd: project.folder, env });
+    const words = ["exec", capsule.id, "--", "sh", "-c", "echo from the program"];
+    const program = await run(node, [join(project.installed, "capsule.js"), ...words], { cwd: project.folder, env });
+    assert.equal(program.stdout, "from the program\n");
     assert.deepEqual(JSON.parse(said.stdout), ["hello\n", `${capsule.id}\n`, 0, "streamed", true]);
   });
 }
