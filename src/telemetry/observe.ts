@@ -34,10 +34,16 @@ export function observeExecs(capsules: CapsulesService, began: (capsuleId: strin
 
 /** `target` with some methods replaced. The rest run on `target` itself, which has private fields. */
 function overlay<T extends object>(target: T, methods: Partial<T>): T {
+  const bound = new Map<PropertyKey, unknown>();
   return new Proxy(target, {
     get(_, name) {
+      const known = bound.get(name);
+      if (known !== undefined) return known;
       const value: unknown = Reflect.get(Object.hasOwn(methods, name) ? methods : target, name);
-      return typeof value === "function" ? value.bind(target) : value;
+      if (typeof value !== "function") return value;
+      const method: unknown = value.bind(target);
+      bound.set(name, method);
+      return method;
     },
   });
 }
