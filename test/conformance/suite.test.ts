@@ -23,6 +23,7 @@ import "./sections/keys.ts";
 import "./sections/events.ts";
 import "./sections/metrics.ts";
 import "./sections/operation.ts";
+import "./sections/teams.ts";
 import "./sections/secrets.ts";
 import { server } from "./service.ts";
 import { rows } from "./specification.ts";

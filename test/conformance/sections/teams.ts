@@ -1,0 +1,62 @@
+/** What a team can read of itself: its limits with what it uses of them, and its audit log. */
+import assert from "node:assert/strict";
+import { describe } from "node:test";
+import { test } from "../conforms.ts";
+import { cannotMakeKeys, clientOf } from "../service.ts";
+import { TestSocket } from "../socket.ts";
+
+const skip = cannotMakeKeys;
+
+describe("teams", () => {
+  test(
+    "GET /v1/limits tells what the team uses; a paused capsule uses no memory",
+    async () => {
+      const client = await clientOf("counters");
+      const usage = async () => (await client.expect(200, "GET", "/v1/limits")).json.usage;
+      assert.equal((await usage()).capsules, 0);
+      await using capsule = await client.capsule({ vcpus: 1, memory_mb: 512 });
+      const running = await usage();
+      assert.deepEqual(
+        [running.capsules, running.running_vcpus, running.running_memory_mb, running.sockets, running.requests],
+        [1, 1, 512, 0, 1],
+      );
+      await using _socket = await TestSocket.open(capsule, "pty");
+      assert.equal((await usage()).sockets, 1);
+      await capsule.pause();
+      const paused = await usage();
+      assert.deepEqual([paused.capsules, paused.running_vcpus, paused.running_memory_mb], [1, 0, 0]);
+      client.close();
+    },
+    { skip },
+  );
+
+  test(
+    "GET /v1/audit tells who did what to which capsule, newest first, to the team alone",
+    async () => {
+      const client = await clientOf("witnesses");
+      const stranger = await clientOf("counters");
+      const capsule = await client.capsule();
+      await capsule.run("true", ["not told"]);
+      await capsule.pause();
+      await stranger.expect(404, "DELETE", capsule.path);
+      await capsule.destroy();
+      await client.expect(404, "POST", `${capsule.path}/ping`);
+      const { json } = await client.expect(200, "GET", `/v1/audit?capsule=${capsule.id}`);
+      assert.deepEqual(
+        json.entries.map((entry: Record<string, unknown>) => [entry.action, entry.subject, entry.status]),
+        [
+          ["capsule.destroy", null, 204],
+          ["capsule.pause", null, 200],
+          ["exec", "true", 200],
+          ["capsule.create", "minimal", 201],
+        ],
+      );
+      const all = (await client.expect(200, "GET", "/v1/audit")).json.entries;
+      assert.deepEqual([all.at(-1).key_id, all.at(-1).action], ["operator", "key.create"]);
+      const theirs = (await stranger.expect(200, "GET", "/v1/audit?limit=1")).json.entries[0];
+      assert.deepEqual([theirs.action, theirs.capsule_id, theirs.status], ["capsule.destroy", capsule.id, 404]);
+      for (const each of [client, stranger]) each.close();
+    },
+    { skip },
+  );
+});
