@@ -276,7 +276,7 @@ test("a start that fails leaves neither process nor file", async () => {
   const cold = { ...spec, files: { ...spec.files, kernel: "/no/such/kernel" } };
   await assert.rejects(
     vmm.boot(cold, () => {}),
-    (error: Error) => /no such file.*\/no\/such\/kernel/.test(String(error.cause)),
+    (error: Error) => /no\/such\/kernel/.test(String(error.cause)),
   );
   const strange = { ...spec, files: { ...spec.files, kernel: image.initrd } };
   await assert.rejects(
