@@ -9,6 +9,8 @@ import type { VmSpec } from "./vmm.ts";
 const mib = 1 << 20;
 /** QEMU without its guest's memory: code, translated code (128 MiB), heaps and stacks of its threads. */
 const ownBytes = 1_024 * mib;
+/** For each CPU of the guest, a thread and what it translates with. */
+const perCpuBytes = 16 * mib;
 /** QEMU's workers for the disk come and go, 64 at most. */
 const ownThreads = 96;
 /** And take a CPU and more at times. */
@@ -41,7 +43,7 @@ export function vmLimits({ machine }: VmSpec): CellLimits {
 export function layerLimits(diskBytes: number, guestBytes = 0, vcpus = 0): CellLimits {
   return {
     fileBytes: diskBytes + Math.ceil(diskBytes / 64) + layerOverheadBytes,
-    dataBytes: guestBytes + ownBytes,
+    dataBytes: guestBytes + ownBytes + vcpus * perCpuBytes,
     processes: vcpus + ownThreads,
     cpus: vcpus + ownCpus,
     openFiles,
