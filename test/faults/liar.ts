@@ -8,13 +8,13 @@ import type { TestCapsule } from "../client.ts";
 export type Lie =
   | "answer_a_stranger"
   | "flood_of_other_epochs"
-  | "exit_without_a_start"
+  | "start_that_nobody_asked_for"
   | "exit_of_a_stranger"
-  | "output_before_the_start"
   | "output_beyond_the_window"
   | "crumbs_of_output"
   | "endless_listing"
   | "huge_frame"
+  | "frame_without_end"
   | "huge_file"
   | "negative_sizes"
   | "second_end"
@@ -22,7 +22,7 @@ export type Lie =
   | "nonsense";
 
 const program = `
-import ctypes, os, struct, sys
+import ctypes, os, struct, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 SYS_pidfd_open, SYS_pidfd_getfd = 434, 438
@@ -65,18 +65,20 @@ started = record(struct.pack('<HI', 1, 7) + text(b'proc-00000000'))
 exited = record(struct.pack('<iBQ', 0, 0, 5))
 entry = text(b'name') + text(b'/name') + struct.pack('<BQI', 0, 5, 0o100644) + text(b'root') + text(b'root') + struct.pack('<QB', 5, 0)
 
+# An EXEC's last field says whether its start is to be told of: 2, it is not.
+def begin(epoch, stream): return b'' if request[-2] == 2 else frame(EVENT, epoch, stream, started)
+
 def answer_a_stranger(epoch, stream): say(frame(RESULT, epoch, stream + 1000, exited))
 def flood_of_other_epochs(epoch, stream):
     while True: say(frame(RESULT, epoch ^ 1, stream, exited) * 1000)
-def exit_without_a_start(epoch, stream): say(frame(RESULT, epoch, stream, exited))
+def start_that_nobody_asked_for(epoch, stream): say(frame(EVENT, epoch, stream, started))
 def exit_of_a_stranger(epoch, stream):
-    say(frame(EVENT, epoch, stream, started) + frame(RESULT, epoch, stream + 1, exited))
-def output_before_the_start(epoch, stream): say(frame(DATA, epoch, stream, b'x', 1))
+    say(begin(epoch, stream) + frame(RESULT, epoch, stream + 1, exited))
 def output_beyond_the_window(epoch, stream):
-    say(frame(EVENT, epoch, stream, started))
+    say(begin(epoch, stream))
     while True: say(frame(DATA, epoch, stream, b'x' * 65536, 1))
 def crumbs_of_output(epoch, stream):
-    say(frame(EVENT, epoch, stream, started))
+    say(begin(epoch, stream))
     room = 262144
     while True:
         while room >= 1000:
@@ -95,6 +97,11 @@ def endless_listing(epoch, stream):
         if of == stream and kind == WINDOW: room += struct.unpack('<I', payload[:4])[0]
         elif of == stream: return
 def huge_frame(epoch, stream): say(frame(DATA, epoch, stream, b'', 0, 0xffffffff) + b'x' * 100000)
+def frame_without_end(epoch, stream):
+    say(frame(DATA, epoch, stream, b'', 1, 65536))
+    while True:
+        say(b'x')
+        time.sleep(0.5)
 def huge_file(epoch, stream):
     say(frame(EVENT, epoch, stream, record(struct.pack('<HQ', 32, 1 << 50))) + frame(DATA, epoch, stream, b'x'))
     say(frame(END, epoch, stream, record(struct.pack('<Q', 1))) + frame(RESULT, epoch, stream, record(b'')))
@@ -102,7 +109,7 @@ def negative_sizes(epoch, stream):
     data = entry.replace(struct.pack('<BQI', 0, 5, 0o100644), struct.pack('<BQI', 0, (1 << 64) - 1, 0o100644))
     say(frame(DATA, epoch, stream, data) + frame(RESULT, epoch, stream, record(struct.pack('<i', -1))))
 def second_end(epoch, stream):
-    say(frame(EVENT, epoch, stream, started) + frame(END, epoch, stream, record(struct.pack('<Q', 0))) * 2)
+    say(begin(epoch, stream) + frame(END, epoch, stream, record(struct.pack('<Q', 0))) * 2)
 def halt_again_and_again(epoch, stream):
     while True: say(frame(NOTICE, epoch, 0, record(struct.pack('<HB', 1, 0))))
 def nonsense(epoch, stream):
@@ -110,6 +117,7 @@ def nonsense(epoch, stream):
 
 heard = hear()
 while heard[0] != 3: heard = hear()
+request = heard[3]
 globals()[sys.argv[1]](heard[1], heard[2])
 while True: hear()
 `;
