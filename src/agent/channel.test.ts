@@ -111,6 +111,21 @@ describe("channel", () => {
     await peer.agent.probe();
   });
 
+  it("bears word of a start that it did not ask for, from an older agent, once", async () => {
+    await using peer = await connected();
+    const over = Promise.withResolvers<unknown>();
+    const sink = { output() {}, exited: over.resolve, failed: over.reject };
+    peer.agent.run({ cmd: "x", args: [] }, sink);
+    await peer.guest.heard(isOpen);
+    peer.guest.frame(EVENT, 1, started);
+    peer.guest.frame(RESULT, 1, exited);
+    assert.deepEqual(await over.promise, { exitCode: 0, guestDurationUs: 1_000 });
+    peer.agent.run({ cmd: "x", args: [] }, { ...sink, failed() {} });
+    await peer.guest.heard((frame) => isOpen(frame) && frame.stream === 2);
+    for (let i = 0; i < 2; i++) peer.guest.frame(EVENT, 2, started);
+    assert.match((await peer.agent.closed).message, /started twice/);
+  });
+
   it("says nothing of an exit when the connection is cut", async () => {
     await using peer = await connected();
     const transcript = new Transcript();

@@ -23,6 +23,7 @@ export class OutputStream implements RunningStream, StreamHandler {
   readonly #sink: OutputSink;
   readonly #outputs: readonly (OutputName | undefined)[];
   #isStarted: boolean;
+  #isTold = false;
 
   constructor(
     channel: Channel,
@@ -49,9 +50,11 @@ export class OutputStream implements RunningStream, StreamHandler {
     this.stream.cancel();
   }
 
+  /** Agents of capsules older than this daemon tell it unasked. */
   event(payload: Buffer): void {
     const process = decodeStartedEvent(payload);
-    if (this.#isStarted) throw new ProtocolError("a process that started twice");
+    if (this.#isTold) throw new ProtocolError("a process that started twice");
+    this.#isTold = true;
     this.#isStarted = true;
     this.#sink.started?.(process);
   }
