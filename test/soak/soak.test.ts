@@ -4,6 +4,7 @@
  * the last daemon up; and again, after which it may not have more than before. CAPSULE_TEST_SEED makes the same choices.
  */
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -37,7 +38,10 @@ before(async () => {
   gaugeFile = join(process.env.TMPDIR ?? "/tmp", `capsule-soak-${process.pid}`);
   world = await World.start({ env: { ...env, CAPSULE_SOAK_GAUGE: gaugeFile } });
 });
-after(() => world?.[Symbol.asyncDispose]());
+after(async () => {
+  await world?.[Symbol.asyncDispose]();
+  rmSync(gaugeFile, { force: true });
+});
 
 /** All teams play until the time is over, and `mischief` with them. */
 async function play(players: Player[], partMs: number, mischief: (deadline: number) => Promise<void>): Promise<void> {
