@@ -5,7 +5,7 @@ await using capsule = await Capsule.create();
 const decoder = new TextDecoder();
 
 const pty = await capsule.pty({ cmd: "/bin/sh", cols: 100, rows: 30, envs: { PS1: "$ " } });
-await pty.write("sleep 0.3; echo result $((6 * 7))\n");
+await pty.write("sleep 1; echo result $((6 * 7))\n");
 pty.detach();
 
 const back = await capsule.rejoin(pty.tag);

@@ -189,25 +189,24 @@ test("a terminal outlives the server that it is connected through, and says ever
   assert.deepEqual(states, ["live", "reconnecting", "live"]);
 });
 
-test(
-  "a terminal that was left is rejoined with what was missed; one that is unknown is refused",
-  deadline,
-  async () => {
-    const left = await capsule.pty({ cmd: "/bin/sh" });
-    await left.write("echo while-$((40 + 2))-away\n");
-    left.detach();
-    await assert.rejects(left.wait(), /detached/);
-    const back = await capsule.rejoin(left.tag);
-    assert.equal(back.pid, left.pid);
-    let seen = "";
-    for await (const bytes of back) {
-      seen += new TextDecoder().decode(bytes);
-      if (seen.includes("while-42-away")) back.kill();
-    }
-    assert.equal(back.exitCode, 137);
-    await assert.rejects(capsule.rejoin("pty-00000000"), refusedWith("not_found"));
-  },
-);
+test("a terminal that was left is rejoined with what was missed; an unknown one is refused", deadline, async () => {
+  const left = await capsule.pty({ cmd: "/bin/sh" });
+  await capsule.exec("mkfifo", ["/tmp/away"]);
+  await left.write("read go < /tmp/away; echo while-$((40 + 2))-away\n");
+  left.detach();
+  await assert.rejects(left.wait(), /detached/);
+  await capsule.refresh(); // when this is answered, the service has seen the terminal's client go
+  await capsule.exec("sh", ["-c", "echo go > /tmp/away"]);
+  const back = await capsule.rejoin(left.tag);
+  assert.equal(back.pid, left.pid);
+  let seen = "";
+  for await (const bytes of back) {
+    seen += new TextDecoder().decode(bytes);
+    if (seen.includes("while-42-away")) back.kill();
+  }
+  assert.equal(back.exitCode, 137);
+  await assert.rejects(capsule.rejoin("pty-00000000"), refusedWith("not_found"));
+});
 
 test("paused, everything is refused by name; resumed, it goes on", deadline, async () => {
   const pty = await capsule.pty();
