@@ -325,7 +325,7 @@ fn judge(mut stream: UnixStream, mut parser: Parser, epoch: u16, answered: Sende
 #[test]
 fn an_agent_survives_a_host_that_says_anything() {
     let is_long = std::env::var("CAPSULE_FUZZ").is_ok_and(|form| form == "long");
-    let lives = if is_long { 600 } else { 4 };
+    let lives = if is_long { 1_000 } else { 24 };
     let mut random = Random::seeded("fuzz");
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", std::process::id()));
