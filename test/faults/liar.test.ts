@@ -55,7 +55,7 @@ interface Breach {
 const breaches: Partial<Record<Lie, Breach>> = {
   answer_a_stranger: { reason: /a stream never opened/ },
   flood_of_other_epochs: { reason: /to no purpose/ },
-  start_that_nobody_asked_for: { reason: /a process that started twice/ },
+  second_start: { reason: /a process that started twice/ },
   huge_frame: { reason: /a payload of 4294967295 bytes/ },
   negative_sizes: { ask: file("list"), reason: /a listing of 4294967295 items, of which 1 arrived/ },
   halt_again_and_again: { reason: /a second notice of its end/ },

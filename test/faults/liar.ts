@@ -8,7 +8,7 @@ import type { TestCapsule } from "../client.ts";
 export type Lie =
   | "answer_a_stranger"
   | "flood_of_other_epochs"
-  | "start_that_nobody_asked_for"
+  | "second_start"
   | "exit_of_a_stranger"
   | "output_beyond_the_window"
   | "crumbs_of_output"
@@ -71,7 +71,7 @@ def begin(epoch, stream): return b'' if request[-2] == 2 else frame(EVENT, epoch
 def answer_a_stranger(epoch, stream): say(frame(RESULT, epoch, stream + 1000, exited))
 def flood_of_other_epochs(epoch, stream):
     while True: say(frame(RESULT, epoch ^ 1, stream, exited) * 1000)
-def start_that_nobody_asked_for(epoch, stream): say(frame(EVENT, epoch, stream, started))
+def second_start(epoch, stream): say(2 * frame(EVENT, epoch, stream, started))
 def exit_of_a_stranger(epoch, stream):
     say(begin(epoch, stream) + frame(RESULT, epoch, stream + 1, exited))
 def output_beyond_the_window(epoch, stream):
