@@ -14,6 +14,12 @@ export function isCommand(name: string): boolean {
 }
 
 export async function runCli(name: string, argv: string[]): Promise<number> {
+  const code = await run(name, argv);
+  await print("", process.stderr).catch(() => {}); // what was noted there leaves before the process does
+  return code;
+}
+
+async function run(name: string, argv: string[]): Promise<number> {
   const command = commands[name]!;
   endQuietlyWithoutReader();
   let isJson = argv.includes("--json");
@@ -40,6 +46,7 @@ export async function runCli(name: string, argv: string[]): Promise<number> {
 
 /** As in `capsule ls | head -1`: who has read enough hangs up, and that is no error. */
 function endQuietlyWithoutReader(): void {
+  process.stderr.on("error", () => {}); // nobody is left to be told
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;
     process.exit(exitCodes.done);

@@ -1,5 +1,4 @@
 /** What people and programs get to see: tables, colours where there is a terminal for them, JSON. */
-import { once } from "node:events";
 import { snakeKeys } from "../sdk/key-case.ts";
 
 export function isColored(stream: { isTTY?: boolean }): boolean {
@@ -14,9 +13,11 @@ export function painted(text: string, color: Color, stream: { isTTY?: boolean } 
   return isColored(stream) ? `\x1b[${codes[color]}m${text}\x1b[0m` : text;
 }
 
-/** Resolves when the reader has taken it, however slow it is. */
-export async function print(text: string | Uint8Array, stream: NodeJS.WriteStream = process.stdout): Promise<void> {
-  if (!stream.write(text)) await once(stream, "drain");
+/** Resolves when it has left, however slow the reader is: the process may end right after. */
+export function print(text: string | Uint8Array, stream: NodeJS.WriteStream = process.stdout): Promise<void> {
+  return new Promise((resolve, reject) => {
+    stream.write(text, (error) => (error == null ? resolve() : reject(error)));
+  });
 }
 
 export function printLine(text: string): Promise<void> {
