@@ -40,7 +40,8 @@ export class Qemu implements Vmm {
 
   machine(vcpus: number, memoryMb: number): Machine {
     const { version, accelerator } = this.#options;
-    return { qemu: version, accelerator: accelerator.kind, cpu: accelerator.cpu, layout, vcpus, memoryMb };
+    const { kind, cpu } = accelerator;
+    return { qemu: version, accelerator: kind, cpu, layout, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
   }
 
   boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm> {
@@ -133,4 +134,12 @@ interface Start {
   /** Null: started from its kernel. */
   saved: SavedVm | null;
   onSpawn: (process: VmProcess) => void;
+}
+
+/**
+ * With 2 GiB to the byte, QEMU's loader lays the initrd over what the firmware keeps at the end of memory, and the kernel
+ * never starts. One MiB less, and it goes below.
+ */
+function bootableMemoryMb(memoryMb: number): number {
+  return memoryMb === 2_048 ? 2_047 : memoryMb;
 }

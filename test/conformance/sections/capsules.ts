@@ -74,6 +74,13 @@ describe("create", () => {
     assert.ok(kib > 160 * 1024 && kib <= 256 * 1024, `${kib} KiB`);
   });
 
+  test("memory_mb 2048: the size that QEMU's loader stumbles over starts like any other", async () => {
+    await using created = await create({ memory_mb: 2_048 });
+    assert.equal((await created.capsule.until("running")).memory_mb, 2_048);
+    const kib = Number(await created.capsule.sh("awk '/^MemTotal/ {print $2}' /proc/meminfo"));
+    assert.ok(kib > 1_900 * 1_024 && kib <= 2_048 * 1_024, `${kib} KiB`);
+  });
+
   test("the root file system is the capsule's own, and has gigabytes to fill", async () => {
     await using first = await client.capsule();
     await using second = await client.capsule();
