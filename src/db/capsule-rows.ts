@@ -139,9 +139,10 @@ export class CapsuleRows {
     return this.#known.get(id, () => this.#byId.get(id) as CapsuleRow | undefined);
   }
 
-  /** One of the team's own; another team's is not even read into an object. */
+  /** One of the team's own; another team's takes the same way as one that never was. */
   ofTeamById(teamId: string, id: string): CapsuleRow | undefined {
-    return this.#ofTeamById.get(id, teamId) as CapsuleRow | undefined;
+    const read = () => this.#ofTeamById.get(id, teamId) as CapsuleRow | undefined;
+    return this.#known.get(id, read, (row) => row.teamId === teamId);
   }
 
   /** Newest first. */

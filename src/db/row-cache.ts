@@ -19,14 +19,17 @@ export class RowCache<Row extends object> {
     this.#revision = Revision.of(database);
   }
 
-  /** The row as `read` would give it now. In a transaction it is read, for what that writes may be taken back. */
-  get(key: string, read: () => Row | undefined): Row | undefined {
+  /**
+   * The row as `read` would give it now. In a transaction it is read, for what that writes may be taken back; and so it is
+   * when it is not `isWanted`, so that who asks for what is not theirs learns nothing by the time it takes.
+   */
+  get(key: string, read: () => Row | undefined, isWanted: (row: Row) => boolean = always): Row | undefined {
     if (this.#database.isTransaction) return read();
     const revision = this.#revision.current();
     if (revision !== this.#seen) this.forgetAll();
     this.#seen = revision;
     const known = this.#rows.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined && isWanted(known)) return known;
     const row = read();
     if (row === undefined) return undefined;
     if (this.#rows.size >= mostRows) this.forgetAll();
@@ -44,6 +47,8 @@ export class RowCache<Row extends object> {
     this.#rows.clear();
   }
 }
+
+const always = () => true;
 
 /** Of one connection: a number that changes when another connection has committed. */
 class Revision {
@@ -67,7 +72,8 @@ class Revision {
   current(): number {
     if (this.#current === undefined) {
       this.#current = (this.#statement.get() as { data_version: number }).data_version;
-      queueMicrotask(() => {
+      // All that arrived before this moment has the same answer.
+      setImmediate(() => {
         this.#current = undefined;
       });
     }
