@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
 import { World } from "./world.ts";
 
 let world: World;
@@ -42,6 +43,7 @@ describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
     const capsule = await muted(own);
     const { error_reason } = await capsule.until("error");
     assert.match(error_reason, /agent stopped answering/);
+    await eventually("its VM is ended, which is told first", async () => own.vmPid(capsule.id) === undefined);
     await own.assertOneStory();
     await own.assertNoResidue();
   });
