@@ -7,6 +7,14 @@ import { CommandLine, program } from "./command-line.ts";
 
 const deadline = { timeout: 60_000 };
 const size = { cols: 90, rows: 24 };
+/** Holds the signal back before it says that it waits, so that none is too early. */
+const sizeWhenResized = [
+  "import os, signal",
+  "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])",
+  "print('waiting', flush=True)",
+  "signal.sigwait([signal.SIGWINCH])",
+  "print('resized to %dx%d' % os.get_terminal_size())",
+].join("; ");
 const shell = ["--", "env", "PS1=ready> ", "bash", "--norc", "--noprofile"];
 
 let server: Server;
@@ -34,9 +42,10 @@ test("a shell takes keys as they are, follows the window, and passes its exit co
   await emulator.shows(/^ready>$/m);
   await enters(emulator, "stty size");
   await emulator.shows(/^24 90$/m);
+  await enters(emulator, `python3 -c "${sizeWhenResized}"`); // keys can overtake a new size: it is waited for
+  await emulator.shows(/^waiting$/m);
   await emulator.resizes({ cols: 100, rows: 30 });
-  await enters(emulator, "stty size");
-  await emulator.shows(/^30 100$/m);
+  await emulator.shows(/^resized to 100x30$/m);
   await enters(emulator, "sh -c 'echo started; exec sleep 99'");
   await emulator.shows(/^started$/m);
   await emulator.presses("C-c");

@@ -9,6 +9,8 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 const patienceMs = 20_000;
+/** Stays behind when its program has ended: tmux says nothing of what a pane shows last before it dies. */
+const outlived = ["sh", "-c", `trap : INT; "$@"; exec cat`, "sh"];
 /** `set-option` needs a server, and a server needs a session. */
 const options = "set-option -g status off ; set-option -g remain-on-exit on ; set-option -g window-size manual";
 
@@ -29,7 +31,7 @@ export class Emulator implements AsyncDisposable {
     const emulator = new Emulator(name);
     const set = Object.entries(env).flatMap(([key, value]) => ["-e", `${key}=${value}`]);
     try {
-      await emulator.#tmux("respawn-pane", "-k", ...set, argv.map(quote).join(" "));
+      await emulator.#tmux("respawn-pane", "-k", ...set, [...outlived, ...argv].map(quote).join(" "));
       return emulator;
     } catch (error) {
       await emulator[Symbol.asyncDispose]();
