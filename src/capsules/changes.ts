@@ -68,8 +68,8 @@ export class Changes {
   boot(row: Capsule): Promise<void> {
     const { host, records, turns, clock, log } = this.#o;
     return turns.take(row.id, async () => {
-      if (this.#isCondemned(row.id)) return;
       try {
+        if (this.#isCondemned(row.id)) return;
         const guest = await host.start(row.id, originOf(row), row);
         const running = records.settle(row, "ready", { startedAt: clock.now() });
         this.#o.step("running.committed");
@@ -162,6 +162,16 @@ export class Changes {
     });
   }
 
+  /** For a change that failed when its record could not be written: as its failure should have left the capsule. */
+  takeBack(row: Capsule): Promise<void> {
+    const { host, records, turns } = this.#o;
+    return turns.take(row.id, async () => {
+      if (records.get(row.id)?.generation !== row.generation) return;
+      if (row.status === "paused") await host.reap(row.id);
+      this.#takeBack(row);
+    });
+  }
+
   /** A guest of an earlier daemon: the capsule is running, as its row says or is about to say. */
   async adopt(row: Capsule, guest: Guest): Promise<void> {
     const idleFrom = Math.max(row.lastActiveAt ?? 0, row.startedAt ?? 0);
@@ -169,23 +179,29 @@ export class Changes {
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture"): Promise<void> {
-    const { host, records, idle } = this.#o;
+    const { host, idle } = this.#o;
     idle.unwatch(row.id);
     try {
       await host.save(guest, purpose);
     } catch (error) {
-      if (records.relent(row) !== undefined) idle.watchAgain(row.id, row.timeoutSec);
+      this.#takeBack(row);
       throw asAgentError(error, `capsule ${row.id} could not be paused`);
     }
   }
 
   /** Takes a save back. A guest that cannot run on ends, and `ended` takes the capsule to `error`. */
   async #runOn(row: Capsule, guest: Guest): Promise<void> {
-    const { host, records, idle, log } = this.#o;
+    const { host, log } = this.#o;
     await host.unsave(guest).catch((error: unknown) => {
       log.error({ err: error, capsule: row.id }, "capsule could not be set running again");
     });
-    if (records.relent(row) !== undefined) idle.watchAgain(row.id, row.timeoutSec);
+    this.#takeBack(row);
+  }
+
+  /** Nothing has changed, as far as the record goes; a running capsule is watched again. */
+  #takeBack(row: Capsule): void {
+    const { records, idle } = this.#o;
+    if (records.relent(row) !== undefined && row.status === "running") idle.watchAgain(row.id, row.timeoutSec);
   }
 
   /** The record says running: let the user's processes go, and watch. */

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buildFloors, running } from "../../test/fakes/floors.ts";
+import type { HostVerb } from "../../test/fakes/fake-host.ts";
+import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
 
 test("a folder without a record goes when two looks in a row find it; one with a record never", async () => {
   const floors = buildFloors();
@@ -42,4 +43,61 @@ test("a destruction that failed half-way is finished", async () => {
   floors.host.before = () => {};
   await floors.reconciler.look();
   assert.deepEqual([floors.host.folders.size, floors.records.all().length], [0, 0]);
+});
+
+test("a destruction that fails again at the next start brings nothing back, and is finished later", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  floors.host.before = (verb) => {
+    if (verb === "remove") throw new Error("input/output error");
+  };
+  await assert.rejects(floors.capsules.destroy(floors.team, id), /input\/output error/);
+  const restarted = buildFloors(floors.host, floors.database);
+  await restarted.restart();
+  assert.throws(() => restarted.capsules.get(restarted.team, id), { code: "not_found" });
+  assert.deepEqual(restarted.capsules.list(restarted.team), []);
+  floors.host.before = () => {};
+  await restarted.reconciler.look();
+  assert.deepEqual([floors.host.folders.size, restarted.records.all().length], [0, 0]);
+});
+
+for (const [change, allowed] of [
+  ["pause", "running"],
+  ["resume", "paused"],
+] as const) {
+  test(`a ${change} that fails, and cannot be taken back in the record, does not bar the way for ever`, async () => {
+    const floors = buildFloors();
+    const id = await running(floors, 1);
+    if (change === "resume") await floors.capsules.pause(floors.team, id);
+    breakRecordsAfter(floors, change === "pause" ? "save" : "restore");
+    await assert.rejects(floors.capsules[change](floors.team, id));
+    floors.host.before = () => {};
+    assert.equal(floors.records.get(id)?.intent, change);
+    Reflect.deleteProperty(floors.rows, "change");
+    await floors.reconciler.look();
+    assert.deepEqual([floors.capsules.get(floors.team, id).status, floors.records.get(id)?.intent], [allowed, null]);
+    if (change === "resume") await floors.capsules.resume(floors.team, id);
+    else floors.clock.advance(60_000);
+    await floors.settled();
+    assert.equal(floors.capsules.get(floors.team, id).status, change === "pause" ? "paused" : "running");
+  });
+}
+
+/** From the failure of the host's verb on, nothing can be written. */
+function breakRecordsAfter(floors: Floors, broken: HostVerb): void {
+  floors.host.before = (verb) => {
+    if (verb !== broken) return;
+    floors.rows.change = () => {
+      throw new Error("database or disk is full");
+    };
+    throw new Error("input/output error");
+  };
+}
+
+test("a change under way is nobody's to take back", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  const pausing = floors.capsules.pause(floors.team, id);
+  await floors.reconciler.look();
+  assert.equal((await pausing).status, "paused");
 });

@@ -1,7 +1,7 @@
 /**
  * What should not be there, looked for now and then: capsules whose destruction failed half-way, running ones without a
- * guest, folders without a record. A folder that is being made or removed at this moment can look like one, so it goes only when two looks in a
- * row find it.
+ * guest, intents that nobody carries out, folders without a record. A folder that is being made or removed at this moment
+ * can look like one, so it goes only when two looks in a row find it.
  */
 import type { Host } from "../host/host.ts";
 import type { Changes, Log } from "./changes.ts";
@@ -38,10 +38,7 @@ export class Reconciler {
         return false;
       }
     };
-    for (const row of this.#atRest()) {
-      if (row.intent === "destroy") await attempt(row.id, () => this.#o.changes.destroy(row));
-      else if (row.status === "running" || row.status === "starting") this.#failWithoutGuest(row);
-    }
+    for (const row of this.#atRest()) await attempt(row.id, () => this.#mend(row));
     const orphans = this.orphans();
     const removed: string[] = [];
     for (const { name, remove } of orphans) {
@@ -59,11 +56,14 @@ export class Reconciler {
     return records.all().filter((row) => !turns.isTaken(row.id));
   }
 
-  /** Its guest ended, and the record of that could not be written then. */
-  #failWithoutGuest(row: Capsule): void {
+  /** What happened to it could not be written when it did. A row that has moved on since it was read stays as it is. */
+  async #mend(row: Capsule): Promise<void> {
     const { records, changes } = this.#o;
-    if (changes.guest(row.id) !== undefined) return;
-    records.settle(row, "fail", { errorReason: "its VM is gone" });
+    const needsGuest = row.status === "running" || row.status === "starting";
+    const isLost = needsGuest && changes.guest(row.id) === undefined;
+    if (row.intent === "destroy") await changes.destroy(row);
+    else if (isLost) records.settle(row, "fail", { errorReason: "its VM is gone" });
+    else if (row.intent !== null) await changes.takeBack(row);
   }
 
   /** Folders that have no record now. */

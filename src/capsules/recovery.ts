@@ -68,7 +68,8 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
   } catch (error) {
     log.error({ err: error, capsule: row.id }, "capsule could not be recovered");
     const now = records.get(row.id);
-    if (now?.status === "running" || now?.status === "starting") {
+    if (now === undefined || now.intent === "destroy") return; // the reconciler goes on with it
+    if (now.status === "running" || now.status === "starting") {
       records.settle(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
       result.lost++;
     }

@@ -91,7 +91,7 @@ export interface Host {
 
   /** What an earlier daemon left of a capsule that should be running; a stopped VM is set running again. */
   adopt(id: string): Promise<Adopted>;
-  /** Ends whatever VM an earlier daemon left of a capsule that should have none. */
+  /** Ends whatever VM was left of a capsule that should have none. */
   reap(id: string): Promise<void>;
   inventory(): Inventory;
   /** Removes the bases beyond the spare ones that no capsule needs. */
