@@ -132,10 +132,10 @@ fn named(names: &BTreeMap<u32, Vec<u8>>, id: u32) -> Vec<u8> {
         .unwrap_or_else(|| id.to_string().into_bytes())
 }
 
-/// When, how long and which file: another triple is another content.
-type Stamp = [(i64, u64, u64); 2];
+/// When, how long and which file: another stamp is another content.
+type Stamp = (i64, i64, u64, u64);
 
-static CACHE: Mutex<Option<(Stamp, Arc<Names>)>> = Mutex::new(None);
+static CACHE: Mutex<Option<([Stamp; 2], Arc<Names>)>> = Mutex::new(None);
 
 /// The names of now, parsed anew only when a file has changed.
 pub fn names() -> Arc<Names> {
@@ -154,13 +154,9 @@ pub fn names() -> Arc<Names> {
     names
 }
 
-fn stamp(path: &str) -> (i64, u64, u64) {
-    std::fs::metadata(path).map_or((0, 0, 0), |meta| {
-        (
-            meta.mtime() * 1_000_000_000 + meta.mtime_nsec(),
-            meta.len(),
-            meta.ino(),
-        )
+fn stamp(path: &str) -> Stamp {
+    std::fs::metadata(path).map_or((0, 0, 0, 0), |meta| {
+        (meta.mtime(), meta.mtime_nsec(), meta.len(), meta.ino())
     })
 }
 
@@ -180,6 +176,17 @@ fn numbered(path: &str) -> BTreeMap<u32, Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_of_a_far_century_has_a_stamp() {
+        let path = std::env::temp_dir().join(format!("capsule-stamp-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        let year_2400 = std::time::Duration::from_secs(13_569_465_600);
+        file.set_modified(std::time::UNIX_EPOCH + year_2400)
+            .unwrap();
+        assert_ne!(stamp(path.to_str().unwrap()), (0, 0, 0, 0));
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn an_account_is_a_line_with_numbers_where_numbers_belong() {

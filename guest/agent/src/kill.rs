@@ -261,6 +261,6 @@ fn parent_of(pid: libc::pid_t) -> Option<libc::pid_t> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything.
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 2;
-    let text = std::str::from_utf8(&stat[after_name..]).ok()?;
+    let text = std::str::from_utf8(stat.get(after_name..)?).ok()?;
     text.split(' ').nth(1)?.parse().ok()
 }

@@ -103,7 +103,8 @@ fn parse_stat(stat: &[u8]) -> Option<&[u8]> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let flags: u32 = fields.get(6)?.parse().ok()?;
     let is_living = !matches!(fields[0], "Z" | "X");
-    (is_living && flags & PF_KTHREAD == 0).then(|| &stat[opening + 1..closing])
+    let name = stat.get(opening + 1..closing)?;
+    (is_living && flags & PF_KTHREAD == 0).then_some(name)
 }
 
 /// Arguments, each but the last followed by a NUL.
@@ -134,6 +135,11 @@ mod tests {
         assert_eq!(parse_stat(&line("gone", "Z", 0)), None);
         assert_eq!(parse_stat(&line("kworker/0:1", "I", 0x0020_8040)), None);
         assert_eq!(parse_stat(b"7 (x"), None);
+        assert_eq!(
+            parse_stat(b") S 1 7 7 0 -1 0 ("),
+            None,
+            "it may be a file that root put there"
+        );
         assert_eq!(parse_stat(b""), None);
     }
 

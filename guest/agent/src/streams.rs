@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::frames::{self, Header, MAX_PAYLOAD_BYTES};
 use crate::port::Outbox;
-use crate::protocol::{Failure, MAX_STREAMS, MAX_WINDOW_BYTES};
+use crate::protocol::{Failure, MAX_STREAMS, MAX_WINDOW_BYTES, WINDOW_BYTES};
 use crate::record::Writer;
 use crate::stream::{Last, Stream};
 
@@ -66,7 +66,8 @@ impl Streams {
             .chain(open)
             .map(|(id, mut stream)| {
                 let held = held.get(&id).copied().unwrap_or(0);
-                let sent = stream.sent - held;
+                // The frames may be those of an earlier stream of this number.
+                let sent = stream.sent.saturating_sub(held);
                 stream.taken_by_host.get_or_insert(sent);
                 (id, stream.role, stream.unsent())
             })
@@ -322,7 +323,8 @@ impl Streams {
         let Some(stream) = self.open.get_mut(&id) else {
             return;
         };
-        stream.owed += bytes as u32;
+        // What an earlier stream of this number was sent is dealt with now, and was never this one's allowance.
+        stream.owed = (stream.owed + bytes as u32).min(WINDOW_BYTES - stream.allowance);
         if stream.owed < GRANT_BYTES || stream.last.is_some() {
             return;
         }

@@ -22,6 +22,8 @@ const RING_BYTES: usize = 256 * 1024;
 /// An ended session is kept this long, for its last words and its exit.
 const KEPT_MS: u64 = 5 * 60 * 1_000;
 const MAX_KEPT: usize = 64;
+/// Input that the program has not read: the window bounds each client's, this the sum of all that came and left.
+const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
 
 #[derive(Clone, Copy)]
 pub struct Size {
@@ -35,6 +37,7 @@ pub struct Terminal {
     missed: Ring,
     /// From which stream, and what.
     input: VecDeque<(u32, Vec<u8>)>,
+    input_bytes: usize,
     /// Bytes of the first that are written already.
     taken: usize,
 }
@@ -75,13 +78,21 @@ impl Agent {
         Ok(())
     }
 
-    pub fn terminal_input(&mut self, stream: u32, key: u32, bytes: &[u8]) {
+    pub fn terminal_input(&mut self, stream: u32, key: u32, bytes: &[u8]) -> Result<(), Failure> {
         let session = self.sessions.get_mut(key);
         match session.and_then(|session| session.terminal.as_mut()) {
-            Some(terminal) => terminal.input.push_back((stream, bytes.to_vec())),
+            Some(terminal) => {
+                if terminal.input_bytes + bytes.len() > MAX_INPUT_BYTES {
+                    let message = "the terminal's program does not read what is typed";
+                    return Err(Failure::new(Code::TooMany, message));
+                }
+                terminal.input_bytes += bytes.len();
+                terminal.input.push_back((stream, bytes.to_vec()));
+            }
             None => self.streams.consumed(stream, bytes.len()),
         }
         self.feed(key);
+        Ok(())
     }
 
     /// Writes as much input as the terminal takes. What it will never take any more is dropped.
@@ -103,6 +114,7 @@ impl Agent {
             let is_done = written == rest.len();
             self.streams.consumed(*stream, written);
             terminal.taken += written;
+            terminal.input_bytes -= written;
             if is_done {
                 terminal.input.pop_front();
                 terminal.taken = 0;

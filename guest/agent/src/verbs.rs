@@ -286,15 +286,21 @@ impl Agent {
     }
 
     fn data(&mut self, id: u32, bytes: &[u8]) {
-        if !self.streams.receive(id, bytes.len()) {
-            let failure = Failure::new(Code::Invalid, "more data than the window allows");
+        let result = if !self.streams.receive(id, bytes.len()) {
+            let message = "more data than the window allows";
+            Err(Failure::new(Code::Invalid, message))
+        } else {
+            match self.streams.role(id) {
+                Some(Role::Terminal(key)) => self.terminal_input(id, key, bytes),
+                Some(Role::Work) => {
+                    self.give_job(id, Input::Data(bytes.to_vec()));
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        };
+        if let Err(failure) = result {
             self.fail(id, &failure);
-            return;
-        }
-        match self.streams.role(id) {
-            Some(Role::Terminal(key)) => self.terminal_input(id, key, bytes),
-            Some(Role::Work) => self.give_job(id, Input::Data(bytes.to_vec())),
-            _ => {}
         }
     }
 

@@ -206,6 +206,27 @@ fn a_new_epoch_gives_back_what_never_left() {
     assert!(streams.begin_epoch(3).is_empty());
 }
 
+#[test]
+fn a_number_used_again_within_an_epoch_miscounts_nothing() {
+    let mut streams = Streams::default();
+    streams.begin_epoch(1);
+    let terminal = |streams: &mut Streams| {
+        streams.open(5);
+        streams.set_role(5, Role::Terminal(1));
+    };
+    terminal(&mut streams);
+    streams.data(5, channel::MAIN, b"of the first one");
+    assert!(streams.receive(5, WINDOW_BYTES as usize));
+    streams.cancel(5);
+    terminal(&mut streams);
+    streams.data(5, channel::MAIN, b"short");
+    streams.consumed(5, WINDOW_BYTES as usize);
+    assert!(streams.receive(5, WINDOW_BYTES as usize));
+    assert!(!streams.receive(5, 1), "beyond the window");
+    let back = streams.begin_epoch(2);
+    assert_eq!(back, [(5, Role::Terminal(1), b"short".to_vec())]);
+}
+
 fn drain(outbox: &mut Outbox) -> Vec<u8> {
     let bytes = outbox.bytes().to_vec();
     outbox.clear();

@@ -1,0 +1,121 @@
+/** The real agent, told what our own host never says: it counts right all the same, and greets the next one. */
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import net from "node:net";
+import { after, before, test } from "node:test";
+import { AgentProcess } from "../../test/agent-process.ts";
+import { Transcript } from "../../test/fakes/transcript.ts";
+import type { Agent } from "./agent.ts";
+import { AgentFailure } from "./failure.ts";
+import { encodeFrame, FrameParser, FrameType, headerBytes } from "./frames.ts";
+import { emptyRecord, hello, limits, paddingBytes, ptyRequest, request, takenEvent, Verb } from "./protocol.ts";
+import type { RecordWriter } from "./records.ts";
+
+const { HELLO, WELCOME, OPEN, DATA, EVENT, CANCEL } = FrameType;
+/** A sender may save up credit below this. */
+const crumbBytes = 4_096;
+const size = { cols: 80, rows: 24 };
+
+let guest: AgentProcess;
+let agent: Agent;
+before(async () => {
+  guest = await AgentProcess.start();
+  agent = await guest.connect();
+  await guest.wake(agent);
+});
+after(() => guest[Symbol.asyncDispose]());
+
+/** A host without any of our own host's manners. */
+class RawHost implements Disposable {
+  readonly #socket: net.Socket;
+  readonly #parser = new FrameParser((type, _flags, epoch, _stream, payload) => this.#take(type, epoch, payload));
+  readonly #waiting: { isMet: () => boolean; resolve: () => void }[] = [];
+  #epoch = 0;
+  #welcomedEpoch = 0;
+  #dataBytes = 0;
+
+  constructor(socketPath: string) {
+    this.#socket = net.connect(socketPath);
+    this.#socket.on("data", (bytes: Buffer) => this.#parser.push(bytes));
+  }
+
+  /** Resolves when the agent has answered. */
+  async greet(epoch: number, ...before: Buffer[]): Promise<void> {
+    const greeting = [...before, Buffer.alloc(paddingBytes)];
+    this.#epoch = epoch;
+    greeting.push(this.frame(HELLO, 0, hello(randomBytes(16))));
+    this.#socket.write(Buffer.concat(greeting));
+    await this.#until(() => this.#welcomedEpoch === epoch);
+  }
+
+  async heard(dataBytes: number): Promise<void> {
+    await this.#until(() => this.#dataBytes >= dataBytes);
+  }
+
+  say(...frames: Buffer[]): void {
+    this.#socket.write(Buffer.concat(frames));
+  }
+
+  frame(type: number, stream: number, payload: Uint8Array): Buffer {
+    return encodeFrame({ type, flags: 0, epoch: this.#epoch, stream }, payload);
+  }
+
+  open(stream: number, request: RecordWriter): Buffer {
+    return this.frame(OPEN, stream, request.finish().subarray(headerBytes));
+  }
+
+  [Symbol.dispose](): void {
+    this.#socket.destroy();
+  }
+
+  async #until(isMet: () => boolean): Promise<void> {
+    if (isMet()) return;
+    const met = new Promise<void>((resolve) => this.#waiting.push({ isMet, resolve }));
+    const gone = once(this.#socket, "close").then(() => assert.fail("the agent hung up"));
+    await Promise.race([met, gone]);
+  }
+
+  #take(type: number, epoch: number, payload: Buffer): void {
+    if (type === WELCOME) this.#welcomedEpoch = epoch;
+    if (type === DATA) this.#dataBytes += payload.length;
+    for (const { isMet, resolve } of this.#waiting) if (isMet()) resolve();
+  }
+}
+
+test("a stream's number used again, while what the first one said is still on its way", async () => {
+  using host = new RawHost(guest.socketPath);
+  await host.greet(9);
+  const script = `stty raw -echo; head -c ${2 * limits.windowBytes} /dev/zero; exec sleep 300`;
+  host.say(host.open(5, ptyRequest({ cmd: "sh", args: ["-c", script], tag: "again" }, size)));
+  await host.heard(limits.windowBytes - crumbBytes);
+  // All of it was missed, so each CONNECT is answered at once by more than the pipe takes.
+  const connect = host.open(5, request(Verb.CONNECT).str("again"));
+  const cancel = host.frame(CANCEL, 5, emptyRecord);
+  const story = [host.frame(EVENT, 5, takenEvent(0)), cancel, connect, cancel, connect];
+  await host.greet(10, ...story);
+  using next = new RawHost(guest.socketPath);
+  await next.greet(11);
+});
+
+test("what is typed at a program that does not read is bounded, however many clients type it", async () => {
+  agent = await guest.connect();
+  const first = new Transcript();
+  const script = "stty raw -echo; echo ready; exec sleep 300";
+  const terminal = first.of(agent.pty({ cmd: "sh", args: ["-c", script] }, size, first));
+  await first.heard((it) => it.text("pty").includes("ready"));
+  const { tag } = await first.process.promise;
+  const paste = Buffer.alloc(limits.windowBytes, "x");
+  const clients: Transcript[] = [];
+  while (clients.length < 100 && clients.every(({ lastWords }) => lastWords === 0)) {
+    const client = new Transcript();
+    clients.push(client);
+    client.of(agent.connect(tag, client)).write(paste);
+    await agent.probe();
+  }
+  const refused = (error: unknown) => error instanceof AgentFailure && error.failure === "too_many";
+  await assert.rejects(clients.at(-1)!.exit(), refused);
+  assert.equal(clients.length, 17, "the sum of 4 MiB, and one window more");
+  terminal.stop();
+  assert.equal((await first.exit()).exitCode, 137);
+});
