@@ -6,7 +6,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openDatabase } from "./database.ts";
+import { openDatabase, transact } from "./database.ts";
 
 const openers = 3;
 const rounds = 8;
@@ -56,4 +56,17 @@ test("a file of a newer program is refused, and left as it is", async () => {
   } finally {
     await rm(folder, { recursive: true });
   }
+});
+
+test("a transaction that the disk has no room for says so, and leaves nothing and nobody in it", () => {
+  const database = openDatabase(":memory:");
+  database.exec("CREATE TABLE notes (text TEXT); PRAGMA cache_size = 5; PRAGMA max_page_count = 60");
+  const insert = database.prepare("INSERT INTO notes VALUES (?)");
+  const fill = () => {
+    for (let i = 0; i < 200; i++) insert.run("x".repeat(4_000));
+  };
+  assert.throws(() => transact(database, fill), /database or disk is full/);
+  transact(database, () => insert.run("little"));
+  assert.equal((database.prepare("SELECT COUNT(*) AS count FROM notes").get() as { count: number }).count, 1);
+  database.close();
 });

@@ -91,7 +91,7 @@ export function transact<T>(database: Database, work: () => T): T {
     database.exec("COMMIT");
     return result;
   } catch (error) {
-    database.exec("ROLLBACK");
+    if (database.isTransaction) database.exec("ROLLBACK"); // a full disk has ended it already
     throw error;
   }
 }

@@ -110,7 +110,7 @@ export function migrate(database: DatabaseSync): void {
     for (const step of steps.slice(seen)) database.exec(step);
     database.exec(`PRAGMA user_version = ${steps.length}; COMMIT`);
   } catch (error) {
-    database.exec("ROLLBACK");
+    if (database.isTransaction) database.exec("ROLLBACK"); // a full disk has ended it already
     throw error;
   }
 }
