@@ -79,6 +79,29 @@ test("templates: one that is replaced makes room for its successor", async () =>
   await capture(capsule, "a");
 });
 
+test("templates: of many captures at once for the last places, as many succeed as there are places", async () => {
+  const floors = floorsWith({ templates: 3 });
+  const { capsules, templates, team } = floors;
+  const keep = async (name: string) =>
+    templates.capture(team, { capsuleId: await running(floors), name, overwrite: true });
+  await keep("old");
+  const ids = await Promise.all(Array.from({ length: 5 }, () => running(floors)));
+  const results = await Promise.allSettled(
+    ids.map((capsuleId, i) => {
+      return templates.capture(team, { capsuleId, name: i === 0 ? "old" : `new-${i}`, overwrite: true });
+    }),
+  );
+  assert.deepEqual(
+    results.map((each) => (each.status === "fulfilled" ? "made" : (each.reason as CapsuleError).code)),
+    ["made", "made", "made", "quota_exceeded", "quota_exceeded"],
+  );
+  assert.equal(capsules.usage(team).templates, 3);
+  assert.deepEqual(
+    ids.slice(3).map((id) => capsules.get(team, id).status),
+    ["running", "running"],
+  );
+});
+
 test("disk: a team that has filled its share makes no more capsules and templates", async () => {
   const floors = floorsWith({ diskBytes: 2_000 });
   const [first] = [await running(floors), await running(floors)];

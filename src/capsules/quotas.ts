@@ -1,6 +1,6 @@
 /**
- * What one team may have at once, and what it has. Checked in the same tick as the row that uses it up is written, so
- * that of two requests at once for the last place one wins.
+ * What one team may have at once, and what it has. Checked in the same tick as the row that uses it up is written (or, of
+ * a template, its name is claimed), so that of two requests at once for the last place one wins.
  */
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
@@ -70,11 +70,14 @@ export class Quotas {
     this.#requireRunning("resume a capsule", this.usage(teamId), shape);
   }
 
-  /** Throws "quota_exceeded". `replaced`: templates that lose their name to the new one. */
-  requireCapture(teamId: string, replaced: number): void {
+  /**
+   * Throws "quota_exceeded". `isNew`: it replaces none of the team's templates. `underWay`: how many new ones are being
+   * made already, since their rows come only at their ends.
+   */
+  requireCapture(teamId: string, { isNew, underWay }: { isNew: boolean; underWay: number }): void {
     const { limits } = this.#o;
     const usage = this.usage(teamId);
-    within("capture a capsule", "templates", usage.templates - replaced, 1, limits.templates);
+    within("capture a capsule", "templates", usage.templates + underWay, isNew ? 1 : 0, limits.templates);
     within("capture a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
   }
 

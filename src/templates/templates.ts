@@ -49,7 +49,7 @@ export interface TemplatesOptions {
 export class Templates {
   readonly #o: TemplatesOptions;
   /** Names being captured now, as `team/name`: of two at once, one wins. */
-  readonly #claimed = new Set<string>();
+  readonly #claimed = new Map<string, { teamId: string; isNew: boolean }>();
   readonly #listeners = new Set<Listener>();
 
   constructor(options: TemplatesOptions) {
@@ -81,9 +81,11 @@ export class Templates {
       );
     }
     this.#requireFree(teamId, name, request.overwrite);
-    this.#o.quotas.requireCapture(teamId, rows.named(teamId, name) === undefined ? 0 : 1);
+    const isNew = rows.named(teamId, name) === undefined;
+    const underWay = [...this.#claimed.values()].filter((each) => each.teamId === teamId && each.isNew).length;
+    this.#o.quotas.requireCapture(teamId, { isNew, underWay });
     const claim = `${teamId}/${name}`;
-    this.#claimed.add(claim);
+    this.#claimed.set(claim, { teamId, isNew });
     const storage = newStorageId();
     let made: TemplateView | undefined;
     try {
