@@ -84,3 +84,18 @@ test("last_active_at is null until the first exec or ping, and survives a restar
   floors.activity.flush();
   assert.equal(floors.rows.get(id)?.lastActiveAt, 1_001_000);
 });
+
+test("an automatic pause that cannot even be begun is tried again after half a minute", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 10);
+  floors.rows.change = () => {
+    throw new Error("database or disk is full");
+  };
+  floors.clock.advance(10_000);
+  await floors.settled();
+  Reflect.deleteProperty(floors.rows, "change");
+  floors.clock.advance(29_999);
+  assert.equal(await status(floors, id), "running");
+  floors.clock.advance(1);
+  assert.equal(await status(floors, id), "paused");
+});

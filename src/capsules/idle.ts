@@ -72,6 +72,9 @@ export class Idle {
       this.#arm(id, watched);
       return;
     }
-    this.#expire(id).catch(() => {}); // whoever failed to pause it watches it again
+    this.#expire(id).catch(() => {
+      // Whoever failed to pause it watches it again. If nobody even began to, nobody does.
+      if (this.#watched.get(id) === watched) this.watchAgain(id, watched.timeoutMs / 1_000);
+    });
   }
 }
