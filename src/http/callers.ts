@@ -66,8 +66,10 @@ export class Callers {
   }
 }
 
-/** An IPv6 host has 2^64 addresses of its own: its network stands for it. */
+/** An IPv6 host has 2^64 addresses of its own: its network, the first four groups, stands for it. */
 function neighbourhood(address: string): string {
   if (!address.includes(":") || address.includes(".")) return address;
-  return address.split(":").slice(0, 4).join(":");
+  const [head = [], tail = []] = address.split("::").map((groups) => groups.split(":"));
+  const zeros = Array<string>(Math.max(0, 8 - head.length - tail.length)).fill("0"); // what :: stands for
+  return [...head, ...zeros, ...tail].slice(0, 4).join(":");
 }

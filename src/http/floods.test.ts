@@ -48,6 +48,21 @@ test("guessing keys is 401, then 429; a valid key from the same address is serve
   assert.equal((await api.call("GET", "/healthz", { key: null })).status, 200);
 });
 
+test("an IPv6 network guesses keys as one, however its addresses are written; another one is served", async () => {
+  const api = new Api({ refused_keys_per_sec: 1 });
+  const from = async (remoteAddress: string) => {
+    const { statusCode } = await api.app.inject({ url: "/v1/capsules", remoteAddress });
+    return statusCode;
+  };
+  const answers: number[] = [];
+  for (let i = 1; i <= 50; i++)
+    answers.push(await from(i % 2 === 0 ? `2001:db8::${i.toString(16)}` : `2001:db8::${i}:1:2:3`));
+  assert.deepEqual([...new Set(answers)].sort(), [401, 429]);
+  assert.equal(await from("2001:db8:0:1::1"), 401);
+  assert.equal(await from("2001:db8:1::1"), 401);
+  assert.equal(await from("::1"), 401);
+});
+
 test("requests under way at once have a bound per team; those that end make room, also when their client hangs up", async () => {
   const api = new Api({ requests_max: 3 });
   const { port } = await listen(api);

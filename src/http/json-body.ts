@@ -11,14 +11,17 @@ import type { App } from "./section.ts";
 /** A body that trickles in for longer than this is refused. */
 const arrivalMs = 60_000;
 
+/** Of a request that needs no key: many strangers must not fill the memory with what they send. */
+const strangersMaxBytes = 16 * 1024;
+
 export function acceptJson(app: App, maxBytes: number): void {
+  const read = ({ routeOptions }: FastifyRequest, payload: IncomingMessage) =>
+    readJson(payload, routeOptions.config.open === true ? Math.min(strangersMaxBytes, maxBytes) : maxBytes);
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser("application/json", (_request: FastifyRequest, payload: IncomingMessage) =>
-    readJson(payload, maxBytes),
-  );
+  app.addContentTypeParser("application/json", read);
   app.addContentTypeParser("*", async (request: FastifyRequest, payload: IncomingMessage) => {
     const type = request.headers["content-type"];
-    if (type === undefined) return readJson(payload, maxBytes);
+    if (type === undefined) return read(request, payload);
     if (!announcesBody(payload)) return {};
     throw new CapsuleError(
       "unsupported_media_type",

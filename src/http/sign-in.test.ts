@@ -65,3 +65,9 @@ test("a team that hoards links keeps no other from having one; time makes room",
   now = 5 * 60_000;
   links.issue(red);
 });
+
+test("a stranger's body is refused before it fills anything", async () => {
+  const api = new Api();
+  const { status, json } = await api.call("POST", "/v1/sign-in", { key: null, json: { token: "x".repeat(20_000) } });
+  assert.deepEqual([status, json.error.code], [413, "too_large"]);
+});
