@@ -172,6 +172,21 @@ describe("reading capsules", () => {
     assert.equal((await api.call("GET", `/v1/capsules/${id}?wait=running&timeout=0`)).json.status, "starting");
   });
 
+  test("wait without a time is no longer than the operator lets it be", async (t) => {
+    for (const [wait_max_sec, waitedMs] of [
+      [300, 30_000],
+      [1, 1_000],
+    ] as const) {
+      const api = new Api({ wait_max_sec });
+      const { mock } = t.mock.method(api.services.capsules, "wait");
+      await api.call("GET", `/v1/capsules/${await api.capsule()}?wait=running`);
+      assert.deepEqual(
+        mock.calls.map((call) => call.arguments[3]),
+        [waitedMs],
+      );
+    }
+  });
+
   for (const query of [
     "wait=",
     "wait=ready",

@@ -1,6 +1,6 @@
 /** Section "Capsules": create, list, get, destroy, pause, resume, ping. */
 import Type from "typebox";
-import { Capsule, CapsuleList, CreateCapsuleBody, createDefaults, WaitQuery } from "../wire/capsule.ts";
+import { Capsule, CapsuleList, CreateCapsuleBody, createDefaults, WaitQuery, waitDefaultSec } from "../wire/capsule.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { note } from "./audit-trail.ts";
 import { clientGoneSignal } from "./client-gone.ts";
@@ -55,7 +55,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
         reply.send(capsuleBody(capsules.get(identity.teamId, params.id)));
         return;
       }
-      const timeoutMs = (query.timeout ?? 30) * 1_000;
+      const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
       const signal = clientGoneSignal(reply);
       return capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, signal).then(capsuleBody);
     },

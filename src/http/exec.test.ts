@@ -191,6 +191,7 @@ describe("exec with bad input", () => {
     ["a string for args", { cmd: "true", args: "x" }],
     ["a number in args", { cmd: "true", args: [1] }],
     ["a NUL in args", { cmd: "true", args: ["\u0000"] }],
+    ["half a surrogate pair in args, which no bytes stand for", { cmd: "true", args: ["\ud800"] }],
     ["null for args", { cmd: "true", args: null }],
     ["a negative timeout", { cmd: "true", timeout: -1 }],
     ["a fractional timeout", { cmd: "true", timeout: 0.5 }],
@@ -200,6 +201,7 @@ describe("exec with bad input", () => {
     ["a number in envs", { cmd: "true", envs: { A: 1 } }],
     ["a NUL in envs", { cmd: "true", envs: { A: "\u0000" } }],
     ["an = in a name of envs", { cmd: "true", envs: { "A=B": "" } }],
+    ["half a surrogate pair in a name of envs", { cmd: "true", envs: { "\udc00": "" } }],
     ["an empty name in envs", { cmd: "true", envs: { "": "" } }],
     ["a wrong value behind a newline in envs", { cmd: "true", envs: { "A\n": 1 } }],
     ["a cwd that is too long", { cmd: "true", cwd: "/ä".repeat(1_366) }],
@@ -217,4 +219,16 @@ describe("exec with bad input", () => {
       assert.equal(capsule.view.lastActiveAt, null);
     });
   }
+
+  test("whole surrogate pairs are characters like others", async () => {
+    const { exec, agent } = await setUp();
+    assert.equal((await exec({ cmd: "true", args: ["🙂"], envs: { "🙂": "🙂" }, background: true })).status, 202);
+    assert.equal(agent.started.length, 1);
+  });
+
+  test("a name that no variable can have is refused in words", async () => {
+    const { exec } = await setUp();
+    const { json } = await exec({ cmd: "true", envs: { "A=B": "" } });
+    assert.match(json.error.message, /envs\/A=B is not allowed$/);
+  });
 });

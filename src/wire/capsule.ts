@@ -48,13 +48,23 @@ export function CreateCapsuleBody(limits: Limits) {
   });
 }
 
+/** Unless the operator allows less. */
+export function waitDefaultSec(limits: Limits): number {
+  return Math.min(30, limits.wait_max_sec);
+}
+
 export function WaitQuery(limits: Limits) {
   return Type.Object({
     wait: Type.Optional(
       Type.Unsafe<CapsuleStatus>({ ...Status, description: "Hold the answer until this status or a final one." }),
     ),
     timeout: Type.Optional(
-      Type.Integer({ minimum: 0, maximum: limits.wait_max_sec, default: 30, description: "Seconds to hold it." }),
+      Type.Integer({
+        minimum: 0,
+        maximum: limits.wait_max_sec,
+        default: waitDefaultSec(limits),
+        description: "Seconds to hold it.",
+      }),
     ),
   });
 }

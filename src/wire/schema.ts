@@ -6,15 +6,15 @@ export function Nullable<const T extends TSchema & { type: string }>(schema: T) 
   return Type.Unsafe<Static<T> | null>({ ...schema, type: [schema.type, "null"] });
 }
 
-/** Text that goes to the guest's system calls, where a NUL would end it early. */
+/** Text that goes to the guest's system calls: no NUL, which would end it early, and no half of a surrogate pair. */
 export function Text(options: TSchemaOptions & { minLength?: number; maxLength?: number } = {}) {
-  return Type.String({ pattern: "^[^\\u0000]*$", ...options });
+  return Type.String({ pattern: "^[^\\u0000\\ud800-\\udfff]*$", ...options });
 }
 
 export const Timestamp = Type.String({ format: "date-time", description: "ISO 8601, UTC, milliseconds, Z." });
 
 /** Environment variables. No `=` and no NUL can stand in a name. */
-export const Environment = Type.Record(Type.String({ pattern: "^[^=\\u0000]+$" }), Text(), {
+export const Environment = Type.Record(Type.String({ pattern: "^[^=\\u0000\\ud800-\\udfff]+$" }), Text(), {
   additionalProperties: false,
   description: "Environment variables, on top of the defaults.",
 });

@@ -21,6 +21,7 @@ export function compileCheck<const T extends TSchema>(schema: T): Check<Static<T
 }
 
 function said(error: { keyword: string; message: string; params: object }): string {
+  if (error.keyword === "boolean") return "is not allowed";
   if (error.keyword !== "enum") return error.message;
   const { allowedValues } = error.params as { allowedValues: unknown[] };
   return `must be one of ${allowedValues.join(", ")}`;
