@@ -224,8 +224,11 @@ async function startLocked(
       .then(() => audit.age())
       .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
   }, reconcileMs).unref();
-  const measuring = setInterval(() => void diskUse.look(), measureMs).unref();
-  void diskUse.look();
+  const measure = () => {
+    diskUse.look().catch((error: unknown) => log.error({ err: error }, "the disk could not be looked at"));
+  };
+  const measuring = setInterval(measure, measureMs).unref();
+  measure();
   const flushing = setInterval(() => flush(teams, activity, audit, log), flushMs).unref();
   const url = await app.listen({ host: config.host, port: config.port });
   host.openPool();

@@ -64,7 +64,7 @@ export function note(request: FastifyRequest, noted: Noted): void {
   request.noted = { ...request.noted, ...noted };
 }
 
-/** Something was begun over a WebSocket; there can be several in the life of one. */
+/** Something was begun over a WebSocket, whose request itself is answered only by 101. */
 export function recordBegun(audit: AuditService, request: FastifyRequest, subject: string): void {
   note(request, { subject });
   const { audit: action } = request.routeOptions.config;

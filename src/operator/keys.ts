@@ -5,7 +5,7 @@ import { loadConfig } from "../config.ts";
 import { databasePath } from "../daemon.ts";
 import { AuditRows } from "../db/audit-rows.ts";
 import { openDatabase } from "../db/database.ts";
-import { TeamRows } from "../db/team-rows.ts";
+import { type KeyRow, TeamRows } from "../db/team-rows.ts";
 import { Teams } from "../teams/teams.ts";
 
 export async function keys(args: string[]): Promise<number> {
@@ -47,11 +47,16 @@ function list(teams: Teams): number {
       key.team,
       key.label,
       new Date(key.createdAt).toISOString(),
-      key.revokedAt === null ? "live" : "revoked",
+      stateOf(key),
       key.lastUsedAt === null ? "never used" : `used ${new Date(key.lastUsedAt).toISOString()}`,
     ]);
   for (const row of rows) console.log(row.join("\t"));
   return 0;
+}
+
+function stateOf({ revokedAt, expiresAt }: KeyRow): string {
+  if (revokedAt !== null) return "revoked";
+  return expiresAt !== null && expiresAt <= Date.now() ? "expired" : "live";
 }
 
 function revoke(teams: Teams, log: AuditRows, args: string[]): number {
