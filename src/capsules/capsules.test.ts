@@ -191,3 +191,23 @@ test("DELETE does not wait for a guest that hangs while it is released", async (
   await floors.capsules.destroy(floors.team, id);
   assert.deepEqual([...floors.host.guests.keys(), ...floors.host.folders], []);
 });
+
+test("DELETE does not wait for a VM that hangs while it is started or resumed, and nobody hears of a failure", async () => {
+  for (const verb of ["create", "resume"] as const) {
+    const floors = buildFloors();
+    const { capsules, host, team } = floors;
+    const paused = verb === "resume" ? await running(floors) : undefined;
+    if (paused !== undefined) await capsules.pause(team, paused);
+    host.isHanging = true;
+    const id = paused ?? (await capsules.create(team, request)).id;
+    const resumed = verb === "resume" ? assert.rejects(capsules.resume(team, id), { code: "not_found" }) : undefined;
+    await new Promise(setImmediate);
+    assert.equal(capsules.get(team, id).status, verb === "resume" ? "paused" : "starting");
+    const statuses: (string | undefined)[] = [];
+    capsules.onChange((_team, _id, view) => statuses.push(view?.status));
+    await capsules.destroy(team, id);
+    await resumed;
+    assert.deepEqual(statuses, [undefined]);
+    assert.deepEqual([...host.guests.keys(), ...host.folders, ...host.checkpoints, ...floors.records.all()], []);
+  }
+});

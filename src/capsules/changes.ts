@@ -39,6 +39,8 @@ export interface ChangesOptions {
 export class Changes {
   readonly #o: ChangesOptions;
   readonly #guests = new Map<string, Guest>();
+  /** Under way. */
+  readonly #starts = new Map<string, AbortController>();
   readonly #partings = new Map<string, Set<(parting: Parting) => void>>();
 
   constructor(options: ChangesOptions) {
@@ -70,11 +72,12 @@ export class Changes {
     return turns.take(row.id, async () => {
       try {
         if (this.#isCondemned(row.id)) return;
-        const guest = await host.start(row.id, originOf(row), row);
+        const guest = await this.#whileWanted(row.id, (unwanted) => host.start(row.id, originOf(row), row, unwanted));
         const running = records.settle(row, "ready", { startedAt: clock.now() });
         this.#o.step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
       } catch (error) {
+        if (this.#isCondemned(row.id)) return; // its destroyer waits for this turn and removes what there is
         log.error({ err: error, capsule: row.id }, "capsule did not start");
         await host.remove(row.id).catch(() => {}); // of a VM that runs while its record could not be written
         this.#fail(row, reasonOf(error));
@@ -111,10 +114,11 @@ export class Changes {
       let guest: Guest | undefined;
       let running: Capsule | undefined;
       try {
-        guest = await host.restore(row.id);
+        guest = await this.#whileWanted(row.id, (unwanted) => host.restore(row.id, unwanted));
         running = records.settle(row, "resume", { startedAt: clock.now() });
       } catch (error) {
         if (guest !== undefined) await host.end(guest);
+        if (this.#isCondemned(row.id)) throw missing(row.id);
         records.relent(row);
         throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
       }
@@ -153,6 +157,7 @@ export class Changes {
   destroy(row: Capsule): Promise<void> {
     const { host, turns, step } = this.#o;
     step("destroy.committed");
+    this.#starts.get(row.id)?.abort(missing(row.id));
     const hanging = turns.isTaken(row.id) ? this.#guests.get(row.id) : undefined;
     if (hanging !== undefined) host.abandon(hanging);
     return turns.take(row.id, async () => {
@@ -241,6 +246,17 @@ export class Changes {
         await host.end(guest);
       })
       .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));
+  }
+
+  /** A VM's start, which whoever destroys the capsule meanwhile gives up. */
+  async #whileWanted(id: string, start: (unwanted: AbortSignal) => Promise<Guest>): Promise<Guest> {
+    const wish = new AbortController();
+    this.#starts.set(id, wish);
+    try {
+      return await start(wish.signal);
+    } finally {
+      this.#starts.delete(id);
+    }
   }
 
   async #erase(row: Capsule): Promise<void> {

@@ -13,3 +13,17 @@ export async function within<T>(ms: number, what: string, work: Promise<T>): Pro
     clearTimeout(timer);
   }
 }
+
+/** Settles as `work` does, or rejects with the reason of `unwanted` when that fires; the work goes on for others. */
+export async function unless<T>(unwanted: AbortSignal | undefined, work: Promise<T>): Promise<T> {
+  if (unwanted === undefined) return await work;
+  const { promise, reject } = Promise.withResolvers<never>();
+  const leave = () => reject(unwanted.reason);
+  unwanted.addEventListener("abort", leave, { once: true });
+  if (unwanted.aborted) leave();
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    unwanted.removeEventListener("abort", leave);
+  }
+}

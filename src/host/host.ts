@@ -61,10 +61,13 @@ export interface Host {
   reserve(origin: Origin, shape: Shape): string | undefined;
   /** Capsules made ahead of time: how many there are and how many there should be. */
   pool(): { ready: number; target: number };
-  /** A new capsule's VM, held. On failure nothing is left behind. Throws CapsuleError("agent_error" | "no_space"). */
-  start(id: string, origin: Origin, shape: Shape): Promise<Guest>;
-  /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as it was. */
-  restore(id: string): Promise<Guest>;
+  /**
+   * A new capsule's VM, held. On failure nothing is left behind. Throws CapsuleError("agent_error" | "no_space"), and the
+   * reason of `unwanted` soon after it fires: the VM under way is ended, and nobody waits for it.
+   */
+  start(id: string, origin: Origin, shape: Shape, unwanted?: AbortSignal): Promise<Guest>;
+  /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as it was. `unwanted` as for `start`. */
+  restore(id: string, unwanted?: AbortSignal): Promise<Guest>;
   /** Lets the user's processes run and forgets the checkpoint. Call when the record is committed. */
   release(guest: Guest): Promise<void>;
 

@@ -9,7 +9,7 @@ import { Admission } from "./admission.ts";
 import { Bases } from "./bases.ts";
 import { trimBuilds } from "./builds.ts";
 import { diffName, openCheckpoint, parts } from "./checkpoints.ts";
-import { within } from "./deadline.ts";
+import { unless, within } from "./deadline.ts";
 import { allocatedBytes, explainSpace, syncFolder } from "./files.ts";
 import { found } from "./founding.ts";
 import type { LiveGuest } from "./guest.ts";
@@ -116,21 +116,19 @@ export class LocalHost implements Host {
     return this.#pool.state();
   }
 
-  start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
-    return this.#admission.during(() => this.#start(id, origin, shape));
+  start(id: string, origin: Origin, shape: Shape, unwanted?: AbortSignal): Promise<Guest> {
+    return this.#admission.during(async () => {
+      const standby = this.#pool.claim(id);
+      const roused = standby && (await this.#rouse(standby, unwanted).catch(() => undefined));
+      return roused ?? (await this.#startAnew(id, origin, shape, unwanted));
+    });
   }
 
-  restore(id: string): Promise<Guest> {
-    return this.#admission.during(() => this.#restore(id));
+  restore(id: string, unwanted?: AbortSignal): Promise<Guest> {
+    return this.#admission.during(() => this.#restore(id, unwanted));
   }
 
-  async #start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
-    const standby = this.#pool.claim(id);
-    if (standby !== undefined) return await this.#rouse(standby).catch(() => this.#startAnew(id, origin, shape));
-    return await this.#startAnew(id, origin, shape);
-  }
-
-  async #restore(id: string): Promise<Guest> {
+  async #restore(id: string, unwanted: AbortSignal | undefined): Promise<Guest> {
     const folder = this.#paths.capsule(id);
     const checkpoint = join(folder, checkpointName);
     this.#verifier.requireSound(checkpoint);
@@ -141,7 +139,7 @@ export class LocalHost implements Host {
     this.#sources.requireMachine(manifest, `capsule ${id}`);
     await this.#sources.requireOrigin(capsule, `capsule ${id}`);
     const saved = { state: join(checkpoint, parts.state), memory: join(checkpoint, diffName) };
-    return this.#hold(await this.#waker.wake(id, capsule, saved));
+    return this.#hold(await this.#waker.wake(id, capsule, saved, { unwanted }));
   }
 
   async release(guest: Guest): Promise<void> {
@@ -276,10 +274,10 @@ export class LocalHost implements Host {
     this.#guests.clear();
   }
 
-  async #rouse({ id, guest, source }: Standby): Promise<LiveGuest> {
+  async #rouse({ id, guest, source }: Standby, unwanted: AbortSignal | undefined): Promise<LiveGuest> {
     try {
       this.#verifier.requireSound(source);
-      await this.#waker.rouse(guest);
+      await this.#waker.rouse(guest, unwanted);
       return this.#hold(guest);
     } catch (error) {
       this.#options.pool.onFailure(error);
@@ -290,13 +288,15 @@ export class LocalHost implements Host {
     }
   }
 
-  async #startAnew(id: string, origin: Origin, shape: Shape): Promise<LiveGuest> {
-    const source = await this.#sources.find(origin, shape);
+  async #startAnew(id: string, origin: Origin, shape: Shape, unwanted: AbortSignal | undefined): Promise<LiveGuest> {
+    unwanted?.throwIfAborted();
+    const source = await unless(unwanted, this.#sources.find(origin, shape));
     this.#verifier.requireSound(source.folder);
     try {
       const capsule = await found(this.#paths, this.#sources, id, source);
       this.#step("start.journalled");
-      return this.#hold(await this.#waker.wake(id, capsule, { state: join(source.folder, parts.state), memory: null }));
+      const saved = { state: join(source.folder, parts.state), memory: null };
+      return this.#hold(await this.#waker.wake(id, capsule, saved, { unwanted }));
     } catch (error) {
       await this.remove(id);
       throw explainSpace(error, `creating capsule ${id}`);

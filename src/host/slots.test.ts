@@ -70,3 +70,35 @@ test("a failure frees its slot", async () => {
   assert.equal(await slots.run(async () => 1), 1);
   assert.equal(await slots.run(async () => 2, "later"), 2);
 });
+
+test("who is no longer wanted leaves the line, and those behind move up", async () => {
+  const slots = new Slots(1);
+  const begun: string[] = [];
+  const first = Promise.withResolvers<void>();
+  const running = slots.run(() => first.promise);
+  const wish = new AbortController();
+  const left = slots.run(async () => begun.push("left"), "now", wish.signal);
+  const behind = slots.run(async () => begun.push("behind"));
+  wish.abort(new Error("unwanted"));
+  await assert.rejects(left, /unwanted/);
+  first.resolve();
+  await Promise.all([running, behind]);
+  assert.deepEqual(begun, ["behind"]);
+  await assert.rejects(
+    slots.run(() => Promise.reject(new Error("no")), "now", wish.signal),
+    /no/,
+    "a free slot is taken all the same; the work looks for itself",
+  );
+});
+
+test("whoever is called and unwanted at the same moment hands the slot on", async () => {
+  const slots = new Slots(1);
+  const first = Promise.withResolvers<void>();
+  const running = slots.run(() => first.promise);
+  const wish = new AbortController();
+  const called = slots.run(async () => "worked", "now", wish.signal);
+  void running.then(() => wish.abort(new Error("unwanted")));
+  first.resolve();
+  await called.catch((error: Error) => assert.equal(error.message, "unwanted"));
+  assert.equal(await slots.run(async () => "next"), "next");
+});

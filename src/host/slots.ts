@@ -1,4 +1,5 @@
 /** A bounded number of things at once; the rest wait in line, in order. */
+import { unless } from "./deadline.ts";
 
 /** `later`: only while nobody urgent is at work or in line, and one at a time. */
 export type Urgency = "now" | "later";
@@ -14,21 +15,18 @@ export class Slots {
     this.#count = count;
   }
 
-  /** Runs `work` when a slot is free. */
-  run<T>(work: () => Promise<T>, urgency: Urgency = "now"): Promise<T> {
-    return urgency === "now" ? this.#run(work) : this.#runLater(work);
+  /** Runs `work` when a slot is free. When `unwanted` fires first, rejects with its reason. */
+  run<T>(work: () => Promise<T>, urgency: Urgency = "now", unwanted?: AbortSignal): Promise<T> {
+    return urgency === "now" ? this.#run(work, unwanted) : this.#runLater(work);
   }
 
-  async #run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#busy >= this.#count) await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  async #run<T>(work: () => Promise<T>, unwanted: AbortSignal | undefined): Promise<T> {
+    if (this.#busy >= this.#count) await this.#queue(unwanted);
     else this.#busy++;
     try {
       return await work();
     } finally {
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#busy--;
-      else next();
-      this.#admitOneLater();
+      this.#handOn();
     }
   }
 
@@ -44,6 +42,28 @@ export class Slots {
       this.#isOneLater = false;
       this.#admitOneLater();
     }
+  }
+
+  /** Whoever leaves the line makes nobody behind wait longer. */
+  async #queue(unwanted: AbortSignal | undefined): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.push(resolve);
+    try {
+      await unless(unwanted, promise);
+    } catch (error) {
+      const at = this.#waiting.indexOf(resolve);
+      // Called out of the line at the same moment.
+      if (at === -1) this.#handOn();
+      else this.#waiting.splice(at, 1);
+      throw error;
+    }
+  }
+
+  #handOn(): void {
+    const next = this.#waiting.shift();
+    if (next === undefined) this.#busy--;
+    else next();
+    this.#admitOneLater();
   }
 
   #admitOneLater(): void {

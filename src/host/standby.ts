@@ -57,7 +57,7 @@ export class Standbys {
       const source = await this.#sources.find(origin, shape);
       const capsule = await found(this.#paths, this.#sources, id, source);
       const saved = { state: join(source.folder, parts.state), memory: null };
-      guest = await this.#waker.wake(id, capsule, saved, "later");
+      guest = await this.#waker.wake(id, capsule, saved, { urgency: "later" });
       await within(this.#exerciseMs, `exercising capsule ${id}`, this.#exercise(guest));
       this.#step("pool.ready");
       return { id, guest, source: source.folder, costBytes: dirtyBytes(guest.vm), ended: guest.vm.ended };

@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { within } from "./deadline.ts";
+import { unless, within } from "./deadline.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
 import { identityOf } from "./identity.ts";
 import { type CapsuleFile, forgetVm, writeVm } from "./journal.ts";
@@ -22,6 +22,12 @@ export interface WakerOptions {
   step: Step;
 }
 
+/** When a VM is wanted, and until when. */
+export interface Wish {
+  urgency?: Urgency;
+  unwanted?: AbortSignal | undefined;
+}
+
 export class Waker {
   readonly #o: WakerOptions;
   readonly #sources: Sources;
@@ -33,40 +39,74 @@ export class Waker {
     this.#slots = slots;
   }
 
-  /** Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. On failure the VM is gone. */
-  wake(id: string, capsule: CapsuleFile, saved: SavedVm, urgency: Urgency = "now"): Promise<LiveGuest> {
+  /**
+   * Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. On failure the VM is gone. When
+   * `unwanted` fires the VM is ended, and with it every wait for it; rejects with its reason then.
+   */
+  wake(id: string, capsule: CapsuleFile, saved: SavedVm, { urgency, unwanted }: Wish = {}): Promise<LiveGuest> {
+    const { vmm } = this.#o;
+    const nonce = randomBytes(16).toString("hex");
+    return this.#slots.run(
+      async () => {
+        let spawned: VmProcess | undefined;
+        const end = () => {
+          if (spawned !== undefined) vmm.reap(nonce, spawned).catch(() => {}); // whoever waits for it ends it again
+        };
+        unwanted?.addEventListener("abort", end);
+        try {
+          unwanted?.throwIfAborted();
+          return await this.#wake(id, capsule, saved, { nonce, unwanted }, (process) => {
+            spawned = process;
+            if (unwanted?.aborted) end();
+          });
+        } catch (error) {
+          throw unwanted?.aborted ? unwanted.reason : error;
+        } finally {
+          unwanted?.removeEventListener("abort", end);
+        }
+      },
+      urgency,
+      unwanted,
+    );
+  }
+
+  async #wake(
+    id: string,
+    capsule: CapsuleFile,
+    saved: SavedVm,
+    { nonce, unwanted }: { nonce: string; unwanted: AbortSignal | undefined },
+    onSpawn: (process: VmProcess) => void,
+  ): Promise<LiveGuest> {
     const { paths, vmm, connect, wakeMs, step } = this.#o;
     const folder = paths.capsule(id);
-    const nonce = randomBytes(16).toString("hex");
-    return this.#slots.run(async () => {
-      let vm: Vm | undefined;
-      try {
-        await writeVm(folder, { nonce, process: null });
-        step("restore.journalled");
-        let journalled: Promise<void> | undefined;
-        vm = await vmm.restore(this.#sources.spec(id, capsule, nonce), saved, (process) => {
-          journalled = writeVm(folder, { nonce, process });
-          journalled.catch(() => {});
-        });
-        await journalled;
-        step("restore.loaded");
-        await vm.resume();
-        const agent = await connect(vm.agentSocket, wakeMs);
-        await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-        step("restore.awake");
-        return this.#guest(id, vm, agent);
-      } catch (error) {
-        await vm?.kill();
-        await forgetVm(folder);
-        throw error;
-      }
-    }, urgency);
+    let vm: Vm | undefined;
+    try {
+      await writeVm(folder, { nonce, process: null });
+      step("restore.journalled");
+      let journalled: Promise<void> | undefined;
+      vm = await vmm.restore(this.#sources.spec(id, capsule, nonce), saved, (process) => {
+        journalled = writeVm(folder, { nonce, process });
+        journalled.catch(() => {});
+        onSpawn(process);
+      });
+      await journalled;
+      step("restore.loaded");
+      await vm.resume();
+      const agent = await connect(vm.agentSocket, wakeMs, unwanted);
+      await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
+      step("restore.awake");
+      return this.#guest(id, vm, agent);
+    } catch (error) {
+      await vm?.kill();
+      await forgetVm(folder);
+      throw error;
+    }
   }
 
   /** A guest that rests, of its own again: its CPUs run, and it has this moment's time and new randomness. */
-  async rouse(guest: LiveGuest): Promise<void> {
+  async rouse(guest: LiveGuest, unwanted?: AbortSignal): Promise<void> {
     const { wakeMs, step } = this.#o;
-    await within(wakeMs, `rousing capsule ${guest.id}`, guest.rouse(identityOf(guest.id)));
+    await within(wakeMs, `rousing capsule ${guest.id}`, unless(unwanted, guest.rouse(identityOf(guest.id))));
     step("pool.roused");
   }
 

@@ -13,8 +13,8 @@ export type Observe = <T>(deed: Deed, capsuleId: string, work: () => Promise<T>)
 
 export function observeHost(host: Host, observe: Observe): Host {
   const observed: Partial<Host> = {
-    start: (id, origin, shape) => observe("boot", id, () => host.start(id, origin, shape)),
-    restore: (id) => observe("resume", id, () => host.restore(id)),
+    start: (id, ...how) => observe("boot", id, () => host.start(id, ...how)),
+    restore: (id, unwanted) => observe("resume", id, () => host.restore(id, unwanted)),
     save: (guest, purpose) => observe(purpose, guest.id, () => host.save(guest, purpose)),
   };
   return overlay(host, observed);

@@ -37,6 +37,8 @@ export class FakeHost implements Host {
   moment: () => Promise<void> = () => Promise.resolve();
   /** Guests do not answer when they are released. */
   isMute = false;
+  /** VMs that are started never answer. */
+  isHanging = false;
 
   images() {
     return [{ name: "minimal", sizeBytes: 1_000, createdAt: 0 }];
@@ -58,20 +60,22 @@ export class FakeHost implements Host {
     return { ready: 0, target: 0 };
   }
 
-  async start(id: string, origin: Origin, shape: Shape): Promise<Guest> {
+  async start(id: string, origin: Origin, shape: Shape, unwanted?: AbortSignal): Promise<Guest> {
     await this.moment();
     if (this.folders.has(id)) throw new Error(`folder ${id} is there already`);
     if (origin.kind === "template" && !this.templates.has(origin.storage)) throw new Error("no such template");
     if (shape.vcpus < 1) throw new Error("no shape");
     this.before("start", id);
+    await this.#hang(unwanted);
     this.folders.add(id);
     return this.#hold(id);
   }
 
-  async restore(id: string): Promise<Guest> {
+  async restore(id: string, unwanted?: AbortSignal): Promise<Guest> {
     await this.moment();
     if (!this.checkpoints.has(id)) throw new Error(`${id} has no checkpoint`);
     this.before("restore", id);
+    await this.#hang(unwanted);
     return this.#hold(id);
   }
 
@@ -158,6 +162,11 @@ export class FakeHost implements Host {
   async trimBases(): Promise<void> {}
 
   async close(): Promise<void> {}
+
+  async #hang(unwanted: AbortSignal | undefined): Promise<void> {
+    if (!this.isHanging || unwanted === undefined) return;
+    await new Promise((_, reject) => unwanted.addEventListener("abort", () => reject(unwanted.reason)));
+  }
 
   #hold(id: string): FakeGuest {
     if (this.guests.has(id)) throw new Error(`two VMs for ${id}`);

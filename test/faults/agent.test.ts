@@ -59,6 +59,41 @@ describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
   });
 });
 
+/** A server that waits for VMs for much longer than this test does. */
+async function patient(): Promise<World> {
+  return World.start({ env: { CAPSULE_WAKE_DEADLINE_MS: "600000" } });
+}
+
+describe("a VM of which nothing is heard while it starts", { timeout: 150_000 }, () => {
+  const soonMs = 60_000;
+  let own: World;
+  before(async () => {
+    own = await patient();
+  });
+  after(() => own[Symbol.asyncDispose]());
+
+  async function destroyedSoon(id: string): Promise<void> {
+    const signal = AbortSignal.timeout(soonMs);
+    assert.equal((await own.client.call("DELETE", `/v1/capsules/${id}`, { signal })).status, 204);
+    await own.assertNoResidue();
+  }
+
+  test("new: DELETE does not wait for it", async () => {
+    const { json } = await own.client.expect(201, "POST", "/v1/capsules", { json: {} });
+    await own.signalVm(json.id, "SIGSTOP");
+    await destroyedSoon(json.id);
+  });
+
+  test("resumed: DELETE does not wait for it, and the resume hears that it is gone", async () => {
+    const capsule = await muted(own);
+    await capsule.pause();
+    const resuming = own.client.call("POST", `${capsule.path}/resume`);
+    await eventually("its VM is there again", async () => own.vmPid(capsule.id));
+    await destroyedSoon(capsule.id);
+    assert.equal((await resuming).status, 404);
+  });
+});
+
 test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
   await world.assertOneStory();
   await world.assertNoResidue();
