@@ -83,8 +83,10 @@ export class CapsuleRows {
     this.#database = database;
     this.#known = new RowCache(database);
     this.#byId = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ?`);
+    this.#ofTeamById = database.prepare(
+      `SELECT ${selection} FROM capsules INDEXED BY capsules_of_team_by_id WHERE id = ? AND team_id = ?`,
+    );
     // By insertion: clocks can be set back, and two rows can have one time.
-    this.#ofTeamById = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ? AND team_id = ?`);
     this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY rowid DESC`);
     this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY rowid`);
     this.#insert = database.prepare(

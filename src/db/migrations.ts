@@ -97,6 +97,10 @@ const steps = [
   CREATE TRIGGER audit_horizon_stays BEFORE DELETE ON audit_horizons
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
   `,
+  // Found by team first: who asks for another team's capsule is not told by the time it takes that there is one.
+  `
+  CREATE UNIQUE INDEX capsules_of_team_by_id ON capsules (team_id, id);
+  `,
 ];
 
 /** Two programs may open a new file at once: the steps are counted and taken in one transaction. */
