@@ -57,7 +57,8 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
     let kept = 0;
     let left = 0;
     for (const row of copiedRows.all()) {
-      if (row.status === "stopped" || row.status === "error") continue;
+      // There is nothing to copy; and what was being destroyed is destroyed by the start of a server on the copy.
+      if (row.status === "stopped" || row.status === "error" || row.intent === "destroy") continue;
       const isKept = isAtRest(row) && (await copyCapsule(dataDir, target, row, liveRows));
       if (isKept) kept += 1;
       else left += 1;

@@ -20,7 +20,7 @@ export const Capsule = Type.Object(
     last_updated: Type.String({ ...Timestamp, description: "Last change of status." }),
     started_at: Nullable({ ...Timestamp, description: "When it last reached running." }),
     last_active_at: Nullable({ ...Timestamp, description: "Last exec or ping." }),
-    error_reason: Nullable(Type.String({ description: "Why it is in status error or stopped." })),
+    error_reason: Nullable(Type.String({ description: "Why it is in status error." })),
   },
   { title: "Capsule" },
 );

@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { inNewDataFolder } from "../../test/data-folder.ts";
+import { newCapsuleId } from "../capsules/ids.ts";
+import type { Intent, Status } from "../capsules/lifecycle.ts";
+import { databasePath } from "../daemon.ts";
+import { CapsuleRows } from "../db/capsule-rows.ts";
+import { openDatabase } from "../db/database.ts";
+import { TeamRows } from "../db/team-rows.ts";
+import { Teams } from "../teams/teams.ts";
+import { backup } from "./backup.ts";
+
+const found: [status: Status, intent: Intent | null][] = [
+  ["running", null],
+  ["running", "destroy"],
+  ["paused", "destroy"],
+  ["paused", "resume"],
+  ["starting", "create"],
+  ["stopped", null],
+];
+const kept = [
+  ["error", null],
+  ["running", "destroy"],
+  ["paused", "destroy"],
+  ["error", null],
+  ["error", null],
+  ["stopped", null],
+];
+
+test("what cannot be copied is in error in a backup, and what was being destroyed comes back by none", async (t) => {
+  t.mock.method(console, "log", () => {});
+  await inNewDataFolder(async (dataDir) => {
+    fill(dataDir);
+    const target = `${dataDir}-copy`;
+    assert.equal(await backup([target]), 0);
+    const copy = openDatabase(databasePath(target));
+    const rows = new CapsuleRows(copy).all();
+    copy.close();
+    assert.deepEqual(
+      rows.map(({ status, intent }) => [status, intent]),
+      kept,
+    );
+  });
+});
+
+function fill(dataDir: string): void {
+  const database = openDatabase(databasePath(dataDir));
+  const teamId = new Teams(new TeamRows(database)).ensure("blue").id;
+  const rows = new CapsuleRows(database);
+  for (const [status, intent] of found) {
+    const made = { id: newCapsuleId(), teamId, status, intent, generation: 1, template: "minimal", storage: null };
+    const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+    const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null };
+    rows.insert({ ...made, ...shape, ...times, blockedBy: null, errorReason: null });
+  }
+  database.close();
+}
