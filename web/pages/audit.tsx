@@ -5,6 +5,7 @@ import type { Static } from "typebox";
 import type { AuditEntry } from "../../src/wire/audit.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, Page, Skeleton, Unreadable } from "../parts/page.tsx";
+import { Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { hrefOf } from "../state/route.ts";
@@ -81,29 +82,14 @@ function About({ capsule }: { capsule: string }) {
 
 function EntryTable({ entries }: { entries: readonly Entry[] }) {
   return (
-    <div class="panel">
-      <table>
-        <caption class="unseen">Audit log, newest first</caption>
-        <thead>
-          <tr>
-            <th scope="col">When</th>
-            <th scope="col">What</th>
-            <th scope="col" class="wide-only">
-              Capsule
-            </th>
-            <th scope="col" class="wide-only">
-              Who
-            </th>
-            <th scope="col">Outcome</th>
-          </tr>
-        </thead>
-        <tbody>
-          {entries.map((entry) => (
-            <EntryRow key={entry.id} entry={entry} />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      caption="Audit log, newest first"
+      columns={["When", "What", wideOnly("Capsule"), wideOnly("Who"), "Outcome"]}
+    >
+      {entries.map((entry) => (
+        <EntryRow key={entry.id} entry={entry} />
+      ))}
+    </Table>
   );
 }
 

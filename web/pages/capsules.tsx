@@ -4,6 +4,7 @@ import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
 import { StatusBadge } from "../parts/status-badge.tsx";
+import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { hrefOf } from "../state/route.ts";
@@ -77,34 +78,14 @@ function fits({ id, status, template }: CapsuleInfo, filter: string): boolean {
 
 function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
   return (
-    <div class="panel">
-      <table>
-        <caption class="unseen">Capsules, newest first</caption>
-        <thead>
-          <tr>
-            <th scope="col">Capsule</th>
-            <th scope="col">Status</th>
-            <th scope="col" class="wide-only">
-              Size
-            </th>
-            <th scope="col" class="wide-only">
-              Auto-pause
-            </th>
-            <th scope="col" class="wide-only">
-              Created
-            </th>
-            <th scope="col">
-              <span class="unseen">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {capsules.map((capsule) => (
-            <CapsuleRow key={capsule.id} capsule={capsule} />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      caption="Capsules, newest first"
+      columns={["Capsule", "Status", wideOnly("Size"), wideOnly("Auto-pause"), wideOnly("Created"), actionsColumn]}
+    >
+      {capsules.map((capsule) => (
+        <CapsuleRow key={capsule.id} capsule={capsule} />
+      ))}
+    </Table>
   );
 }
 

@@ -2,6 +2,7 @@
 import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Icon, type IconName } from "../parts/icon.tsx";
+import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { size } from "../state/words.ts";
 
@@ -15,33 +16,16 @@ interface FileTableProps {
   onDelete: (entry: FileEntry) => void;
 }
 
-export function FileTable({ entries, ...actions }: FileTableProps) {
+export function FileTable({ entries, ...handlers }: FileTableProps) {
   return (
-    <div class="panel">
-      <table>
-        <caption class="unseen">Entries of this folder</caption>
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col">Size</th>
-            <th scope="col" class="wide-only">
-              Modified
-            </th>
-            <th scope="col" class="wide-only">
-              Permissions
-            </th>
-            <th scope="col">
-              <span class="unseen">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {entries.map((entry) => (
-            <FileRow key={entry.path} entry={entry} {...actions} />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      caption="Entries of this folder"
+      columns={["Name", "Size", wideOnly("Modified"), wideOnly("Permissions"), actionsColumn]}
+    >
+      {entries.map((entry) => (
+        <FileRow key={entry.path} entry={entry} {...handlers} />
+      ))}
+    </Table>
   );
 }
 

@@ -7,6 +7,7 @@ import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import { Page, Skeleton, Unreadable } from "../parts/page.tsx";
 import { useReading } from "../parts/reading.ts";
+import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time, Until } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 
@@ -52,54 +53,32 @@ export function KeysPage() {
 
 function KeyTable({ keys, onRevoke }: { keys: readonly KeyInfo[]; onRevoke: (key: KeyInfo) => void }) {
   return (
-    <div class="panel">
-      <table>
-        <caption class="unseen">API keys</caption>
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col" class="wide-only">
-              Begins with
-            </th>
-            <th scope="col">Last used</th>
-            <th scope="col" class="wide-only">
-              Created
-            </th>
-            <th scope="col" class="wide-only">
-              Expires
-            </th>
-            <th scope="col">
-              <span class="unseen">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {keys.map((key) => (
-            <tr key={key.id}>
-              <th scope="row">
-                {key.name || <span class="muted">unnamed</span>}
-                {key.current && <span class="sub">this session</span>}
-              </th>
-              <td class="wide-only mono">
-                {key.prefix === null ? <span class="muted">unknown</span> : `${key.prefix}…`}
-              </td>
-              <td>
-                <Time at={key.lastUsedAt} />
-              </td>
-              <td class="wide-only">
-                <Time at={key.createdAt} />
-              </td>
-              <td class="wide-only">
-                <Until at={key.expiresAt} none="never" />
-              </td>
-              <td class="row-actions">
-                <Button kind="quiet" icon="bin" label={`Revoke ${key.name || key.id}`} onPress={() => onRevoke(key)} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      caption="API keys"
+      columns={["Name", wideOnly("Begins with"), "Last used", wideOnly("Created"), wideOnly("Expires"), actionsColumn]}
+    >
+      {keys.map((key) => (
+        <tr key={key.id}>
+          <th scope="row">
+            {key.name || <span class="muted">unnamed</span>}
+            {key.current && <span class="sub">this session</span>}
+          </th>
+          <td class="wide-only mono">{key.prefix === null ? <span class="muted">unknown</span> : `${key.prefix}…`}</td>
+          <td>
+            <Time at={key.lastUsedAt} />
+          </td>
+          <td class="wide-only">
+            <Time at={key.createdAt} />
+          </td>
+          <td class="wide-only">
+            <Until at={key.expiresAt} none="never" />
+          </td>
+          <td class="row-actions">
+            <Button kind="quiet" icon="bin" label={`Revoke ${key.name || key.id}`} onPress={() => onRevoke(key)} />
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 

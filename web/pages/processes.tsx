@@ -6,6 +6,7 @@ import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Empty, Skeleton, Unreadable } from "../parts/page.tsx";
 import { useReading } from "../parts/reading.ts";
+import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { count } from "../state/words.ts";
 
@@ -64,43 +65,26 @@ function ProcessTable({
   onEnd: (process: ProcessInfo) => void;
 }) {
   return (
-    <div class="panel">
-      <table>
-        <caption class="unseen">Processes</caption>
-        <thead>
-          <tr>
-            <th scope="col">PID</th>
-            <th scope="col">Command</th>
-            <th scope="col" class="wide-only">
-              Tag
-            </th>
-            <th scope="col">
-              <span class="unseen">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {processes.map((process) => (
-            <tr key={process.pid}>
-              <td class="mono">{process.pid}</td>
-              <th scope="row" class="mono breakable">
-                {commandLine(process)}
-              </th>
-              <td class="wide-only mono">{process.tag || <span class="muted">none</span>}</td>
-              <td class="row-actions">
-                <Button
-                  kind="quiet"
-                  icon="close"
-                  label={`End process ${process.pid}`}
-                  refused={process.pid === initPid ? "It is the capsule's own first process" : undefined}
-                  onPress={() => onEnd(process)}
-                />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table caption="Processes" columns={["PID", "Command", wideOnly("Tag"), actionsColumn]}>
+      {processes.map((process) => (
+        <tr key={process.pid}>
+          <td class="mono">{process.pid}</td>
+          <th scope="row" class="mono breakable">
+            {commandLine(process)}
+          </th>
+          <td class="wide-only mono">{process.tag || <span class="muted">none</span>}</td>
+          <td class="row-actions">
+            <Button
+              kind="quiet"
+              icon="close"
+              label={`End process ${process.pid}`}
+              refused={process.pid === initPid ? "It is the capsule's own first process" : undefined}
+              onPress={() => onEnd(process)}
+            />
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 

@@ -4,6 +4,7 @@ import type { TemplateInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Page, Skeleton } from "../parts/page.tsx";
+import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { cpus, memory, size } from "../state/words.ts";
@@ -42,62 +43,45 @@ interface TableProps {
 
 function TemplateTable({ templates, onStart, onDelete }: TableProps) {
   return (
-    <div class="panel">
-      <table>
-        <caption class="unseen">Templates</caption>
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col" class="wide-only">
-              Captured with
-            </th>
-            <th scope="col">On disk</th>
-            <th scope="col" class="wide-only">
-              Created
-            </th>
-            <th scope="col">
-              <span class="unseen">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {templates.map((template) => (
-            <tr key={`${template.type}/${template.name}`}>
-              <th scope="row">
-                <span class="mono">{template.name}</span>
-                <span class="sub">{template.type === "base" ? "built-in" : "snapshot"}</span>
-              </th>
-              <td class="wide-only">
-                {template.vcpus === null || template.memoryMb === null ? (
-                  <span class="muted">any size</span>
-                ) : (
-                  `${cpus(template.vcpus)}, ${memory(template.memoryMb)}`
-                )}
-              </td>
-              <td>{size(template.sizeBytes)}</td>
-              <td class="wide-only">
-                <Time at={template.createdAt} />
-              </td>
-              <td class="row-actions">
-                <Button
-                  kind="quiet"
-                  icon="plus"
-                  label={`New capsule from ${template.name}`}
-                  onPress={() => onStart(template.name)}
-                />
-                <Button
-                  kind="quiet"
-                  icon="bin"
-                  label={`Delete ${template.name}`}
-                  refused={template.type === "base" ? "A built-in template cannot be deleted" : undefined}
-                  onPress={() => onDelete(template)}
-                />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table
+      caption="Templates"
+      columns={["Name", wideOnly("Captured with"), "On disk", wideOnly("Created"), actionsColumn]}
+    >
+      {templates.map((template) => (
+        <tr key={`${template.type}/${template.name}`}>
+          <th scope="row">
+            <span class="mono">{template.name}</span>
+            <span class="sub">{template.type === "base" ? "built-in" : "snapshot"}</span>
+          </th>
+          <td class="wide-only">
+            {template.vcpus === null || template.memoryMb === null ? (
+              <span class="muted">any size</span>
+            ) : (
+              `${cpus(template.vcpus)}, ${memory(template.memoryMb)}`
+            )}
+          </td>
+          <td>{size(template.sizeBytes)}</td>
+          <td class="wide-only">
+            <Time at={template.createdAt} />
+          </td>
+          <td class="row-actions">
+            <Button
+              kind="quiet"
+              icon="plus"
+              label={`New capsule from ${template.name}`}
+              onPress={() => onStart(template.name)}
+            />
+            <Button
+              kind="quiet"
+              icon="bin"
+              label={`Delete ${template.name}`}
+              refused={template.type === "base" ? "A built-in template cannot be deleted" : undefined}
+              onPress={() => onDelete(template)}
+            />
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 

@@ -2,6 +2,7 @@
 import { useEffect } from "preact/hooks";
 import { Page, Skeleton, Unreadable } from "../parts/page.tsx";
 import { useReading } from "../parts/reading.ts";
+import { Table } from "../parts/table.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import type { Service } from "../state/service.ts";
 import { duration, memory, size } from "../state/words.ts";
@@ -89,24 +90,13 @@ const rows: readonly [Exclude<keyof LimitsAndUsage, "usage">, string, (value: nu
 
 function LimitTable({ limits }: { limits: LimitsAndUsage }) {
   return (
-    <div class="panel">
-      <table>
-        <caption class="unseen">Limits of requests</caption>
-        <thead>
-          <tr>
-            <th scope="col">What</th>
-            <th scope="col">Limit</th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(([key, meaning, say]) => (
-            <tr key={key}>
-              <th scope="row">{meaning}</th>
-              <td>{say(limits[key])}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table caption="Limits of requests" columns={["What", "Limit"]}>
+      {rows.map(([key, meaning, say]) => (
+        <tr key={key}>
+          <th scope="row">{meaning}</th>
+          <td>{say(limits[key])}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }
