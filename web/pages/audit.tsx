@@ -94,13 +94,19 @@ function EntryTable({ entries }: { entries: readonly Entry[] }) {
 }
 
 function EntryRow({ entry: { at, action, subject, capsule_id, key_name, key_id, address, status } }: { entry: Entry }) {
+  const [area, deed] = action.split(".");
   return (
     <tr>
       <td>
         <Time at={at} />
       </td>
       <th scope="row">
-        {action}
+        {area}
+        {deed !== undefined && (
+          <>
+            <wbr />.{deed}
+          </>
+        )}
         {subject !== null && <span class="sub mono breakable">{subject}</span>}
       </th>
       <td class="wide-only">
@@ -112,7 +118,7 @@ function EntryRow({ entry: { at, action, subject, capsule_id, key_name, key_id, 
           </a>
         )}
       </td>
-      <td class="wide-only">
+      <td class="wide-only breakable">
         {key_name || key_id}
         <span class="sub mono">{address}</span>
       </td>

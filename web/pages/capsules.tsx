@@ -1,9 +1,9 @@
 /** All capsules of the team, as they are now. */
 import { useState } from "preact/hooks";
-import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
+import type { CapsuleInfo, CapsuleStatus } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
-import { StatusBadge } from "../parts/status-badge.tsx";
+import { looks, StatusBadge } from "../parts/status-badge.tsx";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
@@ -66,9 +66,11 @@ export function CapsulesPage() {
 }
 
 function Summary({ capsules }: { capsules: readonly CapsuleInfo[] }) {
-  const counts = new Map<string, number>();
-  for (const { status } of capsules) counts.set(status, (counts.get(status) ?? 0) + 1);
-  const parts = [...counts].map(([status, number]) => `${number.toLocaleString("en")} ${status}`);
+  const counts = Map.groupBy(capsules, ({ status }) => status);
+  const parts = (Object.keys(looks) as CapsuleStatus[]).flatMap((status) => {
+    const number = counts.get(status)?.length;
+    return number === undefined ? [] : `${number.toLocaleString("en")} ${status}`;
+  });
   return <p>{parts.length === 0 ? "Small virtual machines, each on its own" : parts.join(" · ")}</p>;
 }
 

@@ -72,7 +72,7 @@ function ProcessTable({
           <th scope="row" class="mono breakable">
             {commandLine(process)}
           </th>
-          <td class="wide-only mono">{process.tag || <span class="muted">none</span>}</td>
+          <td class="wide-only mono breakable tag">{process.tag || <span class="muted">none</span>}</td>
           <td class="row-actions">
             <Button
               kind="quiet"
