@@ -34,7 +34,8 @@ async function run(name: string, argv: string[]): Promise<number> {
     return await (await command.load())(call);
   } catch (error) {
     if (error instanceof UsageError) {
-      note(`capsule ${name}: ${error.message}`);
+      report(name, error, { isJson, url: serviceUrl() });
+      if (isJson) return exitCodes.usage;
       note(`Usage: capsule ${name} ${command.usage}`.trimEnd());
       note(`  capsule ${name} --help says more.`);
       return exitCodes.usage;

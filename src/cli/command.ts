@@ -46,7 +46,9 @@ export interface Call {
 }
 
 /** The command line cannot be understood; exit code 2. */
-export class UsageError extends Error {}
+export class UsageError extends Error {
+  readonly code = "usage";
+}
 
 export const commonOptions: Record<string, Option> = {
   json: { meaning: "print JSON for programs" },
@@ -66,8 +68,9 @@ export function parse(command: Command, argv: string[]): Parsed {
   if (rest[0] === "--") rest.shift();
   const wantsHelp = values.help === true;
   const [least, most] = command.words;
-  if (!wantsHelp && positionals.length < least) throw new UsageError("something is missing");
-  if (!wantsHelp && positionals.length > most) throw new UsageError(`${positionals[most]} is too much`);
+  if (!wantsHelp && positionals.length < least) throw new UsageError("an argument is missing");
+  if (!wantsHelp && positionals.length > most)
+    throw new UsageError(`unexpected argument ${JSON.stringify(positionals[most])}`);
   const text = (name: string) => values[name] as string | undefined;
   return {
     words: positionals,

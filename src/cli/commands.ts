@@ -40,7 +40,8 @@ export const commands: Record<string, Command> = {
     usage: "[-e NAME=VALUE]… [--cwd DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",
     meaning: "run a command; its output and exit code become those of this one",
     details: [
-      "There is no shell in between; for pipes and the like: exec ID -- sh -c '…'. Ctrl-C kills the command.",
+      "There is no shell in between; for pipes and the like: exec ID -- sh -c '…'.",
+      "Ctrl-C asks the command to end (SIGTERM), another one kills it.",
       "Exit codes: the command's own; 124 when --timeout ran out; 125 when the service did not run it; 127 when there",
       "is no such command. The command has no standard input.",
     ],

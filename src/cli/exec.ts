@@ -1,10 +1,11 @@
 /** `capsule exec`: a command in a capsule as if it ran here: its output as it comes, its exit code, its end by Ctrl-C. */
 import { isUtf8 } from "node:buffer";
 import { type Capsule, hasCode, type OutputStream } from "../sdk/sdk.ts";
+import { after } from "../sdk/timer.ts";
 import { type Call, UsageError } from "./command.ts";
-import { exitCodes, Failure } from "./failures.ts";
+import { exitCodes, Failure, report } from "./failures.ts";
 import { note, print, printJson, printLine } from "./screen.ts";
-import { capsuleBy } from "./service.ts";
+import { capsuleBy, serviceUrl } from "./service.ts";
 
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
@@ -15,16 +16,23 @@ export async function exec(call: Call): Promise<number> {
   const cwd = call.text("cwd");
   const options = { envs: environment(call.list("env")), ...(cwd === undefined ? {} : { cwd }) };
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
-  if (call.isSet("background")) return background(call, capsule, [cmd, args], options);
-  if (call.isJson) return whole(call, capsule, [cmd, args], options);
   try {
+    if (call.isSet("background")) return await background(call, capsule, [cmd, args], options);
+    if (call.isJson) return await whole(call, capsule, [cmd, args], options);
     const stream = await capsule.stream(cmd, args, options);
-    return await relay(stream, call.number("timeout") ?? 0);
+    return await relay(capsule, stream, call.number("timeout") ?? 0);
   } catch (error) {
-    if (!hasCode(error, "invalid_request") || !/command not found/.test(error.message)) throw error;
-    note(`capsule exec: ${error.message}`);
-    return exitCodes.noCommand;
+    const code = ownCode(error);
+    if (code === undefined) throw error;
+    report("exec", error, { isJson: call.isJson, url: serviceUrl() });
+    return code;
   }
+}
+
+/** Of what scripts tell apart from a service that refuses. */
+function ownCode(error: unknown): number | undefined {
+  if (hasCode(error, "timeout")) return exitCodes.ranOut;
+  return hasCode(error, "invalid_request") && /command not found/.test(error.message) ? exitCodes.noCommand : undefined;
 }
 
 type Words = [cmd: string, args: string[]];
@@ -52,25 +60,39 @@ async function whole(call: Call, capsule: Capsule, [cmd, args]: Words, options: 
 }
 
 /** Output to ours, signals to it. `timeoutSec` 0: it may take as long as it takes. */
-export async function relay(stream: OutputStream, timeoutSec: number): Promise<number> {
+async function relay(capsule: Capsule, stream: OutputStream, timeoutSec: number): Promise<number> {
   let isLate = false;
-  const stop = () => stream.stop();
-  for (const signal of forwarded) process.on(signal, stop);
-  const timer = setTimeout(
-    () => {
-      isLate = true;
-      stop();
-    },
-    timeoutSec === 0 ? 0x7fffffff : timeoutSec * 1_000,
-  );
+  const forward = forwarding(capsule, stream);
+  for (const signal of forwarded) process.on(signal, forward);
+  const callOff = after(timeoutSec * 1_000, () => {
+    isLate = true;
+    stream.stop();
+  });
   try {
     for await (const { channel, bytes } of stream) await print(bytes, process[channel]);
   } finally {
-    clearTimeout(timer);
-    for (const signal of forwarded) process.off(signal, stop);
+    callOff();
+    for (const signal of forwarded) process.off(signal, forward);
   }
   if (isLate) note(`capsule exec: the command did not end within ${timeoutSec} s, and was killed`);
   return isLate ? exitCodes.ranOut : (stream.exitCode ?? exitCodes.notRun);
+}
+
+/**
+ * The service knows two signals: the first that we get asks the command to end, by SIGTERM; another one kills it. So does
+ * a terminal that is gone: nobody is left to insist.
+ */
+function forwarding(capsule: Capsule, stream: OutputStream): (signal: NodeJS.Signals) => void {
+  let isAsked = false;
+  return (signal) => {
+    if (isAsked || signal === "SIGHUP") stream.stop();
+    else
+      capsule
+        .process(stream.pid)
+        .kill("SIGTERM")
+        .catch(() => stream.stop());
+    isAsked = true;
+  };
 }
 
 function environment(pairs: string[]): Record<string, string> {

@@ -8,6 +8,7 @@ import { type Capsule, Client, type WebSocketClass } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
 
 const defaultUrl = "http://127.0.0.1:8080";
+const listing = "capsule ls lists the ones there are.";
 const wholeId = /^cl-[0-9a-z]{25}$/;
 
 function dataDir(): string {
@@ -31,7 +32,10 @@ export async function connect({ streams = false } = {}): Promise<Client> {
       "Start a server here with ./dev up, or set CAPSULE_URL and CAPSULE_API_KEY.",
     );
   }
-  const options = { url: serviceUrl(), apiKey };
+  const url = serviceUrl();
+  if (!URL.canParse(url) || !/^https?:/i.test(url))
+    throw new Failure(`CAPSULE_URL is ${JSON.stringify(url)}, which is no address`, `It is one like ${defaultUrl}.`);
+  const options = { url, apiKey };
   if (!streams) return new Client(options);
   const { WebSocket } = await import("ws");
   return new Client({ ...options, WebSocket: WebSocket as unknown as WebSocketClass });
@@ -40,11 +44,11 @@ export async function connect({ streams = false } = {}): Promise<Client> {
 /** By its id, or by the beginning of one when no other begins so. Throws a Failure, or `not_found`. */
 export async function capsuleBy(client: Client, id: string): Promise<Capsule> {
   if (wholeId.test(id)) return client.connect(id);
-  if (!/^cl-[0-9a-z]*$/.test(id)) throw new Failure(`${JSON.stringify(id)} is no capsule's id; they begin with cl-`);
+  if (!/^cl-[0-9a-z]*$/.test(id))
+    throw new Failure(`${JSON.stringify(id)} is no capsule's id; they begin with cl-`, listing);
   const found = (await client.list()).filter((capsule) => capsule.id.startsWith(id));
   if (found.length === 1) return found[0]!;
-  if (found.length === 0)
-    throw new Failure(`no capsule's id begins with ${id}`, "capsule ls lists the ones there are.");
+  if (found.length === 0) throw new Failure(`no capsule's id begins with ${id}`, listing);
   throw new Failure(`the ids of ${found.length} capsules begin with ${id}`, "Say more of it; capsule ls lists them.");
 }
 

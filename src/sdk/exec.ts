@@ -6,6 +6,7 @@ import type { ForegroundResult } from "../wire/exec.ts";
 import { type Bytes, concatenated, fromBase64, toBase64, utf8 } from "./bytes.ts";
 import { ServiceError } from "./errors.ts";
 import { collect, OutputStream } from "./output-stream.ts";
+import { after } from "./timer.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
 export interface CommandOptions {
@@ -86,13 +87,10 @@ async function long(
   if (!(opened instanceof OutputStream)) throw opened;
   const stream = opened;
   let isLate = false;
-  const timer =
-    timeoutSec === 0
-      ? undefined
-      : setTimeout(() => {
-          isLate = true;
-          stream.stop();
-        }, timeoutSec * 1_000);
+  const callOff = after(timeoutSec * 1_000, () => {
+    isLate = true;
+    stream.stop();
+  });
   try {
     const { stdout, stderr, exitCode, isTruncated } = await collect(stream, keptMaxBytes);
     const [stdoutBytes, stderrBytes] = [concatenated(stdout), concatenated(stderr)];
@@ -108,7 +106,7 @@ async function long(
       durationMs: Math.round(performance.now() - began),
     });
   } finally {
-    clearTimeout(timer);
+    callOff();
   }
 }
 

@@ -6,6 +6,7 @@ import { closeCodes } from "../wire/close-codes.ts";
 import { ConnectionError, type ErrorCode, hasCode, ServiceError } from "./errors.ts";
 import { Queue } from "./queue.ts";
 import { sleep } from "./retry.ts";
+import { after } from "./timer.ts";
 import type { CallOptions, Transport, WebSocketLike } from "./transport.ts";
 
 const pauseAtBytes = 1024 * 1024;
@@ -91,13 +92,12 @@ export class MessageSocket<In, Out extends object> {
 
   #becomesOpen({ signal, timeoutMs = openMs }: CallOptions): Promise<void> {
     return new Promise((resolve, reject) => {
-      const timer =
-        timeoutMs > 0
-          ? setTimeout(() => reject(new ConnectionError("timed_out", "the WebSocket did not open in time")), timeoutMs)
-          : undefined;
+      const callOff = after(timeoutMs, () =>
+        reject(new ConnectionError("timed_out", "the WebSocket did not open in time")),
+      );
       const stop = () => reject(signal?.reason);
       const settle = () => {
-        clearTimeout(timer);
+        callOff();
         signal?.removeEventListener("abort", stop);
       };
       if (signal?.aborted) stop();

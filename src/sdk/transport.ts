@@ -1,6 +1,7 @@
 /** One service and one key: requests with their deadlines and repetitions, and the opening of WebSockets. */
 import { ConnectionError, connectionErrorOf, refusalOf, ServiceError } from "./errors.ts";
 import { type Repeat, retryDelayMs, sleep } from "./retry.ts";
+import { after } from "./timer.ts";
 
 /** The part of the WebSocket standard that is used; `ws` of npm has it too, and `pause` and `resume` on top. */
 export interface WebSocketLike {
@@ -127,7 +128,7 @@ export class Transport {
   async #attempt<T>(request: Request, read: (response: Response) => Promise<T>): Promise<T> {
     const timeoutMs = request.timeoutMs ?? this.#timeoutMs;
     const late = new AbortController();
-    const timer = timeoutMs > 0 ? setTimeout(() => late.abort(), timeoutMs) : undefined;
+    const callOff = after(timeoutMs, () => late.abort());
     const signal = request.signal === undefined ? late.signal : AbortSignal.any([request.signal, late.signal]);
     try {
       const response = await this.#fetch(this.#address(request), this.#init(request, signal));
@@ -142,7 +143,7 @@ export class Transport {
       }
       throw connectionErrorOf(error, this.url);
     } finally {
-      clearTimeout(timer);
+      callOff();
     }
   }
 

@@ -9,7 +9,7 @@ import { after, before, test } from "node:test";
 import { commands } from "../../src/cli/commands.ts";
 import { helpOf } from "../../src/cli/help.ts";
 import { Server } from "../server.ts";
-import { CommandLine, type Ended, said } from "./command-line.ts";
+import { CommandLine, type Ended, program, said } from "./command-line.ts";
 
 const deadline = { timeout: 60_000 };
 
@@ -70,18 +70,28 @@ test("exec passes output, errors and exit code on, to the byte", deadline, async
   assert.equal(whole, undefined); // what follows the id is the command's, --json too
   const result = JSON.parse(await ok("exec", "--json", id, "--", "echo", "--json"));
   assert.deepEqual([result.stdout, result.exit_code, result.encoding], ["--json\n", 0, "utf-8"]);
-  failed(await line.run(["exec", id, "no-such-command"]), 127, /command not found/);
-  failed(await line.run(["exec", "--timeout", "1", id, "sleep", "30"]), 124, /within 1 s/);
+  for (const flags of [[], ["--background"], ["--background", "--json"]])
+    failed(await line.run(["exec", ...flags, id, "no-such-command"]), 127, /command not found/);
+  for (const flags of [[], ["--json"]])
+    failed(await line.run(["exec", ...flags, "--timeout", "1", id, "sleep", "30"]), 124, /within 1 s/);
+  assert.equal(await ok("exec", "--timeout", "3000000", id, "sleep", "0.1"), ""); // beyond what a timer takes
   failed(await line.run(["exec", `cl-${"0".repeat(25)}`, "true"]), 125, /capsule/);
   failed(await line.run(["exec", id]), 2, /Usage: capsule exec/);
 });
 
-test("Ctrl-C kills the command, and its exit code is that", deadline, async () => {
-  const child = line.start(["exec", id, "--", "sh", "-c", "echo ready; sleep 55"]);
-  await said(child.stdout, /ready/);
-  child.kill("SIGINT");
-  const [code] = await once(child, "close");
-  assert.equal(code, 137);
+test("Ctrl-C asks the command to end, which may tidy up; another one kills it", deadline, async () => {
+  const cases: [script: string, signals: NodeJS.Signals[], code: number, rest: string][] = [
+    ["trap 'echo tidied; exit 5' TERM; echo ready; while sleep 0.1; do :; done", ["SIGINT"], 5, "tidied\n"],
+    ["trap '' TERM; echo ready; sleep 55", ["SIGTERM", "SIGINT"], 137, ""],
+    ["trap '' TERM; echo ready; sleep 55", ["SIGHUP"], 137, ""],
+  ];
+  for (const [script, signals, code, rest] of cases) {
+    const child = line.start(["exec", id, "--", "sh", "-c", script]);
+    await said(child.stdout, /ready\n/);
+    const more = said(child.stdout, /tidied\n/).catch(() => "");
+    for (const signal of signals) child.kill(signal);
+    assert.deepEqual([(await once(child, "close"))[0], await more], [code, rest]);
+  }
   assert.doesNotMatch(await ok("ps", id), /sleep 55/);
 });
 
@@ -197,9 +207,21 @@ test("errors say what to do next, in JSON for programs", deadline, async () => {
   failed(await nobody.run(["ls"]), 1, /\.\/dev up/);
   const keyless = new CommandLine({ CAPSULE_DATA: folder });
   failed(await keyless.run(["ls"]), 1, /there is no API key.*\n.*CAPSULE_API_KEY/);
+  const unsaid = new CommandLine({ CAPSULE_URL: "127.0.0.1:8080", CAPSULE_API_KEY: "k" });
+  failed(await unsaid.run(["ls"]), 1, /"127\.0\.0\.1:8080", which is no address\n +It is one like http:/);
   const { stderr } = await line.run(["rm", "--json", `cl-${"0".repeat(25)}`]);
   assert.equal(JSON.parse(stderr).error.code, "not_found");
   failed(await line.run(["ls", "--nonsense"]), 2, /nonsense/);
+  const usage = await line.run(["ls", "--json", "--nonsense"]);
+  assert.deepEqual([usage.code, JSON.parse(usage.stderr).error.code], [2, "usage"]);
+  const nextStep: [string[], RegExp][] = [
+    [["create", "--template", "none"], /capsule templates/],
+    [["create", "--vcpus", "1000"], /capsule limits/],
+    [["kill", id, "none"], /capsule ps/],
+    [["keys", "rm", "key-none"], /capsule keys/],
+    [["cp", program, `${id}:/no/such/file`], /mkdir -p/],
+  ];
+  for (const [args, pattern] of nextStep) failed(await line.run(args), 1, pattern);
   failed(await line.run(["nonsense"]), 2, /no command "nonsense"/);
 });
 
