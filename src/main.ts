@@ -37,8 +37,9 @@ async function help(): Promise<number> {
       "",
       commandList(),
       "",
-      "The server and the key come from CAPSULE_URL and CAPSULE_API_KEY, else from the data folder (CAPSULE_DATA).",
-      "capsule COMMAND --help says more, with examples; capsule serve --help lists the server's settings.",
+      "The server and the key come from CAPSULE_URL and CAPSULE_API_KEY, else from the",
+      "data folder (CAPSULE_DATA). capsule COMMAND --help says more, with examples;",
+      "capsule serve --help lists the server's settings.",
     ].join("\n"),
   );
   return name === "" ? 2 : 0;

@@ -43,6 +43,15 @@ test("nothing printable of a stranger's steers a terminal", () => {
   assert.equal(table(["A", "B"], [["x\n", "y"]]), "A        B\nx\\u000a  y");
 });
 
+test("a table's last column ends where the window does", () => {
+  const rows = [
+    ["1", "sleep 1000"],
+    ["22", "ls"],
+  ];
+  assert.equal(table(["PID", "COMMAND"], rows, 12), "PID  COMMAND\n1    sleep …\n22   ls");
+  assert.equal(table(["PID", "COMMAND"], rows), "PID  COMMAND\n1    sleep 1000\n22   ls");
+});
+
 test("only paths below the folder have names below it", () => {
   assert.deepEqual(segmentsBelow("/a/b", "/a/b/c/d"), ["c", "d"]);
   assert.deepEqual(segmentsBelow("/", "/etc"), ["etc"]);

@@ -16,8 +16,8 @@ export interface Command {
   usage: string;
   /** One line. */
   meaning: string;
-  /** More lines, as they are to be printed. */
-  details?: string[];
+  /** More sentences. */
+  details?: string;
   options: Record<string, Option>;
   /** How many words it takes. */
   words: [least: number, most: number];

@@ -39,12 +39,11 @@ export const commands: Record<string, Command> = {
   exec: {
     usage: "[-e NAME=VALUE]… [--cwd DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",
     meaning: "run a command; its output and exit code become those of this one",
-    details: [
-      "There is no shell in between; for pipes and the like: exec ID -- sh -c '…'.",
-      "Ctrl-C asks the command to end (SIGTERM), another one kills it.",
-      "Exit codes: the command's own; 124 when --timeout ran out; 125 when the service did not run it; 127 when there",
+    details:
+      "There is no shell in between; for pipes and the like: exec ID -- sh -c '…'. " +
+      "Ctrl-C asks the command to end (SIGTERM), another one kills it. " +
+      "Exit codes: the command's own; 124 when --timeout ran out; 125 when the service did not run it; 127 when there " +
       "is no such command. The command has no standard input.",
-    ],
     options: {
       env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "an environment variable" },
       cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
@@ -65,10 +64,9 @@ export const commands: Record<string, Command> = {
   shell: {
     usage: "[--tag TAG] [--user NAME] [--cwd DIR] ID [-- CMD [ARG…]]",
     meaning: "open a terminal in it",
-    details: [
-      "Ctrl-] d leaves the terminal running and prints how to come back; Ctrl-] Ctrl-] types one Ctrl-].",
+    details:
+      "Ctrl-] d leaves the terminal running and prints how to come back; Ctrl-] Ctrl-] types one Ctrl-]. " +
       "A connection that breaks is made again by itself. Exit code: that of what ran in the terminal.",
-    ],
     options: {
       tag: { value: "TAG", meaning: "come back to a terminal that was left" },
       user: { value: "NAME", short: "u", meaning: "as this user; default: root" },
@@ -87,10 +85,9 @@ export const commands: Record<string, Command> = {
   cp: {
     usage: "[--quiet] SRC ID:DST | ID:SRC DST",
     meaning: "copy files and folders in or out; - is standard input or output",
-    details: [
-      "Folders are copied with all that is in them, links as links, with their modes. A path in a capsule that does not",
+    details:
+      "Folders are copied with all that is in them, links as links, with their modes. A path in a capsule that does not " +
       "begin with / begins at the home directory. Whatever a capsule says, nothing is written outside of DST.",
-    ],
     options: { quiet: { short: "q", meaning: "show no progress" } },
     words: [2, 2],
     completes: "path",
@@ -123,7 +120,7 @@ export const commands: Record<string, Command> = {
   logs: {
     usage: "--follow ID PID|TAG",
     meaning: "follow the output of a background process from now on",
-    details: ["What a process has written before is not kept by the service. Ctrl-C leaves the process running."],
+    details: "What a process has written before is not kept by the service. Ctrl-C leaves the process running.",
     options: { follow: { short: "f", meaning: "from now on; there is no other way" } },
     words: [2, 2],
     completes: "capsule",
@@ -181,10 +178,9 @@ export const commands: Record<string, Command> = {
   keys: {
     usage: "[ls] | new NAME | rm KEY_ID…",
     meaning: "your team's API keys: list, make (printed alone, once), revoke",
-    details: [
-      "On the server's own machine, for every team and whether the server runs or not: keys create --team NAME",
+    details:
+      "On the server's own machine, for every team and whether the server runs or not: keys create --team NAME " +
       "[--name LABEL], keys list, keys revoke KEY_ID.",
-    ],
     options: {},
     words: [0, 1_000],
     completes: ["ls", "new", "rm"],

@@ -14,7 +14,7 @@ export async function ps(call: Call): Promise<number> {
       tag === "" ? "-" : tag,
       [cmd, ...args].join(" "),
     ]);
-    await printLine(table(["PID", "TAG", "COMMAND"], rows));
+    await printLine(table(["PID", "TAG", "COMMAND"], rows, process.stdout.columns));
   }
   return exitCodes.done;
 }

@@ -39,20 +39,28 @@ export interface Cell {
   color?: Color;
 }
 
-/** Columns as wide as what stands in them. */
-export function table(head: string[], rows: (string | Cell)[][]): string {
+/** Columns as wide as what stands in them; of the last one, what `width` characters have room for. */
+export function table(head: string[], rows: (string | Cell)[][], width = Number.POSITIVE_INFINITY): string {
   const cells = rows.map((row) => row.map((cell) => (typeof cell === "string" ? { text: cell } : cell)));
   const shown = cells.map((row) => row.map(({ text, ...rest }) => ({ ...rest, text: printable(text) })));
   const widths = head.map((title, at) => Math.max(title.length, ...shown.map((row) => row[at]!.text.length)));
+  const lastMax = width - widths.slice(0, -1).reduce((sum, each) => sum + each + gap.length, 0);
   const line = (row: Cell[]) =>
     row
       .map(({ text, color }, at) => {
-        const padding = at === row.length - 1 ? "" : " ".repeat(widths[at]! - text.length);
-        return (color === undefined ? text : painted(text, color)) + padding;
+        const isLast = at === row.length - 1;
+        const shown = isLast ? cut(text, lastMax) : text.padEnd(widths[at]!);
+        return color === undefined ? shown : painted(shown, color);
       })
-      .join("  ")
+      .join(gap)
       .trimEnd();
   return [line(head.map((text) => ({ text, color: "dim" }))), ...shown.map(line)].join("\n");
+}
+
+const gap = "  ";
+
+function cut(text: string, most: number): string {
+  return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
 }
 
 /** Names come from inside capsules: nothing in them may steer the terminal. */

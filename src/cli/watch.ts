@@ -5,36 +5,44 @@ import type { Call } from "./command.ts";
 import { exitCodes } from "./failures.ts";
 import { note, painted, print, printJson, printLine } from "./screen.ts";
 
-const clear = "\x1b[H\x1b[2J\x1b[3J";
+/** To the alternate screen, without a cursor, lines cut off at its edge; and back. */
+const enter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const leave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+const home = "\x1b[H";
+const clearToRight = "\x1b[K";
+const clearBelow = "\x1b[J";
+/** The table's head, what is left out, a blank line, the foot. */
+const rowsAround = 4;
 /** Ages move on a screen where nothing else does. */
 const redrawMs = 10_000;
 
 export async function watch(client: Client, call: Call): Promise<number> {
   const stop = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
-  const view = call.isJson || !process.stdout.isTTY ? new Lines(call.isJson) : new Screen();
-  const known = new Map<string, CapsuleInfo>();
-  const redraw = setInterval(() => view.draw(known), redrawMs);
+  const known: Known = new Map();
+  const view = call.isJson || !process.stdout.isTTY ? new Lines(known, call.isJson) : new Screen(known);
+  const redraw = setInterval(() => view.draw(), redrawMs);
   try {
-    const events = client.events({ signal: stop.signal, onState: (state) => view.become(state, known) });
+    const events = client.events({ signal: stop.signal, onState: (state) => view.become(state) });
     for await (const event of events) {
       if (event.type === "reset") {
         const listed = (await client.list({ signal: stop.signal })).reverse();
-        for (const id of known.keys()) if (!listed.some((capsule) => capsule.id === id)) await view.gone(id, known);
+        for (const id of known.keys()) if (!listed.some((capsule) => capsule.id === id)) await view.gone(id);
         for (const { id, info } of listed) {
           known.set(id, info);
-          await view.changed(info, known);
+          await view.changed(info);
         }
-        if (listed.length === 0) view.draw(known);
+        if (listed.length === 0) view.draw();
       } else if (event.type === "capsule") {
         known.set(event.capsule.id, event.capsule);
-        await view.changed(event.capsule, known);
-      } else if (event.type === "capsule-removed" && known.has(event.id)) await view.gone(event.id, known);
+        await view.changed(event.capsule);
+      } else if (event.type === "capsule-removed" && known.has(event.id)) await view.gone(event.id);
     }
   } catch (error) {
     if (!stop.signal.aborted) throw error;
   } finally {
     clearInterval(redraw);
+    await view.end();
   }
   return exitCodes.done;
 }
@@ -43,9 +51,11 @@ type Known = Map<string, CapsuleInfo>;
 
 /** For pipes: one line for each change. */
 class Lines {
+  readonly #known: Known;
   readonly #isJson: boolean;
 
-  constructor(isJson: boolean) {
+  constructor(known: Known, isJson: boolean) {
+    this.#known = known;
     this.#isJson = isJson;
   }
 
@@ -55,8 +65,8 @@ class Lines {
       : printLine([info.lastUpdated, info.id, info.status].join("\t"));
   }
 
-  gone(id: string, known: Known): Promise<void> {
-    known.delete(id);
+  gone(id: string): Promise<void> {
+    this.#known.delete(id);
     return this.#isJson
       ? printJson({ type: "capsule-removed", id })
       : printLine([new Date().toISOString(), id, "removed"].join("\t"));
@@ -67,29 +77,46 @@ class Lines {
   }
 
   draw(): void {}
+
+  async end(): Promise<void> {}
 }
 
+/** A screen of its own, as an editor has: what stood on the terminal before is there again afterwards. */
 class Screen {
+  readonly #known: Known;
   #state = "";
 
-  async changed(_info: CapsuleInfo, known: Known): Promise<void> {
-    this.draw(known);
+  constructor(known: Known) {
+    this.#known = known;
+    process.stdout.write(enter);
+    process.stdout.on("resize", () => this.draw());
   }
 
-  async gone(id: string, known: Known): Promise<void> {
-    known.delete(id);
-    this.draw(known);
+  async changed(): Promise<void> {
+    this.draw();
   }
 
-  become(state: "live" | "reconnecting", known: Known): void {
+  async gone(id: string): Promise<void> {
+    this.#known.delete(id);
+    this.draw();
+  }
+
+  become(state: "live" | "reconnecting"): void {
     this.#state = state === "live" ? "" : "  the connection was lost; trying again …";
-    this.draw(known);
+    this.draw();
   }
 
-  draw(known: Known): void {
-    const newestFirst = [...known.values()].sort((a, b) => b.createdAt.localeCompare(a.createdAt));
-    const body = newestFirst.length === 0 ? "There are no capsules." : capsuleTable(newestFirst);
+  draw(): void {
+    const newestFirst = [...this.#known.values()].sort((a, b) => b.createdAt.localeCompare(a.createdAt));
+    const room = Math.max(1, process.stdout.rows - rowsAround);
+    const body =
+      newestFirst.length === 0 ? ["There are no capsules."] : capsuleTable(newestFirst.slice(0, room)).split("\n");
+    if (newestFirst.length > room) body.push(painted(`… and ${newestFirst.length - room} more`, "dim"));
     const foot = painted(`Ctrl-C ends this.${this.#state}`, "dim");
-    void print(`${clear}${body}\n\n${foot}\n`);
+    void print(home + [...body, "", foot].map((line) => `${line}${clearToRight}`).join("\n") + clearBelow);
+  }
+
+  end(): Promise<void> {
+    return print(leave);
   }
 }
