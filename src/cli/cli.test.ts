@@ -3,6 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { type Command, parse, UsageError } from "./command.ts";
 import { commands } from "./commands.ts";
+import { scripts } from "./completion.ts";
 import { modeOf, segmentsBelow } from "./download.ts";
 import { Progress } from "./progress.ts";
 import { ago, printable, sized, table } from "./screen.ts";
@@ -101,5 +102,18 @@ test("progress is drawn on terminals only, and leaves a clean line", () => {
     assert.equal(progress.doneBytes, 50);
     assert.equal(/\[#{12} {12}\] {2}50 %.*file/.test(drawn[0] ?? ""), isTTY);
     assert.equal(drawn.at(-1) === "\r\x1b[K", isTTY);
+  }
+});
+
+test("every shell completes every command and option, and no word of ours ends its quotes", () => {
+  for (const [shell, script] of Object.entries(scripts)) {
+    const text = script(commands);
+    for (const [name, { options }] of Object.entries(commands)) {
+      assert.match(text, new RegExp(`\\b${name}\\b`), `${shell}: ${name}`);
+      for (const option of Object.keys(options))
+        assert.match(text, new RegExp(`(--|-l )${option}\\b`), `${shell}: ${option}`);
+    }
+    for (const line of text.split("\n"))
+      assert.equal(line.replaceAll("'\\''", "").split("'").length % 2, 1, `${shell}: ${line}`);
   }
 });

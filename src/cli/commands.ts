@@ -214,6 +214,7 @@ export const commands: Record<string, Command> = {
     completes: ["bash", "zsh", "fish"],
     examples: [
       ['eval "$(capsule completion bash)"', "in ~/.bashrc"],
+      ['eval "$(capsule completion zsh)"', "in ~/.zshrc, after compinit"],
       ["capsule completion fish > ~/.config/fish/completions/capsule.fish", "for fish"],
     ],
     load: async () => {

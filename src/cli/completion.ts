@@ -3,7 +3,7 @@ import { type Call, type Command, commonOptions, UsageError } from "./command.ts
 import { exitCodes } from "./failures.ts";
 import { printLine } from "./screen.ts";
 
-const operatorCommands = ["serve", "down", "doctor"];
+const operatorCommands = ["serve", "down", "doctor", "backup"];
 
 type Commands = Record<string, Command>;
 
@@ -14,7 +14,7 @@ export async function completion(call: Call, commands: Commands): Promise<number
   return exitCodes.done;
 }
 
-const scripts: Record<string, (commands: Commands) => string> = { bash, zsh, fish };
+export const scripts: Record<string, (commands: Commands) => string> = { bash, zsh, fish };
 
 const names = (commands: Commands) => [...Object.keys(commands), ...operatorCommands];
 const optionsOf = (command: Command) => Object.keys({ ...command.options, ...commonOptions });
@@ -47,7 +47,7 @@ function bash(commands: Commands): string {
 ${cases.join("\n")}
   esac
   case $command in
-    ${takingIds(commands).join(" | ")}) [[ $cur == -* ]] || words+=" $(capsule ls --quiet 2>/dev/null)" ;;
+    ${takingIds(commands).join(" | ")}) [[ $cur == -* ]] || words+=" $("\${COMP_WORDS[0]}" ls --quiet 2>/dev/null)" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
   [[ $command != cp ]] || COMPREPLY+=($(compgen -f -- "$cur"))
@@ -56,7 +56,7 @@ complete -F _capsule capsule`;
 }
 
 function zsh(commands: Commands): string {
-  const described = Object.entries(commands).map(([name, { meaning }]) => `    '${name}:${quoted(meaning)}'`);
+  const described = Object.entries(commands).map(([name, { meaning }]) => `    ${quoted(`${name}:${meaning}`)}`);
   const cases = Object.entries(commands).map(
     ([name, command]) => `    ${name}) compadd -- ${wordsOf(command).join(" ")} ;;`,
   );
@@ -74,11 +74,12 @@ ${operatorCommands.map((name) => `    '${name}'`).join("\n")}
 ${cases.join("\n")}
   esac
   case $words[2] in
-    ${takingIds(commands).join("|")}) compadd -- \${(f)"$(capsule ls --quiet 2>/dev/null)"} ;;
+    ${takingIds(commands).join("|")}) compadd -- \${(f)"$("$words[1]" ls --quiet 2>/dev/null)"} ;;
   esac
   [[ $words[2] != cp ]] || _files
 }
-compdef _capsule capsule`;
+# As a file of fpath it is the function itself; else it is told of here.
+if [[ $funcstack[1] == _capsule ]]; then _capsule; else compdef _capsule capsule; fi`;
 }
 
 function fish(commands: Commands): string {
@@ -86,13 +87,13 @@ function fish(commands: Commands): string {
   const before = "__fish_use_subcommand";
   for (const [name, { meaning, options, completes }] of Object.entries(commands)) {
     const after = `__fish_seen_subcommand_from ${name}`;
-    lines.push(`complete -c capsule -n ${before} -a ${name} -d '${quoted(meaning)}'`);
+    lines.push(`complete -c capsule -n ${before} -a ${name} -d ${quoted(meaning)}`);
     for (const word of Array.isArray(completes) ? completes : [])
       lines.push(`complete -c capsule -n '${after}' -a ${word}`);
     for (const [option, { short, value, meaning: what }] of Object.entries({ ...options, ...commonOptions })) {
       const letter = short === undefined ? "" : ` -s ${short}`;
       lines.push(
-        `complete -c capsule -n '${after}' -l ${option}${letter}${value === undefined ? "" : " -r"} -d '${quoted(what)}'`,
+        `complete -c capsule -n '${after}' -l ${option}${letter}${value === undefined ? "" : " -r"} -d ${quoted(what)}`,
       );
     }
   }
@@ -103,6 +104,7 @@ function fish(commands: Commands): string {
   return lines.join("\n");
 }
 
+/** One word to any of these shells. */
 function quoted(text: string): string {
-  return text.replaceAll("'", "").replaceAll(":", ";");
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }

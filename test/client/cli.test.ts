@@ -11,7 +11,7 @@ import { helpOf } from "../../src/cli/help.ts";
 import { Server } from "../server.ts";
 import { CommandLine, type Ended, program, said } from "./command-line.ts";
 
-const deadline = { timeout: 60_000 };
+const deadline = { timeout: 120_000 };
 
 let server: Server;
 let line: CommandLine;
@@ -240,9 +240,9 @@ test("commands have help with examples; shells take the completions", deadline, 
     `${await ok("completion", "bash")}
     capsule() { echo cl-one; echo cl-two; }
     try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _capsule; echo "\${COMPREPLY[@]}"; }
-    try capsule te; try capsule pause cl-t; try capsule create --v`,
+    try capsule te; try capsule pause cl-t; try capsule create --v; try capsule ba`,
   );
   const offered = execFileSync("bash", ["--norc", join(folder, "complete")], { encoding: "utf8" });
-  assert.equal(offered, "templates\ncl-two\n--vcpus\n");
+  assert.equal(offered, "templates\ncl-two\n--vcpus\nbackup\n");
   for (const shell of ["zsh", "fish"]) assert.match(await ok("completion", shell), /snapshot/);
 });

@@ -10,7 +10,7 @@ import { type Capsule, Client, hasCode, ServiceError, type WebSocketClass } from
 import { Server } from "../server.ts";
 import { Project, root, run } from "./sdk-package.ts";
 
-const deadline = { timeout: 60_000 };
+const deadline = { timeout: 120_000 };
 const examples = join(root, "examples");
 
 let server: Server;

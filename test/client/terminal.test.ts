@@ -1,11 +1,14 @@
 /** The command line where a person sits: in a real terminal emulator. */
 import assert from "node:assert/strict";
+import { mkdtemp, open, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { Server } from "../server.ts";
 import { Emulator } from "../terminal/emulator.ts";
 import { CommandLine, program } from "./command-line.ts";
 
-const deadline = { timeout: 60_000 };
+const deadline = { timeout: 120_000 };
 const size = { cols: 90, rows: 24 };
 /** Holds the signal back before it says that it waits, so that none is too early. */
 const sizeWhenResized = [
@@ -20,14 +23,19 @@ const shell = ["--", "env", "PS1=ready> ", "bash", "--norc", "--noprofile"];
 let server: Server;
 let line: CommandLine;
 let id: string;
+let folder: string;
 
 before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "capsule-terminal-"));
   server = await Server.start();
   line = new CommandLine({ CAPSULE_DATA: server.dataDir });
   id = (await line.run(["create"])).stdout.trim();
 });
 
-after(() => server?.[Symbol.asyncDispose]());
+after(async () => {
+  await rm(folder, { recursive: true, force: true });
+  await server?.[Symbol.asyncDispose]();
+});
 
 const opened = (...args: string[]) => Emulator.start([program, ...args], line.env, size);
 
@@ -93,4 +101,21 @@ test("ls --watch draws what changes, in colour; a guest's names steer nothing", 
   await line.run(["exec", "--background", id, "--", "sh", "-c", "sleep 50; : \u001b[2J\u001b]0;owned\u0007"]);
   await using ps = await opened("ps", id);
   await ps.shows(/\\u001b\[2J\\u001b\]0;owned\\u0007/);
+});
+
+test("cp draws how far it is, on one line that it leaves clean", deadline, async () => {
+  const big = join(folder, "big");
+  {
+    await using file = await open(big, "w");
+    await file.truncate(1024 ** 3); // more than is waited for
+  }
+  await using whole = await opened("cp", big, `${id}:/root/`);
+  const drawn = await whole.shows(/^\[#+ +\] +\d+ % {2}\d\S* [KM]iB\/s {2}\/.*\/big$/m);
+  assert.equal(drawn.trim().split("\n").length, 1);
+  const typed = `{ head -c 300000 /dev/zero; read go < /dev/tty; } | '${program}' cp - ${id}:piped && echo copied`;
+  await using piped = await Emulator.start(["bash", "-c", typed], line.env, size);
+  await piped.shows(/^293 KiB {2}\d/);
+  await piped.presses("Enter");
+  await piped.shows(/^copied$/m);
+  assert.doesNotMatch(await piped.screen(), /KiB/);
 });

@@ -1,0 +1,120 @@
+/** Repetition against a real server that refuses, breaks off and keeps silent: what is sent again, and how often. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { hasCode } from "./errors.ts";
+import { type Request, Transport } from "./transport.ts";
+
+type Answer = (response: ServerResponse, request: IncomingMessage) => void;
+
+const get: Request = { method: "GET", path: "/v1/thing" };
+const post: Request = { method: "POST", path: "/v1/thing", json: { a: 1 } };
+
+const done: Answer = (response) => response.end('{"done":true}');
+const cut: Answer = (_, request) => request.socket.destroy();
+const halfAnAnswer: Answer = (response, request) => {
+  response.writeHead(200, { "content-length": 100 });
+  response.write('{"done":', () => request.socket.destroy());
+};
+const silent: Answer = () => {};
+const stranger: Answer = (response) => response.writeHead(502).end("<h1>Bad gateway</h1>");
+
+function refusal(status: number, code: string, headers: Record<string, string> = {}): Answer {
+  return (response) => response.writeHead(status, headers).end(JSON.stringify({ error: { code, message: "no" } }));
+}
+
+const atOnce = { "retry-after": "0" };
+
+/** Gives one answer after the other, the last one for ever. */
+class Refusing implements AsyncDisposable {
+  readonly server: Server;
+  asked = 0;
+
+  static async answering(...answers: Answer[]): Promise<Refusing> {
+    const refusing = new Refusing(answers);
+    refusing.server.listen(0, "127.0.0.1");
+    await once(refusing.server, "listening");
+    return refusing;
+  }
+
+  private constructor(answers: Answer[]) {
+    this.server = createServer((request, response) => {
+      const answer = answers[Math.min(this.asked++, answers.length - 1)]!;
+      request.resume().once("end", () => answer(response, request));
+    });
+  }
+
+  transport(options: object = {}): Transport {
+    return new Transport({ url: `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`, ...options });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.server.closeAllConnections();
+    this.server.close();
+    await once(this.server, "close");
+  }
+}
+
+/** How often it is asked, and what comes of it: the code of the error, or "done". */
+async function outcome(request: Request, ...answers: Answer[]): Promise<[asked: number, code: string]> {
+  await using refusing = await Refusing.answering(...answers);
+  const code = await refusing
+    .transport({ retries: 2 })
+    .json(request)
+    .then(
+      () => "done",
+      (error) => error.code,
+    );
+  return [refusing.asked, code];
+}
+
+test("a refusal that says when to come back is taken up again, whatever was asked", async () => {
+  const [full, busy] = [refusal(503, "no_capacity", atOnce), refusal(429, "quota_exceeded", atOnce)];
+  assert.deepEqual(await outcome(post, full, busy, done), [3, "done"]);
+  assert.deepEqual(await outcome(get, busy), [3, "quota_exceeded"]);
+  assert.deepEqual(await outcome(post, refusal(503, "no_capacity")), [1, "no_capacity"]);
+  assert.deepEqual(await outcome(get, refusal(502, "agent_error", atOnce)), [1, "agent_error"]);
+});
+
+test("a connection that breaks is made again only for what may be done twice", async () => {
+  for (const broken of [cut, halfAnAnswer, stranger]) {
+    assert.deepEqual(await outcome(get, broken, done), [2, "done"]);
+    assert.deepEqual(await outcome(post, broken, done), [1, "cut_off"]);
+    assert.deepEqual(await outcome({ ...post, repeat: "always" }, broken, done), [2, "done"]);
+  }
+});
+
+test("a body that can be sent only once is sent once", async () => {
+  const body = new Blob(["x"]).stream();
+  const busy = refusal(503, "no_capacity", atOnce);
+  assert.deepEqual(await outcome({ ...post, json: undefined, body, repeat: "never" }, busy), [1, "no_capacity"]);
+});
+
+test("while nobody is there, everything is tried again", async () => {
+  await using refusing = await Refusing.answering(done);
+  const { port } = refusing.server.address() as AddressInfo;
+  await refusing[Symbol.asyncDispose]();
+  let attempts = 0;
+  const comingBack: typeof globalThis.fetch = async (input, init) => {
+    if (++attempts === 2) await once(refusing.server.listen(port, "127.0.0.1"), "listening");
+    return fetch(input, init);
+  };
+  const transport = new Transport({ url: `http://127.0.0.1:${port}`, fetch: comingBack });
+  assert.deepEqual(await transport.json(post), { done: true });
+  assert.deepEqual([attempts, refusing.asked], [2, 1]);
+});
+
+test("a signal ends the wait for the next attempt; a time limit ends an attempt, and there is no other", async () => {
+  await using busy = await Refusing.answering(refusal(503, "no_capacity", { "retry-after": "20" }));
+  const stop = new AbortController();
+  const waiting = busy.transport().json({ ...post, signal: stop.signal });
+  while (busy.asked === 0) await once(busy.server, "request");
+  stop.abort(new Error("enough"));
+  await assert.rejects(waiting, /enough/);
+  await using mute = await Refusing.answering(silent);
+  const late = mute.transport().json({ ...get, timeoutMs: 50 });
+  await assert.rejects(late, (error) => hasCode(error, "timed_out"));
+  assert.deepEqual([busy.asked, mute.asked], [1, 1]);
+});
