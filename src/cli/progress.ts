@@ -1,4 +1,4 @@
-/** How far a copy is, on a terminal: one line, drawn again as it moves. */
+/** How far a copy is, on a terminal: one line, drawn again and again, so that a copy that stands still is seen to. */
 import { printable, sized } from "./screen.ts";
 
 const redrawMs = 100;
@@ -8,7 +8,7 @@ export class Progress {
   readonly #stream: NodeJS.WriteStream;
   readonly #isShown: boolean;
   readonly #startedMs = performance.now();
-  #drawnMs = 0;
+  #redraw: ReturnType<typeof setInterval> | undefined;
   #name = "";
   #doneBytes = 0;
   /** 0: not known. */
@@ -33,15 +33,16 @@ export class Progress {
 
   moved(bytes: number): void {
     this.#doneBytes += bytes;
-    const now = performance.now();
-    if (!this.#isShown || now - this.#drawnMs < redrawMs) return;
-    this.#drawnMs = now;
+    if (!this.#isShown || this.#redraw !== undefined) return;
     this.#draw();
+    this.#redraw = setInterval(() => this.#draw(), redrawMs).unref();
   }
 
   /** Leaves a clean line. */
   ends(): void {
-    if (this.#isShown && this.#drawnMs > 0) this.#stream.write("\r\x1b[K");
+    if (this.#redraw === undefined) return;
+    clearInterval(this.#redraw);
+    this.#stream.write("\r\x1b[K");
   }
 
   /** The stream as it is, counted. */
