@@ -1,7 +1,7 @@
 /**
  * The jail around every QEMU, and around every other program that opens what a guest has written. What a process may see
  * and use is a Cell; the jail readies the cell's files, gives it a user of its own where root allows, and starts the
- * program in it (jail-args.ts says how, and ADR 0013 why).
+ * program in it (jail-args.ts says how, and docs/adr/0008 why).
  *
  *      full      as root: a user of its own for every VM
  *      rootless  everything that does not need root; the process stays the user who runs the service, in a user namespace

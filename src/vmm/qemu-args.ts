@@ -15,13 +15,13 @@ export const inheritedFd = { agent: 3, qmp: 4, state: 5 } as const;
 export const consoleDevice = "console";
 export const consoleBytes = 65_536;
 
-/**
- * What the host knows about its processor's time stamp counter. Software emulation hands the host's counter to the guest,
- * which then measures its frequency against an emulated timer: on a busy host that fails, and the kernel hangs or runs
- * with a wrong clock. So the guest is told. Null under KVM, which tells the guest itself.
- */
 export interface Launch {
   spec: VmSpec;
+  /**
+   * What the host knows about its processor's time stamp counter. Software emulation hands the host's counter to the guest,
+   * which then measures its frequency against an emulated timer: on a busy host that fails, and the kernel hangs or runs
+   * with a wrong clock. So the guest is told. Null under KVM, which tells the guest itself.
+   */
   tscKhz: number | null;
   /** Wait for a saved VM instead of starting the kernel. */
   isIncoming: boolean;
