@@ -40,6 +40,9 @@ export async function records(rig: Rig): Promise<void> {
   const { startsMs, memoryMib } = withMany;
   report.note("startWithRecords", startsMs, { bound: { value: summarize(startsMs).p50 } });
   report.note("memoryWithRecords", memoryMib, { bound: { value: Math.max(...memoryMib) } });
+  const bareMib = summarize(without.memoryMib).p50;
+  const perThousand = memoryMib.map((mib) => (mib - bareMib) / (paused / 1_000));
+  report.note("memoryPerThousand", perThousand, { bound: { value: summarize(perThousand).p50 } });
 }
 
 /** The server with what `prepare` has put into its database, started several times. */
