@@ -159,6 +159,7 @@ test("a daemon that dies at any step of a host's work finds one consistent story
       const played = play([{ verb: "create", pick: 0 }, ...operations], before, ids, destroyed, () => !isDead);
       await Promise.race([died.promise, played.then(() => before.settled())]);
       isDead = true;
+      await new Promise(setImmediate); // whoever is between two steps gets to the next, and no further
 
       host.moment = () => Promise.resolve();
       const after = buildFloors(host, database, new FakeClock());

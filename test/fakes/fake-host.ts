@@ -66,7 +66,7 @@ export class FakeHost implements Host {
     if (origin.kind === "template" && !this.templates.has(origin.storage)) throw new Error("no such template");
     if (shape.vcpus < 1) throw new Error("no shape");
     this.before("start", id);
-    await this.#hang(unwanted);
+    if (this.isHanging) await this.#hang(unwanted);
     this.folders.add(id);
     return this.#hold(id);
   }
@@ -75,7 +75,7 @@ export class FakeHost implements Host {
     await this.moment();
     if (!this.checkpoints.has(id)) throw new Error(`${id} has no checkpoint`);
     this.before("restore", id);
-    await this.#hang(unwanted);
+    if (this.isHanging) await this.#hang(unwanted);
     return this.#hold(id);
   }
 
@@ -164,8 +164,7 @@ export class FakeHost implements Host {
   async close(): Promise<void> {}
 
   async #hang(unwanted: AbortSignal | undefined): Promise<void> {
-    if (!this.isHanging || unwanted === undefined) return;
-    await new Promise((_, reject) => unwanted.addEventListener("abort", () => reject(unwanted.reason)));
+    await new Promise((_, reject) => unwanted?.addEventListener("abort", () => reject(unwanted.reason)));
   }
 
   #hold(id: string): FakeGuest {
