@@ -5,6 +5,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import type { Health } from "../wire/health.ts";
 import type { Deed, Observe } from "./observe.ts";
+import { RequestTimes } from "./request-times.ts";
 import type { VmMemory } from "./vm-memory.ts";
 
 const requestBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
@@ -19,7 +20,11 @@ export interface MetricsSources {
 
 export class Metrics {
   readonly #registry = new Registry();
-  readonly #requests: Histogram;
+  readonly #requests = new RequestTimes(
+    "capsule_http_request_duration_seconds",
+    "Answered requests; WebSockets and event streams are not among them.",
+    requestBuckets,
+  );
   readonly #deeds: Histogram;
   readonly #statuses: Counter;
   readonly #execs: Counter;
@@ -28,13 +33,7 @@ export class Metrics {
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
     collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: loopPrecisionMs });
-    this.#requests = new Histogram({
-      name: "capsule_http_request_duration_seconds",
-      help: "Answered requests; WebSockets and event streams are not among them.",
-      labelNames: ["method", "route", "status"],
-      buckets: requestBuckets,
-      registers,
-    });
+    this.#registry.registerMetric(this.#requests.metric);
     this.#deeds = new Histogram({
       name: "capsule_vm_operation_duration_seconds",
       help: "What was done to VMs: boot (of a new capsule), resume, pause, capture.",
@@ -60,7 +59,7 @@ export class Metrics {
   }
 
   requestEnded(method: string, route: string, status: number, seconds: number): void {
-    this.#requests.observe({ method, route, status }, seconds);
+    this.#requests.observe(method, route, status, seconds);
   }
 
   readonly observe: Observe = async <T>(operation: Deed, _capsuleId: string, work: () => Promise<T>): Promise<T> => {
