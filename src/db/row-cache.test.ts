@@ -105,7 +105,7 @@ test("a key that is revoked, here or elsewhere, ends at once; one with an end en
   const { here, elsewhere } = open(t);
   const teams = new TeamRows(here);
   const make = (id: string, expiresAt: number | null) => {
-    const hash = Buffer.from(id);
+    const hash = Buffer.from(id).toString("hex");
     teams.insertKey({ id, teamId: "team", label: "", prefix: "", hash, createdAt: 1, expiresAt });
     return (now: number) => teams.liveKey(hash, now)?.id;
   };

@@ -30,10 +30,11 @@ export class RowCache<Row extends object> {
     this.#seen = revision;
     const known = this.#rows.get(key);
     if (known !== undefined && isWanted(known)) return known;
-    const row = read();
-    if (row === undefined) return undefined;
+    const found = read();
+    if (found === undefined) return undefined;
+    const row = Object.freeze({ ...found }); // SQLite's objects are dictionaries, slow to read
     if (this.#rows.size >= mostRows) this.forgetAll();
-    this.#rows.set(key, Object.freeze(row));
+    this.#rows.set(key, row);
     return row;
   }
 

@@ -29,7 +29,8 @@ export interface NewKeyRow {
   teamId: string;
   label: string;
   prefix: string;
-  hash: Uint8Array;
+  /** SHA-256 in hexadecimal digits. */
+  hash: string;
   createdAt: number;
   expiresAt: number | null;
 }
@@ -88,13 +89,13 @@ export class TeamRows {
   }
 
   insertKey(key: NewKeyRow): void {
-    this.#insertKey.run({ ...key });
+    this.#insertKey.run({ ...key, hash: Buffer.from(key.hash, "hex") });
   }
 
-  /** The key with this hash, unless it was revoked or has expired. */
-  liveKey(hash: Uint8Array, now: number): KeyRow | undefined {
-    const name = Buffer.from(hash.buffer, hash.byteOffset, hash.byteLength).toString("latin1");
-    const row = this.#knownKeys.get(name, () => this.#live.get({ hash, now }) as KeyRow | undefined);
+  /** The key with this hash (SHA-256 in hexadecimal digits), unless it was revoked or has expired. */
+  liveKey(hash: string, now: number): KeyRow | undefined {
+    const read = () => this.#live.get({ hash: Buffer.from(hash, "hex"), now }) as KeyRow | undefined;
+    const row = this.#knownKeys.get(hash, read);
     return row === undefined || hasExpired(row, now) ? undefined : row;
   }
 

@@ -52,9 +52,10 @@ export class Teams {
   /** Who holds this key; undefined when it is malformed, unknown, revoked or expired. Sees other processes' changes at once. */
   authenticate(apiKey: string): Identity | undefined {
     if (!keyPattern.test(apiKey)) return undefined;
-    const row = this.#rows.liveKey(hashOf(apiKey), this.#now());
+    const now = this.#now();
+    const row = this.#rows.liveKey(hashOf(apiKey), now);
     if (row === undefined) return undefined;
-    this.#used.set(row.id, this.#now());
+    this.#used.set(row.id, now);
     return { teamId: row.teamId, keyId: row.id, keyName: row.label, team: row.team };
   }
 
@@ -166,6 +167,6 @@ function missingKey(keyId: string): CapsuleError {
   return new CapsuleError("not_found", `there is no live key ${JSON.stringify(keyId)}`);
 }
 
-function hashOf(key: string): Uint8Array {
-  return hash("sha256", key, "buffer");
+function hashOf(key: string): string {
+  return hash("sha256", key, "hex");
 }
