@@ -8,15 +8,16 @@ interface Bucket {
   atMs: number;
 }
 
-/** More names at once than this are not told apart: those seen longest ago start anew. */
-const namesMax = 50_000;
+/** Of one age. Two ages are remembered: names of before are forgotten and start anew. */
+const namesMax = 25_000;
 
 export class Buckets {
   readonly #ratePerSec: number;
   readonly #burst: number;
   readonly #now: () => number;
-  /** In the order of their last use. */
-  readonly #buckets = new Map<string, Bucket>();
+  /** Seen in this age, and only in the one before; an age ends when it has seen as many names as it may. */
+  #recent = new Map<string, Bucket>();
+  #earlier = new Map<string, Bucket>();
 
   constructor(ratePerSec: number, burst: number, now: () => number = () => performance.now()) {
     this.#ratePerSec = ratePerSec;
@@ -27,26 +28,27 @@ export class Buckets {
   /** Takes a token. 0: there was one; else the seconds, rounded up, until there is one again. */
   take(name: string): number {
     const nowMs = this.#now();
-    let bucket = this.#buckets.get(name);
-    if (bucket === undefined) bucket = { tokens: this.#burst, atMs: nowMs };
-    else this.#buckets.delete(name);
+    const bucket = this.#recent.get(name) ?? this.#bringBack(name, nowMs);
     bucket.tokens = Math.min(this.#burst, bucket.tokens + ((nowMs - bucket.atMs) / 1_000) * this.#ratePerSec);
     bucket.atMs = nowMs;
-    this.#buckets.set(name, bucket);
-    if (this.#buckets.size > namesMax) this.#forgetOne();
     if (bucket.tokens < 1) return Math.ceil((1 - bucket.tokens) / this.#ratePerSec);
     bucket.tokens -= 1;
     return 0;
   }
 
   get size(): number {
-    return this.#buckets.size;
+    return this.#recent.size + this.#earlier.size;
   }
 
-  #forgetOne(): void {
-    for (const name of this.#buckets.keys()) {
-      this.#buckets.delete(name);
-      return;
+  /** Into this age, from the one before or anew. */
+  #bringBack(name: string, nowMs: number): Bucket {
+    const bucket = this.#earlier.get(name) ?? { tokens: this.#burst, atMs: nowMs };
+    if (this.#recent.size >= namesMax) {
+      this.#earlier = this.#recent;
+      this.#recent = new Map();
     }
+    this.#earlier.delete(name);
+    this.#recent.set(name, bucket);
+    return bucket;
   }
 }

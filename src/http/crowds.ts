@@ -1,34 +1,43 @@
 /** How many requests of each team are under way, so that no team can take the whole server by waiting in it. */
 import { CapsuleError } from "../wire/errors.ts";
 
+interface Crowd {
+  size: number;
+}
+
 export class Crowds {
   readonly #max: number;
-  readonly #sizes = new Map<string, number>();
+  /** Of all teams that have asked: only the operator makes teams, so there are not too many to remember. */
+  readonly #crowds = new Map<string, Crowd>();
 
   constructor(max: number) {
     this.#max = max;
   }
 
-  /** One more; call what is returned when it has left. Throws quota_exceeded. */
+  /** One more; call what is returned once, when it has left. Throws quota_exceeded. */
   join(teamId: string): () => void {
-    const size = this.of(teamId);
-    if (size >= this.#max) {
-      throw new CapsuleError("quota_exceeded", `the team has ${size} requests under way, as many as it may`, {
+    const crowd = this.#crowd(teamId);
+    if (crowd.size >= this.#max) {
+      throw new CapsuleError("quota_exceeded", `the team has ${crowd.size} requests under way, as many as it may`, {
         retryAfterSec: 1,
       });
     }
-    this.#sizes.set(teamId, size + 1);
-    let isIn = true;
+    crowd.size += 1;
     return () => {
-      if (!isIn) return;
-      isIn = false;
-      const left = this.of(teamId) - 1;
-      if (left > 0) this.#sizes.set(teamId, left);
-      else this.#sizes.delete(teamId);
+      crowd.size -= 1;
     };
   }
 
   of(teamId: string): number {
-    return this.#sizes.get(teamId) ?? 0;
+    return this.#crowds.get(teamId)?.size ?? 0;
+  }
+
+  #crowd(teamId: string): Crowd {
+    let crowd = this.#crowds.get(teamId);
+    if (crowd === undefined) {
+      crowd = { size: 0 };
+      this.#crowds.set(teamId, crowd);
+    }
+    return crowd;
   }
 }

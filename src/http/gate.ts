@@ -32,7 +32,7 @@ export function guardRoutes(app: App, { services, callers, crowds, paths, hasTls
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = callers.identify(request);
       // A WebSocket is counted by itself, for as long as it is open.
-      if (config.socket !== true) reply.raw.once("close", crowds.join(request.identity.teamId));
+      if (config.socket !== true) reply.raw.on("close", crowds.join(request.identity.teamId));
     }
     if (request.is404) {
       answerUnrouted(request, reply, paths);
