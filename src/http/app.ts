@@ -5,7 +5,8 @@
 import { randomUUID } from "node:crypto";
 import type { ServerOptions as HttpOptions, IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
-import fastify, { type FastifyBaseLogger, LogController } from "fastify";
+import fastify, { LogController } from "fastify";
+import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
 import { attachSocketRoutes } from "./attach-socket.ts";
 import { auditRoutes } from "./audit.ts";
@@ -25,7 +26,7 @@ import { acceptJson } from "./json-body.ts";
 import { keyRoutes } from "./keys.ts";
 import { KnownPaths } from "./known-paths.ts";
 import { limitRoutes } from "./limits.ts";
-import { logResponse } from "./log.ts";
+import { logResponses, quietUntilUsed } from "./log.ts";
 import { countRequests, metricsRoutes } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { processRoutes } from "./processes.ts";
@@ -44,7 +45,7 @@ import { validatorCompiler } from "./validation.ts";
 
 export interface ServerOptions {
   limits: Limits;
-  logger: FastifyBaseLogger;
+  logger: Logger;
   /** Of the service, for the OpenAPI document. */
   version: string;
   /** Folder of the built dashboard; it need not be there. */
@@ -80,6 +81,8 @@ function transport(certificate: Certificate | undefined): { http: HttpOptions } 
   const options: HttpOptions = {
     ...timing,
     maxHeaderSize: headersMaxBytes,
+    // A request without a body is spared the life of a stream; who reads bodies asks `announcesBody` first.
+    optimizeEmptyRequests: true,
     // Node would answer a missing Host header by itself, and not in JSON; we have one host, so it is not missed.
     requireHostHeader: false,
     shouldUpgradeCallback: asksForWebSocket,
@@ -100,7 +103,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const callers = new Callers(services.teams, tickets, limits);
   const crowds = new Crowds(limits.requests_max);
   const app: App = fastify({
-    loggerInstance: logger,
+    loggerInstance: quietUntilUsed(logger),
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
     genReqId: () => randomUUID(),
     trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
@@ -117,10 +120,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
 
   const paths = new KnownPaths();
   app.addHook("onRoute", (route) => paths.add(route));
-  app.addHook("onResponse", (request, reply, done) => {
-    logResponse(request, reply);
-    done();
-  });
+  logResponses(app, logger);
   app.addHook("preClose", (done) => {
     setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
     done();

@@ -36,6 +36,7 @@ export function announcesBody({ headers }: IncomingMessage): boolean {
 }
 
 async function readJson(payload: IncomingMessage, maxBytes: number): Promise<object> {
+  if (!announcesBody(payload)) return {};
   const bytes = await collect(payload, maxBytes);
   if (bytes.length === 0) return {};
   if (!isUtf8(bytes)) throw new CapsuleError("invalid_request", "the request body is not UTF-8");

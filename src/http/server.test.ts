@@ -64,6 +64,17 @@ test("an upload that stops arriving is answered with 408, then cut off", async (
   assert.ok(api.services.capsules.of(id).agent.uploads[0]?.cancelled);
 });
 
+test("a type without a body is an empty body", async () => {
+  const id = await api.capsule();
+  const answer = (path: string, type: string) =>
+    exchange(head("POST", `/v1/capsules/${id}/${path}`, [`Content-Type: ${type}`, "Connection: close"]));
+  assert.match(await answer("ping", "application/json"), /^HTTP\/1\.1 204 /);
+  assert.match(await answer("ping", "text/plain"), /^HTTP\/1\.1 204 /);
+  assert.deepEqual(parse(await answer("files/read", "application/json")), { status: 400, code: "invalid_request" });
+  const form = await answer("files/write", "multipart/form-data; boundary=b");
+  assert.deepEqual(parse(form), { status: 400, code: "invalid_request" });
+});
+
 test("an expectation that is not ours to meet is ignored", async () => {
   const answer = await exchange(head("GET", "/v1/nothing", ["Expect: a miracle", "Connection: close"]));
   assert.deepEqual(parse(answer), { status: 404, code: "not_found" });
