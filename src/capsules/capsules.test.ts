@@ -48,6 +48,34 @@ test("unknown, malformed and foreign ids give the same answer", async () => {
   }
 });
 
+test("a view is the same object until something about the capsule changes, and then it is another", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 60);
+  const seen = new Set([floors.capsules.get(floors.team, id)]);
+  const shown = () => {
+    const view = floors.capsules.get(floors.team, id);
+    assert.equal(floors.capsules.get(floors.team, id), view);
+    assert.ok(Object.isFrozen(view) && !seen.has(view));
+    seen.add(view);
+    return view;
+  };
+  floors.clock.advance(10);
+  floors.capsules.ping(floors.team, id);
+  const pingedAt = floors.clock.now();
+  assert.equal(shown().lastActiveAt, pingedAt);
+  const ended = floors.capsules.execBegan(id);
+  floors.clock.advance(10);
+  ended();
+  const usedAt = floors.clock.now();
+  assert.equal(shown().lastActiveAt, usedAt);
+  floors.activity.flush();
+  assert.equal(shown().lastActiveAt, usedAt);
+  await floors.capsules.pause(floors.team, id);
+  assert.deepEqual([shown().status, floors.capsules.list(floors.team)[0]?.status], ["paused", "paused"]);
+  await floors.capsules.destroy(floors.team, id);
+  assert.throws(shown, { code: "not_found" });
+});
+
 test("pause and resume keep every field but status and times", async () => {
   const floors = buildFloors();
   const id = await running(floors, 60);

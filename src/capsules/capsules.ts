@@ -23,19 +23,19 @@ export interface CreateRequest {
   timeoutSec: number;
 }
 
-/** A capsule as its team sees it; times are epoch milliseconds. */
+/** A capsule as its team sees it; times are epoch milliseconds. Never changes: of what has changed there is another. */
 export interface CapsuleView {
-  id: string;
-  status: Status;
-  template: string;
-  vcpus: number;
-  memoryMb: number;
-  timeoutSec: number;
-  createdAt: number;
-  lastUpdated: number;
-  startedAt: number | null;
-  lastActiveAt: number | null;
-  errorReason: string | null;
+  readonly id: string;
+  readonly status: Status;
+  readonly template: string;
+  readonly vcpus: number;
+  readonly memoryMb: number;
+  readonly timeoutSec: number;
+  readonly createdAt: number;
+  readonly lastUpdated: number;
+  readonly startedAt: number | null;
+  readonly lastActiveAt: number | null;
+  readonly errorReason: string | null;
 }
 
 /** Records a captured template; must be durable when it returns. */
@@ -55,6 +55,8 @@ export interface CapsulesOptions {
 
 export class Capsules {
   readonly #o: CapsulesOptions;
+  /** By their rows, which stay the same objects for as long as nobody writes them. */
+  readonly #views = new WeakMap<Capsule, CapsuleView>();
   #isClosing = false;
 
   constructor(options: CapsulesOptions) {
@@ -254,7 +256,10 @@ export class Capsules {
   }
 
   #view(row: Capsule): CapsuleView {
-    return {
+    const lastActiveAt = this.#o.activity.lastOf(row.id) ?? row.lastActiveAt;
+    const known = this.#views.get(row);
+    if (known?.lastActiveAt === lastActiveAt) return known;
+    const view: CapsuleView = Object.freeze({
       id: row.id,
       status: row.status,
       template: row.template,
@@ -264,8 +269,10 @@ export class Capsules {
       createdAt: row.createdAt,
       lastUpdated: row.lastUpdated,
       startedAt: row.startedAt,
-      lastActiveAt: this.#o.activity.lastOf(row.id) ?? row.lastActiveAt,
+      lastActiveAt,
       errorReason: row.errorReason,
-    };
+    });
+    if (Object.isFrozen(row)) this.#views.set(row, view);
+    return view;
   }
 }

@@ -157,6 +157,22 @@ describe("reading capsules", () => {
     assert.equal((await api.call("GET", `/v1/capsules/${id}`)).json.error_reason, "the VM died");
   });
 
+  test("get says what the view says, be it one that never changes or one that has changed", async () => {
+    const api = new Api();
+    const id = await api.capsule("running");
+    const view = { ...api.services.capsules.get("team-red", id), timeoutSec: 1 };
+    api.services.capsules.get = () => view;
+    const said = async () => (await api.call("GET", `/v1/capsules/${id}`)).json.timeout_sec;
+    assert.equal(await said(), 1);
+    view.timeoutSec = 2;
+    assert.equal(await said(), 2);
+    const frozen = Object.freeze({ ...view, timeoutSec: 3 });
+    api.services.capsules.get = () => frozen;
+    assert.deepEqual([await said(), await said()], [3, 3]);
+    api.services.capsules.get = () => view;
+    assert.equal(await said(), 2);
+  });
+
   test("wait holds the answer until the status is there", async () => {
     const api = new Api();
     const id = await api.capsule("starting");

@@ -1,4 +1,5 @@
 /** Section "Capsules": create, list, get, destroy, pause, resume, ping. */
+import type { FastifyReply } from "fastify";
 import Type from "typebox";
 import { Capsule, CapsuleList, CreateCapsuleBody, createDefaults, WaitQuery, waitDefaultSec } from "../wire/capsule.ts";
 import { CapsuleParams } from "../wire/schema.ts";
@@ -7,6 +8,9 @@ import { clientGoneSignal } from "./client-gone.ts";
 import type { App, Section } from "./section.ts";
 import type { CapsuleView } from "./services.ts";
 import { timestamp, timestampOrNull } from "./timestamps.ts";
+
+/** What views were answered as: the text is written once, for a view never changes. */
+const texts = new WeakMap<CapsuleView, string>();
 
 export function capsuleRoutes(app: App, { services: { capsules }, limits }: Section): void {
   app.post(
@@ -52,7 +56,7 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
     },
     ({ identity, params, query }, reply) => {
       if (query.wait === undefined) {
-        reply.send(capsuleBody(capsules.get(identity.teamId, params.id)));
+        sendCapsule(reply, capsules.get(identity.teamId, params.id));
         return;
       }
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
@@ -103,6 +107,15 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
       reply.code(204).send(null);
     },
   );
+}
+
+function sendCapsule(reply: FastifyReply, view: CapsuleView): void {
+  let text = texts.get(view);
+  if (text === undefined) {
+    text = reply.serialize(capsuleBody(view)) as string;
+    if (Object.isFrozen(view)) texts.set(view, text);
+  }
+  reply.header("content-type", "application/json; charset=utf-8").send(text);
 }
 
 export function capsuleBody(view: CapsuleView): Capsule {

@@ -42,17 +42,17 @@ export interface KeyView {
 }
 
 export interface CapsuleView {
-  id: string;
-  status: CapsuleStatus;
-  template: string;
-  vcpus: number;
-  memoryMb: number;
-  timeoutSec: number;
-  createdAt: number;
-  lastUpdated: number;
-  startedAt: number | null;
-  lastActiveAt: number | null;
-  errorReason: string | null;
+  readonly id: string;
+  readonly status: CapsuleStatus;
+  readonly template: string;
+  readonly vcpus: number;
+  readonly memoryMb: number;
+  readonly timeoutSec: number;
+  readonly createdAt: number;
+  readonly lastUpdated: number;
+  readonly startedAt: number | null;
+  readonly lastActiveAt: number | null;
+  readonly errorReason: string | null;
 }
 
 export interface CapsuleRequest {

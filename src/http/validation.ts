@@ -11,7 +11,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
   const numbers = httpPart === "querystring" ? integersOf(schema) : [];
   return (input: unknown) => {
     const value = (input ?? {}) as Record<string, unknown>;
-    for (const key of numbers) value[key] = numberFrom(value[key]);
+    for (const key of numbers) if (key in value) value[key] = numberFrom(value[key]);
     const result = check(value);
     if ("value" in result) return result;
     const { path, problem } = result.flaw;

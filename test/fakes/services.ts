@@ -38,7 +38,8 @@ const requires: Partial<Record<Action, CapsuleStatus>> = {
 
 interface FakeCapsule {
   teamId: string;
-  view: CapsuleView;
+  /** What is handed out are copies. */
+  view: { -readonly [Field in keyof CapsuleView]: CapsuleView[Field] };
   agent: FakeAgent;
   busy: number;
   ends: Set<(end: CapsuleEnd) => void>;
