@@ -200,6 +200,7 @@ const limits = {
     1_000_000,
     "requests without a valid key from one address, in the long run",
   ),
+  open_requests_per_sec: limit("OPEN_REQUESTS_PER_SEC", 100, 1, 1_000_000, "open pages asked for by one address"),
   wait_max_sec: limit("WAIT_MAX_SEC", 300, 0, 3_600, "longest wait of GET /v1/capsules/{id}?wait=…"),
 } satisfies Record<keyof Limits, Row<number>>;
 

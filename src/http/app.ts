@@ -152,7 +152,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
       for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes]) routes(v1, section);
       keyRoutes(v1, section);
       eventRoutes(v1, section);
-      signInRoutes(v1, section);
+      signInRoutes(v1, section, callers);
       auditRoutes(v1, section);
       limitRoutes(v1, section, sockets, crowds);
       for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, section, sockets);

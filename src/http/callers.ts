@@ -10,7 +10,7 @@ import type { Identity, TeamsService } from "./services.ts";
 import type { Tickets } from "./tickets.ts";
 
 /** How many seconds' worth of requests may come at once. */
-const burstSec = { keys: 5, strangers: 20 };
+const burstSec = { keys: 5, strangers: 20, pages: 10 };
 /** A team can make keys without number, so that all of them together have a bound, too. */
 const keysPerTeam = 4;
 
@@ -20,6 +20,7 @@ export class Callers {
   readonly #ofKey: Buckets;
   readonly #ofTeam: Buckets;
   readonly #ofStrangers: Buckets;
+  readonly #ofPages: Buckets;
 
   constructor(teams: TeamsService, tickets: Tickets, limits: Limits) {
     this.#teams = teams;
@@ -29,6 +30,8 @@ export class Callers {
     this.#ofTeam = new Buckets(rate * keysPerTeam, rate * keysPerTeam * burstSec.keys);
     const strangers = limits.refused_keys_per_sec;
     this.#ofStrangers = new Buckets(strangers, strangers * burstSec.strangers);
+    const pages = limits.open_requests_per_sec;
+    this.#ofPages = new Buckets(pages, pages * burstSec.pages);
   }
 
   /**
@@ -38,7 +41,7 @@ export class Callers {
   identify(request: FastifyRequest): Identity {
     const key = request.headers["x-api-key"];
     const identity = typeof key === "string" ? this.#teams.authenticate(key) : this.#ticketHolder(request);
-    if (identity === undefined) throw this.#refusal(request);
+    if (identity === undefined) throw this.refusal(request, "the X-API-Key header is missing or not valid");
     const waitSec = this.#ofKey.take(identity.keyId) || this.#ofTeam.take(identity.teamId);
     if (waitSec > 0) {
       throw new CapsuleError("quota_exceeded", "too many requests with this key; send them more slowly", {
@@ -57,13 +60,27 @@ export class Callers {
     return identity !== undefined && this.#teams.isLive(identity.keyId) ? identity : undefined;
   }
 
-  #refusal(request: FastifyRequest): CapsuleError {
-    const retryAfterSec = this.#ofStrangers.take(neighbourhood(request.ip ?? ""));
-    if (retryAfterSec === 0) return new CapsuleError("unauthorized", "the X-API-Key header is missing or not valid");
+  /** For whoever asks for nothing that takes a key. Throws quota_exceeded. */
+  admitStranger(request: FastifyRequest): void {
+    const retryAfterSec = this.#ofPages.take(addressOf(request));
+    if (retryAfterSec === 0) return;
+    throw new CapsuleError("quota_exceeded", "too many requests came from this address; send them more slowly", {
+      retryAfterSec,
+    });
+  }
+
+  /** Of a key, or of what stands for one: unauthorized in these words, or quota_exceeded when it was guessed at too often. */
+  refusal(request: FastifyRequest, message: string): CapsuleError {
+    const retryAfterSec = this.#ofStrangers.take(addressOf(request));
+    if (retryAfterSec === 0) return new CapsuleError("unauthorized", message);
     return new CapsuleError("quota_exceeded", "too many requests without a valid key came from this address", {
       retryAfterSec,
     });
   }
+}
+
+function addressOf(request: FastifyRequest): string {
+  return neighbourhood(request.ip ?? "");
 }
 
 /** An IPv6 host has 2^64 addresses of its own: its network, the first four groups, stands for it. */

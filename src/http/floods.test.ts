@@ -48,6 +48,34 @@ test("guessing keys is 401, then 429; a valid key from the same address is serve
   assert.equal((await api.call("GET", "/healthz", { key: null })).status, 200);
 });
 
+test("guessing sign-in links is 401, then 429 with Retry-After; a true one from the same address signs in", async () => {
+  const api = new Api({ refused_keys_per_sec: 1 });
+  const signIn = (token: string) => api.call("POST", "/v1/sign-in", { key: null, json: { token } });
+  const answers: number[] = [];
+  for (let i = 0; i < 50; i++) answers.push((await signIn(`signin_${i}`)).status);
+  assert.deepEqual([...new Set(answers)].sort(), [401, 429]);
+  assert.match(String((await signIn("signin_")).headers["retry-after"]), /^[1-9]\d*$/);
+  const { token } = (await api.call("POST", "/v1/sign-in-links")).json;
+  assert.equal((await signIn(token)).status, 200);
+});
+
+test("a flood of open pages is 429 with Retry-After; keys from its address and other addresses are served", async () => {
+  const api = new Api({ open_requests_per_sec: 1 });
+  const from = (remoteAddress: string, url: string) => api.app.inject({ url, remoteAddress });
+  const pages = ["/healthz", "/openapi.json", "/", "/docs", "/icon.svg", "/nothing"];
+  for (const [i, url] of pages.entries()) {
+    const answers: number[] = [];
+    while (answers.length < 100 && answers.at(-1) !== 429) answers.push((await from(`10.0.0.${i}`, url)).statusCode);
+    assert.ok(answers.length > 10, `${url}: ${answers}`);
+    assert.equal(answers.at(-1), 429, url);
+  }
+  assert.match(String((await from("10.0.0.0", "/healthz")).headers["retry-after"]), /^[1-9]\d*$/);
+  assert.equal((await from("10.0.1.1", "/healthz")).statusCode, 200);
+  const headers = { "x-api-key": keys.red };
+  const served = await api.app.inject({ url: "/v1/capsules", remoteAddress: "10.0.0.0", headers });
+  assert.equal(served.statusCode, 200);
+});
+
 test("an IPv6 network guesses keys as one, however its addresses are written; another one is served", async () => {
   const api = new Api({ refused_keys_per_sec: 1 });
   const from = async (remoteAddress: string) => {

@@ -33,6 +33,8 @@ export function guardRoutes(app: App, { services, callers, crowds, paths, hasTls
       request.identity = callers.identify(request);
       // A WebSocket is counted by itself, for as long as it is open.
       if (config.socket !== true) reply.raw.on("close", crowds.join(request.identity.teamId));
+    } else {
+      callers.admitStranger(request);
     }
     if (request.is404) {
       answerUnrouted(request, reply, paths);

@@ -73,7 +73,8 @@ function successes(responses: unknown): Json {
 /** Error responses of a route, by status; codes that share a status share a line. */
 function refusals({ method, config = {}, schema }: RouteOptions): Json {
   const codes = new Set<ErrorCode>(config.refuses ?? []);
-  if (!config.open) for (const code of ["unauthorized", "quota_exceeded"] as const) codes.add(code);
+  if (!config.open) codes.add("unauthorized");
+  codes.add("quota_exceeded");
   if (config.action !== undefined) codes.add("not_found");
   if (config.action !== undefined && config.action !== "read" && config.action !== "destroy")
     codes.add("invalid_state");

@@ -6,6 +6,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { CapsuleError } from "../wire/errors.ts";
 import { Session, SignedIn, SignInBody, SignInLink } from "../wire/sign-in.ts";
 import { note } from "./audit-trail.ts";
+import type { Callers } from "./callers.ts";
 import type { App, Section } from "./section.ts";
 import type { Identity } from "./services.ts";
 import { timestamp, timestampOrNull } from "./timestamps.ts";
@@ -54,7 +55,8 @@ export class SignInLinks {
   }
 }
 
-export function signInRoutes(app: App, { services: { teams } }: Section, links = new SignInLinks()): void {
+export function signInRoutes(app: App, { services: { teams } }: Section, callers: Callers): void {
+  const links = new SignInLinks();
   const keyOf = ({ teamId, keyId }: Identity) => teams.keysOf(teamId).find((key) => key.id === keyId);
 
   app.post(
@@ -83,7 +85,7 @@ export function signInRoutes(app: App, { services: { teams } }: Section, links =
       const maker = links.redeem(request.body.token);
       // A link is worth no more than the key that made it.
       if (maker === undefined || !teams.isLive(maker.keyId)) {
-        throw new CapsuleError("unauthorized", "this sign-in link is used, expired or not valid; ask for another one");
+        throw callers.refusal(request, "this sign-in link is used, expired or not valid; ask for another one");
       }
       const { key, id, expiresAt } = teams.issueKey(maker.teamId, sessionName, sessionLifeMs);
       request.identity = { ...maker, keyId: id, keyName: sessionName };

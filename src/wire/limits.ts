@@ -32,7 +32,12 @@ export const Limits = Type.Object(
     }),
     refused_keys_per_sec: Type.Integer({
       description:
-        "Requests without a valid key from one address, in the long run; 20 seconds' worth may come at once.",
+        "Requests without a valid key, and sign-ins without a valid link, from one address, in the long run; " +
+        "20 seconds' worth may come at once.",
+    }),
+    open_requests_per_sec: Type.Integer({
+      description:
+        "Requests from one address for what asks for no key, in the long run; 10 seconds' worth may come at once.",
     }),
     wait_max_sec: Type.Integer({ description: "Longest wait of GET /v1/capsules/{id}?wait=…" }),
   },
