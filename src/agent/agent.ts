@@ -119,6 +119,8 @@ export interface Agent {
   run(command: Command, sink: OutputSink): RunningStream;
   start(command: Command, signal?: AbortSignal): Promise<Started>;
   attach(selector: Selector, sink: OutputSink): RunningStream;
+  /** How a background process ends, or has ended within the last minutes. */
+  exit(selector: Selector, signal?: AbortSignal): Promise<Exit>;
   signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void>;
   processes(signal?: AbortSignal): Promise<GuestProcess[]>;
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream;

@@ -91,6 +91,34 @@ describe("a background process", () => {
     await assert.rejects(attach(agent, { tag: "no-such-tag" }).exit(), failsWith("not_found"));
   });
 
+  it("is waited for without its output, also when it has ended already", async () => {
+    const go = guest.file("awaited");
+    const { tag, pid } = await agent.start(shell(`while ! [ -e ${go} ]; do sleep 0.01; done; echo much; exit 7`));
+    const waiting = [agent.exit({ tag }), agent.exit({ pid })];
+    const left = new AbortController();
+    const leaving = agent.exit({ tag }, left.signal);
+    left.abort(new Error("enough"));
+    await assert.rejects(leaving, /enough/);
+    await writeFile(go, "");
+    for (const exit of await Promise.all(waiting)) assert.equal(exit.exitCode, 7);
+    agent.close();
+    agent = await guest.connect();
+    for (const selector of [{ tag }, { pid }]) assert.equal((await agent.exit(selector)).exitCode, 7);
+    await assert.rejects(attach(agent, { tag }).exit(), failsWith("not_found")); // output there is none any more
+    await assert.rejects(agent.exit({ tag: "no-such-tag" }), failsWith("not_found"));
+  });
+
+  it("leaves its exit for so many others, and its tag to the next", async () => {
+    const first = await agent.start({ cmd: "sh", args: ["-c", "exit 9"], tag: "early" });
+    assert.equal((await agent.exit({ pid: first.pid })).exitCode, 9);
+    const next = await agent.start({ cmd: "sh", args: ["-c", "exit 8"], tag: "early" });
+    assert.equal((await agent.exit({ tag: "early" })).exitCode, 8);
+    const unheard = [];
+    for (let i = 0; i < 70; i++) unheard.push((await agent.start({ cmd: "true", args: [] })).tag);
+    assert.equal((await agent.exit({ tag: unheard.at(-1)! })).exitCode, 0);
+    for (const pid of [first.pid, next.pid]) await assert.rejects(agent.exit({ pid }), failsWith("not_found"));
+  });
+
   it("outlives the connection and a client that detaches", async () => {
     const first = await guest.connect();
     const { tag, pid } = await first.start(shell("while sleep 0.01; do echo tick; done"));

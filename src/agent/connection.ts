@@ -4,6 +4,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import type {
   Agent,
   Command,
+  Exit,
   GuestEntry,
   GuestProcess,
   OutputSink,
@@ -15,6 +16,7 @@ import type {
   Wake,
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
+import { exitOf } from "./exit.ts";
 import { shakeHands } from "./handshake.ts";
 import { Listing } from "./listing.ts";
 import { commandOutputs, OutputStream } from "./output.ts";
@@ -99,6 +101,10 @@ class Connection implements Agent {
 
   attach(selector: Selector, sink: OutputSink): RunningStream {
     return new OutputStream(this.#channel, Verb.ATTACH, selectorRequest(Verb.ATTACH, selector), commandOutputs, sink);
+  }
+
+  exit(selector: Selector, signal?: AbortSignal): Promise<Exit> {
+    return exitOf(this.#channel, selector, signal);
   }
 
   signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void> {

@@ -77,6 +77,7 @@ const encoded: Record<string, Buffer> = {
   open_exec_background: open(6, execRequest(env, "background")),
   open_attach_pid: open(7, selectorRequest(Verb.ATTACH, { pid: 4242 })),
   open_attach_tag: open(8, selectorRequest(Verb.ATTACH, { tag: "proc-0011aabb" })),
+  open_await: open(17, selectorRequest(Verb.AWAIT, { tag: "worker" })),
   open_signal_pid: open(9, selectorRequest(Verb.SIGNAL, { pid: 4242 }).u8(9)),
   open_signal_tag: open(10, selectorRequest(Verb.SIGNAL, { tag: "worker" }).u8(15)),
   open_processes: open(11, request(Verb.PROCESSES)),

@@ -23,6 +23,7 @@ export const Verb = {
   PROCESSES: 19,
   PTY: 20,
   CONNECT: 21,
+  AWAIT: 22,
   READ: 32,
   WRITE: 33,
   LIST: 34,
@@ -94,7 +95,7 @@ export function ptyRequest(command: Command, size: { cols: number; rows: number 
   return writeCommand(request(Verb.PTY), command).u16(size.cols).u16(size.rows);
 }
 
-/** For ATTACH and SIGNAL. */
+/** For ATTACH, AWAIT and SIGNAL. */
 export function selectorRequest(verb: Verb, selector: Selector): RecordWriter {
   const to = request(verb);
   return "pid" in selector ? to.u8(0).u32(selector.pid) : to.u8(1).str(selector.tag);

@@ -29,6 +29,7 @@ import { limitRoutes } from "./limits.ts";
 import { logResponses, quietUntilUsed } from "./log.ts";
 import { countRequests, metricsRoutes } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
+import { processExitRoute } from "./process-exit.ts";
 import { processRoutes } from "./processes.ts";
 import { ptySocketRoutes } from "./pty-socket.ts";
 import type { App, Section } from "./section.ts";
@@ -149,7 +150,8 @@ export function buildServer(services: Services, options: ServerOptions): App {
   app.register(async (root: App) => docsPage(root));
   app.register(
     async (v1: App) => {
-      for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes]) routes(v1, section);
+      const sections = [capsuleRoutes, execRoutes, processRoutes, processExitRoute, fileRoutes, snapshotRoutes];
+      for (const routes of sections) routes(v1, section);
       keyRoutes(v1, section);
       eventRoutes(v1, section);
       signInRoutes(v1, section, callers);

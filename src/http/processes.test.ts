@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api } from "../../test/api.ts";
+import { CapsuleError } from "../wire/errors.ts";
 
 async function setUp() {
   const api = new Api();
@@ -67,6 +68,41 @@ describe("processes", () => {
     await api.call("DELETE", `${path}/500`);
     assert.equal(capsule.view.lastActiveAt, null);
   });
+});
+
+describe("the end of a process", () => {
+  test("is held until it comes, or for so long", async () => {
+    const { api, path, agent } = await setUp();
+    agent.onExitAsked = () => agent.exits.at(-1)!.tell({ exitCode: 7, guestDurationUs: 1 });
+    for (const selector of ["500", "proc-0123abcd"]) {
+      const reply = await api.call("GET", `${path}/${selector}/exit`);
+      assert.deepEqual([reply.status, reply.json], [200, { exit_code: 7 }]);
+    }
+    assert.deepEqual(
+      agent.exits.map(({ selector }) => selector),
+      [{ pid: 500 }, { tag: "proc-0123abcd" }],
+    );
+    agent.onExitAsked = () => {};
+    assert.deepEqual((await api.call("GET", `${path}/500/exit?timeout=1`)).json, { exit_code: null });
+  });
+
+  test("of one that is not there is 404, of a capsule that was paused meanwhile 409", async () => {
+    const { api, path, agent, capsule } = await setUp();
+    for (const selector of ["1", "nope"])
+      assert.equal((await api.call("GET", `${path}/${selector}/exit`)).status, 404, selector);
+    agent.exit = async () => {
+      capsule.view.status = "paused";
+      throw new CapsuleError("agent_error", "the connection to the guest agent was closed");
+    };
+    const { status, json } = await api.call("GET", `${path}/500/exit`);
+    assert.deepEqual([status, json.error.code], [409, "invalid_state"]);
+  });
+
+  for (const timeout of ["0", "-1", "301", "x", ""])
+    test(`?timeout=${timeout} is 400`, async () => {
+      const { api, path } = await setUp();
+      assert.equal((await api.call("GET", `${path}/500/exit?timeout=${timeout}`)).status, 400);
+    });
 });
 
 test("a guest that does not answer is given up after a minute", async (t) => {

@@ -4,6 +4,10 @@ import { OutputStream } from "./output-stream.ts";
 import type { ProcessInfo } from "./resources.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
+/** Of one request that is held until the process ends. */
+const holdSec = 60;
+const heldMs = (holdSec + 30) * 1_000;
+
 export class BackgroundProcess {
   /** What it is called by: its tag, else its PID. */
   readonly selector: string;
@@ -34,11 +38,20 @@ export class BackgroundProcess {
   }
 
   /**
-   * Its exit code, when it ends. Exit codes of processes that have ended are not kept: throws `not_found` for one that
-   * is gone already.
+   * Its exit code, when it ends; by default however long that takes. Also of one that has ended already: exit codes are
+   * kept for five minutes, those of the latest 64 in a capsule. Throws `not_found` when there is none, `timeout` when it
+   * still runs after `timeoutMs`.
    */
-  async wait(options: CallOptions = {}): Promise<number> {
-    return (await this.attach(options)).wait();
+  async wait({ signal, timeoutMs = 0 }: CallOptions = {}): Promise<number> {
+    const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
+    for (;;) {
+      const leftSec = Math.ceil((deadline - performance.now()) / 1_000);
+      const query = { timeout: Math.max(1, Math.min(holdSec, leftSec)) };
+      const request = { method: "GET", path: `${this.#path}/exit`, query, signal, timeoutMs: heldMs } as const;
+      const { exit_code } = await this.#transport.json<{ exit_code: number | null }>(request);
+      if (exit_code !== null) return exit_code;
+      if (performance.now() >= deadline) throw new ServiceError("timeout", `process ${this.selector} still runs`);
+    }
   }
 
   /**

@@ -1,5 +1,7 @@
 /** Processes inside a capsule. */
 import Type, { type Static } from "typebox";
+import { waitDefaultSec } from "./capsule.ts";
+import type { Limits } from "./limits.ts";
 
 export const Process = Type.Object(
   {
@@ -25,3 +27,26 @@ export type Signal = (typeof signals)[number];
 export const SignalQuery = Type.Object({
   signal: Type.Optional(Type.Unsafe<Signal>({ type: "string", enum: [...signals], default: "SIGKILL" })),
 });
+
+/** An end is told for five minutes, of the latest 64 processes of a capsule. */
+export function ExitQuery(limits: Limits) {
+  return Type.Object({
+    timeout: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: limits.wait_max_sec,
+        default: waitDefaultSec(limits),
+        description: "Seconds to wait for its end.",
+      }),
+    ),
+  });
+}
+
+export const ProcessExit = Type.Object(
+  {
+    exit_code: Type.Union([Type.Integer(), Type.Null()], {
+      description: "128 + n: killed by signal n; null: it runs still.",
+    }),
+  },
+  { title: "ProcessExit" },
+);

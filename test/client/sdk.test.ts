@@ -116,9 +116,14 @@ test("a background process is listed, attached to, waited for and killed", deadl
   let text = "";
   for await (const chunk of output) text += chunk.text;
   assert.deepEqual([text, output.exitCode, await waiting], ["open\n", 4, 4]);
+  assert.equal(await capsule.process("again").wait(), 4); // it has ended, and is remembered
   await assert.rejects(again.attach(), refusedWith("not_found"));
+  await assert.rejects(capsule.process("nobody").wait(), refusedWith("not_found"));
+  assert.equal(await (await capsule.spawn("false")).wait(), 1);
   const endless = await capsule.spawn("sleep", ["1000"]);
+  await assert.rejects(endless.wait({ timeoutMs: 10 }), refusedWith("timeout"));
   await endless.kill();
+  assert.equal(await endless.wait(), 137);
   await assert.rejects(endless.kill(), refusedWith("not_found"));
 });
 

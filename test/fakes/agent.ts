@@ -6,6 +6,7 @@ import { Readable } from "node:stream";
 import type {
   Agent,
   Command,
+  Exit,
   GuestEntry,
   GuestProcess,
   OutputSink,
@@ -198,6 +199,19 @@ export class FakeAgent implements Partial<Agent> {
       sink.started?.({ pid: 500, tag: "proc-0123abcd" });
     });
     return run;
+  }
+
+  /** Ends that are waited for; a test tells of them. */
+  readonly exits: { selector: Selector; tell: (exit: Exit) => void }[] = [];
+  onExitAsked: () => void = () => {};
+
+  exit(selector: Selector, signal?: AbortSignal): Promise<Exit> {
+    if (!isKnown(selector)) return Promise.reject(failure("not_found", "not_found", "no such process"));
+    return new Promise((tell, reject) => {
+      signal?.addEventListener("abort", () => reject(signal.reason));
+      this.exits.push({ selector, tell });
+      this.onExitAsked();
+    });
   }
 
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): FakePty {

@@ -215,7 +215,7 @@ impl Agent {
             match role {
                 Role::Foreground(key) => self.sessions.again(key),
                 Role::Work => self.advance_job(stream),
-                Role::Attached(_) | Role::Terminal(_) | Role::Call => {}
+                Role::Attached(_) | Role::Terminal(_) | Role::Waiting(_) | Role::Call => {}
             }
         }
         for (stream, role) in self.streams.take_closed() {

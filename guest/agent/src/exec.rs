@@ -62,6 +62,26 @@ impl Agent {
         Ok(())
     }
 
+    /// Tells of a background process's end only, also when that was a while ago.
+    pub fn await_exit(&mut self, stream: u32, selector: &Selector) -> Result<(), Failure> {
+        let key = self.sessions.background(selector);
+        let session = key.and_then(|key| self.sessions.get_mut(key));
+        let (Some(key), Some(session)) = (key, session) else {
+            return Err(selector.not_found());
+        };
+        match session.exit.filter(|_| session.is_over) {
+            Some(exit) => {
+                session.is_told = true;
+                self.streams.result(stream, exit.record());
+            }
+            None => {
+                session.waiters.push(stream);
+                self.streams.set_role(stream, Role::Waiting(key));
+            }
+        }
+        Ok(())
+    }
+
     /// Starts a program as a session of its own.
     pub fn start(
         &mut self,
@@ -93,6 +113,7 @@ impl Agent {
             started_ns,
             outputs,
             clients: Vec::new(),
+            waiters: Vec::new(),
             exit: None,
             kills: 0,
             terminal: None,

@@ -184,11 +184,13 @@ impl Agent {
             return;
         };
         session.is_over = true;
-        for stream in session.clients.clone() {
+        let kind = session.kind;
+        let waiters = std::mem::take(&mut session.waiters);
+        session.is_told = !waiters.is_empty();
+        for stream in session.clients.iter().copied().chain(waiters) {
             self.streams.result(stream, exit.record());
         }
-        let kind = session.kind;
-        if kind == Kind::Terminal {
+        if kind != Kind::Foreground {
             self.keep(key);
         }
         let Some(session) = self.sessions.get_mut(key) else {
@@ -202,8 +204,15 @@ impl Agent {
         if let Some(cgroup) = session.cgroup.take() {
             self.cgroups.give_back(cgroup);
         }
-        if kind != Kind::Terminal {
+        if kind == Kind::Foreground {
             self.sessions.remove(key);
+        }
+    }
+
+    /// The stream is gone, and waits for the end no more.
+    pub fn stop_waiting(&mut self, stream: u32, key: u32) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.waiters.retain(|&waiter| waiter != stream);
         }
     }
 

@@ -19,6 +19,7 @@ pub mod verb {
     pub const PROCESSES: u16 = 19;
     pub const PTY: u16 = 20;
     pub const CONNECT: u16 = 21;
+    pub const AWAIT: u16 = 22;
     pub const READ: u16 = 32;
     pub const WRITE: u16 = 33;
     pub const LIST: u16 = 34;

@@ -52,13 +52,15 @@ pub struct Session {
     pub outputs: Vec<Output>,
     /// Streams that hear its output and its end.
     pub clients: Vec<u32>,
+    /// Streams that hear its end only.
+    pub waiters: Vec<u32>,
     /// What `waitpid` said.
     pub exit: Option<Exit>,
     /// Attempts to kill its tree that are under way; until they are over, so is nothing else.
     pub kills: u32,
     /// Only of a session with a terminal.
     pub terminal: Option<Terminal>,
-    /// Its last word is said; a terminal is kept for late clients.
+    /// Its last word is said; a terminal and a background process are kept for late clients.
     pub is_over: bool,
     /// And sent to a client, with all that came before it.
     pub is_told: bool,
@@ -70,7 +72,7 @@ impl Session {
     }
 }
 
-/// As many as may run or be kept.
+/// As many as may run.
 const MAX_SESSIONS: usize = 1_024;
 
 #[derive(Default)]
@@ -92,8 +94,10 @@ impl Sessions {
         self.table.get_mut(&key)
     }
 
+    /// Those that are only kept take nobody's place.
     pub fn is_full(&self) -> bool {
-        self.table.len() >= MAX_SESSIONS
+        let live = || self.table.values().filter(|session| !session.is_over);
+        self.table.len() >= MAX_SESSIONS && live().count() >= MAX_SESSIONS
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
@@ -130,6 +134,19 @@ impl Sessions {
             Selector::Pid(pid) => self.by_pid.get(&i32::try_from(*pid).ok()?).copied(),
             Selector::Tag(tag) => self.tagged(tag).filter(|&key| self.table[&key].is_alive()),
         }
+    }
+
+    /// A background process by leader's pid or tag, while it lives and as long as it is kept.
+    pub fn background(&self, selector: &Selector) -> Option<u32> {
+        let found = match selector {
+            Selector::Tag(tag) => self.tagged(tag),
+            Selector::Pid(pid) => self.select(selector).or_else(|| {
+                let is_it = |session: &Session| u32::try_from(session.pid) == Ok(*pid);
+                let ended = self.iter().filter(|(_, session)| is_it(session));
+                ended.last().map(|(key, _)| key)
+            }),
+        };
+        found.filter(|key| self.table[key].kind == Kind::Background)
     }
 
     /// Also one that is only kept.

@@ -17,6 +17,8 @@ pub enum Role {
     Foreground(u32),
     Attached(u32),
     Terminal(u32),
+    /// The background process with this key, of which only the end is told.
+    Waiting(u32),
     /// Work that the threads do.
     Work,
 }

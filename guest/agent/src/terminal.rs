@@ -137,13 +137,20 @@ impl Agent {
         }
     }
 
-    /// An ended session stays for a while; when there are too many, those go first whose end somebody has heard.
+    /// An ended session stays for a while; when there are too many of its kind, those go first whose end somebody has
+    /// heard.
     pub fn keep(&mut self, key: u32) {
         self.feed(key);
         self.kept.push_back(key);
-        if self.kept.len() > MAX_KEPT {
-            let is_told = |&key: &u32| self.sessions.get(key).is_none_or(|it| it.is_told);
-            let first = self.kept.iter().position(is_told).unwrap_or(0);
+        let kind = |key: u32| self.sessions.get(key).map(|session| session.kind);
+        let alike = |&at: &usize| kind(self.kept[at]) == kind(key);
+        let kept: Vec<usize> = (0..self.kept.len()).filter(alike).collect();
+        if kept.len() > MAX_KEPT {
+            let is_told = |&&at: &&usize| {
+                let session = self.sessions.get(self.kept[at]);
+                session.is_none_or(|session| session.is_told)
+            };
+            let first = *kept.iter().find(is_told).unwrap_or(&kept[0]);
             if let Some(key) = self.kept.remove(first) {
                 self.sessions.remove(key);
             }

@@ -187,6 +187,11 @@ impl Agent {
                 fields.finish()?;
                 self.attach(id, &selector)
             }
+            verb::AWAIT => {
+                let selector = Selector::read(&mut fields)?;
+                fields.finish()?;
+                self.await_exit(id, &selector)
+            }
             verb::SIGNAL => {
                 let selector = Selector::read(&mut fields)?;
                 let signal = fields.u8()?;
@@ -321,6 +326,7 @@ impl Agent {
                 self.kill_tree(key, None);
             }
             Role::Attached(key) | Role::Terminal(key) => self.detach(id, key, &unsent),
+            Role::Waiting(key) => self.stop_waiting(id, key),
             Role::Work => self.end_job(id),
             Role::Call => {}
         }

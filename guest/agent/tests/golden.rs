@@ -176,6 +176,15 @@ fn what_the_host_asks_is_understood() {
         fields.finish().unwrap();
     }
 
+    let (_, _, _, bytes) = payload(&frames, "open_await");
+    let mut fields = Reader::new(&bytes);
+    assert_eq!(fields.u16(), Ok(verb::AWAIT));
+    assert_eq!(
+        Selector::read(&mut fields),
+        Ok(Selector::Tag(b"worker".to_vec()))
+    );
+    fields.finish().unwrap();
+
     let (_, _, stream, bytes) = payload(&frames, "open_wake");
     let mut fields = Reader::new(&bytes);
     assert_eq!((stream, fields.u16()), (2, Ok(verb::WAKE)));
