@@ -1,14 +1,19 @@
 /**
  * Loaded into a server by NODE_OPTIONS, it takes down when what happened at the server's borders: HTTP, QEMU's processes
- * and monitors, the agents inside. The product knows nothing of it and pays nothing for it: Node's own diagnostics channels
- * tell the first two, and the doors of the other two are wrapped from outside. At the end of the process all of it goes into
- * the file named by `CAPSULE_BENCH_TRACE`.
+ * and monitors, the agents inside, what is made durable. The product knows nothing of it and pays nothing for it: Node's own
+ * diagnostics channels tell the first two, and the doors of the others are wrapped from outside. At the end of the process
+ * all of it goes into the file named by `CAPSULE_BENCH_TRACE`.
  */
 import { subscribe } from "node:diagnostics_channel";
-import { writeFileSync } from "node:fs";
+import fs, { readlinkSync, writeFileSync } from "node:fs";
+import { open } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
+import { syncBuiltinESMExports } from "node:module";
+import { basename } from "node:path";
 import { Channel } from "../src/agent/channel.ts";
 import { Verb } from "../src/agent/protocol.ts";
+import { CapsuleRows } from "../src/db/capsule-rows.ts";
+import { QemuVm } from "../src/vmm/qemu-vm.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
 import type { Mark } from "./trace-stages.ts";
 
@@ -20,6 +25,7 @@ if (file !== undefined && process.argv.includes("serve")) {
   watchHttp();
   watchQemu();
   watchAgents();
+  await watchDisk();
   process.once("exit", () => writeFileSync(file, JSON.stringify(marks)));
 }
 
@@ -46,6 +52,12 @@ function watchQemu(): void {
     mark(`QEMU ← ${name}`);
     return answer;
   };
+  const { kill } = QemuVm.prototype;
+  QemuVm.prototype.kill = async function () {
+    mark("QEMU → SIGKILL");
+    await kill.call(this);
+    mark("QEMU ← SIGKILL");
+  };
 }
 
 function watchAgents(): void {
@@ -68,4 +80,43 @@ function watchAgents(): void {
       },
     });
   };
+}
+
+/** Files and folders that are synced, and capsules' records that are committed. */
+async function watchDisk(): Promise<void> {
+  await using any = await open(import.meta.filename);
+  const handles = Object.getPrototypeOf(any) as typeof any;
+  for (const name of ["sync", "datasync"] as const) {
+    const method = handles[name];
+    handles[name] = async function () {
+      const synced = markSync(this.fd);
+      await method.call(this);
+      synced();
+    };
+  }
+  for (const name of ["fsync", "fdatasync"] as const) {
+    const call = fs[name];
+    const marked = (fd: number, callback: fs.NoParamCallback) => {
+      const synced = markSync(fd);
+      call(fd, (error) => {
+        synced();
+        callback(error);
+      });
+    };
+    Object.assign(fs, { [name]: marked });
+  }
+  syncBuiltinESMExports();
+  const { change } = CapsuleRows.prototype;
+  CapsuleRows.prototype.change = function (id, generation, changes) {
+    mark("disk → the record");
+    const row = change.call(this, id, generation, changes);
+    mark("disk ← the record");
+    return row;
+  };
+}
+
+function markSync(fd: number): () => void {
+  const what = basename(readlinkSync(`/proc/self/fd/${fd}`)).replace(/cl-[0-9a-z]+/, "{id}");
+  mark(`disk → ${what}`);
+  return () => mark(`disk ← ${what}`);
 }

@@ -1,4 +1,4 @@
-/** Where each millisecond of a create and of an exec goes, seen from the server's borders (trace-probe.ts). */
+/** Where each millisecond of a create, an exec, a pause and a resume goes, seen from the server's borders (trace-probe.ts). */
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,6 +13,8 @@ export async function trace(rig: Rig): Promise<void> {
   for (const pool of ["off", "auto"] as const) {
     const creates: Sample[] = [];
     const execs: Sample[] = [];
+    const pauses: Sample[] = [];
+    const resumes: Sample[] = [];
     const marks = await marksOf(pool, async (service) => {
       const hasPool = pool === "auto" && (await isWarm(service));
       if (pool === "auto" && !hasPool) return;
@@ -20,11 +22,15 @@ export async function trace(rig: Rig): Promise<void> {
         if (hasPool) await service.poolIsFull();
         await one(service, creates, execs);
       }
+      if (!hasPool) await cycles(service, rig.rounds(20, 100), pauses, resumes);
     });
     if (creates.length === 0) continue;
     const name = `create → first exec, pool ${pool === "auto" ? "warm" : "empty"}`;
     rig.report.trace(traceOf(name, marks, creates));
-    if (pool === "off") rig.report.trace(traceOf("exec /bin/true over HTTP", marks, execs));
+    if (pool === "auto") continue;
+    rig.report.trace(traceOf("exec /bin/true over HTTP", marks, execs));
+    rig.report.trace(traceOf("pause, idle, durable", marks, pauses));
+    rig.report.trace(traceOf("resume → first exec", marks, resumes));
   }
 }
 
@@ -38,6 +44,22 @@ async function one(service: Service, creates: Sample[], execs: Sample[]): Promis
   const exec = nowNs();
   await service.exec(id, "/bin/true");
   execs.push({ beganNs: exec, endedNs: nowNs() });
+  await service.destroy(id);
+}
+
+/** One capsule, paused and resumed again and again. */
+async function cycles(service: Service, rounds: number, pauses: Sample[], resumes: Sample[]): Promise<void> {
+  const id = await service.createRunning();
+  await service.exec(id, "/bin/true");
+  for (let round = 0; round < rounds; round++) {
+    const pause = nowNs();
+    await service.ask("POST", `/v1/capsules/${id}/pause`);
+    const resume = nowNs();
+    await service.ask("POST", `/v1/capsules/${id}/resume`);
+    await service.exec(id, "/bin/true");
+    pauses.push({ beganNs: pause, endedNs: resume });
+    resumes.push({ beganNs: resume, endedNs: nowNs() });
+  }
   await service.destroy(id);
 }
 
