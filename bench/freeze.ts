@@ -8,7 +8,9 @@ import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import { readVm } from "../src/host/journal.ts";
 import { readDiff } from "../src/vmm/diff-format.ts";
+import { endProcess } from "../src/vmm/process.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
 import { coldBoots, withBootedVm } from "./cold-boot.ts";
 import { above, type Finding, ratio } from "./report.ts";
@@ -21,6 +23,8 @@ const run = promisify(execFile);
 const rounds = 10;
 const migrations = 4;
 const dirtyMib = 50;
+/** What an idle capsule has dirtied, roughly. */
+const idleMib = 2;
 const writes = 30;
 const memoryBytes = 512 << 20;
 
@@ -36,7 +40,9 @@ export async function freeze(rig: Rig): Promise<void> {
   const idle = await cycles(service, id, rig.rounds(20, 100));
   const gvisor = typeof runsc === "string" ? { absent: runsc } : await againstCheckpoint(idle.pauses, runsc);
   const migration = ratio(idle.pauses, "QEMU's migrate to a file + fsync", migrated);
-  report.note("pauseIdle", idle.pauses, { migrate: migration, gvisor });
+  const least = await repeat(rounds, () => leastOf(service));
+  const floor = ratio(idle.pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
+  report.note("pauseIdle", idle.pauses, { migrate: migration, gvisor, floor });
   report.note("resume", idle.resumes, { boot: ratio(idle.resumes, "cold boot to exec", booted) });
   const written = await overhead(service, id);
   report.note("pauseWrites", written, { most: { value: summarize(written).p99 } });
@@ -47,7 +53,7 @@ export async function freeze(rig: Rig): Promise<void> {
     `setsid python3 -c '${holdMemory}' > /tmp/held & until grep -q held /tmp/held; do sleep 0.1; done`,
   );
   const dirty = await cycles(service, id, rounds);
-  const copied = await repeat(rounds, () => writeByDd(service));
+  const copied = await repeat(rounds, () => writeByDd(service, dirtyMib));
   report.note("pauseDirty", dirty.pauses, { dd: above(dirty.pauses, `dd of ${dirtyMib} MiB conv=fsync`, copied, 3) });
   await service.destroy(id);
 }
@@ -119,10 +125,20 @@ async function migrate(rig: Rig): Promise<number> {
   });
 }
 
-async function writeByDd(service: Service): Promise<number> {
+/** What no pause can do without: as many bytes on disk, and the kernel's taking back all that a QEMU has. */
+async function leastOf(service: Service): Promise<number> {
+  const id = await service.createRunning();
+  const process = (await readVm(join(service.dataDir, "capsules", id)))?.process;
+  if (!process) throw new Error(`capsule ${id} has no VM`);
+  const leastMs = (await writeByDd(service, idleMib)) + (await timed(() => endProcess(process)));
+  await service.destroy(id);
+  return leastMs;
+}
+
+async function writeByDd(service: Service, mib: number): Promise<number> {
   const file = join(service.dataDir, "dd");
   try {
-    return await timed(() => run("dd", ["if=/dev/zero", `of=${file}`, "bs=1M", `count=${dirtyMib}`, "conv=fsync"]));
+    return await timed(() => run("dd", ["if=/dev/zero", `of=${file}`, "bs=1M", `count=${mib}`, "conv=fsync"]));
   } finally {
     await rm(file, { force: true });
   }

@@ -183,7 +183,7 @@ export class Capsules {
   /** Resolves when everything is durable. Throws "agent_error" or "no_space", and then the capsule is still running. */
   async pause(teamId: string, id: string): Promise<CapsuleView> {
     const row = this.permit(teamId, id, "pause");
-    return this.#view(await this.#o.changes.pause(this.#o.records.intend(row, "pause")));
+    return this.#view(await this.#o.changes.pause(this.#o.records.intendBriefly(row, "pause")));
   }
 
   /** Resolves when the agent is ready. Throws "agent_error" or "conflict", "quota_exceeded" or "no_capacity"; it is still paused then. */
@@ -192,7 +192,7 @@ export class Capsules {
     await host.admit(this.#requireResumable(teamId, id).memoryMb);
     const row = this.#requireResumable(teamId, id); // again: much may have happened meanwhile
     quotas.requireResume(teamId, row);
-    return this.#view(await changes.resume(records.intend(row, "resume")));
+    return this.#view(await changes.resume(records.intendBriefly(row, "resume")));
   }
 
   /**
@@ -218,7 +218,7 @@ export class Capsules {
     const { records, changes } = this.#o;
     const row = records.get(id);
     if (row === undefined || row.status !== "running" || row.intent !== null) return;
-    await changes.pause(records.intend(row, "pause"));
+    await changes.pause(records.intendBriefly(row, "pause"));
   }
 
   usage(teamId: string): Usage {

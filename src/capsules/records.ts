@@ -66,9 +66,15 @@ export class Records {
 
   /** Says what is about to be done. Throws when the row has moved on since it was read. */
   intend(row: Capsule, intent: Intent): Capsule {
-    const marked = this.#change(row, { intent });
-    if (marked === undefined) throw new Error(`capsule ${row.id} moved on unseen`);
-    return marked;
+    return this.#marked(row, this.#change(row, { intent }));
+  }
+
+  /**
+   * The same, without waiting for the disk. For a pause or a resume: a power cut ends the VM too, and then the row says the
+   * right thing without the intent.
+   */
+  intendBriefly(row: Capsule, intent: Extract<Intent, "pause" | "resume">): Capsule {
+    return this.#marked(row, this.#told(row, this.#rows.changeUnsynced(row.id, row.generation, { intent })));
   }
 
   /** The work succeeded: follows the trigger's arrow. Undefined when the capsule was destroyed meanwhile. */
@@ -119,9 +125,17 @@ export class Records {
   }
 
   #change(row: Capsule, change: CapsuleChange): Capsule | undefined {
-    const changed = this.#rows.change(row.id, row.generation, change) as Capsule | undefined;
-    if (changed !== undefined) this.#tell(row.id);
-    return changed;
+    return this.#told(row, this.#rows.change(row.id, row.generation, change));
+  }
+
+  #told({ id }: Capsule, changed: CapsuleRow | undefined): Capsule | undefined {
+    if (changed !== undefined) this.#tell(id);
+    return changed as Capsule | undefined;
+  }
+
+  #marked({ id }: Capsule, marked: Capsule | undefined): Capsule {
+    if (marked === undefined) throw new Error(`capsule ${id} moved on unseen`);
+    return marked;
   }
 
   #tell(id: string): void {

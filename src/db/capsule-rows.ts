@@ -3,7 +3,7 @@
  * only rule this file knows is that one.
  */
 import type { StatementSync } from "node:sqlite";
-import { type Database, transact } from "./database.ts";
+import { type Database, transact, withoutSync } from "./database.ts";
 import { RowCache } from "./row-cache.ts";
 
 /** One row; times are epoch milliseconds. */
@@ -183,6 +183,11 @@ export class CapsuleRows {
     }
     this.#known.forget(id);
     return statement.get({ id, generation, ...change }) as CapsuleRow | undefined;
+  }
+
+  /** The same, durable only with the next commit. */
+  changeUnsynced(id: string, generation: number, change: CapsuleChange): CapsuleRow | undefined {
+    return withoutSync(this.#database, () => this.change(id, generation, change));
   }
 
   /** Notes activity of several capsules in one commit; no generation is touched. */

@@ -6,7 +6,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { openDatabase, transact } from "./database.ts";
+import { openDatabase, transact, withoutSync } from "./database.ts";
 
 const openers = 3;
 const rounds = 8;
@@ -68,5 +68,19 @@ test("a transaction that the disk has no room for says so, and leaves nothing an
   assert.throws(() => transact(database, fill), /database or disk is full/);
   transact(database, () => insert.run("little"));
   assert.equal((database.prepare("SELECT COUNT(*) AS count FROM notes").get() as { count: number }).count, 1);
+  database.close();
+});
+
+test("what need not be on disk at once is written without a sync, and the next commit has one again", () => {
+  const database = openDatabase(":memory:");
+  const level = () => (database.prepare("PRAGMA synchronous").get() as { synchronous: number }).synchronous;
+  const [normal, full] = [1, 2];
+  assert.equal(withoutSync(database, level), normal);
+  assert.equal(level(), full);
+  const fail = () => {
+    throw new Error("not written");
+  };
+  assert.throws(() => withoutSync(database, fail), /not written/);
+  assert.equal(level(), full);
   database.close();
 });

@@ -6,8 +6,8 @@ import { constants } from "node:fs";
 import { copyFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
+import { allOf } from "../vmm/outcomes.ts";
 import { diffName, type Manifest, parts, seal } from "./checkpoints.ts";
-import { syncFile } from "./files.ts";
 
 export interface Capture {
   /** An empty folder to make it in; published by the caller. */
@@ -27,15 +27,11 @@ export interface Capture {
 
 export async function captureTemplate(capture: Capture): Promise<Manifest> {
   const { scratch, checkpoint, origin } = capture;
-  // All of them end before a failure is told: the folder is removed then, and nothing may still be written into it.
-  const outcomes = await Promise.allSettled([
+  await allOf([
     copyFile(join(checkpoint, parts.state), join(scratch, parts.state)),
     capture.flatten(join(origin, parts.memory), join(checkpoint, diffName), join(scratch, parts.memory)),
     mergeDisk(capture),
   ]);
-  const failed = outcomes.find((outcome) => outcome.status === "rejected");
-  if (failed !== undefined) throw failed.reason;
-  await Promise.all([parts.state, parts.disk].map((name) => syncFile(join(scratch, name))));
   return seal(scratch, capture.about, [parts.state, parts.memory, parts.disk], { hashAll: true });
 }
 

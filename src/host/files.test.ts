@@ -8,7 +8,7 @@ import { allocatedBytes, explainSpace, publish, readJson, requireSpace, writeJso
 import { isLocked, lockData } from "./lock.ts";
 import { Paths } from "./paths.ts";
 import { Slots } from "./slots.ts";
-import { Verifier } from "./verifier.ts";
+import { restMs, Verifier } from "./verifier.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "host-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -136,11 +136,15 @@ test("slots bound what runs at once and keep the order", async () => {
   assert.deepEqual(began, [0, 1, 2, 3, 4, 5]);
 });
 
-test("the background adds missing hashes, finds damage, and forgets it with the folder", async () => {
+test("the background adds missing hashes, finds damage, and forgets it with the folder", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const found: string[] = [];
   const verifier = new Verifier((_folder, why) => found.push(why));
   const path = await sealed("background");
   verifier.hashLater(path);
+  await verifier.settled();
+  assert.equal((await openCheckpoint(path))?.files["memory.diff"]?.sha256, undefined, "it rests first");
+  t.mock.timers.tick(restMs);
   verifier.verifyLater(path);
   verifier.verifyLater(join(folder, "absent"));
   await verifier.settled();
@@ -155,11 +159,13 @@ test("the background adds missing hashes, finds damage, and forgets it with the 
   verifier.requireSound(path);
 });
 
-test("a late hash leaves a newer checkpoint alone, and a checkpoint that went away is no damage", async () => {
+test("a late hash leaves a newer checkpoint alone, and a checkpoint that went away is no damage", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
   const found: string[] = [];
   const verifier = new Verifier((_folder, why) => found.push(why));
   const path = await sealed("older");
   verifier.hashLater(path);
+  t.mock.timers.tick(restMs);
   verifier.verifyLater(path);
   rmSync(path, { recursive: true });
   await sealed("older");

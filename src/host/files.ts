@@ -1,27 +1,27 @@
 /** Durable file operations: what must survive a power cut goes through here, with its fsync of file and folder. */
 import { createHash } from "node:crypto";
-import { constants } from "node:fs";
+import { closeSync, fdatasync, fsync, openSync } from "node:fs";
 import { mkdir, open, readdir, readFile, rename, rm, stat, statfs } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { CapsuleError } from "../wire/errors.ts";
 
 /** Forces a folder's entries to disk. */
-export async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path, constants.O_RDONLY | constants.O_DIRECTORY);
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
+export function syncFolder(path: string): Promise<void> {
+  return sync(path, fsync);
 }
 
 /** Forces a file's bytes to disk. */
-export async function syncFile(path: string): Promise<void> {
-  const file = await open(path, constants.O_RDONLY);
+export function syncFile(path: string): Promise<void> {
+  return sync(path, fdatasync);
+}
+
+/** What is to be synced is in use, so opening it waits for no disk; the thread pool does the waiting alone. */
+async function sync(path: string, wait: typeof fsync): Promise<void> {
+  const fd = openSync(path, "r");
   try {
-    await file.datasync();
+    await new Promise<void>((resolve, reject) => wait(fd, (error) => (error === null ? resolve() : reject(error))));
   } finally {
-    await file.close();
+    closeSync(fd);
   }
 }
 
@@ -29,12 +29,16 @@ export async function syncFile(path: string): Promise<void> {
 export async function writeJson(path: string, value: unknown, options: { durable: boolean }): Promise<void> {
   const file = await open(`${path}.new`, "w", 0o600);
   try {
-    await file.writeFile(`${JSON.stringify(value, null, 1)}\n`);
+    await file.writeFile(jsonText(value));
     if (options.durable) await file.datasync();
   } finally {
     await file.close();
   }
   await rename(`${path}.new`, path);
+}
+
+export function jsonText(value: unknown): string {
+  return `${JSON.stringify(value, null, 1)}\n`;
 }
 
 /** The parsed file, or undefined when there is none. Throws on damaged JSON. */
@@ -47,17 +51,18 @@ export async function readJson<T>(path: string): Promise<T | undefined> {
   }
 }
 
-/** Moves a finished folder into its place, durably. `from` must hold only files already synced. */
+/** Moves a finished folder into its place, durably. `from` and all it holds must be synced already. */
 export async function publish(from: string, to: string): Promise<void> {
-  await syncFolder(from);
   await rename(from, to);
   await syncFolder(dirname(to));
 }
 
 /** A new empty folder, mode 0700; whatever was there is removed. */
 export async function freshFolder(path: string): Promise<void> {
+  const isNew = (await mkdir(path, { recursive: true, mode: 0o700 })) !== undefined;
+  if (isNew) return;
   await rm(path, { recursive: true, force: true });
-  await mkdir(path, { recursive: true, mode: 0o700 });
+  await mkdir(path, { mode: 0o700 });
 }
 
 export async function sha256Of(path: string): Promise<string> {

@@ -3,10 +3,10 @@
  * was started for it. The journal is written before QEMU is spawned and again as soon as its pid is known, so that a
  * daemon that dies in between can still find the process by its nonce.
  */
-import { rm } from "node:fs/promises";
+import { unlink } from "node:fs/promises";
 import { join } from "node:path";
 import type { Machine, VmProcess } from "../vmm/vmm.ts";
-import { readJson, writeJson } from "./files.ts";
+import { isMissing, readJson, writeJson } from "./files.ts";
 
 export interface CapsuleFile {
   format: 1;
@@ -46,6 +46,8 @@ export function writeVm(folder: string, vm: VmFile): Promise<void> {
   return writeJson(join(folder, vmName), vm, { durable: false });
 }
 
-export function forgetVm(folder: string): Promise<void> {
-  return rm(join(folder, vmName), { force: true });
+export async function forgetVm(folder: string): Promise<void> {
+  await unlink(join(folder, vmName)).catch((error: unknown) => {
+    if (!isMissing(error)) throw error;
+  });
 }

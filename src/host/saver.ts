@@ -2,6 +2,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
+import { allOf } from "../vmm/outcomes.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { captureTemplate } from "./capture.ts";
 import { diffName, parts, seal } from "./checkpoints.ts";
@@ -38,39 +39,53 @@ export class Saver {
   }
 
   async save(live: LiveGuest, purpose: "pause" | "capture"): Promise<void> {
-    const folder = this.#o.paths.capsule(live.id);
     const scratch = this.#o.paths.scratch(`save-${live.id}`);
-    await requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
-    await requireRunning(live);
-    // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
-    await rm(join(folder, checkpointName), { recursive: true, force: true });
-    live.expectSilence();
     try {
-      const isFrozen = await freeze(live, purpose === "capture" ? captureAttempts : 1);
-      if (purpose === "capture" && !isFrozen) {
-        throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
-      }
-      this.#o.step("save.frozen");
-      await live.vm.stop();
-      this.#o.step("save.stopped");
-      await freshFolder(scratch);
-      await live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) });
-      this.#o.step("save.written");
-      const capsule = await readCapsule(folder);
-      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
-      const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
-      await seal(scratch, about, [parts.state, diffName], { hashAll: false });
-      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
-      await Promise.all([syncFile(join(folder, diskName)), syncFolder(this.#o.paths.capsules)]);
-      await publish(scratch, join(folder, checkpointName));
-      this.#o.verifier.forget(join(folder, checkpointName));
-      this.#o.verifier.hashLater(join(folder, checkpointName));
-      this.#o.step("save.published");
+      const space = requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
+      await allOf([space, requireRunning(live)]);
+      live.expectSilence();
+      await this.#saveInto(scratch, live, purpose).catch(async (error: unknown) => {
+        await this.unsave(live).catch(() => {});
+        throw error;
+      });
     } catch (error) {
-      await this.unsave(live).catch(() => {});
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `pausing capsule ${live.id}`);
     }
+  }
+
+  async #saveInto(scratch: string, live: LiveGuest, purpose: "pause" | "capture"): Promise<void> {
+    const { paths, step, verifier } = this.#o;
+    const folder = paths.capsule(live.id);
+    const checkpoint = join(folder, checkpointName);
+    const [isFrozen, capsule] = await allOf([
+      freeze(live, purpose === "capture" ? captureAttempts : 1),
+      readCapsule(folder),
+      freshFolder(scratch),
+      // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
+      rm(checkpoint, { recursive: true, force: true }),
+    ]);
+    if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
+    if (purpose === "capture" && !isFrozen) {
+      throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
+    }
+    step("save.frozen");
+    await live.vm.stop();
+    step("save.stopped");
+    const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
+    await live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) }, () => {
+      step("save.written");
+      return allOf([
+        seal(scratch, about, [parts.state, diffName], { hashAll: false }),
+        // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
+        syncFile(join(folder, diskName)),
+        syncFolder(paths.capsules),
+      ]);
+    });
+    await publish(scratch, checkpoint);
+    verifier.forget(checkpoint);
+    verifier.hashLater(checkpoint);
+    step("save.published");
   }
 
   async unsave(live: LiveGuest): Promise<void> {

@@ -8,9 +8,13 @@ import { CapsuleError } from "../wire/errors.ts";
 import { type Manifest, openCheckpoint, parts, verifyWhole } from "./checkpoints.ts";
 import { sha256Of, writeJson } from "./files.ts";
 
+/** How long a new checkpoint rests before it is read: one that is resumed from at once need not be. */
+export const restMs = 5_000;
+
 export class Verifier {
   readonly #damaged = new Map<string, string>();
   readonly #onDamage: (folder: string, why: string) => void;
+  readonly #resting = new Set<NodeJS.Timeout>();
   #last: Promise<void> = Promise.resolve();
   #isStopped = false;
 
@@ -32,20 +36,13 @@ export class Verifier {
     });
   }
 
-  /** Adds the hashes that sealing left out, when its turn comes. */
+  /** Adds the hashes that sealing left out, when it has rested and its turn comes. */
   hashLater(folder: string): void {
-    this.#queue(folder, async (before) => {
-      const path = join(folder, parts.manifest);
-      const manifest = JSON.parse(before) as Manifest;
-      for (const [name, record] of Object.entries(manifest.files)) {
-        record.sha256 ??= await sha256Of(join(folder, name));
-      }
-      const hashed = `${path}.hashed`;
-      await writeJson(hashed, manifest, { durable: true });
-      // Nothing of ours runs between these two; a checkpoint put here meanwhile has no such file to rename.
-      if (textOf(folder) === before) renameSync(hashed, path);
-      else rmSync(hashed, { force: true });
-    });
+    const timer = setTimeout(() => {
+      this.#resting.delete(timer);
+      this.#hash(folder);
+    }, restMs).unref();
+    this.#resting.add(timer);
   }
 
   /** Forgets a folder that is gone or made anew. */
@@ -61,6 +58,23 @@ export class Verifier {
   /** Drops what has not begun. */
   stop(): void {
     this.#isStopped = true;
+    for (const timer of this.#resting) clearTimeout(timer);
+    this.#resting.clear();
+  }
+
+  #hash(folder: string): void {
+    this.#queue(folder, async (before) => {
+      const path = join(folder, parts.manifest);
+      const manifest = JSON.parse(before) as Manifest;
+      for (const [name, record] of Object.entries(manifest.files)) {
+        record.sha256 ??= await sha256Of(join(folder, name));
+      }
+      const hashed = `${path}.hashed`;
+      await writeJson(hashed, manifest, { durable: true });
+      // Nothing of ours runs between these two; a checkpoint put here meanwhile has no such file to rename.
+      if (textOf(folder) === before) renameSync(hashed, path);
+      else rmSync(hashed, { force: true });
+    });
   }
 
   /** What fails because another checkpoint, or none, has taken the place of this one is no damage. */

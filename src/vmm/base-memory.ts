@@ -5,7 +5,8 @@
 import { execFile } from "node:child_process";
 import { open, rm, stat, truncate } from "node:fs/promises";
 import { promisify } from "node:util";
-import { forEachPiece, writeFully } from "./memory-diff.ts";
+import { writeFully } from "./diff-writer.ts";
+import { forEachPiece } from "./memory-diff.ts";
 import { pageBytes } from "./pagemap.ts";
 
 const run = promisify(execFile);

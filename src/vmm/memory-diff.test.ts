@@ -30,9 +30,12 @@ async function withMapped<T>(base: string, use: (process: VmProcess) => Promise<
   try {
     const deadline = performance.now() + 10_000;
     for (;;) {
-      const mapped = await mappingsOf(spawned.process.pid, base, memoryBytes).catch((error: unknown) => error);
-      if (!(mapped instanceof Error)) break;
-      if (performance.now() > deadline) throw mapped;
+      try {
+        mappingsOf(spawned.process.pid, base, memoryBytes);
+        break;
+      } catch (error) {
+        if (performance.now() > deadline) throw error;
+      }
       await delay(2);
     }
     return await use(spawned.process);

@@ -5,35 +5,27 @@
  *      save:   /proc/<pid>/pagemap → own pages → /proc/<pid>/mem → diff file (diff-format.ts)
  *      load:   diff file → /proc/<pid>/mem of a QEMU that waits for its devices
  *
- * Reading and writing another process's memory never waits for a disk, so it is done in place, a few milliseconds at a
- * time; files are read and written on the thread pool meanwhile.
+ * Reading and writing another process's memory never waits for a disk, nor does opening what that process has open, so it is
+ * done in place, a few milliseconds at a time; files are read and written on the thread pool meanwhile.
  */
-import { readSync, writeSync } from "node:fs";
+import { fstatSync, writeSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
-import { damaged, dataOffset, encodeHeader, indexOffset, RunList, readDiff } from "./diff-format.ts";
-import { type Mapping, mappingsOf, ownPages, pageBytes } from "./pagemap.ts";
+import { chunkBytes, giveBackChunk, takeChunk } from "./chunks.ts";
+import { damaged, dataOffset, indexOffset, readDiff } from "./diff-format.ts";
+import { DiffWriter, type SavedMemory } from "./diff-writer.ts";
+import { type Mapping, mappingsOf, OpenFile, ownPages, pageBytes, readFully } from "./pagemap.ts";
 
-/** Memory moved by one call; about a millisecond. */
-const chunkBytes = 2 << 20;
 /** How long the event loop may have to wait for us. */
 const sliceMs = 3;
 const zeros = Buffer.alloc(chunkBytes);
 
-export interface SavedMemory {
-  bytes: number;
-  /** Pages with data. */
-  pages: number;
-}
-
-/** Writes the diff of a stopped process's memory against its base, durably; `path` must not exist. */
+/** Writes the diff of a stopped process's memory against its base; `path` must not exist. Making it durable is the caller's. */
 export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {
-  const mappings = await mappingsOf(pid, base, memoryBytes);
-  await using memory = await open(`/proc/${pid}/mem`, "r");
-  await using baseFile = await open(base, "r");
-  await using out = await open(path, "wx", 0o600);
+  const mappings = mappingsOf(pid, base, memoryBytes);
+  using memory = new OpenFile(`/proc/${pid}/mem`, "r");
+  using baseFile = new OpenFile(base, "r");
+  await using writer = await DiffWriter.open(path, fstatSync(baseFile.fd).blocks === 0 ? null : baseFile);
   try {
-    const isBaseEmpty = (await baseFile.stat()).blocks === 0;
-    const writer = new DiffWriter(out, isBaseEmpty ? null : baseFile);
     const pace = new Pace();
     for await (const run of ownPages(pid, mappings)) {
       for (let done = 0; done < run.count; ) {
@@ -62,89 +54,10 @@ class Pace {
   }
 }
 
-/** Gathers pages in one of two buffers while the other is being written. */
-class DiffWriter {
-  readonly #out: FileHandle;
-  readonly #base: FileHandle | null;
-  readonly #basePages = Buffer.alloc(chunkBytes);
-  readonly #runs = new RunList();
-  #buffer = Buffer.alloc(chunkBytes);
-  #other = Buffer.alloc(chunkBytes);
-  #filled = 0;
-  #written = dataOffset;
-  #writing: Promise<unknown> = Promise.resolve();
-
-  /** `base` null: it is all zeros. */
-  constructor(out: FileHandle, base: FileHandle | null) {
-    this.#out = out;
-    this.#base = base;
-  }
-
-  /** Pages that fit before the next flush. */
-  room(): number {
-    return (chunkBytes - this.#filled) / pageBytes;
-  }
-
-  space(pages: number): Buffer {
-    return this.#buffer.subarray(this.#filled, this.#filled + pages * pageBytes);
-  }
-
-  /** Takes the pages that `space` was filled with; those that are zero are left out or noted without data. */
-  async take(page: number, count: number): Promise<void> {
-    const start = this.#filled;
-    let zeroPages = 0;
-    for (let index = 0; index < count; index++) {
-      const from = start + index * pageBytes;
-      if (isZeroPage(this.#buffer, from)) {
-        zeroPages++;
-        continue;
-      }
-      this.#noteZeros(page + index - zeroPages, zeroPages);
-      zeroPages = 0;
-      if (from !== this.#filled) this.#buffer.copyWithin(this.#filled, from, from + pageBytes);
-      this.#filled += pageBytes;
-      this.#runs.add(page + index, 1, false);
-    }
-    this.#noteZeros(page + count - zeroPages, zeroPages);
-    if (this.#filled === chunkBytes) await this.#flush();
-  }
-
-  async finish(memoryBytes: number): Promise<SavedMemory> {
-    await this.#flush();
-    await this.#writing;
-    const index = this.#runs.bytes();
-    const offset = indexOffset(this.#runs.dataPages);
-    await writeFully(this.#out, index, offset);
-    await writeFully(this.#out, encodeHeader({ memoryBytes, runs: this.#runs }), 0);
-    await this.#out.datasync();
-    return { bytes: offset + index.length, pages: this.#runs.dataPages };
-  }
-
-  async #flush(): Promise<void> {
-    await this.#writing;
-    const bytes = this.#buffer.subarray(0, this.#filled);
-    this.#writing = writeFully(this.#out, bytes, this.#written);
-    this.#writing.catch(() => {}); // seen by the next await
-    this.#written += this.#filled;
-    this.#filled = 0;
-    [this.#buffer, this.#other] = [this.#other, this.#buffer];
-  }
-
-  /** Pages that are zero now matter only where the base is not. */
-  #noteZeros(page: number, count: number): void {
-    if (this.#base === null || count === 0) return;
-    const inBase = this.#basePages.subarray(0, count * pageBytes);
-    readFully(this.#base, inBase, page * pageBytes);
-    for (let index = 0; index < count; index++) {
-      if (!isZeroPage(inBase, index * pageBytes)) this.#runs.add(page + index, 1, true);
-    }
-  }
-}
-
 /** Puts a diff's pages into a process that maps the same base. */
 export async function loadMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<void> {
-  const mappings = await mappingsOf(pid, base, memoryBytes);
-  await using memory = await open(`/proc/${pid}/mem`, "r+");
+  const mappings = mappingsOf(pid, base, memoryBytes);
+  using memory = new OpenFile(`/proc/${pid}/mem`, "r+");
   await using file = await open(path, "r");
   const pace = new Pace();
   await forEachPiece(file, memoryBytes, (bytes, page) => {
@@ -163,7 +76,7 @@ export async function forEachPiece(
   use: (bytes: Buffer, page: number, isZero: boolean) => Promise<void>,
 ): Promise<void> {
   const { runs, dataPages } = await readDiff(file, memoryBytes);
-  const reader = new DataReader(file, dataPages);
+  await using reader = new DataReader(file, dataPages);
   for (const { page, count, isZero } of runs) {
     for (let done = 0; done < count; ) {
       const bytes = isZero ? zeros.subarray(0, (count - done) * pageBytes) : await reader.next(count - done);
@@ -174,11 +87,11 @@ export async function forEachPiece(
 }
 
 /** The data pages of a diff in order, a chunk ahead. */
-class DataReader {
+class DataReader implements AsyncDisposable {
   readonly #file: FileHandle;
   readonly #endOffset: number;
-  #buffer = Buffer.alloc(chunkBytes);
-  #other = Buffer.alloc(chunkBytes);
+  #buffer = takeChunk();
+  #other = takeChunk();
   #offset = dataOffset;
   #at = 0;
   #available = 0;
@@ -203,6 +116,13 @@ class DataReader {
     return this.#buffer.subarray(this.#at - bytes, this.#at);
   }
 
+  /** What is still being read ends first. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#ahead.catch(() => {});
+    giveBackChunk(this.#buffer);
+    giveBackChunk(this.#other);
+  }
+
   #read(): Promise<number> {
     const length = Math.min(chunkBytes, this.#endOffset - this.#offset);
     const position = this.#offset;
@@ -222,7 +142,7 @@ class DataReader {
 }
 
 /** Writes to where the process shows this stretch of the base file. */
-function writeMapped(memory: FileHandle, mappings: Mapping[], bytes: Buffer, offset: number): void {
+function writeMapped(memory: OpenFile, mappings: Mapping[], bytes: Buffer, offset: number): void {
   for (let done = 0; done < bytes.length; ) {
     const at = offset + done;
     const mapping = mappings.find((candidate) => at >= candidate.offset && at < candidate.offset + candidate.bytes)!;
@@ -231,24 +151,5 @@ function writeMapped(memory: FileHandle, mappings: Mapping[], bytes: Buffer, off
     const wrote = writeSync(memory.fd, bytes, done, length, mapping.address + within);
     if (wrote === 0) throw new Error("the process's memory takes no more");
     done += wrote;
-  }
-}
-
-function isZeroPage(buffer: Buffer, at: number): boolean {
-  return buffer[at] === 0 && buffer.compare(zeros, 0, pageBytes, at, at + pageBytes) === 0;
-}
-
-function readFully(file: FileHandle, into: Buffer, position: number): void {
-  for (let got = 0; got < into.length; ) {
-    const bytesRead = readSync(file.fd, into, got, into.length - got, position + got);
-    if (bytesRead === 0) throw new Error("memory ended early");
-    got += bytesRead;
-  }
-}
-
-export async function writeFully(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  for (let done = 0; done < bytes.length; ) {
-    const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done);
-    done += bytesWritten;
   }
 }

@@ -2,8 +2,7 @@
  * Which pages of its memory a VM has made its own. QEMU maps the base file privately: a page that the guest has written
  * is an anonymous copy, every other one is still the file's. /proc/<pid>/pagemap tells them apart.
  */
-import { readSync } from "node:fs";
-import { open, readFile, stat } from "node:fs/promises";
+import { closeSync, openSync, readFileSync, readSync, statSync } from "node:fs";
 import { CapsuleError } from "../wire/errors.ts";
 
 export const pageBytes = 4_096;
@@ -23,13 +22,37 @@ export interface PageRun {
   address: number;
 }
 
+/** A file opened in place, for those that no disk is waited for. */
+export class OpenFile implements Disposable {
+  readonly fd: number;
+
+  constructor(path: string, flags: "r" | "r+") {
+    this.fd = openSync(path, flags);
+  }
+
+  [Symbol.dispose](): void {
+    closeSync(this.fd);
+  }
+}
+
+export function readFully(file: OpenFile, into: Buffer, position: number): void {
+  for (let got = 0; got < into.length; ) {
+    const bytesRead = readSync(file.fd, into, got, into.length - got, position + got);
+    if (bytesRead === 0) throw new Error("memory ended early");
+    got += bytesRead;
+  }
+}
+
 const entryBytes = 8;
 /** Pages looked at in one go: 512 KiB of pagemap, 256 MiB of memory, about a millisecond. */
 const pagesPerRead = 65_536;
+/** Of all who look: it is filled and read in one go. */
+const entries = new Uint32Array((pagesPerRead * entryBytes) / 4);
 
 /** Where a process has mapped the base file, in the file's order. Throws unless all of `bytes` is there, once. */
-export async function mappingsOf(pid: number, base: string, bytes: number): Promise<Mapping[]> {
-  const [maps, { ino, dev }] = await Promise.all([readFile(`/proc/${pid}/maps`, "utf8"), stat(base)]);
+export function mappingsOf(pid: number, base: string, bytes: number): Mapping[] {
+  const maps = readFileSync(`/proc/${pid}/maps`, "utf8");
+  const { ino, dev } = statSync(base);
   const mappings = parseMaps(maps, ino, deviceName(dev), base).sort((a, b) => a.offset - b.offset);
   let covered = 0;
   for (const mapping of mappings) {
@@ -69,25 +92,20 @@ function deviceName(dev: number): string {
 
 /** The pages that are the process's own, in the base file's order, in runs within one mapping. */
 export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerator<PageRun> {
-  const pagemap = await open(`/proc/${pid}/pagemap`, "r");
-  const entries = new Uint32Array((pagesPerRead * entryBytes) / 4);
-  try {
-    for (const { address, offset, bytes } of mappings) {
-      const pages = bytes / pageBytes;
-      for (let start = 0; start < pages; start += pagesPerRead) {
-        const count = Math.min(pagesPerRead, pages - start);
-        const from = (address / pageBytes + start) * entryBytes;
-        const got = readSync(pagemap.fd, entries, 0, count * entryBytes, from);
-        if (got !== count * entryBytes) throw new Error(`pagemap of process ${pid} ended early`);
-        for (const run of runsOf(entries, count)) {
-          const page = start + run.page;
-          yield { page: offset / pageBytes + page, count: run.count, address: address + page * pageBytes };
-        }
-        await new Promise(setImmediate);
+  using pagemap = new OpenFile(`/proc/${pid}/pagemap`, "r");
+  for (const { address, offset, bytes } of mappings) {
+    const pages = bytes / pageBytes;
+    for (let start = 0; start < pages; start += pagesPerRead) {
+      const count = Math.min(pagesPerRead, pages - start);
+      const from = (address / pageBytes + start) * entryBytes;
+      const got = readSync(pagemap.fd, entries, 0, count * entryBytes, from);
+      if (got !== count * entryBytes) throw new Error(`pagemap of process ${pid} ended early`);
+      for (const run of runsOf(entries, count)) {
+        const page = start + run.page;
+        yield { page: offset / pageBytes + page, count: run.count, address: address + page * pageBytes };
       }
+      await new Promise(setImmediate);
     }
-  } finally {
-    await pagemap.close();
   }
 }
 

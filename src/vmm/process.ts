@@ -17,7 +17,7 @@ import type { VmProcess } from "./vmm.ts";
 /** What is kept of a process's complaints. */
 const complaintBytes = 8_192;
 const lastWordsMs = 200;
-const killPollMs = 3;
+const killPollMs = 1;
 /** A killed QEMU with much to write ends when the disk has taken it; an error before that would be a false one. */
 const killDeadlineMs = 60_000;
 const jailerDeadlineMs = 1_000;
@@ -173,8 +173,9 @@ async function argumentsOf(pid: number): Promise<string[]> {
 
 /** Kills a process and waits until it is gone, and its jailer with it. Nothing happens when it is gone already. */
 export async function endProcess(victim: VmProcess): Promise<void> {
-  const jailer = await jailerOf(victim);
+  const parent = parentOf(victim);
   kill(victim);
+  const jailer = await jailerAt(parent);
   if (!(await isGoneWithin(victim, killDeadlineMs))) {
     throw new CapsuleError("internal_error", `Process ${victim.pid} did not end after being killed.`);
   }
@@ -183,16 +184,22 @@ export async function endProcess(victim: VmProcess): Promise<void> {
 
 /** The process that bubblewrap leaves outside of a jail has nothing to do but to wait for the one inside. */
 export async function endJailer(process: VmProcess): Promise<void> {
-  const jailer = await jailerOf(process);
+  const jailer = await jailerAt(parentOf(process));
   if (jailer !== null) kill(jailer);
 }
 
-async function jailerOf(process: VmProcess): Promise<VmProcess | null> {
+function parentOf(process: VmProcess): VmProcess | null {
   const stat = statOf(process.pid);
   if (stat === null || stat.startTicks !== process.startTicks) return null;
   const startTicks = startTicksOf(stat.parent);
-  const [program = ""] = await argumentsOf(stat.parent);
-  return startTicks !== null && basename(program) === "bwrap" ? { pid: stat.parent, startTicks } : null;
+  return startTicks === null ? null : { pid: stat.parent, startTicks };
+}
+
+/** The parent, if it is a jailer. */
+async function jailerAt(parent: VmProcess | null): Promise<VmProcess | null> {
+  if (parent === null) return null;
+  const [program = ""] = await argumentsOf(parent.pid);
+  return basename(program) === "bwrap" ? parent : null;
 }
 
 function kill(victim: VmProcess): void {

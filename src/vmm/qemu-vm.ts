@@ -3,11 +3,12 @@
  * process: a VM adopted from an earlier daemon is the same as one of our own.
  */
 import { closeSync, constants, openSync } from "node:fs";
-import { open, rm, statfs } from "node:fs/promises";
+import { rm, statfs, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { saveMemory } from "./memory-diff.ts";
+import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { consoleBytes, consoleDevice, disk } from "./qemu-args.ts";
@@ -77,9 +78,11 @@ export class QemuVm implements Vm {
 
   async stop(): Promise<void> {
     this.#isHeld = true;
-    await this.#qmp.command("stop", {}, stopDeadlineMs);
-    // `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says.
-    await this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs);
+    await Promise.all([
+      this.#qmp.command("stop", {}, stopDeadlineMs),
+      // `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says.
+      this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs),
+    ]);
   }
 
   async resume(): Promise<void> {
@@ -97,18 +100,18 @@ export class QemuVm implements Vm {
    * Devices and memory are written one after the other, yet must be of one moment. The CPUs stand still, but a byte still
    * on its way through the agent's port moves both; so the devices are looked at again afterwards.
    */
-  async save(to: SavedVm & { memory: string }): Promise<SaveResult> {
-    const status = await this.#status();
-    if (status === "io-error")
-      throw new CapsuleError("no_space", `${this.spec.name} waits for space on the host's disk`);
-    if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
+  async save(to: SavedVm & { memory: string }, seal: () => Promise<unknown> = async () => {}): Promise<SaveResult> {
+    await this.#requirePaused();
     try {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {
         const devices = await this.#saveDevices();
         const { pid } = this.process;
-        const memory = await saveMemory(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
-        if (devices.equals(await this.#saveDevices())) {
-          await writeDurably(to.state, devices);
+        const [memory] = await allOf([
+          saveMemory(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory),
+          writeFile(to.state, devices, { mode: 0o600 }),
+        ]);
+        const [again] = await allOf([this.#saveDevices(), seal()]);
+        if (devices.equals(again)) {
           return { stateBytes: devices.length, memoryBytes: memory.bytes, pages: memory.pages };
         }
         await rm(to.memory);
@@ -142,8 +145,7 @@ export class QemuVm implements Vm {
 
   async kill(): Promise<void> {
     this.release();
-    await endProcess(this.process);
-    await clearFolder(this.spec.files.dir);
+    await allOf([endProcess(this.process), clearFolder(this.spec.files.dir)]);
   }
 
   release(): void {
@@ -226,6 +228,13 @@ export class QemuVm implements Vm {
     if ((await this.#status()) === "internal-error") await endProcess(this.process);
   }
 
+  async #requirePaused(): Promise<void> {
+    const status = await this.#status();
+    if (status === "io-error")
+      throw new CapsuleError("no_space", `${this.spec.name} waits for space on the host's disk`);
+    if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
+  }
+
   async #status(): Promise<string> {
     const answer = await this.#qmp.command("query-status");
     return isObject(answer) ? String(answer.status) : "unknown";
@@ -236,7 +245,7 @@ export class QemuVm implements Vm {
     try {
       const to = { filename: join(dir, devicesName), live: false };
       await this.#qmp.command("xen-save-devices-state", to, saveDeadlineMs);
-      return await readDevices(dir);
+      return readDevices(dir);
     } catch (error) {
       // QEMU says only that it failed.
       const { bavail, bsize } = await statfs(dir);
@@ -248,10 +257,4 @@ export class QemuVm implements Vm {
 
 export function memoryBytes(spec: VmSpec): number {
   return spec.machine.memoryMb * 2 ** 20;
-}
-
-async function writeDurably(path: string, bytes: Buffer): Promise<void> {
-  await using file = await open(path, "w", 0o600);
-  await file.writeFile(bytes);
-  await file.datasync();
 }

@@ -3,8 +3,8 @@
  * and goes. All of them are made by us. QEMU can write to that one file and cannot replace it; still nothing is believed
  * of it when it is read.
  */
-import { constants } from "node:fs";
-import { open, readFile, rm, writeFile } from "node:fs/promises";
+import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Listener, listenIn } from "./listener.ts";
 
@@ -33,15 +33,18 @@ export async function layDevices(folder: string, saved: string | null): Promise<
   return path;
 }
 
-/** What QEMU has written there. Throws on anything but a plain file of a device state's size. */
-export async function readDevices(folder: string): Promise<Buffer> {
-  await using file = await open(join(folder, devicesName), constants.O_RDONLY | constants.O_NOFOLLOW);
-  const found = await file.stat();
-  if (!found.isFile() || found.nlink !== 1) throw new Error("QEMU's device state is no plain file");
-  if (found.size > devicesLimitBytes) throw new Error(`QEMU's device state has ${found.size} bytes`);
-  const bytes = Buffer.alloc(found.size);
-  const { bytesRead } = await file.read(bytes, 0, bytes.length, 0);
-  return bytes.subarray(0, bytesRead);
+/** What QEMU has written there a moment ago. Throws on anything but a plain file of a device state's size. */
+export function readDevices(folder: string): Buffer {
+  const fd = openSync(join(folder, devicesName), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  try {
+    const found = fstatSync(fd);
+    if (!found.isFile() || found.nlink !== 1) throw new Error("QEMU's device state is no plain file");
+    if (found.size > devicesLimitBytes) throw new Error(`QEMU's device state has ${found.size} bytes`);
+    const bytes = Buffer.alloc(found.size);
+    return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, 0));
+  } finally {
+    closeSync(fd);
+  }
 }
 
 export async function clearFolder(folder: string): Promise<void> {

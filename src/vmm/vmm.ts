@@ -85,8 +85,12 @@ export interface Vm {
   /** Lets the CPUs run (again). */
   resume(): Promise<void>;
   state(): Promise<VmState>;
-  /** Of a stopped VM: writes devices and dirty memory, fsynced. The VM stays stopped and can be resumed. */
-  save(to: SavedVm & { memory: string }): Promise<SaveResult>;
+  /**
+   * Of a stopped VM: writes devices and dirty memory. The VM stays stopped and can be resumed. `seal` is called when both
+   * files are whole, to make them durable, while they are still being checked to be of one moment; if they are not, they
+   * are written and sealed again.
+   */
+  save(to: SavedVm & { memory: string }, seal?: () => Promise<unknown>): Promise<SaveResult>;
   /** Ends the process and waits until it is gone. Idempotent. */
   kill(): Promise<void>;
   /** The last the guest printed on its console, at most 64 KiB; for error reports, and written by the guest. */

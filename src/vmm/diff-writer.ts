@@ -1,0 +1,150 @@
+/**
+ * Gathers a memory's own pages and writes them as a diff (diff-format.ts): into one buffer while the other is being written.
+ *
+ * Pages go to the disk past the page cache, where the file system can do that. They must be on disk before anybody is told,
+ * and are read again hours later if at all; the way through the cache takes several times as long.
+ */
+import { constants } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import { chunkBytes, giveBackChunk, takeChunk } from "./chunks.ts";
+import { dataOffset, encodeHeader, indexOffset, RunList } from "./diff-format.ts";
+import { allOf } from "./outcomes.ts";
+import { type OpenFile, pageBytes, readFully } from "./pagemap.ts";
+
+/** A disk that has nothing to do is given as little as this. */
+const leastBytes = chunkBytes / 4;
+const zeros = Buffer.alloc(pageBytes);
+/** Of all writers: it is filled and looked at in one go. */
+const inBase = Buffer.alloc(16 * pageBytes);
+
+export interface SavedMemory {
+  bytes: number;
+  /** Pages with data. */
+  pages: number;
+}
+
+export class DiffWriter implements AsyncDisposable {
+  readonly #out: FileHandle;
+  /** The same file, for whole pages. */
+  readonly #pages: FileHandle;
+  readonly #base: OpenFile | null;
+  readonly #runs = new RunList();
+  #buffer = takeChunk();
+  #other = takeChunk();
+  #filled = 0;
+  #written = dataOffset;
+  #writing: Promise<unknown> | undefined;
+
+  /** Makes the file, which must not exist. `base` null: it is all zeros. */
+  static async open(path: string, base: OpenFile | null): Promise<DiffWriter> {
+    const out = await open(path, "wx", 0o600);
+    try {
+      return new DiffWriter(out, await openDirect(path, out), base);
+    } catch (error) {
+      await out.close();
+      throw error;
+    }
+  }
+
+  private constructor(out: FileHandle, pages: FileHandle, base: OpenFile | null) {
+    this.#out = out;
+    this.#pages = pages;
+    this.#base = base;
+  }
+
+  /** Pages that fit before the next flush. */
+  room(): number {
+    return (chunkBytes - this.#filled) / pageBytes;
+  }
+
+  space(pages: number): Buffer {
+    return this.#buffer.subarray(this.#filled, this.#filled + pages * pageBytes);
+  }
+
+  /** Takes the pages that `space` was filled with; those that are zero are left out or noted without data. */
+  async take(page: number, count: number): Promise<void> {
+    const start = this.#filled;
+    let zeroPages = 0;
+    for (let index = 0; index < count; index++) {
+      const from = start + index * pageBytes;
+      if (isZeroPage(this.#buffer, from)) {
+        zeroPages++;
+        continue;
+      }
+      this.#noteZeros(page + index - zeroPages, zeroPages);
+      zeroPages = 0;
+      if (from !== this.#filled) this.#buffer.copyWithin(this.#filled, from, from + pageBytes);
+      this.#filled += pageBytes;
+      this.#runs.add(page + index, 1, false);
+    }
+    this.#noteZeros(page + count - zeroPages, zeroPages);
+    const isIdle = this.#writing === undefined;
+    if (this.#filled === chunkBytes || (isIdle && this.#filled >= leastBytes)) await this.#flush();
+  }
+
+  async finish(memoryBytes: number): Promise<SavedMemory> {
+    await this.#flush();
+    const index = this.#runs.bytes();
+    const offset = indexOffset(this.#runs.dataPages);
+    await allOf([
+      this.#writing,
+      writeFully(this.#out, index, offset),
+      writeFully(this.#out, encodeHeader({ memoryBytes, runs: this.#runs }), 0),
+    ]);
+    return { bytes: offset + index.length, pages: this.#runs.dataPages };
+  }
+
+  /** What is still being written ends first. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#writing?.catch(() => {});
+    giveBackChunk(this.#buffer);
+    giveBackChunk(this.#other);
+    await Promise.all([...new Set([this.#pages, this.#out])].map((file) => file.close()));
+  }
+
+  async #flush(): Promise<void> {
+    await this.#writing;
+    const bytes = this.#buffer.subarray(0, this.#filled);
+    const writing = writeFully(this.#pages, bytes, this.#written).then(() => {
+      if (this.#writing === writing) this.#writing = undefined;
+    });
+    writing.catch(() => {}); // seen by the next await
+    this.#writing = writing;
+    this.#written += this.#filled;
+    this.#filled = 0;
+    [this.#buffer, this.#other] = [this.#other, this.#buffer];
+  }
+
+  /** Pages that are zero now matter only where the base is not. */
+  #noteZeros(page: number, count: number): void {
+    if (this.#base === null) return;
+    for (let done = 0; done < count; done += inBase.length / pageBytes) {
+      const pages = inBase.subarray(0, (count - done) * pageBytes);
+      readFully(this.#base, pages, (page + done) * pageBytes);
+      for (let at = 0; at < pages.length; at += pageBytes) {
+        if (!isZeroPage(pages, at)) this.#runs.add(page + done + at / pageBytes, 1, true);
+      }
+    }
+  }
+}
+
+/** The file once more, past the page cache; `out` itself where the file system has no such way. */
+async function openDirect(path: string, out: FileHandle): Promise<FileHandle> {
+  try {
+    return await open(path, constants.O_WRONLY | constants.O_DIRECT);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EINVAL") throw error;
+    return out;
+  }
+}
+
+function isZeroPage(buffer: Buffer, at: number): boolean {
+  return buffer[at] === 0 && buffer.compare(zeros, 0, pageBytes, at, at + pageBytes) === 0;
+}
+
+export async function writeFully(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+  for (let done = 0; done < bytes.length; ) {
+    const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done);
+    done += bytesWritten;
+  }
+}
