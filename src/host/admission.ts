@@ -2,10 +2,9 @@
  * Whether this machine has room for one VM more, by what it really has left: a capsule's memory is a private copy of its
  * template's, made page by page, so most of what is promised to capsules is never taken.
  */
-import { readFile } from "node:fs/promises";
-import { freemem } from "node:os";
 import { CapsuleError } from "../wire/errors.ts";
 import { requireSpace } from "./files.ts";
+import { memoryLeft } from "./memory.ts";
 
 /** What a capsule takes soon after its start. */
 const newCapsule = { diskBytes: 16 << 20, memoryBytes: 64 << 20 };
@@ -30,7 +29,7 @@ export class Admission {
 
   /** Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another capsule of this size. */
   async require(memoryMb: number): Promise<void> {
-    const { folder, reserveBytes, availableBytes = memAvailable } = this.#o;
+    const { folder, reserveBytes, availableBytes = memoryLeft } = this.#o;
     try {
       await requireSpace(folder, newCapsule.diskBytes, "another capsule");
     } catch (error) {
@@ -63,9 +62,4 @@ export class Admission {
 
 function asDetails<T>(details: T | undefined): { details?: T } {
   return details === undefined ? {} : { details };
-}
-
-async function memAvailable(): Promise<number> {
-  const found = /^MemAvailable:\s+(\d+) kB$/m.exec(await readFile("/proc/meminfo", "utf8"));
-  return found === null ? freemem() : Number(found[1]) * 1_024;
 }

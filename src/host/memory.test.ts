@@ -1,0 +1,77 @@
+/** On trees of plain files: whose bound is the narrowest, and what of it is left. */
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { type MemoryPlaces, memoryLeft } from "./memory.ts";
+
+const mib = 1 << 20;
+/** What version 1 says where there is no bound. */
+const boundless = "9223372036854771712";
+
+let folder = "";
+let places: MemoryPlaces;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "memory-"));
+  places = { meminfo: join(folder, "meminfo"), own: join(folder, "own"), cgroups: join(folder, "cgroup") };
+  writeFileSync(places.meminfo, `MemTotal: 16384000 kB\nMemAvailable:    ${8_192 * 1_024} kB\n`);
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function v2(group: string, max: string | number, usedMb: number, idleMb = 0): void {
+  const dir = join(places.cgroups, group);
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(join(dir, "memory.max"), `${max}\n`);
+  writeFileSync(join(dir, "memory.current"), `${usedMb * mib}\n`);
+  writeFileSync(join(dir, "memory.stat"), `anon 5\ninactive_file ${idleMb * mib}\nactive_file 7\n`);
+}
+
+function v1(group: string, max: string | number, usedMb: number, idleMb = 0): void {
+  const dir = join(places.cgroups, "memory", group);
+  mkdirSync(dir, { recursive: true });
+  writeFileSync(join(dir, "memory.limit_in_bytes"), `${max}\n`);
+  writeFileSync(join(dir, "memory.usage_in_bytes"), `${usedMb * mib}\n`);
+  writeFileSync(join(dir, "memory.stat"), `inactive_file 1\ntotal_inactive_file ${idleMb * mib}\n`);
+}
+
+async function leftMb(own: string): Promise<number> {
+  writeFileSync(places.own, own);
+  return (await memoryLeft(places)) / mib;
+}
+
+test("without control groups, or without a bound in any, the machine's own figure counts", async () => {
+  assert.equal(await memoryLeft(places), 8_192 * mib);
+  assert.equal(await leftMb("0::/user.slice\n"), 8_192);
+  v2("user.slice", "max", 100);
+  v1("docker/box", boundless, 100);
+  assert.equal(await leftMb("4:memory:/docker/box\n0::/user.slice\n"), 8_192);
+});
+
+test("version 2: the narrowest group up the tree, its idle page cache counted as left", async () => {
+  v2("a.slice", 2_000 * mib, 1_500, 100);
+  v2("a.slice/b.service", 1_000 * mib, 300);
+  assert.equal(await leftMb("0::/a.slice/b.service\n"), 600);
+  v2("a.slice", "max", 1_500);
+  assert.equal(await leftMb("0::/a.slice/b.service\n"), 700);
+  v2("a.slice/b.service", 1_000 * mib, 1_001);
+  assert.equal(await leftMb("0::/a.slice/b.service\n"), 0, "never below nothing");
+});
+
+test("version 1: the same, beside other controllers in one hierarchy", async () => {
+  v1("box", 512 * mib, 200, 50);
+  v1("box/inner", boundless, 1);
+  assert.equal(await leftMb("7:cpu,cpuacct:/x\n4:hugetlb,memory:/box/inner\n0::/\n"), 362);
+});
+
+test("a container that sees only its own group, under a path that it has outside", async () => {
+  v2("", 256 * mib, 56);
+  assert.equal(await leftMb("0::/../../system.slice/docker-1.scope\n"), 200);
+  v1("", 128 * mib, 28);
+  assert.equal(await leftMb("4:memory:/docker/0123\n0::/\n"), 100);
+});
+
+test("on this machine there is some, and no more than it has", async () => {
+  const left = await memoryLeft();
+  assert.ok(left > 0 && left < 2 ** 50, String(left));
+});
