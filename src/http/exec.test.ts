@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api } from "../../test/api.ts";
 import type { FakeRun } from "../../test/fakes/agent.ts";
+import { keys } from "../../test/fakes/services.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
 interface Setup {
@@ -73,6 +74,21 @@ describe("foreground exec", () => {
     assert.deepEqual([json.stdout, json.stderr, json.truncated], ["12345678ü", "1234567890", true]);
     assert.equal(json.encoding, "utf-8");
     assert.equal(agent.runs[0]?.consumedBytes, 7 + 6 + 4 + 10);
+  });
+
+  test("a team whose commands keep much output does not cut that of others; what was answered makes room", async () => {
+    const { api, id, exec, agent } = await setUp({ limits: { exec_output_max_bytes: 10 } });
+    const hoards = Array.from({ length: 20 }, () => exec({ cmd: "hang", timeout: 0 }));
+    while (agent.runs.length < hoards.length) await new Promise(setImmediate);
+    for (const run of agent.runs) run.print("stdout", "1234567890");
+    assert.equal((await exec({ cmd: "echo", args: ["mine"] })).json.truncated, true);
+    const other = await api.capsule("running", keys.blue);
+    const json = { cmd: "echo", args: ["blue"] };
+    const reply = await api.call("POST", `/v1/capsules/${other}/exec`, { json, key: keys.blue });
+    assert.deepEqual([reply.json.stdout, reply.json.truncated], ["blue\n", undefined]);
+    for (const run of agent.runs) run.exit(0);
+    await Promise.all(hoards);
+    assert.equal((await api.call("POST", `/v1/capsules/${id}/exec`, { json })).json.stdout, "blue\n");
   });
 
   test("the command, its environment and directory reach the agent as they are", async () => {

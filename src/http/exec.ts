@@ -6,14 +6,21 @@ import { CapsuleParams } from "../wire/schema.ts";
 import { note } from "./audit-trail.ts";
 import { onClientGone, patience, promptMs } from "./client-gone.ts";
 import { runForeground } from "./foreground.ts";
-import { OutputBudget } from "./output.ts";
+import { Output, OutputBudgets } from "./output.ts";
 import type { App, Section } from "./section.ts";
 
-/** Output that waits for its command to end, of all commands: beyond it the output of those that print on is cut. */
-const keptOutputMaxBytes = 512 * 1024 * 1024;
+/**
+ * Output that waits for its command to end, or for its reader: beyond it the output of those that print on is cut. In
+ * streams as long as one may be, of one team and of all together.
+ */
+const keptStreams = { team: 16, all: 32 };
 
 export function execRoutes(app: App, { services: { capsules }, limits }: Section): void {
-  const outputBudget = new OutputBudget(keptOutputMaxBytes);
+  const outputMaxBytes = limits.exec_output_max_bytes;
+  const budgets = new OutputBudgets({
+    teamBytes: keptStreams.team * outputMaxBytes,
+    allBytes: keptStreams.all * outputMaxBytes,
+  });
   app.post(
     "/capsules/:id/exec",
     {
@@ -33,10 +40,11 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
       const ended = capsules.execBegan(params.id);
       try {
         if (body.background) return reply.code(202).send(await agent.start(command, patience(reply, promptMs)));
+        const output = new Output(outputMaxBytes, budgets.of(identity.teamId));
+        reply.raw.once("close", () => output.release());
         return await runForeground(agent, command, {
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
-          outputMaxBytes: limits.exec_output_max_bytes,
-          outputBudget,
+          output,
           onAbandoned: (cancel) => onClientGone(reply, cancel),
         });
       } finally {

@@ -11,7 +11,7 @@ import type { Agent, Command, Exit, RunningStream } from "../agent/agent.ts";
 import { AgentFailure } from "../agent/failure.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { ForegroundResult } from "../wire/exec.ts";
-import { Output, type OutputBudget } from "./output.ts";
+import type { Output } from "./output.ts";
 
 const commandNotFoundExitCode = 127;
 /** How long a guest may take to confirm that a stopped tree is gone. */
@@ -20,8 +20,8 @@ const stopDeadlineMs = 15_000;
 export interface ForegroundOptions {
   /** 0: no limit. */
   timeoutSec: number;
-  outputMaxBytes: number;
-  outputBudget: OutputBudget;
+  /** Released by whoever made it. */
+  output: Output;
   /** Is given the way to drop the command when nobody waits for it any longer. */
   onAbandoned(cancel: () => void): void;
 }
@@ -29,7 +29,7 @@ export interface ForegroundOptions {
 export function runForeground(agent: Agent, command: Command, options: ForegroundOptions): Promise<ForegroundResult> {
   return new Promise((resolve, reject) => {
     const began = performance.now();
-    const output = new Output(options.outputMaxBytes, options.outputBudget);
+    const { output } = options;
     let timer: NodeJS.Timeout | undefined;
     let timedOut = false;
 
@@ -46,7 +46,6 @@ export function runForeground(agent: Agent, command: Command, options: Foregroun
     const failed = (error: Error) => {
       clearTimeout(timer);
       if (!(error instanceof AgentFailure && error.failure === "command_not_found")) {
-        output.drop();
         reject(error);
         return;
       }
@@ -65,7 +64,6 @@ export function runForeground(agent: Agent, command: Command, options: Foregroun
     const drop = (error: Error) => {
       clearTimeout(timer);
       stream.cancel();
-      output.drop();
       reject(error);
     };
     const stop = () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { isUtf8 } from "node:buffer";
 import { test } from "node:test";
 import fc from "fast-check";
-import { incompleteTail, Output, OutputBudget } from "./output.ts";
+import { incompleteTail, Output, OutputBudget, OutputBudgets } from "./output.ts";
 
 const ample = new OutputBudget(2 ** 40);
 
@@ -58,7 +58,30 @@ test("all outputs together keep no more than the budget, and give back what they
   second.add("stderr", Buffer.from("abcd"));
   second.add("stderr", Buffer.from("e"));
   assert.deepEqual(second.encode(), { stdout: "", stderr: "ab", encoding: "utf-8", truncated: true });
-  first.drop();
+  first.release();
+  second.release();
   third.add("stdout", Buffer.from("1234567890"));
   assert.deepEqual(third.encode(), { stdout: "1234567890", stderr: "", encoding: "utf-8" });
+});
+
+test("what was encoded counts until it is released, once; after that nothing is kept any more", () => {
+  const budget = new OutputBudget(10);
+  const [first, second] = [new Output(100, budget), new Output(100, budget)];
+  first.add("stdout", Buffer.from("1234567890"));
+  assert.equal(first.encode().stdout, "1234567890");
+  second.add("stdout", Buffer.from("x"));
+  assert.deepEqual(second.encode(), { stdout: "", stderr: "", encoding: "utf-8", truncated: true });
+  for (let i = 0; i < 3; i++) first.release();
+  first.add("stderr", Buffer.from("late"));
+  assert.equal(budget.take(100), 10);
+});
+
+test("a team's share of the budget is its own, within the whole", () => {
+  const budgets = new OutputBudgets({ teamBytes: 6, allBytes: 10 });
+  assert.equal(budgets.of("red").take(100), 6);
+  assert.equal(budgets.of("red").take(1), 0);
+  assert.equal(budgets.of("blue").take(100), 4);
+  budgets.of("red").giveBack(6);
+  assert.equal(budgets.of("blue").take(100), 2);
+  assert.equal(budgets.of("red").take(100), 4);
 });

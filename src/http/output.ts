@@ -9,36 +9,60 @@ export interface EncodedOutput {
   truncated?: true;
 }
 
-/** What all foreground commands of the service together may have kept at one time. */
+/** How many bytes of output may be kept at one time. */
 export class OutputBudget {
   #freeBytes: number;
+  readonly #whole: OutputBudget | undefined;
 
-  constructor(totalBytes: number) {
+  /** `whole`: the budget that this one is a share of. Shares together may promise more than there is. */
+  constructor(totalBytes: number, whole?: OutputBudget) {
     this.#freeBytes = totalBytes;
+    this.#whole = whole;
   }
 
   /** As much of it as there is. */
   take(bytes: number): number {
-    const taken = Math.min(bytes, this.#freeBytes);
+    const wanted = Math.min(bytes, this.#freeBytes);
+    const taken = this.#whole?.take(wanted) ?? wanted;
     this.#freeBytes -= taken;
     return taken;
   }
 
   giveBack(bytes: number): void {
     this.#freeBytes += bytes;
+    this.#whole?.giveBack(bytes);
+  }
+}
+
+/** The whole of the foreground commands' output, and what one team may have of it: no team cuts off all others'. */
+export class OutputBudgets {
+  readonly #all: OutputBudget;
+  readonly #teamBytes: number;
+  readonly #ofTeams = new Map<string, OutputBudget>();
+
+  constructor({ allBytes, teamBytes }: { allBytes: number; teamBytes: number }) {
+    this.#all = new OutputBudget(allBytes);
+    this.#teamBytes = teamBytes;
+  }
+
+  of(teamId: string): OutputBudget {
+    let budget = this.#ofTeams.get(teamId);
+    if (budget === undefined) {
+      budget = new OutputBudget(this.#teamBytes, this.#all);
+      this.#ofTeams.set(teamId, budget);
+    }
+    return budget;
   }
 }
 
 export class Output {
   readonly #stdout: KeptBytes;
   readonly #stderr: KeptBytes;
-  readonly #budget: OutputBudget;
 
   /** `maxBytes` is for each stream. */
   constructor(maxBytes: number, budget: OutputBudget) {
     this.#stdout = new KeptBytes(maxBytes, budget);
     this.#stderr = new KeptBytes(maxBytes, budget);
-    this.#budget = budget;
   }
 
   /** Copies what it keeps. */
@@ -47,12 +71,12 @@ export class Output {
   }
 
   /**
-   * Hands over what was kept, and forgets it. Base64 for both streams if either is not UTF-8. A character that the limit
-   * cut in two is dropped, not mangled.
+   * Hands over what was kept, whose part of the budget stays taken until `release`: it is not gone before its reader has
+   * it. Base64 for both streams if either is not UTF-8. A character that the limit cut in two is dropped, not mangled.
    */
   encode(): EncodedOutput {
     const truncated = this.#stdout.cut || this.#stderr.cut;
-    const [stdout, stderr] = this.#take();
+    const [stdout, stderr] = [this.#stdout.take(), this.#stderr.take()];
     const encoding = isUtf8(stdout) && isUtf8(stderr) ? "utf-8" : "base64";
     return {
       stdout: stdout.toString(encoding),
@@ -62,14 +86,10 @@ export class Output {
     };
   }
 
-  /** Nobody wants it any longer. */
-  drop(): void {
-    this.#take();
-  }
-
-  #take(): [Buffer, Buffer] {
-    this.#budget.giveBack(this.#stdout.length + this.#stderr.length);
-    return [this.#stdout.take(), this.#stderr.take()];
+  /** Nobody waits for it any longer: keeps nothing more, and gives its part of the budget back. */
+  release(): void {
+    this.#stdout.release();
+    this.#stderr.release();
   }
 }
 
@@ -78,19 +98,18 @@ class KeptBytes {
   readonly #maxBytes: number;
   readonly #budget: OutputBudget;
   readonly #bytes = new GrowingBytes();
+  /** Of the budget. */
+  #takenBytes = 0;
 
   constructor(maxBytes: number, budget: OutputBudget) {
     this.#maxBytes = maxBytes;
     this.#budget = budget;
   }
 
-  get length(): number {
-    return this.#bytes.length;
-  }
-
   add(chunk: Uint8Array): void {
     if (this.cut) return;
-    const keptBytes = this.#budget.take(Math.min(chunk.length, this.#maxBytes - this.length));
+    const keptBytes = this.#budget.take(Math.min(chunk.length, this.#maxBytes - this.#bytes.length));
+    this.#takenBytes += keptBytes;
     this.cut = keptBytes < chunk.length;
     this.#bytes.add(chunk.subarray(0, keptBytes));
   }
@@ -98,6 +117,13 @@ class KeptBytes {
   take(): Buffer {
     const all = this.#bytes.take();
     return this.cut ? all.subarray(0, all.length - incompleteTail(all)) : all;
+  }
+
+  release(): void {
+    this.cut = true;
+    this.#bytes.take();
+    this.#budget.giveBack(this.#takenBytes);
+    this.#takenBytes = 0;
   }
 }
 
