@@ -12,6 +12,12 @@ export function onClientGone(reply: FastifyReply, callback: () => void): void {
   });
 }
 
+/** Calls back once the answer has left or the client is gone; at once if so already. */
+export function onAnswered(reply: FastifyReply, callback: () => void): void {
+  if (reply.raw.closed) callback();
+  else reply.raw.once("close", callback);
+}
+
 export function clientGoneSignal(reply: FastifyReply): AbortSignal {
   const controller = new AbortController();
   onClientGone(reply, () => controller.abort());

@@ -4,7 +4,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../wire/exec.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { note } from "./audit-trail.ts";
-import { onClientGone, patience, promptMs } from "./client-gone.ts";
+import { onAnswered, onClientGone, patience, promptMs } from "./client-gone.ts";
 import { runForeground } from "./foreground.ts";
 import { Output, OutputBudgets } from "./output.ts";
 import type { App, Section } from "./section.ts";
@@ -41,7 +41,7 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
       try {
         if (body.background) return reply.code(202).send(await agent.start(command, patience(reply, promptMs)));
         const output = new Output(outputMaxBytes, budgets.of(identity.teamId));
-        reply.raw.once("close", () => output.release());
+        onAnswered(reply, () => output.release());
         return await runForeground(agent, command, {
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           output,

@@ -98,6 +98,24 @@ describe("files/list, mkdir, remove", () => {
     });
   }
 
+  test("a team's listings wait for each other beyond a few at once, and nothing else waits for them", async (t) => {
+    const { api, agent, post } = await setUp();
+    agent.files.set("/f", Buffer.from("content"));
+    const held = Promise.withResolvers<never[]>();
+    const { mock } = t.mock.method(agent, "list", () => held.promise);
+    const listings = Array.from({ length: 10 }, () => post("list", { path: "/dir" }));
+    while (mock.callCount() < 8) await new Promise(setImmediate);
+    assert.equal((await post("read", { path: "/f" })).text, "content");
+    const foreign = await api.capsule("running", keys.blue);
+    const json = { path: "/dir", depth: 0 };
+    const other = await api.call("POST", `/v1/capsules/${foreign}/files/list`, { json, key: keys.blue });
+    assert.equal(other.status, 200);
+    assert.equal(mock.callCount(), 8);
+    held.resolve([]);
+    assert.deepEqual([...new Set((await Promise.all(listings)).map(({ status }) => status))], [200]);
+    assert.equal(mock.callCount(), 10);
+  });
+
   test("mkdir answers the entry, remove 204", async () => {
     const { agent, post } = await setUp();
     assert.equal((await post("mkdir", { path: "/a/b" })).json.entry.type, "directory");

@@ -5,10 +5,11 @@ import Type from "typebox";
 import { FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../wire/file.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { note } from "./audit-trail.ts";
-import { patience, promptMs } from "./client-gone.ts";
+import { onAnswered, patience, promptMs } from "./client-gone.ts";
 import { toFileEntry } from "./file-entries.ts";
 import { checkPath } from "./guest-path.ts";
 import { boundaryOf } from "./multipart.ts";
+import { Places } from "./places.ts";
 import type { App, Section } from "./section.ts";
 import { receiveFile } from "./uploads.ts";
 
@@ -16,12 +17,15 @@ const bytesType = "application/octet-stream";
 const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary" });
 const Bytes = { content: { [bytesType]: { schema: Binary } } };
 const config = { action: "files" as const, refuses: ["quota_exceeded" as const, "agent_error" as const] };
+/** Listings of one team at once. Each can be tens of megabytes, from the guest's first entry to the reader's last. */
+const listingsMax = 8;
 /** Up to here a file is answered in one piece, with its length. */
 const wholeMaxBytes = 64 * 1024;
 
 export function fileRoutes(app: App, section: Section): void {
   const { services, limits } = section;
   const enter = ({ identity }: FastifyRequest, id: string) => services.capsules.enter(identity.teamId, id, "files");
+  const places = new Places(listingsMax);
   const pathIn = (body: { path: string }) => checkPath(body.path, limits.path_max_bytes);
 
   for (const [url, summary, asStream] of [
@@ -51,9 +55,12 @@ export function fileRoutes(app: App, section: Section): void {
       },
     },
     async (request, reply) => {
-      const agent = await enter(request, request.params.id);
       const { depth = 1 } = request.body;
-      const entries = await agent.list(pathIn(request.body), depth, limits.list_entries_max, patience(reply));
+      const path = pathIn(request.body);
+      const gone = patience(reply);
+      onAnswered(reply, await places.take(request.identity.teamId, gone));
+      const agent = await enter(request, request.params.id);
+      const entries = await agent.list(path, depth, limits.list_entries_max, gone);
       return { entries: entries.map(toFileEntry) };
     },
   );

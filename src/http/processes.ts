@@ -3,11 +3,16 @@ import Type from "typebox";
 import { ProcessList, ProcessParams, SignalQuery } from "../wire/process.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { note } from "./audit-trail.ts";
-import { patience, promptMs } from "./client-gone.ts";
+import { onAnswered, patience, promptMs } from "./client-gone.ts";
+import { Places } from "./places.ts";
 import type { App, Section } from "./section.ts";
 import { selectorOf } from "./selector.ts";
 
+/** Lists of one team at once. A guest that lies makes one 16 MiB long. */
+const listsMax = 8;
+
 export function processRoutes(app: App, { services: { capsules } }: Section): void {
+  const places = new Places(listsMax);
   app.get(
     "/capsules/:id/processes",
     {
@@ -15,6 +20,7 @@ export function processRoutes(app: App, { services: { capsules } }: Section): vo
       schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
     },
     async ({ identity, params }, reply) => {
+      onAnswered(reply, await places.take(identity.teamId, patience(reply)));
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
       return { processes: await agent.processes(patience(reply, promptMs)) };
     },
