@@ -37,6 +37,23 @@ test("as root, a VM's group lies below a group of ours, with its bounds", () => 
   assert.equal(read("capsule/vm1/pids.max"), "98");
 });
 
+test("where io is offered, VMs share a disk evenly and leave the greater part to others; else nothing is said of it", () => {
+  open(true)!.make("vm1", limits);
+  assert.equal(read("capsule/io.weight"), "default 50");
+  assert.equal(read("capsule/vm1/io.weight"), "default 100");
+  rmSync(root, { recursive: true });
+  group("", "cpu memory pids");
+  group("capsule", "cpu memory pids");
+  open(true)!.make("vm1", limits);
+  for (const name of ["capsule", "capsule/vm1"]) assert.ok(!existsSync(join(root, name, "io.weight")));
+});
+
+test("a kernel that has io without weights is good enough", () => {
+  mkdirSync(join(root, "capsule/io.weight"), { recursive: true }); // cannot be written
+  open(true)!.make("vm1", limits);
+  assert.equal(read("capsule/vm1/pids.max"), "98");
+});
+
 test("a command joins the group before it runs, and keeps its arguments as they are", () => {
   const command = [...open(true)!.make("vm1", limits), "/bin/sh", "-c", 'echo "$$|$1"', "sh", "a b'c"];
   const { stdout, pid } = spawnSync(command[0]!, command.slice(1), { encoding: "utf8" });

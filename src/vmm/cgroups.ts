@@ -18,6 +18,11 @@ const needed = ["memory", "cpu", "pids"];
 /** A group this old has been joined, or never will be. */
 const joinedMs = 60_000;
 const periodUs = 100_000;
+/**
+ * Of a busy disk, VMs share evenly, and all together leave the greater part to the service and whatever else stands beside
+ * them. There is no bound in bytes or operations (io.max): what a disk bears, nobody knows but who bought it.
+ */
+const ioWeights = { all: 50, each: 100 };
 export const remedy =
   "control groups v2 with memory, cpu and pids (boot with systemd.unified_cgroup_hierarchy=1; without root, have them delegated to the service)";
 
@@ -31,6 +36,7 @@ const places: CgroupPlaces = { root: "/sys/fs/cgroup", own: "/proc/self/cgroup" 
 
 export class Cgroups {
   readonly #parent: string;
+  readonly #hasIo: boolean;
 
   /** Undefined where this machine, or our rights on it, has none. */
   static open(isRoot: boolean, { root, own }: CgroupPlaces = places): Cgroups | undefined {
@@ -43,14 +49,17 @@ export class Cgroups {
         mkdirSync(group, { recursive: true });
         enable(group);
       }
-      return new Cgroups(parent);
+      const hasIo = readWords(join(parent, "cgroup.controllers")).includes("io");
+      if (hasIo) weigh(parent, ioWeights.all);
+      return new Cgroups(parent, hasIo);
     } catch {
       return undefined; // not mounted, not ours, or not delegated
     }
   }
 
-  private constructor(parent: string) {
+  private constructor(parent: string, hasIo: boolean) {
     this.#parent = parent;
+    this.#hasIo = hasIo;
   }
 
   /** Makes a group; returns what to put before a command line that is to run in it. */
@@ -59,6 +68,7 @@ export class Cgroups {
     const group = join(this.#parent, name);
     mkdirSync(group);
     for (const [file, value] of Object.entries(settings(limits))) writeFileSync(join(group, file), value);
+    if (this.#hasIo) weigh(group, ioWeights.each);
     return ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', group];
   }
 
@@ -108,4 +118,11 @@ function enable(group: string): void {
   const there = readWords(join(group, "cgroup.controllers"));
   const wanted = [...needed, ...(there.includes("io") ? ["io"] : [])];
   writeFileSync(join(group, "cgroup.subtree_control"), wanted.map((name) => `+${name}`).join(" "));
+}
+
+/** Kernels with the controller but without its scheduler of shares have no such file. */
+function weigh(group: string, weight: number): void {
+  try {
+    writeFileSync(join(group, "io.weight"), `default ${weight}`);
+  } catch {}
 }
