@@ -6,10 +6,8 @@ import { type Accelerator, chooseAccelerator } from "../vmm/accelerator.ts";
 import { Jail, type JailOptions } from "../vmm/jail.ts";
 import { viewOf } from "../vmm/jail-view.ts";
 import { Qemu, type QemuOptions } from "../vmm/qemu.ts";
-import { isRecent } from "../vmm/qemu-args.ts";
-import { qemuVersion } from "../vmm/qemu-version.ts";
+import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 import type { Vmm } from "../vmm/vmm.ts";
-import { CapsuleError } from "../wire/errors.ts";
 import { bootImage } from "./boot.ts";
 import type { Connect } from "./guest.ts";
 import { type Image, loadImage } from "./images.ts";
@@ -56,13 +54,7 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
 }
 
 async function openJail(options: JailOptions, qemu: string, version: string): Promise<QemuOptions["jail"]> {
-  if (!isRecent(version)) {
-    const remedy = "install QEMU 8.2 or later, or set CAPSULE_JAIL=off to run hostile code without a jail";
-    throw new CapsuleError(
-      "internal_error",
-      `QEMU ${version} wants to write to templates, which no jail allows; ${remedy}`,
-    );
-  }
+  requireJailable(version);
   return { jail: await Jail.open(options), view: await viewOf(qemu) };
 }
 

@@ -10,7 +10,7 @@ import { startDaemon } from "../daemon.ts";
 import { loadImage } from "../host/images.ts";
 import { isLocked } from "../host/lock.ts";
 import { Jail, noJail } from "../vmm/jail.ts";
-import { qemuVersion } from "../vmm/qemu-version.ts";
+import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 
 /** One look: what was found, or what to do about what was not. */
 type Finding = { name: string; found: string } | { name: string; missing: string };
@@ -73,7 +73,10 @@ async function look(config: Config): Promise<Finding[]> {
   ];
 }
 
-async function lookAtJail({ jail, jailUids }: Config): Promise<string> {
+async function lookAtJail({ jail, jailUids, qemu }: Config): Promise<string> {
+  // Without a QEMU at all, that is what is said to be missing.
+  const version = jail === "off" ? undefined : await qemuVersion(qemu).catch(() => undefined);
+  if (version !== undefined) requireJailable(version);
   const { mode, cgroup, missing } = jail === "off" ? noJail : (await Jail.open({ uids: jailUids })).report();
   const lacks = missing.length === 0 ? "" : `; without ${missing.join("; without ")}`;
   return `${mode}, control groups ${cgroup}${lacks}`;
