@@ -2,7 +2,7 @@
  * Root inside stops the agent and speaks in its place: the agent's own port is taken out of its hands, so that the host
  * hears the lies on the very connection that it trusts.
  */
-import type { TestCapsule } from "../client.ts";
+import type { Call, TestCapsule } from "../client.ts";
 
 /** What is said to the first request of any kind. Names of the functions below. */
 export type Lie =
@@ -122,13 +122,19 @@ globals()[sys.argv[1]](heard[1], heard[2])
 while True: hear()
 `;
 
+/** Where the program is to be put. */
+export const liarForm: NonNullable<Call["form"]> = [
+  ["path", "/root/liar.py"],
+  ["file", Buffer.from(program)],
+];
+
+/** The command that starts it, once it is there. */
+export function liarCommand(lie: Lie): object {
+  return { cmd: "python3", args: ["/root/liar.py", lie], background: true };
+}
+
 /** Soon the capsule's agent is silent, and the first request from then on is answered by the lie. */
 export async function startLying({ client, path }: TestCapsule, lie: Lie): Promise<void> {
-  const form: [string, string | Uint8Array][] = [
-    ["path", "/root/liar.py"],
-    ["file", Buffer.from(program)],
-  ];
-  await client.expect(204, "POST", `${path}/files/write`, { form });
-  const json = { cmd: "python3", args: ["/root/liar.py", lie], background: true };
-  await client.expect(202, "POST", `${path}/exec`, { json });
+  await client.expect(204, "POST", `${path}/files/write`, { form: liarForm });
+  await client.expect(202, "POST", `${path}/exec`, { json: liarCommand(lie) });
 }

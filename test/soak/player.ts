@@ -4,10 +4,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Call, Client, Reply, TestCapsule } from "../client.ts";
 import type { Random } from "../conformance/random.ts";
 import { TestSocket } from "../conformance/socket.ts";
+import { type Lie, liarCommand, liarForm } from "../faults/liar.ts";
 import type { World } from "../faults/world.ts";
 
 const mostCapsules = 3;
 const patienceMs = 25_000;
+const garbles: Lie[] = ["nonsense", "huge_frame", "answer_a_stranger", "halt_again_and_again"];
 /** What a client may hear while VMs are killed and the daemon dies. */
 const honest = new Set([200, 201, 202, 204, 400, 404, 409, 429, 502, 503, 504]);
 
@@ -20,6 +22,8 @@ export class Player {
   #client: Client | undefined;
   /** Of what was answered, by status. */
   readonly statuses: Map<number, number>;
+  /** Channels garbled from inside. */
+  lies = 0;
 
   constructor(world: World, name: string, key: string, random: Random, statuses: Map<number, number>) {
     this.#world = world;
@@ -57,7 +61,8 @@ export class Player {
     const random = this.#random;
     const path = `/v1/capsules/${id}`;
     if (status === "paused") {
-      await this.#ask("POST", `${path}/resume`);
+      const resumed = await this.#ask("POST", `${path}/resume`);
+      if (resumed?.status === 502) await this.#destroy(id); // whose agent was silenced will never answer again
       return;
     }
     const acts = [
@@ -74,6 +79,7 @@ export class Player {
       () => this.#terminal(id),
       () => this.#ask("POST", `${path}/pause`),
       () => this.#capture(id),
+      () => this.#garble(path),
       () => this.#destroy(id),
     ];
     await acts[random.below(acts.length)]!();
@@ -131,6 +137,15 @@ export class Player {
     if ((await this.#ask("POST", `${path}/files/write`, { form }))?.status !== 204) return;
     const read = await this.#ask("POST", `${path}/files/read`, { json: { path: file } });
     if (read?.status === 200) assert.ok(read.bytes.equals(content), `${path}: ${file} is not what was written`);
+  }
+
+  /** Root inside says something else on the agent's channel: the capsule is lost by it, and nothing else. */
+  async #garble(path: string): Promise<void> {
+    const lie = garbles[this.#random.below(garbles.length)]!;
+    if ((await this.#ask("POST", `${path}/files/write`, { form: liarForm }))?.status !== 204) return;
+    if ((await this.#ask("POST", `${path}/exec`, { json: liarCommand(lie) }))?.status !== 202) return;
+    this.lies++;
+    await this.#ask("POST", `${path}/exec`, { json: { cmd: "true", timeout: 5 } });
   }
 
   /** Cut off somewhere. */

@@ -127,6 +127,10 @@ test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
 
   await play(players, durationMs / 4, (deadline) => harmVms(random, deadline, faults));
   t.diagnostic(`answers ${JSON.stringify(Object.fromEntries(statuses))}`);
+  faults.set(
+    "channel garbled",
+    players.reduce((sum, { lies }) => sum + lies, 0),
+  );
   t.diagnostic(`faults ${JSON.stringify(Object.fromEntries(faults))}`);
   await rest(players);
   const { processes, diskBytes } = first;
