@@ -14,6 +14,26 @@ test("a folder without a record goes when two looks in a row find it; one with a
   assert.deepEqual(await floors.reconciler.look(), []);
 });
 
+test("a look that comes while another one takes long is no second look", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  floors.host.before = (verb) => {
+    if (verb === "remove") throw new Error("input/output error");
+  };
+  await assert.rejects(floors.capsules.destroy(floors.team, id));
+  floors.host.before = () => {};
+  const { promise, resolve } = Promise.withResolvers<void>();
+  floors.host.moment = () => promise;
+  const long = floors.reconciler.look();
+  floors.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });
+  const other = floors.reconciler.look();
+  await new Promise(setImmediate);
+  resolve();
+  assert.deepEqual(await Promise.all([long, other]), [[], []]);
+  assert.ok(floors.host.templates.has("tsoon"));
+  assert.deepEqual(await floors.reconciler.look(), ["templates/tsoon"]);
+});
+
 test("a folder whose record comes in time stays", async () => {
   const floors = buildFloors();
   floors.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });

@@ -21,13 +21,24 @@ export interface ReconcilerOptions {
 export class Reconciler {
   readonly #o: ReconcilerOptions;
   #suspects = new Set<string>();
+  #looking: Promise<string[]> | undefined;
 
   constructor(options: ReconcilerOptions) {
     this.#o = options;
   }
 
-  /** One look; resolves with the names of the folders it removed. What fails is left to the next look. */
-  async look(): Promise<string[]> {
+  /**
+   * One look, or the one that is under way: two at once would be two in a row. Resolves with the names of the folders it
+   * removed. What fails is left to the next look.
+   */
+  look(): Promise<string[]> {
+    this.#looking ??= this.#lookAtAll().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #lookAtAll(): Promise<string[]> {
     const { host, log } = this.#o;
     const attempt = async (what: string, work: () => Promise<unknown>): Promise<boolean> => {
       try {
