@@ -12,7 +12,13 @@ import { timestamp, timestampOrNull } from "./timestamps.ts";
 /** What views were answered as: the text is written once, for a view never changes. */
 const texts = new WeakMap<CapsuleView, string>();
 
-export function capsuleRoutes(app: App, { services: { capsules }, limits }: Section): void {
+export function capsuleRoutes(app: App, section: Section): void {
+  createRoute(app, section);
+  readRoutes(app, section);
+  changeRoutes(app, section);
+}
+
+function createRoute(app: App, { services: { capsules }, limits }: Section): void {
   app.post(
     "/capsules",
     {
@@ -34,7 +40,9 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
       return reply.code(201).send(capsuleBody(capsule));
     },
   );
+}
 
+function readRoutes(app: App, { services: { capsules }, limits }: Section): void {
   app.get(
     "/capsules",
     { schema: { summary: "List the team's capsules", response: { 200: CapsuleList } } },
@@ -64,7 +72,9 @@ export function capsuleRoutes(app: App, { services: { capsules }, limits }: Sect
       return capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, signal).then(capsuleBody);
     },
   );
+}
 
+function changeRoutes(app: App, { services: { capsules } }: Section): void {
   app.delete(
     "/capsules/:id",
     {

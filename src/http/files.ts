@@ -2,6 +2,7 @@
 import { Readable } from "node:stream";
 import type { FastifyRequest } from "fastify";
 import Type from "typebox";
+import type { Agent } from "../agent/agent.ts";
 import { FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../wire/file.ts";
 import { CapsuleParams } from "../wire/schema.ts";
 import { note } from "./audit-trail.ts";
@@ -24,10 +25,24 @@ const wholeMaxBytes = 64 * 1024;
 
 export function fileRoutes(app: App, section: Section): void {
   const { services, limits } = section;
-  const enter = ({ identity }: FastifyRequest, id: string) => services.capsules.enter(identity.teamId, id, "files");
-  const places = new Places(listingsMax);
-  const pathIn = (body: { path: string }) => checkPath(body.path, limits.path_max_bytes);
+  const door: Door = {
+    enter: ({ identity }, id) => services.capsules.enter(identity.teamId, id, "files"),
+    pathIn: (body) => checkPath(body.path, limits.path_max_bytes),
+  };
+  readRoutes(app, door);
+  listRoute(app, door, section);
+  changeRoutes(app, door);
+  app.register(async (uploads: App) => writeRoutes(uploads, section));
+}
 
+/** What all of these routes begin with. */
+interface Door {
+  enter(request: FastifyRequest, id: string): Promise<Agent>;
+  /** Throws invalid_request. */
+  pathIn(body: { path: string }): string;
+}
+
+function readRoutes(app: App, { enter, pathIn }: Door): void {
   for (const [url, summary, asStream] of [
     ["/capsules/:id/files/read", "Read a file", false],
     ["/capsules/:id/files/stream/read", "Read a file, chunked", true],
@@ -42,7 +57,10 @@ export function fileRoutes(app: App, section: Section): void {
       },
     );
   }
+}
 
+function listRoute(app: App, { enter, pathIn }: Door, { limits }: Section): void {
+  const places = new Places(listingsMax);
   app.post(
     "/capsules/:id/files/list",
     {
@@ -64,7 +82,9 @@ export function fileRoutes(app: App, section: Section): void {
       return { entries: entries.map(toFileEntry) };
     },
   );
+}
 
+function changeRoutes(app: App, { enter, pathIn }: Door): void {
   app.post(
     "/capsules/:id/files/mkdir",
     {
@@ -101,8 +121,6 @@ export function fileRoutes(app: App, section: Section): void {
       return reply.code(204).send(null);
     },
   );
-
-  app.register(async (uploads: App) => writeRoutes(uploads, section));
 }
 
 /** In a scope of their own, where a body is not JSON and is not read before the handler does. */
