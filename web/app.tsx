@@ -24,7 +24,7 @@ export function App({ account }: { account: Account }) {
       return (
         <main class="sign-in" aria-busy="true">
           <Logo />
-          <p role="status">Signing in …</p>
+          <p role="status">{state.problem === undefined ? "Signing in …" : `${state.problem}. Trying again …`}</p>
         </main>
       );
     case "out":

@@ -36,6 +36,17 @@ test(
   },
 );
 
+test("a service that cannot answer now signs nobody out", deadline, async () => {
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  const body = JSON.stringify({ error: { code: "quota_exceeded", message: "too many requests" } });
+  await page.route("**/v1/session", (route) => route.fulfill({ status: 429, body }));
+  await page.reload();
+  await visitor.sees("Too many requests. Trying again …");
+  await page.unroute("**/v1/session");
+  await page.getByRole("heading", { name: "Capsules" }).waitFor();
+});
+
 test("signing out forgets the key", deadline, async () => {
   await using visitor = await Visitor.signedIn();
   await visitor.presses("Sign out");

@@ -3,19 +3,25 @@
  * and so does the service when the key is revoked or expires.
  */
 import { type ReadonlySignal, signal } from "@preact/signals";
-import type { SessionInfo } from "../../src/sdk/sdk.ts";
+import { hasCode, type SessionInfo } from "../../src/sdk/sdk.ts";
 import { forgetTerminals } from "./kept-terminals.ts";
 import { redeemLink, Service } from "./service.ts";
+import { said } from "./toasts.ts";
 
 const place = "key";
+/** Until the service is asked once more. */
+const patienceMs = 2_000;
 
 export interface SignedIn {
   service: Service;
   session: SessionInfo;
 }
 
-/** `asking`: a kept key or a link is being tried. */
-export type AccountState = { phase: "asking" } | { phase: "out"; reason?: string } | ({ phase: "in" } & SignedIn);
+/** `asking`: a kept key or a link is being tried, for the first time or once more because of the problem. */
+export type AccountState =
+  | { phase: "asking"; problem?: string }
+  | { phase: "out"; reason?: string }
+  | ({ phase: "in" } & SignedIn);
 
 export class Account {
   readonly #state = signal<AccountState>({ phase: "out" });
@@ -35,10 +41,24 @@ export class Account {
     if (token === undefined && kept === null) return;
     this.#state.value = { phase: "asking" };
     try {
-      await this.signIn(token === undefined ? kept! : await redeemLink(token));
+      if (token === undefined) await this.#signInAgain(kept!);
+      else await this.signIn(await redeemLink(token));
     } catch (error) {
       const why = token === undefined ? "You were signed out" : "The link cannot be used";
       this.signOut(`${why}: ${(error as Error).message}.`);
+    }
+  }
+
+  /** Only a service that refuses the key ends the session: one that cannot be asked now is asked again. */
+  async #signInAgain(key: string): Promise<void> {
+    for (;;) {
+      try {
+        return await this.signIn(key);
+      } catch (error) {
+        if (hasCode(error, "unauthorized")) throw error;
+        this.#state.value = { phase: "asking", problem: said(error) };
+        await new Promise((resolve) => setTimeout(resolve, patienceMs));
+      }
     }
   }
 
