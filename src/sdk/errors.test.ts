@@ -21,6 +21,8 @@ test("what fetch throws is told apart by what it was caused by", () => {
   assert.equal(connectionErrorOf(caused("ECONNREFUSED"), "http://x").code, "unreachable");
   const both = Object.assign(new AggregateError([caused("ECONNREFUSED")]), {});
   assert.equal(connectionErrorOf(new TypeError("failed", { cause: both }), "http://x").code, "unreachable");
+  const deno = "error sending request for url (http://x/): client error (Connect): tcp connect error";
+  assert.equal(connectionErrorOf(new TypeError(deno), "http://x").code, "unreachable");
   assert.equal(connectionErrorOf(caused("ECONNRESET"), "http://x").code, "cut_off");
   assert.equal(connectionErrorOf(new TypeError("Failed to fetch"), "http://x").code, "cut_off");
 });

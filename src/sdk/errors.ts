@@ -88,7 +88,7 @@ function parsed(text: string): { code: ErrorCode; message: string; details?: Rec
 export function connectionErrorOf(error: unknown, url: string): ConnectionError {
   const code = systemCode(error);
   const message = error instanceof Error ? innermost(error).message || error.message : String(error);
-  return unsentCodes.has(code)
+  return unsentCodes.has(code) || unsentInDeno.test(message)
     ? new ConnectionError("unreachable", `nobody answers at ${url}: ${message}`, { cause: error })
     : new ConnectionError("cut_off", `the connection to ${url} broke: ${message}`, { cause: error });
 }
@@ -101,6 +101,9 @@ const unsentCodes = new Set([
   "ENETUNREACH",
   "ConnectionRefused",
 ]);
+
+/** Deno has no code for it. */
+const unsentInDeno = /client error \(Connect\)/;
 
 function systemCode(error: unknown): string {
   const { code, cause, errors } = (error ?? {}) as { code?: unknown; cause?: unknown; errors?: unknown[] };
