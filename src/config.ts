@@ -135,7 +135,7 @@ const settings = {
     "CAPSULE_METRICS",
     "loopback",
     oneOf("loopback", "any", "off"),
-    "who may read /metrics: this machine alone, anybody, nobody",
+    "who may read /metrics; loopback: this machine alone, any: anybody, off: nobody",
   ),
   tracesEndpoint: row(
     "OTEL_EXPORTER_OTLP_ENDPOINT",

@@ -26,8 +26,11 @@ export class Client {
   }
 
   /** A client with the key that a one-time link's token stands for; the key ends after some hours. */
-  static async signIn(token: string, options: ClientOptions = {}): Promise<{ client: Client; key: string }> {
-    const request = { method: "POST", path: "/v1/sign-in", json: { token } } as const;
+  static async signIn(
+    token: string,
+    { signal, ...options }: ClientOptions & CallOptions = {},
+  ): Promise<{ client: Client; key: string }> {
+    const request = { method: "POST", path: "/v1/sign-in", json: { token }, signal } as const;
     const { key } = await new Transport(options).json<{ key: string }>(request);
     return { client: new Client({ ...options, apiKey: key }), key };
   }
