@@ -25,8 +25,8 @@ export interface SavedMemory {
 
 export class DiffWriter implements AsyncDisposable {
   readonly #out: FileHandle;
-  /** The same file, for whole pages. */
-  readonly #pages: FileHandle;
+  /** The same file, past the page cache. */
+  readonly #direct: FileHandle | undefined;
   readonly #base: OpenFile | null;
   readonly #runs = new RunList();
   #buffer = takeChunk();
@@ -39,16 +39,16 @@ export class DiffWriter implements AsyncDisposable {
   static async open(path: string, base: OpenFile | null): Promise<DiffWriter> {
     const out = await open(path, "wx", 0o600);
     try {
-      return new DiffWriter(out, await openDirect(path, out), base);
+      return new DiffWriter(out, await openDirect(path), base);
     } catch (error) {
       await out.close();
       throw error;
     }
   }
 
-  private constructor(out: FileHandle, pages: FileHandle, base: OpenFile | null) {
+  private constructor(out: FileHandle, direct: FileHandle | undefined, base: OpenFile | null) {
     this.#out = out;
-    this.#pages = pages;
+    this.#direct = direct;
     this.#base = base;
   }
 
@@ -99,13 +99,13 @@ export class DiffWriter implements AsyncDisposable {
     await this.#writing?.catch(() => {});
     giveBackChunk(this.#buffer);
     giveBackChunk(this.#other);
-    await Promise.all([...new Set([this.#pages, this.#out])].map((file) => file.close()));
+    await Promise.all([this.#direct?.close(), this.#out.close()]);
   }
 
   async #flush(): Promise<void> {
     await this.#writing;
     const bytes = this.#buffer.subarray(0, this.#filled);
-    const writing = writeFully(this.#pages, bytes, this.#written).then(() => {
+    const writing = writePages(this.#direct, this.#out, bytes, this.#written).then(() => {
       if (this.#writing === writing) this.#writing = undefined;
     });
     writing.catch(() => {}); // seen by the next await
@@ -128,14 +128,34 @@ export class DiffWriter implements AsyncDisposable {
   }
 }
 
-/** The file once more, past the page cache; `out` itself where the file system has no such way. */
-async function openDirect(path: string, out: FileHandle): Promise<FileHandle> {
+/** Undefined where the file system has no way past the page cache. */
+async function openDirect(path: string): Promise<FileHandle | undefined> {
   try {
     return await open(path, constants.O_WRONLY | constants.O_DIRECT);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EINVAL") throw error;
-    return out;
+    if (!isRefusal(error)) throw error;
+    return undefined;
   }
+}
+
+/** By `direct` if there is one and it takes these bytes, there; else by `out`. Both are the same file. */
+export async function writePages(
+  direct: FileHandle | undefined,
+  out: FileHandle,
+  bytes: Uint8Array,
+  position: number,
+): Promise<void> {
+  try {
+    await writeFully(direct ?? out, bytes, position);
+  } catch (error) {
+    if (direct === undefined || !isRefusal(error)) throw error;
+    await writeFully(out, bytes, position); // a disk of larger blocks than pages
+  }
+}
+
+/** What the kernel says of a way that it does not have, or of bytes that do not lie as it wants them. */
+function isRefusal(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).code === "EINVAL";
 }
 
 function isZeroPage(buffer: Buffer, at: number): boolean {
