@@ -40,6 +40,22 @@ test("several terminals are kept apart; a closed one's shell ends, and it does n
   await visitor.reads(/^\/dev\/pts\/1/);
 });
 
+test("a terminal that was left is found and joined from elsewhere, and no other is started", deadline, async () => {
+  await using capsule = await service().capsule();
+  {
+    await using left = await Visitor.at(capsule, "terminal");
+    await left.sees("Connected.");
+    await left.enters("mark=left; echo is $mark");
+    await left.reads(/^is left/);
+  }
+  await using visitor = await Visitor.at(capsule, "terminal");
+  await visitor.presses(/^Join \/bin\/bash pty-/);
+  await visitor.sees("Connected.");
+  await visitor.enters("echo still $mark");
+  await visitor.reads(/^still left/);
+  assert.equal(await capsule.sh("pgrep -c -x bash"), "1");
+});
+
 test("a terminal waits through a pause, and its program's end is told", deadline, async () => {
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "terminal");

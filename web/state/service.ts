@@ -87,6 +87,11 @@ export class Service {
     return this.#in(id, (capsule) => capsule.process(pid).kill(signal));
   }
 
+  /** Sessions that run in it, whoever started them. */
+  async terminals(id: string): Promise<ProcessInfo[]> {
+    return (await this.processes(id)).filter(({ tag }) => tag.startsWith("pty-"));
+  }
+
   /** A new terminal, or the one that has this tag. */
   terminal(id: string, tag: string | undefined, connection: PtyConnection): Promise<Pty> {
     return this.#in(id, (capsule) => (tag === undefined ? capsule.pty(connection) : capsule.rejoin(tag, connection)));
