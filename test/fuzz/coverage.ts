@@ -5,6 +5,7 @@ export class Coverage implements Disposable {
   readonly #session = new Session();
   readonly #watched: string;
   readonly #seen = new Set<string>();
+  readonly #calls = new Map<string, number>();
 
   /** `watched`: what the sources' URLs contain. */
   constructor(watched: string) {
@@ -18,12 +19,18 @@ export class Coverage implements Disposable {
     return this.#seen.size;
   }
 
+  /** How often a function of this name was called, as of the last look. */
+  callsOf(name: string): number {
+    return this.#calls.get(name) ?? 0;
+  }
+
   /** What was reached since the last call and never before it was accepted. */
   news(): Set<string> {
     const found = new Set<string>();
     for (const { url, functions } of this.#take()) {
       if (!url.includes(this.#watched)) continue;
-      for (const { ranges } of functions) {
+      for (const { functionName, ranges } of functions) {
+        this.#calls.set(functionName, this.callsOf(functionName) + (ranges[0]?.count ?? 0));
         for (const { startOffset, endOffset, count } of ranges) {
           const block = `${url}:${startOffset}:${endOffset}:${Math.floor(Math.log2(count))}`;
           if (count > 0 && !this.#seen.has(block)) found.add(block);

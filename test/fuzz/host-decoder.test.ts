@@ -70,7 +70,11 @@ test("stories of a hostile guest, as coverage leads", { timeout: 3_600_000 }, as
   for (let told = 0; told < stories; told += batch) {
     corpus.push(...(await tellAll(Array.from({ length: batch }, () => mutate(corpus, random)))));
   }
-  t.diagnostic(`${stories} stories, ${corpus.length} kept, ${known} → ${coverage.blocks} blocks`);
+  const frames = coverage.callsOf("#frame");
+  t.diagnostic(
+    `${stories} stories, ${corpus.length} kept, ${known} → ${coverage.blocks} blocks, ${frames} frames decoded`,
+  );
+  assert.ok(frames > stories, "most stories do not come to a frame");
 });
 
 test("a WELCOME is found behind any noise, whatever the pieces", { timeout: 3_600_000 }, (t) => {
