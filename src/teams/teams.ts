@@ -2,9 +2,10 @@
  * Teams and their API keys. A key is shown once, at its making; what is kept is its SHA-256. Looking a key up by its
  * hash gives an attacker nothing to time: the bytes compared are not the bytes he chose.
  */
-import { hash, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import type { KeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { hashOf, KeyHashes } from "./key-hashes.ts";
 
 export interface Identity {
   teamId: string;
@@ -39,6 +40,7 @@ export interface KeyView {
 export class Teams {
   readonly #rows: TeamRows;
   readonly #now: () => number;
+  readonly #hashes = new KeyHashes();
   /** Uses not yet written: last use is recorded in batches, not with a write per request. */
   readonly #used = new Map<string, number>();
   /** Who wants to know when a key ends, by key id: what a key has opened must not outlive it. */
@@ -53,7 +55,7 @@ export class Teams {
   authenticate(apiKey: string): Identity | undefined {
     if (!keyPattern.test(apiKey)) return undefined;
     const now = this.#now();
-    const row = this.#rows.liveKey(hashOf(apiKey), now);
+    const row = this.#rows.liveKey(this.#hashes.of(apiKey), now);
     if (row === undefined) return undefined;
     this.#used.set(row.id, now);
     return { teamId: row.teamId, keyId: row.id, keyName: row.label, team: row.team };
@@ -165,8 +167,4 @@ export class Teams {
 
 function missingKey(keyId: string): CapsuleError {
   return new CapsuleError("not_found", `there is no live key ${JSON.stringify(keyId)}`);
-}
-
-function hashOf(key: string): string {
-  return hash("sha256", key, "hex");
 }
