@@ -165,6 +165,7 @@ export const catalog = {
     unit: "ms",
     targets: { boot: { said: "≤ 1/10 × cold boot to exec", most: 1 / 10 } },
   },
+  resumeAnew: { group: "freeze", name: "resume → first exec, no process waiting", unit: "ms", targets: {} },
   pauseWrites: {
     group: "freeze",
     name: "a pause's writes beyond dirty pages",
@@ -173,6 +174,12 @@ export const catalog = {
   },
 
   capture: { group: "templates", name: "capture into a template", unit: "ms", targets: {} },
+  fromTemplateAnew: {
+    group: "templates",
+    name: "create from a template → first exec, pool empty, no process waiting",
+    unit: "ms",
+    targets: {},
+  },
   fromTemplate: {
     group: "templates",
     name: "create from a template → first exec, pool empty",

@@ -43,7 +43,9 @@ export async function freeze(rig: Rig): Promise<void> {
   const least = await repeat(rounds, () => leastOf(service));
   const floor = ratio(idle.pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
   report.note("pauseIdle", idle.pauses, { migrate: migration, gvisor, floor });
-  report.note("resume", idle.resumes, { boot: ratio(idle.resumes, "cold boot to exec", booted) });
+  report.note("resumeAnew", idle.resumes, {});
+  const expected = await expectedResumes(rig);
+  report.note("resume", expected, { boot: ratio(expected, "cold boot to exec", booted) });
   const written = await overhead(service, id);
   report.note("pauseWrites", written, { most: { value: summarize(written).p99 } });
   await service.exec(
@@ -68,12 +70,18 @@ async function againstCheckpoint(pauses: number[], runsc: Runsc): Promise<Findin
   }
 }
 
-/** Milliseconds of each pause, and of each resume until a command has its result. */
-async function cycles(service: Service, id: string, count: number): Promise<{ pauses: number[]; resumes: number[] }> {
+/** Milliseconds of each pause, and of each resume until a command has its result; `between` them is not counted. */
+async function cycles(
+  service: Service,
+  id: string,
+  count: number,
+  between: () => Promise<void> = async () => {},
+): Promise<{ pauses: number[]; resumes: number[] }> {
   const pauses: number[] = [];
   const resumes: number[] = [];
   for (let each = 0; each < count; each++) {
     pauses.push(await timed(() => service.ask("POST", `/v1/capsules/${id}/pause`)));
+    await between();
     const resume = async () => {
       await service.ask("POST", `/v1/capsules/${id}/resume`);
       await service.exec(id, "/bin/true");
@@ -81,6 +89,16 @@ async function cycles(service: Service, id: string, count: number): Promise<{ pa
     resumes.push(await timed(resume));
   }
   return { pauses, resumes };
+}
+
+/** Milliseconds of resumes for which a process waits, as it does when there have been resumes before. */
+async function expectedResumes(rig: Rig): Promise<number[]> {
+  const service = await rig.expectant();
+  const id = await service.createRunning();
+  await cycles(service, id, 2);
+  const { resumes } = await cycles(service, id, rig.rounds(20, 100), () => service.requireBlanks());
+  await service.destroy(id);
+  return resumes;
 }
 
 /** What each pause leaves on disk beyond the pages that hold data and the disk layer's growth. */

@@ -9,7 +9,7 @@ const capsules = 10;
 
 export async function memory(rig: Rig): Promise<void> {
   const { service, report } = rig;
-  await withTemplate(rig, async () => {
+  await withTemplate(service, async () => {
     const ids: string[] = [];
     for (let each = 0; each < capsules; each++) {
       const id = await service.createRunning({ template: "bench" });

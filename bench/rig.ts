@@ -18,16 +18,17 @@ export interface RigOptions {
 export class Rig implements AsyncDisposable {
   readonly isLong: boolean;
   readonly report: Report;
-  /** Every create starts a VM: nothing was prepared, and nothing is prepared in the background. */
+  /** Every create and resume starts a process: nothing was prepared, and nothing is prepared in the background. */
   readonly service: Service;
   /** What the yardsticks run on. */
   readonly machine: ThisMachine;
   /** Runs whose samples are told one by one. */
   readonly runs: Run[] = [];
   #runsc: Promise<Runsc | string> | undefined;
+  #expectant: Promise<Service> | undefined;
 
   static async start(options: RigOptions): Promise<Rig> {
-    const service = await Service.start({ CAPSULE_POOL: "off" });
+    const service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" });
     try {
       return new Rig(options, service, await plainMachine(service.dataDir));
     } catch (error) {
@@ -48,6 +49,12 @@ export class Rig implements AsyncDisposable {
     return this.isLong ? long : quick;
   }
 
+  /** A server without a pool, that starts processes ahead of time as it does by default. */
+  expectant(): Promise<Service> {
+    this.#expectant ??= Service.start({ CAPSULE_POOL: "off" });
+    return this.#expectant;
+  }
+
   /** gVisor's runtime, or why it cannot be compared with. */
   runsc(): Promise<Runsc | string> {
     this.#runsc ??= openRunsc(this.machine.accelerator.kind);
@@ -57,6 +64,7 @@ export class Rig implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const runsc = await this.#runsc;
     if (typeof runsc === "object") await runsc[Symbol.asyncDispose]();
+    await (await this.#expectant)?.[Symbol.asyncDispose]();
     await this.service[Symbol.asyncDispose]();
   }
 }

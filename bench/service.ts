@@ -109,12 +109,22 @@ export class Service implements AsyncDisposable {
   }
 
   /** True as soon as the pool holds as many capsules as it wants to; false when it does not in time, or is none. */
-  async poolIsFull(withinMs = poolDeadlineMs): Promise<boolean> {
+  poolIsFull(withinMs = poolDeadlineMs): Promise<boolean> {
+    return this.#isFull("pool", withinMs);
+  }
+
+  /** The same of the processes that were started ahead of time. Throws when there are none in time. */
+  async requireBlanks(): Promise<void> {
+    if (!(await this.#isFull("blanks", poolDeadlineMs))) throw new Error("no process was started ahead of time");
+  }
+
+  async #isFull(stock: "pool" | "blanks", withinMs: number): Promise<boolean> {
     const lateMs = performance.now() + withinMs;
     do {
-      const { pool } = await this.ask<{ pool?: { ready: number; target: number } }>("GET", "/healthz");
-      if (pool === undefined) return false;
-      if (pool.target > 0 && pool.ready >= pool.target) return true;
+      const health = await this.ask<Record<string, { ready: number; target: number } | undefined>>("GET", "/healthz");
+      const { ready, target } = health[stock] ?? { ready: 0, target: -1 };
+      if (target < 0) return false;
+      if (target > 0 && ready >= target) return true;
       await delay(poolPollMs);
     } while (performance.now() < lateMs);
     return false;

@@ -74,7 +74,12 @@ async function marksOf(pool: string, work: (service: Service) => Promise<void>):
   const file = join(folder, "marks.json");
   try {
     {
-      const env = { CAPSULE_POOL: pool, NODE_OPTIONS: `--import ${probe}`, CAPSULE_BENCH_TRACE: file };
+      const env = {
+        CAPSULE_POOL: pool,
+        CAPSULE_BLANKS: "0",
+        NODE_OPTIONS: `--import ${probe}`,
+        CAPSULE_BENCH_TRACE: file,
+      };
       await using service = await Service.start(env);
       await work(service);
     }

@@ -131,6 +131,11 @@ async function startLocked(
       staple: { origin: { kind: "base", name: "minimal" }, shape: defaultShape },
       onFailure: (error) => log.warn({ err: error }, "a capsule could not be made ahead of time"),
     },
+    blanks: {
+      most: config.blanks,
+      budgetBytes: config.blanksMemoryMb * 2 ** 20,
+      onFailure: (error) => log.warn({ err: error }, "a process could not be started ahead of time, or was of no use"),
+    },
     onDamage: (folder, why) => log.error({ folder, why }, "a checkpoint is damaged"),
     step,
   });
@@ -197,6 +202,7 @@ async function startLocked(
       pid: process.pid,
       capsules: records.counts(),
       pool: host.pool(),
+      blanks: host.blanks(),
     }),
   };
   const app = buildServer(

@@ -7,6 +7,7 @@ import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission } from "./admission.ts";
 import { Bases } from "./bases.ts";
+import { type BlankSettings, Blanks } from "./blanks.ts";
 import { trimBuilds } from "./builds.ts";
 import { diffName, openCheckpoint, parts } from "./checkpoints.ts";
 import { unless, within } from "./deadline.ts";
@@ -41,6 +42,7 @@ export interface LocalHostOptions extends WakerOptions {
   /** Memory of the host that is never given to a new capsule. */
   memoryReserveBytes: number;
   pool: PoolSettings;
+  blanks: BlankSettings;
   /** Told of checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
 }
@@ -63,6 +65,7 @@ export class LocalHost implements Host {
   readonly #verifier: Verifier;
   readonly #saver: Saver;
   readonly #pool: Pool;
+  readonly #blanks: Blanks;
   readonly #admission: Admission;
   readonly #guests = new Map<string, LiveGuest>();
   readonly #step: Step;
@@ -76,11 +79,13 @@ export class LocalHost implements Host {
     this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
     this.#verifier = new Verifier(options.onDamage);
     this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
-    this.#waker = new Waker(options, this.#sources, slots);
+    const pressure = new MemoryPressure();
+    this.#blanks = new Blanks({ ...options, ...options.blanks, sources: this.#sources, slots, pressure });
+    this.#waker = new Waker(options, this.#sources, slots, this.#blanks);
     this.#step = options.step;
     this.#saver = new Saver({ ...options, sources: this.#sources, verifier: this.#verifier });
     const standbys = new Standbys(this.#paths, this.#sources, this.#waker, options.wakeMs, options.step);
-    this.#pool = new Pool({ ...options.pool, standbys, pressure: new MemoryPressure() });
+    this.#pool = new Pool({ ...options.pool, standbys, pressure });
     for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     }
@@ -114,6 +119,10 @@ export class LocalHost implements Host {
 
   pool(): { ready: number; target: number } {
     return this.#pool.state();
+  }
+
+  blanks(): { ready: number; target: number } {
+    return this.#blanks.state();
   }
 
   start(id: string, origin: Origin, shape: Shape, unwanted?: AbortSignal): Promise<Guest> {
@@ -193,8 +202,9 @@ export class LocalHost implements Host {
   }
 
   async removeTemplate(storage: string): Promise<void> {
-    await this.#pool.drop(storage);
-    await rm(this.#paths.template(storage), { recursive: true, force: true });
+    const folder = this.#paths.template(storage);
+    await Promise.all([this.#pool.drop(storage), this.#blanks.drop(relative(this.#paths.data, folder))]);
+    await rm(folder, { recursive: true, force: true });
   }
 
   async adopt(id: string): Promise<Adopted> {
@@ -207,7 +217,7 @@ export class LocalHost implements Host {
     const process = vm.process ?? (await this.#vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
     try {
-      const guest = await this.#waker.adopt(id, capsule, vm.nonce, process);
+      const guest = await this.#waker.adopt(id, capsule, vm, process);
       return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest: this.#hold(guest) };
     } catch (error) {
       await reapFolder(this.#vmm, folder);
@@ -246,7 +256,8 @@ export class LocalHost implements Host {
   }
 
   async trimBases(): Promise<void> {
-    const needed = new Set(this.#pool.sources().map((folder) => relative(this.#paths.data, folder)));
+    const pooled = this.#pool.sources().map((folder) => relative(this.#paths.data, folder));
+    const needed = new Set([...pooled, ...this.#blanks.origins()]);
     for (const id of this.inventory().capsules) {
       const capsule = await readCapsule(this.#paths.capsule(id)); // one that cannot be read stops the trimming
       if (capsule !== undefined) needed.add(capsule.origin);
@@ -254,9 +265,10 @@ export class LocalHost implements Host {
     await this.#bases.trim((folder) => needed.has(folder));
   }
 
-  /** Begins to make capsules ahead of time. Call when what an earlier daemon left has been dealt with. */
+  /** Begins to make capsules and to start QEMUs ahead of time. Call when what an earlier daemon left has been dealt with. */
   openPool(): void {
     this.#pool.open();
+    this.#blanks.open();
   }
 
   /** Reads every checkpoint whole, in the background. */
@@ -267,7 +279,7 @@ export class LocalHost implements Host {
   }
 
   async close(): Promise<void> {
-    await this.#pool.close();
+    await Promise.all([this.#pool.close(), this.#blanks.close()]);
     this.#verifier.stop();
     await this.#verifier.settled();
     for (const guest of this.#guests.values()) guest.close();

@@ -5,7 +5,7 @@
  *   bases/<key>/                     checkpoint of a booted image, one per shape and machine
  *   templates/<storage>/             checkpoint of a captured capsule
  *   capsules/<id>/                   capsule.json, vm.json, disk.qcow2, sockets; checkpoint/ while paused
- *   work/<name>/                     half-made folders; swept at start
+ *   work/<name>/                     half-made folders, and those of blanks; swept at start
  *
  * Bases, templates, capsules and half-made folders all stand two levels below the data folder: a disk layer names its
  * backing file relatively (`../../bases/…`), so the name stays true when a folder is published or the data folder moves.

@@ -1,14 +1,14 @@
 /** What capsules start from: the built-in images, their bases, and the files of templates. */
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import type { Vmm, VmSpec } from "../vmm/vmm.ts";
+import type { VmFiles, Vmm, VmSpec } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Bases } from "./bases.ts";
 import { type Manifest, openCheckpoint, parts, requireSameMachine } from "./checkpoints.ts";
 import { readJson } from "./files.ts";
 import type { Origin, Shape } from "./host.ts";
 import { type Image, loadImage } from "./images.ts";
-import { type CapsuleFile, diskName } from "./journal.ts";
+import { type CapsuleFile, diskName, type VmFile } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 
 /** A checkpoint that capsules start from, with its folder. */
@@ -77,13 +77,16 @@ export class Sources {
   }
 
   /** The VM of a capsule, as its folder describes it. */
-  spec(id: string, capsule: CapsuleFile, nonce: string): VmSpec {
+  spec(id: string, capsule: CapsuleFile, { nonce, knownAs }: Pick<VmFile, "nonce" | "knownAs">): VmSpec {
     const dir = this.#paths.capsule(id);
+    const own = { dir, disk: join(dir, diskName), knownAs: knownAs && join(this.#paths.data, knownAs) };
+    return { name: id, nonce, machine: capsule.machine, files: { ...this.below(capsule), ...own } };
+  }
+
+  /** The files that all VMs have in common which start from the same. */
+  below(capsule: Pick<CapsuleFile, "origin" | "image">): Omit<VmFiles, "dir" | "disk"> {
     const origin = join(this.#paths.data, capsule.origin);
-    const image = this.image(capsule.image);
-    const memory = join(origin, parts.memory);
-    const backing = [join(origin, parts.disk), image.root];
-    const files = { dir, memory, disk: join(dir, diskName), backing, kernel: image.kernel, initrd: image.initrd };
-    return { name: id, nonce, machine: capsule.machine, files };
+    const { kernel, initrd, root } = this.image(capsule.image);
+    return { memory: join(origin, parts.memory), backing: [join(origin, parts.disk), root], kernel, initrd };
   }
 }

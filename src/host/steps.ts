@@ -10,6 +10,9 @@ export const steps = [
   "restore.awake",
   "running.committed",
   "release.thawed",
+  // a process started ahead of time
+  "blank.ready",
+  "blank.claimed",
   // a capsule made ahead of time
   "pool.ready",
   "pool.roused",

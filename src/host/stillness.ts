@@ -1,6 +1,6 @@
 /** Bringing a guest to a standstill, and letting it go on from there. */
 import { readFileSync } from "node:fs";
-import type { Vm } from "../vmm/vmm.ts";
+import type { VmProcess } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { within } from "./deadline.ts";
 import type { LiveGuest } from "./guest.ts";
@@ -37,9 +37,9 @@ export async function requireRunning({ id, vm }: LiveGuest): Promise<void> {
 }
 
 /** What a VM's checkpoint can take at most now: its anonymous memory. */
-export function dirtyBytes(vm: Vm): number {
+export function dirtyBytes({ process }: { process: VmProcess }): number {
   try {
-    const status = readFileSync(`/proc/${vm.process.pid}/status`, "utf8");
+    const status = readFileSync(`/proc/${process.pid}/status`, "utf8");
     return Number(/^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024;
   } catch {
     return 0;

@@ -168,20 +168,28 @@ export class Stock<Kind, Item extends Stocked> {
 
   /** Where most of what there should be is missing, and there is room for another. */
   #neediest(): Shelf<Kind, Item> | undefined {
-    const { pressure, budgetBytes, most: mostReady } = this.#o;
-    if (!this.#isOpen || pressure.isRising() || this.items().length >= mostReady) return undefined;
     const nowMs = performance.now();
-    if (nowMs < this.#replenishFromMs) return undefined;
-    let neediest: Shelf<Kind, Item> | undefined;
-    let most = 0;
-    for (const shelf of this.#shelves.values()) {
-      const missing = 1 - shelf.ready.length / this.#target(shelf);
-      if (shelf.restsUntilMs > nowMs || !(missing > most)) continue;
-      if (this.#spentBytes() + shelf.costBytes > budgetBytes) continue;
-      neediest = shelf;
-      most = missing;
-    }
-    return neediest;
+    if (!this.#isOpen || nowMs < this.#replenishFromMs || this.#o.pressure.isRising()) return undefined;
+    const wanting = [...this.#shelves.values()]
+      .map((shelf) => ({ shelf, missing: 1 - shelf.ready.length / this.#target(shelf) }))
+      .filter(({ shelf, missing }) => missing > 0 && shelf.restsUntilMs <= nowMs)
+      .sort((a, b) => b.missing - a.missing)
+      .map(({ shelf }) => shelf);
+    return wanting.find((shelf) => this.#hasRoom(shelf)) ?? wanting.find((shelf) => this.#makeRoom(shelf));
+  }
+
+  #hasRoom(shelf: Shelf<Kind, Item>): boolean {
+    const { budgetBytes, most } = this.#o;
+    return this.items().length < most && this.#spentBytes() + shelf.costBytes <= budgetBytes;
+  }
+
+  /** The first of a kind is worth more than the second of another. */
+  #makeRoom(shelf: Shelf<Kind, Item>): boolean {
+    if (shelf.ready.length > 0 || shelf.failures > 0) return false;
+    const richest = [...this.#shelves.values()].reduce((a, b) => (b.ready.length > a.ready.length ? b : a));
+    if (richest.ready.length < 2) return false;
+    void this.#end(richest.ready.shift() as Item);
+    return this.#hasRoom(shelf);
   }
 
   async #make(shelf: Shelf<Kind, Item>): Promise<void> {

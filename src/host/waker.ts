@@ -2,10 +2,11 @@
 import { randomBytes } from "node:crypto";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import type { Blanks } from "./blanks.ts";
 import { unless, within } from "./deadline.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
 import { identityOf } from "./identity.ts";
-import { type CapsuleFile, forgetVm, writeVm } from "./journal.ts";
+import { type CapsuleFile, forgetVm, type VmFile, writeVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import type { Slots, Urgency } from "./slots.ts";
 import type { Sources } from "./sources.ts";
@@ -22,6 +23,9 @@ export interface WakerOptions {
   step: Step;
 }
 
+/** Told of the process that a VM is in, before anything else is done with it. */
+type OnProcess = (nonce: string, process: VmProcess) => void;
+
 /** When a VM is wanted, and until when. */
 export interface Wish {
   urgency?: Urgency;
@@ -32,37 +36,38 @@ export class Waker {
   readonly #o: WakerOptions;
   readonly #sources: Sources;
   readonly #slots: Slots;
+  readonly #blanks: Blanks;
 
-  constructor(options: WakerOptions, sources: Sources, slots: Slots) {
+  constructor(options: WakerOptions, sources: Sources, slots: Slots, blanks: Blanks) {
     this.#o = options;
     this.#sources = sources;
     this.#slots = slots;
+    this.#blanks = blanks;
   }
 
   /**
-   * Starts QEMU on a checkpoint and wakes the agent; the user's processes stay frozen. On failure the VM is gone. When
-   * `unwanted` fires the VM is ended, and with it every wait for it; rejects with its reason then.
+   * Brings a checkpoint into a QEMU, for what is needed now into one that waits if there is one, and wakes the agent; the
+   * user's processes stay frozen. On failure the VM is gone. When `unwanted` fires the VM is ended, and with it every wait
+   * for it; rejects with its reason then.
    */
-  wake(id: string, capsule: CapsuleFile, saved: SavedVm, { urgency, unwanted }: Wish = {}): Promise<LiveGuest> {
+  wake(id: string, capsule: CapsuleFile, saved: SavedVm, { urgency = "now", unwanted }: Wish = {}): Promise<LiveGuest> {
     const { vmm } = this.#o;
-    const nonce = randomBytes(16).toString("hex");
     return this.#slots.run(
       async () => {
-        let spawned: VmProcess | undefined;
-        const end = () => {
-          if (spawned !== undefined) vmm.reap(nonce, spawned).catch(() => {}); // whoever waits for it ends it again
+        let end = () => {};
+        const onProcess: OnProcess = (nonce, process) => {
+          end = () => void vmm.reap(nonce, process).catch(() => {}); // whoever waits for it ends it again
+          if (unwanted?.aborted) end();
         };
-        unwanted?.addEventListener("abort", end);
+        const onAbort = () => end();
+        unwanted?.addEventListener("abort", onAbort);
         try {
           unwanted?.throwIfAborted();
-          return await this.#wake(id, capsule, saved, { nonce, unwanted }, (process) => {
-            spawned = process;
-            if (unwanted?.aborted) end();
-          });
+          return await this.#wake(id, capsule, saved, { urgency, unwanted }, onProcess);
         } catch (error) {
           throw unwanted?.aborted ? unwanted.reason : error;
         } finally {
-          unwanted?.removeEventListener("abort", end);
+          unwanted?.removeEventListener("abort", onAbort);
         }
       },
       urgency,
@@ -74,22 +79,15 @@ export class Waker {
     id: string,
     capsule: CapsuleFile,
     saved: SavedVm,
-    { nonce, unwanted }: { nonce: string; unwanted: AbortSignal | undefined },
-    onSpawn: (process: VmProcess) => void,
+    { urgency, unwanted }: Wish,
+    onProcess: OnProcess,
   ): Promise<LiveGuest> {
-    const { paths, vmm, connect, wakeMs, step } = this.#o;
-    const folder = paths.capsule(id);
+    const { paths, connect, wakeMs, step } = this.#o;
     let vm: Vm | undefined;
     try {
-      await writeVm(folder, { nonce, process: null });
-      step("restore.journalled");
-      let journalled: Promise<void> | undefined;
-      vm = await vmm.restore(this.#sources.spec(id, capsule, nonce), saved, (process) => {
-        journalled = writeVm(folder, { nonce, process });
-        journalled.catch(() => {});
-        onSpawn(process);
-      });
-      await journalled;
+      if (urgency === "now") vm = await this.#blanks.claim(id, capsule, saved, onProcess);
+      unwanted?.throwIfAborted();
+      vm ??= await this.#restore(id, capsule, saved, onProcess);
       step("restore.loaded");
       await vm.resume();
       const agent = await connect(vm.agentSocket, wakeMs, unwanted);
@@ -98,9 +96,25 @@ export class Waker {
       return this.#guest(id, vm, agent);
     } catch (error) {
       await vm?.kill();
-      await forgetVm(folder);
+      await forgetVm(paths.capsule(id));
       throw error;
     }
+  }
+
+  async #restore(id: string, capsule: CapsuleFile, saved: SavedVm, onProcess: OnProcess): Promise<Vm> {
+    const { paths, vmm, step } = this.#o;
+    const folder = paths.capsule(id);
+    const nonce = randomBytes(16).toString("hex");
+    await writeVm(folder, { nonce, process: null });
+    step("restore.journalled");
+    let journalled: Promise<void> | undefined;
+    const vm = await vmm.restore(this.#sources.spec(id, capsule, { nonce }), saved, (process) => {
+      journalled = writeVm(folder, { nonce, process });
+      journalled.catch(() => {});
+      onProcess(nonce, process);
+    });
+    await journalled;
+    return vm;
   }
 
   /** A guest that rests, of its own again: its CPUs run, and it has this moment's time and new randomness. */
@@ -114,9 +128,9 @@ export class Waker {
    * A VM that an earlier daemon started; its CPUs run again if they were stopped. Undefined when the guest powered itself
    * off. Throws when the process is not the VM, the guest ended in another way, or its agent does not answer.
    */
-  adopt(id: string, capsule: CapsuleFile, nonce: string, process: VmProcess): Promise<LiveGuest | undefined> {
+  adopt(id: string, capsule: CapsuleFile, journal: VmFile, process: VmProcess): Promise<LiveGuest | undefined> {
     const { vmm, connect, wakeMs } = this.#o;
-    const spec = this.#sources.spec(id, capsule, nonce);
+    const spec = this.#sources.spec(id, capsule, journal);
     return this.#slots.run(async () => {
       const vm = await vmm.adopt(spec, process);
       try {

@@ -57,6 +57,8 @@ test("the machine's and the process's figures are there", async () => {
   assert.equal(await figure("capsule_vm_rss_bytes"), 300);
   assert.notEqual(await figure("capsule_pool_ready"), undefined);
   assert.notEqual(await figure("capsule_pool_target"), undefined);
+  assert.notEqual(await figure("capsule_blanks_ready"), undefined);
+  assert.notEqual(await figure("capsule_blanks_target"), undefined);
   assert.equal(await figure("capsule_vm_pss_bytes"), 200);
   assert.equal(await figure('capsule_info{version="0.0.0",accelerator="tcg"}'), 1);
   assert.ok(((await figure("process_resident_memory_bytes")) ?? 0) > 0);

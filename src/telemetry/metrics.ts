@@ -54,7 +54,7 @@ export class Metrics {
       registers,
     });
     readHealth(sources.health, registers);
-    readPool(sources.health, registers);
+    readStocks(sources.health, registers);
     readVmMemory(sources.vmMemory, registers);
   }
 
@@ -117,18 +117,20 @@ function readHealth(health: () => Health, registers: Registry[]): void {
   });
 }
 
-function readPool(health: () => Health, registers: Registry[]): void {
+function readStocks(health: () => Health, registers: Registry[]): void {
   const figures = [
-    ["capsule_pool_ready", "Capsules made ahead of time that wait to be claimed.", "ready"],
-    ["capsule_pool_target", "Capsules that should be made ahead of time.", "target"],
+    ["capsule_pool_ready", "Capsules made ahead of time that wait to be claimed.", "pool", "ready"],
+    ["capsule_pool_target", "Capsules that should be made ahead of time.", "pool", "target"],
+    ["capsule_blanks_ready", "VM processes started ahead of time that wait to be claimed.", "blanks", "ready"],
+    ["capsule_blanks_target", "VM processes that should be started ahead of time.", "blanks", "target"],
   ] as const;
-  for (const [name, help, field] of figures) {
+  for (const [name, help, stock, field] of figures) {
     new Gauge({
       name,
       help,
       registers,
       collect() {
-        this.set(health().pool[field]);
+        this.set(health()[stock][field]);
       },
     });
   }

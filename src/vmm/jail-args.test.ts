@@ -55,6 +55,12 @@ test("without root: the same walls but for the user, who is whoever runs the ser
   assert.deepEqual(args.slice(-3), start.argv);
 });
 
+test("a hatch is mounted like what is its own, and whose it is stays as it was", () => {
+  const hatch = "/data/work/hatch";
+  const args = jailArgs({ ...start, cell: { ...start.cell, hatch } }).join(" ");
+  assert.ok(args.includes(`--dir /data/work `) && args.includes(`--bind ${hatch} ${hatch} --remount-ro /`), args);
+});
+
 test("a group is joined before anything else; where there is no filter, none is promised", () => {
   const args = jailArgs({ ...start, join: ["/bin/sh", "-c", "x", "group"], filterFd: null });
   assert.deepEqual(args.slice(0, 5), ["/bin/sh", "-c", "x", "group", "/b/bwrap"]);

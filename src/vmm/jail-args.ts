@@ -18,6 +18,11 @@ export interface Cell {
   /** Files and folders, at the same paths inside. */
   readOnly: string[];
   writable: string[];
+  /**
+   * A folder of ours through which files are handed in when the program runs already: it opens them by name. Only where the
+   * program has a user of its own, to whom the folder is closed.
+   */
+  hatch?: string | undefined;
   /** Device files; /dev/null and /dev/urandom are always there. */
   devices: string[];
   /** Its working directory; in it nothing is to be seen but what is listed. */
@@ -74,7 +79,8 @@ export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }
   const chain = identity === null ? [tools.prlimit] : [tools.prlimit, tools.setpriv, tools.unshare];
   const readOnly = [...new Set([...chain, ...cell.readOnly])];
   const devices = [...always, ...cell.devices];
-  const folders = ancestors([...readOnly, ...cell.writable, ...devices, `${cell.folder}/.`]);
+  const writable = cell.hatch === undefined ? cell.writable : [...cell.writable, cell.hatch];
+  const folders = ancestors([...readOnly, ...writable, ...devices, `${cell.folder}/.`]);
   return [
     join,
     [tools.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
@@ -90,7 +96,7 @@ export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }
     readOnly.flatMap((path) => ["--ro-bind", path, path]),
     ["--proc", "/proc"],
     devices.flatMap((path) => ["--dev-bind", path, path]),
-    cell.writable.flatMap((path) => ["--bind", path, path]),
+    writable.flatMap((path) => ["--bind", path, path]),
     ["--remount-ro", "/", "--chdir", cell.folder, "--"],
     limitArgs(tools, cell.limits),
     identity === null ? [] : identityArgs(tools, identity),

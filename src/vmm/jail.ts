@@ -49,6 +49,8 @@ export const noJail: JailReport = {
 export interface Jailed {
   process: VmProcess;
   lastWords: Spawned["lastWords"];
+  /** Makes a file the process's own: one that it shall be able to open through its hatch. */
+  give: (path: string) => Promise<void>;
 }
 
 export class Jail {
@@ -100,7 +102,8 @@ export class Jail {
       const { spawned, process } = await this.#spawn(argv, cell, identity, inherited);
       if (process === null) throw await failure(spawned, "it ended before it ran");
       if (identity !== null) this.#uids?.assign(identity.uid, process);
-      return { process, lastWords: spawned.lastWords };
+      const handIn = async (path: string) => (identity === null ? undefined : await give(path, identity.uid));
+      return { process, lastWords: spawned.lastWords, give: handIn };
     } catch (error) {
       if (identity !== null) this.#uids?.giveBack(identity.uid);
       throw error;
@@ -157,13 +160,17 @@ export class Jail {
   }
 
   async #enroll(cell: Cell): Promise<Identity | null> {
-    if (this.#uids === null) return null;
+    if (this.#uids === null) {
+      if (cell.hatch !== undefined) throw new Error("a hatch is closed only to a user of its own");
+      return null;
+    }
     const uid = this.#uids.take();
     try {
       const { readers } = this.#uids;
       await Promise.all([
         ...cell.writable.map((path) => give(path, uid)),
         ...cell.readOnly.map((path) => share(path, readers)),
+        cell.hatch === undefined ? undefined : chmod(cell.hatch, 0o711),
       ]);
       const groups = await Promise.all(cell.devices.map(groupOf));
       return { uid, gid: uid, groups: [...new Set([readers, ...groups])] };

@@ -71,6 +71,18 @@ test("a restored VM is the same machine, waiting, without a kernel to load", () 
   assert.deepEqual(args, [...withoutKernel, "-S", "-incoming defer"]);
 });
 
+test("a blank is the machine of a restored VM, with nothing in the place of its disk layer", () => {
+  const restored = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 1, isIncoming: true }));
+  const blank = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 1, isIncoming: true, blankDiskBytes: 4_096 }));
+  assert.deepEqual(
+    blank.filter((line, index) => line !== restored[index]),
+    [
+      '-blockdev {"driver":"null-co","node-name":"nothing","read-zeroes":true,"size":4096}',
+      '-blockdev {"driver":"raw","node-name":"disk","discard":"unmap","file":"nothing"}',
+    ],
+  );
+});
+
 test("a VM booted under KVM differs in accelerator, processor and clock only", () => {
   const args = lines(qemuArgs({ spec: specOf(kvm), tscKhz: null, isIncoming: false }));
   assert.deepEqual(

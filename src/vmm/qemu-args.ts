@@ -25,13 +25,18 @@ export interface Launch {
   tscKhz: number | null;
   /** Wait for a saved VM instead of starting the kernel. */
   isIncoming: boolean;
+  /** Size of the disk whose layer is given later; null: the layer is there. */
+  blankDiskBytes?: number | null;
 }
 
 /** The disk as the device sees it. A node of its own, because only such a one tells whether flushing it worked. */
 export const disk = { driver: "raw", "node-name": "disk", discard: "unmap", file: "layer" };
 
+/** Stands in for a layer that is not known yet. */
+const nothing = { driver: "null-co", "node-name": "nothing", "read-zeroes": true };
+
 /** The complete argument vector, without the program's own name. */
-export function qemuArgs({ spec, tscKhz, isIncoming }: Launch): string[] {
+export function qemuArgs({ spec, tscKhz, isIncoming, blankDiskBytes = null }: Launch): string[] {
   const { machine, files } = spec;
   return [
     ["-name", `guest=${quote(processName(spec))},debug-threads=on`],
@@ -55,8 +60,7 @@ export function qemuArgs({ spec, tscKhz, isIncoming }: Launch): string[] {
     ["-chardev", `socket,id=agent,fd=${inheritedFd.agent},server=on,wait=off`],
     ["-device", "virtio-serial-device,max_ports=2"],
     ["-device", "virtserialport,chardev=agent,name=capsule.agent"],
-    ["-blockdev", JSON.stringify(layer(files.disk))],
-    ["-blockdev", JSON.stringify(disk)],
+    blockdevs(files.disk, blankDiskBytes).flatMap((node) => ["-blockdev", JSON.stringify(node)]),
     ["-device", "virtio-blk-device,drive=disk"],
     ["-chardev", `socket,id=qmp,fd=${inheritedFd.qmp},server=on,wait=off`],
     ["-mon", "chardev=qmp,mode=control"],
@@ -106,7 +110,16 @@ function memoryBackend({ machine, files }: VmSpec): string {
   return `memory-backend-file,id=ram,size=${machine.memoryMb}M,mem-path=${quote(files.memory)},share=off${readOnly}`;
 }
 
-function layer(path: string): object {
+function blockdevs(path: string, blankDiskBytes: number | null): object[] {
+  if (blankDiskBytes === null) return [layer(path), disk];
+  return [
+    { ...nothing, size: blankDiskBytes },
+    { ...disk, file: nothing["node-name"] },
+  ];
+}
+
+/** The disk layer at `path`, as QEMU's node of that name. */
+export function layer(path: string): Record<string, unknown> {
   return {
     driver: "qcow2",
     "node-name": "layer",

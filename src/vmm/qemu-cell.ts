@@ -1,6 +1,6 @@
 /** What QEMU may see and use for one VM, and how much of it. */
 import { stat } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import type { Cell, CellLimits } from "./jail-args.ts";
 import type { View } from "./jail-view.ts";
 import { devicesName } from "./vm-folder.ts";
@@ -19,19 +19,29 @@ const ownCpus = 2;
 const layerOverheadBytes = 64 * mib;
 const openFiles = 256;
 
+/** What becomes of the process: a VM started from its kernel, one that is loaded, or one that is not known yet. */
+export type Purpose = "boot" | "restore" | "blank";
+
 /** A saved VM has its kernel in memory already. */
-export async function qemuCell(spec: VmSpec, view: View, isRestored: boolean): Promise<Cell> {
+export async function qemuCell(spec: VmSpec, view: View, purpose: Purpose): Promise<Cell> {
   const { machine, files } = spec;
-  const kernel = isRestored ? [] : [files.kernel, files.initrd];
-  const root = files.backing.at(-1);
-  const diskBytes = root === undefined ? 0 : (await stat(root)).size;
+  const kernel = purpose === "boot" ? [files.kernel, files.initrd] : [];
+  const devices = join(files.dir, devicesName);
+  const diskBytes = await sizeOfDisk(spec);
   return {
     readOnly: [...view.readOnly, files.memory, ...files.backing, ...kernel],
-    writable: [files.disk, join(files.dir, devicesName)],
+    writable: purpose === "blank" ? [devices] : [files.disk, devices],
+    hatch: purpose === "blank" ? dirname(files.disk) : undefined,
     devices: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],
     folder: files.dir,
     limits: layerLimits(diskBytes, machine.memoryMb * mib, machine.vcpus),
   };
+}
+
+/** The disk as the guest sees it has the size of the root disk that its layers end on. */
+export async function sizeOfDisk({ files }: VmSpec): Promise<number> {
+  const root = files.backing.at(-1);
+  return root === undefined ? 0 : (await stat(root)).size;
 }
 
 /** What a VM may take of the machine, besides disk. */

@@ -11,7 +11,7 @@ import { saveMemory } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
-import { consoleBytes, consoleDevice, disk } from "./qemu-args.ts";
+import { consoleBytes, consoleDevice, disk, layer } from "./qemu-args.ts";
 import { vmLimits } from "./qemu-cell.ts";
 import { isObject, Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, devicesName, qmpSocketName, readDevices } from "./vm-folder.ts";
@@ -34,11 +34,10 @@ const diskRetryMs = 1_000;
 const fullBytes = 1 << 20;
 
 export class QemuVm implements Vm {
-  readonly spec: VmSpec;
   readonly process: VmProcess;
-  readonly agentSocket: string;
   readonly ended: Promise<VmEnd>;
-  readonly #folder: number;
+  #spec: VmSpec;
+  #folder: number;
   readonly #end = Promise.withResolvers<VmEnd>();
   #qmp!: Qmp;
   #watch: NodeJS.Timeout | undefined;
@@ -68,12 +67,32 @@ export class QemuVm implements Vm {
   }
 
   private constructor(spec: VmSpec, process: VmProcess) {
-    this.spec = spec;
+    this.#spec = spec;
     this.process = process;
     this.ended = this.#end.promise;
-    // Through an open folder, socket paths stay short however deep the data folder lies.
-    this.#folder = openSync(spec.files.dir, constants.O_RDONLY | constants.O_DIRECTORY);
-    this.agentSocket = `/proc/self/fd/${this.#folder}/${agentSocketName}`;
+    this.#folder = openFolder(spec.files.dir);
+  }
+
+  get spec(): VmSpec {
+    return this.#spec;
+  }
+
+  get agentSocket(): string {
+    return `/proc/self/fd/${this.#folder}/${agentSocketName}`;
+  }
+
+  /** From here on it is the VM of `spec`, in whose folder its sockets and its device state are now. */
+  become(spec: VmSpec): void {
+    const folder = openFolder(spec.files.dir);
+    closeSync(this.#folder);
+    this.#folder = folder;
+    this.#spec = spec;
+  }
+
+  /** Gives a blank's disk the layer that it has waited for. */
+  async attach(path: string): Promise<void> {
+    await this.#qmp.command("blockdev-add", layer(path));
+    await this.#qmp.command("blockdev-reopen", { options: [disk] });
   }
 
   async stop(): Promise<void> {
@@ -122,6 +141,12 @@ export class QemuVm implements Vm {
       await Promise.all([rm(to.state, { force: true }), rm(to.memory, { force: true })]);
       throw error;
     }
+  }
+
+  /** The file through which device state comes and goes, as QEMU knows it. */
+  get devices(): string {
+    const { dir, knownAs = dir } = this.spec.files;
+    return join(knownAs, devicesName);
   }
 
   /** Loads saved devices into a QEMU that waits for them; the CPUs stay stopped. A failure ends that QEMU. */
@@ -243,7 +268,7 @@ export class QemuVm implements Vm {
   async #saveDevices(): Promise<Buffer> {
     const { dir } = this.spec.files;
     try {
-      const to = { filename: join(dir, devicesName), live: false };
+      const to = { filename: this.devices, live: false };
       await this.#qmp.command("xen-save-devices-state", to, saveDeadlineMs);
       return readDevices(dir);
     } catch (error) {
@@ -253,6 +278,11 @@ export class QemuVm implements Vm {
       throw new CapsuleError("no_space", `there is no room for the devices of ${this.spec.name}`, { cause: error });
     }
   }
+}
+
+/** Through an open folder, socket paths stay short however deep the data folder lies. */
+function openFolder(path: string): number {
+  return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
 }
 
 export function memoryBytes(spec: VmSpec): number {

@@ -21,7 +21,7 @@ import { emptyOverlay } from "./qcow2.ts";
 import { Qemu } from "./qemu.ts";
 import { qemuVersion } from "./qemu-version.ts";
 import { measureTscKhz } from "./tsc.ts";
-import type { SavedVm, Vm, VmSpec } from "./vmm.ts";
+import type { Blank, SavedVm, Vm, VmSpec } from "./vmm.ts";
 
 const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.capsule");
 const program = "qemu-system-x86_64";
@@ -298,6 +298,84 @@ test("a start that fails leaves neither process nor file", async () => {
   await assert.rejects(vmm.restore(spec, { state: base.state, memory: null }, thrower), /could not be restored/);
   assert.deepEqual(await vmm.find(spec.nonce), []);
   assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
+});
+
+/** A blank of the base's kind, in folders of its own. */
+async function blankOf(name: string): Promise<Blank> {
+  const base = await baseOf(1);
+  const spec = await specOf(name, base.memory, 1);
+  const hatch = join(folder, `${name}-hatch`);
+  await mkdir(hatch);
+  return vmm.blank({ ...spec, files: { ...spec.files, disk: join(hatch, "disk") } }, () => {});
+}
+
+/** A VM with a folder and a disk layer, and no process. */
+async function unborn(name: string, disk: string, blank: Blank): Promise<VmSpec> {
+  const spec = await specOf(name, blank.spec.files.memory, 1);
+  await cp(disk, spec.files.disk);
+  return { ...spec, nonce: blank.spec.nonce, files: { ...spec.files, knownAs: blank.spec.files.dir } };
+}
+
+/** The same VM, of no blank. */
+const anew = (spec: VmSpec): VmSpec => ({ ...spec, files: { ...spec.files, knownAs: undefined } });
+
+const isRoot = process.getuid?.() === 0;
+
+test("a blank becomes the VM that it is told, is saved like any other, and goes on elsewhere", {
+  skip: !isRoot,
+}, async () => {
+  const { vm, agent } = await start("before-blank");
+  await shell(agent, "echo on disk > /root/file; sync; echo in memory > /dev/shm/note");
+  agent.close();
+  await vm.stop();
+  const { dir, disk } = vm.spec.files;
+  const saved = { state: join(dir, "state"), memory: join(dir, "diff") };
+  await vm.save(saved);
+  await vm.kill();
+
+  const blank = await blankOf("blank");
+  const spec = await unborn("claimed", disk, blank);
+  const claimed = await blank.claim(spec, saved);
+  assert.equal(await claimed.state(), "stopped");
+  assert.deepEqual(await readdir(blank.spec.files.dir), []);
+  assert.deepEqual(await readdir(join(folder, "blank-hatch")), []);
+  await claimed.resume();
+  const inside = await awake(claimed);
+  assert.equal(await shell(inside, "cat /root/file /dev/shm/note"), "on disk\nin memory");
+  await shell(inside, "echo more >> /root/file; sync");
+  inside.close();
+  claimed.release();
+  await Promise.all([blank.spec.files.dir, join(folder, "blank-hatch")].map((path) => rm(path, { recursive: true })));
+
+  const adopted = await vmm.adopt(spec, blank.process);
+  await adopted.stop();
+  const again = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
+  await adopted.save(again);
+  await adopted.kill();
+  const last = await wakeUp(anew(spec), again);
+  assert.equal(await shell(last.agent, "cat /root/file /dev/shm/note"), "on disk\nmore\nin memory");
+  last.agent.close();
+  await last.vm.kill();
+});
+
+test("a blank that cannot become a VM is ended, and the layer is where it was", { skip: !isRoot }, async () => {
+  const base = await baseOf(1);
+  const sound = { state: base.state, memory: null };
+  for (const [what, saved] of [
+    ["state", { ...sound, state: image.kernel }],
+    ["memory", { ...sound, memory: image.kernel }],
+    ["process", sound],
+  ] as const) {
+    const blank = await blankOf(`unlucky-${what}`);
+    const spec = await unborn(`unlucky-${what}-vm`, base.disk, blank);
+    if (what === "process") process.kill(blank.process.pid, "SIGKILL");
+    await assert.rejects(blank.claim(spec, saved));
+    assert.deepEqual(await vmm.find(blank.spec.nonce), []);
+    assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
+    const { agent, vm } = await wakeUp(anew(spec), sound);
+    agent.close();
+    await vm.kill();
+  }
 });
 
 test("around each VM stands a jail: a user of its own, nothing of the host's, and nobody left who built it", async () => {

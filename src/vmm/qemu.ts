@@ -3,11 +3,10 @@
  *
  * Every start follows one road: lay out the VM's folder, start QEMU in its jail, tell the caller which process it is, reach
  * it over QMP, put the saved memory in place, load the devices. Whatever fails on it, the process is ended and the folder
- * is as before.
+ * is as before. A blank stops half-way on that road (qemu-blank.ts has the other half).
  */
 import { closeSync, constants, openSync } from "node:fs";
 import { open } from "node:fs/promises";
-import { join } from "node:path";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Accelerator } from "./accelerator.ts";
 import type { Jail, Jailed } from "./jail.ts";
@@ -16,10 +15,11 @@ import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { inheritedFd, isRecent, layout, qemuArgs } from "./qemu-args.ts";
-import { qemuCell } from "./qemu-cell.ts";
+import { QemuBlank } from "./qemu-blank.ts";
+import { type Purpose, qemuCell, sizeOfDisk } from "./qemu-cell.ts";
 import { memoryBytes, QemuVm } from "./qemu-vm.ts";
-import { clearFolder, devicesName, layDevices, listenForVm } from "./vm-folder.ts";
-import type { Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
+import { clearFolder, layDevices, listenForVm } from "./vm-folder.ts";
+import type { Blank, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
 
 export interface QemuOptions {
   /** The program, e.g. "qemu-system-x86_64". */
@@ -38,6 +38,10 @@ export class Qemu implements Vmm {
     this.#options = options;
   }
 
+  get hasBlanks(): boolean {
+    return this.#options.jail?.jail.mode === "full";
+  }
+
   machine(vcpus: number, memoryMb: number): Machine {
     const { version, accelerator } = this.#options;
     const { kind, cpu } = accelerator;
@@ -45,16 +49,21 @@ export class Qemu implements Vmm {
   }
 
   boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm> {
-    return this.#start({ spec, saved: null, onSpawn }, async () => {});
+    return this.#start({ spec, purpose: "boot", state: null, onSpawn }, async (vm) => vm);
   }
 
   restore(spec: VmSpec, saved: SavedVm, onSpawn: (process: VmProcess) => void): Promise<Vm> {
-    return this.#start({ spec, saved, onSpawn }, async (vm) => {
+    return this.#start({ spec, purpose: "restore", state: saved.state, onSpawn }, async (vm) => {
       // Devices look into memory while they load, so memory comes first.
       if (saved.memory !== null) await loadMemory(vm.process.pid, spec.files.memory, memoryBytes(spec), saved.memory);
-      const isByName = isRecent(spec.machine.qemu);
-      await vm.load(isByName ? `file:${join(spec.files.dir, devicesName)}` : `fd:${inheritedFd.state}`);
+      await vm.load(isRecent(spec.machine.qemu) ? `file:${vm.devices}` : `fd:${inheritedFd.state}`);
+      return vm;
     });
+  }
+
+  blank(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Blank> {
+    const start: Start = { spec, purpose: "blank", state: null, onSpawn };
+    return this.#start(start, async (vm, jailed) => new QemuBlank(vm, jailed));
   }
 
   async adopt(spec: VmSpec, process: VmProcess): Promise<Vm> {
@@ -78,35 +87,35 @@ export class Qemu implements Vmm {
     return findByNonce(nonce);
   }
 
-  async #start(start: Start, prepare: (vm: QemuVm) => Promise<void>): Promise<Vm> {
-    const { spec, saved, onSpawn } = start;
+  async #start<T>(start: Start, prepare: (vm: QemuVm, jailed: Jailed) => Promise<T>): Promise<T> {
+    const { spec, purpose, onSpawn } = start;
     await clearFolder(spec.files.dir);
     let jailed: Jailed | undefined;
     let vm: QemuVm | undefined;
     try {
-      jailed = await this.#spawn(spec, saved);
+      jailed = await this.#spawn(start);
       onSpawn(jailed.process);
       vm = await QemuVm.connect(spec, jailed.process);
-      await prepare(vm);
-      return vm;
+      return await prepare(vm, jailed);
     } catch (error) {
       if (vm !== undefined) await vm.kill();
       else for (const process of await findByNonce(spec.nonce)) await endProcess(process);
       await clearFolder(spec.files.dir);
       if (isOutOfSpace(error)) throw error;
       const said = (await jailed?.lastWords()) ?? "";
-      const what = saved === null ? "started" : "restored";
+      const what = purpose === "restore" ? "restored" : "started";
       throw new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
         cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`, { cause: error }),
       });
     }
   }
 
-  async #spawn(spec: VmSpec, saved: SavedVm | null): Promise<Jailed> {
+  async #spawn({ spec, purpose, state: saved }: Start): Promise<Jailed> {
     const { program, accelerator, jail } = this.#options;
     const { dir } = spec.files;
-    const args = qemuArgs({ spec, isIncoming: saved !== null, tscKhz: accelerator.tscKhz });
-    const devices = await layDevices(dir, saved?.state ?? null);
+    const blankDiskBytes = purpose === "blank" ? await sizeOfDisk(spec) : null;
+    const args = qemuArgs({ spec, isIncoming: purpose !== "boot", tscKhz: accelerator.tscKhz, blankDiskBytes });
+    const devices = await layDevices(dir, saved);
     await using state = await open(devices, "r");
     const folder = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
     let sockets: Listener[] = [];
@@ -114,8 +123,8 @@ export class Qemu implements Vmm {
       sockets = await listenForVm(folder);
       const inherited = sockets.map(({ fd }) => fd);
       if (!isRecent(spec.machine.qemu)) inherited.push(state.fd);
-      if (jail === undefined) return spawnDetached([program, ...args], dir, inherited);
-      const cell = await qemuCell(spec, jail.view, saved !== null);
+      if (jail === undefined) return { ...spawnDetached([program, ...args], dir, inherited), give: async () => {} };
+      const cell = await qemuCell(spec, jail.view, purpose);
       return await jail.jail.start([jail.view.program, ...args], cell, inherited);
     } finally {
       for (const socket of sockets) socket.close();
@@ -131,8 +140,9 @@ function isOutOfSpace(error: unknown): boolean {
 
 interface Start {
   spec: VmSpec;
-  /** Null: started from its kernel. */
-  saved: SavedVm | null;
+  purpose: Purpose;
+  /** Device state to begin with; null: none, or none yet. */
+  state: string | null;
   onSpawn: (process: VmProcess) => void;
 }
 

@@ -4,7 +4,7 @@
  * of it when it is read.
  */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
-import { readFile, rm, writeFile } from "node:fs/promises";
+import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Listener, listenIn } from "./listener.ts";
 
@@ -31,6 +31,14 @@ export async function layDevices(folder: string, saved: string | null): Promise<
   const path = join(folder, devicesName);
   await writeFile(path, saved === null ? "" : await readFile(saved), { mode: 0o600, flag: "wx" });
   return path;
+}
+
+/** Moves all that QEMU was given in one folder to another, with a device state that was not known before. */
+export async function moveFolder(from: string, to: string, saved: string): Promise<void> {
+  const state = await readFile(saved);
+  // Written into, and moved: what QEMU sees is this very file.
+  await writeFile(join(from, devicesName), state, { flag: "r+" });
+  for (const name of [agentSocketName, qmpSocketName, devicesName]) await rename(join(from, name), join(to, name));
 }
 
 /** What QEMU has written there a moment ago. Throws on anything but a plain file of a device state's size. */

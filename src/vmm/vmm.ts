@@ -20,8 +20,10 @@ export interface Machine {
 }
 
 export interface VmFiles {
-  /** The VM's own folder: its sockets are made in it. QEMU sees no more of it than its disk layer and its device state. */
+  /** The VM's own folder: its sockets are in it. QEMU sees no more of it than its disk layer and its device state. */
   dir: string;
+  /** The folder as QEMU knows it, of a VM that was a blank: the blank's. Default: `dir`. */
+  knownAs?: string | undefined;
   /** Guest memory, mapped privately (never written). Size = memoryMb MiB. */
   memory: string;
   /** The VM's own writable disk layer (qcow2, its backing chain recorded in it). */
@@ -99,13 +101,35 @@ export interface Vm {
   release(): void;
 }
 
+/** A QEMU that was started before anybody knew for which VM of its kind: without a disk layer, waiting for a saved VM. */
+export interface Blank {
+  readonly spec: VmSpec;
+  readonly process: VmProcess;
+  /** Resolves when its process has ended by itself. Never rejects. */
+  readonly ended: Promise<unknown>;
+  /**
+   * Becomes the VM of `spec`, which is of the same machine, memory and backing files, and is known to QEMU as the blank's
+   * folder; resolves with it loaded but **stopped**. Whatever fails, the process is ended and `spec`'s folder is as before.
+   */
+  claim(spec: VmSpec, saved: SavedVm): Promise<Vm>;
+  /** Ends the process and waits until it is gone. Idempotent. */
+  kill(): Promise<void>;
+}
+
 export interface Vmm {
+  /** Whether there can be blanks. They need a jail in which each VM has a user of its own. */
+  readonly hasBlanks: boolean;
   /** The machine this host would build for a shape now. */
   machine(vcpus: number, memoryMb: number): Machine;
   /** Starts a VM from its kernel; resolves when QEMU runs (the agent not yet up). `onSpawn` sees the process before anything else. */
   boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm>;
   /** Starts QEMU, puts memory and devices in place; resolves with the VM loaded but **stopped**. */
   restore(spec: VmSpec, saved: SavedVm, onSpawn: (process: VmProcess) => void): Promise<Vm>;
+  /**
+   * Starts a blank of this kind in `spec.files.dir`. The folder of `spec.files.disk` is the blank's alone, empty, and two
+   * levels below what the layers' backing files are named from: the layer is handed in through it.
+   */
+  blank(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Blank>;
   /** Connects to a VM an earlier daemon started; throws when the process is not the one described. */
   adopt(spec: VmSpec, process: VmProcess): Promise<Vm>;
   /** Ends a process of an earlier life if pid, start time and nonce agree. Resolves when it is gone. */

@@ -26,6 +26,10 @@ export const Health = Type.Object(
       { ready: count, target: count },
       { description: "Capsules made ahead of time: how many there are, and how many there should be now." },
     ),
+    blanks: Type.Object(
+      { ready: count, target: count },
+      { description: "VM processes started ahead of time, for resumes and creates past the pool." },
+    ),
   },
   { title: "Health" },
 );

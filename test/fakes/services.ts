@@ -310,6 +310,7 @@ export class FakeServices implements Services {
       pid: process.pid,
       capsules,
       pool: { ready: 0, target: 0 },
+      blanks: { ready: 0, target: 0 },
     };
   }
 }

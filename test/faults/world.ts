@@ -14,9 +14,11 @@ export class World implements AsyncDisposable {
   /** The test process ends early. */
   readonly #onExit = () => this.server.abandon();
 
-  /** Without a pool unless `env` says otherwise: VMs are counted here. */
+  /** With nothing made ahead of time unless `env` says otherwise: VMs are counted here. */
   static async start({ env, ...options }: ServerOptions = {}): Promise<World> {
-    const world = new World(await Server.start({ ...options, env: { CAPSULE_POOL: "off", ...env } }));
+    const world = new World(
+      await Server.start({ ...options, env: { CAPSULE_POOL: "off", CAPSULE_BLANKS: "0", ...env } }),
+    );
     for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
     process.once("exit", world.#onExit);
     await world.#connect();
@@ -88,7 +90,7 @@ export class World implements AsyncDisposable {
     for (const room of ["capsules", "templates", "work"]) assert.deepEqual(this.folders(room), [], room);
   }
 
-  /** Names of the VMs that run, sorted: their capsules' ids. */
+  /** Names of the VMs that run, sorted: their capsules' ids, and "blank" for those that are nobody's yet. */
   vms(): string[] {
     return this.#processes()
       .map(({ name }) => name)
@@ -100,18 +102,36 @@ export class World implements AsyncDisposable {
     return this.#processes().find(({ name }) => name === id)?.pid;
   }
 
+  /** All processes of this name. */
+  pidsOf(name: string): number[] {
+    return this.#processes().flatMap((process) => (process.name === name ? [process.pid] : []));
+  }
+
   /** Signals a capsule's VM, as soon as it has one. */
   async signalVm(id: string, signal: NodeJS.Signals): Promise<void> {
     const pid = await eventually(`${id} has a VM`, async () => this.vmPid(id));
     process.kill(pid, signal);
   }
 
+  /** A blank has the name it was started with; whose it became, the journals say. */
   #processes(): { pid: number; name: string }[] {
+    const owners = this.#journalled();
     return processesOf(this.server.dataDir).flatMap(({ pid, command }) => {
       if (/^\S*bwrap /.test(command)) return []; // waits for a VM, or is about to become one
       const name = /-name guest=(\S+) nonce=/.exec(command)?.[1];
-      return name === undefined ? [] : [{ pid, name }];
+      return name === undefined ? [] : [{ pid, name: name === "blank" ? (owners.get(pid) ?? name) : name }];
     });
+  }
+
+  #journalled(): Map<number, string> {
+    const owners = new Map<number, string>();
+    for (const id of this.folders("capsules")) {
+      try {
+        const { process } = JSON.parse(readFileSync(join(this.server.dataDir, "capsules", id, "vm.json"), "utf8"));
+        if (process !== null) owners.set(process.pid, id);
+      } catch {} // it has none, or none any more
+    }
+    return owners;
   }
 
   /** The last errors that the server has logged. */

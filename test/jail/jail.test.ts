@@ -81,7 +81,7 @@ before(async () => {
 
   chownSync(spec.files.backing[0]!, uids.first + 7, uids.first + 7);
   jail = await Jail.open({ uids });
-  jailed = wordsOf(await jail.run([probe, ...args], await qemuCell(spec, await viewOf(probe), true)));
+  jailed = wordsOf(await jail.run([probe, ...args], await qemuCell(spec, await viewOf(probe), "restore")));
 });
 
 after(() => {
@@ -153,6 +153,21 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
     );
   });
 
+  test("a hatch is no folder to it: nothing can be seen, made or renamed in it, nor opened that was not given", async () => {
+    const [dir, hatch] = [join(data, "work/blank"), join(data, "work/hatch")];
+    for (const each of [dir, hatch]) mkdirSync(each, { recursive: true, mode: 0o700 });
+    const held = join(hatch, "disk.qcow2");
+    for (const path of [join(dir, "devices"), held]) writeFileSync(path, "secret", { mode: 0o600 });
+    const cell = await qemuCell({ ...spec, files: { ...spec.files, dir, disk: held } }, await viewOf(probe), "blank");
+    const said = wordsOf(await jail.run([probe, hatch, "1", "/none", "1", held, spec.files.memory, held], cell));
+    for (const name of ["make a file", "rename own", "allowed: write own", `read ${held}`]) {
+      assert.match(said.get(name) ?? "not tried", /^failed: /, name);
+    }
+    assert.ok(said.has("folder"), "it is listed as empty");
+    assert.equal(said.get("allowed: read shown"), "ok");
+    assert.equal(readFileSync(held, "utf8"), "secret");
+  });
+
   test("processes and open files end at its bounds", () => {
     assert.equal(free.get("forks"), "400");
     assert.ok(Number(jailed.get("forks")) < 100, jailed.get("forks"));
@@ -182,7 +197,7 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
       const dir = join(data, `capsules/cl-${index}`);
       mkdirSync(dir, { mode: 0o700 });
       for (const name of ["disk", "devices"]) writeFileSync(join(dir, name), "", { mode: 0o600 });
-      return qemuCell({ ...spec, files: { ...spec.files, dir, disk: join(dir, "disk") } }, view, true);
+      return qemuCell({ ...spec, files: { ...spec.files, dir, disk: join(dir, "disk") } }, view, "restore");
     });
     const said = cells.map(async (cell) => {
       const { folder: dir, writable } = await cell;

@@ -1,0 +1,120 @@
+/** What a stock keeps when it cannot keep all that is wanted; the things are names. */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Stock, type StockOptions } from "./stock.ts";
+
+interface Thing {
+  name: string;
+  costBytes: number;
+  ended: Promise<unknown>;
+}
+
+class Shelved {
+  readonly here: string[] = [];
+  readonly failures: unknown[] = [];
+  failing = "";
+  #onMade = () => {};
+  #onLook = () => {};
+  readonly stock: Stock<string, Thing>;
+
+  constructor(options: Partial<StockOptions<string, Thing>> = {}) {
+    this.stock = new Stock<string, Thing>({
+      keyOf: (kind) => kind,
+      make: (kind) => this.#make(kind),
+      end: async ({ name }) => {
+        this.here.splice(this.here.indexOf(name), 1);
+      },
+      nameOf: ({ name }) => name,
+      pressure: { isRising: () => this.#looked(), isHigh: () => false },
+      budgetBytes: 1_000,
+      most: 3,
+      usualBytes: 1,
+      onFailure: (error) => this.failures.push(error),
+      ...options,
+    });
+  }
+
+  want(kind: string, count: number): void {
+    for (let each = 0; each < count; each++) this.stock.take(kind);
+  }
+
+  /** Resolves when `here` holds these, in whatever order. */
+  async has(...names: string[]): Promise<void> {
+    while (this.here.toSorted().join() !== names.toSorted().join()) {
+      await new Promise<void>((resolve) => {
+        this.#onMade = resolve;
+      });
+    }
+  }
+
+  /** Resolves when it has thought about what to make, and made it. */
+  async looks(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#onLook = resolve;
+    });
+    await this.stock.settled();
+  }
+
+  /** The host has memory to spare, always. */
+  #looked(): boolean {
+    this.#onLook();
+    return false;
+  }
+
+  async #make(name: string): Promise<Thing> {
+    if (name === this.failing) throw new Error(`no ${name} can be made`);
+    this.here.push(name);
+    setImmediate(() => this.#onMade());
+    return { name, costBytes: 1, ended: new Promise(() => {}) };
+  }
+}
+
+describe("a stock", () => {
+  it("holds no more than its number, and says that it wants no more", async () => {
+    const shelved = new Shelved();
+    shelved.stock.open();
+    shelved.want("a", 10);
+    await shelved.has("a", "a", "a");
+    await shelved.stock.settled();
+    assert.deepEqual(shelved.stock.state(), { ready: 3, target: 3 });
+    await shelved.stock.close();
+    assert.deepEqual(shelved.here, []);
+  });
+
+  it("gives the second of one kind up for the first of another, and no kind up altogether", async () => {
+    const shelved = new Shelved();
+    shelved.stock.open();
+    shelved.want("a", 10);
+    await shelved.has("a", "a", "a");
+    shelved.want("b", 5);
+    await shelved.has("a", "a", "b");
+    shelved.want("c", 5);
+    await shelved.has("a", "b", "c");
+    shelved.want("d", 2);
+    await shelved.looks();
+    assert.deepEqual(shelved.here.toSorted(), ["a", "b", "c"]);
+    await shelved.stock.close();
+  });
+
+  it("tells of what cannot be made, and makes the others", async () => {
+    const shelved = new Shelved({ most: 2 });
+    shelved.stock.open();
+    shelved.failing = "b";
+    shelved.want("b", 2);
+    shelved.want("a", 5);
+    await shelved.has("a", "a");
+    await shelved.looks();
+    assert.deepEqual(shelved.failures.map(String), ["Error: no b can be made"]);
+    assert.deepEqual(shelved.stock.state(), { ready: 2, target: 2 });
+    await shelved.stock.close();
+  });
+
+  it("makes nothing where its number or its memory is none", () => {
+    for (const none of [{ most: 0 }, { budgetBytes: 0 }]) {
+      const { stock } = new Shelved(none);
+      stock.open();
+      assert.equal(stock.take("a"), undefined);
+      assert.equal(stock.isOpen, false);
+    }
+  });
+});

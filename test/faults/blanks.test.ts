@@ -1,0 +1,137 @@
+/** QEMUs started ahead of time: a capsule in one of them is like any other, and none is left where none should be. */
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { assertFurnished, furnish } from "./furniture.ts";
+import { World } from "./world.ts";
+
+const env = { CAPSULE_BLANKS: "2" };
+const patienceMs = 60_000;
+/** Blanks need users of their own. */
+const skip = process.getuid?.() !== 0;
+
+let world: World;
+before(async () => {
+  world = await World.start({ env });
+});
+after(() => world[Symbol.asyncDispose]());
+
+/** The processes that wait, once there are as many as there should be, and at least one. */
+async function waiting(): Promise<number[]> {
+  const isFull = async () => {
+    const { ready, target } = (await world.health()).blanks;
+    return ready >= target && ready > 0;
+  };
+  await eventually("all that should wait do", isFull, patienceMs);
+  return world.pidsOf("blank");
+}
+
+/** One is given to whoever resumes when two have done so. */
+async function furnished(body: Record<string, unknown> = {}): Promise<TestCapsule> {
+  const capsule = await world.client.capsule(body);
+  await furnish(capsule);
+  for (let each = 0; each < 2; each++) {
+    await capsule.pause();
+    await capsule.resume();
+  }
+  return capsule;
+}
+
+async function pausedAndExpected(): Promise<{ capsule: TestCapsule; pids: number[] }> {
+  const capsule = await furnished();
+  await capsule.pause();
+  return { capsule, pids: await waiting() };
+}
+
+test("capsules are resumed into them again and again, outlive the daemon there, and lose nothing", {
+  skip,
+}, async () => {
+  const capsule = await furnished();
+  for (let round = 0; round < 3; round++) {
+    await capsule.sh(`echo ${round} >> /root/rounds; sync; echo ${round} >> /dev/shm/rounds`);
+    await capsule.pause();
+    const pids = await waiting();
+    await capsule.resume();
+    assert.ok(pids.includes(world.vmPid(capsule.id)!), "it was not resumed into one that waited");
+    await assertFurnished(capsule);
+  }
+  const pid = world.vmPid(capsule.id);
+  await world.restart("SIGKILL");
+  const again = world.capsule(capsule.id);
+  assert.equal(world.vmPid(again.id), pid, "the next daemon has adopted it");
+  assert.equal(await again.sh("paste -sd, /root/rounds /dev/shm/rounds"), "0,1,2\n0,1,2");
+  await again.pause();
+  await again.resume();
+  await assertFurnished(again);
+  await again.destroy();
+});
+
+test("creates at once are given different ones, and are strangers to each other", { skip }, async () => {
+  await (await furnished()).destroy();
+  const pids = await waiting();
+  const capsules = await Promise.all([1, 2, 3].map(() => world.client.capsule()));
+  const given = capsules.map(({ id }) => world.vmPid(id)!);
+  assert.equal(new Set(given).size, 3);
+  assert.deepEqual(
+    pids.filter((pid) => !given.includes(pid)),
+    [],
+    "all that waited were taken",
+  );
+  const told = await Promise.all(
+    capsules.map((capsule) =>
+      capsule.sh("cat /etc/machine-id /proc/sys/kernel/hostname; head -c16 /dev/urandom | base64"),
+    ),
+  );
+  assert.equal(new Set(told).size, 3);
+  await Promise.all(capsules.map((capsule) => capsule.destroy()));
+});
+
+test("whoever is given one that has just died is started anew", { skip }, async () => {
+  const { capsule, pids } = await pausedAndExpected();
+  for (const pid of pids) process.kill(pid, "SIGKILL");
+  await capsule.resume();
+  assert.ok(!pids.includes(world.vmPid(capsule.id)!));
+  await assertFurnished(capsule);
+  await capsule.destroy();
+});
+
+test("a resume that fails in one leaves the capsule paused, and its disk layer where it was", { skip }, async () => {
+  const { capsule } = await pausedAndExpected();
+  const layer = join(world.server.dataDir, "capsules", capsule.id, "disk.qcow2");
+  const whole = readFileSync(layer);
+  writeFileSync(layer, Buffer.alloc(512, 0xff), { flag: "r+" });
+  await world.client.expect(502, "POST", `/v1/capsules/${capsule.id}/resume`);
+  assert.equal((await capsule.view()).status, "paused");
+  assert.equal(world.vmPid(capsule.id), undefined);
+  writeFileSync(layer, whole);
+  await capsule.resume();
+  await assertFurnished(capsule);
+  await capsule.destroy();
+});
+
+test("those that stand on a template end when it is deleted", { skip }, async () => {
+  const source = await world.client.capsule();
+  await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source.id, name: "made" } });
+  for (let each = 0; each < 2; each++) await (await world.client.capsule({ template: "made" })).destroy();
+  const [storage] = world.folders("templates");
+  const isOnIt = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, "latin1").includes(`/templates/${storage}/`);
+  await eventually("one stands on it", async () => world.pidsOf("blank").some(isOnIt), patienceMs);
+  await world.client.expect(204, "DELETE", "/v1/snapshots/made");
+  await eventually("none does", async () => !world.pidsOf("blank").some(isOnIt));
+});
+
+test("a server that stops takes them along; one that was killed finds and ends them", { skip }, async () => {
+  await (await furnished()).destroy();
+  await waiting();
+  await world.restart("SIGTERM", undefined, { CAPSULE_BLANKS: "0" });
+  assert.deepEqual(world.vms(), []);
+  await world.restart("SIGTERM", undefined, env);
+  await (await furnished()).destroy();
+  await waiting();
+  await world.restart("SIGKILL", undefined, { CAPSULE_BLANKS: "0" });
+  assert.deepEqual(world.vms(), []);
+  await world.assertNoResidue();
+});
