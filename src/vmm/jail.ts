@@ -170,7 +170,7 @@ export class Jail {
       await Promise.all([
         ...cell.writable.map((path) => give(path, uid)),
         ...cell.readOnly.map((path) => share(path, readers)),
-        cell.hatch === undefined ? undefined : chmod(cell.hatch, 0o711),
+        cell.hatch === undefined ? undefined : showHatch(cell.hatch, uid),
       ]);
       const groups = await Promise.all(cell.devices.map(groupOf));
       return { uid, gid: uid, groups: [...new Set([readers, ...groups])] };
@@ -237,6 +237,12 @@ async function give(path: string, uid: number): Promise<void> {
   await using file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW);
   await file.chown(uid, uid);
   await file.chmod(0o600);
+}
+
+/** Lets a jail's user, through its group, open what lies in a folder of root's and is known to it by name. */
+async function showHatch(path: string, gid: number): Promise<void> {
+  await chown(path, 0, gid);
+  await chmod(path, 0o710);
 }
 
 /** Lets the jails' group read a file that not everybody may read; whoever it was a VM's before, it is root's now. */
