@@ -2,9 +2,9 @@
  * Many capsules that are only records: listing them, starting with them, and what they cost the server in memory. The rows
  * are written into the database of a server that is not running; there is no VM behind any of them.
  */
-import { databasePath } from "../src/daemon.ts";
+
 import { CapsuleRows } from "../src/db/capsule-rows.ts";
-import { openDatabase } from "../src/db/database.ts";
+import { databasePath, openDatabase } from "../src/db/database.ts";
 import { TeamRows } from "../src/db/team-rows.ts";
 import { rssMib } from "./process-memory.ts";
 import type { Rig } from "./rig.ts";

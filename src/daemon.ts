@@ -1,7 +1,7 @@
 /**
  * The composition root: the only place that makes the services, joins them, and takes them apart in reverse.
  */
-import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync } from "node:fs";
 import { totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
@@ -21,7 +21,7 @@ import { Turns } from "./capsules/turns.ts";
 import type { Config } from "./config.ts";
 import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
-import { openDatabase } from "./db/database.ts";
+import { databasePath, openDatabase } from "./db/database.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
 import type { Connect } from "./host/guest.ts";
@@ -29,11 +29,12 @@ import { LocalHost } from "./host/local-host.ts";
 import { type DataLock, lockData } from "./host/lock.ts";
 import { openMachine } from "./host/machine.ts";
 import { Paths } from "./host/paths.ts";
-import type { Step } from "./host/steps.ts";
+import { stepThatEnds } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import { Audit } from "./teams/audit.ts";
+import { ensureFirstKey } from "./teams/first-key.ts";
 import { Teams } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { Templates } from "./templates/templates.ts";
@@ -41,13 +42,13 @@ import { version } from "./version.ts";
 import { flattenMemory } from "./vmm/base-memory.ts";
 import { noJail } from "./vmm/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
+import type { Health } from "./wire/health.ts";
 
 const flushMs = 1_000;
 const reconcileMs = 300_000;
 const measureMs = 60_000;
 const dayMs = 86_400_000;
 const traceGraceMs = 3_000;
-export const defaultTeam = "default";
 const defaultShape = { vcpus: 1, memoryMb: 512 };
 
 export interface Daemon {
@@ -85,16 +86,85 @@ async function startLocked(
   progress: (step: string) => void,
 ): Promise<Daemon> {
   const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, standardOutput);
+  const store = openStore(config, log);
+  const machine = await openHost(config, log, progress);
+  const { host, accelerator } = machine;
+  const records = new Records(store.capsuleRows, systemClock.now);
+  const health = healthOf(machine, records);
+  const telemetry = await Telemetry.start({
+    version,
+    tracesEndpoint: config.tracesEndpoint,
+    health,
+    findVms: () => machine.vmm.findBelow(config.dataDir),
+  });
+  const floors = joinFloors(config, { log, store, machine, records, telemetry });
+  const { capsules, templates, changes, reconciler } = floors;
+  const { teams, audit } = store;
+  const app = buildServer(
+    { teams, capsules: telemetry.watchCapsules(capsules), templates, health: { health }, audit },
+    {
+      limits: config.limits,
+      logger: log,
+      version,
+      certificate,
+      trustProxy: config.trustProxy,
+      drainMs: config.drainMs,
+      web: config.web ?? join(config.dataDir, "web"),
+      metrics: config.metrics === "off" ? undefined : { service: telemetry.metrics, to: config.metrics },
+      tracing: telemetry.traces,
+    },
+  );
+  await recover({ records, host, changes, log, reconciler });
+  await templates.collect();
+  const rest = keepHouse(log, store, floors);
+  const url = await app.listen({ host: config.host, port: config.port });
+  host.openPool();
+  host.verifyAll();
+  log.info({ url, accelerator: accelerator.kind }, "listening");
+  return {
+    url,
+    newKey: store.newKey,
+    accelerator: accelerator.kind,
+    renewCertificate: () => {
+      const renewed = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
+      if (renewed !== undefined) renewCertificate(app, renewed);
+    },
+    async stop() {
+      rest();
+      await app.close(); // within the drain time
+      await capsules.close(config.drainMs);
+      await host.close();
+      await telemetry.close(traceGraceMs);
+      teams.flush();
+      audit.flush();
+      store.database.close();
+      lock.release();
+      log.info("stopped; capsules run on");
+    },
+  };
+}
+
+type Store = ReturnType<typeof openStore>;
+
+/** The database, and what stands on it alone. */
+function openStore(config: Config, log: Log) {
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
-  const newKey = ensureDefaultKey(config.dataDir, teams);
+  const newKey = ensureFirstKey(config.dataDir, teams);
   const audit = new Audit({
     rows: new AuditRows(database),
     entriesMax: config.auditEntriesMax,
     keepMs: config.auditKeepDays * dayMs,
     onLoss: (entries) => log.error({ entries }, "audit entries were lost: the database cannot be written"),
   });
+  const [capsuleRows, templateRows] = [new CapsuleRows(database), new TemplateRows(database)];
+  return { database, teams, newKey, audit, capsuleRows, templateRows };
+}
 
+type OpenHost = Awaited<ReturnType<typeof openHost>>;
+
+/** The host, with the template that most will ask for. */
+async function openHost(config: Config, log: Log, progress: (step: string) => void) {
   const paths = new Paths(config.dataDir);
   const connect: Connect = (socket, deadlineMs, signal) =>
     connectAgent(socket, { deadlineMs, signal, silenceMs: config.silenceMs });
@@ -111,7 +181,7 @@ async function startLocked(
   if (jail === undefined)
     log.error({ jail: jailReport }, "QEMU runs without a jail: do not run code that nobody has read");
   else log.info({ jail: jailReport }, "jail built");
-  const step = crashStep(config.crashAt);
+  const step = stepThatEnds(config.crashAt);
   const host = new LocalHost({
     paths,
     images,
@@ -142,20 +212,41 @@ async function startLocked(
   await host.sweep();
   progress("preparing the minimal template");
   await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
+  return { host, vmm, accelerator, jailReport, step };
+}
 
-  const capsuleRows = new CapsuleRows(database);
-  const templateRows = new TemplateRows(database);
+function healthOf({ host, accelerator, jailReport }: OpenHost, records: Records): () => Health {
+  return () => ({
+    ready: true,
+    version,
+    accelerator: accelerator.kind,
+    accelerator_reason: accelerator.why,
+    jail: jailReport,
+    pid: process.pid,
+    capsules: records.counts(),
+    pool: host.pool(),
+    blanks: host.blanks(),
+  });
+}
+
+interface Ground {
+  log: Log;
+  store: Store;
+  machine: OpenHost;
+  records: Records;
+  telemetry: Telemetry;
+}
+
+type Floors = ReturnType<typeof joinFloors>;
+
+/** Capsules and templates, with all that they need of each other. */
+function joinFloors(config: Config, { log, store, machine, records, telemetry }: Ground) {
+  const { database, capsuleRows, templateRows } = store;
+  const { host, step } = machine;
   const clock = systemClock;
-  const records = new Records(capsuleRows, clock.now);
   const turns = new Turns();
   const activity = new Activity(capsuleRows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
-  const telemetry = await Telemetry.start({
-    version,
-    tracesEndpoint: config.tracesEndpoint,
-    health: () => health.health(),
-    findVms: () => vmm.findBelow(config.dataDir),
-  });
   const watchedHost = telemetry.watchHost(host);
   const onFreed = () => templates.collect();
   const changes = new Changes({ records, host: watchedHost, turns, activity, idle, clock, log, step, onFreed });
@@ -169,17 +260,8 @@ async function startLocked(
     diskOf: (id) => diskUse.of(id),
     limits: quotaLimits(config),
   });
-  const capsules = new Capsules({
-    records,
-    templates: templateRows,
-    host,
-    turns,
-    changes,
-    activity,
-    idle,
-    clock,
-    quotas,
-  });
+  const below = { records, host, turns, changes, activity, idle, clock, quotas };
+  const capsules = new Capsules({ ...below, templates: templateRows });
   const templates = new Templates({
     database,
     rows: templateRows,
@@ -191,77 +273,31 @@ async function startLocked(
     step,
     log,
   });
-
-  const health = {
-    health: () => ({
-      ready: true,
-      version,
-      accelerator: accelerator.kind,
-      accelerator_reason: accelerator.why,
-      jail: jailReport,
-      pid: process.pid,
-      capsules: records.counts(),
-      pool: host.pool(),
-      blanks: host.blanks(),
-    }),
-  };
-  const app = buildServer(
-    { teams, capsules: telemetry.watchCapsules(capsules), templates, health, audit },
-    {
-      limits: config.limits,
-      logger: log,
-      version,
-      certificate,
-      trustProxy: config.trustProxy,
-      drainMs: config.drainMs,
-      web: config.web ?? join(config.dataDir, "web"),
-      metrics: config.metrics === "off" ? undefined : { service: telemetry.metrics, to: config.metrics },
-      tracing: telemetry.traces,
-    },
-  );
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
   const reconciler = new Reconciler({ records, host, turns, changes, log, storages });
-  await recover({ records, host, changes, log, reconciler });
-  await templates.collect();
+  return { activity, changes, capsules, templates, diskUse, reconciler };
+}
 
-  const reconciling = setInterval(() => {
+/** What is done now and then for as long as the service runs; the returned function ends it. */
+function keepHouse(log: Log, { teams, audit }: Store, { activity, diskUse, reconciler }: Floors): () => void {
+  const reconcile = () => {
     reconciler
       .look()
       .then(() => audit.age())
       .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
-  }, reconcileMs).unref();
+  };
   const measure = () => {
     diskUse.look().catch((error: unknown) => log.error({ err: error }, "the disk could not be looked at"));
   };
-  const measuring = setInterval(measure, measureMs).unref();
   measure();
-  const flushing = setInterval(() => flush(teams, activity, audit, log), flushMs).unref();
-  const url = await app.listen({ host: config.host, port: config.port });
-  host.openPool();
-  host.verifyAll();
-  log.info({ url, accelerator: host.accelerator }, "listening");
-  return {
-    url,
-    newKey,
-    accelerator: host.accelerator,
-    renewCertificate: () => {
-      const renewed = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
-      if (renewed !== undefined) renewCertificate(app, renewed);
-    },
-    async stop() {
-      clearInterval(flushing);
-      clearInterval(reconciling);
-      clearInterval(measuring);
-      await app.close(); // within the drain time
-      await capsules.close(config.drainMs);
-      await host.close();
-      await telemetry.close(traceGraceMs);
-      teams.flush();
-      audit.flush();
-      database.close();
-      lock.release();
-      log.info("stopped; capsules run on");
-    },
+  const timers = [
+    setInterval(reconcile, reconcileMs),
+    setInterval(measure, measureMs),
+    setInterval(() => flush(teams, activity, audit, log), flushMs),
+  ];
+  for (const timer of timers) timer.unref();
+  return () => {
+    for (const timer of timers) clearInterval(timer);
   };
 }
 
@@ -276,18 +312,6 @@ function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
   };
 }
 
-export function databasePath(dataDir: string): string {
-  return join(dataDir, "capsule.db");
-}
-
-/** On the first start: a team and a key, written for scripts to read before it counts. */
-function ensureDefaultKey(dataDir: string, teams: Teams): string | undefined {
-  if (teams.keys().some(({ team }) => team === defaultTeam)) return undefined;
-  const path = join(dataDir, "api-key");
-  const keep = (key: string) => writeFileSync(path, `${key}\n`, { mode: 0o600 });
-  return teams.createKey(teams.ensure(defaultTeam).id, "first", keep).key;
-}
-
 function flush(teams: Teams, activity: Activity, audit: Audit, log: Log): void {
   try {
     teams.noticeRevoked();
@@ -297,11 +321,4 @@ function flush(teams: Teams, activity: Activity, audit: Audit, log: Log): void {
   } catch (error) {
     log.error({ err: error }, "activity or the audit log could not be written; it will be tried again");
   }
-}
-
-/** For fault tests: the daemon dies as by kill -9 when it reaches the named step. */
-function crashStep(crashAt: string): Step {
-  return (step) => {
-    if (step === crashAt) process.kill(process.pid, "SIGKILL");
-  };
 }

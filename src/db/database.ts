@@ -2,7 +2,9 @@
  * Opens the one database file. node:sqlite is synchronous on purpose (docs/adr/0002-sqlite-synchronously.md): a read costs
  * microseconds, a commit one fdatasync, and between two awaits the rows cannot change under our feet.
  */
+
 import { chmodSync, closeSync, fdatasyncSync, fstatSync, openSync, writeSync } from "node:fs";
+import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { migrate } from "./migrations.ts";
 
@@ -94,6 +96,11 @@ export function withoutSync<T>(database: Database, work: () => T): T {
   } finally {
     database.exec("PRAGMA synchronous = FULL");
   }
+}
+
+/** Where the database of a data folder is. */
+export function databasePath(dataDir: string): string {
+  return join(dataDir, "capsule.db");
 }
 
 /** Runs `work` in one transaction: all of it is durable when this returns, none of it when it throws. */

@@ -34,3 +34,10 @@ export const steps = [
 
 export type StepName = (typeof steps)[number];
 export type Step = (name: StepName) => void;
+
+/** Ends this process at the named step, as by kill -9; at none, if no step has that name. */
+export function stepThatEnds(name: string): Step {
+  return (step) => {
+    if (step === name) process.kill(process.pid, "SIGKILL");
+  };
+}

@@ -11,9 +11,8 @@ import { rm } from "node:fs/promises";
 import { join, relative, resolve } from "node:path";
 import { promisify } from "node:util";
 import { loadConfig } from "../config.ts";
-import { databasePath } from "../daemon.ts";
 import { type CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
-import { openDatabase } from "../db/database.ts";
+import { databasePath, openDatabase } from "../db/database.ts";
 import { TemplateRows } from "../db/template-rows.ts";
 import { capsuleParts } from "../host/journal.ts";
 

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { inNewDataFolder } from "../../test/data-folder.ts";
-import { databasePath } from "../daemon.ts";
-import { openDatabase } from "../db/database.ts";
+import { databasePath, openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
 import { Teams } from "../teams/teams.ts";
 import { keys } from "./keys.ts";

@@ -2,9 +2,8 @@
 import { mkdirSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { loadConfig } from "../config.ts";
-import { databasePath } from "../daemon.ts";
 import { AuditRows } from "../db/audit-rows.ts";
-import { openDatabase } from "../db/database.ts";
+import { databasePath, openDatabase } from "../db/database.ts";
 import { type KeyRow, TeamRows } from "../db/team-rows.ts";
 import { Teams } from "../teams/teams.ts";
 
