@@ -37,14 +37,13 @@ export async function freeze(rig: Rig): Promise<void> {
   const booted = (await coldBoots(rig)).toExec;
   const id = await service.createRunning();
   await service.exec(id, "/bin/true");
-  const idle = await cycles(service, id, rig.rounds(20, 100));
+  const { idle, expected } = await inTurns(rig, id);
   const gvisor = typeof runsc === "string" ? { absent: runsc } : await againstCheckpoint(idle.pauses, runsc);
   const migration = ratio(idle.pauses, "QEMU's migrate to a file + fsync", migrated);
   const least = await repeat(rounds, () => leastOf(service));
   const floor = ratio(idle.pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
   report.note("pauseIdle", idle.pauses, { migrate: migration, gvisor, floor });
   report.note("resumeAnew", idle.resumes, {});
-  const expected = await expectedResumes(rig);
   report.note("resume", expected, { boot: ratio(expected, "cold boot to exec", booted) });
   const written = await overhead(service, id);
   report.note("pauseWrites", written, { most: { value: summarize(written).p99 } });
@@ -70,35 +69,50 @@ async function againstCheckpoint(pauses: number[], runsc: Runsc): Promise<Findin
   }
 }
 
-/** Milliseconds of each pause, and of each resume until a command has its result; `between` them is not counted. */
-async function cycles(
-  service: Service,
-  id: string,
-  count: number,
-  between: () => Promise<void> = async () => {},
-): Promise<{ pauses: number[]; resumes: number[] }> {
-  const pauses: number[] = [];
-  const resumes: number[] = [];
-  for (let each = 0; each < count; each++) {
-    pauses.push(await timed(() => service.ask("POST", `/v1/capsules/${id}/pause`)));
-    await between();
-    const resume = async () => {
-      await service.ask("POST", `/v1/capsules/${id}/resume`);
-      await service.exec(id, "/bin/true");
-    };
-    resumes.push(await timed(resume));
-  }
-  return { pauses, resumes };
+interface Cycles {
+  pauses: number[];
+  resumes: number[];
 }
 
-/** Milliseconds of resumes for which a process waits, as it does when there have been resumes before. */
-async function expectedResumes(rig: Rig): Promise<number[]> {
-  const service = await rig.expectant();
-  const id = await service.createRunning();
-  await cycles(service, id, 2);
-  const { resumes } = await cycles(service, id, rig.rounds(20, 100), () => service.requireBlanks());
-  await service.destroy(id);
-  return resumes;
+/** Milliseconds of each pause, and of each resume until a command has its result. */
+async function cycles(service: Service, id: string, count: number): Promise<Cycles> {
+  const taken: Cycles = { pauses: [], resumes: [] };
+  for (let each = 0; each < count; each++) {
+    taken.pauses.push(await pauseTime(service, id));
+    taken.resumes.push(await resumeTime(service, id));
+  }
+  return taken;
+}
+
+/** Cycles of this capsule, and resumes for which a process waits, as it does when there have been resumes before. */
+async function inTurns(rig: Rig, id: string): Promise<{ idle: Cycles; expected: number[] }> {
+  const expectant = await rig.expectant();
+  const other = await expectant.createRunning();
+  await cycles(expectant, other, 2);
+  const idle: Cycles = { pauses: [], resumes: [] };
+  const expected: number[] = [];
+  for (let each = 0; each < rig.rounds(20, 100); each++) {
+    await pauseTime(expectant, other);
+    await expectant.requireBlanks();
+    expected.push(await resumeTime(expectant, other));
+    await expectant.requireBlanks(); // what replaces it must not take time from the other
+    const { pauses, resumes } = await cycles(rig.service, id, 1);
+    idle.pauses.push(...pauses);
+    idle.resumes.push(...resumes);
+  }
+  await expectant.destroy(other);
+  return { idle, expected };
+}
+
+function pauseTime(service: Service, id: string): Promise<number> {
+  return timed(() => service.ask("POST", `/v1/capsules/${id}/pause`));
+}
+
+function resumeTime(service: Service, id: string): Promise<number> {
+  return timed(async () => {
+    await service.ask("POST", `/v1/capsules/${id}/resume`);
+    await service.exec(id, "/bin/true");
+  });
 }
 
 /** What each pause leaves on disk beyond the pages that hold data and the disk layer's growth. */
