@@ -77,12 +77,15 @@ describe("secrets", () => {
   );
 
   test(
-    "the data folder is its owner's alone: folders 0700, files 0600; what VMs are made from, their jails may read",
+    "the data folder is its owner's alone: folders 0700, files 0600; jails may read what VMs are made from, and search hatches",
     () => {
       assert.equal(lstatSync(server!.dataDir).mode & 0o777, 0o700);
       const open = entriesBelow(server!.dataDir).filter(({ path, mode, isFile }) => {
-        const isSource = isFile && /^(bases|templates)\//.test(relative(server!.dataDir, path));
-        return (mode & (isSource ? 0o037 : 0o077)) !== 0;
+        const name = relative(server!.dataDir, path);
+        const isSource = isFile && /^(bases|templates)\//.test(name);
+        const isHatch = !isFile && /^work\/hatch-[0-9a-f]{32}$/.test(name);
+        const allowed = isSource ? 0o740 : isHatch ? 0o710 : 0o700;
+        return (mode & 0o777 & ~allowed) !== 0;
       });
       assert.deepEqual(
         open.map(({ path, mode }) => `${relative(server!.dataDir, path)} ${(mode & 0o777).toString(8)}`),
