@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::agent::Agent;
+use crate::frames::MAX_PAYLOAD_BYTES;
 use crate::protocol::{channel, Code, Failure};
 use crate::streams::Role;
 use crate::work::{Input, Job, Next, Ticket};
@@ -56,7 +57,12 @@ impl Agent {
             return;
         }
         match (&input, task.inputs.last_mut()) {
-            (Input::Data(bytes), Some(Input::Data(last))) => last.extend_from_slice(bytes),
+            // Crumbs are joined, so that there are never many of them; joining more would copy more than it saves.
+            (Input::Data(bytes), Some(Input::Data(last)))
+                if last.len() + bytes.len() <= MAX_PAYLOAD_BYTES =>
+            {
+                last.extend_from_slice(bytes);
+            }
             _ => task.inputs.push(input),
         }
         self.advance_job(stream);
