@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, watch, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -136,10 +136,32 @@ test("slots bound what runs at once and keep the order", async () => {
   assert.deepEqual(began, [0, 1, 2, 3, 4, 5]);
 });
 
+const hashing = join(folder, "hashing");
+
+test("a late hash adds no name to a checkpoint, which may be on its way out at that moment", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const path = await sealed("watched");
+  const names = new Set<string | null>();
+  const marked = Promise.withResolvers<void>();
+  const watcher = watch(path, (_event, name) => {
+    if (name === "marker") marked.resolve();
+    else names.add(name);
+  });
+  const verifier = new Verifier(() => {}, hashing);
+  verifier.hashLater(path);
+  t.mock.timers.tick(restMs);
+  await verifier.settled();
+  writeFileSync(join(path, "marker"), "");
+  await marked.promise;
+  watcher.close();
+  assert.deepEqual([...names], ["manifest.json"]);
+  assert.equal(existsSync(hashing), false);
+});
+
 test("the background adds missing hashes, finds damage, and forgets it with the folder", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const found: string[] = [];
-  const verifier = new Verifier((_folder, why) => found.push(why));
+  const verifier = new Verifier((_folder, why) => found.push(why), hashing);
   const path = await sealed("background");
   verifier.hashLater(path);
   await verifier.settled();
@@ -162,7 +184,7 @@ test("the background adds missing hashes, finds damage, and forgets it with the 
 test("a late hash leaves a newer checkpoint alone, and a checkpoint that went away is no damage", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const found: string[] = [];
-  const verifier = new Verifier((_folder, why) => found.push(why));
+  const verifier = new Verifier((_folder, why) => found.push(why), hashing);
   const path = await sealed("older");
   verifier.hashLater(path);
   t.mock.timers.tick(restMs);

@@ -77,7 +77,7 @@ export class LocalHost implements Host {
     const slots = new Slots(options.concurrentStarts);
     this.#admission = new Admission({ folder: this.#paths.data, reserveBytes: options.memoryReserveBytes });
     this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
-    this.#verifier = new Verifier(options.onDamage);
+    this.#verifier = new Verifier(options.onDamage, this.#paths.scratch("hashing"));
     this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
     const pressure = new MemoryPressure();
     this.#blanks = new Blanks({ ...options, ...options.blanks, sources: this.#sources, slots, pressure });

@@ -2,11 +2,12 @@
  * Reads large checkpoint files whole, in the background, one at a time. A pause does not wait for the hash of its memory,
  * and a resume does not wait for its verification; what was found damaged before is refused.
  */
-import { readFileSync, renameSync, rmSync } from "node:fs";
+import { readFileSync, renameSync } from "node:fs";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../wire/errors.ts";
 import { type Manifest, openCheckpoint, parts, verifyWhole } from "./checkpoints.ts";
-import { sha256Of, writeJson } from "./files.ts";
+import { freshFolder, sha256Of, writeJson } from "./files.ts";
 
 /** How long a new checkpoint rests before it is read: one that is resumed from at once need not be. */
 export const restMs = 5_000;
@@ -14,12 +15,15 @@ export const restMs = 5_000;
 export class Verifier {
   readonly #damaged = new Map<string, string>();
   readonly #onDamage: (folder: string, why: string) => void;
+  /** Of its own, on the checkpoints' file system. */
+  readonly #scratch: string;
   readonly #resting = new Set<NodeJS.Timeout>();
   #last: Promise<void> = Promise.resolve();
   #isStopped = false;
 
-  constructor(onDamage: (folder: string, why: string) => void) {
+  constructor(onDamage: (folder: string, why: string) => void, scratch: string) {
     this.#onDamage = onDamage;
+    this.#scratch = scratch;
   }
 
   /** Throws CapsuleError("internal_error") when the checkpoint is known to be damaged. */
@@ -69,11 +73,16 @@ export class Verifier {
       for (const [name, record] of Object.entries(manifest.files)) {
         record.sha256 ??= await sha256Of(join(folder, name));
       }
-      const hashed = `${path}.hashed`;
-      await writeJson(hashed, manifest, { durable: true });
-      // Nothing of ours runs between these two; a checkpoint put here meanwhile has no such file to rename.
-      if (textOf(folder) === before) renameSync(hashed, path);
-      else rmSync(hashed, { force: true });
+      await freshFolder(this.#scratch);
+      try {
+        const hashed = join(this.#scratch, parts.manifest);
+        await writeJson(hashed, manifest, { durable: true });
+        // Nothing of ours runs between these two. A name is replaced and none added: whoever removes the folder at this
+        // moment has listed what is in it already.
+        if (textOf(folder) === before) renameSync(hashed, path);
+      } finally {
+        await rm(this.#scratch, { recursive: true, force: true });
+      }
     });
   }
 
