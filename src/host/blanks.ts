@@ -42,6 +42,12 @@ export interface BlanksOptions extends BlankSettings {
   step: Step;
 }
 
+/** Who claims a blank, and until when. */
+export interface Claimant {
+  onProcess: (nonce: string, process: VmProcess) => void;
+  unwanted?: AbortSignal | undefined;
+}
+
 /** What a capsule must have in common with a blank. */
 type Kind = Omit<CapsuleFile, "format">;
 
@@ -78,13 +84,13 @@ export class Blanks {
   /**
    * The saved VM of a capsule, loaded and stopped, in a QEMU that waited for one of its kind, and journalled in the
    * capsule's folder. Undefined when there was none, or when it failed: then nothing is left of it. `onProcess` is told of
-   * the process before anything is done with it.
+   * the process before anything is done with it; whoever ends it then fires `unwanted` before.
    */
   async claim(
     id: string,
     capsule: CapsuleFile,
     saved: SavedVm,
-    onProcess: (nonce: string, process: VmProcess) => void,
+    { onProcess, unwanted }: Claimant,
   ): Promise<Vm | undefined> {
     const blank = this.#stock.take(capsule)?.blank;
     if (blank === undefined) return undefined;
@@ -100,7 +106,7 @@ export class Blanks {
       await this.#forget(blank);
       return vm;
     } catch (error) {
-      onFailure(error);
+      if (unwanted?.aborted !== true) onFailure(error);
       await vm?.kill();
       await this.#end(blank);
       return undefined;

@@ -85,7 +85,7 @@ export class Waker {
     const { paths, connect, wakeMs, step } = this.#o;
     let vm: Vm | undefined;
     try {
-      if (urgency === "now") vm = await this.#blanks.claim(id, capsule, saved, onProcess);
+      if (urgency === "now") vm = await this.#blanks.claim(id, capsule, saved, { onProcess, unwanted });
       unwanted?.throwIfAborted();
       vm ??= await this.#restore(id, capsule, saved, onProcess);
       step("restore.loaded");
