@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
-import { Cgroups } from "./cgroups.ts";
+import { Cgroups, memoryVerdict } from "./cgroups.ts";
 
 const limits = { fileBytes: 1, dataBytes: 1_610_612_736, processes: 98, openFiles: 256, cpus: 3 };
 
@@ -39,8 +39,10 @@ test("as root, a VM's group lies below a group of ours, with its bounds", () => 
 
 test("where io is offered, VMs share a disk evenly and leave the greater part to others; else nothing is said of it", () => {
   open(true)!.make("vm1", limits);
-  assert.equal(read("capsule/io.weight"), "default 50");
-  assert.equal(read("capsule/vm1/io.weight"), "default 100");
+  for (const file of ["io.weight", "io.bfq.weight"]) {
+    assert.equal(read("capsule", file), "default 50");
+    assert.equal(read("capsule/vm1", file), "default 100");
+  }
   rmSync(root, { recursive: true });
   group("", "cpu memory pids");
   group("capsule", "cpu memory pids");
@@ -74,6 +76,32 @@ test("without root, it lies in what was delegated, out of which the service has 
   assert.equal(read("user.slice/capsule.service/service/cgroup.procs"), String(process.pid));
   assert.equal(read("user.slice/capsule.service/cgroup.subtree_control"), "+memory +cpu +pids");
   assert.equal(read("user.slice/capsule.service/capsule/vm1/pids.max"), "98");
+});
+
+test("without root, a service that is started where it moves to finds the same groups again", () => {
+  group("user.slice/capsule.service", "cpu memory pids");
+  group("user.slice/capsule.service/capsule", "cpu memory pids");
+  writeFileSync(join(folder, "own"), "0::/user.slice/capsule.service/service\n");
+  open(false)!.make("vm1", limits);
+  assert.equal(read("user.slice/capsule.service/service/cgroup.procs"), String(process.pid));
+  assert.equal(read("user.slice/capsule.service/capsule/vm1/pids.max"), "98");
+});
+
+test("only a process whose own bound of memory was its end is said to have been too large", () => {
+  const own = /^0::(.*)$/m.exec(readFileSync("/proc/self/cgroup", "utf8"))?.[1];
+  if (own === undefined) return assert.equal(memoryVerdict(process.pid, root)(), false);
+  const verdict = memoryVerdict(process.pid, root);
+  assert.equal(verdict(), false, "nothing is known of its group");
+  mkdirSync(join(root, own), { recursive: true });
+  const judge = (counts: string) => {
+    writeFileSync(join(root, own, "memory.events"), counts);
+    return verdict();
+  };
+  assert.equal(judge("low 0\nmax 7\noom 0\noom_kill 0\n"), false);
+  assert.equal(judge("max 0\noom 0\noom_kill 1\n"), false, "the machine was full");
+  assert.equal(judge("max 7\noom 1\noom_kill 0\n"), false, "it was spared");
+  assert.equal(judge("max 7\noom 1\noom_kill 12\n"), true);
+  assert.equal(memoryVerdict(2 ** 30, root)(), false, "there is no such process");
 });
 
 test("without the controllers, a mount, or anything delegated there are none", () => {

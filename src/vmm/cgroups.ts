@@ -4,27 +4,29 @@
  * which ends the service's group leaves the VMs alone. Without root they lie in what was delegated to the service.
  *
  *      <root>/capsule/<name>                    as root
- *      <root>/<the service's own>/capsule/<name>   else; the service itself moves to …/service
+ *      <root>/<the service's own>/capsule/<name>   else; the service itself moves to …/service, where a service manager
+ *                                                  has to start it when it comes back to VMs that run on
  *
  * A process joins before it becomes bubblewrap. Empty groups are removed when another one is made.
  *
  * https://docs.kernel.org/admin-guide/cgroup-v2.html
  */
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import type { CellLimits } from "./jail-args.ts";
 
 const needed = ["memory", "cpu", "pids"];
 /** A group this old has been joined, or never will be. */
 const joinedMs = 60_000;
 const periodUs = 100_000;
+const serviceName = "service";
 /**
  * Of a busy disk, VMs share evenly, and all together leave the greater part to the service and whatever else stands beside
  * them. There is no bound in bytes or operations (io.max): what a disk bears, nobody knows but who bought it.
  */
 const ioWeights = { all: 50, each: 100 };
 export const remedy =
-  "control groups v2 with memory, cpu and pids (boot with systemd.unified_cgroup_hierarchy=1; without root, have them delegated to the service)";
+  "control groups v2 with memory, cpu and pids (boot with systemd.unified_cgroup_hierarchy=1; without root, have them delegated to the service: Delegate=yes and DelegateSubgroup=service)";
 
 export interface CgroupPlaces {
   root: string;
@@ -42,8 +44,8 @@ export class Cgroups {
   static open(isRoot: boolean, { root, own }: CgroupPlaces = places): Cgroups | undefined {
     try {
       if (!includesAll(readWords(join(root, "cgroup.controllers")), needed)) return undefined;
-      const base = isRoot ? root : join(root, ownGroup(own));
-      if (!isRoot) moveTo(join(base, "service"));
+      const base = isRoot ? root : join(root, delegatedGroup(own));
+      if (!isRoot) moveTo(join(base, serviceName));
       const parent = join(base, "capsule");
       for (const group of [base, parent]) {
         mkdirSync(group, { recursive: true });
@@ -100,11 +102,38 @@ function includesAll(words: string[], wanted: string[]): boolean {
   return wanted.every((word) => words.includes(word));
 }
 
+/**
+ * Whether its memory's bound was the end of a process; to be had while the process lives, and asked when it is gone. Its
+ * group counts what the kernel did to keep that bound, and not the kills for a machine that is full.
+ */
+export function memoryVerdict(pid: number, root = places.root): () => boolean {
+  let events: string;
+  try {
+    events = join(root, groupIn(`/proc/${pid}/cgroup`), "memory.events");
+  } catch {
+    return () => false;
+  }
+  return () => {
+    try {
+      const counts = readFileSync(events, "utf8");
+      return ["oom", "oom_kill"].every((name) => new RegExp(`^${name} [1-9]`, "m").test(counts));
+    } catch {
+      return false; // version 1, or swept away meanwhile
+    }
+  };
+}
+
 /** "0::/user.slice/…": the group in the unified hierarchy. */
-function ownGroup(path: string): string {
+function groupIn(path: string): string {
   const group = /^0::(\/.*)$/m.exec(readFileSync(path, "utf8"))?.[1];
   if (group === undefined) throw new Error("no unified hierarchy");
   return group;
+}
+
+/** What was handed to the service, whether it has been moved within it or not. */
+function delegatedGroup(own: string): string {
+  const group = groupIn(own);
+  return basename(group) === serviceName ? dirname(group) : group;
 }
 
 /** A group that hands controllers on may hold no process itself. */
@@ -120,9 +149,11 @@ function enable(group: string): void {
   writeFileSync(join(group, "cgroup.subtree_control"), wanted.map((name) => `+${name}`).join(" "));
 }
 
-/** Kernels with the controller but without its scheduler of shares have no such file. */
+/** For either of the kernel's two ways to share a disk; a kernel without one has no such file. */
 function weigh(group: string, weight: number): void {
-  try {
-    writeFileSync(join(group, "io.weight"), `default ${weight}`);
-  } catch {}
+  for (const file of ["io.weight", "io.bfq.weight"]) {
+    try {
+      writeFileSync(join(group, file), `default ${weight}`);
+    } catch {}
+  }
 }

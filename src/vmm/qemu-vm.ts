@@ -7,6 +7,7 @@ import { rm, statfs, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
+import { memoryVerdict } from "./cgroups.ts";
 import { saveMemory } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
@@ -41,6 +42,7 @@ export class QemuVm implements Vm {
   readonly #end = Promise.withResolvers<VmEnd>();
   #qmp!: Qmp;
   #watch: NodeJS.Timeout | undefined;
+  #wasTooLarge = () => false;
   #diskRetry: NodeJS.Timeout | undefined;
   #console = "";
   /** We have stopped the CPUs, so nothing else may set them running. */
@@ -206,10 +208,11 @@ export class QemuVm implements Vm {
     }
     await endJailer(this.process);
     const overuse = new Overuse(vmLimits(this.spec));
+    this.#wasTooLarge = memoryVerdict(this.process.pid);
     this.#watch = setInterval(() => {
       const what = overuse.look(this.process.pid);
       if (what !== undefined) this.#stopOveruse(what);
-      if (!isAlive(this.process)) this.#end.resolve({ kind: "exited" });
+      if (!isAlive(this.process)) this.#tellExit();
     }, watchMs).unref();
     void this.#qmp.closed.then(() => this.#followDeath());
   }
@@ -218,7 +221,11 @@ export class QemuVm implements Vm {
   async #followDeath(): Promise<void> {
     if (this.#isReleased) return;
     if (!(await isGoneWithin(this.process, dyingMs))) await endProcess(this.process).catch(() => {});
-    if (!this.#isReleased) this.#end.resolve({ kind: "exited" });
+    if (!this.#isReleased) this.#tellExit();
+  }
+
+  #tellExit(): void {
+    this.#end.resolve(this.#wasTooLarge() ? { kind: "overused", what: "memory" } : { kind: "exited" });
   }
 
   #stopOveruse(what: string): void {

@@ -1,0 +1,204 @@
+/**
+ * Runs in a capsule, as the root of a kernel that has control groups v2: the host's own code for them at work, and what
+ * that kernel makes of it. Prints one JSON object; whether it is as it should be is judged outside (groups.test.ts).
+ */
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { memoryLeft } from "../../src/host/memory.ts";
+import { Cgroups, memoryVerdict } from "../../src/vmm/cgroups.ts";
+import { Jail } from "../../src/vmm/jail.ts";
+import type { CellLimits } from "../../src/vmm/jail-args.ts";
+import { viewOf } from "../../src/vmm/jail-view.ts";
+
+const tree = "/sys/fs/cgroup";
+const mib = 1 << 20;
+const deadlineMs = 60_000;
+const limits: CellLimits = { fileBytes: mib, dataBytes: 256 * mib, processes: 64, openFiles: 64, cpus: 3 };
+const enough = { dataBytes: 128 * mib };
+const tooLittle = { dataBytes: 48 * mib };
+/** Takes 64 MiB, beside somebody in the same group who takes nothing. */
+const eat = "sleep 1000 >/dev/null 2>&1 & exec dd if=/dev/zero of=/dev/null bs=64M count=1";
+/** The same, of a kind that limits of a process do not count. */
+const eatShared = "import mmap\nm = mmap.mmap(-1, 64 << 20)\nfor i in range(64): m.write(bytes(1 << 20))";
+
+type Bounds = Partial<CellLimits>;
+
+const path = (group: string, file = "") => join(tree, group, file);
+const read = (group: string, file: string) => readFileSync(path(group, file), "utf8").trim();
+const write = (group: string, file: string, text: string) => writeFileSync(path(group, file), text);
+const isBusy = (group: string) => read(group, "cgroup.events").includes("populated 1");
+const areThere = (...names: string[]) => names.filter((name) => existsSync(path("capsule", name)));
+
+/** The number behind a name in a group's file. */
+function figure(group: string, file: string, name: string): number {
+  return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(read(group, file))?.[1]);
+}
+
+async function until(what: string, isSo: () => boolean): Promise<void> {
+  for (const began = performance.now(); !isSo(); await delay(20)) {
+    if (performance.now() - began > deadlineMs) throw new Error(`not within ${deadlineMs} ms: ${what}`);
+  }
+}
+
+/** A shell's script in a group of its own. */
+function command(groups: Cgroups, name: string, bounds: Bounds, script: string): [string, string[]] {
+  const [program = "", ...args] = groups.make(name, { ...limits, ...bounds });
+  return [program, [...args, "/bin/sh", "-c", script]];
+}
+
+function begin(groups: Cgroups, name: string, bounds: Bounds, script: string) {
+  return spawn(...command(groups, name, bounds, script), { stdio: ["pipe", "ignore", "ignore"] });
+}
+
+/** A group that has no memory to hand on is no tree to build on. One that has hands it on, whatever it did before. */
+function delegation() {
+  write("", "cgroup.subtree_control", "-memory -cpu -io +pids");
+  mkdirSync(path("poor"));
+  const isPoorTaken = Cgroups.open(true, { root: path("poor"), own: "/proc/self/cgroup" }) !== undefined;
+  const groups = Cgroups.open(true);
+  if (groups === undefined) throw new Error("the tree is not taken for one");
+  const handedOn = ["", "capsule"].map((group) => read(group, "cgroup.subtree_control").split(" "));
+  return { groups, facts: { isPoorTaken, handedOn } };
+}
+
+function bounds(groups: Cgroups) {
+  groups.make("bounds", { ...limits, dataBytes: 1_610_612_736, processes: 98 });
+  const files = ["memory.max", "memory.oom.group", "cpu.max", "pids.max", "io.weight"];
+  const own = Object.fromEntries(files.map((file) => [file, read("capsule/bounds", file)]));
+  return { own, weightOfAll: read("capsule", "io.weight") };
+}
+
+async function memory(groups: Cgroups) {
+  const neighbour = begin(groups, "neighbour", tooLittle, "exec sleep 1000");
+  const end = async (name: string, bounds: Bounds) => {
+    const eater = begin(groups, name, bounds, `read go; ${eat}`);
+    const ended = once(eater, "exit");
+    await until(`${name} is in its group`, () => isBusy(`capsule/${name}`));
+    const wasTooLarge = memoryVerdict(eater.pid!);
+    eater.stdin!.end("go\n");
+    const [status, signal] = await ended;
+    const isGone = () => until("all of a group go together", () => !isBusy(`capsule/${name}`));
+    const isSleeperGone = signal !== null && (await isGone().then(() => true, String));
+    return { end: signal ?? status, wasTooLarge: wasTooLarge(), isSleeperGone };
+  };
+  const [large, small] = [await end("large", enough), await end("small", tooLittle)];
+  const isNeighbourAlive = neighbour.exitCode === null && neighbour.signalCode === null && isBusy("capsule/neighbour");
+  return { large, small, isNeighbourAlive };
+}
+
+function processes(groups: Cgroups) {
+  const forks = "while sleep 1000 >/dev/null 2>&1 & do echo made; done";
+  const made = (name: string, most: number) => {
+    const started = spawnSync(...command(groups, name, { processes: most }, forks), { timeout: deadlineMs });
+    return started.stdout.toString().split("made").length - 1;
+  };
+  return { of10: made("some", 10), of20: made("more", 20) };
+}
+
+/** Both spin until they have had as much of the processor, so that nothing depends on its speed. */
+async function processor(groups: Cgroups) {
+  const throttled = async (name: string, cpus: number) => {
+    begin(groups, name, { cpus }, "while :; do :; done");
+    const group = `capsule/${name}`;
+    await until(`${name} has had its turns`, () => figure(group, "cpu.stat", "usage_usec") > 100_000);
+    write(group, "cgroup.kill", "1");
+    await until(`${name} is gone`, () => !isBusy(group));
+    return figure(group, "cpu.stat", "nr_throttled");
+  };
+  return { slow: await throttled("slow", 0.2), fast: await throttled("fast", 3) };
+}
+
+/** What is left, for a new VM, of a group's 100 MiB when somebody has taken 64 of them. */
+async function admission(groups: Cgroups) {
+  begin(groups, "taken", { dataBytes: 100 * mib }, "dd if=/dev/zero bs=64M count=1 | sleep 1000");
+  await until("it is taken", () => Number(read("capsule/taken", "memory.current")) > 64 * mib);
+  writeFileSync("/root/own", "0::/capsule/taken/further/down\n");
+  return (await memoryLeft({ meminfo: "/proc/meminfo", own: "/root/own", cgroups: tree })) / mib;
+}
+
+async function removal(groups: Cgroups) {
+  const clock = Date.now;
+  Date.now = () => clock() + 120_000;
+  try {
+    groups.make("later", limits);
+    const first = areThere("bounds", "small", "neighbour", "later");
+    write("capsule/neighbour", "cgroup.kill", "1");
+    await until("the neighbour is gone", () => !isBusy("capsule/neighbour"));
+    groups.make("last", limits);
+    return [first, areThere("neighbour", "last")];
+  } finally {
+    Date.now = clock;
+  }
+}
+
+/** The whole jail, as it is built around every QEMU. */
+async function jailed(each: Bounds[]) {
+  const jail = await Jail.open({ uids: { first: 100_000, last: 100_100 } });
+  const { program, readOnly } = await viewOf("python3");
+  const libraries = readdirSync("/usr/lib").filter((name) => /^python3\.\d+$/.test(name));
+  const shown = [...readOnly, ...libraries.map((name) => `/usr/lib/${name}`)];
+  const ends: string[] = [];
+  for (const more of each) {
+    const cell = { readOnly: shown, writable: [], devices: [], folder: "/", limits: { ...limits, ...more } };
+    const work = jail.run([program, "-I", "-S", "-c", eatShared], cell);
+    ends.push(await work.then(() => "well", String));
+  }
+  const { mode, cgroup } = jail.report();
+  return { mode, cgroup, ends };
+}
+
+/** A group as a service manager hands it to a user, and this process in it, as that user. */
+function enterDelegated(): string {
+  const [user, group] = [1_000, "user.slice/capsule.scope"];
+  mkdirSync(path("user.slice"));
+  write("user.slice", "cgroup.subtree_control", "+memory +cpu +pids +io");
+  mkdirSync(path(group));
+  for (const file of ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"]) {
+    chownSync(path(group, file), user, user);
+  }
+  write(group, "cgroup.procs", String(process.pid));
+  process.setgroups!([]);
+  process.setgid!(user);
+  process.setuid!(user);
+  return group;
+}
+
+/** The group that busy groups stand below takes no process any more; a service that comes back is started beside them. */
+async function rootless() {
+  writeFileSync("/tmp/slice", "0::/user.slice\n");
+  const group = enterDelegated();
+  const isForeignTaken = Cgroups.open(false, { root: tree, own: "/tmp/slice" }) !== undefined;
+  const jail = await jailed([tooLittle]);
+  const wayBack = outcome(() => write(group, "cgroup.procs", String(process.pid)));
+  Cgroups.open(false)?.make("again", limits);
+  const place = readFileSync("/proc/self/cgroup", "utf8").trim();
+  return { isForeignTaken, jail, wayBack, place, isThereAgain: existsSync(path(group, "capsule/again")) };
+}
+
+function outcome(act: () => void): string {
+  try {
+    act();
+    return "done";
+  } catch (error) {
+    return String((error as NodeJS.ErrnoException).code);
+  }
+}
+
+const { groups, facts } = delegation();
+const seen = {
+  delegation: facts,
+  bounds: bounds(groups),
+  memory: await memory(groups),
+  processes: processes(groups),
+  processor: await processor(groups),
+  leftMib: await admission(groups),
+  removal: await removal(groups),
+  jailed: await jailed([enough, tooLittle]),
+  rootless: await rootless(),
+};
+export type Seen = typeof seen;
+console.log(JSON.stringify(seen));
+process.exit(0); // whoever sleeps in a group ends with the capsule
