@@ -23,7 +23,9 @@ export function App({ account }: { account: Account }) {
     case "asking":
       return (
         <main class="sign-in" aria-busy="true">
-          <Logo />
+          <h1>
+            <Logo />
+          </h1>
           <p role="status">{state.problem === undefined ? "Signing in …" : `${state.problem}. Trying again …`}</p>
         </main>
       );

@@ -6,18 +6,21 @@ import assert from "node:assert/strict";
 import { rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before } from "node:test";
+import { after, afterEach, before } from "node:test";
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
 import { bundle } from "../../web/build.ts";
 import { Client, type TestCapsule } from "../client.ts";
+import { outcomeOf } from "../failures.ts";
 import { Server } from "../server.ts";
 
 const program = "/usr/bin/chromium";
-const patienceMs = 60_000;
+const patienceMs = 120_000;
+const describedMaxChars = 6_000;
+const describeMs = 5_000;
 /** Of what is wrong on purpose: the browser logs every refused request by itself. */
 const refusedRequest = /^Failed to load resource: the server responded with a status of 4\d\d/;
 
-export const deadline = { timeout: 120_000 };
+export const deadline = { timeout: 400_000 };
 
 let server: Server;
 let client: Client;
@@ -39,10 +42,22 @@ after(async () => {
   await rm(join(tmpdir(), `capsule-web-${process.pid}`), { recursive: true, force: true });
 });
 
+/** A failed test says what its visitors saw last, and what the server calls a bug of its own. */
+afterEach(async (test) => {
+  const views = [...lastViews.splice(0), ...(await Promise.all([...visitors].map((each) => each.describe())))];
+  if (outcomeOf(test).passed) return;
+  for (const text of [...views, ...(await server.internalErrors())]) test.diagnostic(text);
+});
+
 /** A client with the first key, and the service's address. */
 export function service(): Client {
   return client;
 }
+
+/** Those whose windows are open. */
+const visitors = new Set<Visitor>();
+/** What was in the windows that this test has closed. */
+const lastViews: string[] = [];
 
 export class Visitor implements AsyncDisposable {
   readonly page: Page;
@@ -82,6 +97,7 @@ export class Visitor implements AsyncDisposable {
   private constructor(page: Page, wrong: string[]) {
     this.page = page;
     this.#wrong = wrong;
+    visitors.add(this);
   }
 
   async signIn(key: string): Promise<void> {
@@ -96,6 +112,11 @@ export class Visitor implements AsyncDisposable {
 
   async presses(name: string | RegExp): Promise<void> {
     await this.page.getByRole("button", { name, exact: true }).click();
+  }
+
+  /** As `presses`, by the keyboard. */
+  async keys(name: string | RegExp): Promise<void> {
+    await this.page.getByRole("button", { name, exact: true }).press("Enter");
   }
 
   /** Goes where a link of the page would lead. */
@@ -117,7 +138,16 @@ export class Visitor implements AsyncDisposable {
     await this.page.locator(".terminal:not([hidden]) .xterm-rows > div").filter({ hasText: line }).first().waitFor();
   }
 
+  /** The address, and what stands there for whoever has it read out. */
+  async describe(): Promise<string> {
+    const page = this.page.locator("body").ariaSnapshot({ timeout: describeMs });
+    const shown = await page.catch((error) => `(${(error as Error).message})`);
+    return `${this.page.url()}\n${shown.slice(0, describedMaxChars)}`;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    lastViews.push(await this.describe());
+    visitors.delete(this);
     await this.page.context().close();
     assert.deepEqual(this.#wrong, []);
   }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { test } from "node:test";
-import type { Page } from "playwright-core";
+import type { Locator, Page } from "playwright-core";
 import { deadline, service, Visitor } from "./browser.ts";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -14,67 +14,135 @@ interface Violation {
   nodes: { html: string; failureSummary?: string }[];
 }
 
-/** What axe finds wrong, one line for each element. */
-async function violations(page: Page): Promise<string[]> {
+/** What axe finds wrong, one line for each element, and whether anything leaves the screen. */
+async function inspect(page: Page): Promise<string[]> {
   if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axe);
   const found = await page.evaluate(async () => {
     const { axe } = window as unknown as { axe: { run: () => Promise<{ violations: Violation[] }> } };
     return (await axe.run()).violations;
   });
-  return found.flatMap(({ id, help, nodes }) =>
+  const wrong = found.flatMap(({ id, help, nodes }) =>
     nodes.map(({ html, failureSummary }) => `${id}: ${help}: ${html.slice(0, 200)} ${failureSummary}`),
   );
+  const { innerWidth, scrollWidth } = await page.evaluate(() => {
+    return { innerWidth, scrollWidth: document.documentElement.scrollWidth };
+  });
+  return scrollWidth > innerWidth ? [...wrong, `the page is ${scrollWidth} px wide`] : wrong;
 }
 
 const sizes = { wide: { width: 1280, height: 800 }, narrow: { width: 360, height: 740 } };
 
-for (const [colorScheme, viewport] of [
-  ["light", sizes.wide],
-  ["dark", sizes.narrow],
-] as const) {
-  test(
-    `axe finds nothing on any page, and nothing leaves the screen: ${colorScheme}, ${viewport.width} px`,
-    deadline,
-    async () => {
-      await using paused = await service().capsule();
-      await paused.pause();
-      await using capsule = await service().capsule();
-      await using visitor = await Visitor.come("/", { colorScheme, viewport, reducedMotion: "reduce" });
-      const { page } = visitor;
-      const wrong: string[] = [];
-      const look = async (name: string) => {
-        for (const each of await violations(page)) wrong.push(`${name}: ${each}`);
-        const width = await page.evaluate(() => document.documentElement.scrollWidth);
-        if (width > viewport.width) wrong.push(`${name} is ${width} px wide`);
-      };
-      await look("sign-in");
-      await visitor.signIn(service().key);
-      await page.getByRole("row").filter({ hasText: "paused" }).waitFor();
-      await look("capsules");
-      await visitor.presses("New capsule");
-      await page.getByText("1 to ").waitFor();
-      await look("create dialog");
-      await page.keyboard.press("Escape");
-      for (const [hash, sign] of [
-        [`capsules/${capsule.id}/terminal`, "Connected."],
-        [`capsules/${capsule.id}/files`, ".bashrc"],
-        [`capsules/${capsule.id}/processes`, "/init"],
-        [`capsules/${capsule.id}/details`, "Status since"],
-        [`capsules/${paused.id}/terminal`, "Resume it"],
-        ["capsules/cl-none/files", "This capsule does not exist"],
-        ["templates", "built-in"],
-        ["keys", "this session"],
-        ["usage", "Virtual CPUs of one capsule"],
-        ["audit", "capsule.create"],
-      ] as const) {
-        await visitor.walksTo(`#/${hash}`);
-        await visitor.sees(sign);
-        await look(hash);
-      }
-      assert.deepEqual(wrong, []);
-    },
-  );
+/** One sees colours in every light, the other shapes on every screen. */
+const views = [
+  { colorScheme: "light", viewport: sizes.wide, reducedMotion: "reduce" },
+  { colorScheme: "dark", viewport: sizes.narrow, reducedMotion: "no-preference" },
+] as const;
+
+for (const view of views) {
+  const { colorScheme, viewport } = view;
+  const seen = `${colorScheme}, ${viewport.width} px`;
+
+  test(`axe finds nothing on any page, and nothing leaves the screen: ${seen}`, deadline, async () => {
+    await using paused = await service().capsule();
+    await paused.pause();
+    await using capsule = await service().capsule();
+    await using visitor = await Visitor.come("/", view);
+    const { page } = visitor;
+    const wrong: string[] = [];
+    const look = async (name: string) => {
+      for (const each of await inspect(page)) wrong.push(`${name}: ${each}`);
+    };
+    await look("sign-in");
+    await visitor.signIn(service().key);
+    await page.getByRole("row").filter({ hasText: paused.id }).getByText("paused").waitFor();
+    await page.getByRole("row").filter({ hasText: capsule.id }).getByText("running").waitFor();
+    await look("capsules");
+    // By the keyboard: a pointer would rest on whatever later pages have in that place.
+    await visitor.keys("New capsule");
+    await page.getByText("1 to ").waitFor();
+    await look("create dialog");
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    for (const [hash, sign] of [
+      [`capsules/${capsule.id}/terminal`, "Connected."],
+      [`capsules/${capsule.id}/files`, ".bashrc"],
+      [`capsules/${capsule.id}/processes`, "/init"],
+      [`capsules/${capsule.id}/details`, "Status since"],
+      [`capsules/${paused.id}/terminal`, "Resume it"],
+      ["capsules/cl-none/files", "This capsule does not exist"],
+      ["templates", "built-in"],
+      ["keys", "this session"],
+      ["usage", "Virtual CPUs of one capsule"],
+      ["audit", "capsule.create"],
+    ] as const) {
+      await visitor.walksTo(`#/${hash}`);
+      await visitor.sees(sign);
+      if (sign === "Connected.") await visitor.reads(/#/);
+      await look(hash);
+    }
+    assert.deepEqual(wrong, []);
+  });
+
+  test(`axe finds nothing while something is under way: ${seen}`, deadline, async () => {
+    await using capsule = await service().capsule();
+    await using visitor = await Visitor.signedIn("#/keys", view);
+    const { page } = visitor;
+    const wrong: string[] = [];
+    /** What stands on the page while the answers to these requests are held back. */
+    const look = async (held: string, act: () => Promise<unknown>, sign: Locator) => {
+      const answers = Promise.withResolvers<void>();
+      await page.route(held, async (route) => {
+        await answers.promise;
+        await route.continue();
+      });
+      await act();
+      await sign.waitFor();
+      for (const each of await inspect(page)) wrong.push(`${held}: ${each}`);
+      answers.resolve();
+      await page.unrouteAll({ behavior: "wait" });
+    };
+    const loading = page.getByRole("status", { name: "Loading" });
+    const inside = `#/capsules/${capsule.id}`;
+    await look("**/v1/session", () => page.reload(), page.getByText("Signing in"));
+    await page.getByRole("row").filter({ hasText: "this session" }).waitFor();
+    await look("**/v1/limits", () => visitor.walksTo("#/usage"), loading);
+    await look("**/v1/audit*", () => visitor.walksTo("#/audit"), loading);
+    await look("**/files**", () => visitor.walksTo(`${inside}/files`), loading);
+    await look("**/v1/ws-tickets", () => visitor.walksTo(`${inside}/terminal`), page.getByText("Connecting"));
+    await visitor.walksTo(`${inside}/details`);
+    await visitor.keys("Pause");
+    const confirm = () => page.getByRole("dialog").getByRole("button", { name: "Pause" }).press("Enter");
+    await look("**/pause", confirm, page.locator("dialog [aria-busy=true]"));
+    await look("**/nothing", async () => {}, page.getByText("is paused."));
+    await visitor.walksTo("#/capsules");
+    await look("**/resume", () => visitor.keys(`Resume ${capsule.id}`), page.getByText("resuming", { exact: true }));
+    await page.getByText("is running again.").waitFor();
+    assert.deepEqual(wrong, []);
+  });
 }
+
+test("what a button will do can be read as soon as it is shown, and half-way to it", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.at(capsule, "details", { colorScheme: "light", viewport: sizes.wide });
+  const { page } = visitor;
+  const wrong: string[] = [];
+  for (const name of ["Destroy", "Resume"]) {
+    await page.getByRole("button", { name, exact: true }).hover();
+    for (const part of [0, 0.1, 0.3, 0.6, 1]) {
+      await page.evaluate((part) => {
+        for (const each of document.getAnimations()) {
+          const { delay = 0, duration } = each.effect!.getComputedTiming();
+          each.pause();
+          each.currentTime = delay + Number(duration) * part;
+        }
+      }, part);
+      for (const each of await inspect(page)) wrong.push(`${name} at ${part}: ${each}`);
+    }
+    const tip = page.getByRole("tooltip").filter({ visible: true });
+    assert.equal(await tip.count(), 1, name);
+  }
+  assert.deepEqual(wrong, []);
+});
 
 test("the theme follows the system until it is chosen, and the choice stays", deadline, async () => {
   await using visitor = await Visitor.signedIn("", { colorScheme: "dark" });
