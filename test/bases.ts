@@ -3,6 +3,7 @@
  * of the one that booted first.
  */
 import { execFile } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
@@ -31,7 +32,7 @@ async function basesOf(folder: string): Promise<string[]> {
 
 /** Appears in one piece, or not at all when another test run was quicker. */
 async function place(from: string, to: string): Promise<void> {
-  const half = join(to, "../..", `half-base-${process.pid}`);
+  const half = join(to, "../..", `half-base-${randomUUID()}`);
   await mkdir(join(to, ".."), { recursive: true, mode: 0o700 });
   try {
     // Links do not reach another file system.
