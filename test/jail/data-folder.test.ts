@@ -1,6 +1,6 @@
 /** A server's data folder is closed to everybody else, whatever it has done: bases booted, capsules run, paused, captured. */
 import assert from "node:assert/strict";
-import { lstatSync, readdirSync, readFileSync } from "node:fs";
+import { type Dirent, lstatSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { loadConfig } from "../../src/config.ts";
@@ -33,8 +33,11 @@ test("folders are 0700, files 0600; what VMs share is readable to their group, a
   const open: string[] = [];
   let shared = 0;
   for (const path of everythingIn(server.dataDir)) {
-    const { mode, uid, gid } = lstatSync(path);
-    if (isHatch(path) && uid === 0 && gid > uids.first && (mode & 0o777) === 0o710) continue;
+    const found = lstatSync(path, { throwIfNoEntry: false });
+    if (found === undefined) continue; // the server goes on meanwhile
+    const { mode, uid, gid } = found;
+    const isHatch = path.startsWith(join(server.dataDir, "work/hatch-")) && found.isDirectory();
+    if (isHatch && uid === 0 && gid > uids.first && (mode & 0o777) === 0o710) continue;
     const isShared = gid === uids.first && (mode & 0o777) === 0o640;
     if (isShared) shared++;
     else if ((mode & 0o077) !== 0) open.push(`${path} ${(mode & 0o777).toString(8)}`);
@@ -43,10 +46,6 @@ test("folders are 0700, files 0600; what VMs share is readable to their group, a
   const isRoot = process.getuid!() === 0;
   assert.equal(shared, isRoot ? 4 : 0, "memory and disk of a base and of a template");
 });
-
-function isHatch(path: string): boolean {
-  return path.startsWith(join(server.dataDir, "work/hatch-")) && lstatSync(path).isDirectory();
-}
 
 test("the service says what stands around its VMs", async () => {
   const { json } = await client.expect(200, "GET", "/healthz");
@@ -67,12 +66,21 @@ test("no secret of the server's is in a VM's environment or command line", async
 /** All below a folder but links and what they lead to: the images are borrowed. */
 function everythingIn(folder: string): string[] {
   const paths = [folder];
-  for (const entry of readdirSync(folder, { withFileTypes: true })) {
+  for (const entry of entriesOf(folder)) {
     const path = join(folder, entry.name);
     if (entry.isDirectory()) paths.push(...everythingIn(path));
     else if (!entry.isSymbolicLink()) paths.push(path);
   }
   return paths;
+}
+
+function entriesOf(folder: string): Dirent[] {
+  try {
+    return readdirSync(folder, { withFileTypes: true });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return []; // it has just been removed
+    throw error;
+  }
 }
 
 function read(pid: string, name: string): string {
