@@ -59,7 +59,7 @@ export async function returnsTo(baseline: Taken, server: Server, gaugeFile: stri
         last = await measure(server, gaugeFile);
         return excess(last, baseline).length === 0 && last;
       },
-      60_000,
+      120_000,
     );
   } catch (error) {
     assert.fail(`${excess(last!, baseline).join("; ")} (${(error as Error).message})`);
@@ -75,13 +75,14 @@ function excess(now: Taken, baseline: Taken): string[] {
 async function memoryOf(server: Server, gaugeFile: string): Promise<NodeJS.MemoryUsage> {
   rmSync(gaugeFile, { force: true });
   process.kill(server.pid!, "SIGUSR2");
-  return eventually("the server says what it needs", async () => {
+  const said = async () => {
     try {
       return JSON.parse(readFileSync(gaugeFile, "utf8")) as NodeJS.MemoryUsage;
     } catch {
       return undefined;
     }
-  });
+  };
+  return eventually("the server says what it needs", said, 60_000);
 }
 
 function linksOf(pid: number): string[] {
