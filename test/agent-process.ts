@@ -15,8 +15,8 @@ import type { Agent } from "../src/agent/agent.ts";
 import { type ConnectOptions, connectAgent } from "../src/agent/connection.ts";
 
 const crate = path.join(import.meta.dirname, "../guest/agent");
-const startDeadlineMs = 10_000;
-const stopDeadlineMs = 5_000;
+const startDeadlineMs = 60_000;
+const stopDeadlineMs = 30_000;
 
 let binary: Promise<string> | undefined;
 

@@ -15,8 +15,8 @@ import { borrowBase, lendBases } from "./bases.ts";
 const repository = resolve(import.meta.dirname, "..");
 const program = join(repository, "src/main.ts");
 /** The first start boots the base template, in software emulation if need be. */
-const startDeadlineMs = 180_000;
-const stopDeadlineMs = 60_000;
+const startDeadlineMs = 600_000;
+const stopDeadlineMs = 240_000;
 const keptLines = 40;
 
 export interface ServerOptions {

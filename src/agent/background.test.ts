@@ -161,7 +161,7 @@ async function until<T>(attempt: () => Promise<T>): Promise<T> {
     try {
       return await attempt();
     } catch (error) {
-      if (Date.now() - began > 10_000) throw error;
+      if (Date.now() - began > 60_000) throw error;
     }
   }
 }

@@ -28,7 +28,7 @@ async function withMapped<T>(base: string, use: (process: VmProcess) => Promise<
   const options = ["-machine", "none", "-nodefaults", "-display", "none", "-S", "-object", backend];
   const spawned = spawnDetached(["qemu-system-x86_64", ...options], folder);
   try {
-    const deadline = performance.now() + 10_000;
+    const deadline = performance.now() + 60_000;
     for (;;) {
       try {
         mappingsOf(spawned.process.pid, base, memoryBytes);

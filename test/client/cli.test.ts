@@ -11,7 +11,7 @@ import { helpOf } from "../../src/cli/help.ts";
 import { Server } from "../server.ts";
 import { CommandLine, type Ended, program, said } from "./command-line.ts";
 
-const deadline = { timeout: 120_000 };
+const deadline = { timeout: 400_000 };
 
 let server: Server;
 let line: CommandLine;

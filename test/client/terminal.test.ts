@@ -9,7 +9,7 @@ import { Server } from "../server.ts";
 import { Emulator } from "../terminal/emulator.ts";
 import { CommandLine, program } from "./command-line.ts";
 
-const deadline = { timeout: 120_000 };
+const deadline = { timeout: 400_000 };
 const size = { cols: 90, rows: 24 };
 /** Holds the signal back before it says that it waits, so that none is too early. */
 const sizeWhenResized = [

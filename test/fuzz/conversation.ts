@@ -9,7 +9,7 @@ import type { OpenApi } from "../openapi-contract.ts";
 import type { FuzzedRequest, Operation, Requests } from "./requests.ts";
 import { chance } from "./values.ts";
 
-const patienceMs = 20_000;
+const patienceMs = 120_000;
 /** Of RFC 6455, by the library: a breach of the protocol, invalid UTF-8, a message that is too big; and no close frame. */
 const protocolCodes = [1002, 1003, 1006, 1007, 1009];
 /** The client's own, which is echoed. */

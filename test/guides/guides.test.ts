@@ -14,7 +14,7 @@ import { Server } from "../server.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
 const sdk = join(repository, "src/sdk/sdk.ts");
-const timeout = 240_000;
+const timeout = 600_000;
 
 /** What each example prints, in this order among other things. */
 const printed: Record<string, string[][]> = {

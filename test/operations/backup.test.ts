@@ -8,7 +8,7 @@ import { Client, type TestCapsule } from "../client.ts";
 import { askKeeper, startKeeper } from "../conformance/keeper.ts";
 import { Server } from "../server.ts";
 
-const timeout = 240_000;
+const timeout = 600_000;
 
 describe("capsule backup", () => {
   let folder: string;

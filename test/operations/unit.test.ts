@@ -79,7 +79,7 @@ PATH=$FOLDER/bin:$PATH exec ./dev install
 `;
 
 const skip = process.getuid?.() !== 0 && "it takes root to give up what root has";
-test("a capsule runs with no more than what the unit allows", { skip, timeout: 240_000 }, async () => {
+test("a capsule runs with no more than what the unit allows", { skip, timeout: 600_000 }, async () => {
   await using server = await Server.start({ env: { CAPSULE_POOL: "off" } });
   await server.kill("SIGTERM");
   const capabilities = [...unit().matchAll(/CAP_([A-Z_]+)/g)].map(([, name = ""]) => `+${name.toLowerCase()}`);
@@ -98,7 +98,7 @@ test("a capsule runs with no more than what the unit allows", { skip, timeout: 2
   assert.match(stdout, /All is well/);
 });
 
-test("install builds, writes unit and settings, and restarts the service", { skip, timeout: 240_000 }, () => {
+test("install builds, writes unit and settings, and restarts the service", { skip, timeout: 600_000 }, () => {
   const folder = mkdtempSync(join(tmpdir(), "capsule-install-"));
   try {
     const data = join(folder, "data");

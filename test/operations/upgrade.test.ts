@@ -10,7 +10,7 @@ import { Server } from "../server.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
 
-test("a running capsule goes on in the same VM under another version of the server", { timeout: 240_000 }, async () => {
+test("a running capsule goes on in the same VM under another version of the server", { timeout: 600_000 }, async () => {
   const next = await mkdtemp(join(tmpdir(), "capsule-next-"));
   await using server = await Server.start({ env: { CAPSULE_POOL: "off" } });
   try {

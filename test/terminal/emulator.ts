@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-const patienceMs = 40_000;
+const patienceMs = 120_000;
 /** Stays behind when its program has ended: tmux says nothing of what a pane shows last before it dies. */
 const outlived = ["sh", "-c", `trap : INT; "$@"; exec cat`, "sh"];
 /** `set-option` needs a server, and a server needs a session. */

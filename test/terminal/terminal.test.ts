@@ -10,7 +10,7 @@ import { Server } from "../server.ts";
 import { Session } from "./session.ts";
 
 const pasteBytes = 1024 * 1024;
-const deadline = { timeout: 120_000 };
+const deadline = { timeout: 400_000 };
 
 let server: Server;
 let client: Client;
