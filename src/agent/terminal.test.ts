@@ -135,9 +135,12 @@ describe("a terminal", () => {
   });
 
   it("keeps its exit for who comes late, and is unknown under a wrong tag", async () => {
-    const { transcript, stream } = open(shell("sleep 0.05; echo last words; exit 5"));
+    const gone = guest.file("client-gone");
+    const { transcript, stream } = open(shell(`until [ -e ${gone} ]; do sleep 0.01; done; echo last words; exit 5`));
     const { tag, pid } = await transcript.process.promise;
     stream.cancel();
+    await agent.probe(); // answered after what was sent before it was heard
+    await writeFile(gone, "");
     while (isAlive(pid)) await delay(5);
     const late = rejoin(tag);
     assert.equal((await late.transcript.exit()).exitCode, 5);
