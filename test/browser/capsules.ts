@@ -21,6 +21,8 @@ test("by keyboard alone: from the empty list to a running capsule, and to its en
   await page.getByRole("heading", { name: /cl-/ }).waitFor();
   const id = /cl-[0-9a-z]{25}/.exec(page.url())![0];
   await visitor.sees("running");
+  // A socket refused because its capsule has just gone is logged by the browser as an error.
+  await visitor.sees("Connected.");
   assert.equal((await service().expect(200, "GET", `/v1/capsules/${id}`)).json.timeout_sec, 900);
   await page.getByRole("button", { name: "Destroy", exact: true }).focus();
   await page.keyboard.press("Enter");
@@ -87,7 +89,7 @@ test("a snapshot becomes a template that capsules start from, until it is delete
   await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
   await page.getByRole("heading", { name: /cl-/ }).waitFor();
   await using started = service().known(/cl-[0-9a-z]{25}/.exec(page.url())![0]);
-  await visitor.sees("running");
+  await visitor.sees("Connected.");
   assert.equal(await started.sh("cat /root/note"), "kept");
   await visitor.walksTo("#/templates");
   await page.getByRole("button", { name: "Delete with-note" }).click();

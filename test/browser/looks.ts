@@ -109,6 +109,7 @@ for (const view of views) {
     await look("**/v1/audit*", () => visitor.walksTo("#/audit"), loading);
     await look("**/files**", () => visitor.walksTo(`${inside}/files`), loading);
     await look("**/v1/ws-tickets", () => visitor.walksTo(`${inside}/terminal`), page.getByText("Connecting"));
+    await visitor.sees("Connected.");
     await visitor.walksTo(`${inside}/details`);
     await visitor.keys("Pause");
     const confirm = () => page.getByRole("dialog").getByRole("button", { name: "Pause" }).press("Enter");
