@@ -5,10 +5,9 @@ import type { TestContext } from "node:test";
 export class Random {
   #state: number;
 
-  constructor(t: TestContext) {
-    const seed = Number(process.env.CAPSULE_TEST_SEED ?? randomInt(2 ** 31));
-    t.diagnostic(`CAPSULE_TEST_SEED=${seed}`);
-    this.#state = seed;
+  /** For a test, or going on from a seed of one. */
+  constructor(from: TestContext | number) {
+    this.#state = typeof from === "number" ? from : seedOf(from);
   }
 
   /** 0 ≤ x < 1 (mulberry32). */
@@ -31,4 +30,10 @@ export class Random {
   bytes(count: number): Buffer {
     return Buffer.from(Array.from({ length: count }, () => this.below(256)));
   }
+}
+
+export function seedOf(t: TestContext): number {
+  const seed = Number(process.env.CAPSULE_TEST_SEED ?? randomInt(2 ** 31));
+  t.diagnostic(`CAPSULE_TEST_SEED=${seed}`);
+  return seed;
 }

@@ -40,6 +40,10 @@ export class Coverage implements Disposable {
     return found;
   }
 
+  knows(news: Set<string>): boolean {
+    return [...news].every((block) => this.#seen.has(block));
+  }
+
   accept(news: Iterable<string>): void {
     for (const block of news) this.#seen.add(block);
   }
