@@ -5,13 +5,17 @@
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { memoryLeft } from "../../src/host/memory.ts";
-import { Cgroups, memoryVerdict } from "../../src/vmm/cgroups.ts";
+import { Cgroups } from "../../src/vmm/cgroups.ts";
 import { Jail } from "../../src/vmm/jail.ts";
 import type { CellLimits } from "../../src/vmm/jail-args.ts";
 import { viewOf } from "../../src/vmm/jail-view.ts";
+import { startTicksOf } from "../../src/vmm/process.ts";
+import { QemuVm } from "../../src/vmm/qemu-vm.ts";
+import { qmpSocketName } from "../../src/vmm/vm-folder.ts";
 
 const tree = "/sys/fs/cgroup";
 const mib = 1 << 20;
@@ -71,22 +75,43 @@ function bounds(groups: Cgroups) {
   return { own, weightOfAll: read("capsule", "io.weight") };
 }
 
+/** Each eater is taken for a QEMU, so that its end is told as a VM's would be. */
 async function memory(groups: Cgroups) {
   const neighbour = begin(groups, "neighbour", tooLittle, "exec sleep 1000");
   const end = async (name: string, bounds: Bounds) => {
     const eater = begin(groups, name, bounds, `read go; ${eat}`);
     const ended = once(eater, "exit");
     await until(`${name} is in its group`, () => isBusy(`capsule/${name}`));
-    const wasTooLarge = memoryVerdict(eater.pid!);
+    await using vm = await followed(name, eater.pid!);
     eater.stdin!.end("go\n");
     const [status, signal] = await ended;
     const isGone = () => until("all of a group go together", () => !isBusy(`capsule/${name}`));
     const isSleeperGone = signal !== null && (await isGone().then(() => true, String));
-    return { end: signal ?? status, wasTooLarge: wasTooLarge(), isSleeperGone };
+    return { end: signal ?? status, isSleeperGone, told: await vm.ended };
   };
   const [large, small] = [await end("large", enough), await end("small", tooLittle)];
   const isNeighbourAlive = neighbour.exitCode === null && neighbour.signalCode === null && isBusy("capsule/neighbour");
   return { large, small, isNeighbourAlive };
+}
+
+/** The host's own view of a process as a VM, of whose control socket no more is needed than that it greets and agrees. */
+async function followed(name: string, pid: number): Promise<AsyncDisposable & { ended: QemuVm["ended"] }> {
+  const dir = join("/root", name);
+  mkdirSync(dir);
+  const monitor = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.write('{"QMP":{}}\n');
+    socket.on("data", (asked) => socket.write(`{"return":{},"id":${JSON.parse(asked.toString()).id}}\n`));
+  });
+  await once(monitor.listen(join(dir, qmpSocketName)), "listening");
+  const machine = { qemu: "", accelerator: "tcg", cpu: "", layout: 0, vcpus: 1, memoryMb: 512 } as const;
+  const files = { dir, memory: "", disk: "", backing: [], kernel: "", initrd: "" };
+  const vm = await QemuVm.connect({ name, nonce: "", machine, files }, { pid, startTicks: startTicksOf(pid)! });
+  const dispose = async () => {
+    vm.release();
+    monitor.close();
+  };
+  return { ended: vm.ended, [Symbol.asyncDispose]: dispose };
 }
 
 function processes(groups: Cgroups) {

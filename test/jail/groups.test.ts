@@ -67,9 +67,10 @@ test("the kernel takes every bound as it is meant", () => {
   });
 });
 
-test("what takes more memory than its group may have is ended with all of its group, and a neighbour lives", () => {
-  assert.deepEqual(seen.memory.large, { end: 0, wasTooLarge: false, isSleeperGone: false });
-  assert.deepEqual(seen.memory.small, { end: "SIGKILL", wasTooLarge: true, isSleeperGone: true });
+test("what takes more memory than its group may have is ended with all of it, and told so; a neighbour lives", () => {
+  assert.deepEqual(seen.memory.large, { end: 0, isSleeperGone: false, told: { kind: "exited" } });
+  const told = { kind: "overused", what: "memory" };
+  assert.deepEqual(seen.memory.small, { end: "SIGKILL", isSleeperGone: true, told });
   assert.equal(seen.memory.isNeighbourAlive, true);
 });
 
