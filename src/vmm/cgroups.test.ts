@@ -78,6 +78,15 @@ test("without root, it lies in what was delegated, out of which the service has 
   assert.equal(read("user.slice/capsule.service/capsule/vm1/pids.max"), "98");
 });
 
+test("as root of a container, whose top is no other's, it lies beside the service, which has moved out of the top", () => {
+  writeFileSync(join(root, "cgroup.type"), "domain\n");
+  writeFileSync(join(folder, "own"), "0::/\n");
+  open(true)!.make("vm1", limits);
+  assert.equal(read("service/cgroup.procs"), String(process.pid));
+  assert.equal(read("cgroup.subtree_control"), "+memory +cpu +pids +io");
+  assert.equal(read("capsule/vm1/pids.max"), "98");
+});
+
 test("without root, a service that is started where it moves to finds the same groups again", () => {
   group("user.slice/capsule.service", "cpu memory pids");
   group("user.slice/capsule.service/capsule", "cpu memory pids");

@@ -1,9 +1,10 @@
 /**
  * Control groups, version 2, one for each process in a jail: bounds on its memory, processor and number of processes that
  * it cannot leave, whatever it does. As root they lie beside all services and not below ours, so that a service manager
- * which ends the service's group leaves the VMs alone. Without root they lie in what was delegated to the service.
+ * which ends the service's group leaves the VMs alone. Without root they lie in what was delegated to the service, and so
+ * they do in a container, whose top is a group like any other.
  *
- *      <root>/capsule/<name>                    as root
+ *      <root>/capsule/<name>                       as root
  *      <root>/<the service's own>/capsule/<name>   else; the service itself moves to …/service, where a service manager
  *                                                  has to start it when it comes back to VMs that run on
  *
@@ -11,7 +12,7 @@
  *
  * https://docs.kernel.org/admin-guide/cgroup-v2.html
  */
-import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import type { CellLimits } from "./jail-args.ts";
 
@@ -44,8 +45,9 @@ export class Cgroups {
   static open(isRoot: boolean, { root, own }: CgroupPlaces = places): Cgroups | undefined {
     try {
       if (!includesAll(readWords(join(root, "cgroup.controllers")), needed)) return undefined;
-      const base = isRoot ? root : join(root, delegatedGroup(own));
-      if (!isRoot) moveTo(join(base, serviceName));
+      const isFree = isRoot && isTop(root);
+      const base = isFree ? root : join(root, delegatedGroup(own));
+      if (!isFree) moveTo(join(base, serviceName));
       const parent = join(base, "capsule");
       for (const group of [base, parent]) {
         mkdirSync(group, { recursive: true });
@@ -136,7 +138,12 @@ function delegatedGroup(own: string): string {
   return basename(group) === serviceName ? dirname(group) : group;
 }
 
-/** A group that hands controllers on may hold no process itself. */
+/** Of the whole tree, which alone may hold processes and hand controllers on. */
+function isTop(group: string): boolean {
+  return !existsSync(join(group, "cgroup.type"));
+}
+
+/** Any other group that hands controllers on may hold no process itself. */
 function moveTo(group: string): void {
   mkdirSync(group, { recursive: true });
   writeFileSync(join(group, "cgroup.procs"), String(process.pid));

@@ -68,6 +68,17 @@ function delegation() {
   return { groups, facts: { isPoorTaken, handedOn } };
 }
 
+/** This process in the top of a container, as it appears in there. */
+function container() {
+  mkdirSync(path("container"));
+  write("container", "cgroup.procs", String(process.pid));
+  writeFileSync("/root/top", "0::/\n");
+  Cgroups.open(true, { root: path("container"), own: "/root/top" })?.make("first", limits);
+  const place = readFileSync("/proc/self/cgroup", "utf8").trim();
+  write("", "cgroup.procs", String(process.pid));
+  return { place, bound: outcome(() => read("container/capsule/first", "pids.max")) };
+}
+
 function bounds(groups: Cgroups) {
   groups.make("bounds", { ...limits, dataBytes: 1_610_612_736, processes: 98 });
   const files = ["memory.max", "memory.oom.group", "cpu.max", "pids.max", "io.weight"];
@@ -203,10 +214,9 @@ async function rootless() {
   return { isForeignTaken, jail, wayBack, place, isThereAgain: existsSync(path(group, "capsule/again")) };
 }
 
-function outcome(act: () => void): string {
+function outcome(act: () => unknown): string {
   try {
-    act();
-    return "done";
+    return String(act() ?? "done");
   } catch (error) {
     return String((error as NodeJS.ErrnoException).code);
   }
@@ -215,6 +225,7 @@ function outcome(act: () => void): string {
 const { groups, facts } = delegation();
 const seen = {
   delegation: facts,
+  container: container(),
   bounds: bounds(groups),
   memory: await memory(groups),
   processes: processes(groups),

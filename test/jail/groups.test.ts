@@ -54,6 +54,10 @@ test("a tree is built on where it hands on memory, cpu and pids, and our groups 
   for (const controller of handedOn[1]!) assert.ok(handedOn[0]?.includes(controller), controller);
 });
 
+test("in a container, whose top holds the service, the service makes way for the groups", () => {
+  assert.deepEqual(seen.container, { place: "0::/container/service", bound: "64" });
+});
+
 test("the kernel takes every bound as it is meant", () => {
   assert.deepEqual(seen.bounds, {
     own: {
