@@ -36,7 +36,7 @@ async function tell(story: Story, isInPieces: boolean): Promise<void> {
   try {
     await hear(bytes, ofPieces);
   } catch (error) {
-    throw new Broken({ bytes, seed: ofPieces ?? 0, error });
+    throw new Broken({ bytes: Buffer.from(bytes), seed: ofPieces ?? 0, error });
   }
 }
 
@@ -68,7 +68,7 @@ async function searchAll(): Promise<void> {
       say({ progress: progress() });
       next += progressEvery;
     }
-    size = coverage.blocks > blocks ? batch.least : Math.min(2 * size, batch.most);
+    size = coverage.blocks > blocks ? Math.max(size >> 1, batch.least) : Math.min(2 * size, batch.most);
   }
   say({ progress: progress() });
 }

@@ -1,5 +1,5 @@
 /** What a guest says on one connection, word by word, and how a lie is made of a truth. */
-import { encodeFrame, FrameType, maxPayloadBytes, writeHeader } from "../../src/agent/frames.ts";
+import { FrameType, headerBytes, maxPayloadBytes, writeHeader } from "../../src/agent/frames.ts";
 import { emptyRecord, endRecord, windowRecord } from "../../src/agent/protocol.ts";
 import { RecordWriter } from "../../src/agent/records.ts";
 import type { Random } from "../conformance/random.ts";
@@ -98,18 +98,28 @@ export const truths: Story = [
   say(0, NOTICE, new RecordWriter().u16(1).u8(0).finish()),
 ];
 
+const maxWords = 60;
+const maxPadding = 100;
+/** A payload may grow beyond what the protocol allows, and no further. */
+const maxBytes = maxPayloadBytes + 60;
+/** Of all stories, one after the other: a new buffer for each would cost more than to tell it. */
+const told = Buffer.allocUnsafeSlow(maxWords * (maxPadding + headerBytes + maxBytes));
+
+/** The bytes are there until the next story is encoded. */
 export function encode(story: Story, epoch: number): Buffer {
-  return Buffer.concat(
-    story.flatMap(({ type, flags, stream, payload, epochOff = 0, lengthOff = 0, padding = 0 }) => {
-      const header = { type, flags, epoch: (epoch + epochOff) & 0xffff, stream };
-      const frame = encodeFrame(header, payload);
-      if (lengthOff !== 0) writeHeader(frame, 0, { ...header, length: (payload.length + lengthOff) >>> 0 });
-      return [Buffer.alloc(padding), frame];
-    }),
-  );
+  let at = 0;
+  for (const { type, flags, stream, payload, epochOff = 0, lengthOff = 0, padding = 0 } of story) {
+    told.fill(0, at, at + padding);
+    at += padding;
+    const length = (payload.length + lengthOff) >>> 0;
+    writeHeader(told, at, { type, flags, epoch: (epoch + epochOff) & 0xffff, stream, length });
+    at += headerBytes;
+    told.set(payload, at);
+    at += payload.length;
+  }
+  return told.subarray(0, at);
 }
 
-const maxWords = 60;
 const telling = [0, 1, 2, 4, 0x7e, 0x7f, 0x80, 0xff];
 const tellingLengths = [0, 1, 4_095, 65_535, 65_536, 65_537, 262_144, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff];
 
@@ -163,7 +173,7 @@ function twist(word: Word, random: Random): Word {
     case 4:
       return { ...word, lengthOff: pick(random, [1, -1, 12, -12, ...tellingLengths]) };
     case 5:
-      return { ...word, padding: random.size(100) };
+      return { ...word, padding: random.size(maxPadding) };
     default:
       return { ...word, payload: twistPayload(word.payload, random) };
   }
@@ -185,7 +195,10 @@ function twistPayload(payload: Buffer, random: Random): Buffer {
     case 3:
       return bytes.subarray(0, at);
     case 4:
-      return Buffer.concat([bytes.subarray(0, at), random.bytes(random.size(60)), bytes.subarray(at)]);
+      return Buffer.concat([bytes.subarray(0, at), random.bytes(random.size(60)), bytes.subarray(at)]).subarray(
+        0,
+        maxBytes,
+      );
     case 5:
       return Buffer.concat([bytes.subarray(0, at), bytes.subarray(random.below(bytes.length + 1))]).subarray(
         0,
