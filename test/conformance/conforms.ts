@@ -1,5 +1,8 @@
-/** Tests with a deadline; and those that stand for rows of the specification. suite.test.ts asks which rows had one. */
-import { test as nodeTest, type TestContext } from "node:test";
+/**
+ * Tests with a deadline, in sections; and those that stand for rows of the specification. suite.test.ts asks which rows
+ * had one.
+ */
+import { describe, test as nodeTest, type TestContext } from "node:test";
 import type { Row } from "./specification.ts";
 
 const covered = new Map<Row, string[]>();
@@ -13,6 +16,24 @@ export interface ConformOptions {
 }
 
 type Body = (t: TestContext) => void | Promise<void>;
+
+/**
+ * Tests one after the other, while other sections run on the same server: what they look at must be their own. Calling
+ * what comes back adds them to the run; where their `module` is the program, they are added at once.
+ */
+export function section(module: ImportMeta, name: string, body: () => void): () => void {
+  return begun(module, () => void describe(name, { concurrency: false }, body));
+}
+
+/** A section whose tests run at the same time. */
+export function simultaneously(module: ImportMeta, name: string, body: () => void): () => void {
+  return begun(module, () => void describe(name, { concurrency: true }, body));
+}
+
+function begun({ main }: ImportMeta, begin: () => void): () => void {
+  if (main) begin();
+  return begin;
+}
 
 /** As node:test's, with a deadline. */
 export function test(name: string, body: Body, { timeoutMs = patienceMs, skip = false }: ConformOptions = {}): void {

@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { refused } from "../refusals.ts";
 import { fileForm, malformed, request, unknownId } from "../requests.ts";
 import { client } from "../service.ts";
 import { webSockets } from "../specification.ts";
 
-describe("bad requests", () => {
+export const badRequests = section(import.meta, "bad requests", () => {
   let running: TestCapsule;
   let pid: number;
   before(async () => {

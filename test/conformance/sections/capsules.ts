@@ -1,9 +1,8 @@
 /** Section "Capsules": create, list, get, destroy, ping; pause and resume are in lifecycle.ts. */
 import assert from "node:assert/strict";
-import { describe } from "node:test";
 import type { Reply } from "../../client.ts";
 import { TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
 const timestamp = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
@@ -27,7 +26,7 @@ async function create(json?: unknown): Promise<AsyncDisposable & { capsule: Test
   return { capsule, view: reply.json, [Symbol.asyncDispose]: () => capsule[Symbol.asyncDispose]() };
 }
 
-describe("create", () => {
+export const creation = section(import.meta, "create", () => {
   conforms("POST /v1/capsules 201", "Response 201: Capsule, with every default, at once", async () => {
     const began = performance.now();
     const before = Date.now();
@@ -97,7 +96,7 @@ describe("create", () => {
   });
 });
 
-describe("boot", () => {
+export const boot = section(import.meta, "boot", () => {
   test("`starting`, VM boot completes → `running`; `started_at` is set", async () => {
     await using created = await create();
     const { capsule, view } = created;
@@ -145,7 +144,7 @@ describe("boot", () => {
   }
 });
 
-describe("list and get", () => {
+export const listAndGet = section(import.meta, "list and get", () => {
   conforms("GET /v1/capsules 200", "array of Capsule, newest created first", async () => {
     const ids: string[] = [];
     await using first = await create();
@@ -201,7 +200,7 @@ describe("list and get", () => {
   });
 });
 
-describe("destroy", () => {
+export const destroy = section(import.meta, "destroy", () => {
   conforms("DELETE /v1/capsules/{id} 204", "Response 204, empty body. Irreversible", async () => {
     await using capsule = await client.capsule();
     const reply = await client.expect(204, "DELETE", capsule.path);
@@ -242,7 +241,7 @@ describe("destroy", () => {
   });
 });
 
-describe("ping", () => {
+export const ping = section(import.meta, "ping", () => {
   conforms("POST /v1/capsules/{id}/ping 204", "Updates `last_active_at`. Response 204, empty body", async () => {
     await using capsule = await client.capsule({ timeout_sec: 600 });
     const before = await capsule.view();

@@ -2,11 +2,11 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { refused } from "../refusals.ts";
 import { client } from "../service.ts";
 
-describe("directories", () => {
+export const directories = section(import.meta, "directories", () => {
   let capsule: TestCapsule;
   before(async () => {
     capsule = await client.capsule();

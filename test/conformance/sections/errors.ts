@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Client, TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { refused } from "../refusals.ts";
 import { malformed, request, unknownId } from "../requests.ts";
 import { cannotMakeKeys, client, clientOf, server } from "../service.ts";
@@ -14,7 +14,7 @@ function badBody(endpoint: Endpoint) {
   return webSockets.includes(endpoint) || endpoint.startsWith("GET") ? {} : malformed;
 }
 
-describe("errors", () => {
+export const errors = section(import.meta, "errors", () => {
   let running: TestCapsule;
   let paused: TestCapsule;
 

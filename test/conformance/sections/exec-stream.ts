@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
-describe("exec stream", () => {
+export const execStream = section(import.meta, "exec stream", () => {
   let capsule: TestCapsule;
   /** Says nothing from the beginning to the end. */
   let silent: { socket: TestSocket; openedMs: number; closedMs: Promise<number> };

@@ -2,14 +2,14 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 
 const mib = 1024 * 1024;
 
-describe("foreground exec", () => {
+export const exec = section(import.meta, "foreground exec", () => {
   let capsule: TestCapsule;
   /** Commands that take longer than any default, started first and looked at last, so that nobody waits for them. */
   let patient: Promise<Reply>;

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import { after, before, describe } from "node:test";
 import type { Call, Reply, TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { refused } from "../refusals.ts";
@@ -14,7 +14,7 @@ const mib = 1024 * 1024;
 const reads = ["files/read", "files/stream/read"] as const;
 const writes = ["files/write", "files/stream/write"] as const;
 
-describe("reading and writing files", () => {
+export const files = section(import.meta, "reading and writing files", () => {
   let capsule: TestCapsule;
   before(async () => {
     capsule = await client.capsule();

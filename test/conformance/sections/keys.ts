@@ -1,10 +1,9 @@
 /** What a team does with its keys by itself: makes, lists and revokes them, and signs a browser in by a link. */
 import assert from "node:assert/strict";
-import { describe } from "node:test";
-import { test } from "../conforms.ts";
+import { section, test } from "../conforms.ts";
 import { client, server } from "../service.ts";
 
-describe("keys and sign-in", () => {
+export const keys = section(import.meta, "keys and sign-in", () => {
   test("a key made over the API opens the API until it is revoked", async () => {
     const { json: made } = await client.expect(201, "POST", "/v1/keys", { json: { name: "of a test" } });
     const other = client.as(made.key);

@@ -1,9 +1,8 @@
 /** Section "States and transitions": every row of its table, and what survives them. */
 import assert from "node:assert/strict";
-import { describe } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Reply, TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, simultaneously, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { askKeeper, startKeeper } from "../keeper.ts";
 import { Random } from "../random.ts";
@@ -44,7 +43,7 @@ async function refusesAllButDelete(capsule: TestCapsule): Promise<void> {
   }
 }
 
-describe("pause and resume", () => {
+export const pauseAndResume = section(import.meta, "pause and resume", () => {
   conforms("POST /v1/capsules/{id}/pause 200", "Response 200: Capsule with `status` = `paused`", async () => {
     await using capsule = await client.capsule({ timeout_sec: 1_000 });
     const running = await capsule.view();
@@ -158,7 +157,7 @@ describe("pause and resume", () => {
   });
 });
 
-describe("time", { concurrency: true }, () => {
+export const time = simultaneously(import.meta, "time", () => {
   test("the guest's clock is right at the first exec after a pause of 10 s", async () => {
     await using capsule = await client.capsule();
     await capsule.run("date", ["+%s%N"]);
@@ -225,7 +224,7 @@ describe("time", { concurrency: true }, () => {
   });
 });
 
-describe("stopped and error", () => {
+export const stoppedAndError = section(import.meta, "stopped and error", () => {
   test("a guest that powers itself off is `stopped`: it can only be destroyed", async () => {
     await using capsule = await client.capsule();
     await capsule.run("bash", ["-c", "(sleep 0.1; poweroff) >/dev/null 2>&1 &"]);
@@ -263,7 +262,7 @@ describe("stopped and error", () => {
   });
 });
 
-describe("starting", () => {
+export const starting = section(import.meta, "starting", () => {
   test("a capsule that is not yet running refuses all but DELETE, which takes it away for good", async () => {
     // A shape of its own has to be booted first, which leaves time to ask.
     const { json } = await client.expect(201, "POST", "/v1/capsules", { json: { memory_mb: 201 } });
@@ -279,7 +278,7 @@ describe("starting", () => {
   });
 });
 
-describe("`running`, `paused`, `stopped`: DELETE → removed", () => {
+export const removed = section(import.meta, "`running`, `paused`, `stopped`: DELETE → removed", () => {
   test("while a pause or a resume is under way it waits its turn and wins", async () => {
     for (const action of ["pause", "resume"]) {
       const capsule = await client.capsule();

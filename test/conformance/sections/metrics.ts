@@ -1,14 +1,13 @@
 /** Figures of the shared server, as Prometheus would read them. */
 import assert from "node:assert/strict";
-import { describe } from "node:test";
 import type { Client } from "../../client.ts";
-import { test } from "../conforms.ts";
+import { section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { client, server } from "../service.ts";
 
 const options = { skip: server === undefined && "CAPSULE_URL names a server whose figures are not for us" };
 
-describe("metrics", () => {
+export const metrics = section(import.meta, "metrics", () => {
   test(
     "a capsule's boot, command, pause and removal show in the figures, its id and team nowhere",
     async () => {

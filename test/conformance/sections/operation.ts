@@ -4,17 +4,17 @@ import { execFileSync } from "node:child_process";
 import { mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe } from "node:test";
+import { after, before } from "node:test";
 import { Client } from "../../client.ts";
 import { attributesOf, Collector } from "../../collector.ts";
 import { Server } from "../../server.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { server as shared } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
 const skip = shared === undefined ? "CAPSULE_URL names a server that is not ours to break" : false;
 
-describe("operation", () => {
+export const operation = section(import.meta, "operation", () => {
   let folder: string;
   let qemu: string;
   /** What stands at QEMU's path from now on. A link, for a script would miss its shell in a VM's jail. */

@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
-describe("processes", () => {
+export const processes = section(import.meta, "processes", () => {
   let capsule: TestCapsule;
   before(async () => {
     capsule = await client.capsule();

@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 import { type Message, TestSocket } from "../socket.ts";
 
-describe("PTY sessions", () => {
+export const pty = section(import.meta, "PTY sessions", () => {
   let capsule: TestCapsule;
   /** Two that say nothing more, looked at in the end: without a first message, and with an idle session. */
   let silent: TestSocket;

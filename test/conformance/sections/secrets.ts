@@ -3,10 +3,10 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync } from "node:fs";
 import { join, relative } from "node:path";
-import { after, before, describe } from "node:test";
+import { after, before } from "node:test";
 import type { TestCapsule } from "../../client.ts";
 import { processesOf } from "../../server.ts";
-import { test } from "../conforms.ts";
+import { section, test } from "../conforms.ts";
 import { fileForm } from "../requests.ts";
 import { client, server } from "../service.ts";
 import { TestSocket } from "../socket.ts";
@@ -15,7 +15,7 @@ const skip = server === undefined && "CAPSULE_URL names a server whose folder is
 /** Memory files and disks are larger, and hold what their capsules do. */
 const readMaxBytes = 32 << 20;
 
-describe("secrets", () => {
+export const secrets = section(import.meta, "secrets", () => {
   const marker = `marker-${randomBytes(12).toString("hex")}`;
   const envs = { SECRET: marker };
   let capsule: TestCapsule;

@@ -3,11 +3,11 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe } from "node:test";
 import type { Client, Reply, TestCapsule } from "../../client.ts";
-import { conforms, test } from "../conforms.ts";
+import { conforms, section, test } from "../conforms.ts";
 import { askKeeper, startKeeper } from "../keeper.ts";
 import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
-describe("snapshot templates", () => {
+export const snapshots = section(import.meta, "snapshot templates", () => {
   /** What most of these tests need: a small machine is captured sooner. */
   const small = { memory_mb: 128 };
   const made: [Client, string][] = [];

@@ -1,13 +1,12 @@
 /** What a team can read of itself: its limits with what it uses of them, and its audit log. */
 import assert from "node:assert/strict";
-import { describe } from "node:test";
-import { test } from "../conforms.ts";
+import { section, test } from "../conforms.ts";
 import { cannotMakeKeys, clientOf } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
 const skip = cannotMakeKeys;
 
-describe("teams", () => {
+export const teams = section(import.meta, "teams", () => {
   test(
     "GET /v1/limits tells what the team uses; a paused capsule uses no memory",
     async () => {

@@ -1,12 +1,12 @@
 /** WebSockets of every kind: the ticket for clients that cannot set headers, and PINGs. */
 import assert from "node:assert/strict";
-import { after, before, describe } from "node:test";
+import { after, before } from "node:test";
 import type { TestCapsule } from "../../client.ts";
-import { test } from "../conforms.ts";
+import { section, test } from "../conforms.ts";
 import { client } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
-describe("WebSockets of every kind", () => {
+export const tickets = section(import.meta, "WebSockets of every kind", () => {
   let capsule: TestCapsule;
   let suffixes: string[];
   before(async () => {
