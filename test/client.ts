@@ -156,8 +156,8 @@ export class TestCapsule implements AsyncDisposable {
     return (await this.client.expect(200, "GET", this.path)).json;
   }
 
-  /** Its view when the status is reached. */
-  async until(status: string, timeoutSec = 60): Promise<Reply["json"]> {
+  /** Its view when the status is reached; a boot that is too long for the service is told in the service's words. */
+  async until(status: string, timeoutSec = 150): Promise<Reply["json"]> {
     const { json } = await this.client.expect(200, "GET", `${this.path}?wait=${status}&timeout=${timeoutSec}`);
     assert.equal(json.status, status, `capsule ${this.id} is ${json.status}: ${json.error_reason}`);
     return json;

@@ -7,7 +7,7 @@ const everyMs = 40;
 export async function eventually<T>(
   what: string,
   ask: () => Promise<T | false | undefined>,
-  deadlineMs = 15_000,
+  deadlineMs = 60_000,
 ): Promise<T> {
   for (const began = performance.now(); performance.now() - began < deadlineMs; await delay(everyMs)) {
     const answer = await ask();
