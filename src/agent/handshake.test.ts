@@ -23,7 +23,8 @@ function isAgentError(message: RegExp): (error: unknown) => boolean {
 }
 
 describe("handshake", () => {
-  it("answers to the first HELLO and goes on with verbs", async () => {
+  it("answers to the first HELLO and goes on with verbs", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // on a slow machine another would be said before the answer is there
     await using guest = await FakeGuest.listen({ ...answerProbes, awake: false });
     const agent = await connectAgent(guest.socketPath, { deadlineMs });
     assert.equal(agent.awake, false);
