@@ -32,8 +32,8 @@ import { rows } from "./specification.ts";
 
 /** In the order in which they begin: the longest first, so that none is alone at the end. */
 const sections = [
-  exec,
   snapshots,
+  exec,
   pty,
   lifecycle,
   execStream,

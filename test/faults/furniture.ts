@@ -3,10 +3,7 @@ import assert from "node:assert/strict";
 import type { TestCapsule } from "../client.ts";
 
 export async function furnish(capsule: TestCapsule): Promise<void> {
-  await capsule.sh(
-    "echo kept > /root/file; sync; " +
-      "setsid python3 -c 'import time; secret = [7] * 9; time.sleep(1e6)' >/dev/null 2>&1 & echo $! > /root/pid",
-  );
+  await capsule.sh("echo kept > /root/file; sync; setsid sleep 1000000 >/dev/null 2>&1 & echo $! > /root/pid");
 }
 
 export async function assertFurnished(capsule: TestCapsule): Promise<void> {
