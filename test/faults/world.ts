@@ -118,10 +118,17 @@ export class World implements AsyncDisposable {
     return this.#processes().flatMap((process) => (process.name === name ? [process.pid] : []));
   }
 
-  /** Signals a capsule's VM, as soon as it has one. */
-  async signalVm(id: string, signal: NodeJS.Signals): Promise<void> {
+  /** Signals a capsule's VM, as soon as it has one; resolves with its process. */
+  async signalVm(id: string, signal: NodeJS.Signals): Promise<number> {
     const pid = await eventually(`${id} has a VM`, async () => this.vmPid(id));
     process.kill(pid, signal);
+    return pid;
+  }
+
+  /** Kills a capsule's VM, as soon as it has one; resolves when it has ended, which is later: its memory is taken back. */
+  async killVm(id: string): Promise<void> {
+    const pid = await this.signalVm(id, "SIGKILL");
+    await eventually(`process ${pid} has ended`, async () => hasEnded(pid));
   }
 
   /** A blank has the name it was started with; whose it became, the journals say. */
@@ -166,5 +173,13 @@ export class World implements AsyncDisposable {
     process.off("exit", this.#onExit);
     this.#client?.close();
     await this.server[Symbol.asyncDispose]();
+  }
+}
+
+function hasEnded(pid: number): boolean {
+  try {
+    return /\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
+  } catch {
+    return true;
   }
 }
