@@ -7,7 +7,7 @@ import { execFile } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
 import { cp, mkdir, mkdtemp, readdir, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import type { Agent } from "../agent/agent.ts";
@@ -150,44 +150,46 @@ async function shell(agent: Agent, script: string): Promise<string> {
   return text;
 }
 
-for (const vcpus of [1, 2]) {
-  test(`memory, disk and processes live through many saves and restores, ${vcpus} vcpus`, async () => {
-    let { vm, agent } = await start(`cycles-${vcpus}`, vcpus);
-    assert.equal(await shell(agent, "nproc"), String(vcpus));
-    const { pid } = await agent.start({ cmd: "/bin/sleep", args: ["100000"] });
-    let saved: Base | undefined;
-    let seen = "";
-    for (let cycle = 0; cycle < 5; cycle++) {
-      seen = await shell(
-        agent,
-        `dd if=/dev/urandom bs=1M count=${1 + 2 * cycle} of=/dev/shm/m status=none; cp /dev/shm/m /root/d${cycle}
-         kill -0 ${pid} && cat /dev/shm/m /root/d* | sha256sum`,
-      );
-      agent.close();
-      await vm.stop();
-      const { dir, disk } = vm.spec.files;
-      saved = { state: join(dir, `state-${cycle}`), memory: join(dir, `diff-${cycle}`), disk: join(dir, "disk-copy") };
-      await vm.save(saved);
-      await vm.kill();
-      await cp(disk, saved.disk);
-      const spec = { ...vm.spec, nonce: crypto.randomUUID() };
-      nonces.push(spec.nonce);
-      ({ vm, agent } = await wakeUp(spec, saved));
-      assert.equal(await shell(agent, `kill -0 ${pid} && cat /dev/shm/m /root/d* | sha256sum`), seen, `cycle ${cycle}`);
-    }
-    await shell(agent, "rm /root/d* /dev/shm/m; sync");
-    agent.close();
-    await vm.kill();
-    await cp(saved!.disk, vm.spec.files.disk);
-    ({ vm, agent } = await wakeUp(vm.spec, saved!));
-    assert.equal(await shell(agent, "cat /dev/shm/m /root/d* | sha256sum"), seen, "the same saved state a second time");
-    agent.close();
-    await vm.kill();
-    assert.deepEqual(
-      (await readdir(vm.spec.files.dir)).filter((name) => name.endsWith(".sock") || name === "devices"),
-      [],
+describe("memory, disk and processes live through many saves and restores", { concurrency: true }, () => {
+  for (const vcpus of [1, 2]) test(`${vcpus} vcpus`, () => livesThroughMany(vcpus));
+});
+
+async function livesThroughMany(vcpus: number): Promise<void> {
+  let { vm, agent } = await start(`cycles-${vcpus}`, vcpus);
+  assert.equal(await shell(agent, "nproc"), String(vcpus));
+  const { pid } = await agent.start({ cmd: "/bin/sleep", args: ["100000"] });
+  let saved: Base | undefined;
+  let seen = "";
+  for (let cycle = 0; cycle < 5; cycle++) {
+    seen = await shell(
+      agent,
+      `dd if=/dev/urandom bs=1M count=${1 + 2 * cycle} of=/dev/shm/m status=none; cp /dev/shm/m /root/d${cycle}
+       kill -0 ${pid} && cat /dev/shm/m /root/d* | sha256sum`,
     );
-  });
+    agent.close();
+    await vm.stop();
+    const { dir, disk } = vm.spec.files;
+    saved = { state: join(dir, `state-${cycle}`), memory: join(dir, `diff-${cycle}`), disk: join(dir, "disk-copy") };
+    await vm.save(saved);
+    await vm.kill();
+    await cp(disk, saved.disk);
+    const spec = { ...vm.spec, nonce: crypto.randomUUID() };
+    nonces.push(spec.nonce);
+    ({ vm, agent } = await wakeUp(spec, saved));
+    assert.equal(await shell(agent, `kill -0 ${pid} && cat /dev/shm/m /root/d* | sha256sum`), seen, `cycle ${cycle}`);
+  }
+  await shell(agent, "rm /root/d* /dev/shm/m; sync");
+  agent.close();
+  await vm.kill();
+  await cp(saved!.disk, vm.spec.files.disk);
+  ({ vm, agent } = await wakeUp(vm.spec, saved!));
+  assert.equal(await shell(agent, "cat /dev/shm/m /root/d* | sha256sum"), seen, "the same saved state a second time");
+  agent.close();
+  await vm.kill();
+  assert.deepEqual(
+    (await readdir(vm.spec.files.dir)).filter((name) => name.endsWith(".sock") || name === "devices"),
+    [],
+  );
 }
 
 test("a saved VM can also go on as if nothing had been", async () => {
