@@ -51,12 +51,15 @@ export class Line {
   #keptBytes = 0;
   #poured: Buffer = Buffer.alloc(0);
 
-  /** Opens the calls, pours the bytes in pieces, cuts the line; what everyone heard, in words that pieces do not change. */
-  static async hear(bytes: Buffer, sizes: () => number): Promise<string[]> {
+  /**
+   * Opens the calls, pours the bytes in pieces, cuts the line; what everyone heard, in words that pieces do not change.
+   * `isPausing`: whether those who wait for what has come get a turn before the next piece.
+   */
+  static async hear(bytes: Buffer, sizes: () => number, isPausing = () => false): Promise<string[]> {
     const line = new Line();
     line.#open();
     const askedBytes = line.#pipe.writtenBytes;
-    line.#pour(bytes, sizes);
+    await line.#pour(bytes, sizes, isPausing);
     // Every grant answers at least as many bytes of data as it has itself; the upload and the keys are sent once.
     const room = bytes.length + 2 * content.length + 12 * 64;
     assert.ok(line.#pipe.writtenBytes - askedBytes <= room, `${line.#pipe.writtenBytes} bytes for ${bytes.length}`);
@@ -110,7 +113,7 @@ export class Line {
     new OutputStream(channel, Verb.EXEC, protocol.execRequest(command, "foreground"), commandOutputs, silent).cancel();
   }
 
-  #pour(bytes: Buffer, sizes: () => number): void {
+  async #pour(bytes: Buffer, sizes: () => number, isPausing: () => boolean): Promise<void> {
     this.#poured = bytes;
     for (let at = 0; at < bytes.length && !this.#pipe.isDestroyed; ) {
       const space = this.#channel.space();
@@ -119,6 +122,7 @@ export class Line {
       space.set(bytes.subarray(at, at + length));
       this.#channel.filled(length);
       at += length;
+      if (isPausing()) await turn();
     }
   }
 
