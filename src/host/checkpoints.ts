@@ -86,10 +86,13 @@ export async function openCheckpoint(folder: string): Promise<Manifest | undefin
   return manifest;
 }
 
-/** Reads every hashed file of a checkpoint whole. For the background: it costs what reading the files costs. */
-export async function verifyWhole(folder: string, manifest: Manifest): Promise<void> {
+/**
+ * Reads every hashed file of a checkpoint whole. For the background: it costs what reading the files costs. Rejects with
+ * an AbortError when `signal` fires.
+ */
+export async function verifyWhole(folder: string, manifest: Manifest, signal?: AbortSignal): Promise<void> {
   for (const [name, record] of Object.entries(manifest.files)) {
-    if (record.sha256 !== undefined) await verify(folder, name, record.sha256);
+    if (record.sha256 !== undefined) await verify(folder, name, record.sha256, signal);
   }
 }
 
@@ -102,8 +105,9 @@ export function requireSameMachine(saved: Machine, now: Machine, what: string): 
   throw new CapsuleError("conflict", `${what} was saved on another machine: ${list}`);
 }
 
-async function verify(folder: string, name: string, sha256: string): Promise<void> {
-  if ((await sha256Of(join(folder, name))) !== sha256) throw damaged(folder, `the checksum of ${name} is wrong`);
+async function verify(folder: string, name: string, sha256: string, signal?: AbortSignal): Promise<void> {
+  if ((await sha256Of(join(folder, name), signal)) !== sha256)
+    throw damaged(folder, `the checksum of ${name} is wrong`);
 }
 
 function damaged(folder: string, why: string, cause?: unknown): CapsuleError {

@@ -1,5 +1,15 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, watch, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  watch,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -180,6 +190,27 @@ test("the background adds missing hashes, finds damage, and forgets it with the 
   verifier.forget(path);
   verifier.requireSound(path);
 });
+
+for (const begin of ["verifyLater", "hashLater"] as const) {
+  test(`reading that may take hours is broken off at the end, and is no damage: ${begin}`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const found: string[] = [];
+    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
+    const path = await sealed(begin);
+    const manifest = (await openCheckpoint(path))!;
+    truncateSync(join(path, "memory.diff"), 2 ** 40); // zeros that take no room
+    manifest.files["memory.diff"] = { bytes: 2 ** 40, ...(begin === "verifyLater" ? { sha256: "0" } : {}) };
+    const before = JSON.stringify(manifest);
+    writeFileSync(join(path, "manifest.json"), before);
+    verifier[begin](path);
+    t.mock.timers.tick(restMs);
+    for (let turn = 0; turn < 100; turn++) await new Promise(setImmediate);
+    verifier.stop();
+    await verifier.settled();
+    assert.deepEqual(found, []);
+    assert.equal(readFileSync(join(path, "manifest.json"), "utf8"), before);
+  });
+}
 
 test("a late hash leaves a newer checkpoint alone, and a checkpoint that went away is no damage", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });

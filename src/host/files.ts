@@ -65,11 +65,13 @@ export async function freshFolder(path: string): Promise<void> {
   await mkdir(path, { mode: 0o700 });
 }
 
-export async function sha256Of(path: string): Promise<string> {
+/** Rejects with an AbortError when `signal` fires. */
+export async function sha256Of(path: string, signal?: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
   const file = await open(path, "r");
   try {
-    for await (const chunk of file.createReadStream({ highWaterMark: 1 << 20 })) hash.update(chunk as Uint8Array);
+    const content = file.createReadStream({ highWaterMark: 1 << 20, signal });
+    for await (const chunk of content) hash.update(chunk as Uint8Array);
   } finally {
     await file.close();
   }

@@ -42,7 +42,7 @@ export class Pool {
     const { pressure, budgetBytes, staple, onFailure } = options;
     this.#stock = new Stock({
       keyOf,
-      make: (kind) => this.#make(kind),
+      make: (kind, unwanted) => this.#make(kind, unwanted),
       end: (standby) => this.#end(standby),
       nameOf: ({ id }) => `the VM of capsule ${id}`,
       most: Number.POSITIVE_INFINITY,
@@ -102,11 +102,11 @@ export class Pool {
     return this.#stock.settled();
   }
 
-  async #make(kind: Kind): Promise<Standby> {
+  async #make(kind: Kind, unwanted: AbortSignal): Promise<Standby> {
     const id = this.#o.newId();
     this.#held.add(id);
     try {
-      return await this.#o.standbys.make(id, kind);
+      return await this.#o.standbys.make(id, kind, unwanted);
     } catch (error) {
       this.#held.delete(id);
       throw error;

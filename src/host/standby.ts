@@ -2,7 +2,7 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { parts } from "./checkpoints.ts";
-import { within } from "./deadline.ts";
+import { unless, within } from "./deadline.ts";
 import { type Exercise, exercise } from "./exercise.ts";
 import { found } from "./founding.ts";
 import type { LiveGuest } from "./guest.ts";
@@ -50,15 +50,16 @@ export class Standbys {
     this.#step = step;
   }
 
-  /** Makes one, whenever nothing urgent is being started. On failure nothing is left of it. */
-  async make(id: string, { origin, shape }: Kind): Promise<Standby> {
+  /** Makes one, whenever nothing urgent is being started and until it is unwanted. On failure nothing is left of it. */
+  async make(id: string, { origin, shape }: Kind, unwanted: AbortSignal): Promise<Standby> {
     let guest: LiveGuest | undefined;
     try {
       const source = await this.#sources.find(origin, shape);
       const capsule = await found(this.#paths, this.#sources, id, source);
       const saved = { state: join(source.folder, parts.state), memory: null };
-      guest = await this.#waker.wake(id, capsule, saved, { urgency: "later" });
-      await within(this.#exerciseMs, `exercising capsule ${id}`, this.#exercise(guest));
+      guest = await this.#waker.wake(id, capsule, saved, { urgency: "later", unwanted });
+      const exercised = unless(unwanted, this.#exercise(guest));
+      await within(this.#exerciseMs, `exercising capsule ${id}`, exercised);
       this.#step("pool.ready");
       return { id, guest, source: source.folder, costBytes: dirtyBytes(guest.vm), ended: guest.vm.ended };
     } catch (error) {

@@ -1,5 +1,6 @@
 /** What a stock keeps when it cannot keep all that is wanted; the things are names. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { describe, it } from "node:test";
 import { Stock, type StockOptions } from "./stock.ts";
 
@@ -70,6 +71,26 @@ class Shelved {
 }
 
 describe("a stock", () => {
+  it("tells whoever makes one when nobody wants it any longer, which is no failure", async () => {
+    let begun = Promise.withResolvers<void>();
+    const shelved = new Shelved({
+      make: async (_kind, unwanted) => {
+        begun.resolve();
+        await once(unwanted, "abort");
+        throw unwanted.reason;
+      },
+    });
+    shelved.stock.open();
+    shelved.want("a", 2);
+    await begun.promise;
+    begun = Promise.withResolvers();
+    await shelved.stock.drop((kind) => kind === "a");
+    shelved.want("b", 2);
+    await begun.promise;
+    await shelved.stock.close();
+    assert.deepEqual(shelved.failures, []);
+  });
+
   it("holds no more than its number, and says that it wants no more", async () => {
     const shelved = new Shelved();
     shelved.stock.open();

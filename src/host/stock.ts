@@ -20,8 +20,8 @@ export interface Stocked {
 export interface StockOptions<Kind, Item extends Stocked> {
   /** The same for kinds of which each is as good as the other. */
   keyOf: (kind: Kind) => string;
-  /** On failure nothing is left of it. */
-  make: (kind: Kind) => Promise<Item>;
+  /** On failure nothing is left of it. Whoever is told that it is unwanted fails soon. */
+  make: (kind: Kind, unwanted: AbortSignal) => Promise<Item>;
   end: (item: Item) => Promise<void>;
   pressure: Pressure;
   /** Most memory of all that are ready together; 0: none is made. */
@@ -64,7 +64,7 @@ export class Stock<Kind, Item extends Stocked> {
   readonly #o: StockOptions<Kind, Item>;
   readonly #shelves = new Map<string, Shelf<Kind, Item>>();
   readonly #stapleKey: string | undefined;
-  #making: { shelf: Shelf<Kind, Item>; done: Promise<void> } | undefined;
+  #making: { shelf: Shelf<Kind, Item>; done: Promise<void>; unwanted: AbortController } | undefined;
   #timer: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
   #isOpen = false;
@@ -117,7 +117,10 @@ export class Stock<Kind, Item extends Stocked> {
     for (const [key, shelf] of this.#shelves) {
       if (!isOfThem(shelf.kind)) continue;
       this.#shelves.delete(key);
-      if (this.#making?.shelf === shelf) await this.#making.done;
+      if (this.#making?.shelf === shelf) {
+        this.#making.unwanted.abort();
+        await this.#making.done;
+      }
       await Promise.all(shelf.ready.splice(0).map((item) => this.#end(item)));
     }
   }
@@ -126,6 +129,7 @@ export class Stock<Kind, Item extends Stocked> {
   async close(): Promise<void> {
     this.#isOpen = false;
     clearInterval(this.#timer);
+    this.#making?.unwanted.abort();
     await this.#filling;
     await this.#drain();
   }
@@ -149,8 +153,9 @@ export class Stock<Kind, Item extends Stocked> {
   async #fill(): Promise<void> {
     for (let shelf = this.#neediest(); shelf !== undefined; shelf = this.#neediest()) {
       const beganMs = performance.now();
-      const done = this.#make(shelf);
-      this.#making = { shelf, done };
+      const unwanted = new AbortController();
+      const done = this.#make(shelf, unwanted.signal);
+      this.#making = { shelf, done, unwanted };
       await done;
       this.#making = undefined;
       const isOut = [...this.#shelves.values()].some((each) => each.ready.length === 0 && this.#target(each) > 0);
@@ -192,16 +197,17 @@ export class Stock<Kind, Item extends Stocked> {
     return this.#hasRoom(shelf);
   }
 
-  async #make(shelf: Shelf<Kind, Item>): Promise<void> {
+  async #make(shelf: Shelf<Kind, Item>, unwanted: AbortSignal): Promise<void> {
     const { make, onFailure } = this.#o;
     try {
-      const item = await make(shelf.kind);
+      const item = await make(shelf.kind, unwanted);
       shelf.costBytes = item.costBytes;
       shelf.failures = 0;
       if (!this.#isOpen || this.#shelves.get(shelf.key) !== shelf) return await this.#end(item);
       shelf.ready.push(item);
       void item.ended.then(() => this.#lose(shelf, item));
     } catch (error) {
+      if (unwanted.aborted) return;
       shelf.restsUntilMs = performance.now() + Math.min(firstRetryMs * 2 ** shelf.failures++, lastRetryMs);
       onFailure(error);
     }

@@ -19,7 +19,7 @@ export class Verifier {
   readonly #scratch: string;
   readonly #resting = new Set<NodeJS.Timeout>();
   #last: Promise<void> = Promise.resolve();
-  #isStopped = false;
+  readonly #stopping = new AbortController();
 
   constructor(onDamage: (folder: string, why: string) => void, scratch: string) {
     this.#onDamage = onDamage;
@@ -36,7 +36,7 @@ export class Verifier {
   verifyLater(folder: string): void {
     this.#queue(folder, async () => {
       const manifest = await openCheckpoint(folder);
-      if (manifest !== undefined) await verifyWhole(folder, manifest);
+      if (manifest !== undefined) await verifyWhole(folder, manifest, this.#stopping.signal);
     });
   }
 
@@ -59,9 +59,9 @@ export class Verifier {
     return this.#last;
   }
 
-  /** Drops what has not begun. */
+  /** Drops what has not begun, and breaks off what has: the next life reads it anew. */
   stop(): void {
-    this.#isStopped = true;
+    this.#stopping.abort();
     for (const timer of this.#resting) clearTimeout(timer);
     this.#resting.clear();
   }
@@ -71,7 +71,7 @@ export class Verifier {
       const path = join(folder, parts.manifest);
       const manifest = JSON.parse(before) as Manifest;
       for (const [name, record] of Object.entries(manifest.files)) {
-        record.sha256 ??= await sha256Of(join(folder, name));
+        record.sha256 ??= await sha256Of(join(folder, name), this.#stopping.signal);
       }
       await freshFolder(this.#scratch);
       try {
@@ -90,11 +90,11 @@ export class Verifier {
   #queue(folder: string, work: (manifestText: string) => Promise<void>): void {
     this.#last = this.#last.then(async () => {
       const before = textOf(folder);
-      if (this.#isStopped || before === undefined) return;
+      if (this.#stopping.signal.aborted || before === undefined) return;
       try {
         await work(before);
       } catch (error) {
-        if (textOf(folder) !== before) return;
+        if (this.#stopping.signal.aborted || textOf(folder) !== before) return;
         const why = error instanceof Error ? error.message : String(error);
         this.#damaged.set(folder, why);
         this.#onDamage(folder, why);
