@@ -48,7 +48,7 @@ describe("handshake", () => {
     await using guest = await FakeGuest.listen({ ...answerProbes, deafHellos: 2 });
     const agent = await connectAgent(guest.socketPath, { deadlineMs });
     await agent.probe();
-    assert.equal(guest.hellos, 3);
+    assert.ok(guest.hellos >= 3, `${guest.hellos}`);
     agent.close();
   });
 
