@@ -5,11 +5,13 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   truncateSync,
   watch,
   writeFileSync,
 } from "node:fs";
+import { rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -212,20 +214,40 @@ for (const begin of ["verifyLater", "hashLater"] as const) {
   });
 }
 
-test("a late hash leaves a newer checkpoint alone, and a checkpoint that went away is no damage", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const found: string[] = [];
-  const verifier = new Verifier((_folder, why) => found.push(why), hashing);
-  const path = await sealed("older");
-  verifier.hashLater(path);
-  t.mock.timers.tick(restMs);
-  verifier.verifyLater(path);
-  rmSync(path, { recursive: true });
-  await sealed("older");
-  writeFileSync(join(path, "state"), "other devices");
-  await seal(path, about, ["state", "memory.diff"], { hashAll: false });
-  await verifier.settled();
-  assert.equal((await openCheckpoint(path))?.files.state?.bytes, 13);
-  assert.deepEqual(found, []);
-  assert.deepEqual(readdirSync(path).sort(), ["manifest.json", "memory.diff", "state"]);
-});
+for (const turns of [0, 1, 2, 5, 20]) {
+  test(`a checkpoint that is removed while it is read is no damage: after ${turns} turns`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const found: string[] = [];
+    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
+    const path = await sealed(`gone-${turns}`);
+    verifier.hashLater(path);
+    t.mock.timers.tick(restMs);
+    verifier.verifyLater(path);
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+    await rm(path, { recursive: true });
+    await verifier.settled();
+    assert.deepEqual(found, []);
+  });
+
+  test(`a checkpoint that is replaced while it is read is no damage, and the newer one is whole: after ${turns} turns`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const found: string[] = [];
+    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
+    const [path, newer] = [await sealed(`older-${turns}`), await sealed(`newer-${turns}`)];
+    writeFileSync(join(newer, "state"), "other devices");
+    writeFileSync(join(newer, "memory.diff"), Buffer.alloc(2 << 20, 8));
+    await seal(newer, about, ["state", "memory.diff"], { hashAll: false });
+    verifier.hashLater(path);
+    t.mock.timers.tick(restMs);
+    verifier.verifyLater(path);
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+    renameSync(path, `${path}-was`);
+    renameSync(newer, path); // nothing of ours runs between the two
+    await verifier.settled();
+    assert.deepEqual(found, []);
+    const manifest = (await openCheckpoint(path))!;
+    assert.equal(manifest.files.state?.bytes, 13);
+    await verifyWhole(path, manifest);
+    assert.deepEqual(readdirSync(path).sort(), ["manifest.json", "memory.diff", "state"]);
+  });
+}

@@ -7,7 +7,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../wire/errors.ts";
 import { type Manifest, openCheckpoint, parts, verifyWhole } from "./checkpoints.ts";
-import { freshFolder, sha256Of, writeJson } from "./files.ts";
+import { freshFolder, isMissing, sha256Of, writeJson } from "./files.ts";
 
 /** How long a new checkpoint rests before it is read: one that is resumed from at once need not be. */
 export const restMs = 5_000;
@@ -94,13 +94,18 @@ export class Verifier {
       try {
         await work(before);
       } catch (error) {
-        if (this.#stopping.signal.aborted || textOf(folder) !== before) return;
+        if (this.#stopping.signal.aborted || isOnItsWayOut(error) || textOf(folder) !== before) return;
         const why = error instanceof Error ? error.message : String(error);
         this.#damaged.set(folder, why);
         this.#onDamage(folder, why);
       }
     });
   }
+}
+
+/** A file that is missing is found by whoever opens the checkpoint; to us it rather says that the others follow. */
+function isOnItsWayOut(error: unknown): boolean {
+  return isMissing(error) || (error instanceof Error && isMissing(error.cause));
 }
 
 /** The manifest as it stands, which tells one checkpoint from another; undefined when there is none. */
