@@ -131,6 +131,14 @@ export class World implements AsyncDisposable {
     await eventually(`process ${pid} has ended`, async () => hasEnded(pid));
   }
 
+  /** The same, unless its VM is gone already. */
+  killVmIfAny(id: string): void {
+    const pid = this.vmPid(id);
+    try {
+      if (pid !== undefined) process.kill(pid, "SIGKILL");
+    } catch {} // it ended just now
+  }
+
   /** A blank has the name it was started with; whose it became, the journals say. */
   #processes(): { pid: number; name: string }[] {
     const owners = this.#journalled();
