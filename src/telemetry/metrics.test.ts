@@ -63,4 +63,10 @@ test("the machine's and the process's figures are there", async () => {
   assert.equal(await figure('capsule_info{version="0.0.0",accelerator="tcg"}'), 1);
   assert.ok(((await figure("process_resident_memory_bytes")) ?? 0) > 0);
   assert.notEqual(await figure("nodejs_eventloop_lag_p99_seconds"), undefined);
+  assert.ok(((await figure("nodejs_heap_size_used_bytes")) ?? 0) > 0);
+});
+
+test("nobody has Node tell of every collection of the heap, which is dear", async () => {
+  const { metrics } = fresh();
+  assert.doesNotMatch(await metrics.text(), /nodejs_gc/);
 });

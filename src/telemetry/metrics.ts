@@ -2,16 +2,15 @@
  * Figures for Prometheus: aggregates only, no ids and no teams' names. What changes rarely is read when somebody asks;
  * what is counted costs a few additions.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { Health } from "../wire/health.ts";
 import type { Deed, Observe } from "./observe.ts";
+import { describeProcess } from "./process-metrics.ts";
 import { RequestTimes } from "./request-times.ts";
 import type { VmMemory } from "./vm-memory.ts";
 
 const requestBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 const deedBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60];
-/** How finely the event loop's delay is watched; finer wakes an idle server more often. */
-const loopPrecisionMs = 50;
 
 export interface MetricsSources {
   health: () => Health;
@@ -32,7 +31,7 @@ export class Metrics {
 
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
-    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: loopPrecisionMs });
+    describeProcess(this.#registry);
     this.#registry.registerMetric(this.#requests.metric);
     this.#deeds = new Histogram({
       name: "capsule_vm_operation_duration_seconds",
