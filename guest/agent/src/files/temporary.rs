@@ -96,8 +96,14 @@ pub struct Temporary {
     dir: OwnedFd,
     name: CString,
     file: File,
+    /// It has been given this length, beyond what is written: see `lengthen`.
+    length: u64,
     is_renamed: bool,
 }
+
+/// A file shorter than this is written as it comes.
+const LENGTHENED_BYTES: u64 = 1024 * 1024;
+const LENGTH_STEP_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Temporary {
     pub fn create(dir: &OwnedFd) -> io::Result<Temporary> {
@@ -109,6 +115,7 @@ impl Temporary {
             dir,
             name,
             file,
+            length: 0,
             is_renamed: false,
         })
     }
@@ -123,6 +130,23 @@ impl Temporary {
 
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// To be called before a write up to `end`. Within its length a file grows at little cost: beyond it, ext4 makes its
+    /// inode anew with every page, which is a third of all the work. A file system that cannot do this says no.
+    pub fn lengthen(&mut self, end: u64) {
+        if end > self.length.max(LENGTHENED_BYTES) {
+            self.length = end + LENGTH_STEP_BYTES;
+            let _ = self.file.set_len(self.length);
+        }
+    }
+
+    /// Afterwards, to what is written.
+    pub fn shorten(&mut self, end: u64) -> io::Result<()> {
+        if self.length > end {
+            self.file.set_len(end)?;
+        }
+        Ok(())
     }
 
     /// Takes the place of what is there, with its owner and mode; a new file gets 0644. After EXDEV it is still whole.
@@ -223,6 +247,24 @@ mod tests {
             .rename(&place)
             .unwrap();
         assert_eq!(mode(), 0o4711);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+    #[test]
+    fn a_long_file_gets_its_length_ahead_and_in_the_end_what_is_written() {
+        let dir = scratch("length");
+        let place = Place::find(&dir.join("file")).unwrap();
+        let mut file = Temporary::create(&place.dir).unwrap();
+        let length = |file: &Temporary| file.file().metadata().unwrap().len();
+        file.lengthen(LENGTHENED_BYTES);
+        assert_eq!(length(&file), 0, "a short one");
+        for end in [LENGTHENED_BYTES + 1, LENGTHENED_BYTES + LENGTH_STEP_BYTES] {
+            file.lengthen(end);
+            assert_eq!(length(&file), LENGTHENED_BYTES + 1 + LENGTH_STEP_BYTES);
+        }
+        file.file().write_all(b"content").unwrap();
+        file.shorten(7).unwrap();
+        file.rename(&place).unwrap();
+        assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"content");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

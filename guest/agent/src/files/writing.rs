@@ -92,16 +92,17 @@ impl Writing {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let end = self.written + bytes.len() as u64;
         let written = self.content().and_then(|content| {
-            let mut file = content.file();
-            file.write_all(bytes)
+            content.lengthen(end);
+            content.file().write_all(bytes)
         });
-        self.written += bytes.len() as u64;
+        self.written = end;
         written.map_err(|error| self.failure(&error))
     }
 
     /// Beside the target when that is known.
-    fn content(&mut self) -> io::Result<&Temporary> {
+    fn content(&mut self) -> io::Result<&mut Temporary> {
         if self.content.is_none() {
             self.content = Some(match &self.target {
                 Some(target) => Temporary::create(&target.place.dir)?,
@@ -109,7 +110,7 @@ impl Writing {
             });
         }
         self.content
-            .as_ref()
+            .as_mut()
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
     }
 
@@ -121,8 +122,8 @@ impl Writing {
         if self.target.is_none() {
             return Err(Failure::new(Code::Invalid, "the content has no path"));
         }
-        let made = self.content().map(drop);
-        made.map_err(|error| self.failure(&error))?;
+        let written = self.content().and_then(|content| content.shorten(total));
+        written.map_err(|error| self.failure(&error))?;
         self.is_complete = true;
         Ok(())
     }
