@@ -44,6 +44,15 @@ impl Place {
     pub fn stat(&self) -> io::Result<Option<libc::stat>> {
         stat_at(&self.dir, &self.name)
     }
+
+    /// What is there now will not be wanted much longer: its pages of memory are free for what takes its place.
+    pub fn forget_pages(&self) {
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        if let Ok(file) = sys::open_at(&self.dir, &self.name, flags) {
+            // SAFETY: plain call, and no more than a hint.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+    }
 }
 
 /// `/a/b/c` → `/a/b`, `c`; `c` → nothing, `c`.
