@@ -68,7 +68,7 @@ const settings = {
     "a sixteenth of the host's",
   ),
   blanks: row("CAPSULE_BLANKS", "4", integer(0, 1_000), "VM processes that wait for resumes and creates; 0: none"),
-  blanksMemoryMb: row("CAPSULE_BLANKS_MEMORY_MB", "128", integer(0, 1_048_576), "most memory of all that wait, MiB"),
+  blanksMemoryMb: row("CAPSULE_BLANKS_MEMORY_MB", "192", integer(0, 1_048_576), "most memory of all that wait, MiB"),
   crashAt: row("CAPSULE_CRASH_AT", "none", word, "for fault tests: die as by kill -9 at this named step"),
   accelerator: row(
     "CAPSULE_ACCELERATOR",

@@ -36,14 +36,23 @@ async function ready(outcome: () => Promise<Vm>): Promise<Blanks> {
   const blank = async (spec: VmSpec): Promise<Blank> => {
     queueMicrotask(resolve);
     const kill = async () => void killed++;
-    return { spec, process, ended: new Promise(() => {}), claim: outcome, kill };
+    return {
+      spec,
+      process,
+      ended: new Promise(() => {}),
+      claim: outcome,
+      kill,
+      canRehearse: false,
+      rehearse: async () => {},
+    };
   };
   const blanks = new Blanks({
     ...{ paths, most: 1, budgetBytes: 2 ** 40, onFailure: (error: unknown) => failures.push(error) },
     pressure: { isRising: () => false, isHigh: () => false } as never,
-    sources: { below: () => ({}), spec: () => ({}) } as never,
+    sources: { below: () => ({}), spec: () => ({}), image: () => ({}) } as never,
     vmm: { hasBlanks: true, blank },
     slots: new Slots(1),
+    ...{ connect: () => assert.fail("nothing rehearses here"), wakeMs: 1 },
     step: () => {},
   });
   blanks.open();

@@ -12,11 +12,11 @@
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
-import type { Blank, SavedVm, Vm, Vmm, VmProcess } from "../vmm/vmm.ts";
+import type { Blank, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "../vmm/vmm.ts";
 import { freshFolder } from "./files.ts";
 import { type CapsuleFile, diskName, writeVm } from "./journal.ts";
-import type { Paths } from "./paths.ts";
 import type { Pressure } from "./pressure.ts";
+import { Rehearsals, type RehearsalsOptions } from "./rehearsals.ts";
 import type { Slots } from "./slots.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
@@ -33,9 +33,8 @@ export interface BlankSettings {
   onFailure: (error: unknown) => void;
 }
 
-export interface BlanksOptions extends BlankSettings {
-  paths: Paths;
-  sources: Pick<Sources, "below" | "spec">;
+export interface BlanksOptions extends BlankSettings, RehearsalsOptions {
+  sources: Pick<Sources, "below" | "spec" | "image">;
   vmm: Pick<Vmm, "blank" | "hasBlanks">;
   slots: Slots;
   pressure: Pressure;
@@ -56,18 +55,20 @@ interface Waiting extends Stocked {
   origin: string;
 }
 
-const usualBytes = 24 << 20;
+const usualBytes = 40 << 20;
 
 export class Blanks {
   readonly #o: BlanksOptions;
+  readonly #rehearsals: Rehearsals;
   readonly #stock: Stock<Kind, Waiting>;
 
   constructor(options: BlanksOptions) {
     this.#o = options;
+    this.#rehearsals = new Rehearsals(options);
     const { most, budgetBytes, pressure, onFailure, vmm } = options;
     this.#stock = new Stock({
       keyOf: ({ origin, originSha256, image, machine }) => JSON.stringify([origin, originSha256, image, machine]),
-      make: (kind) => this.#make(kind),
+      make: (kind, unwanted) => this.#make(kind, unwanted),
       end: ({ blank }) => this.#end(blank),
       nameOf: () => "a QEMU",
       most: vmm.hasBlanks ? most : 0,
@@ -132,29 +133,38 @@ export class Blanks {
     return this.#stock.close();
   }
 
-  async #make(kind: Kind): Promise<Waiting> {
-    const { paths, sources, vmm, slots, step } = this.#o;
+  async #make(kind: Kind, unwanted: AbortSignal): Promise<Waiting> {
+    const { paths, sources, slots, step } = this.#o;
     const nonce = randomBytes(16).toString("hex");
     const [dir, hatch] = [paths.scratch(`blank-${nonce}`), paths.scratch(`hatch-${nonce}`)];
     const files = { ...sources.below(kind), dir, disk: join(hatch, diskName) };
     const spec = { name: "blank", nonce, machine: kind.machine, files };
+    let blank: Blank | undefined;
     try {
       return await slots.run(async () => {
-        await Promise.all([dir, hatch].map(freshFolder));
-        await writeVm(dir, { nonce, process: null });
-        let journalled: Promise<void> | undefined;
-        const blank = await vmm.blank(spec, (process) => {
-          journalled = writeVm(dir, { nonce, process });
-          journalled.catch(() => {});
-        });
-        await journalled;
+        blank = await this.#start(spec, hatch);
+        await this.#rehearsals.run(blank, kind, unwanted);
         step("blank.ready");
         return { blank, origin: kind.origin, costBytes: dirtyBytes(blank), ended: blank.ended };
       }, "later");
     } catch (error) {
+      await blank?.kill();
       await Promise.all([dir, hatch].map((path) => rm(path, { recursive: true, force: true })));
       throw error;
     }
+  }
+
+  async #start(spec: VmSpec, hatch: string): Promise<Blank> {
+    const { nonce, files } = spec;
+    await Promise.all([files.dir, hatch].map(freshFolder));
+    await writeVm(files.dir, { nonce, process: null });
+    let journalled: Promise<void> | undefined;
+    const blank = await this.#o.vmm.blank(spec, (process) => {
+      journalled = writeVm(files.dir, { nonce, process });
+      journalled.catch(() => {});
+    });
+    await journalled;
+    return blank;
   }
 
   async #end(blank: Blank): Promise<void> {

@@ -3,7 +3,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { parts } from "./checkpoints.ts";
 import { unless, within } from "./deadline.ts";
-import { type Exercise, exercise } from "./exercise.ts";
+import { exerciseToRest, usualSteps } from "./exercise.ts";
 import { found } from "./founding.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Origin, Shape } from "./host.ts";
@@ -31,9 +31,6 @@ export interface Standby {
   ended: Promise<unknown>;
 }
 
-/** Whatever a client runs first finds the way from request to exit well trodden. */
-const exercises: readonly Exercise[] = [["/bin/true"], ["/bin/bash", "-c", "/bin/true; exit"], ["/bin/true"]];
-
 export class Standbys {
   readonly #paths: Paths;
   readonly #sources: Sources;
@@ -58,7 +55,7 @@ export class Standbys {
       const capsule = await found(this.#paths, this.#sources, id, source);
       const saved = { state: join(source.folder, parts.state), memory: null };
       guest = await this.#waker.wake(id, capsule, saved, { urgency: "later", unwanted });
-      const exercised = unless(unwanted, this.#exercise(guest));
+      const exercised = unless(unwanted, exerciseToRest(guest, usualSteps));
       await within(this.#exerciseMs, `exercising capsule ${id}`, exercised);
       this.#step("pool.ready");
       return { id, guest, source: source.folder, costBytes: dirtyBytes(guest.vm), ended: guest.vm.ended };
@@ -71,12 +68,6 @@ export class Standbys {
   /** Ends it and removes its folder. */
   end({ id, guest }: Standby): Promise<void> {
     return this.#end(id, guest);
-  }
-
-  async #exercise(guest: LiveGuest): Promise<void> {
-    await guest.thaw();
-    await exercise(guest.agent, exercises);
-    await guest.rest();
   }
 
   async #end(id: string, guest: LiveGuest | undefined): Promise<void> {

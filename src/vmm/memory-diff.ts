@@ -11,13 +11,14 @@
 import { fstatSync, writeSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { chunkBytes, giveBackChunk, takeChunk } from "./chunks.ts";
-import { damaged, dataOffset, indexOffset, readDiff } from "./diff-format.ts";
+import { damaged, dataOffset, indexOffset, type RunList, readDiff } from "./diff-format.ts";
 import { DiffWriter, type SavedMemory } from "./diff-writer.ts";
-import { type Mapping, mappingsOf, OpenFile, ownPages, pageBytes, readFully } from "./pagemap.ts";
+import { type Mapping, mappingsOf, OpenFile, ownPages, type PageRun, pageBytes, readFully } from "./pagemap.ts";
 
 /** How long the event loop may have to wait for us. */
 const sliceMs = 3;
 const zeros = Buffer.alloc(chunkBytes);
+const chunkPages = chunkBytes / pageBytes;
 
 /** Writes the diff of a stopped process's memory against its base; `path` must not exist. Making it durable is the caller's. */
 export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {
@@ -52,6 +53,41 @@ class Pace {
     await new Promise(setImmediate);
     this.#since = performance.now();
   }
+}
+
+/** Gives a process that does not run the base's pages back in the place of its own. It still has them, but they are the same. */
+export async function resetMemory(
+  pid: number,
+  base: string,
+  memoryBytes: number,
+  before: (runs: PageRun[]) => Promise<void>,
+): Promise<void> {
+  const mappings = mappingsOf(pid, base, memoryBytes);
+  const runs: PageRun[] = [];
+  for await (const run of ownPages(pid, mappings)) runs.push(run);
+  await before(runs);
+  using memory = new OpenFile(`/proc/${pid}/mem`, "r+");
+  await using file = await open(base, "r");
+  const chunk = takeChunk();
+  try {
+    for (const { page, count } of runs) {
+      for (let done = 0; done < count; done += chunkPages) {
+        const piece = chunk.subarray(0, Math.min(chunkPages, count - done) * pageBytes);
+        const offset = (page + done) * pageBytes;
+        const { bytesRead } = await file.read(piece, 0, piece.length, offset);
+        if (bytesRead !== piece.length) throw new Error(`${base} ends too early`);
+        writeMapped(memory, mappings, piece, offset);
+      }
+    }
+  } finally {
+    giveBackChunk(chunk);
+  }
+}
+
+/** The pages that a diff holds, in order. */
+export async function pagesOf(path: string, memoryBytes: number): Promise<RunList> {
+  await using file = await open(path, "r");
+  return (await readDiff(file, memoryBytes)).runs;
 }
 
 /** Puts a diff's pages into a process that maps the same base. */

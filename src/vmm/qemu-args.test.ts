@@ -83,6 +83,19 @@ test("a blank is the machine of a restored VM, with nothing in the place of its 
   );
 });
 
+test("a blank that rehearses has a way into its memory besides, of which its guest sees nothing", () => {
+  const launch = { spec: specOf(tcg), tscKhz: 1, isIncoming: true, blankDiskBytes: 4_096 };
+  const [plain, rehearsing] = [lines(qemuArgs(launch)), lines(qemuArgs({ ...launch, rehearses: true }))];
+  assert.deepEqual(
+    rehearsing.filter((line) => !plain.includes(line)),
+    ["-chardev socket,id=qtest-port,fd=5,server=on,wait=off", "-object qtest,id=qtest,chardev=qtest-port,log=none"],
+  );
+  assert.deepEqual(
+    plain.filter((line) => !rehearsing.includes(line)),
+    [],
+  );
+});
+
 test("a VM booted under KVM differs in accelerator, processor and clock only", () => {
   const args = lines(qemuArgs({ spec: specOf(kvm), tscKhz: null, isIncoming: false }));
   assert.deepEqual(

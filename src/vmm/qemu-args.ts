@@ -8,8 +8,11 @@ import type { VmSpec } from "./vmm.ts";
 /** Version of the device line-up below; saved VMs of another layout cannot be restored. */
 export const layout = 1;
 
-/** Descriptors that QEMU is started with: two listening sockets, and for an older QEMU the device state. */
-export const inheritedFd = { agent: 3, qmp: 4, state: 5 } as const;
+/**
+ * Descriptors that QEMU is started with: two listening sockets, and a third one for a blank that rehearses, or for an older
+ * QEMU, which does not, the device state.
+ */
+export const inheritedFd = { agent: 3, qmp: 4, qtest: 5, state: 5 } as const;
 
 /** What the guest has printed on its console, kept in QEMU: the last 64 KiB and never more. */
 export const consoleDevice = "console";
@@ -27,16 +30,26 @@ export interface Launch {
   isIncoming: boolean;
   /** Size of the disk whose layer is given later; null: the layer is there. */
   blankDiskBytes?: number | null;
+  /** It will be loaded twice: see qemu-blank.ts. */
+  rehearses?: boolean;
 }
 
-/** The disk as the device sees it. A node of its own, because only such a one tells whether flushing it worked. */
-export const disk = { driver: "raw", "node-name": "disk", discard: "unmap", file: "layer" };
+export const layerName = "layer";
 
-/** Stands in for a layer that is not known yet. */
-const nothing = { driver: "null-co", "node-name": "nothing", "read-zeroes": true };
+/** The disk as the device sees it. A node of its own, because only such a one tells whether flushing it worked. */
+export const disk = { driver: "raw", "node-name": "disk", discard: "unmap", file: layerName };
+
+export const nothingName = "nothing";
+
+/** The socket through which guest memory is written as a guest writes it, and the object behind it. */
+export const qtestName = "qtest";
+const qtest = [
+  ["-chardev", `socket,id=${qtestName}-port,fd=${inheritedFd.qtest},server=on,wait=off`],
+  ["-object", `qtest,id=${qtestName},chardev=${qtestName}-port,log=none`],
+].flat();
 
 /** The complete argument vector, without the program's own name. */
-export function qemuArgs({ spec, tscKhz, isIncoming, blankDiskBytes = null }: Launch): string[] {
+export function qemuArgs({ spec, tscKhz, isIncoming, blankDiskBytes = null, rehearses = false }: Launch): string[] {
   const { machine, files } = spec;
   return [
     ["-name", `guest=${quote(processName(spec))},debug-threads=on`],
@@ -64,6 +77,7 @@ export function qemuArgs({ spec, tscKhz, isIncoming, blankDiskBytes = null }: La
     ["-device", "virtio-blk-device,drive=disk"],
     ["-chardev", `socket,id=qmp,fd=${inheritedFd.qmp},server=on,wait=off`],
     ["-mon", "chardev=qmp,mode=control"],
+    rehearses ? qtest : [],
     // A guest that ends leaves QEMU behind, stopped, so that its end can be told from QEMU's.
     ["-action", "reboot=shutdown,shutdown=pause"],
     ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
@@ -112,17 +126,19 @@ function memoryBackend({ machine, files }: VmSpec): string {
 
 function blockdevs(path: string, blankDiskBytes: number | null): object[] {
   if (blankDiskBytes === null) return [layer(path), disk];
-  return [
-    { ...nothing, size: blankDiskBytes },
-    { ...disk, file: nothing["node-name"] },
-  ];
+  return [nothing(blankDiskBytes), { ...disk, file: nothingName }];
+}
+
+/** What stands in for a layer that is not known yet. */
+export function nothing(sizeBytes: number): Record<string, unknown> {
+  return { driver: "null-co", "node-name": nothingName, "read-zeroes": true, size: sizeBytes };
 }
 
 /** The disk layer at `path`, as QEMU's node of that name. */
 export function layer(path: string): Record<string, unknown> {
   return {
     driver: "qcow2",
-    "node-name": "layer",
+    "node-name": layerName,
     discard: "unmap",
     "detect-zeroes": "unmap",
     file: { driver: "file", filename: path, aio: "threads", discard: "unmap" },

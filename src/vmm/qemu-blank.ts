@@ -7,47 +7,129 @@
  *      memory                  written into the process, as in every restore
  *
  * The layer itself stays where it is. Should anything go wrong, there is nothing to put back.
+ *
+ * Under software emulation it rehearses while it waits. It is loaded with what all of its kind begin as, and plays that for a
+ * while; then the machine is reset and every page that was written is the base's again. What it keeps is the code that it has
+ * translated, which belongs to addresses in the guest's memory: when it becomes a VM, the pages in which that differs from the
+ * base are cleared the way a guest writes, and QEMU forgets what it has from there, and nothing else (docs/adr/0013).
  */
-import { link, rm } from "node:fs/promises";
+import { link, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { withoutProcessor } from "./device-state.ts";
 import type { Jailed } from "./jail.ts";
-import { loadMemory } from "./memory-diff.ts";
+import { loadMemory, pagesOf, resetMemory } from "./memory-diff.ts";
+import { snapshotFile } from "./qcow2-snapshot.ts";
+import { isRecent } from "./qemu-args.ts";
 import { memoryBytes, type QemuVm } from "./qemu-vm.ts";
-import { moveFolder } from "./vm-folder.ts";
-import type { Blank, SavedVm, Vm, VmEnd, VmProcess, VmSpec } from "./vmm.ts";
+import { Qtest } from "./qtest.ts";
+import { moveFolder, qtestSocketName, writeDevices } from "./vm-folder.ts";
+import type { Blank, Machine, SavedVm, Vm, VmEnd, VmProcess, VmSpec } from "./vmm.ts";
+
+/** Guest memory up to here lies at its own addresses. */
+const lowMemoryMb = 2_048;
+/** With more of its own, a VM is better off when everything translated is forgotten: 64 MiB. */
+const mostPages = 16_384;
+
+/** One that is loaded twice: see Blank.canRehearse. */
+export function canRehearse({ qemu, accelerator, vcpus, memoryMb }: Machine): boolean {
+  return isRecent(qemu) && accelerator === "tcg" && vcpus === 1 && memoryMb <= lowMemoryMb;
+}
 
 export class QemuBlank implements Blank {
   readonly spec: VmSpec;
   readonly ended: Promise<VmEnd>;
   readonly #vm: QemuVm;
   readonly #jailed: Jailed;
+  readonly #qtest: Qtest | undefined;
+  #hasRehearsed = false;
 
-  constructor(vm: QemuVm, jailed: Jailed) {
+  /** Of a QEMU that was just started. */
+  static async of(vm: QemuVm, jailed: Jailed): Promise<QemuBlank> {
+    if (!canRehearse(vm.spec.machine)) return new QemuBlank(vm, jailed, undefined);
+    const qtest = await Qtest.connect(vm.socket(qtestSocketName));
+    await rm(join(vm.spec.files.dir, qtestSocketName));
+    return new QemuBlank(vm, jailed, qtest);
+  }
+
+  private constructor(vm: QemuVm, jailed: Jailed, qtest: Qtest | undefined) {
     this.spec = vm.spec;
     this.ended = vm.ended;
     this.#vm = vm;
     this.#jailed = jailed;
+    this.#qtest = qtest;
   }
 
   get process(): VmProcess {
     return this.#vm.process;
   }
 
+  get canRehearse(): boolean {
+    return this.#qtest !== undefined && !this.#hasRehearsed;
+  }
+
+  async rehearse(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void> {
+    const [vm, qtest] = [this.#vm, this.#qtest];
+    if (qtest === undefined) throw new Error("a blank of this kind does not rehearse");
+    try {
+      await this.#load(layer, saved);
+      await play(vm);
+      await vm.reset();
+      const { files } = this.spec;
+      await resetMemory(vm.process.pid, files.memory, memoryBytes(this.spec), (runs) => qtest.clear(runs));
+      await vm.detach();
+      this.#hasRehearsed = true;
+    } catch (error) {
+      await this.kill();
+      throw error;
+    }
+  }
+
   async claim(spec: VmSpec, saved: SavedVm): Promise<Vm> {
     const vm = this.#vm;
     try {
-      await moveFolder(this.spec.files.dir, spec.files.dir, saved.state);
+      await moveFolder(this.spec.files.dir, spec.files.dir);
       vm.become(spec);
-      await Promise.all([this.#handIn(spec.files.disk), this.#fill(saved.memory)]);
-      await vm.load(`file:${vm.devices}`);
+      if (this.#hasRehearsed) await this.#reload(spec, saved);
+      else await this.#load(spec.files.disk, saved);
+      this.#qtest?.close();
       return vm;
     } catch (error) {
-      await vm.kill();
+      await this.kill();
       throw error;
     }
   }
 
   kill(): Promise<void> {
+    this.#qtest?.close();
     return this.#vm.kill();
+  }
+
+  /** Into a QEMU that has not run. */
+  async #load(layer: string, { state, memory }: SavedVm): Promise<void> {
+    const vm = this.#vm;
+    await writeDevices(vm.spec.files.dir, await readFile(state));
+    await Promise.all([this.#handIn(layer), this.#fill(memory)]);
+    await vm.load(`file:${vm.devices}`);
+  }
+
+  /** Into one that has rehearsed. */
+  async #reload(spec: VmSpec, saved: SavedVm): Promise<void> {
+    const [vm, qtest] = [this.#vm, this.#qtest!];
+    const state = await readFile(saved.state);
+    const pages = saved.memory === null ? undefined : await pagesOf(saved.memory, memoryBytes(spec));
+    const isSmall = pages === undefined || pages.dataPages + pages.zeroPages <= mostPages;
+    const light = isSmall ? withoutProcessor(state) : undefined;
+    const fill = async () => {
+      if (light !== undefined && pages !== undefined) await qtest.clear(pages);
+      await vm.closeQtest();
+      await this.#fill(saved.memory);
+    };
+    await Promise.all([
+      this.#handIn(spec.files.disk),
+      fill(),
+      writeDevices(spec.files.dir, snapshotFile(light ?? state)),
+    ]);
+    await vm.reload();
   }
 
   async #handIn(layer: string): Promise<void> {

@@ -8,21 +8,20 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { memoryVerdict } from "./cgroups.ts";
+import { loadDevices, reloadDevices, resetDevices, statusOf } from "./device-loading.ts";
 import { saveMemory } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
-import { consoleBytes, consoleDevice, disk, layer } from "./qemu-args.ts";
-import { vmLimits } from "./qemu-cell.ts";
-import { isObject, Qmp, type QmpEvent } from "./qmp.ts";
+import { consoleBytes, consoleDevice, disk, layer, layerName, nothing, nothingName, qtestName } from "./qemu-args.ts";
+import { sizeOfDisk, vmLimits } from "./qemu-cell.ts";
+import { Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, devicesName, qmpSocketName, readDevices } from "./vm-folder.ts";
 import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
 
 const connectPollMs = 2;
 const connectDeadlineMs = 15_000;
 const adoptDeadlineMs = 5_000;
-const loadPollMs = 2;
-const loadDeadlineMs = 30_000;
 /** Stopping writes what the guest's disk has in flight. */
 const stopDeadlineMs = 60_000;
 const saveDeadlineMs = 30_000;
@@ -80,7 +79,12 @@ export class QemuVm implements Vm {
   }
 
   get agentSocket(): string {
-    return `/proc/self/fd/${this.#folder}/${agentSocketName}`;
+    return this.socket(agentSocketName);
+  }
+
+  /** Where one of its sockets is reached. Through an open folder, paths stay short however deep the data folder lies. */
+  socket(name: string): string {
+    return `/proc/self/fd/${this.#folder}/${name}`;
   }
 
   /** From here on it is the VM of `spec`, in whose folder its sockets and its device state are now. */
@@ -95,6 +99,15 @@ export class QemuVm implements Vm {
   async attach(path: string): Promise<void> {
     await this.#qmp.command("blockdev-add", layer(path));
     await this.#qmp.command("blockdev-reopen", { options: [disk] });
+  }
+
+  /** Takes it back. What stood in its place before has slept since the devices were loaded, so there is a new nothing. */
+  async detach(): Promise<void> {
+    const fresh = nothing(await sizeOfDisk(this.#spec));
+    await this.#qmp.command("blockdev-del", { "node-name": nothingName });
+    await this.#qmp.command("blockdev-add", fresh);
+    await this.#qmp.command("blockdev-reopen", { options: [{ ...disk, file: nothingName }] });
+    await this.#qmp.command("blockdev-del", { "node-name": layerName });
   }
 
   async stop(): Promise<void> {
@@ -151,15 +164,26 @@ export class QemuVm implements Vm {
     return join(knownAs, devicesName);
   }
 
-  /** Loads saved devices into a QEMU that waits for them; the CPUs stay stopped. A failure ends that QEMU. */
+  /** Loads saved devices into a QEMU that waits for them, once in its life; the CPUs stay stopped. A failure ends it. */
   async load(uri: string): Promise<void> {
     this.#isHeld = true;
-    await this.#qmp.command("migrate-incoming", { uri });
-    const deadline = performance.now() + loadDeadlineMs;
-    while ((await this.#status()) === "inmigrate") {
-      if (performance.now() > deadline) throw new Error(`Devices were not loaded within ${loadDeadlineMs} ms`);
-      await delay(loadPollMs);
-    }
+    await loadDevices(this.#qmp, uri);
+  }
+
+  /** Loads saved devices, from the `devices` as a snapshot, into a QEMU that has run and is stopped. After a failure it is lost. */
+  async reload(): Promise<void> {
+    this.#isHeld = true;
+    await reloadDevices(this.#qmp, this.devices);
+  }
+
+  /** The machine as after power-on, stopped: no device holds on to the guest's memory any more. */
+  reset(): Promise<void> {
+    return resetDevices(this.#qmp);
+  }
+
+  /** Takes the way into the guest's memory away that a blank has for its rehearsal. */
+  async closeQtest(): Promise<void> {
+    await this.#qmp.command("object-del", { id: qtestName });
   }
 
   async console(): Promise<string> {
@@ -185,7 +209,7 @@ export class QemuVm implements Vm {
   }
 
   async #connect(deadlineMs: number): Promise<void> {
-    const path = `/proc/self/fd/${this.#folder}/${qmpSocketName}`;
+    const path = this.socket(qmpSocketName);
     const deadline = performance.now() + deadlineMs;
     try {
       for (;;) {
@@ -267,9 +291,8 @@ export class QemuVm implements Vm {
     if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
   }
 
-  async #status(): Promise<string> {
-    const answer = await this.#qmp.command("query-status");
-    return isObject(answer) ? String(answer.status) : "unknown";
+  #status(): Promise<string> {
+    return statusOf(this.#qmp);
   }
 
   async #saveDevices(): Promise<Buffer> {
@@ -287,7 +310,6 @@ export class QemuVm implements Vm {
   }
 }
 
-/** Through an open folder, socket paths stay short however deep the data folder lies. */
 function openFolder(path: string): number {
   return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
 }

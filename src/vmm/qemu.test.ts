@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
-import { cp, mkdir, mkdtemp, readdir, rm, truncate, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -14,12 +14,16 @@ import type { Agent } from "../agent/agent.ts";
 import { connectAgent } from "../agent/connection.ts";
 import { type Image, loadImage } from "../host/images.ts";
 import { flattenMemory } from "./base-memory.ts";
+import { withoutProcessor } from "./device-state.ts";
 import { Jail } from "./jail.ts";
 import { viewOf } from "./jail-view.ts";
+import { saveMemory } from "./memory-diff.ts";
 import { endProcess, findByNonce } from "./process.ts";
 import { emptyOverlay } from "./qcow2.ts";
 import { Qemu } from "./qemu.ts";
+import { canRehearse } from "./qemu-blank.ts";
 import { qemuVersion } from "./qemu-version.ts";
+import { Qmp } from "./qmp.ts";
 import { measureTscKhz } from "./tsc.ts";
 import type { Blank, SavedVm, Vm, VmSpec } from "./vmm.ts";
 
@@ -43,6 +47,8 @@ interface Base {
   memory: string;
   disk: string;
 }
+
+type Saved = SavedVm & { memory: string };
 
 interface Running {
   vm: Vm;
@@ -378,6 +384,150 @@ test("a blank that cannot become a VM is ended, and the layer is where it was", 
     agent.close();
     await vm.kill();
   }
+});
+
+/** A blank that has run a command as the VM of the base, on a layer of its own. */
+async function rehearsed(name: string): Promise<Blank> {
+  const base = await baseOf(1);
+  const blank = await blankOf(name);
+  const layer = join(blank.spec.files.dir, "layer");
+  await cp(base.disk, layer);
+  await blank.rehearse({ state: base.state, memory: null }, layer, async (vm) => {
+    await vm.resume();
+    const agent = await awake(vm);
+    await shell(agent, "cat /etc/hostname; echo rehearsed > /root/rehearsal; sync");
+    agent.close();
+    await vm.stop();
+  });
+  await rm(layer);
+  return blank;
+}
+
+/** What this shell command leaves in memory and on disk, saved at a moment when nothing interrupts the processor. */
+async function savedAfter(name: string, command: string): Promise<{ disk: string; saved: Saved }> {
+  const { vm, agent } = await start(name);
+  await shell(agent, command);
+  const { dir, disk } = vm.spec.files;
+  const saved = { state: join(dir, "state"), memory: join(dir, "diff") };
+  for (;;) {
+    await vm.stop();
+    await vm.save(saved);
+    if (withoutProcessor(await readFile(saved.state)) !== undefined) break;
+    await Promise.all([rm(saved.state), rm(saved.memory)]);
+    await vm.resume();
+  }
+  agent.close();
+  await vm.kill();
+  return { disk, saved };
+}
+
+/** Blocks of guest code that a QEMU has translated. Nobody else may be connected to its monitor. */
+async function translatedBlocks(vm: Vm): Promise<number> {
+  const qmp = await Qmp.connect(join(vm.spec.files.dir, "qmp.sock"), () => {}, answerMs);
+  const answer = (await qmp.command("x-query-jit")) as { "human-readable-text": string };
+  qmp.close();
+  return Number(/^TB count +(\d+)/m.exec(answer["human-readable-text"])![1]);
+}
+
+const tracing = "/sys/kernel/tracing";
+
+/** Changes code: the kernel's own where files are opened, and what lies where programs were in memory before. */
+const alter = `
+mount -t tracefs tracefs ${tracing} && echo do_sys_openat2 > ${tracing}/set_ftrace_filter && echo function > ${tracing}/current_tracer
+echo on disk > /root/file; sync; echo 3 > /proc/sys/vm/drop_caches
+for each in 1 2 3; do python3 -c 'print(sum(range(1000)))' | sha256sum | awk '{print $1}' | sort | tail -n1 > /dev/shm/sums; done
+`;
+
+test("a blank that has rehearsed becomes any VM of its base, and knows no code that is not that VM's", {
+  skip: !isRoot,
+}, async () => {
+  const { disk, saved } = await savedAfter("altered", alter);
+  const blank = await rehearsed("rehearsed");
+  assert.ok(!blank.canRehearse, "once");
+  const spec = await unborn("rehearsed-vm", disk, blank);
+  const claimed = await blank.claim(spec, saved);
+  assert.equal(await claimed.state(), "stopped");
+  assert.deepEqual(await readdir(blank.spec.files.dir), []);
+  assert.deepEqual(await readdir(join(folder, "rehearsed-hatch")), []);
+  claimed.release();
+  const blocks = await translatedBlocks(claimed);
+  assert.ok(blocks > 5_000, `${blocks} blocks are left of the rehearsal`);
+  const again = join(spec.files.dir, "again");
+  await saveMemory(blank.process.pid, spec.files.memory, memoryMb << 20, again);
+  const wholes = [saved.memory, again].map((diff) => ({ diff, whole: `${diff}.whole` }));
+  for (const { diff, whole } of wholes) await flattenMemory(spec.files.memory, diff, whole);
+  await promisify(execFile)(
+    "cmp",
+    wholes.map(({ whole }) => whole),
+  ); // throws where its memory is not what was saved
+
+  const adopted = await vmm.adopt(spec, blank.process);
+  await adopted.resume();
+  const inside = await awake(adopted);
+  const seen = await shell(
+    inside,
+    `: > ${tracing}/trace; cat /etc/hostname > /dev/null; grep -c do_sys_openat2 ${tracing}/trace`,
+  );
+  assert.ok(Number(seen) > 0, "the kernel runs code that was changed since");
+  assert.equal(await shell(inside, "cat /root/file; test -e /root/rehearsal || echo none"), "on disk\nnone");
+  const sums = "python3 -c 'print(sum(range(1000)))' | sha256sum | awk '{print $1}' | sort | tail -n1";
+  assert.equal(await shell(inside, `${sums} | cmp - /dev/shm/sums && echo same`), "same");
+  inside.close();
+
+  await adopted.stop();
+  const last = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
+  await adopted.save(last);
+  await adopted.kill();
+  const { vm, agent } = await wakeUp(anew(spec), last);
+  assert.equal(await shell(agent, "cat /root/file"), "on disk");
+  agent.close();
+  await vm.kill();
+});
+
+test("for a VM with much of its own, or in the midst of an interrupt, all that was rehearsed is forgotten", {
+  skip: !isRoot,
+}, async () => {
+  const { disk, saved } = await savedAfter(
+    "large",
+    "head -c 80M /dev/urandom > /dev/shm/much; sha256sum /dev/shm/much > /root/sum",
+  );
+  const { saved: plain } = await savedAfter("plain", "true");
+  const state = await readFile(plain.state);
+  state.writeUInt32BE(0x10, state.indexOf("cpu_common") + "cpu_common".length + 12);
+  await writeFile(plain.state, state);
+  for (const [name, wanted, command] of [
+    ["large-claimed", saved, "sha256sum -c --quiet /root/sum && echo fine"],
+    ["interrupted-claimed", plain, "echo fine"],
+  ] as const) {
+    const blank = await rehearsed(name);
+    const spec = await unborn(`${name}-vm`, disk, blank);
+    const claimed = await blank.claim(spec, wanted);
+    claimed.release();
+    assert.equal(await translatedBlocks(claimed), 0, name);
+    const adopted = await vmm.adopt(spec, blank.process);
+    await adopted.resume();
+    const agent = await awake(adopted);
+    assert.equal(await shell(agent, command), "fine", name);
+    agent.close();
+    await adopted.kill();
+  }
+});
+
+test("a rehearsal that fails ends the process, and only those rehearse who can", { skip: !isRoot }, async () => {
+  const base = await baseOf(1);
+  const blank = await blankOf("fails");
+  const layer = join(blank.spec.files.dir, "layer");
+  await cp(base.disk, layer);
+  const playing = blank.rehearse({ state: base.state, memory: null }, layer, async () => {
+    throw new Error("forgot the words");
+  });
+  await assert.rejects(playing, /forgot the words/);
+  assert.deepEqual(await vmm.find(blank.spec.nonce), []);
+
+  const { machine } = blank.spec;
+  assert.ok(canRehearse(machine));
+  for (const other of [...[{ vcpus: 2 }, { memoryMb: 4_096 }, { accelerator: "kvm" as const }, { qemu: "7.2.22" }]])
+    assert.ok(!canRehearse({ ...machine, ...other }), JSON.stringify(other));
 });
 
 test("around each VM stands a jail: a user of its own, nothing of the host's, and nobody left who built it", async () => {

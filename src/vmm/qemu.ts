@@ -15,10 +15,10 @@ import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { inheritedFd, isRecent, layout, qemuArgs } from "./qemu-args.ts";
-import { QemuBlank } from "./qemu-blank.ts";
+import { canRehearse, QemuBlank } from "./qemu-blank.ts";
 import { type Purpose, qemuCell, sizeOfDisk } from "./qemu-cell.ts";
 import { memoryBytes, QemuVm } from "./qemu-vm.ts";
-import { clearFolder, layDevices, listenForVm } from "./vm-folder.ts";
+import { agentSocketName, clearFolder, layDevices, listenForVm, qmpSocketName, qtestSocketName } from "./vm-folder.ts";
 import type { Blank, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
 
 export interface QemuOptions {
@@ -63,7 +63,7 @@ export class Qemu implements Vmm {
 
   blank(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Blank> {
     const start: Start = { spec, purpose: "blank", state: null, onSpawn };
-    return this.#start(start, async (vm, jailed) => new QemuBlank(vm, jailed));
+    return this.#start(start, (vm, jailed) => QemuBlank.of(vm, jailed));
   }
 
   async adopt(spec: VmSpec, process: VmProcess): Promise<Vm> {
@@ -114,15 +114,17 @@ export class Qemu implements Vmm {
     const { program, accelerator, jail } = this.#options;
     const { dir } = spec.files;
     const blankDiskBytes = purpose === "blank" ? await sizeOfDisk(spec) : null;
-    const args = qemuArgs({ spec, isIncoming: purpose !== "boot", tscKhz: accelerator.tscKhz, blankDiskBytes });
+    const rehearses = purpose === "blank" && canRehearse(spec.machine);
+    const launch = { spec, isIncoming: purpose !== "boot", tscKhz: accelerator.tscKhz, blankDiskBytes, rehearses };
     const devices = await layDevices(dir, saved);
     await using state = await open(devices, "r");
     const folder = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
     let sockets: Listener[] = [];
     try {
-      sockets = await listenForVm(folder);
+      sockets = await listenForVm(folder, [agentSocketName, qmpSocketName, ...(rehearses ? [qtestSocketName] : [])]);
       const inherited = sockets.map(({ fd }) => fd);
       if (!isRecent(spec.machine.qemu)) inherited.push(state.fd);
+      const args = qemuArgs(launch);
       if (jail === undefined) return { ...spawnDetached([program, ...args], dir, inherited), give: async () => {} };
       const cell = await qemuCell(spec, jail.view, purpose);
       return await jail.jail.start([jail.view.program, ...args], cell, inherited);

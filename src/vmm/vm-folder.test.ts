@@ -7,7 +7,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { endProcess, spawnDetached } from "./process.ts";
-import { agentSocketName, clearFolder, devicesLimitBytes, layDevices, listenForVm, readDevices } from "./vm-folder.ts";
+import {
+  agentSocketName,
+  clearFolder,
+  devicesLimitBytes,
+  layDevices,
+  listenForVm,
+  qmpSocketName,
+  readDevices,
+} from "./vm-folder.ts";
 
 let folder = "";
 beforeEach(async () => {
@@ -58,7 +66,7 @@ test("a socket outlives our end of it in the process that inherits it, and is no
     }
   };
   try {
-    const sockets = await listenForVm(open);
+    const sockets = await listenForVm(open, [agentSocketName, qmpSocketName]);
     const { process } = spawnDetached(
       ["/bin/sleep", "1000"],
       "/",

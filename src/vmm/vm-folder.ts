@@ -4,24 +4,26 @@
  * of it when it is read.
  */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
-import { readFile, rename, rm, writeFile } from "node:fs/promises";
+import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Listener, listenIn } from "./listener.ts";
 
 export const agentSocketName = "agent.sock";
 export const qmpSocketName = "qmp.sock";
+export const qtestSocketName = "qtest.sock";
 export const devicesName = "devices";
 
 /** A device state takes some 12 KB, and a few more for each further CPU. */
 export const devicesLimitBytes = 16 << 20;
 
-/** The sockets, in the order in which QEMU inherits them. */
-export async function listenForVm(folder: number): Promise<Listener[]> {
-  const agent = await listenIn(folder, agentSocketName);
+/** Listens on sockets of these names, in the order in which QEMU inherits them. */
+export async function listenForVm(folder: number, names: readonly string[]): Promise<Listener[]> {
+  const listeners: Listener[] = [];
   try {
-    return [agent, await listenIn(folder, qmpSocketName)];
+    for (const name of names) listeners.push(await listenIn(folder, name));
+    return listeners;
   } catch (error) {
-    agent.close();
+    for (const listener of listeners) listener.close();
     throw error;
   }
 }
@@ -33,12 +35,19 @@ export async function layDevices(folder: string, saved: string | null): Promise<
   return path;
 }
 
-/** Moves all that QEMU was given in one folder to another, with a device state that was not known before. */
-export async function moveFolder(from: string, to: string, saved: string): Promise<void> {
-  const state = await readFile(saved);
-  // Written into, and moved: what QEMU sees is this very file.
-  await writeFile(join(from, devicesName), state, { flag: "r+" });
+/** Moves all that QEMU was given in one folder to another. */
+export async function moveFolder(from: string, to: string): Promise<void> {
   for (const name of [agentSocketName, qmpSocketName, devicesName]) await rename(join(from, name), join(to, name));
+}
+
+/** Writes into the file that QEMU sees: this very file, wherever it has been moved. */
+export async function writeDevices(folder: string, devices: Uint8Array): Promise<void> {
+  const file = await open(join(folder, devicesName), constants.O_WRONLY | constants.O_TRUNC | constants.O_NOFOLLOW);
+  try {
+    await file.writeFile(devices);
+  } finally {
+    await file.close();
+  }
 }
 
 /** What QEMU has written there a moment ago. Throws on anything but a plain file of a device state's size. */
@@ -56,6 +65,6 @@ export function readDevices(folder: string): Buffer {
 }
 
 export async function clearFolder(folder: string): Promise<void> {
-  const sockets = [agentSocketName, qmpSocketName].flatMap((name) => [name, `${name}.new`]);
+  const sockets = [agentSocketName, qmpSocketName, qtestSocketName].flatMap((name) => [name, `${name}.new`]);
   await Promise.all([...sockets, devicesName].map((name) => rm(join(folder, name), { force: true })));
 }

@@ -107,6 +107,14 @@ export interface Blank {
   readonly process: VmProcess;
   /** Resolves when its process has ended by itself. Never rejects. */
   readonly ended: Promise<unknown>;
+  /** Whether it can rehearse: under software emulation, with one CPU, and memory below the gap under 4 GiB. */
+  readonly canRehearse: boolean;
+  /**
+   * Is for a while the VM that all of its kind begin as: `saved` is loaded, on the disk layer `layer`, and handed to `play`,
+   * which leaves it stopped. Afterwards memory, devices and disk are as before, but the process knows how to translate what
+   * has run. Once, before it is claimed. Whatever fails, the process is ended.
+   */
+  rehearse(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void>;
   /**
    * Becomes the VM of `spec`, which is of the same machine, memory and backing files, and is known to QEMU as the blank's
    * folder; resolves with it loaded but **stopped**. Whatever fails, the process is ended and `spec`'s folder is as before.

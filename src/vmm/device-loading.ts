@@ -1,0 +1,58 @@
+/**
+ * The ways of saved devices into a QEMU, over its monitor. An incoming migration happens once in a process's life, and to one
+ * that has not run. A snapshot can be loaded at any time: QEMU resets the machine, and then reads devices like a migration.
+ */
+import { setTimeout as delay } from "node:timers/promises";
+import { snapshotTag } from "./qcow2-snapshot.ts";
+import { isObject, type Qmp } from "./qmp.ts";
+
+const pollMs = 2;
+const deadlineMs = 30_000;
+const node = "saved";
+const job = "load";
+
+export async function statusOf(qmp: Qmp): Promise<string> {
+  const answer = await qmp.command("query-status");
+  return isObject(answer) ? String(answer.status) : "unknown";
+}
+
+/** From `uri` into a QEMU that waits for a migration. */
+export async function loadDevices(qmp: Qmp, uri: string): Promise<void> {
+  await qmp.command("migrate-incoming", { uri });
+  await until("Devices were not loaded", async () => (await statusOf(qmp)) !== "inmigrate");
+}
+
+/** From the file `path`, see qcow2-snapshot.ts, into a QEMU that is stopped. */
+export async function reloadDevices(qmp: Qmp, path: string): Promise<void> {
+  const file = { driver: "file", filename: path };
+  await qmp.command("blockdev-add", { driver: "qcow2", "node-name": node, cache: { "no-flush": true }, file });
+  await qmp.command("snapshot-load", { "job-id": job, tag: snapshotTag, vmstate: node, devices: [node] });
+  await until("Devices were not loaded", async () => {
+    const { status, error } = (await jobs(qmp)).find(({ id }) => id === job) ?? {};
+    if (error !== undefined) throw new Error(`Devices cannot be loaded: ${String(error)}`);
+    return status === "concluded";
+  });
+  await qmp.command("job-dismiss", { id: job });
+  await qmp.command("blockdev-del", { "node-name": node });
+}
+
+/** Of a QEMU that is stopped, and stays so. */
+export async function resetDevices(qmp: Qmp): Promise<void> {
+  await qmp.command("set-action", { reboot: "reset" });
+  await qmp.command("system_reset");
+  await until("The machine was not reset", async () => (await statusOf(qmp)) === "prelaunch");
+  await qmp.command("set-action", { reboot: "shutdown" });
+}
+
+async function jobs(qmp: Qmp): Promise<Record<string, unknown>[]> {
+  const answer = await qmp.command("query-jobs");
+  return Array.isArray(answer) ? answer.filter(isObject) : [];
+}
+
+async function until(complaint: string, isSo: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + deadlineMs;
+  while (!(await isSo())) {
+    if (performance.now() > deadline) throw new Error(`${complaint} within ${deadlineMs} ms`);
+    await delay(pollMs);
+  }
+}
