@@ -22,7 +22,7 @@ export async function burst(rig: Rig): Promise<void> {
 
   const small = await launch(service, "burst", smallBurst);
   const cores = navigator.hardwareConcurrency;
-  const against = { name: "single, pool empty", measured: summarize(single) };
+  const against = { name: "single, nothing prepared", measured: summarize(single) };
   const wall = { value: (small.wallMs * cores) / (smallBurst * against.measured.p50), against };
   report.note("burst20", succeeded(small), { wall, success: { value: successOf(small) } });
 

@@ -26,7 +26,7 @@ export const catalog = {
   coldBoot: { group: "boot", name: "cold boot, kernel to agent", unit: "ms", targets: {} },
   createToRunning: {
     group: "boot",
-    name: "create → running, pool empty",
+    name: "create → running, nothing prepared",
     unit: "ms",
     targets: { boot: { said: "≤ 1/10 × cold boot", most: 1 / 10 } },
   },
@@ -49,6 +49,7 @@ export const catalog = {
       boot: { said: "≤ 1/8 × cold boot to exec", most: 1 / 8 },
     },
   },
+  createAnew: { group: "create", name: "create → first exec, nothing prepared", unit: "ms", targets: {} },
 
   exec: {
     group: "exec",
@@ -165,7 +166,7 @@ export const catalog = {
     unit: "ms",
     targets: { boot: { said: "≤ 1/10 × cold boot to exec", most: 1 / 10 } },
   },
-  resumeAnew: { group: "freeze", name: "resume → first exec, no process waiting", unit: "ms", targets: {} },
+  resumeAnew: { group: "freeze", name: "resume → first exec, nothing prepared", unit: "ms", targets: {} },
   pauseWrites: {
     group: "freeze",
     name: "a pause's writes beyond dirty pages",
@@ -176,7 +177,7 @@ export const catalog = {
   capture: { group: "templates", name: "capture into a template", unit: "ms", targets: {} },
   fromTemplateAnew: {
     group: "templates",
-    name: "create from a template → first exec, pool empty, no process waiting",
+    name: "create from a template → first exec, nothing prepared",
     unit: "ms",
     targets: {},
   },
@@ -192,7 +193,7 @@ export const catalog = {
     name: "burst of 20 creates → first exec",
     unit: "ms",
     targets: {
-      wall: { said: "wall ≤ 20 × single, pool empty / cores", most: 1 },
+      wall: { said: "wall ≤ 20 × single, nothing prepared / cores", most: 1 },
       success: { said: "% that succeed = 100", least: 100 },
     },
   },

@@ -1,6 +1,6 @@
 /**
- * From the create request to the result of a first command, one capsule at a time: out of the pool, without one, and
- * against gVisor and a cold boot.
+ * From the create request to the result of a first command, one capsule at a time: out of the pool; without one, in a process
+ * that waited, and with nothing prepared; and against gVisor and a cold boot.
  */
 import { coldBoots } from "./cold-boot.ts";
 import { timeoutMs } from "./public-format.ts";
@@ -14,7 +14,9 @@ export async function create(rig: Rig): Promise<void> {
   const rounds = rig.rounds(40, 200);
   const runsc = await rig.runsc();
   const booted = (await coldBoots(rig)).toExec;
-  const [empty, warm, contained]: [number[], number[], number[]] = [[], [], []];
+  const [empty, anew, warm, contained]: [number[], number[], number[], number[]] = [[], [], [], []];
+  const expectant = await rig.expectant();
+  for (let each = 0; each < 2; each++) await expectant.timeToInteractive();
   await using pooled = await Service.start({ CAPSULE_POOL: "auto" });
   const hasPool = await isWarm(pooled);
   const began = performance.now();
@@ -24,13 +26,17 @@ export async function create(rig: Rig): Promise<void> {
     launchedAtMs.push(performance.now() - began);
     if (hasPool) warm.push(await pooled.timeToInteractive());
     if (hasPool) await requireFull(pooled); // what refills it must not take time from the others
-    empty.push(await service.timeToInteractive());
+    await expectant.requireBlanks();
+    empty.push(await expectant.timeToInteractive());
+    await expectant.requireBlanks();
+    anew.push(await service.timeToInteractive());
     if (typeof runsc !== "string") contained.push(await runsc.run());
   }
   const againstRunsc = (samples: number[]): Finding =>
     typeof runsc === "string" ? { absent: runsc } : ratio(samples, `${runsc.name} run`, contained);
   const boot = ratio(empty, "cold boot to exec", booted);
   report.note("createPoolEmpty", empty, { gvisor: againstRunsc(empty), boot });
+  report.note("createAnew", anew, {});
   if (!hasPool) report.miss("createPoolWarm", "the server has no pool");
   else {
     const { p50, p95 } = summarize(warm);

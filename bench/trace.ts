@@ -5,32 +5,61 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
+import { repeat } from "./statistics.ts";
 import { type Mark, nowNs, type Sample, traceOf } from "./trace-stages.ts";
 
 const probe = pathToFileURL(join(import.meta.dirname, "trace-probe.ts")).href;
 
+/** A server, and what is waited for before each sample. */
+interface Scene {
+  name: string;
+  env: Record<string, string>;
+  /** Shows it what is asked for. */
+  before(service: Service): Promise<void>;
+  ready(service: Service): Promise<unknown>;
+}
+
+const scenes: Scene[] = [
+  {
+    name: "nothing prepared",
+    env: { CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" },
+    before: async () => {},
+    ready: async () => {},
+  },
+  {
+    name: "a process waiting",
+    env: { CAPSULE_POOL: "off" },
+    before: async (service) => void (await repeat(2, () => service.timeToInteractive())),
+    ready: (service) => service.requireBlanks(),
+  },
+  {
+    name: "pool warm",
+    env: { CAPSULE_POOL: "auto", CAPSULE_BLANKS: "0" },
+    before: async (service) => void (await service.timeToInteractive()),
+    ready: (service) => service.poolIsFull(),
+  },
+];
+
 export async function trace(rig: Rig): Promise<void> {
-  for (const pool of ["off", "auto"] as const) {
+  for (const scene of scenes) {
     const creates: Sample[] = [];
     const execs: Sample[] = [];
     const pauses: Sample[] = [];
     const resumes: Sample[] = [];
-    const marks = await marksOf(pool, async (service) => {
-      const hasPool = pool === "auto" && (await isWarm(service));
-      if (pool === "auto" && !hasPool) return;
+    const hasPool = scene.name === "pool warm";
+    const marks = await marksOf(scene, async (service) => {
       for (let round = 0; round < rig.rounds(20, 100); round++) {
-        if (hasPool) await service.poolIsFull();
+        await scene.ready(service);
         await one(service, creates, execs);
       }
-      if (!hasPool) await cycles(service, rig.rounds(20, 100), pauses, resumes);
+      if (!hasPool) await cycles(service, scene, rig.rounds(20, 100), pauses, resumes);
     });
-    if (creates.length === 0) continue;
-    const name = `create → first exec, pool ${pool === "auto" ? "warm" : "empty"}`;
-    rig.report.trace(traceOf(name, marks, creates));
-    if (pool === "auto") continue;
+    rig.report.trace(traceOf(`create → first exec, ${scene.name}`, marks, creates));
+    if (hasPool) continue;
+    rig.report.trace(traceOf(`resume → first exec, ${scene.name}`, marks, resumes));
+    if (scene === scenes[0]) continue;
     rig.report.trace(traceOf("exec /bin/true over HTTP", marks, execs));
     rig.report.trace(traceOf("pause, idle, durable", marks, pauses));
-    rig.report.trace(traceOf("resume → first exec", marks, resumes));
   }
 }
 
@@ -48,39 +77,38 @@ async function one(service: Service, creates: Sample[], execs: Sample[]): Promis
 }
 
 /** One capsule, paused and resumed again and again. */
-async function cycles(service: Service, rounds: number, pauses: Sample[], resumes: Sample[]): Promise<void> {
+async function cycles(
+  service: Service,
+  { ready }: Scene,
+  rounds: number,
+  pauses: Sample[],
+  resumes: Sample[],
+): Promise<void> {
   const id = await service.createRunning();
   await service.exec(id, "/bin/true");
   for (let round = 0; round < rounds; round++) {
     const pause = nowNs();
     await service.ask("POST", `/v1/capsules/${id}/pause`);
+    const paused = nowNs();
+    await ready(service);
     const resume = nowNs();
     await service.ask("POST", `/v1/capsules/${id}/resume`);
     await service.exec(id, "/bin/true");
-    pauses.push({ beganNs: pause, endedNs: resume });
+    pauses.push({ beganNs: pause, endedNs: paused });
     resumes.push({ beganNs: resume, endedNs: nowNs() });
   }
   await service.destroy(id);
 }
 
-async function isWarm(service: Service): Promise<boolean> {
-  await service.timeToInteractive();
-  return service.poolIsFull();
-}
-
 /** What the probe has seen when the server has ended. */
-async function marksOf(pool: string, work: (service: Service) => Promise<void>): Promise<Mark[]> {
+async function marksOf({ env, before }: Scene, work: (service: Service) => Promise<void>): Promise<Mark[]> {
   const folder = await mkdtemp(join(tmpdir(), "capsule-trace-"));
   const file = join(folder, "marks.json");
   try {
     {
-      const env = {
-        CAPSULE_POOL: pool,
-        CAPSULE_BLANKS: "0",
-        NODE_OPTIONS: `--import ${probe}`,
-        CAPSULE_BENCH_TRACE: file,
-      };
-      await using service = await Service.start(env);
+      const probed = { ...env, NODE_OPTIONS: `--import ${probe}`, CAPSULE_BENCH_TRACE: file };
+      await using service = await Service.start(probed);
+      await before(service);
       await work(service);
     }
     return JSON.parse(await readFile(file, "utf8")) as Mark[];
