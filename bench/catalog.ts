@@ -225,6 +225,12 @@ export const catalog = {
     unit: "MiB",
     targets: { most: { said: "p50 in MiB ≤ 40", most: 40 } },
   },
+  idleMemoryWaited: {
+    group: "memory",
+    name: "the same, in a process that waited",
+    unit: "MiB",
+    targets: { most: { said: "p50 in MiB ≤ 40", most: 40 } },
+  },
 
   get: {
     group: "reads",

@@ -113,6 +113,11 @@ export class Service implements AsyncDisposable {
     return this.#isFull("pool", withinMs);
   }
 
+  /** Throws when it does not. */
+  async requirePool(): Promise<void> {
+    if (!(await this.poolIsFull())) throw new Error("the pool was not filled in time");
+  }
+
   /** The same of the processes that were started ahead of time. Throws when there are none in time. */
   async requireBlanks(): Promise<void> {
     if (!(await this.#isFull("blanks", poolDeadlineMs))) throw new Error("no process was started ahead of time");

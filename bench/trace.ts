@@ -17,6 +17,8 @@ interface Scene {
   /** Shows it what is asked for. */
   before(service: Service): Promise<void>;
   ready(service: Service): Promise<unknown>;
+  /** What is traced besides creates. */
+  also: ("resume" | "exec" | "pause")[];
 }
 
 const scenes: Scene[] = [
@@ -25,43 +27,45 @@ const scenes: Scene[] = [
     env: { CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" },
     before: async () => {},
     ready: async () => {},
+    also: ["resume"],
   },
   {
     name: "a process waiting",
     env: { CAPSULE_POOL: "off" },
     before: async (service) => void (await repeat(2, () => service.timeToInteractive())),
     ready: (service) => service.requireBlanks(),
+    also: ["resume", "exec", "pause"],
   },
   {
     name: "pool warm",
     env: { CAPSULE_POOL: "auto", CAPSULE_BLANKS: "0" },
     before: async (service) => void (await service.timeToInteractive()),
-    ready: (service) => service.poolIsFull(),
+    ready: (service) => service.requirePool(),
+    also: [],
   },
 ];
 
 export async function trace(rig: Rig): Promise<void> {
   for (const scene of scenes) {
     const creates: Sample[] = [];
-    const execs: Sample[] = [];
-    const pauses: Sample[] = [];
-    const resumes: Sample[] = [];
-    const hasPool = scene.name === "pool warm";
+    const also = { exec: [] as Sample[], pause: [] as Sample[], resume: [] as Sample[] };
     const marks = await marksOf(scene, async (service) => {
       for (let round = 0; round < rig.rounds(20, 100); round++) {
         await scene.ready(service);
-        await one(service, creates, execs);
+        await one(service, creates, also.exec);
       }
-      if (!hasPool) await cycles(service, scene, rig.rounds(20, 100), pauses, resumes);
+      if (scene.also.includes("resume")) await cycles(service, scene, rig.rounds(20, 100), also.pause, also.resume);
     });
     rig.report.trace(traceOf(`create → first exec, ${scene.name}`, marks, creates));
-    if (hasPool) continue;
-    rig.report.trace(traceOf(`resume → first exec, ${scene.name}`, marks, resumes));
-    if (scene === scenes[0]) continue;
-    rig.report.trace(traceOf("exec /bin/true over HTTP", marks, execs));
-    rig.report.trace(traceOf("pause, idle, durable", marks, pauses));
+    for (const what of scene.also) rig.report.trace(traceOf(names[what](scene), marks, also[what]));
   }
 }
+
+const names = {
+  exec: () => "exec /bin/true over HTTP",
+  pause: () => "pause, idle, durable",
+  resume: ({ name }: Scene) => `resume → first exec, ${name}`,
+};
 
 /** A capsule from its create to its first command, and then commands as they are when everything is warm. */
 async function one(service: Service, creates: Sample[], execs: Sample[]): Promise<void> {

@@ -109,7 +109,7 @@ export class Blanks {
     } catch (error) {
       if (unwanted?.aborted !== true) onFailure(error);
       await vm?.kill();
-      await this.#end(blank);
+      await this.#end(blank).catch(onFailure);
       return undefined;
     }
   }
@@ -141,12 +141,18 @@ export class Blanks {
     const spec = { name: "blank", nonce, machine: kind.machine, files };
     let blank: Blank | undefined;
     try {
-      return await slots.run(async () => {
-        blank = await this.#start(spec, hatch);
-        await this.#rehearsals.run(blank, kind, unwanted);
-        step("blank.ready");
-        return { blank, origin: kind.origin, costBytes: dirtyBytes(blank), ended: blank.ended };
-      }, "later");
+      return await slots.run(
+        async () => {
+          unwanted.throwIfAborted();
+          blank = await this.#start(spec, hatch);
+          step("blank.started");
+          await this.#rehearsals.run(blank, kind, unwanted);
+          step("blank.ready");
+          return { blank, origin: kind.origin, costBytes: dirtyBytes(blank), ended: blank.ended };
+        },
+        "later",
+        unwanted,
+      );
     } catch (error) {
       await blank?.kill();
       await Promise.all([dir, hatch].map((path) => rm(path, { recursive: true, force: true })));

@@ -37,13 +37,16 @@ const agent = {
   close: () => void heard.push("close"),
 } as unknown as Agent;
 
-function rehearsals(wakeMs = 60_000): Rehearsals {
-  return new Rehearsals({
-    paths,
-    sources: { image: () => ({ diskBytes: 1 << 20 }) as never },
-    connect: async () => agent,
-    wakeMs,
-  });
+function rehearsals(longestMs?: number): Rehearsals {
+  return new Rehearsals(
+    {
+      paths,
+      sources: { image: () => ({ diskBytes: 1 << 20 }) as never },
+      connect: async () => agent,
+      wakeMs: 60_000,
+    },
+    longestMs,
+  );
 }
 
 function blankThat(rehearse: Blank["rehearse"], canRehearse = true): Blank {
@@ -77,24 +80,54 @@ test("whoever cannot does not", async () => {
   );
 });
 
-test("one that nobody wants any longer is ended, and so is its waiting", async () => {
-  const unwanted = new AbortController();
-  const ended = Promise.withResolvers<void>();
-  const blank = blankThat(async () => {
-    unwanted.abort(new Error("not wanted"));
-    await ended.promise;
+/** One that hangs where the process is, and ends with it. */
+function hanging(): Blank {
+  const { promise, reject } = Promise.withResolvers<void>();
+  const blank = blankThat(async (_saved, _layer, play) => {
+    await play(new FakeVm(""));
+    await promise;
   });
   blank.kill = async () => {
     kills++;
-    ended.reject(new Error("the process is gone"));
+    reject(new Error("the process is gone"));
   };
-  await assert.rejects(rehearsals().run(blank, kind, unwanted.signal), /the process is gone/);
-  assert.equal(kills, 1);
-  await assert.rejects(rehearsals().run(blank, kind, unwanted.signal), /not wanted/);
+  return blank;
+}
+
+test("one that nobody wants any longer is ended, and its guest let go of", async () => {
+  const unwanted = new AbortController();
+  const blank = hanging();
+  const running = rehearsals().run(blank, kind, unwanted.signal);
+  while (!heard.includes("close")) await new Promise(setImmediate);
+  unwanted.abort(new Error("not wanted"));
+  await assert.rejects(running, /not wanted/);
+  assert.ok(kills > 0);
   assert.ok(!existsSync(join(blank.spec.files.dir, "disk.qcow2")));
+  await assert.rejects(rehearsals().run(blank, kind, unwanted.signal), /not wanted/);
 });
 
-test("one that does not come to its end is given up", async () => {
-  const blank = blankThat(() => new Promise(() => {}));
-  await assert.rejects(rehearsals(5).run(blank, kind, never), /the rehearsal for templates\/t took longer than 15 ms/);
+test("one that does not come to its end is ended, and the next for the same does without", async () => {
+  const all = rehearsals(5);
+  await assert.rejects(all.run(hanging(), kind, never), /the rehearsal for templates\/t took longer than 5 ms/);
+  assert.ok(kills > 0);
+  await all.run(
+    blankThat(async () => assert.fail("it was asked to")),
+    kind,
+    never,
+  );
+  let others = 0;
+  await all.run(
+    blankThat(async () => void others++),
+    { ...kind, origin: "templates/other" },
+    never,
+  );
+  assert.equal(others, 1);
+});
+
+test("one that fails ends its process", async () => {
+  const blank = blankThat(async () => {
+    throw new Error("no disk");
+  });
+  await assert.rejects(rehearsals().run(blank, kind, never), /no disk/);
+  assert.ok(kills > 0);
 });

@@ -102,3 +102,17 @@ test("whoever is called and unwanted at the same moment hands the slot on", asyn
   await called.catch((error: Error) => assert.equal(error.message, "unwanted"));
   assert.equal(await slots.run(async () => "next"), "next");
 });
+
+test("whoever waits for later and is no longer wanted leaves the line, and does not hold up the next", async () => {
+  const slots = new Slots(1);
+  const urgent = Promise.withResolvers<void>();
+  const running = slots.run(() => urgent.promise);
+  const wish = new AbortController();
+  const left = slots.run(() => Promise.reject(new Error("it ran")), "later", wish.signal);
+  const next = slots.run(async () => "next", "later");
+  wish.abort(new Error("unwanted"));
+  await assert.rejects(left, /unwanted/);
+  urgent.resolve();
+  await running;
+  assert.equal(await next, "next");
+});

@@ -17,7 +17,7 @@ export class Slots {
 
   /** Runs `work` when a slot is free. When `unwanted` fires first, rejects with its reason. */
   run<T>(work: () => Promise<T>, urgency: Urgency = "now", unwanted?: AbortSignal): Promise<T> {
-    return urgency === "now" ? this.#run(work, unwanted) : this.#runLater(work);
+    return urgency === "now" ? this.#run(work, unwanted) : this.#runLater(work, unwanted);
   }
 
   async #run<T>(work: () => Promise<T>, unwanted: AbortSignal | undefined): Promise<T> {
@@ -31,15 +31,17 @@ export class Slots {
   }
 
   /** It takes no slot from the others: who comes while it runs does not wait for it. */
-  async #runLater<T>(work: () => Promise<T>): Promise<T> {
-    await new Promise<void>((resolve) => {
-      this.#later.push(resolve);
-      this.#admitOneLater();
-    });
+  async #runLater<T>(work: () => Promise<T>, unwanted: AbortSignal | undefined): Promise<T> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#later.push(resolve);
+    this.#admitOneLater();
     try {
+      await unless(unwanted, promise);
       return await work();
     } finally {
-      this.#isOneLater = false;
+      const at = this.#later.indexOf(resolve);
+      if (at !== -1) this.#later.splice(at, 1);
+      else this.#isOneLater = false;
       this.#admitOneLater();
     }
   }

@@ -11,6 +11,7 @@ export const steps = [
   "running.committed",
   "release.thawed",
   // a process started ahead of time
+  "blank.started",
   "blank.ready",
   "blank.claimed",
   // a capsule made ahead of time

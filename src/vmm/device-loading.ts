@@ -8,6 +8,8 @@ import { isObject, type Qmp } from "./qmp.ts";
 
 const pollMs = 2;
 const deadlineMs = 30_000;
+/** Of what QEMU says. */
+const saidLength = 1_000;
 const node = "saved";
 const job = "load";
 
@@ -29,7 +31,7 @@ export async function reloadDevices(qmp: Qmp, path: string): Promise<void> {
   await qmp.command("snapshot-load", { "job-id": job, tag: snapshotTag, vmstate: node, devices: [node] });
   await until("Devices were not loaded", async () => {
     const { status, error } = (await jobs(qmp)).find(({ id }) => id === job) ?? {};
-    if (error !== undefined) throw new Error(`Devices cannot be loaded: ${String(error)}`);
+    if (error !== undefined) throw new Error(`Devices cannot be loaded: ${String(error).slice(0, saidLength)}`);
     return status === "concluded";
   });
   await qmp.command("job-dismiss", { id: job });

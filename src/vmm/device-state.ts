@@ -11,7 +11,7 @@ const headBytes = 5;
 const contentAt = headBytes + 1 + name.length + 8;
 const footAt = contentAt + 8;
 const sectionBytes = footAt + 5;
-/** Only the timers and the firmware's configuration come before it; nothing in them is of a guest's choosing. */
+/** Only the timers and the firmware's configuration come before it; a guest chooses no eleven bytes in a row of them. */
 const searchBytes = 512;
 
 /**

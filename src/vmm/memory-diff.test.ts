@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { allocatedBytes, flattenMemory } from "./base-memory.ts";
 import { dataOffset, encodeHeader, RunList } from "./diff-format.ts";
-import { loadMemory, saveMemory } from "./memory-diff.ts";
+import { loadMemory, pagesOf, resetMemory, saveMemory } from "./memory-diff.ts";
 import { mappingsOf, pageBytes } from "./pagemap.ts";
 import { endProcess, spawnDetached } from "./process.ts";
 import type { VmProcess } from "./vmm.ts";
@@ -199,4 +199,45 @@ test("a failed merge leaves no file", async () => {
   await copyFile(base, diff);
   await assert.rejects(flattenMemory(base, diff, join(folder, "merged")), /memory diff cannot be used/);
   await assert.rejects(stat(join(folder, "merged")), { code: "ENOENT" });
+});
+
+const pagesIn = ({ page, count }: { page: number; count: number }) =>
+  Array.from({ length: count }, (_, at) => page + at);
+
+test("a process is given the base's pages back, after whoever asked was told which, and no more than it may have", async () => {
+  const base = await baseOf(
+    "reset-base",
+    new Map([
+      [3, 7],
+      [pages - 1, 9],
+    ]),
+  );
+  const filled = new Map([
+    [3, 1],
+    [4, 2],
+    [600, 3],
+    [pages - 1, 0],
+  ]);
+  const diff = await diffOf("reset-diff", filled);
+  assert.deepEqual([...(await pagesOf(diff, memoryBytes))].flatMap(pagesIn), [...filled.keys()]);
+  await withMapped(base, async ({ pid }) => {
+    await loadMemory(pid, base, memoryBytes, diff);
+    const changed = join(folder, "reset-changed");
+    const reset = (mostPages: number, before: () => Promise<void>, told: number[] = []) =>
+      resetMemory(pid, base, memoryBytes, mostPages, async (runs) => {
+        told.push(...runs.flatMap(pagesIn));
+        await before();
+      });
+    await assert.rejects(reset(3, assert.fail), /more than 3 pages/);
+    const told: number[] = [];
+    await reset(4, async () => void (await saveMemory(pid, base, memoryBytes, changed)), told);
+    assert.deepEqual(told, [...filled.keys()]);
+    assert.ok((await readFile(changed)).equals(await readFile(diff)), "nothing was changed before");
+    const wholes = [join(folder, "reset-a"), join(folder, "reset-b")] as const;
+    const after = join(folder, "reset-after");
+    await saveMemory(pid, base, memoryBytes, after);
+    await flattenMemory(base, after, wholes[0]);
+    await copyFile(base, wholes[1]);
+    assert.ok((await readFile(wholes[0])).equals(await readFile(wholes[1])));
+  });
 });

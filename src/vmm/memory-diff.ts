@@ -55,18 +55,27 @@ class Pace {
   }
 }
 
-/** Gives a process that does not run the base's pages back in the place of its own. It still has them, but they are the same. */
+/**
+ * Gives a process that does not run the base's pages back in the place of its own, which stay its own but are the same again.
+ * `before` is told of them first. Throws, and changes nothing, when there are more than `mostPages`.
+ */
 export async function resetMemory(
   pid: number,
   base: string,
   memoryBytes: number,
+  mostPages: number,
   before: (runs: PageRun[]) => Promise<void>,
 ): Promise<void> {
   const mappings = mappingsOf(pid, base, memoryBytes);
-  const runs: PageRun[] = [];
-  for await (const run of ownPages(pid, mappings)) runs.push(run);
-  await before(runs);
   using memory = new OpenFile(`/proc/${pid}/mem`, "r+");
+  const runs: PageRun[] = [];
+  let pages = 0;
+  for await (const run of ownPages(pid, mappings)) {
+    pages += run.count;
+    if (pages > mostPages) throw new Error(`process ${pid} has more than ${mostPages} pages of its own`);
+    runs.push(run);
+  }
+  await before(runs);
   await using file = await open(base, "r");
   const chunk = takeChunk();
   try {

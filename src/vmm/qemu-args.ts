@@ -43,9 +43,10 @@ export const nothingName = "nothing";
 
 /** The socket through which guest memory is written as a guest writes it, and the object behind it. */
 export const qtestName = "qtest";
+export const qtestPortName = "qtest-port";
 const qtest = [
-  ["-chardev", `socket,id=${qtestName}-port,fd=${inheritedFd.qtest},server=on,wait=off`],
-  ["-object", `qtest,id=${qtestName},chardev=${qtestName}-port,log=none`],
+  ["-chardev", `socket,id=${qtestPortName},fd=${inheritedFd.qtest},server=on,wait=off`],
+  ["-object", `qtest,id=${qtestName},chardev=${qtestPortName},log=none`],
 ].flat();
 
 /** The complete argument vector, without the program's own name. */

@@ -18,16 +18,17 @@ import { join } from "node:path";
 import { withoutProcessor } from "./device-state.ts";
 import type { Jailed } from "./jail.ts";
 import { loadMemory, pagesOf, resetMemory } from "./memory-diff.ts";
+import { allOf } from "./outcomes.ts";
 import { snapshotFile } from "./qcow2-snapshot.ts";
 import { isRecent } from "./qemu-args.ts";
 import { memoryBytes, type QemuVm } from "./qemu-vm.ts";
-import { Qtest } from "./qtest.ts";
+import { type Pages, Qtest } from "./qtest.ts";
 import { moveFolder, qtestSocketName, writeDevices } from "./vm-folder.ts";
 import type { Blank, Machine, SavedVm, Vm, VmEnd, VmProcess, VmSpec } from "./vmm.ts";
 
 /** Guest memory up to here lies at its own addresses. */
 const lowMemoryMb = 2_048;
-/** With more of its own, a VM is better off when everything translated is forgotten: 64 MiB. */
+/** A guest that makes more than this its own in a rehearsal, 64 MiB, leaves a process that is too large to wait. */
 const mostPages = 16_384;
 
 /** One that is loaded twice: see Blank.canRehearse. */
@@ -69,13 +70,14 @@ export class QemuBlank implements Blank {
 
   async rehearse(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void> {
     const [vm, qtest] = [this.#vm, this.#qtest];
-    if (qtest === undefined) throw new Error("a blank of this kind does not rehearse");
+    if (qtest === undefined || this.#hasRehearsed) throw new Error("this blank does not rehearse, or not again");
     try {
       await this.#load(layer, saved);
       await play(vm);
       await vm.reset();
       const { files } = this.spec;
-      await resetMemory(vm.process.pid, files.memory, memoryBytes(this.spec), (runs) => qtest.clear(runs));
+      const forget = (runs: Pages[]) => qtest.clear(runs);
+      await resetMemory(vm.process.pid, files.memory, memoryBytes(this.spec), mostPages, forget);
       await vm.detach();
       this.#hasRehearsed = true;
     } catch (error) {
@@ -89,8 +91,9 @@ export class QemuBlank implements Blank {
     try {
       await moveFolder(this.spec.files.dir, spec.files.dir);
       vm.become(spec);
-      if (this.#hasRehearsed) await this.#reload(spec, saved);
+      if (this.#hasRehearsed) await this.#reload(spec.files.disk, saved);
       else await this.#load(spec.files.disk, saved);
+      if (this.#qtest !== undefined) await vm.closeQtest();
       this.#qtest?.close();
       return vm;
     } catch (error) {
@@ -108,27 +111,20 @@ export class QemuBlank implements Blank {
   async #load(layer: string, { state, memory }: SavedVm): Promise<void> {
     const vm = this.#vm;
     await writeDevices(vm.spec.files.dir, await readFile(state));
-    await Promise.all([this.#handIn(layer), this.#fill(memory)]);
+    await allOf([this.#handIn(layer), this.#fill(memory)]);
     await vm.load(`file:${vm.devices}`);
   }
 
   /** Into one that has rehearsed. */
-  async #reload(spec: VmSpec, saved: SavedVm): Promise<void> {
+  async #reload(layer: string, { state, memory }: SavedVm): Promise<void> {
     const [vm, qtest] = [this.#vm, this.#qtest!];
-    const state = await readFile(saved.state);
-    const pages = saved.memory === null ? undefined : await pagesOf(saved.memory, memoryBytes(spec));
-    const isSmall = pages === undefined || pages.dataPages + pages.zeroPages <= mostPages;
-    const light = isSmall ? withoutProcessor(state) : undefined;
-    const fill = async () => {
-      if (light !== undefined && pages !== undefined) await qtest.clear(pages);
-      await vm.closeQtest();
-      await this.#fill(saved.memory);
+    const devices = await readFile(state);
+    await writeDevices(vm.spec.files.dir, snapshotFile(withoutProcessor(devices) ?? devices));
+    const refill = async () => {
+      if (memory !== null) await qtest.clear(await pagesOf(memory, memoryBytes(vm.spec)));
+      await this.#fill(memory);
     };
-    await Promise.all([
-      this.#handIn(spec.files.disk),
-      fill(),
-      writeDevices(spec.files.dir, snapshotFile(light ?? state)),
-    ]);
+    await allOf([this.#handIn(layer), refill()]);
     await vm.reload();
   }
 

@@ -9,11 +9,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { memoryVerdict } from "./cgroups.ts";
 import { loadDevices, reloadDevices, resetDevices, statusOf } from "./device-loading.ts";
+import { attachLayer, detachLayer } from "./disk-layer.ts";
 import { saveMemory } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
-import { consoleBytes, consoleDevice, disk, layer, layerName, nothing, nothingName, qtestName } from "./qemu-args.ts";
+import { consoleBytes, consoleDevice, disk, qtestName, qtestPortName } from "./qemu-args.ts";
 import { sizeOfDisk, vmLimits } from "./qemu-cell.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, devicesName, qmpSocketName, readDevices } from "./vm-folder.ts";
@@ -82,8 +83,12 @@ export class QemuVm implements Vm {
     return this.socket(agentSocketName);
   }
 
-  /** Where one of its sockets is reached. Through an open folder, paths stay short however deep the data folder lies. */
+  /**
+   * Where one of its sockets is reached; nowhere once it is released. Through an open folder, paths stay short however deep
+   * the data folder lies.
+   */
   socket(name: string): string {
+    if (this.#isReleased) return join("/proc/self/fd/released", name);
     return `/proc/self/fd/${this.#folder}/${name}`;
   }
 
@@ -96,18 +101,13 @@ export class QemuVm implements Vm {
   }
 
   /** Gives a blank's disk the layer that it has waited for. */
-  async attach(path: string): Promise<void> {
-    await this.#qmp.command("blockdev-add", layer(path));
-    await this.#qmp.command("blockdev-reopen", { options: [disk] });
+  attach(path: string): Promise<void> {
+    return attachLayer(this.#qmp, path);
   }
 
-  /** Takes it back. What stood in its place before has slept since the devices were loaded, so there is a new nothing. */
+  /** Takes it back. */
   async detach(): Promise<void> {
-    const fresh = nothing(await sizeOfDisk(this.#spec));
-    await this.#qmp.command("blockdev-del", { "node-name": nothingName });
-    await this.#qmp.command("blockdev-add", fresh);
-    await this.#qmp.command("blockdev-reopen", { options: [{ ...disk, file: nothingName }] });
-    await this.#qmp.command("blockdev-del", { "node-name": layerName });
+    await detachLayer(this.#qmp, await sizeOfDisk(this.#spec));
   }
 
   async stop(): Promise<void> {
@@ -176,14 +176,17 @@ export class QemuVm implements Vm {
     await reloadDevices(this.#qmp, this.devices);
   }
 
-  /** The machine as after power-on, stopped: no device holds on to the guest's memory any more. */
-  reset(): Promise<void> {
-    return resetDevices(this.#qmp);
+  /** The machine as after power-on, stopped: no device holds on to the guest's memory, and nothing was printed. */
+  async reset(): Promise<void> {
+    await resetDevices(this.#qmp);
+    await this.console();
+    this.#console = "";
   }
 
   /** Takes the way into the guest's memory away that a blank has for its rehearsal. */
   async closeQtest(): Promise<void> {
     await this.#qmp.command("object-del", { id: qtestName });
+    await this.#qmp.command("chardev-remove", { id: qtestPortName });
   }
 
   async console(): Promise<string> {

@@ -1,5 +1,5 @@
 /**
- * What a VM's own folder holds besides its disk layer: two sockets, and the file through which QEMU's device state comes
+ * What a VM's own folder holds besides its disk layer: two sockets, a blank's for a moment a third, and the file through which QEMU's device state comes
  * and goes. All of them are made by us. QEMU can write to that one file and cannot replace it; still nothing is believed
  * of it when it is read.
  */

@@ -107,12 +107,12 @@ export interface Blank {
   readonly process: VmProcess;
   /** Resolves when its process has ended by itself. Never rejects. */
   readonly ended: Promise<unknown>;
-  /** Whether it can rehearse: under software emulation, with one CPU, and memory below the gap under 4 GiB. */
+  /** Whether it can rehearse: under software emulation of a recent QEMU, with one CPU and up to 2 GiB, and not twice. */
   readonly canRehearse: boolean;
   /**
    * Is for a while the VM that all of its kind begin as: `saved` is loaded, on the disk layer `layer`, and handed to `play`,
    * which leaves it stopped. Afterwards memory, devices and disk are as before, but the process knows how to translate what
-   * has run. Once, before it is claimed. Whatever fails, the process is ended.
+   * has run. Before it is claimed. Whatever fails, the process is ended.
    */
   rehearse(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void>;
   /**

@@ -117,7 +117,34 @@ test("those that stand on a template end when it is deleted", { skip }, async ()
   await eventually("none does", async () => !world.pidsOf("blank").some(isOnIt));
 });
 
+/** The process that was started last, at the beginning of its rehearsal. */
+async function rehearsing(): Promise<number> {
+  const known = new Set(world.pidsOf("blank"));
+  let found: number | undefined;
+  const isThere = async () => {
+    found = world.pidsOf("blank").find((pid) => !known.has(pid));
+    return found !== undefined;
+  };
+  await eventually("another is started", isThere, patienceMs);
+  return found!;
+}
+
+test("one that dies in its rehearsal is replaced, and a server that stops then leaves nothing", { skip }, async () => {
+  const { capsule } = await pausedAndExpected();
+  const [dying] = await Promise.all([rehearsing(), capsule.resume()]); // takes one
+  process.kill(dying, "SIGKILL");
+  assert.ok(!(await waiting()).includes(dying));
+  await capsule.pause();
+  await Promise.all([rehearsing(), capsule.resume()]);
+  await world.restart("SIGTERM");
+  assert.deepEqual(world.pidsOf("blank"), []);
+  const again = world.capsule(capsule.id);
+  await assertFurnished(again);
+  await again.destroy();
+});
+
 test("a server that stops takes them along", { skip }, async () => {
+  for (const capsule of await Promise.all([1, 2].map(() => world.client.capsule()))) await capsule.destroy();
   await waiting();
   await world.restart("SIGTERM", undefined, { CAPSULE_BLANKS: "0" });
   assert.deepEqual(world.vms(), []);

@@ -128,7 +128,7 @@ const scenarios = {
     },
   },
   "starting a process ahead of time": {
-    at: ["blank.ready"],
+    at: ["blank.started", "blank.ready"],
     async run(world, step) {
       await world.restart("SIGTERM", step, { CAPSULE_BLANKS: "1" });
       await world.die(async () => {

@@ -1,0 +1,17 @@
+/** A blank's disk: given its layer, and nothing again, while the device that shows it stays as it is. */
+import { disk, layer, layerName, nothing, nothingName } from "./qemu-args.ts";
+import type { Qmp } from "./qmp.ts";
+
+/** Puts the layer at `path` in the place of nothing. */
+export async function attachLayer(qmp: Qmp, path: string): Promise<void> {
+  await qmp.command("blockdev-add", layer(path));
+  await qmp.command("blockdev-reopen", { options: [disk] });
+}
+
+/** Takes it back. What stood in its place before has slept since the devices were loaded, so there is a new nothing. */
+export async function detachLayer(qmp: Qmp, diskBytes: number): Promise<void> {
+  await qmp.command("blockdev-del", { "node-name": nothingName });
+  await qmp.command("blockdev-add", nothing(diskBytes));
+  await qmp.command("blockdev-reopen", { options: [{ ...disk, file: nothingName }] });
+  await qmp.command("blockdev-del", { "node-name": layerName });
+}
