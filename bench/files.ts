@@ -45,17 +45,20 @@ async function streaming(rig: Rig, id: string): Promise<void> {
   const speed = async (work: () => Promise<unknown>) => streamedBytes / 1_000 / (await timed(work));
   const growth: number[] = [];
   for (let turn = 0; turn < turns; turn++) {
+    const theirs = async () => {
+      speeds.dumbWrite.push(await speed(() => dumb.write(streamedBytes)));
+      await dumb.sync();
+      speeds.dumbRead.push(await speed(() => dumb.read(streamedBytes)));
+    };
+    const ours = async () => {
+      speeds.write.push(await speed(() => upload(service, id, file)));
+      await service.exec(id, "sync");
+      speeds.read.push(await speed(() => download(service, id, streamedBytes)));
+    };
     await Promise.all([dumb.sync(), service.exec(id, "sync")]);
-    speeds.dumbWrite.push(await speed(() => dumb.write(streamedBytes)));
-    await dumb.sync();
-    growth.push(
-      await rssGrowth(service, async () => {
-        speeds.write.push(await speed(() => upload(service, id, file)));
-        await service.exec(id, "sync");
-        speeds.read.push(await speed(() => download(service, id, streamedBytes)));
-      }),
-    );
-    speeds.dumbRead.push(await speed(() => dumb.read(streamedBytes)));
+    if (turn % 2 === 0) await theirs();
+    growth.push(await rssGrowth(service, ours));
+    if (turn % 2 === 1) await theirs();
   }
   await checkContent(service, id, file);
   /** The middle one of the turns' ratios. */

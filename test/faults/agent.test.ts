@@ -1,4 +1,7 @@
-/** Root inside takes the agent's port away: the service is not stuck with a guest that it cannot reach any more. */
+/**
+ * Root inside takes the agent's port away: the service is not stuck with a guest that it cannot reach any more. And what a
+ * real guest's agent does for those beside it.
+ */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
@@ -97,4 +100,14 @@ describe("a VM of which nothing is heard while it starts", { timeout: 150_000 },
 test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
   await world.assertOneStory();
   await world.assertNoResidue();
+});
+
+test("a small command finds the C library mapped, and all controllers but the processor's are the guest's to enable", async () => {
+  const capsule = await world.client.capsule();
+  const maps = await capsule.sh("grep -o '[^/]*$' /proc/1/maps | sort -u");
+  for (const name of ["libc.so.6", "ld-linux-x86-64.so.2"]) assert.ok(maps.split("\n").includes(name), maps);
+  assert.equal(await capsule.sh("cat /sys/fs/cgroup/cgroup.subtree_control"), "cpu");
+  await capsule.sh("echo +memory > /sys/fs/cgroup/cgroup.subtree_control");
+  assert.match(await capsule.sh("cat /sys/fs/cgroup/capsule/memory.current"), /^\d+$/);
+  await capsule.destroy();
 });

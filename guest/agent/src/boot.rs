@@ -22,7 +22,8 @@ const PORT_NAME: &str = "capsule.agent";
 const DEVICE_MS: u64 = 30_000;
 
 /// What nearly every program maps. The kernel does its accounts when a page is mapped first and when it is let go of last:
-/// for a small command that runs alone, that is a twentieth of all it costs. With us, they are never first nor last.
+/// for a small command that runs alone, that is a twentieth of all it costs. With us, they are neither first nor last, until
+/// memory runs short or the library is another.
 const LIBRARIES: [&CStr; 2] = [
     c"/lib/x86_64-linux-gnu/libc.so.6",
     c"/lib64/ld-linux-x86-64.so.2",
@@ -165,15 +166,21 @@ fn settle_in() {
     }
 }
 
+/// Larger ones are none of those that are meant.
+const LIBRARY_BYTES: i64 = 16 * 1024 * 1024;
+
 /// A file that we never look at, mapped as long as the machine runs.
 fn keep_mapped(path: &CStr) {
-    let Ok(file) = sys::open(path, libc::O_RDONLY) else {
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let Ok(file) = sys::open(path, flags) else {
         return; // another system has others
     };
     // SAFETY: `status` is what the call fills; the mapping is a new one and nobody's memory.
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
-        if libc::fstat(file.as_raw_fd(), &mut status) == 0 && status.st_size > 0 {
+        let is_known = libc::fstat(file.as_raw_fd(), &mut status) == 0;
+        let is_file = is_known && status.st_mode & libc::S_IFMT == libc::S_IFREG;
+        if is_file && status.st_size > 0 && status.st_size <= LIBRARY_BYTES {
             let flags = libc::MAP_PRIVATE | libc::MAP_POPULATE;
             let size = status.st_size as usize;
             libc::mmap(
@@ -214,16 +221,34 @@ fn bring_up_loopback() -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn a_library_stays_mapped_and_one_that_is_not_there_is_not_missed() {
-        keep_mapped(c"/no/such/library");
-        let is_mapped = || {
-            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-            maps.lines().any(|line| line.ends_with("/bin/true"))
-        };
-        assert!(!is_mapped());
-        keep_mapped(c"/bin/true");
-        assert!(is_mapped());
+    fn a_library_stays_mapped_and_what_is_none_is_left_alone() {
+        let dir = std::env::temp_dir().join(format!("capsule-mapped-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let named = |name: &str| sys::c_string(dir.join(name).as_os_str().as_bytes()).unwrap();
+        std::fs::write(dir.join("library"), [1u8; 8192]).unwrap();
+        std::fs::write(dir.join("huge"), b"").unwrap();
+        let huge = std::fs::OpenOptions::new()
+            .write(true)
+            .open(dir.join("huge"))
+            .unwrap();
+        huge.set_len(LIBRARY_BYTES as u64 + 1).unwrap();
+        // SAFETY: the name ends in NUL.
+        check(unsafe { libc::mkfifo(named("pipe").as_ptr(), 0o600) }).unwrap();
+        for name in ["library", "huge", "pipe", "missing"] {
+            keep_mapped(&named(name));
+        }
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of = |name: &str| smaps.split_once(&format!("{}\n", dir.join(name).display()));
+        let (_, library) = of("library").expect("it is not mapped");
+        let rss = library
+            .lines()
+            .find(|line| line.starts_with("Rss:"))
+            .unwrap();
+        assert!(rss.ends_with("8 kB"), "it is not read in: {rss}");
+        assert!(of("huge").is_none() && of("pipe").is_none());
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -44,15 +44,6 @@ impl Place {
     pub fn stat(&self) -> io::Result<Option<libc::stat>> {
         stat_at(&self.dir, &self.name)
     }
-
-    /// What is there now will not be wanted much longer: its pages of memory are free for what takes its place.
-    pub fn forget_pages(&self) {
-        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        if let Ok(file) = sys::open_at(&self.dir, &self.name, flags) {
-            // SAFETY: plain call, and no more than a hint.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        }
-    }
 }
 
 /// `/a/b/c` → `/a/b`, `c`; `c` → nothing, `c`.
@@ -105,13 +96,13 @@ pub struct Temporary {
     dir: OwnedFd,
     name: CString,
     file: File,
-    /// It has been given this length, beyond what is written: see `lengthen`.
-    length: u64,
+    /// It has been given this length, beyond what is written: see `lengthen`. None: it is not to be given any.
+    length: Option<u64>,
     is_renamed: bool,
 }
 
 /// A file shorter than this is written as it comes.
-const LENGTHENED_BYTES: u64 = 1024 * 1024;
+const LENGTHENED_BYTES: u64 = 4 * 1024 * 1024;
 const LENGTH_STEP_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Temporary {
@@ -120,11 +111,12 @@ impl Temporary {
         let name = sys::c_string(format!(".capsule-{}", sys::hex(&sys::random::<8>())).as_bytes())?;
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let file = File::from(sys::open_at(&dir, &name, flags)?);
+        let length = is_ext4(&file).then_some(0);
         Ok(Temporary {
             dir,
             name,
             file,
-            length: 0,
+            length,
             is_renamed: false,
         })
     }
@@ -142,17 +134,19 @@ impl Temporary {
     }
 
     /// To be called before a write up to `end`. Within its length a file grows at little cost: beyond it, ext4 makes its
-    /// inode anew with every page, which is a third of all the work. A file system that cannot do this says no.
+    /// inode anew with every page, which is a third of all the work. Until it is shortened it ends in zeros for whoever
+    /// looks at it. Others than ext4 have nothing from it, and some would write those zeros.
     pub fn lengthen(&mut self, end: u64) {
-        if end > self.length.max(LENGTHENED_BYTES) {
-            self.length = end + LENGTH_STEP_BYTES;
-            let _ = self.file.set_len(self.length);
+        let Some(length) = self.length else { return };
+        if end > length.max(LENGTHENED_BYTES) {
+            let longer = end + LENGTH_STEP_BYTES;
+            self.length = self.file.set_len(longer).ok().map(|()| longer);
         }
     }
 
     /// Afterwards, to what is written.
     pub fn shorten(&mut self, end: u64) -> io::Result<()> {
-        if self.length > end {
+        if self.file.metadata()?.len() > end {
             self.file.set_len(end)?;
         }
         Ok(())
@@ -192,6 +186,15 @@ impl Drop for Temporary {
             // SAFETY: the name ends in NUL.
             unsafe { libc::unlinkat(self.dir.as_raw_fd(), self.name.as_ptr(), 0) };
         }
+    }
+}
+
+fn is_ext4(file: &File) -> bool {
+    let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: filled when the call succeeds, and read only then.
+    unsafe {
+        libc::fstatfs(file.as_raw_fd(), about.as_mut_ptr()) == 0
+            && about.assume_init().f_type == libc::EXT4_SUPER_MAGIC
     }
 }
 
@@ -258,11 +261,13 @@ mod tests {
         assert_eq!(mode(), 0o4711);
         std::fs::remove_dir_all(&dir).unwrap();
     }
+
     #[test]
     fn a_long_file_gets_its_length_ahead_and_in_the_end_what_is_written() {
         let dir = scratch("length");
         let place = Place::find(&dir.join("file")).unwrap();
         let mut file = Temporary::create(&place.dir).unwrap();
+        file.length = Some(0); // wherever this test runs
         let length = |file: &Temporary| file.file().metadata().unwrap().len();
         file.lengthen(LENGTHENED_BYTES);
         assert_eq!(length(&file), 0, "a short one");
@@ -274,6 +279,20 @@ mod tests {
         file.shorten(7).unwrap();
         file.rename(&place).unwrap();
         assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"content");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn where_it_is_no_help_a_file_is_as_long_as_what_is_written() {
+        let dir = scratch("no-length");
+        let place = Place::find(&dir.join("file")).unwrap();
+        let mut file = Temporary::create(&place.dir).unwrap();
+        file.length = None;
+        file.lengthen(2 * LENGTHENED_BYTES);
+        file.file().write_all(b"content").unwrap();
+        assert_eq!(file.file().metadata().unwrap().len(), 7);
+        file.shorten(7).unwrap();
+        drop(file);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -11,8 +11,6 @@ use crate::record::Writer;
 use crate::work::{Input, Job, Next, Progress};
 
 const COPY_BYTES: u64 = 1024 * 1024;
-/// From here on a file is so long that the guest's memory matters.
-const BULK_BYTES: u64 = 4 * 1024 * 1024;
 const NO_PARENT: &str = "cannot be written: its parent directory does not exist";
 
 /// Where the content belongs.
@@ -52,6 +50,9 @@ impl Writing {
         let mut consumed = 0;
         for input in inputs {
             match input {
+                Input::Data(_) if self.is_complete => {
+                    return Err(Failure::new(Code::Invalid, "content goes on after its end"));
+                }
                 Input::Data(bytes) => {
                     self.write(&bytes)?;
                     consumed += bytes.len();
@@ -95,10 +96,6 @@ impl Writing {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let end = self.written + bytes.len() as u64;
-        let is_bulk = self.written < BULK_BYTES && end >= BULK_BYTES;
-        if let Some(target) = self.target.as_ref().filter(|_| is_bulk) {
-            target.place.forget_pages();
-        }
         let written = self.content().and_then(|content| {
             content.lengthen(end);
             content.file().write_all(bytes)
