@@ -3,7 +3,7 @@
  * same machine, so every device and option stands here, in one place and in one order. Whoever changes what the guest
  * can see (a device, its order, a property) raises `layout`.
  */
-import type { VmSpec } from "./vmm.ts";
+import type { Machine, VmSpec } from "./vmm.ts";
 
 /** Version of the device line-up below; saved VMs of another layout cannot be restored. */
 export const layout = 1;
@@ -111,6 +111,14 @@ export function nonceBelow(args: readonly string[], folder: string): string | nu
 export function isRecent(qemu: string): boolean {
   const [major = 0, minor = 0] = qemu.split(".").map(Number);
   return major > 8 || (major === 8 && minor >= 2);
+}
+
+/** Guest memory up to here lies at its own addresses. */
+const lowMemoryMb = 2_048;
+
+/** Whether a QEMU with this machine can be loaded a second time: see Blank.canRehearse. */
+export function canRehearse({ qemu, accelerator, vcpus, memoryMb }: Machine): boolean {
+  return isRecent(qemu) && accelerator === "tcg" && vcpus === 1 && memoryMb <= lowMemoryMb;
 }
 
 export function kernelCommandLine(tscKhz: number | null): string {

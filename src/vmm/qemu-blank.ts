@@ -20,21 +20,14 @@ import type { Jailed } from "./jail.ts";
 import { loadMemory, pagesOf, resetMemory } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { snapshotFile } from "./qcow2-snapshot.ts";
-import { isRecent } from "./qemu-args.ts";
+import { canRehearse } from "./qemu-args.ts";
 import { memoryBytes, type QemuVm } from "./qemu-vm.ts";
 import { type Pages, Qtest } from "./qtest.ts";
 import { moveFolder, qtestSocketName, writeDevices } from "./vm-folder.ts";
-import type { Blank, Machine, SavedVm, Vm, VmEnd, VmProcess, VmSpec } from "./vmm.ts";
+import type { Blank, SavedVm, Vm, VmEnd, VmProcess, VmSpec } from "./vmm.ts";
 
-/** Guest memory up to here lies at its own addresses. */
-const lowMemoryMb = 2_048;
 /** A guest that makes more than this its own in a rehearsal, 64 MiB, leaves a process that is too large to wait. */
 const mostPages = 16_384;
-
-/** One that is loaded twice: see Blank.canRehearse. */
-export function canRehearse({ qemu, accelerator, vcpus, memoryMb }: Machine): boolean {
-  return isRecent(qemu) && accelerator === "tcg" && vcpus === 1 && memoryMb <= lowMemoryMb;
-}
 
 export class QemuBlank implements Blank {
   readonly spec: VmSpec;
