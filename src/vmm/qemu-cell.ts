@@ -44,6 +44,10 @@ export async function sizeOfDisk({ files }: VmSpec): Promise<number> {
   return root === undefined ? 0 : (await stat(root)).size;
 }
 
+export function memoryBytes({ machine }: VmSpec): number {
+  return machine.memoryMb * mib;
+}
+
 /** What a VM may take of the machine, besides disk. */
 export function vmLimits({ machine }: VmSpec): CellLimits {
   return layerLimits(0, machine.memoryMb * mib, machine.vcpus);

@@ -16,7 +16,7 @@ import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { canRehearse, consoleBytes, consoleDevice, disk, qtestName, qtestPortName } from "./qemu-args.ts";
-import { sizeOfDisk, vmLimits } from "./qemu-cell.ts";
+import { memoryBytes, sizeOfDisk, vmLimits } from "./qemu-cell.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, devicesName, qmpSocketName, readDevices } from "./vm-folder.ts";
 import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
@@ -323,8 +323,4 @@ export class QemuVm implements Vm {
 
 function openFolder(path: string): number {
   return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
-}
-
-export function memoryBytes(spec: VmSpec): number {
-  return spec.machine.memoryMb * 2 ** 20;
 }

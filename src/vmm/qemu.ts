@@ -16,8 +16,8 @@ import { loadMemory } from "./memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { canRehearse, inheritedFd, isRecent, layout, qemuArgs } from "./qemu-args.ts";
 import { QemuBlank } from "./qemu-blank.ts";
-import { type Purpose, qemuCell, sizeOfDisk } from "./qemu-cell.ts";
-import { memoryBytes, QemuVm } from "./qemu-vm.ts";
+import { memoryBytes, type Purpose, qemuCell, sizeOfDisk } from "./qemu-cell.ts";
+import { QemuVm } from "./qemu-vm.ts";
 import { agentSocketName, clearFolder, layDevices, listenForVm, qmpSocketName, qtestSocketName } from "./vm-folder.ts";
 import type { Blank, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
 
