@@ -22,7 +22,7 @@ import { Pool } from "./pool.ts";
 import { MemoryPressure } from "./pressure.ts";
 import { reapFolder, reapStrays } from "./reaper.ts";
 import { Saver } from "./saver.ts";
-import { Slots } from "./slots.ts";
+import { Slots, settleMs } from "./slots.ts";
 import { Sources } from "./sources.ts";
 import { type Kind, type Standby, Standbys } from "./standby.ts";
 import type { Step } from "./steps.ts";
@@ -74,7 +74,7 @@ export class LocalHost implements Host {
     this.#options = options;
     this.#paths = options.paths;
     this.#vmm = options.vmm;
-    const slots = new Slots(options.concurrentStarts);
+    const slots = new Slots(options.concurrentStarts, settleMs);
     this.#admission = new Admission({ folder: this.#paths.data, reserveBytes: options.memoryReserveBytes });
     this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
     this.#verifier = new Verifier(options.onDamage, this.#paths.scratch("hashing"));

@@ -116,3 +116,22 @@ test("whoever waits for later and is no longer wanted leaves the line, and does 
   await running;
   assert.equal(await next, "next");
 });
+
+test("what can wait does so until all have been free for a while", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const slots = new Slots(1, 300);
+  const begun: string[] = [];
+  const pass = async (ms: number) => {
+    t.mock.timers.tick(ms);
+    await new Promise(setImmediate);
+  };
+  await slots.run(async () => {});
+  const later = slots.run(async () => begun.push("later"), "later");
+  await pass(299);
+  await slots.run(async () => {}); // from here on anew
+  await pass(299);
+  assert.deepEqual(begun, []);
+  await pass(1);
+  await later;
+  assert.deepEqual(begun, ["later"]);
+});

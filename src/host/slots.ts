@@ -1,18 +1,28 @@
 /** A bounded number of things at once; the rest wait in line, in order. */
 import { unless } from "./deadline.ts";
 
-/** `later`: only while nobody urgent is at work or in line, and one at a time. */
+/** `later`: only when nobody urgent has been at work or in line for a while, and one at a time. */
 export type Urgency = "now" | "later";
+
+/** As long as a command or two of whoever was just started. */
+export const settleMs = 300;
 
 export class Slots {
   readonly #count: number;
+  readonly #waitMs: number;
   #busy = 0;
+  #settling: NodeJS.Timeout | undefined;
   #isOneLater = false;
   readonly #waiting: (() => void)[] = [];
   readonly #later: (() => void)[] = [];
 
-  constructor(count: number) {
+  /**
+   * `waitMs`: how long all have to be free before what can wait. Whoever left one has commands to run now, and what is made
+   * ahead of time costs more than it saves when there is no time to spare.
+   */
+  constructor(count: number, waitMs = 0) {
     this.#count = count;
+    this.#waitMs = waitMs;
   }
 
   /** Runs `work` when a slot is free. When `unwanted` fires first, rejects with its reason. */
@@ -23,6 +33,8 @@ export class Slots {
   async #run<T>(work: () => Promise<T>, unwanted: AbortSignal | undefined): Promise<T> {
     if (this.#busy >= this.#count) await this.#queue(unwanted);
     else this.#busy++;
+    clearTimeout(this.#settling);
+    this.#settling = undefined;
     try {
       return await work();
     } finally {
@@ -63,13 +75,22 @@ export class Slots {
 
   #handOn(): void {
     const next = this.#waiting.shift();
-    if (next === undefined) this.#busy--;
-    else next();
-    this.#admitOneLater();
+    if (next !== undefined) next();
+    else if (--this.#busy === 0) this.#settle();
+  }
+
+  #settle(): void {
+    clearTimeout(this.#settling);
+    const admit = () => {
+      this.#settling = undefined;
+      this.#admitOneLater();
+    };
+    if (this.#waitMs === 0) admit();
+    else this.#settling = setTimeout(admit, this.#waitMs).unref();
   }
 
   #admitOneLater(): void {
-    if (this.#busy > 0 || this.#isOneLater) return;
+    if (this.#busy > 0 || this.#isOneLater || this.#settling !== undefined) return;
     const next = this.#later.shift();
     if (next === undefined) return;
     this.#isOneLater = true;
