@@ -138,10 +138,10 @@ export class QemuVm implements Vm {
    * of an interrupt may go on for a moment: what is saved without one is resumed several times as fast.
    */
   async save(to: SavedVm & { memory: string }, seal: () => Promise<unknown> = async () => {}): Promise<SaveResult> {
-    await this.#requirePaused();
     let moments = canRehearse(this.spec.machine) ? mostMoments : 0;
     try {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {
+        await this.#requirePaused();
         const devices = await this.#saveDevices();
         if (moments-- > 0 && withoutProcessor(devices) === undefined) {
           await this.resume().then(() => this.stop());
