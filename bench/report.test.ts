@@ -39,6 +39,7 @@ test("what was not measured is absent, with the reason, and does not pass", () =
     [
       ["absent", "absent"],
       ["absent", "met"],
+      [], // nothing prepared: measured, and not judged
     ],
   );
   assert.equal(isAllMet(rows), false);
@@ -50,6 +51,8 @@ test("every figure of a group that ran has to be there, those of other groups no
   const report = new Report();
   assert.equal(isAllMet(report.rows(["memory"], false)), false);
   report.note("idleMemory", [39], { most: { value: 39 } });
+  assert.equal(isAllMet(report.rows(["memory"], false)), false);
+  report.note("idleMemoryWaited", [39], { most: { value: 39 } });
   assert.equal(isAllMet(report.rows(["memory"], false)), true);
   assert.equal(isAllMet(report.rows(["memory", "reads"], false)), false);
 });
