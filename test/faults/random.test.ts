@@ -116,7 +116,11 @@ async function assertKept(ledger: Ledger): Promise<void> {
       const { stdout, stderr } = await read(capsule, file);
       assert.equal(stdout, content, `${id}: ${file} ${stderr}`);
     }
-    await ask("POST", `${capsule.path}/pause`);
+    // Its own inactivity may be pausing it at this moment.
+    await eventually(`${id} is paused`, async () => {
+      await ask("POST", `${capsule.path}/pause`);
+      return (await capsule.view()).status === "paused";
+    });
   }
 }
 
