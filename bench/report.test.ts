@@ -32,7 +32,7 @@ test("a least bound is missed from below", () => {
 test("what was not measured is absent, with the reason, and does not pass", () => {
   const report = new Report();
   report.miss("createPoolWarm", "the server has no pool");
-  report.note("createPoolEmpty", [100], { gvisor: { absent: "runsc is not installed" }, boot: { value: 0.1 } });
+  report.note("createPoolEmpty", [100], { gvisor: { absent: "runsc is not installed" }, boot: { value: 0.01 } });
   const rows = report.rows(["create"], false);
   assert.deepEqual(
     rows.map(({ checks }) => checks.map(({ verdict }) => verdict)),
