@@ -5,9 +5,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
+import { saveMemory } from "../../test/save-memory.ts";
 import { allocatedBytes, flattenMemory } from "./base-memory.ts";
 import { dataOffset, encodeHeader, RunList } from "./diff-format.ts";
-import { loadMemory, pagesOf, resetMemory, saveMemory } from "./memory-diff.ts";
+import { loadMemory, MemorySave, pagesOf, resetMemory } from "./memory-diff.ts";
 import { mappingsOf, pageBytes } from "./pagemap.ts";
 import { endProcess, spawnDetached } from "./process.ts";
 import type { VmProcess } from "./vmm.ts";
@@ -145,6 +146,18 @@ test("saving never writes over a file, and a failed save leaves none", async () 
   });
   assert.equal(await readFile(path, "utf8"), "mine");
   await assert.rejects(stat(join(folder, "none")), { code: "ENOENT" });
+});
+
+test("a save that is given up after it was opened leaves nothing", async () => {
+  const base = await baseOf("given-up", new Map([[5, 1]]));
+  const path = join(folder, "given-up-diff");
+  await withMapped(base, async ({ pid }) => {
+    await using save = new MemorySave(pid, base, memoryBytes, path);
+    await assert.rejects(save.write(), /opened before it is written/);
+    await save.open();
+    assert.ok((await stat(path)).isFile());
+  });
+  await assert.rejects(stat(path), { code: "ENOENT" });
 });
 
 test("a damaged diff changes nothing in the process", async () => {

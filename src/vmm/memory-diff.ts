@@ -20,15 +20,44 @@ const sliceMs = 3;
 const zeros = Buffer.alloc(chunkBytes);
 const chunkPages = chunkBytes / pageBytes;
 
-/** Writes the diff of a stopped process's memory against its base; `path` must not exist. Making it durable is the caller's. */
-export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {
-  const mappings = mappingsOf(pid, base, memoryBytes);
-  using memory = new OpenFile(`/proc/${pid}/mem`, "r");
-  using baseFile = new OpenFile(base, "r");
-  await using writer = await DiffWriter.open(path, fstatSync(baseFile.fd).blocks === 0 ? null : baseFile);
-  try {
+/**
+ * The diff of a process's memory against its base, written to `path`, which must not exist. Making it durable is the
+ * caller's. What is not written whole is removed.
+ */
+export class MemorySave implements AsyncDisposable {
+  readonly #pid: number;
+  readonly #base: string;
+  readonly #memoryBytes: number;
+  readonly #path: string;
+  readonly #held = new AsyncDisposableStack();
+  #open: { mappings: Mapping[]; memory: OpenFile; writer: DiffWriter } | undefined;
+  #isWhole = false;
+
+  constructor(pid: number, base: string, memoryBytes: number, path: string) {
+    this.#pid = pid;
+    this.#base = base;
+    this.#memoryBytes = memoryBytes;
+    this.#path = path;
+  }
+
+  /** Everything that is the same whether the process stands still or runs. */
+  async open(): Promise<void> {
+    const mappings = mappingsOf(this.#pid, this.#base, this.#memoryBytes);
+    const memory = this.#held.use(new OpenFile(`/proc/${this.#pid}/mem`, "r"));
+    const base = this.#held.use(new OpenFile(this.#base, "r"));
+    const writer = await DiffWriter.open(this.#path, fstatSync(base.fd).blocks === 0 ? null : base);
+    this.#held.defer(async () => {
+      if (!this.#isWhole) await rm(this.#path, { force: true });
+    });
+    this.#open = { mappings, memory, writer: this.#held.use(writer) };
+  }
+
+  /** Of a stopped process, once. */
+  async write(): Promise<SavedMemory> {
+    if (this.#open === undefined) throw new Error("a memory is opened before it is written");
+    const { mappings, memory, writer } = this.#open;
     const pace = new Pace();
-    for await (const run of ownPages(pid, mappings)) {
+    for await (const run of ownPages(this.#pid, mappings)) {
       for (let done = 0; done < run.count; ) {
         await pace.rest();
         const count = Math.min(run.count - done, writer.room());
@@ -37,10 +66,13 @@ export async function saveMemory(pid: number, base: string, memoryBytes: number,
         done += count;
       }
     }
-    return await writer.finish(memoryBytes);
-  } catch (error) {
-    await rm(path, { force: true });
-    throw error;
+    const saved = await writer.finish(this.#memoryBytes);
+    this.#isWhole = true;
+    return saved;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#held.disposeAsync();
   }
 }
 

@@ -11,7 +11,7 @@ import { memoryVerdict } from "./cgroups.ts";
 import { loadDevices, reloadDevices, resetDevices, statusOf } from "./device-loading.ts";
 import { withoutProcessor } from "./device-state.ts";
 import { attachLayer, detachLayer } from "./disk-layer.ts";
-import { saveMemory } from "./memory-diff.ts";
+import { MemorySave } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
@@ -141,20 +141,17 @@ export class QemuVm implements Vm {
     let moments = canRehearse(this.spec.machine) ? mostMoments : 0;
     try {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {
-        await this.#requirePaused();
-        const devices = await this.#saveDevices();
+        const { pid } = this.process;
+        await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
+        const [, devices] = await allOf([this.#requirePaused(), this.#saveDevices(), memory.open()]);
         if (moments-- > 0 && withoutProcessor(devices) === undefined) {
           await this.resume().then(() => this.stop());
           continue;
         }
-        const { pid } = this.process;
-        const [memory] = await allOf([
-          saveMemory(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory),
-          writeFile(to.state, devices, { mode: 0o600 }),
-        ]);
+        const [saved] = await allOf([memory.write(), writeFile(to.state, devices, { mode: 0o600 })]);
         const [again] = await allOf([this.#saveDevices(), seal()]);
         if (devices.equals(again)) {
-          return { stateBytes: devices.length, memoryBytes: memory.bytes, pages: memory.pages };
+          return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
         }
         await rm(to.memory);
         await delay(attempt);

@@ -1,0 +1,9 @@
+import type { SavedMemory } from "../src/vmm/diff-writer.ts";
+import { MemorySave } from "../src/vmm/memory-diff.ts";
+
+/** The diff of a stopped process's memory against its base, in one go. */
+export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {
+  await using save = new MemorySave(pid, base, memoryBytes, path);
+  await save.open();
+  return await save.write();
+}
