@@ -2,7 +2,7 @@
  * Checkpoints of the built-in images: each image is booted once per shape and machine, frozen when its agent answers,
  * and every capsule of that shape starts from the frozen VM. Bounded; the least recently used that nobody needs goes.
  */
-import { randomBytes } from "node:crypto";
+import { hash, randomBytes } from "node:crypto";
 import { readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, join, relative } from "node:path";
 import type { Agent } from "../agent/agent.ts";
@@ -55,8 +55,9 @@ export class Bases {
 
   /** The base of this image and shape, booted now if there is none. */
   ensure(image: Image, shape: Shape): Promise<Base> {
-    const machine = this.#options.vmm.machine(shape.vcpus, shape.memoryMb);
-    const key = keyOf(image, machine);
+    const { vmm } = this.#options;
+    const machine = vmm.machine(shape.vcpus, shape.memoryMb);
+    const key = keyOf(image, machine, vmm.kernelOptions);
     const ready = this.#ready.get(key);
     if (ready !== undefined) return Promise.resolve(this.#hand(key, ready));
     let making = this.#making.get(key);
@@ -179,12 +180,11 @@ async function removeSockets(folder: string): Promise<void> {
   }
 }
 
-function keyOf(image: Image, machine: Machine): string {
-  const parts = [machine.accelerator, machine.cpu, machine.qemu, `layout${machine.layout}`].join("_");
-  return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`.slice(
-    0,
-    120,
-  );
+/** The base's folder. */
+export function keyOf(image: Image, machine: Machine, kernelOptions: string): string {
+  const options = hash("sha256", kernelOptions).slice(0, 8);
+  const parts = [machine.accelerator, machine.cpu, machine.qemu, `layout${machine.layout}`, options].join("_");
+  return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`;
 }
 
 function keyOfImage({ name, hash }: Image): string {

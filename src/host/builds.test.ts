@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
-import { Bases } from "./bases.ts";
+import { Bases, keyOf } from "./bases.ts";
 import { trimBuilds } from "./builds.ts";
 import type { Image } from "./images.ts";
 import { Paths } from "./paths.ts";
@@ -71,6 +71,13 @@ describe("old builds of an image", () => {
     assert.deepEqual(await trimBuilds(paths, [current]), []);
     assert.equal((await left()).length, 6);
   });
+});
+
+test("a base is another one when its kernel is told something else, and still of its build", () => {
+  const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms", layout: 1, vcpus: 1, memoryMb: 512 } as const;
+  const keys = ["quiet", "quiet psi=0", "quiet"].map((options) => keyOf(current, machine, options));
+  assert.equal(new Set(keys).size, 2);
+  for (const key of keys) assert.match(key, new RegExp(`^${name}-${current.hash.slice(0, 12)}-1x512-[A-Za-z0-9._]+$`));
 });
 
 test("bases of other builds go when no capsule needs them, however few there are", async () => {

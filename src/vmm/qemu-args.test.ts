@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isRecent, kernelCommandLine, namesVm, nonceBelow, qemuArgs } from "./qemu-args.ts";
+import { isRecent, kernelOptions, namesVm, nonceBelow, qemuArgs } from "./qemu-args.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
 const tcg: Machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms,-fsrm", layout: 1, vcpus: 2, memoryMb: 512 };
@@ -34,7 +34,7 @@ const bootedUnderTcg = `
 -object memory-backend-file,id=ram,size=512M,mem-path=/data/bases/b/memory,share=off,readonly=on,rom=off
 -kernel /data/images/minimal/kernel
 -initrd /data/images/minimal/initrd
--append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests tsc=reliable tsc_early_khz=2596128
+-append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests no5lvl psi=0 lsm=lockdown,landlock,yama mitigations=off tsc=reliable tsc_early_khz=2596128
 -chardev ringbuf,id=console,size=65536
 -serial chardev:console
 -chardev socket,id=agent,fd=3,server=on,wait=off
@@ -104,7 +104,7 @@ test("a VM booted under KVM differs in accelerator, processor and clock only", (
       "-accel kvm",
       "-cpu host",
       "-smp cpus=1,sockets=1,cores=1,threads=1,maxcpus=1",
-      "-append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests",
+      "-append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests no5lvl psi=0 lsm=lockdown,landlock,yama",
     ],
   );
 });
@@ -135,7 +135,7 @@ test("the nonce in -name identifies a VM, and nothing else does", () => {
 });
 
 test("a panic ends the VM at once, by a reset that QEMU sees", () => {
-  assert.match(kernelCommandLine(null), /\bpanic=-1\b.*\breboot=t\b/);
+  assert.match(kernelOptions("tcg"), /\bpanic=-1\b.*\breboot=t\b/);
 });
 
 test("a VM is known by its data folder, even when its own folder is gone", () => {

@@ -68,7 +68,9 @@ export function qemuArgs({ spec, tscKhz, isIncoming, blankDiskBytes = null, rehe
     ["-m", `size=${machine.memoryMb}M`],
     ["-object", memoryBackend(spec)],
     // A restored guest has its kernel in memory already, and a guest that resets itself has ended.
-    isIncoming ? [] : ["-kernel", files.kernel, "-initrd", files.initrd, "-append", kernelCommandLine(tscKhz)],
+    isIncoming
+      ? []
+      : ["-kernel", files.kernel, "-initrd", files.initrd, "-append", kernelCommandLine(machine.accelerator, tscKhz)],
     ["-chardev", `ringbuf,id=${consoleDevice},size=${consoleBytes}`],
     ["-serial", `chardev:${consoleDevice}`],
     ["-chardev", `socket,id=agent,fd=${inheritedFd.agent},server=on,wait=off`],
@@ -121,11 +123,25 @@ export function canRehearse({ qemu, accelerator, vcpus, memoryMb }: Machine): bo
   return isRecent(qemu) && accelerator === "tcg" && vcpus === 1 && memoryMb <= lowMemoryMb;
 }
 
-export function kernelCommandLine(tscKhz: number | null): string {
-  const clock = tscKhz === null ? [] : ["tsc=reliable", `tsc_early_khz=${tscKhz}`];
+/** What a kernel is told, but for the clock: a base is made anew when it changes. */
+export function kernelOptions(accelerator: Machine["accelerator"]): string {
   // A panic must end the VM at once (panic=-1) and by a reset that QEMU sees (reboot=t, a triple fault).
   // The self-tests of the kernel's cryptography take an eighth of an emulated boot.
-  return ["console=ttyS0", "quiet", "panic=-1", "reboot=t", "cryptomgr.notests", ...clock].join(" ");
+  const always = ["console=ttyS0", "quiet", "panic=-1", "reboot=t", "cryptomgr.notests"];
+  return [...always, ...unused, ...(accelerator === "tcg" ? emulated : [])].join(" ");
+}
+
+/**
+ * What takes time from every command and is of no use in a capsule: page tables for more than 128 TiB, figures on pressure,
+ * security modules that do nothing without a policy.
+ */
+const unused = ["no5lvl", "psi=0", "lsm=lockdown,landlock,yama"];
+/** Detours that keep a processor from guessing on an attacker's behalf; an emulated one does not run them as written. */
+const emulated = ["mitigations=off"];
+
+function kernelCommandLine(accelerator: Machine["accelerator"], tscKhz: number | null): string {
+  const clock = tscKhz === null ? [] : ["tsc=reliable", `tsc_early_khz=${tscKhz}`];
+  return [kernelOptions(accelerator), ...clock].join(" ");
 }
 
 function memoryBackend({ machine, files }: VmSpec): string {

@@ -215,6 +215,16 @@ test("a saved VM can also go on as if nothing had been", async () => {
   await vm.kill();
 });
 
+test("an emulated kernel leaves out what nobody in a capsule uses", async () => {
+  const { vm, agent } = await start("lean");
+  const modules = "mount -t securityfs none /mnt && cat /mnt/lsm && umount /mnt";
+  assert.equal(await shell(agent, modules), "lockdown,capability,landlock,yama");
+  assert.match(await shell(agent, "cat /sys/devices/system/cpu/vulnerabilities/spectre_v2"), /^Vulnerable/);
+  assert.equal(await shell(agent, "ls -d /proc/pressure 2>/dev/null || echo none"), "none");
+  agent.close();
+  await vm.kill();
+});
+
 test("a VM outlives the process that started it and is adopted by the next one", async () => {
   const { vm, agent } = await start("adopted");
   await shell(agent, "echo remembered > /dev/shm/note");

@@ -14,7 +14,7 @@ import type { View } from "./jail-view.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
-import { canRehearse, inheritedFd, isRecent, layout, qemuArgs } from "./qemu-args.ts";
+import { canRehearse, inheritedFd, isRecent, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
 import { QemuBlank } from "./qemu-blank.ts";
 import { memoryBytes, type Purpose, qemuCell, sizeOfDisk } from "./qemu-cell.ts";
 import { QemuVm } from "./qemu-vm.ts";
@@ -46,6 +46,10 @@ export class Qemu implements Vmm {
     const { version, accelerator } = this.#options;
     const { kind, cpu } = accelerator;
     return { qemu: version, accelerator: kind, cpu, layout, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
+  }
+
+  get kernelOptions(): string {
+    return kernelOptions(this.#options.accelerator.kind);
   }
 
   boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm> {

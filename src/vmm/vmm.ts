@@ -129,6 +129,8 @@ export interface Vmm {
   readonly hasBlanks: boolean;
   /** The machine this host would build for a shape now. */
   machine(vcpus: number, memoryMb: number): Machine;
+  /** What it tells a kernel that it boots. */
+  readonly kernelOptions: string;
   /** Starts a VM from its kernel; resolves when QEMU runs (the agent not yet up). `onSpawn` sees the process before anything else. */
   boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm>;
   /** Starts QEMU, puts memory and devices in place; resolves with the VM loaded but **stopped**. */
