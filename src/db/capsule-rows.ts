@@ -190,14 +190,15 @@ export class CapsuleRows {
     return withoutSync(this.#database, () => this.change(id, generation, change));
   }
 
-  /** Notes activity of several capsules in one commit; no generation is touched. */
+  /** Notes activity of several capsules in one commit, durable only with the next; no generation is touched. */
   noteActive(times: Iterable<[id: string, atMs: number]>): void {
-    transact(this.#database, () => {
+    const note = () => {
       for (const [id, atMs] of times) {
         this.#known.forget(id);
         this.#active.run(atMs, id);
       }
-    });
+    };
+    withoutSync(this.#database, () => transact(this.#database, note));
   }
 
   /** The id can never be used again. */

@@ -6,7 +6,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { CapsuleRows } from "./capsule-rows.ts";
 import { openDatabase, transact, withoutSync } from "./database.ts";
+import { TeamRows } from "./team-rows.ts";
 
 const openers = 3;
 const rounds = 8;
@@ -82,5 +84,22 @@ test("what need not be on disk at once is written without a sync, and the next c
   };
   assert.throws(() => withoutSync(database, fail), /not written/);
   assert.equal(level(), full);
+  database.close();
+});
+
+test("what is noted each second, while everybody waits, waits for no disk", (t) => {
+  const database = openDatabase(":memory:");
+  const exec = database.exec.bind(database);
+  const levels: unknown[] = [];
+  t.mock.method(database, "exec", (sql: string) => {
+    if (sql === "COMMIT") levels.push(database.prepare("PRAGMA synchronous").get());
+    exec(sql);
+  });
+  new TeamRows(database).noteUsed([["key-1", 1]]);
+  new CapsuleRows(database).noteActive([["cl-1", 1]]);
+  assert.deepEqual(
+    levels.map((level) => ({ ...(level as object) })),
+    [{ synchronous: 1 }, { synchronous: 1 }],
+  );
   database.close();
 });

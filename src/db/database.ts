@@ -87,7 +87,7 @@ function reserveLog(database: Database, path: string): void {
 
 /**
  * Runs `work` without waiting for the disk. What it writes outlives this process at once, but a power cut only together with
- * the next commit: for what need not outlive the running VMs.
+ * the next commit: for what need not outlive the running VMs, and for notes of when something was used last.
  */
 export function withoutSync<T>(database: Database, work: () => T): T {
   database.exec("PRAGMA synchronous = NORMAL");
