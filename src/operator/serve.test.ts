@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
+import { earlyOptimization } from "./serve.ts";
 
 test("serve refuses an address that others can reach without TLS, in one clear sentence, and touches nothing", () => {
   const folder = mkdtempSync(join(tmpdir(), "serve-"));
@@ -22,4 +23,9 @@ test("serve refuses an address that others can reach without TLS, in one clear s
   } finally {
     rmSync(folder, { recursive: true });
   }
+});
+
+test("this Node knows what it is told about compiling", () => {
+  const { stdout } = spawnSync(process.execPath, ["--v8-options"], { encoding: "utf8" });
+  for (const flag of earlyOptimization) assert.ok(stdout.includes(`  ${flag.split("=")[0]} (`), flag);
 });
