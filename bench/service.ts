@@ -1,7 +1,7 @@
 /** A server of the benchmarks' own with real VMs, and as little of a client to it as there can be. */
-import http from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import { Server } from "../test/server.ts";
+import { type Answer, HttpConnection } from "./http-connection.ts";
 import { timed } from "./statistics.ts";
 
 export interface ExecResult {
@@ -27,7 +27,8 @@ export function abandonAll(): void {
 
 export class Service implements AsyncDisposable {
   readonly #server: Server;
-  readonly #connections = new http.Agent({ keepAlive: true });
+  /** Open, and not asking anything now. */
+  #idle: HttpConnection[] = [];
 
   /** `env` on top of the defaults. */
   static async start(env: Record<string, string> = {}): Promise<Service> {
@@ -62,6 +63,7 @@ export class Service implements AsyncDisposable {
 
   /** Ends the server and, after `meanwhile`, starts it again; resolves with the milliseconds from spawn to listening. */
   async restart(meanwhile: () => void = () => {}): Promise<number> {
+    this.#hangUp();
     await this.#server.kill("SIGTERM");
     meanwhile();
     return await timed(() => this.#server.start());
@@ -141,26 +143,21 @@ export class Service implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     running.delete(this);
-    this.#connections.destroy();
+    this.#hangUp();
     await this.#server[Symbol.asyncDispose]();
   }
 
-  #answer(method: string, path: string, body: string | undefined): Promise<{ status: number; text: string }> {
-    return new Promise((resolve, reject) => {
-      const sent =
-        body === undefined ? {} : { "content-type": "application/json", "content-length": Buffer.byteLength(body) };
-      const headers = { "x-api-key": this.key, ...sent };
-      const request = http.request(this.url + path, { method, headers, agent: this.#connections }, (response) => {
-        let text = "";
-        response.setEncoding("utf8");
-        response.on("data", (chunk) => {
-          text += chunk;
-        });
-        response.once("end", () => resolve({ status: response.statusCode ?? 0, text }));
-        response.once("error", reject);
-      });
-      request.once("error", reject);
-      request.end(body);
-    });
+  #hangUp(): void {
+    for (const connection of this.#idle) connection.close();
+    this.#idle = [];
+  }
+
+  async #answer(method: string, path: string, body: string | undefined): Promise<Answer> {
+    let connection = this.#idle.pop();
+    while (connection?.isOver) connection = this.#idle.pop();
+    connection ??= await HttpConnection.open(this.url);
+    const answer = await connection.ask(method, path, this.key, body);
+    this.#idle.push(connection);
+    return answer;
   }
 }

@@ -1,0 +1,58 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { answerIn, HttpConnection } from "./http-connection.ts";
+
+async function withServer(
+  answer: (request: IncomingMessage, response: ServerResponse) => void,
+  use: (connection: HttpConnection) => Promise<void>,
+): Promise<void> {
+  const server = createServer(answer).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const connection = await HttpConnection.open(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  try {
+    await use(connection);
+  } finally {
+    connection.close();
+    server.closeAllConnections();
+    server.close();
+  }
+}
+
+test("an answer is whole with its last byte, and not before", () => {
+  const bytes = Buffer.from('HTTP/1.1 201 Created\r\nDate: now\r\nContent-Length: 9\r\n\r\n{"é":"ü"}'.slice(0, -2));
+  const whole = Buffer.concat([bytes, Buffer.from('"}')]).subarray(0, bytes.indexOf("\r\n\r\n") + 4 + 9);
+  for (let length = 0; length < whole.length; length++) assert.equal(answerIn(whole.subarray(0, length)), undefined);
+  assert.deepEqual(answerIn(whole), { status: 201, text: '{"é":"ü' });
+  assert.deepEqual(answerIn(Buffer.from("HTTP/1.1 204 No Content\r\n\r\n")), { status: 204, text: "" });
+  assert.throws(() => answerIn(Buffer.from("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")), /how long/);
+});
+
+test("requests are asked one after the other on one connection, with their key and body", () =>
+  withServer(
+    async (request, response) => {
+      const parts: Buffer[] = [];
+      for await (const part of request) parts.push(part as Buffer);
+      const said = `${request.method} ${request.url} ${String(request.headers["x-api-key"])} ${Buffer.concat(parts)}`;
+      response.setHeader("content-length", Buffer.byteLength(said));
+      response.write(said.slice(0, 5));
+      setImmediate(() => response.end(said.slice(5)));
+    },
+    async (connection) => {
+      assert.deepEqual(await connection.ask("GET", "/a", "k", undefined), { status: 200, text: "GET /a k " });
+      const asked = connection.ask("POST", "/b", "k", '{"ö":1}');
+      assert.throws(() => connection.ask("GET", "/c", "k", undefined), /one thing at a time/);
+      assert.deepEqual(await asked, { status: 200, text: 'POST /b k {"ö":1}' });
+    },
+  ));
+
+test("what is asked fails when the connection is lost", () =>
+  withServer(
+    (request) => request.socket.destroy(),
+    async (connection) => {
+      await assert.rejects(connection.ask("GET", "/", "k", undefined));
+      assert.ok(connection.isOver);
+    },
+  ));
