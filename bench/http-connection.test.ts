@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { answerIn, HttpConnection } from "./http-connection.ts";
+import { AnswerReader, HttpConnection } from "./http-connection.ts";
 
 async function withServer(
   answer: (request: IncomingMessage, response: ServerResponse) => void,
@@ -22,12 +22,13 @@ async function withServer(
 }
 
 test("an answer is whole with its last byte, and not before", () => {
-  const bytes = Buffer.from('HTTP/1.1 201 Created\r\nDate: now\r\nContent-Length: 9\r\n\r\n{"é":"ü"}'.slice(0, -2));
-  const whole = Buffer.concat([bytes, Buffer.from('"}')]).subarray(0, bytes.indexOf("\r\n\r\n") + 4 + 9);
-  for (let length = 0; length < whole.length; length++) assert.equal(answerIn(whole.subarray(0, length)), undefined);
-  assert.deepEqual(answerIn(whole), { status: 201, text: '{"é":"ü' });
-  assert.deepEqual(answerIn(Buffer.from("HTTP/1.1 204 No Content\r\n\r\n")), { status: 204, text: "" });
-  assert.throws(() => answerIn(Buffer.from("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")), /how long/);
+  const body = Buffer.from('{"é":"ü"}');
+  const whole = Buffer.from(`HTTP/1.1 201 Created\r\nDate: now\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+  const reader = new AnswerReader();
+  for (let at = 0; at < whole.length - 1; at++) assert.equal(reader.take(whole.subarray(at, at + 1)), undefined);
+  assert.deepEqual(reader.take(whole.subarray(-1)), { status: 201, text: '{"é":"ü"}' });
+  const empty = Buffer.from("HTTP/1.1 204 No Content\r\n\r\n");
+  assert.deepEqual(new AnswerReader().take(empty), { status: 204, text: "" });
 });
 
 test("requests are asked one after the other on one connection, with their key and body", () =>
@@ -43,7 +44,7 @@ test("requests are asked one after the other on one connection, with their key a
     async (connection) => {
       assert.deepEqual(await connection.ask("GET", "/a", "k", undefined), { status: 200, text: "GET /a k " });
       const asked = connection.ask("POST", "/b", "k", '{"ö":1}');
-      assert.throws(() => connection.ask("GET", "/c", "k", undefined), /one thing at a time/);
+      await assert.rejects(connection.ask("GET", "/c", "k", undefined), /one thing at a time/);
       assert.deepEqual(await asked, { status: 200, text: 'POST /b k {"ö":1}' });
     },
   ));
@@ -53,6 +54,19 @@ test("what is asked fails when the connection is lost", () =>
     (request) => request.socket.destroy(),
     async (connection) => {
       await assert.rejects(connection.ask("GET", "/", "k", undefined));
+      assert.ok(connection.isOver);
+      await assert.rejects(connection.ask("GET", "/", "k", undefined), /is over/);
+    },
+  ));
+
+test("an answer of unknown length fails the question, and nothing else", () =>
+  withServer(
+    (_request, response) => {
+      response.write("a");
+      response.end("b");
+    },
+    async (connection) => {
+      await assert.rejects(connection.ask("GET", "/", "k", undefined), /how long/);
       assert.ok(connection.isOver);
     },
   ));

@@ -15,7 +15,7 @@ const headEnd = "\r\n\r\n";
 export class HttpConnection {
   readonly #socket: Socket;
   readonly #host: string;
-  #received: Buffer = Buffer.alloc(0);
+  #reading = new AnswerReader();
   #waiting: PromiseWithResolvers<Answer> | undefined;
   #isOver = false;
 
@@ -38,8 +38,9 @@ export class HttpConnection {
     return this.#isOver;
   }
 
-  /** One at a time. Throws when the connection is lost before the answer is whole. */
-  ask(method: string, path: string, key: string, body: string | undefined): Promise<Answer> {
+  /** One at a time. Rejects when the connection is lost before the answer is whole, or was before. */
+  async ask(method: string, path: string, key: string, body: string | undefined): Promise<Answer> {
+    if (this.#isOver) throw new Error("the connection is over");
     if (this.#waiting !== undefined) throw new Error("a connection asks one thing at a time");
     const type =
       body === undefined ? "" : `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n`;
@@ -55,13 +56,18 @@ export class HttpConnection {
   }
 
   #take(chunk: Buffer): void {
-    this.#received = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk]);
-    const answer = answerIn(this.#received);
-    if (answer === undefined) return;
-    this.#received = Buffer.alloc(0);
-    const waiting = this.#waiting;
-    this.#waiting = undefined;
-    waiting?.resolve(answer);
+    try {
+      const answer = this.#reading.take(chunk);
+      if (answer === undefined) return;
+      const waiting = this.#waiting;
+      if (waiting === undefined) throw new Error("the server answers what nobody has asked");
+      this.#reading = new AnswerReader();
+      this.#waiting = undefined;
+      waiting.resolve(answer);
+    } catch (error) {
+      this.#end(error as Error);
+      this.#socket.destroy();
+    }
   }
 
   #end(error: Error): void {
@@ -71,15 +77,30 @@ export class HttpConnection {
   }
 }
 
-/** The answer that these bytes are; undefined while there are more to come. */
-export function answerIn(bytes: Buffer): Answer | undefined {
+/** One answer, piece by piece. */
+export class AnswerReader {
+  readonly #pieces: Buffer[] = [];
+  #bytes = 0;
+  #head: { status: number; endsAt: number; startsAt: number } | undefined;
+
+  /** The answer, with its last piece. Throws when it does not say how long it is. */
+  take(piece: Buffer): Answer | undefined {
+    this.#pieces.push(piece);
+    this.#bytes += piece.length;
+    this.#head ??= headOf(Buffer.concat(this.#pieces));
+    if (this.#head === undefined || this.#bytes < this.#head.endsAt) return undefined;
+    const { status, startsAt, endsAt } = this.#head;
+    return { status, text: Buffer.concat(this.#pieces).toString("utf8", startsAt, endsAt) };
+  }
+}
+
+function headOf(bytes: Buffer): { status: number; startsAt: number; endsAt: number } | undefined {
   const headBytes = bytes.indexOf(headEnd);
   if (headBytes === -1) return undefined;
   const head = bytes.toString("latin1", 0, headBytes);
   const status = Number(/^HTTP\/1\.1 (\d{3})/.exec(head)?.[1]);
   const length = /^content-length: *(\d+)\r?$/im.exec(head)?.[1];
   if (length === undefined && status !== 204) throw new Error(`an answer does not say how long it is:\n${head}`);
-  const start = headBytes + headEnd.length;
-  const end = start + Number(length ?? 0);
-  return bytes.length < end ? undefined : { status, text: bytes.toString("utf8", start, end) };
+  const startsAt = headBytes + headEnd.length;
+  return { status, startsAt, endsAt: startsAt + Number(length ?? 0) };
 }

@@ -1,6 +1,7 @@
 /**
  * When each capsule was last used, and whether a command is running in it. Kept in memory and written in batches, so
- * that a command costs no write; what a crash can lose is one flush interval of `last_active_at`.
+ * that a command costs no write: a crash can lose one flush interval of `last_active_at`, and a power cut what was written since
+ * the last commit that waited for the disk.
  */
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { Clock } from "./clock.ts";

@@ -190,7 +190,7 @@ export class CapsuleRows {
     return withoutSync(this.#database, () => this.change(id, generation, change));
   }
 
-  /** Notes activity of several capsules in one commit, durable only with the next; no generation is touched. */
+  /** Notes activity of several capsules in one commit without a sync; no generation is touched. */
   noteActive(times: Iterable<[id: string, atMs: number]>): void {
     const note = () => {
       for (const [id, atMs] of times) {

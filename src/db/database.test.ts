@@ -87,7 +87,7 @@ test("what need not be on disk at once is written without a sync, and the next c
   database.close();
 });
 
-test("what is noted each second, while everybody waits, waits for no disk", (t) => {
+test("what is noted each second, while everybody waits, is committed without a sync", (t) => {
   const database = openDatabase(":memory:");
   const exec = database.exec.bind(database);
   const levels: unknown[] = [];

@@ -87,7 +87,8 @@ function reserveLog(database: Database, path: string): void {
 
 /**
  * Runs `work` without waiting for the disk. What it writes outlives this process at once, but a power cut only together with
- * the next commit: for what need not outlive the running VMs, and for notes of when something was used last.
+ * the next synced commit: for what need not outlive the running VMs, and for notes of when something was used last. One commit in
+ * a thousand pages syncs all the same, when SQLite moves its log into the file. Throws in a transaction.
  */
 export function withoutSync<T>(database: Database, work: () => T): T {
   database.exec("PRAGMA synchronous = NORMAL");
@@ -103,7 +104,7 @@ export function databasePath(dataDir: string): string {
   return join(dataDir, "capsule.db");
 }
 
-/** Runs `work` in one transaction: all of it is durable when this returns, none of it when it throws. */
+/** Runs `work` in one transaction: all of it is durable when this returns (see withoutSync), none of it when it throws. */
 export function transact<T>(database: Database, work: () => T): T {
   database.exec("BEGIN IMMEDIATE");
   try {

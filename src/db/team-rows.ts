@@ -124,7 +124,7 @@ export class TeamRows {
     return this.#revoke.run(atMs, keyId).changes === 1;
   }
 
-  /** Notes uses of several keys in one commit, durable only with the next: no request waits for the disk on their account. */
+  /** Notes uses of several keys in one commit without a sync, which everybody would wait for. */
   noteUsed(times: Iterable<[keyId: string, atMs: number]>): void {
     this.#knownKeys.forgetAll();
     const note = () => {

@@ -5,7 +5,7 @@
  * and are read again hours later if at all; the way through the cache takes several times as long.
  */
 import { constants } from "node:fs";
-import { type FileHandle, open } from "node:fs/promises";
+import { type FileHandle, open, rm } from "node:fs/promises";
 import { chunkBytes, giveBackChunk, takeChunk } from "./chunks.ts";
 import { dataOffset, encodeHeader, indexOffset, RunList } from "./diff-format.ts";
 import { allOf } from "./outcomes.ts";
@@ -42,6 +42,7 @@ export class DiffWriter implements AsyncDisposable {
       return new DiffWriter(out, await openDirect(path), base);
     } catch (error) {
       await out.close();
+      await rm(path);
       throw error;
     }
   }
