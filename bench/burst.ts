@@ -1,6 +1,7 @@
 /** Many creates at once, or one every so often, by a server with its defaults; each capsule runs a command. */
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
+import { coresAtOnce } from "./cores.ts";
 import { type Run, successOf, type Trial, timesOf } from "./public-format.ts";
 import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
@@ -16,6 +17,7 @@ const getEveryMs = 10;
 
 export async function burst(rig: Rig): Promise<void> {
   const { report } = rig;
+  report.note("cores", await coresAtOnce(), {});
   const single = await repeat(singles, () => rig.service.timeToInteractive());
   await using service = await Service.start();
   await service.poolIsFull(poolWaitMs);

@@ -60,6 +60,7 @@ export const catalog = {
       gvisor: { said: "≤ 1/3 × runsc exec", most: 1 / 3 },
     },
   },
+  getAfterExec: { group: "exec", name: "a GET in the place of a command", unit: "ms", targets: {} },
 
   firstByte: {
     group: "streams",
@@ -188,6 +189,7 @@ export const catalog = {
     targets: { boot: { said: "≤ 1/25 × cold boot to exec", most: 1 / 25 } },
   },
 
+  cores: { group: "burst", name: "what all cores compute at once, of what one does alone", unit: "%", targets: {} },
   burst20: {
     group: "burst",
     name: "burst of 20 creates → first exec",
