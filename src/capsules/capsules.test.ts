@@ -84,6 +84,7 @@ test("pause and resume keep every field but status and times", async () => {
     floors.clock.advance(10);
     const paused = await floors.capsules.pause(floors.team, id);
     assert.equal(paused.status, "paused");
+    await floors.settled();
     assert.ok(floors.host.checkpoints.has(id) && !floors.host.guests.has(id));
     const resumed = await floors.capsules.resume(floors.team, id);
     assert.equal(resumed.status, "running");
@@ -102,6 +103,39 @@ test("a second pause at the same time gets 409, and so does an exec meanwhile", 
   await assert.rejects(floors.capsules.pause(floors.team, id), { code: "invalid_state" });
   assert.throws(() => floors.capsules.permit(floors.team, id, "exec"), { code: "invalid_state" });
   assert.equal((await first).status, "paused");
+});
+
+test("a pause answers before its VM is gone, and whoever comes next waits for that", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  const gone = Promise.withResolvers<void>();
+  const { host } = floors;
+  const end = host.end.bind(host);
+  host.end = (guest) => gone.promise.then(() => end(guest));
+  const restored: boolean[] = [];
+  host.before = (verb) => void (verb === "restore" && restored.push(host.guests.has(id)));
+  assert.equal((await floors.capsules.pause(floors.team, id)).status, "paused");
+  assert.ok(host.guests.has(id) && host.checkpoints.has(id));
+  const resumed = floors.capsules.resume(floors.team, id);
+  for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+  assert.deepEqual(restored, []);
+  gone.resolve();
+  assert.equal((await resumed).status, "running");
+  assert.deepEqual(restored, [false]);
+});
+
+test("a VM that does not end after its pause is told of, and the capsule stays paused", async () => {
+  const told: object[] = [];
+  const log = { info() {}, warn() {}, error: (about: object) => void told.push(about) };
+  const floors = buildFloors(undefined, undefined, undefined, undefined, log);
+  const id = await running(floors);
+  floors.host.before = (verb) => {
+    if (verb === "end") throw new Error("it hangs");
+  };
+  await floors.capsules.pause(floors.team, id);
+  await floors.settled();
+  assert.deepEqual(told, [{ err: new Error("it hangs"), capsule: id }]);
+  assert.equal(floors.capsules.get(floors.team, id).status, "paused");
 });
 
 test("a pause that fails leaves the capsule running and unharmed", async () => {

@@ -4,6 +4,7 @@
  * result by compare-and-set; and only then burn the bridge (end the VM, forget the checkpoint). A failure before the
  * commit puts everything back as it was.
  */
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -85,10 +86,14 @@ export class Changes {
     });
   }
 
-  /** running → paused. `row` carries the intent. */
+  /**
+   * running → paused. `row` carries the intent. Resolves when the checkpoint and the record are durable. Ending the VM, which
+   * stands still and is nobody's any more, is the rest of the turn: the kernel takes some milliseconds to take its memory
+   * back, and would take them from whoever is being answered.
+   */
   pause(row: Capsule): Promise<Capsule> {
-    const { host, records, turns } = this.#o;
-    return turns.take(row.id, async () => {
+    const { host, records, turns, log } = this.#o;
+    return turns.takeAhead(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "pause");
       let paused: Capsule | undefined;
@@ -100,9 +105,16 @@ export class Changes {
       }
       this.#o.step("paused.committed");
       this.#part(row.id, guest, "paused");
-      await host.end(guest);
-      if (paused === undefined) throw missing(row.id);
-      return paused;
+      const rest = nextTurn()
+        .then(() => host.end(guest))
+        .catch((error: unknown) =>
+          log.error({ err: error, capsule: row.id }, "the VM of a paused capsule has not ended"),
+        );
+      if (paused === undefined) {
+        await rest;
+        throw missing(row.id);
+      }
+      return { answer: paused, rest };
     });
   }
 

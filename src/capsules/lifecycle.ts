@@ -15,7 +15,7 @@
  *  What exists in each state:
  *    pending, starting   a row with the intent `create`; soon a folder, a journal, perhaps a QEMU process
  *    running             a folder with a disk layer, a QEMU process, a connection to the agent
- *    paused              a folder with a disk layer and a checkpoint; no process
+ *    paused              a folder with a disk layer and a checkpoint; no process, but for the moment in which it ends
  *    stopped             a folder with a disk layer; the guest powered itself off; no process
  *    error               a row with a reason, perhaps a folder; no process
  */

@@ -7,9 +7,19 @@ export class Turns {
 
   /** Runs `work` when every earlier turn of `id` is over; resolves or rejects as `work` does. */
   take<T>(id: string, work: () => Promise<T>): Promise<T> {
+    return this.#begin(id, work, (turn) => turn);
+  }
+
+  /** As `take`, for work that has its answer ahead of its end: the turn is over when `rest` is, which must not reject. */
+  async takeAhead<T>(id: string, work: () => Promise<{ answer: T; rest: Promise<void> }>): Promise<T> {
+    const { answer } = await this.#begin(id, work, async (turn) => (await turn).rest);
+    return answer;
+  }
+
+  #begin<T>(id: string, work: () => Promise<T>, endOf: (turn: Promise<T>) => Promise<unknown>): Promise<T> {
     const before = this.#last.get(id);
     const turn = before === undefined ? work() : before.then(work);
-    const over = turn.then(
+    const over = endOf(turn).then(
       () => {},
       () => {},
     );

@@ -32,6 +32,21 @@ test("capsules that are still coming are counted before their memory is missing"
   await host.require(512);
 });
 
+test("whoever finds no room waits for the VMs that are just being ended, whether that works or not", async () => {
+  let availableMb = 512;
+  const host = new Admission({ folder, reserveBytes: 512 * mib, availableBytes: async () => availableMb * mib });
+  const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const going = [first, second].map(({ promise }) => host.until(promise));
+  const required = host.require(512);
+  first.reject(new Error("it hangs"));
+  await assert.rejects(going[0]!, /it hangs/);
+  availableMb += 64;
+  second.resolve();
+  await Promise.all([going[1], required]);
+  availableMb -= 64;
+  await assert.rejects(host.require(512), { code: "no_capacity" });
+});
+
 test("a folder that is not there is no full disk", async () => {
   const lost = new Admission({ folder: join(folder, "no", "such"), reserveBytes: 0 });
   await assert.rejects(lost.require(128), { code: "ENOENT" });

@@ -22,6 +22,8 @@ export class Admission {
   readonly #o: AdmissionOptions;
   /** VMs under way, whose memory is not yet missing. */
   #coming = 0;
+  /** VMs that are being ended, whose memory is not yet back. */
+  readonly #going = new Set<Promise<unknown>>();
 
   constructor(options: AdmissionOptions) {
     this.#o = options;
@@ -40,12 +42,22 @@ export class Admission {
         ...asDetails(details),
       });
     }
-    const freeBytes = (await availableBytes()) - reserveBytes - this.#coming * newCapsule.memoryBytes;
-    if (freeBytes < Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) {
-      throw new CapsuleError(
-        "no_capacity",
-        "the host has no memory left for another capsule; try again when some ended",
-      );
+    for (;;) {
+      const freeBytes = (await availableBytes()) - reserveBytes - this.#coming * newCapsule.memoryBytes;
+      if (freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) return;
+      if (this.#going.size === 0) break;
+      await Promise.allSettled(this.#going);
+    }
+    throw new CapsuleError("no_capacity", "the host has no memory left for another capsule; try again when some ended");
+  }
+
+  /** Until `ending` has settled, whoever finds no room waits for it. */
+  async until(ending: Promise<void>): Promise<void> {
+    this.#going.add(ending);
+    try {
+      await ending;
+    } finally {
+      this.#going.delete(ending);
     }
   }
 

@@ -183,7 +183,7 @@ export class LocalHost implements Host {
   async end(guest: Guest): Promise<void> {
     const live = this.#live(guest);
     live.hangUp(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
-    await live.vm.kill();
+    await this.#admission.until(live.vm.kill());
     this.#step("end.killed");
     this.#guests.delete(live.id);
     await forgetVm(this.#paths.capsule(live.id));

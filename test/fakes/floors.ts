@@ -1,7 +1,7 @@
 /** The floors from the database up to capsules and templates, joined as the daemon joins them, on a fake host. */
 import { Activity } from "../../src/capsules/activity.ts";
 import { Capsules } from "../../src/capsules/capsules.ts";
-import { Changes } from "../../src/capsules/changes.ts";
+import { Changes, type Log } from "../../src/capsules/changes.ts";
 import type { Clock } from "../../src/capsules/clock.ts";
 import { Idle } from "../../src/capsules/idle.ts";
 import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
@@ -71,6 +71,7 @@ export function buildFloors(
   database: Database = openDatabase(":memory:"),
   clock = new FakeClock(),
   quotaLimits = roomy,
+  log: Log = silent,
 ) {
   const rows = new CapsuleRows(database);
   const templateRows = new TemplateRows(database);
@@ -80,7 +81,7 @@ export function buildFloors(
   const activity = new Activity(rows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
-  const changes = new Changes({ records, host, turns, activity, idle, clock, log: silent, step, onFreed });
+  const changes = new Changes({ records, host, turns, activity, idle, clock, log, step, onFreed });
   const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
   const capsules = new Capsules({
     records,

@@ -68,7 +68,7 @@ test("one that was in the pool is a capsule like any other: paused, resumed, des
   assert.ok(capsule !== undefined && waiting.includes(capsule.id));
   await capsule.sh("echo kept > /root/file; (sleep 1000 & echo $! > /run/pid)");
   await capsule.pause();
-  assert.ok(!world.vms().includes(capsule.id));
+  await world.vmEnded(capsule.id);
   await capsule.resume();
   assert.equal(await capsule.sh("cat /root/file; kill -0 $(cat /run/pid) && echo alive"), "kept\nalive");
   await capsule.destroy();

@@ -108,6 +108,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
       const capsule = await world.client.capsule();
       await furnish(capsule);
       await capsule.pause();
+      await world.vmEnded(capsule.id); // it is the new one that is killed
       const resuming = call(capsule, "resume");
       await world.signalVm(capsule.id, "SIGKILL");
       const reply = await resuming;

@@ -8,6 +8,9 @@ import { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { processesOf, Server, type ServerOptions } from "../server.ts";
 
+/** A VM that is ended may take so long to be gone. */
+const dyingMs = 5_000;
+
 export class World implements AsyncDisposable {
   readonly server: Server;
   readonly #hasBlanks: boolean;
@@ -70,6 +73,8 @@ export class World implements AsyncDisposable {
   /** VMs, rows and folders tell one story. */
   async assertOneStory(): Promise<void> {
     const views = await this.views();
+    const paused = views.filter(({ status }) => status === "paused").map(({ id }) => id);
+    for (const id of paused) await this.vmEnded(id);
     const running = views.filter(({ status }) => status === "running").map(({ id }) => id);
     assert.deepEqual(this.#ownVms(), running.sort(), "one VM for each running capsule, and no other");
     const folders = this.folders("capsules");
@@ -123,6 +128,11 @@ export class World implements AsyncDisposable {
     const pid = await eventually(`${id} has a VM`, async () => this.vmPid(id));
     process.kill(pid, signal);
     return pid;
+  }
+
+  /** Resolves when a paused capsule's VM, whose pause may just have been answered, is gone. */
+  async vmEnded(id: string): Promise<void> {
+    await eventually(`the VM of ${id} has ended`, async () => this.vmPid(id) === undefined, dyingMs);
   }
 
   /** Kills a capsule's VM, as soon as it has one; resolves when it has ended, which is later: its memory is taken back. */
