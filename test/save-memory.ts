@@ -5,5 +5,6 @@ import { MemorySave } from "../src/vmm/memory-diff.ts";
 export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {
   await using save = new MemorySave(pid, base, memoryBytes, path);
   await save.open();
-  return await save.write();
+  await save.copy();
+  return await save.finish();
 }

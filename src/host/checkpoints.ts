@@ -53,8 +53,10 @@ export async function seal(
   const files: Record<string, FileRecord> = {};
   for (const name of names) files[name] = await recordOf(folder, name, options.hashAll);
   const manifest: Manifest = { format: manifestFormat, ...about, createdAt: new Date().toISOString(), files };
-  await writeFile(join(folder, parts.manifest), jsonText(manifest), { mode: 0o600 });
-  await allOf([...names, parts.manifest].map((name) => syncFile(join(folder, name))).concat(syncFolder(folder)));
+  const path = join(folder, parts.manifest);
+  const listing = writeFile(path, jsonText(manifest), { mode: 0o600 });
+  const listed = listing.then(() => allOf([syncFile(path), syncFolder(folder)]));
+  await allOf([listed, ...names.map((name) => syncFile(join(folder, name)))]);
   return manifest;
 }
 

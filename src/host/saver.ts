@@ -72,16 +72,14 @@ export class Saver {
     step("save.frozen");
     await live.vm.stop();
     step("save.stopped");
+    // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
+    const settled = allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]);
     const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
-    await live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) }, () => {
+    const saving = live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) }, () => {
       step("save.written");
-      return allOf([
-        seal(scratch, about, [parts.state, diffName], { hashAll: false }),
-        // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
-        syncFile(join(folder, diskName)),
-        syncFolder(paths.capsules),
-      ]);
+      return seal(scratch, about, [parts.state, diffName], { hashAll: false });
     });
+    await allOf([saving, settled]);
     await publish(scratch, checkpoint);
     verifier.forget(checkpoint);
     verifier.hashLater(checkpoint);

@@ -153,7 +153,7 @@ test("a save that is given up after it was opened leaves nothing", async () => {
   const path = join(folder, "given-up-diff");
   await withMapped(base, async ({ pid }) => {
     await using save = new MemorySave(pid, base, memoryBytes, path);
-    await assert.rejects(save.write(), /opened before it is written/);
+    await assert.rejects(save.copy(), /opened before it is copied/);
     await save.open();
     assert.ok((await stat(path)).isFile());
   });

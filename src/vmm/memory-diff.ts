@@ -52,10 +52,9 @@ export class MemorySave implements AsyncDisposable {
     this.#open = { mappings, memory, writer: this.#held.use(writer) };
   }
 
-  /** Of a stopped process, once. */
-  async write(): Promise<SavedMemory> {
-    if (this.#open === undefined) throw new Error("a memory is opened before it is written");
-    const { mappings, memory, writer } = this.#open;
+  /** Takes all pages of a stopped process, once; the last of them are still being written. */
+  async copy(): Promise<void> {
+    const { mappings, memory, writer } = this.#opened();
     const pace = new Pace();
     for await (const run of ownPages(this.#pid, mappings)) {
       for (let done = 0; done < run.count; ) {
@@ -66,9 +65,18 @@ export class MemorySave implements AsyncDisposable {
         done += count;
       }
     }
-    const saved = await writer.finish(this.#memoryBytes);
+  }
+
+  /** Resolves when the file is whole. */
+  async finish(): Promise<SavedMemory> {
+    const saved = await this.#opened().writer.finish(this.#memoryBytes);
     this.#isWhole = true;
     return saved;
+  }
+
+  #opened() {
+    if (this.#open === undefined) throw new Error("a memory is opened before it is copied");
+    return this.#open;
   }
 
   [Symbol.asyncDispose](): Promise<void> {

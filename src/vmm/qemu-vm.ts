@@ -143,13 +143,19 @@ export class QemuVm implements Vm {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {
         const { pid } = this.process;
         await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
-        const [, devices] = await allOf([this.#requirePaused(), this.#saveDevices(), memory.open()]);
+        const devicesSaved = this.#saveDevices();
+        const isPaused = this.#requirePaused(); // asked now, and answered while memory is copied
+        isPaused.catch(() => {});
+        const [devices] = await allOf([devicesSaved, memory.open()]);
         if (moments-- > 0 && withoutProcessor(devices) === undefined) {
-          await this.resume().then(() => this.stop());
+          await isPaused;
+          await this.resume();
+          await this.stop();
           continue;
         }
-        const [saved] = await allOf([memory.write(), writeFile(to.state, devices, { mode: 0o600 })]);
-        const [again] = await allOf([this.#saveDevices(), seal()]);
+        await allOf([isPaused, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
+        const sealing = memory.finish().then((saved) => seal().then(() => saved));
+        const [again, saved] = await allOf([this.#saveDevices(), sealing]);
         if (devices.equals(again)) {
           return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
         }
