@@ -155,6 +155,7 @@ export const catalog = {
       floor: { said: "≤ 3 × dd of 2 MiB + the end of a QEMU", most: 3 },
     },
   },
+  pauseAnew: { group: "freeze", name: "pause, idle, durable, nothing prepared", unit: "ms", targets: {} },
   pauseDirty: {
     group: "freeze",
     name: "pause, 50 MiB dirty, durable",

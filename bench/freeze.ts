@@ -37,14 +37,16 @@ export async function freeze(rig: Rig): Promise<void> {
   const booted = (await coldBoots(rig)).toExec;
   const id = await service.createRunning();
   await service.exec(id, "/bin/true");
-  const { idle, expected } = await inTurns(rig, id);
-  const gvisor = typeof runsc === "string" ? { absent: runsc } : await againstCheckpoint(idle.pauses, runsc);
-  const migration = ratio(idle.pauses, "QEMU's migrate to a file + fsync", migrated);
+  const { expected, anew } = await inTurns(rig, id);
+  const { pauses, resumes } = expected;
+  const gvisor = typeof runsc === "string" ? { absent: runsc } : await againstCheckpoint(pauses, runsc);
+  const migration = ratio(pauses, "QEMU's migrate to a file + fsync", migrated);
   const least = await repeat(rounds, () => leastOf(service));
-  const floor = ratio(idle.pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
-  report.note("pauseIdle", idle.pauses, { migrate: migration, gvisor, floor });
-  report.note("resumeAnew", idle.resumes, {});
-  report.note("resume", expected, { boot: ratio(expected, "cold boot to exec", booted) });
+  const floor = ratio(pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
+  report.note("pauseIdle", pauses, { migrate: migration, gvisor, floor });
+  report.note("pauseAnew", anew.pauses, {});
+  report.note("resumeAnew", anew.resumes, {});
+  report.note("resume", resumes, { boot: ratio(resumes, "cold boot to exec", booted) });
   const written = await overhead(service, id);
   report.note("pauseWrites", written, { most: { value: summarize(written).p99 } });
   await service.exec(
@@ -84,24 +86,27 @@ async function cycles(service: Service, id: string, count: number): Promise<Cycl
   return taken;
 }
 
-/** Cycles of this capsule, and resumes for which a process waits, as it does when there have been resumes before. */
-async function inTurns(rig: Rig, id: string): Promise<{ idle: Cycles; expected: number[] }> {
+/**
+ * Cycles of this capsule, with nothing prepared, and of one that is resumed in a process that waits, as it is when there have
+ * been resumes before.
+ */
+async function inTurns(rig: Rig, id: string): Promise<{ expected: Cycles; anew: Cycles }> {
   const expectant = await rig.expectant();
   const other = await expectant.createRunning();
   await cycles(expectant, other, 2);
-  const idle: Cycles = { pauses: [], resumes: [] };
-  const expected: number[] = [];
+  const expected: Cycles = { pauses: [], resumes: [] };
+  const anew: Cycles = { pauses: [], resumes: [] };
   for (let each = 0; each < rig.rounds(20, 100); each++) {
-    await pauseTime(expectant, other);
+    expected.pauses.push(await pauseTime(expectant, other));
     await expectant.requireBlanks();
-    expected.push(await resumeTime(expectant, other));
+    expected.resumes.push(await resumeTime(expectant, other));
     await expectant.requireBlanks(); // what replaces it must not take time from the other
     const { pauses, resumes } = await cycles(rig.service, id, 1);
-    idle.pauses.push(...pauses);
-    idle.resumes.push(...resumes);
+    anew.pauses.push(...pauses);
+    anew.resumes.push(...resumes);
   }
   await expectant.destroy(other);
-  return { idle, expected };
+  return { expected, anew };
 }
 
 function pauseTime(service: Service, id: string): Promise<number> {
