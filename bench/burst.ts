@@ -12,7 +12,7 @@ const smallBurst = 20;
 const largeBurst = 100;
 const staggerMs = 200;
 /** Full or not, a burst comes when it comes. */
-const poolWaitMs = 20_000;
+const poolWaitMs = 30_000;
 const getEveryMs = 10;
 
 export async function burst(rig: Rig): Promise<void> {

@@ -4,28 +4,17 @@
  */
 import { availableParallelism, totalmem } from "node:os";
 import { resolve } from "node:path";
+import { file, folder, httpUrl, integer, oneOf, type Row, range, read, row, type Values, word } from "./setting.ts";
 import type { Limits } from "./wire/limits.ts";
-
-interface Row<T> {
-  name: string;
-  /** As the environment would say it. */
-  fallback: string;
-  /** What the table says where the default depends on the machine. */
-  fallbackSaid: string;
-  meaning: string;
-  /** Throws an Error whose message completes "CAPSULE_X …". */
-  parse(text: string): T;
-}
-
-type Values<Rows extends Record<string, Row<unknown>>> = {
-  readonly [Key in keyof Rows]: Rows[Key] extends Row<infer T> ? T : never;
-};
 
 const mib = 1024 * 1024;
 const repository = resolve(import.meta.dirname, "..");
 /** A capsule's memory is a private copy, made page by page, of its template's: an idle one takes about a 17th of it. */
 const overcommit = 16;
 const hostMemoryMb = Math.floor(totalmem() / mib);
+const poolMemoryMb = Math.ceil(hostMemoryMb / 16);
+/** With half of the pool's memory, at 64 MiB each. */
+const poolLeast = Math.min(16, Math.max(1, Math.floor(poolMemoryMb / 2 / 64)));
 
 const settings = {
   host: row("CAPSULE_HOST", "127.0.0.1", word, "address to listen on"),
@@ -62,10 +51,17 @@ const settings = {
   ),
   poolMemoryMb: row(
     "CAPSULE_POOL_MEMORY_MB",
-    String(Math.ceil(hostMemoryMb / 16)),
+    String(poolMemoryMb),
     integer(0, 1_048_576),
     "most memory of all capsules made ahead of time, MiB",
     "a sixteenth of the host's",
+  ),
+  poolLeast: row(
+    "CAPSULE_POOL_LEAST",
+    String(poolLeast),
+    integer(0, 1_000),
+    "so many of the default template and shape even when fewer were asked for lately",
+    "1 to 16, by the host's memory",
   ),
   blanks: row("CAPSULE_BLANKS", "4", integer(0, 1_000), "VM processes that wait for resumes and creates; 0: none"),
   blanksMemoryMb: row("CAPSULE_BLANKS_MEMORY_MB", "192", integer(0, 1_048_576), "most memory of all that wait, MiB"),
@@ -240,33 +236,6 @@ export function configHelp(): string {
     .join("\n");
 }
 
-function read<Rows extends Record<string, Row<unknown>>>(
-  rows: Rows,
-  environment: Record<string, string | undefined>,
-  problems: string[],
-): Values<Rows> {
-  const values: Record<string, unknown> = {};
-  for (const [key, each] of Object.entries(rows)) {
-    const text = environment[each.name] || each.fallback;
-    try {
-      values[key] = each.parse(text);
-    } catch (error) {
-      problems.push(`${each.name} ${(error as Error).message}; it is ${JSON.stringify(text)}`);
-    }
-  }
-  return values as Values<Rows>;
-}
-
-function row<T>(
-  name: string,
-  fallback: string,
-  parse: (text: string) => T,
-  meaning: string,
-  fallbackSaid = fallback,
-): Row<T> {
-  return { name, fallback, fallbackSaid, meaning, parse };
-}
-
 function limit(
   name: string,
   fallback: number,
@@ -276,51 +245,6 @@ function limit(
   { fallbackSaid = String(fallback) } = {},
 ): Row<number> {
   return row(`CAPSULE_${name}`, String(fallback), integer(least, most), meaning, fallbackSaid);
-}
-
-function integer(least: number, most: number): (text: string) => number {
-  return (text) => {
-    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
-    if (!(value >= least && value <= most)) throw new Error(`must be a whole number from ${least} to ${most}`);
-    return value;
-  };
-}
-
-/** Two whole numbers, the first and the last, that leave at least `fewest` between them. */
-function range(least: number, most: number, fewest: number): (text: string) => { first: number; last: number } {
-  return (text) => {
-    const [first = Number.NaN, last = Number.NaN] = /^\d{1,15}-\d{1,15}$/.test(text) ? text.split("-").map(Number) : [];
-    if (first >= least && last <= most && last - first + 1 >= fewest) return { first, last };
-    throw new Error(`must be FIRST-LAST, from ${least} to ${most} and ${fewest} of them at least`);
-  };
-}
-
-function oneOf<const T extends string>(...words: T[]): (text: string) => T {
-  return (text) => {
-    const found = words.find((each) => each === text);
-    if (found === undefined) throw new Error(`must be one of ${words.join(", ")}`);
-    return found;
-  };
-}
-
-function word(text: string): string {
-  if (!/^[\x21-\x7e]+$/.test(text)) throw new Error("must be one word of printable characters");
-  return text;
-}
-
-function httpUrl(text: string): string {
-  if (!URL.canParse(text) || !/^https?:\/\//.test(text)) throw new Error("must be an http or https URL");
-  return text;
-}
-
-/** Empty: none. */
-function file(text: string): string | undefined {
-  return text === "" ? undefined : folder(text);
-}
-
-function folder(text: string): string {
-  if (text.includes("\0")) throw new Error("must be a path");
-  return resolve(text);
 }
 
 function longest(texts: string[]): number {

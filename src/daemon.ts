@@ -198,7 +198,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     pool: {
       newId: newCapsuleId,
       budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
-      staple: { origin: { kind: "base", name: "minimal" }, shape: defaultShape },
+      staple: { kind: { origin: { kind: "base", name: "minimal" }, shape: defaultShape }, least: config.poolLeast },
       onFailure: (error) => log.warn({ err: error }, "a capsule could not be made ahead of time"),
     },
     blanks: {

@@ -51,7 +51,7 @@ export interface LocalHostOptions extends WakerOptions {
 export interface PoolSettings {
   newId: () => string;
   budgetBytes: number;
-  staple: Kind;
+  staple: { kind: Kind; least: number };
   onFailure: (error: unknown) => void;
 }
 

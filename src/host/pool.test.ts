@@ -30,7 +30,7 @@ class Workshop {
       pressure: { isRising: () => this.pressure !== "none", isHigh: () => this.pressure === "high" },
       newId: () => `cl-${++ids}`,
       budgetBytes: 1_000 * mib,
-      staple: minimal,
+      staple: { kind: minimal, least: 1 },
       onFailure: (error) => this.failures.push(error),
       ...options,
     });
@@ -81,6 +81,21 @@ describe("the pool", () => {
     assert.deepEqual(shop.pool.state(), { ready: 2, target: 2 });
     await shop.pool.close();
     assert.deepEqual([...shop.here.keys()], ["cl-1"], "what was claimed is not the pool's to end");
+  });
+
+  it("keeps as many of the staple as it is told, or as there is memory for, and none if it is told so", async () => {
+    for (const [least, budgetBytes, kept] of [
+      [3, 1_000 * mib, 3],
+      [3, 100 * mib, 2],
+      [0, 1_000 * mib, 0],
+    ] as const) {
+      const shop = new Workshop({ staple: { kind: minimal, least }, budgetBytes });
+      shop.pool.open();
+      await shop.hasMade(kept);
+      await shop.pool.settled();
+      assert.deepEqual(shop.pool.state(), { ready: kept, target: least });
+      await shop.pool.close();
+    }
   });
 
   it("never hands one out twice, whoever asks at once", async () => {

@@ -22,8 +22,8 @@ export interface PoolOptions {
   newId: () => string;
   /** Most memory of all that are ready together; 0: no pool. */
   budgetBytes: number;
-  /** Of this there is always one, budget permitting. */
-  staple: Kind;
+  /** Of this there are always so many, budget permitting. */
+  staple: { kind: Kind; least: number };
   /** Told of what could not be made, and is tried again later. */
   onFailure: (error: unknown) => void;
 }

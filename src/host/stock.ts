@@ -28,8 +28,8 @@ export interface StockOptions<Kind, Item extends Stocked> {
   budgetBytes: number;
   /** Most that are ready together. */
   most: number;
-  /** Of this there is always one, budget permitting. */
-  staple?: Kind | undefined;
+  /** Of this there are always so many, budget permitting. */
+  staple?: { kind: Kind; least: number } | undefined;
   /** What one is taken to cost before one was made. */
   usualBytes: number;
   /** Told of what could not be made, and is tried again later. */
@@ -72,7 +72,7 @@ export class Stock<Kind, Item extends Stocked> {
 
   constructor(options: StockOptions<Kind, Item>) {
     this.#o = options;
-    this.#stapleKey = options.staple === undefined ? undefined : options.keyOf(options.staple);
+    this.#stapleKey = options.staple === undefined ? undefined : options.keyOf(options.staple.kind);
   }
 
   get isOpen(): boolean {
@@ -84,7 +84,7 @@ export class Stock<Kind, Item extends Stocked> {
     const { budgetBytes, most, staple } = this.#o;
     if (budgetBytes === 0 || most === 0 || this.#isOpen) return;
     this.#isOpen = true;
-    if (staple !== undefined) this.#shelf(staple);
+    if (staple !== undefined) this.#shelf(staple.kind);
     this.#timer = setInterval(() => this.#look(), lookMs).unref();
     this.#look();
   }
@@ -253,7 +253,8 @@ export class Stock<Kind, Item extends Stocked> {
   }
 
   #target(shelf: Shelf<Kind, Item>): number {
-    return Math.max(shelf.key === this.#stapleKey ? 1 : 0, shelf.demand.target(performance.now()));
+    const least = shelf.key === this.#stapleKey ? (this.#o.staple?.least ?? 0) : 0;
+    return Math.max(least, shelf.demand.target(performance.now()));
   }
 
   #spentBytes(): number {

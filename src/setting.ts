@@ -1,0 +1,90 @@
+/** One thing that an operator can set: what it is called, what it is unless it is set, and how it is read. */
+import { resolve } from "node:path";
+
+export interface Row<T> {
+  name: string;
+  /** As the environment would say it. */
+  fallback: string;
+  /** What the table says where the default depends on the machine. */
+  fallbackSaid: string;
+  meaning: string;
+  /** Throws an Error whose message completes "CAPSULE_X …". */
+  parse(text: string): T;
+}
+
+export type Values<Rows extends Record<string, Row<unknown>>> = {
+  readonly [Key in keyof Rows]: Rows[Key] extends Row<infer T> ? T : never;
+};
+
+export function row<T>(
+  name: string,
+  fallback: string,
+  parse: (text: string) => T,
+  meaning: string,
+  fallbackSaid = fallback,
+): Row<T> {
+  return { name, fallback, fallbackSaid, meaning, parse };
+}
+
+/** What cannot be read is added to `problems`. */
+export function read<Rows extends Record<string, Row<unknown>>>(
+  rows: Rows,
+  environment: Record<string, string | undefined>,
+  problems: string[],
+): Values<Rows> {
+  const values: Record<string, unknown> = {};
+  for (const [key, each] of Object.entries(rows)) {
+    const text = environment[each.name] || each.fallback;
+    try {
+      values[key] = each.parse(text);
+    } catch (error) {
+      problems.push(`${each.name} ${(error as Error).message}; it is ${JSON.stringify(text)}`);
+    }
+  }
+  return values as Values<Rows>;
+}
+
+export function integer(least: number, most: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+    if (!(value >= least && value <= most)) throw new Error(`must be a whole number from ${least} to ${most}`);
+    return value;
+  };
+}
+
+/** Two whole numbers, the first and the last, that leave at least `fewest` between them. */
+export function range(least: number, most: number, fewest: number): (text: string) => { first: number; last: number } {
+  return (text) => {
+    const [first = Number.NaN, last = Number.NaN] = /^\d{1,15}-\d{1,15}$/.test(text) ? text.split("-").map(Number) : [];
+    if (first >= least && last <= most && last - first + 1 >= fewest) return { first, last };
+    throw new Error(`must be FIRST-LAST, from ${least} to ${most} and ${fewest} of them at least`);
+  };
+}
+
+export function oneOf<const T extends string>(...words: T[]): (text: string) => T {
+  return (text) => {
+    const found = words.find((each) => each === text);
+    if (found === undefined) throw new Error(`must be one of ${words.join(", ")}`);
+    return found;
+  };
+}
+
+export function word(text: string): string {
+  if (!/^[\x21-\x7e]+$/.test(text)) throw new Error("must be one word of printable characters");
+  return text;
+}
+
+export function httpUrl(text: string): string {
+  if (!URL.canParse(text) || !/^https?:\/\//.test(text)) throw new Error("must be an http or https URL");
+  return text;
+}
+
+/** Empty: none. */
+export function file(text: string): string | undefined {
+  return text === "" ? undefined : folder(text);
+}
+
+export function folder(text: string): string {
+  if (text.includes("\0")) throw new Error("must be a path");
+  return resolve(text);
+}
