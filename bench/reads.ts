@@ -11,7 +11,7 @@ import { summarize } from "./statistics.ts";
 
 const connections = 16;
 /** Many short ones: on a machine that others share, only loads that follow each other meet the same conditions. */
-const turns = 6;
+const turns = 16;
 const secondsPerTurn = 1;
 
 export async function reads(rig: Rig): Promise<void> {
