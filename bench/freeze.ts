@@ -162,7 +162,7 @@ async function migrate(rig: Rig): Promise<number> {
   });
 }
 
-/** What no pause can do without: as many bytes on disk, and the kernel's taking back all that a QEMU has. */
+/** What no pause can do without, though its answer need not wait for all of it: as many bytes on disk, and the end of a QEMU. */
 async function leastOf(service: Service): Promise<number> {
   const id = await service.createRunning();
   const process = (await readVm(join(service.dataDir, "capsules", id)))?.process;

@@ -12,8 +12,10 @@ const repository = resolve(import.meta.dirname, "..");
 /** A capsule's memory is a private copy, made page by page, of its template's: an idle one takes about a 17th of it. */
 const overcommit = 16;
 const hostMemoryMb = Math.floor(totalmem() / mib);
-const poolMemoryMb = Math.ceil(hostMemoryMb / 16);
-/** With half of the pool's memory, at 64 MiB each. */
+/** In a container or a service with a bound of its own, less than the host's. */
+const ownMemoryMb = Math.min(hostMemoryMb, Math.floor((process.constrainedMemory() || Infinity) / mib));
+const poolMemoryMb = Math.ceil(ownMemoryMb / 16);
+/** For half of the pool's memory, at 64 MiB each. */
 const poolLeast = Math.min(16, Math.max(1, Math.floor(poolMemoryMb / 2 / 64)));
 
 const settings = {
@@ -47,21 +49,21 @@ const settings = {
     "CAPSULE_POOL",
     "auto",
     oneOf("auto", "off"),
-    "auto: capsules of the kinds asked for lately are made ahead of time; off: each when it is asked for",
+    "auto: some capsules are made ahead of time, of the kinds asked for lately above all; off: each when it is asked for",
   ),
   poolMemoryMb: row(
     "CAPSULE_POOL_MEMORY_MB",
     String(poolMemoryMb),
     integer(0, 1_048_576),
     "most memory of all capsules made ahead of time, MiB",
-    "a sixteenth of the host's",
+    "a sixteenth of what there is",
   ),
   poolLeast: row(
     "CAPSULE_POOL_LEAST",
     String(poolLeast),
     integer(0, 1_000),
-    "so many of the default template and shape even when fewer were asked for lately",
-    "1 to 16, by the host's memory",
+    "so many of the default template and shape even when fewer were asked for lately, in half of that memory",
+    "1 to 16, by the memory",
   ),
   blanks: row("CAPSULE_BLANKS", "4", integer(0, 1_000), "VM processes that wait for resumes and creates; 0: none"),
   blanksMemoryMb: row("CAPSULE_BLANKS_MEMORY_MB", "192", integer(0, 1_048_576), "most memory of all that wait, MiB"),

@@ -4,7 +4,7 @@
  * result by compare-and-set; and only then burn the bridge (end the VM, forget the checkpoint). A failure before the
  * commit puts everything back as it was.
  */
-import { setImmediate as nextTurn } from "node:timers/promises";
+import { setImmediate as answered } from "node:timers/promises";
 import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -105,7 +105,7 @@ export class Changes {
       }
       this.#o.step("paused.committed");
       this.#part(row.id, guest, "paused");
-      const rest = nextTurn()
+      const rest = answered()
         .then(() => host.end(guest))
         .catch((error: unknown) =>
           log.error({ err: error, capsule: row.id }, "the VM of a paused capsule has not ended"),

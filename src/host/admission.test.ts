@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -32,19 +33,38 @@ test("capsules that are still coming are counted before their memory is missing"
   await host.require(512);
 });
 
-test("whoever finds no room waits for the VMs that are just being ended, whether that works or not", async () => {
-  let availableMb = 512;
-  const host = new Admission({ folder, reserveBytes: 512 * mib, availableBytes: async () => availableMb * mib });
-  const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-  const going = [first, second].map(({ promise }) => host.until(promise));
+test("whoever finds no room waits for VMs that are being ended, and looks again after each", async () => {
+  const looks: ((availableMb: number) => void)[] = [];
+  const looked = new EventEmitter();
+  const availableBytes = async () => {
+    const { promise, resolve } = Promise.withResolvers<number>();
+    looks.push((availableMb) => resolve(availableMb * mib));
+    looked.emit("look");
+    return await promise;
+  };
+  const host = new Admission({ folder, reserveBytes: 512 * mib, availableBytes });
+  const vms = [1, 2].map(() => Promise.withResolvers<void>());
+  const going = vms.map(({ promise }) => host.until(promise));
+  let look = once(looked, "look");
   const required = host.require(512);
-  first.reject(new Error("it hangs"));
+  const next = async (): Promise<(availableMb: number) => void> => {
+    await look;
+    look = once(looked, "look");
+    return looks.shift()!;
+  };
+  const [first, second] = vms;
+  const answerFirst = await next();
+  first!.reject(new Error("it hangs")); // while memory is looked at
   await assert.rejects(going[0]!, /it hangs/);
-  availableMb += 64;
-  second.resolve();
-  await Promise.all([going[1], required]);
-  availableMb -= 64;
-  await assert.rejects(host.require(512), { code: "no_capacity" });
+  answerFirst(512);
+  (await next())(512);
+  second!.resolve();
+  await going[1];
+  (await next())(512 + 64);
+  await required;
+  const refused = host.require(512);
+  (await next())(512);
+  await assert.rejects(refused, { code: "no_capacity" });
 });
 
 test("a folder that is not there is no full disk", async () => {

@@ -2,9 +2,13 @@
  * Whether this machine has room for one VM more, by what it really has left: a capsule's memory is a private copy of its
  * template's, made page by page, so most of what is promised to capsules is never taken.
  */
+import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { requireSpace } from "./files.ts";
 import { memoryLeft } from "./memory.ts";
+
+/** VMs that are being ended are waited for so long at most. */
+const longestWaitMs = 5_000;
 
 /** What a capsule takes soon after its start. */
 const newCapsule = { diskBytes: 16 << 20, memoryBytes: 64 << 20 };
@@ -29,7 +33,10 @@ export class Admission {
     this.#o = options;
   }
 
-  /** Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another capsule of this size. */
+  /**
+   * Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another capsule of this size; before
+   * that it waits, for some seconds at most, for the memory of VMs that are being ended.
+   */
   async require(memoryMb: number): Promise<void> {
     const { folder, reserveBytes, availableBytes = memoryLeft } = this.#o;
     try {
@@ -42,11 +49,14 @@ export class Admission {
         ...asDetails(details),
       });
     }
+    const lateMs = performance.now() + longestWaitMs;
     for (;;) {
+      const going = [...this.#going]; // first: what ends while memory is looked at may still be missing in what is found
       const freeBytes = (await availableBytes()) - reserveBytes - this.#coming * newCapsule.memoryBytes;
       if (freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) return;
-      if (this.#going.size === 0) break;
-      await Promise.allSettled(this.#going);
+      const leftMs = lateMs - performance.now();
+      if (going.length === 0 || leftMs <= 0) break;
+      await Promise.race([delay(leftMs, undefined, { ref: false }), ...going]).catch(() => {});
     }
     throw new CapsuleError("no_capacity", "the host has no memory left for another capsule; try again when some ended");
   }

@@ -41,8 +41,8 @@ export const diffName = "memory.diff";
 const alwaysHashedBytes = 1 << 20;
 
 /**
- * Records the named files of `folder` in its manifest and makes all of it durable, the folder too; at once, since a disk has
- * little more work with many than with one. `hashAll`: also large files.
+ * Records the named files of `folder` in its manifest and makes all of it durable, the folder too; side by side, since a
+ * disk has little more work with many than with one. `hashAll`: also large files.
  */
 export async function seal(
   folder: string,

@@ -52,7 +52,10 @@ export interface Host {
   /** Makes what a capsule of this shape starts from, if it isn't there yet. */
   prepare(origin: Origin, shape: Shape): Promise<void>;
 
-  /** Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another VM of this size. */
+  /**
+   * Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another VM of this size, nor gets any
+   * from VMs that are being ended, for which it waits some seconds.
+   */
   admit(memoryMb: number): Promise<void>;
   /**
    * The id of a capsule of this kind that was made ahead of time, if there is one: `start` makes use of it, `remove` gives

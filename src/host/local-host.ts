@@ -138,6 +138,7 @@ export class LocalHost implements Host {
   }
 
   async #restore(id: string, unwanted: AbortSignal | undefined): Promise<Guest> {
+    if (this.#guests.has(id)) await this.end(this.#guests.get(id)!); // its VM could not be ended after the pause
     const folder = this.#paths.capsule(id);
     const checkpoint = join(folder, checkpointName);
     this.#verifier.requireSound(checkpoint);

@@ -83,17 +83,18 @@ describe("the pool", () => {
     assert.deepEqual([...shop.here.keys()], ["cl-1"], "what was claimed is not the pool's to end");
   });
 
-  it("keeps as many of the staple as it is told, or as there is memory for, and none if it is told so", async () => {
+  it("keeps as many of the staple as it is told, in half of its memory, and none if it is told so", async () => {
     for (const [least, budgetBytes, kept] of [
       [3, 1_000 * mib, 3],
-      [3, 100 * mib, 2],
+      [3, 170 * mib, 2],
+      [3, 70 * mib, 1],
       [0, 1_000 * mib, 0],
     ] as const) {
       const shop = new Workshop({ staple: { kind: minimal, least }, budgetBytes });
       shop.pool.open();
       await shop.hasMade(kept);
       await shop.pool.settled();
-      assert.deepEqual(shop.pool.state(), { ready: kept, target: least });
+      assert.deepEqual(shop.pool.state(), { ready: kept, target: kept });
       await shop.pool.close();
     }
   });

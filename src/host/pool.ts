@@ -22,7 +22,7 @@ export interface PoolOptions {
   newId: () => string;
   /** Most memory of all that are ready together; 0: no pool. */
   budgetBytes: number;
-  /** Of this there are always so many, budget permitting. */
+  /** Of this there are always so many, as far as half of the budget goes, but one at least. */
   staple: { kind: Kind; least: number };
   /** Told of what could not be made, and is tried again later. */
   onFailure: (error: unknown) => void;

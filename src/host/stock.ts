@@ -1,6 +1,6 @@
 /**
- * Things made before anybody asks for them: as many of each kind as were asked for lately, within a bound on their number
- * and their memory.
+ * Things made before anybody asks for them: as many of each kind as were asked for lately, and of one kind some in any case,
+ * within a bound on their number and their memory.
  *
  *   making ──► ready ──take──► the taker's
  *                └─ surplus, pressure, dropped, shutdown: ended
@@ -28,7 +28,7 @@ export interface StockOptions<Kind, Item extends Stocked> {
   budgetBytes: number;
   /** Most that are ready together. */
   most: number;
-  /** Of this there are always so many, budget permitting. */
+  /** Of this there are always so many, as far as half of the budget goes, but one at least. */
   staple?: { kind: Kind; least: number } | undefined;
   /** What one is taken to cost before one was made. */
   usualBytes: number;
@@ -253,8 +253,14 @@ export class Stock<Kind, Item extends Stocked> {
   }
 
   #target(shelf: Shelf<Kind, Item>): number {
-    const least = shelf.key === this.#stapleKey ? (this.#o.staple?.least ?? 0) : 0;
-    return Math.max(least, shelf.demand.target(performance.now()));
+    return Math.max(this.#least(shelf), shelf.demand.target(performance.now()));
+  }
+
+  /** However few were asked for. What others ask for has the rest of the budget. */
+  #least({ key, costBytes }: Shelf<Kind, Item>): number {
+    const { staple, budgetBytes } = this.#o;
+    if (staple === undefined || key !== this.#stapleKey) return 0;
+    return Math.min(staple.least, Math.max(1, Math.floor(budgetBytes / 2 / costBytes)));
   }
 
   #spentBytes(): number {

@@ -155,6 +155,7 @@ test("a save that is given up after it was opened leaves nothing", async () => {
     await using save = new MemorySave(pid, base, memoryBytes, path);
     await assert.rejects(save.copy(), /opened before it is copied/);
     await save.open();
+    await assert.rejects(save.finish(), /copied before it is finished/);
     assert.ok((await stat(path)).isFile());
   });
   await assert.rejects(stat(path), { code: "ENOENT" });

@@ -31,6 +31,7 @@ export class MemorySave implements AsyncDisposable {
   readonly #path: string;
   readonly #held = new AsyncDisposableStack();
   #open: { mappings: Mapping[]; memory: OpenFile; writer: DiffWriter } | undefined;
+  #isCopied = false;
   #isWhole = false;
 
   constructor(pid: number, base: string, memoryBytes: number, path: string) {
@@ -65,10 +66,12 @@ export class MemorySave implements AsyncDisposable {
         done += count;
       }
     }
+    this.#isCopied = true;
   }
 
   /** Resolves when the file is whole. */
   async finish(): Promise<SavedMemory> {
+    if (!this.#isCopied) throw new Error("a memory is copied before it is finished");
     const saved = await this.#opened().writer.finish(this.#memoryBytes);
     this.#isWhole = true;
     return saved;

@@ -133,7 +133,7 @@ export class QemuVm implements Vm {
   }
 
   /**
-   * Devices and memory are written one after the other, yet must be of one moment. The CPUs stand still, but a byte still
+   * Devices and memory are read one after the other, yet must be of one moment. The CPUs stand still, but a byte still
    * on its way through the agent's port moves both; so the devices are looked at again afterwards. A processor in the midst
    * of an interrupt may go on for a moment: what is saved without one is resumed several times as fast.
    */

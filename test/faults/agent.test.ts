@@ -90,6 +90,7 @@ describe("a VM of which nothing is heard while it starts", { timeout: 150_000 },
   test("resumed: DELETE does not wait for it, and the resume hears that it is gone", async () => {
     const capsule = await muted(own);
     await capsule.pause();
+    await own.vmEnded(capsule.id);
     const resuming = own.client.call("POST", `${capsule.path}/resume`);
     await eventually("its VM is there again", async () => own.vmPid(capsule.id));
     await destroyedSoon(capsule.id);
