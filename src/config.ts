@@ -15,8 +15,8 @@ const hostMemoryMb = Math.floor(totalmem() / mib);
 /** In a container or a service with a bound of its own, less than the host's. */
 const ownMemoryMb = Math.min(hostMemoryMb, Math.floor((process.constrainedMemory() || Infinity) / mib));
 const poolMemoryMb = Math.ceil(ownMemoryMb / 16);
-/** For half of the pool's memory, at 64 MiB each. */
-const poolLeast = Math.min(16, Math.max(1, Math.floor(poolMemoryMb / 2 / 64)));
+/** For half of the pool's memory, at 48 MiB each. */
+const poolLeast = Math.min(16, Math.max(1, Math.floor(poolMemoryMb / 2 / 48)));
 
 const settings = {
   host: row("CAPSULE_HOST", "127.0.0.1", word, "address to listen on"),
