@@ -3,7 +3,6 @@ import { randomBytes } from "node:crypto";
 
 const alphabet = "0123456789abcdefghijklmnopqrstuvwxyz";
 const idLength = 25;
-export const idPattern = /^cl-[0-9a-z]{25}$/;
 
 /** `cl-` and 25 characters, 129 random bits. */
 export function newCapsuleId(): string {

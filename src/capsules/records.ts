@@ -5,7 +5,6 @@
 import { EventEmitter } from "node:events";
 import type { CapsuleChange, CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { idPattern } from "./ids.ts";
 import { type Intent, next, type Status, statuses, type Trigger } from "./lifecycle.ts";
 
 /** A row whose status and intent are known to be of the state machine. */
@@ -50,7 +49,7 @@ export class Records {
 
   /** Throws the same CapsuleError("not_found") whether it never existed, is destroyed, or is another team's. */
   require(teamId: string, id: string): Capsule {
-    const row = idPattern.test(id) ? this.#rows.ofTeamById(teamId, id) : undefined;
+    const row = this.#rows.ofTeamById(teamId, id);
     if (row === undefined || row.intent === "destroy") throw missing(id);
     return row as Capsule;
   }

@@ -17,7 +17,7 @@ export interface Identity {
 
 const keyPrefix = "capk_";
 const keyRandomBytes = 24; // 192 bits
-const keyPattern = /^capk_[0-9a-f]{48}$/;
+const keyLength = keyPrefix.length + 2 * keyRandomBytes;
 const teamPattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
 const labelMaxLength = 100;
 /** What is kept of a key to recognize it by: 16 of its 192 random bits. */
@@ -53,7 +53,7 @@ export class Teams {
 
   /** Who holds this key; undefined when it is malformed, unknown, revoked or expired. Sees other processes' changes at once. */
   authenticate(apiKey: string): Identity | undefined {
-    if (!keyPattern.test(apiKey)) return undefined;
+    if (apiKey.length !== keyLength) return undefined;
     const now = this.#now();
     const row = this.#rows.liveKey(this.#hashes.of(apiKey), now);
     if (row === undefined) return undefined;
