@@ -2,7 +2,6 @@
  * The HTTP server, put together: request → gate → section → service → response. It neither listens nor stops by
  * itself; whoever built it does both.
  */
-import { randomUUID } from "node:crypto";
 import type { ServerOptions as HttpOptions, IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { LogController } from "fastify";
@@ -32,6 +31,7 @@ import { describeApi } from "./openapi.ts";
 import { processExitRoute } from "./process-exit.ts";
 import { processRoutes } from "./processes.ts";
 import { ptySocketRoutes } from "./pty-socket.ts";
+import { requestIds } from "./request-ids.ts";
 import type { App, Section } from "./section.ts";
 import type { MetricsService, Services, TracingService } from "./services.ts";
 import { signInRoutes } from "./sign-in.ts";
@@ -106,7 +106,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const app: App = fastify({
     loggerInstance: quietUntilUsed(logger),
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
-    genReqId: () => randomUUID(),
+    genReqId: requestIds(),
     trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
     bodyLimit: limits.body_max_bytes,
     keepAliveTimeout: keepAliveMs,
