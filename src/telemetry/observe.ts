@@ -32,18 +32,16 @@ export function observeExecs(capsules: CapsulesService, began: (capsuleId: strin
   });
 }
 
-/** `target` with some methods replaced. The rest run on `target` itself, which has private fields. */
+/**
+ * `target` with some methods replaced. The rest run on `target` itself, which has private fields. Made once: a proxy would
+ * be asked at every call, and each request makes some.
+ */
 function overlay<T extends object>(target: T, methods: Partial<T>): T {
-  const bound = new Map<PropertyKey, unknown>();
-  return new Proxy(target, {
-    get(_, name) {
-      const known = bound.get(name);
-      if (known !== undefined) return known;
-      const value: unknown = Reflect.get(Object.hasOwn(methods, name) ? methods : target, name);
-      if (typeof value !== "function") return value;
-      const method: unknown = value.bind(target);
-      bound.set(name, method);
-      return method;
-    },
-  });
+  const over = {};
+  for (const name of new Set([target, Object.getPrototypeOf(target)].flatMap(Object.getOwnPropertyNames))) {
+    const read = (): unknown => Reflect.get(target, name);
+    const value = Reflect.get(methods, name) ?? read();
+    Object.defineProperty(over, name, typeof value === "function" ? { value: value.bind(target) } : { get: read });
+  }
+  return over as T;
 }
