@@ -5,6 +5,7 @@ import { Capsule, CapsuleList, CreateCapsuleBody, createDefaults, WaitQuery, wai
 import { CapsuleParams } from "../wire/schema.ts";
 import { note } from "./audit-trail.ts";
 import { clientGoneSignal } from "./client-gone.ts";
+import { Departures } from "./departures.ts";
 import type { App, Section } from "./section.ts";
 import type { CapsuleView } from "./services.ts";
 import { timestamp, timestampOrNull } from "./timestamps.ts";
@@ -43,6 +44,7 @@ function createRoute(app: App, { services: { capsules }, limits }: Section): voi
 }
 
 function readRoutes(app: App, { services: { capsules }, limits }: Section): void {
+  const departures = new Departures();
   app.get(
     "/capsules",
     { schema: { summary: "List the team's capsules", response: { 200: CapsuleList } } },
@@ -64,7 +66,7 @@ function readRoutes(app: App, { services: { capsules }, limits }: Section): void
     },
     ({ identity, params, query }, reply) => {
       if (query.wait === undefined) {
-        sendCapsule(reply, capsules.get(identity.teamId, params.id));
+        sendCapsule(departures, reply, capsules.get(identity.teamId, params.id));
         return;
       }
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
@@ -119,13 +121,13 @@ function changeRoutes(app: App, { services: { capsules } }: Section): void {
   );
 }
 
-function sendCapsule(reply: FastifyReply, view: CapsuleView): void {
+function sendCapsule(departures: Departures, reply: FastifyReply, view: CapsuleView): void {
   let text = texts.get(view);
   if (text === undefined) {
     text = reply.serialize(capsuleBody(view)) as string;
     if (Object.isFrozen(view)) texts.set(view, text);
   }
-  reply.header("content-type", "application/json; charset=utf-8").send(text);
+  departures.send(reply.header("content-type", "application/json; charset=utf-8"), text);
 }
 
 export function capsuleBody(view: CapsuleView): Capsule {
