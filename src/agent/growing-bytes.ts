@@ -5,11 +5,12 @@
 
 const firstBytes = 1024;
 const longestPieceBytes = 256 * 1024;
+const nothing = Buffer.alloc(0);
 
 export class GrowingBytes {
   /** Full ones. */
   #pieces: Buffer[] = [];
-  #last: Buffer = Buffer.alloc(0);
+  #last = nothing;
   /** Of the last. */
   #filled = 0;
   #length = 0;
@@ -32,10 +33,11 @@ export class GrowingBytes {
 
   /** Hands everything over and begins anew. */
   take(): Buffer {
+    if (this.#length === 0) return nothing;
     const last = this.#last.subarray(0, this.#filled);
     const taken = this.#pieces.length === 0 ? last : Buffer.concat([...this.#pieces, last], this.#length);
     this.#pieces = [];
-    this.#last = Buffer.alloc(0);
+    this.#last = nothing;
     this.#filled = 0;
     this.#length = 0;
     return taken;

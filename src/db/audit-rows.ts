@@ -42,7 +42,7 @@ export class AuditRows {
     this.#database = database;
     this.#append = database.prepare(
       `INSERT INTO audit (at, team_id, key_id, key_name, address, action, capsule_id, subject, status)
-       VALUES (:at, :teamId, :keyId, :keyName, :address, :action, :capsuleId, :subject, :status)`,
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
     );
     this.#ofTeam = database.prepare(`SELECT ${selection} ORDER BY id DESC LIMIT :limit`);
     this.#ofCapsule = database.prepare(`SELECT ${selection} AND capsule_id = :capsuleId ORDER BY id DESC LIMIT :limit`);
@@ -62,7 +62,9 @@ export class AuditRows {
   /** All of them are durable when this returns. */
   append(rows: readonly NewAuditRow[]): void {
     transact(this.#database, () => {
-      for (const row of rows) this.#append.run({ ...row });
+      for (const { at, teamId, keyId, keyName, address, action, capsuleId, subject, status } of rows) {
+        this.#append.run(at, teamId, keyId, keyName, address, action, capsuleId, subject, status);
+      }
     });
   }
 
