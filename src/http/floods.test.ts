@@ -1,5 +1,6 @@
 /** Who asks too much is told when to come back, and nobody else notices. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { connect } from "node:net";
 import { test } from "node:test";
@@ -172,6 +173,26 @@ test("a client that never reads its answer is hung up on; one that waits for an 
     assert.equal((await waiting).status, 200);
     socket.destroy();
   } finally {
+    await api.app.close();
+  }
+});
+
+test("a WebSocket may be silent for longer than a client may that has asked for nothing", {
+  timeout: 15_000,
+}, async () => {
+  const api = new Api({}, { stallMs: 200 });
+  const { port } = await listen(api);
+  const url = `ws://127.0.0.1:${port}/v1/capsules/${await api.capsule()}/exec/stream`;
+  const socket = new WebSocket(url, { headers: { "x-api-key": keys.red } });
+  try {
+    await once(socket, "open");
+    for (let times = 0; times < 3; times++) {
+      const silent = connect(port, "127.0.0.1");
+      await once(silent.resume(), "close");
+    }
+    assert.equal(socket.readyState, WebSocket.OPEN);
+  } finally {
+    socket.terminate();
     await api.app.close();
   }
 });

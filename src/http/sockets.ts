@@ -12,7 +12,7 @@ import type { Limits } from "../wire/limits.ts";
 import { describeError } from "./log.ts";
 import type { App } from "./section.ts";
 import type { Services } from "./services.ts";
-import { isAnswering } from "./slow-readers.ts";
+import { isAnswering, release } from "./slow-readers.ts";
 import { type ErrorMark, SocketLine } from "./socket-line.ts";
 
 /** How long clients may take to answer a close frame when the server stops. */
@@ -87,6 +87,7 @@ export class Sockets {
       accepted = webSocket;
     });
     if (accepted === undefined) throw new Error("the client hung up before its WebSocket was accepted");
+    release(socket);
     const line = new SocketLine(accepted, mark, log);
     const { capsules, teams } = this.#services;
     const listening = [

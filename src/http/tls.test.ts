@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import https from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import type { TLSSocket } from "node:tls";
+import { connect, type TLSSocket } from "node:tls";
 import { WebSocket } from "ws";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
@@ -63,6 +64,20 @@ describe("TLS", () => {
       const code = await new Promise((resolve) => socket.once("close", resolve));
       assert.equal(code, 1000, "what was open goes on");
       await assert.rejects(fetch(`http://127.0.0.1:${port}/healthz`), "plain HTTP is not spoken there");
+    } finally {
+      await api.app.close();
+    }
+  });
+
+  test("who says nothing after the handshake is hung up on", { timeout: 15_000 }, async () => {
+    const pair = make("silent");
+    const api = new Api({}, { certificate: readCertificate(pair), stallMs: 200 });
+    try {
+      await api.app.listen({ host: "127.0.0.1", port: 0 });
+      const { port } = api.app.server.address() as AddressInfo;
+      const silent = connect({ host: "127.0.0.1", port, ca: readFileSync(pair.certPath) });
+      await once(silent, "secureConnect");
+      await once(silent.resume(), "close");
     } finally {
       await api.app.close();
     }

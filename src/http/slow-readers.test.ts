@@ -1,0 +1,95 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type RequestListener, type ServerResponse } from "node:http";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { type TestContext, test } from "node:test";
+import { release, StallWatch } from "./slow-readers.ts";
+
+const stallMs = 400;
+const mebibyte = 1 << 20;
+
+/** A server whose connections are looked at when it is told to, and connections to it. */
+async function start(t: TestContext, answer: RequestListener) {
+  let nowMs = 0;
+  const watch = new StallWatch(stallMs);
+  const server = createServer(answer).on("connection", (socket) => watch.add(socket));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return {
+    /** The client's end and the server's. */
+    async connection(request = ""): Promise<{ client: Socket; served: Socket }> {
+      const client = connect(port, "127.0.0.1").on("error", () => {});
+      t.after(() => client.destroy());
+      const [[served]] = (await Promise.all([once(server, "connection"), once(client, "connect")])) as [
+        [Socket],
+        unknown,
+      ];
+      if (request !== "") client.write(request);
+      return { client, served };
+    },
+    pass(ms: number): void {
+      for (let passed = 0; passed < ms; passed += stallMs / 4) {
+        nowMs += stallMs / 4;
+        watch.look(nowMs);
+      }
+    },
+  };
+}
+
+const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+async function read(client: Socket, bytes: number): Promise<void> {
+  let missing = bytes;
+  for await (const chunk of client.iterator({ destroyOnReturn: false })) {
+    missing -= (chunk as Buffer).length;
+    if (missing <= 0) return;
+  }
+  assert.fail("the connection ended");
+}
+
+test("who says nothing is hung up on; who waits for an answer is not, however long", async (t) => {
+  const asked = Promise.withResolvers<ServerResponse>();
+  const { connection, pass } = await start(t, (_request, response) => asked.resolve(response));
+  const waiting = await connection(request);
+  const response = await asked.promise;
+  const silent = await connection();
+  pass(stallMs);
+  assert.equal(silent.served.destroyed, false);
+  pass(stallMs / 2);
+  assert.equal(silent.served.destroyed, true);
+  pass(20 * stallMs);
+  assert.equal(waiting.served.destroyed, false);
+  response.end("at last");
+  await read(waiting.client, 7);
+});
+
+test("who takes a little now and then is served; who takes nothing is hung up on, even as more is written", async (t) => {
+  const asked = Promise.withResolvers<ServerResponse>();
+  const { connection, pass } = await start(t, (_request, response) => asked.resolve(response));
+  const { client, served } = await connection(request);
+  const response = await asked.promise;
+  response.write(Buffer.alloc(128 * mebibyte)); // far more than both systems' buffers take
+  for (let round = 0; round < 3; round++) {
+    await read(client, 16 * mebibyte);
+    pass(stallMs);
+    assert.equal(served.destroyed, false);
+  }
+  for (let round = 0; round < 8; round++) {
+    response.write("more");
+    pass(stallMs / 4);
+  }
+  assert.equal(served.destroyed, true);
+});
+
+test("a connection that was released is somebody else's to watch", async (t) => {
+  const { connection, pass } = await start(t, () => {});
+  const { served } = await connection();
+  release(served);
+  pass(3 * stallMs);
+  assert.equal(served.destroyed, false);
+});
