@@ -2,7 +2,9 @@
  * A real server for tests: `capsule serve` on a data folder of its own, which is gone afterwards together with every
  * process that belonged to it. The built images are borrowed from `$CAPSULE_IMAGES_FROM`, by default the repository's.
  */
+
 import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink } from "node:fs/promises";
@@ -160,7 +162,7 @@ export class Server implements AsyncDisposable {
 /** What is kept may have been found out by a version that remembered less: it is replaced, in one piece. */
 async function keepNews(own: string, kept: string): Promise<void> {
   if (existsSync(kept) && readFileSync(own).equals(readFileSync(kept))) return;
-  const half = `${kept}.${process.pid}`;
+  const half = `${kept}.${randomUUID()}`; // servers start side by side, of one process too
   await copyFile(own, half);
   await rename(half, kept);
 }
