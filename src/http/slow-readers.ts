@@ -14,7 +14,7 @@ const looksPerStall = 4;
 /** Of accepted WebSockets, which have their own bounds. */
 const released = new WeakSet<Socket>();
 
-/** `stallMs`: without a byte either way, or up to a quarter more. */
+/** `stallMs`: without a byte either way, or up to half as long again. */
 export function hangUpOnSlowReaders(server: Server, stallMs: number): void {
   const watch = new StallWatch(stallMs);
   server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => watch.add(socket));
@@ -62,8 +62,15 @@ function isStalled(socket: Socket): boolean {
   return socket.writableLength > 0 || !isAnswering(socket);
 }
 
+interface Handle {
+  /** What Node has handed over: nothing more before all of that has gone. */
+  bytesWritten: number;
+  /** Of that, what the system has not taken yet. */
+  writeQueueSize: number;
+}
+
 /** Changes with every byte that the client has sent or taken, and with none that only waits for it. */
 function bytesMoved(socket: Socket): string {
-  const { writeQueueSize = 0 } = (socket as Socket & { _handle?: { writeQueueSize?: number } })._handle ?? {};
-  return [socket.bytesRead, socket.bytesWritten - socket.writableLength, writeQueueSize].join(" ");
+  const handle = (socket as Socket & { _handle?: Handle | null })._handle;
+  return [socket.bytesRead, handle?.bytesWritten, handle?.writeQueueSize].join(" ");
 }

@@ -40,7 +40,7 @@ function overlay<T extends object>(target: T, methods: Partial<T>): T {
   const over = {};
   for (const name of new Set([target, Object.getPrototypeOf(target)].flatMap(Object.getOwnPropertyNames))) {
     const read = (): unknown => Reflect.get(target, name);
-    const value = Reflect.get(methods, name) ?? read();
+    const value = Object.hasOwn(methods, name) ? Reflect.get(methods, name) : read();
     Object.defineProperty(over, name, typeof value === "function" ? { value: value.bind(target) } : { get: read });
   }
   return over as T;
