@@ -1,51 +1,56 @@
 /** A command over HTTP, against the same program spawned by a program that is already inside, and in gVisor. */
-import { above, type Finding, ratio } from "./report.ts";
+import { readAnywhere } from "./caches.ts";
+import { aboveInTurns, type Finding, ratioInTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { repeat, timed } from "./statistics.ts";
 
-const batches = 5;
-const perBatch = 40;
-const execsInGvisor = 6;
-const getsPerBatch = 10;
+/** Few of each at a time: the machine is slower in one second than in the next, and each turn lies within one. */
+const turns = 40;
+const perTurn = 7;
+const getsPerTurn = 2;
 
+/** The first is not counted, on either side: it finds the caches as what ran before has left them. */
 const spawnInside = `
 import json, os, time
 times = []
-for _ in range(${perBatch}):
+for _ in range(${1 + perTurn}):
     began = time.perf_counter()
     os.waitpid(os.posix_spawn("/bin/true", ["/bin/true"], os.environ), 0)
     times.append((time.perf_counter() - began) * 1000)
-print(json.dumps(times))
+print(json.dumps(times[1:]))
 `;
 
 export async function exec(rig: Rig): Promise<void> {
   const { service, report } = rig;
   const id = await service.createRunning();
-  const inside: number[] = [];
-  const outside: number[] = [];
-  const inGvisor: number[] = [];
+  const inside: number[][] = [];
+  const outside: number[][] = [];
+  const inGvisor: number[][] = [];
   const gets: number[] = [];
-  const batch = async (execInGvisor: () => Promise<void>) => {
-    for (let each = 0; each < rig.rounds(batches, 3 * batches); each++) {
-      inside.push(...(JSON.parse((await service.exec(id, "python3", "-c", spawnInside)).stdout) as number[]));
-      outside.push(...(await repeat(perBatch, () => timed(() => service.exec(id, "/bin/true")))));
-      gets.push(...(await repeat(getsPerBatch, () => getAfterExec(service, id))));
+  const reads: number[] = [];
+  const takeTurns = async (execInGvisor: () => Promise<void>) => {
+    for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) {
+      inside.push(JSON.parse((await service.exec(id, "python3", "-c", spawnInside)).stdout) as number[]);
+      await service.exec(id, "/bin/true");
+      outside.push(await repeat(perTurn, () => timed(() => service.exec(id, "/bin/true"))));
+      gets.push(...(await repeat(getsPerTurn, () => getAfterExec(service, id))));
       await execInGvisor();
+      reads.push(readAnywhere());
     }
   };
   const runsc = await rig.runsc();
-  if (typeof runsc === "string") await batch(async () => {});
+  if (typeof runsc === "string") await takeTurns(async () => {});
   else {
-    await runsc.withIdle((container) =>
-      batch(async () => void inGvisor.push(...(await repeat(execsInGvisor, () => runsc.exec(container))))),
-    );
+    await runsc.withIdle((container) => takeTurns(async () => void inGvisor.push([await runsc.exec(container)])));
   }
   await service.destroy(id);
   const gvisor: Finding =
-    typeof runsc === "string" ? { absent: runsc } : ratio(outside, `${runsc.name} exec`, inGvisor);
-  report.note("exec", outside, { inside: above(outside, "posix_spawn inside the guest", inside), gvisor });
+    typeof runsc === "string" ? { absent: runsc } : ratioInTurns(outside, `${runsc.name} exec`, inGvisor);
+  const above = aboveInTurns(outside, "posix_spawn inside the guest", inside);
+  report.note("exec", outside.flat(), { inside: above, gvisor });
   report.note("getAfterExec", gets, {});
+  report.note("readAnywhere", reads, {});
 }
 
 /** What HTTP alone costs a client whose server has slept meanwhile, beside a guest that has not. */

@@ -4,7 +4,7 @@
  */
 import { DumbPipe } from "./dumb-pipe.ts";
 import { rssMib } from "./process-memory.ts";
-import type { Finding } from "./report.ts";
+import { ratioInTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { summarize, timed } from "./statistics.ts";
@@ -61,14 +61,15 @@ async function streaming(rig: Rig, id: string): Promise<void> {
     if (turn % 2 === 1) await theirs();
   }
   await checkContent(service, id, file);
-  /** The middle one of the turns' ratios. */
-  const against = (samples: number[], dumb: number[]): Finding => {
-    const ratios = samples.map((sample, turn) => sample / dumb[turn]!);
-    return { value: summarize(ratios).p50, against: { name: "dumb pipe", measured: summarize(dumb) } };
-  };
+  const against = (samples: number[], dumb: number[]) => ratioInTurns(each(samples), "dumb pipe", each(dumb));
   report.note("streamWrite", speeds.write, { dumb: against(speeds.write, speeds.dumbWrite) });
   report.note("streamRead", speeds.read, { dumb: against(speeds.read, speeds.dumbRead) });
   report.note("streamMemory", growth, { most: { value: Math.max(...growth) } });
+}
+
+/** A turn of its own for each sample. */
+function each(samples: number[]): number[][] {
+  return samples.map((sample) => [sample]);
 }
 
 async function longStreams(service: Service, id: string): Promise<number> {

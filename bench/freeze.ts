@@ -13,7 +13,7 @@ import { readDiff } from "../src/vmm/diff-format.ts";
 import { endProcess } from "../src/vmm/process.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
 import { coldBoots, withBootedVm } from "./cold-boot.ts";
-import { above, type Finding, ratio } from "./report.ts";
+import { above, type Finding, ratio, ratioInTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Runsc } from "./runsc.ts";
 import type { Service } from "./service.ts";
@@ -22,6 +22,8 @@ import { repeat, summarize, timed } from "./statistics.ts";
 const run = promisify(execFile);
 const rounds = 10;
 const migrations = 4;
+/** Pauses for each of gVisor's checkpoints. */
+const besideCheckpoint = 3;
 const dirtyMib = 50;
 /** What an idle capsule has dirtied, roughly. */
 const idleMib = 2;
@@ -37,9 +39,10 @@ export async function freeze(rig: Rig): Promise<void> {
   const booted = (await coldBoots(rig)).toExec;
   const id = await service.createRunning();
   await service.exec(id, "/bin/true");
-  const { expected, anew } = await inTurns(rig, id);
+  const checkpoints = new Checkpoints(runsc);
+  const { expected, anew } = await inTurns(rig, id, checkpoints);
   const { pauses, resumes } = expected;
-  const gvisor = typeof runsc === "string" ? { absent: runsc } : await againstCheckpoint(pauses, runsc);
+  const gvisor = checkpoints.against(pauses);
   const migration = ratio(pauses, "QEMU's migrate to a file + fsync", migrated);
   const least = await repeat(rounds, () => leastOf(service));
   const floor = ratio(pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
@@ -61,13 +64,33 @@ export async function freeze(rig: Rig): Promise<void> {
   await service.destroy(id);
 }
 
-/** gVisor's checkpoint of a container that sleeps; runsc cannot do it everywhere. */
-async function againstCheckpoint(pauses: number[], runsc: Runsc): Promise<Finding> {
-  try {
-    const saved = await repeat(rounds, () => runsc.withIdle((container) => runsc.checkpoint(container)));
-    return ratio(pauses, `${runsc.name} checkpoint + fsync`, saved);
-  } catch (error) {
-    return { absent: error instanceof Error ? error.message : String(error) };
+/** gVisor's checkpoints of containers that sleep, each beside some pauses; runsc cannot do it everywhere. */
+class Checkpoints {
+  readonly #runsc: Runsc | string;
+  readonly #saved: number[][] = [];
+  #why = "no checkpoint was taken";
+
+  constructor(runsc: Runsc | string) {
+    this.#runsc = runsc;
+  }
+
+  async takeOne(): Promise<void> {
+    const runsc = this.#runsc;
+    if (typeof runsc === "string") return;
+    try {
+      this.#saved.push([await runsc.withIdle((container) => runsc.checkpoint(container))]);
+    } catch (error) {
+      this.#why = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /** With as many pauses beside each. */
+  against(pauses: number[]): Finding {
+    if (typeof this.#runsc === "string") return { absent: this.#runsc };
+    const perTurn = pauses.length / this.#saved.length;
+    if (!Number.isInteger(perTurn)) return { absent: this.#why };
+    const turns = this.#saved.map((_, turn) => pauses.slice(turn * perTurn, (turn + 1) * perTurn));
+    return ratioInTurns(turns, `${this.#runsc.name} checkpoint + fsync`, this.#saved);
   }
 }
 
@@ -90,13 +113,13 @@ async function cycles(service: Service, id: string, count: number): Promise<Cycl
  * Cycles of this capsule, with nothing prepared, and of one that is resumed in a process that waits, as it is when there have
  * been resumes before.
  */
-async function inTurns(rig: Rig, id: string): Promise<{ expected: Cycles; anew: Cycles }> {
+async function inTurns(rig: Rig, id: string, checkpoints: Checkpoints): Promise<{ expected: Cycles; anew: Cycles }> {
   const expectant = await rig.expectant();
   const other = await expectant.createRunning();
   await cycles(expectant, other, 2);
   const expected: Cycles = { pauses: [], resumes: [] };
   const anew: Cycles = { pauses: [], resumes: [] };
-  for (let each = 0; each < rig.rounds(20, 100); each++) {
+  for (let each = 0; each < rig.rounds(21, 99); each++) {
     expected.pauses.push(await pauseTime(expectant, other));
     await expectant.requireBlanks();
     expected.resumes.push(await resumeTime(expectant, other));
@@ -104,6 +127,7 @@ async function inTurns(rig: Rig, id: string): Promise<{ expected: Cycles; anew: 
     const { pauses, resumes } = await cycles(rig.service, id, 1);
     anew.pauses.push(...pauses);
     anew.resumes.push(...resumes);
+    if (each % besideCheckpoint === 1) await checkpoints.takeOne();
   }
   await expectant.destroy(other);
   return { expected, anew };

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { catalog, entryOf, figureIds } from "./catalog.ts";
-import { above, isAllMet, Report, ratio } from "./report.ts";
+import { above, aboveInTurns, isAllMet, Report, ratio, ratioInTurns } from "./report.ts";
+import { summarize } from "./statistics.ts";
 import { markdownTable, textTable } from "./table.ts";
 
 const groups = [...new Set(figureIds.map((id) => catalog[id].group))];
@@ -116,3 +117,20 @@ function value(finding: ReturnType<typeof ratio>): number {
   assert.ok("value" in finding);
   return finding.value;
 }
+
+test("of turns the middle one counts, whatever the machine does to a turn as a whole", () => {
+  const slow = 1.75;
+  const inside = [[5, 5, 5], [slow * 5], [5]];
+  const outside = [[9, 7, 7], [slow * 7], [8]];
+  assert.deepEqual(ratioInTurns(outside, "inside", inside), {
+    value: 7 / 5,
+    against: { name: "inside", measured: summarize(inside.flat()) },
+  });
+  const found = aboveInTurns(outside, "inside", inside);
+  assert.ok("value" in found && found.value === 3);
+  assert.deepEqual(aboveInTurns([[1]], "inside", [[2]]), {
+    value: 0,
+    against: { name: "inside", measured: summarize([2]) },
+  });
+  assert.throws(() => ratioInTurns([[1]], "inside", []), /another number of turns/);
+});

@@ -94,6 +94,30 @@ export function above(samples: readonly number[], name: string, yardstick: reado
   return { value: Math.max(0, summarize(samples).p50 - times * against.measured.p50), against };
 }
 
+/**
+ * The same of samples that were taken in turns with their yardstick's: of the turns' ratios, each of a turn's own p50s, the
+ * middle one. What the machine does for a second or two hits both sides of a turn.
+ */
+export function ratioInTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
+  return inTurns(samples, name, yardstick, (ours, theirs) => ours / theirs);
+}
+
+/** By how much a turn's p50 lies above the yardstick's; 0 where it lies below. */
+export function aboveInTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
+  return inTurns(samples, name, yardstick, (ours, theirs) => Math.max(0, ours - theirs));
+}
+
+function inTurns(
+  samples: readonly number[][],
+  name: string,
+  yardstick: readonly number[][],
+  compare: (ours: number, theirs: number) => number,
+): Finding {
+  if (samples.length !== yardstick.length) throw new Error(`${name} had another number of turns`);
+  const values = samples.map((turn, index) => compare(summarize(turn).p50, summarize(yardstick[index]!).p50));
+  return { value: summarize(values).p50, against: { name, measured: summarize(yardstick.flat()) } };
+}
+
 /** True when every target of these rows was looked at and kept. A figure without targets has to be measured, no more. */
 export function isAllMet(rows: readonly Row[]): boolean {
   return rows.every(

@@ -63,7 +63,7 @@ export class DiffWriter implements AsyncDisposable {
   }
 
   /** Takes the pages that `space` was filled with; those that are zero are left out or noted without data. */
-  async take(page: number, count: number): Promise<void> {
+  take(page: number, count: number): void {
     const start = this.#filled;
     let zeroPages = 0;
     for (let index = 0; index < count; index++) {
@@ -79,15 +79,20 @@ export class DiffWriter implements AsyncDisposable {
       this.#runs.add(page + index, 1, false);
     }
     this.#noteZeros(page + count - zeroPages, zeroPages);
-    const isIdle = this.#writing === undefined;
-    if (this.#filled === chunkBytes || (isIdle && this.#filled >= leastBytes)) await this.#flush();
+  }
+
+  /** There is no more room, or a disk that has nothing to do. */
+  get isDue(): boolean {
+    return this.#filled === chunkBytes || (this.#writing === undefined && this.#filled >= leastBytes);
   }
 
   async finish(memoryBytes: number): Promise<SavedMemory> {
-    await this.#flush();
+    const before = this.#writing;
+    this.#begin();
     const index = this.#runs.bytes();
     const offset = indexOffset(this.#runs.dataPages);
     await allOf([
+      before,
       this.#writing,
       writeFully(this.#out, index, offset),
       writeFully(this.#out, encodeHeader({ memoryBytes, runs: this.#runs }), 0),
@@ -103,8 +108,13 @@ export class DiffWriter implements AsyncDisposable {
     await Promise.all([this.#direct?.close(), this.#out.close()]);
   }
 
-  async #flush(): Promise<void> {
+  /** Begins to write what is gathered, as soon as what was gathered before is written. */
+  async flush(): Promise<void> {
     await this.#writing;
+    this.#begin();
+  }
+
+  #begin(): void {
     const bytes = this.#buffer.subarray(0, this.#filled);
     const writing = writePages(this.#direct, this.#out, bytes, this.#written).then(() => {
       if (this.#writing === writing) this.#writing = undefined;

@@ -57,13 +57,16 @@ export class MemorySave implements AsyncDisposable {
   async copy(): Promise<void> {
     const { mappings, memory, writer } = this.#opened();
     const pace = new Pace();
-    for await (const run of ownPages(this.#pid, mappings)) {
-      for (let done = 0; done < run.count; ) {
-        await pace.rest();
-        const count = Math.min(run.count - done, writer.room());
-        readFully(memory, writer.space(count), run.address + done * pageBytes);
-        await writer.take(run.page + done, count);
-        done += count;
+    for await (const runs of ownPages(this.#pid, mappings)) {
+      for (const run of runs) {
+        for (let done = 0; done < run.count; ) {
+          const count = Math.min(run.count - done, writer.room());
+          readFully(memory, writer.space(count), run.address + done * pageBytes);
+          writer.take(run.page + done, count);
+          done += count;
+          if (writer.isDue) await writer.flush();
+          if (pace.isOver) await pace.rest();
+        }
       }
     }
     this.#isCopied = true;
@@ -87,12 +90,15 @@ export class MemorySave implements AsyncDisposable {
   }
 }
 
-/** Lets the event loop run when it has waited long enough. */
+/** For letting the event loop run when it has waited long enough. */
 class Pace {
   #since = performance.now();
 
+  get isOver(): boolean {
+    return performance.now() - this.#since >= sliceMs;
+  }
+
   async rest(): Promise<void> {
-    if (performance.now() - this.#since < sliceMs) return;
     await new Promise(setImmediate);
     this.#since = performance.now();
   }
@@ -113,10 +119,12 @@ export async function resetMemory(
   using memory = new OpenFile(`/proc/${pid}/mem`, "r+");
   const runs: PageRun[] = [];
   let pages = 0;
-  for await (const run of ownPages(pid, mappings)) {
-    pages += run.count;
-    if (pages > mostPages) throw new Error(`process ${pid} has more than ${mostPages} pages of its own`);
-    runs.push(run);
+  for await (const found of ownPages(pid, mappings)) {
+    for (const run of found) {
+      pages += run.count;
+      if (pages > mostPages) throw new Error(`process ${pid} has more than ${mostPages} pages of its own`);
+      runs.push(run);
+    }
   }
   await before(runs);
   await using file = await open(base, "r");
@@ -150,7 +158,7 @@ export async function loadMemory(pid: number, base: string, memoryBytes: number,
   const pace = new Pace();
   await forEachPiece(file, memoryBytes, (bytes, page) => {
     writeMapped(memory, mappings, bytes, page * pageBytes);
-    return pace.rest();
+    return pace.isOver ? pace.rest() : undefined;
   });
 }
 
@@ -161,7 +169,7 @@ export async function loadMemory(pid: number, base: string, memoryBytes: number,
 export async function forEachPiece(
   file: FileHandle,
   memoryBytes: number,
-  use: (bytes: Buffer, page: number, isZero: boolean) => Promise<void>,
+  use: (bytes: Buffer, page: number, isZero: boolean) => Promise<void> | undefined,
 ): Promise<void> {
   const { runs, dataPages } = await readDiff(file, memoryBytes);
   await using reader = new DataReader(file, dataPages);

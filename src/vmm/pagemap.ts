@@ -48,6 +48,9 @@ const entryBytes = 8;
 const pagesPerRead = 65_536;
 /** Of all who look: it is filled and read in one go. */
 const entries = new Uint32Array((pagesPerRead * entryBytes) / 4);
+/** As many as a page table has, and a page of pagemap. */
+const pagesPerTable = pageBytes / entryBytes;
+const blank = Buffer.alloc(pageBytes);
 
 /** Where a process has mapped the base file, in the file's order. Throws unless all of `bytes` is there, once. */
 export function mappingsOf(pid: number, base: string, bytes: number): Mapping[] {
@@ -90,8 +93,8 @@ function deviceName(dev: number): string {
   return `${major.toString(16).padStart(2, "0")}:${minor.toString(16).padStart(2, "0")}`;
 }
 
-/** The pages that are the process's own, in the base file's order, in runs within one mapping. */
-export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerator<PageRun> {
+/** The pages that are the process's own, in the base file's order, in runs within one mapping: so many at a time. */
+export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerator<PageRun[]> {
   using pagemap = new OpenFile(`/proc/${pid}/pagemap`, "r");
   for (const { address, offset, bytes } of mappings) {
     const pages = bytes / pageBytes;
@@ -100,10 +103,11 @@ export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerato
       const from = (address / pageBytes + start) * entryBytes;
       const got = readSync(pagemap.fd, entries, 0, count * entryBytes, from);
       if (got !== count * entryBytes) throw new Error(`pagemap of process ${pid} ended early`);
-      for (const run of runsOf(entries, count)) {
-        const page = start + run.page;
-        yield { page: offset / pageBytes + page, count: run.count, address: address + page * pageBytes };
-      }
+      yield runsOf(entries, count).map(({ page, count }) => ({
+        page: offset / pageBytes + start + page,
+        count,
+        address: address + (start + page) * pageBytes,
+      }));
       await new Promise(setImmediate);
     }
   }
@@ -111,18 +115,31 @@ export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerato
 
 /** Runs of own pages in raw pagemap entries (64 bits each, little-endian; the upper half decides). */
 export function runsOf(entries: Uint32Array, count: number): { page: number; count: number }[] {
+  const bytes = Buffer.from(entries.buffer, entries.byteOffset, count * entryBytes);
   const runs: { page: number; count: number }[] = [];
   let first = -1;
-  for (let page = 0; page < count; page++) {
-    if (isOwn(entries[2 * page + 1]!)) {
-      if (first === -1) first = page;
-    } else if (first !== -1) {
-      runs.push({ page: first, count: page - first });
-      first = -1;
+  const endAt = (page: number) => {
+    if (first !== -1) runs.push({ page: first, count: page - first });
+    first = -1;
+  };
+  for (let start = 0; start < count; start += pagesPerTable) {
+    const end = Math.min(start + pagesPerTable, count);
+    if (isBlank(bytes.subarray(start * entryBytes, end * entryBytes))) {
+      endAt(start);
+      continue;
+    }
+    for (let page = start; page < end; page++) {
+      if (!isOwn(entries[2 * page + 1]!)) endAt(page);
+      else if (first === -1) first = page;
     }
   }
-  if (first !== -1) runs.push({ page: first, count: count - first });
+  endAt(count);
   return runs;
+}
+
+/** Most of a memory was never touched: no page table of the process is there for it. */
+function isBlank(entries: Buffer): boolean {
+  return entries.compare(blank, 0, entries.length) === 0;
 }
 
 /** Present (bit 63) and not the file's (bit 61), or swapped out (bit 62), which only own pages are. */

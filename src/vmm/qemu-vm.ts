@@ -114,11 +114,12 @@ export class QemuVm implements Vm {
 
   async stop(): Promise<void> {
     this.#isHeld = true;
-    await Promise.all([
-      this.#qmp.command("stop", {}, stopDeadlineMs),
-      // `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says.
-      this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs),
-    ]);
+    await this.#qmp.command("stop", {}, stopDeadlineMs);
+  }
+
+  /** `stop` flushes the disk too, and keeps to itself if that failed. Reopening says. */
+  async flush(): Promise<void> {
+    await this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs);
   }
 
   async resume(): Promise<void> {
@@ -151,6 +152,7 @@ export class QemuVm implements Vm {
           await isPaused;
           await this.resume();
           await this.stop();
+          await this.flush();
           continue;
         }
         await allOf([isPaused, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);

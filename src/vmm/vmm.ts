@@ -82,8 +82,10 @@ export interface Vm {
   readonly agentSocket: string;
   /** Resolves once, within a second, when the VM ends for a reason that was not `kill`. Never rejects. */
   readonly ended: Promise<VmEnd>;
-  /** Stops the CPUs, flushes the disk layer. */
+  /** Stops the CPUs. */
   stop(): Promise<void>;
+  /** Of a stopped VM: resolves when all that the guest has written is in the disk layer, durably. */
+  flush(): Promise<void>;
   /** Lets the CPUs run (again). */
   resume(): Promise<void>;
   state(): Promise<VmState>;

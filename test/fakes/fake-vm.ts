@@ -25,6 +25,8 @@ export class FakeVm implements Vm {
     this.found = "stopped";
   }
 
+  async flush(): Promise<void> {}
+
   async resume(): Promise<void> {
     this.found = "running";
   }
