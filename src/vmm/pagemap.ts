@@ -48,9 +48,8 @@ const entryBytes = 8;
 const pagesPerRead = 65_536;
 /** Of all who look: it is filled and read in one go. */
 const entries = new Uint32Array((pagesPerRead * entryBytes) / 4);
-/** As many as a page table has, and a page of pagemap. */
-const pagesPerTable = pageBytes / entryBytes;
-const blank = Buffer.alloc(pageBytes);
+/** Entries of a page table. */
+const pagesPerTable = 512;
 
 /** Where a process has mapped the base file, in the file's order. Throws unless all of `bytes` is there, once. */
 export function mappingsOf(pid: number, base: string, bytes: number): Mapping[] {
@@ -124,11 +123,8 @@ export function runsOf(entries: Uint32Array, count: number): { page: number; cou
   };
   for (let start = 0; start < count; start += pagesPerTable) {
     const end = Math.min(start + pagesPerTable, count);
-    if (isBlank(bytes.subarray(start * entryBytes, end * entryBytes))) {
-      endAt(start);
-      continue;
-    }
-    for (let page = start; page < end; page++) {
+    const lookedAt = areAlike(bytes, start * entryBytes, end * entryBytes) ? start + 1 : end;
+    for (let page = start; page < lookedAt; page++) {
       if (!isOwn(entries[2 * page + 1]!)) endAt(page);
       else if (first === -1) first = page;
     }
@@ -137,9 +133,9 @@ export function runsOf(entries: Uint32Array, count: number): { page: number; cou
   return runs;
 }
 
-/** Most of a memory was never touched: no page table of the process is there for it. */
-function isBlank(entries: Buffer): boolean {
-  return entries.compare(blank, 0, entries.length) === 0;
+/** Of most page tables: nobody has ever touched what they are for. */
+function areAlike(bytes: Buffer, start: number, end: number): boolean {
+  return bytes.compare(bytes, start, end - entryBytes, start + entryBytes, end) === 0;
 }
 
 /** Present (bit 63) and not the file's (bit 61), or swapped out (bit 62), which only own pages are. */
