@@ -3,12 +3,12 @@
  * process: a VM adopted from an earlier daemon is the same as one of our own.
  */
 import { closeSync, constants, openSync } from "node:fs";
-import { rm, statfs, writeFile } from "node:fs/promises";
+import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { memoryVerdict } from "./cgroups.ts";
-import { loadDevices, reloadDevices, resetDevices, statusOf } from "./device-loading.ts";
+import { loadDevices, reloadDevices, resetDevices, saveDevices, statusOf } from "./devices.ts";
 import { withoutProcessor } from "./device-state.ts";
 import { attachLayer, detachLayer } from "./disk-layer.ts";
 import { MemorySave } from "./memory-diff.ts";
@@ -18,7 +18,7 @@ import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { canRehearse, consoleBytes, consoleDevice, disk, qtestName, qtestPortName } from "./qemu-args.ts";
 import { memoryBytes, sizeOfDisk, vmLimits } from "./qemu-cell.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
-import { agentSocketName, clearFolder, devicesName, qmpSocketName, readDevices } from "./vm-folder.ts";
+import { agentSocketName, clearFolder, devicesName, qmpSocketName } from "./vm-folder.ts";
 import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
 
 const connectPollMs = 2;
@@ -26,15 +26,12 @@ const connectDeadlineMs = 15_000;
 const adoptDeadlineMs = 5_000;
 /** Stopping writes what the guest's disk has in flight. */
 const stopDeadlineMs = 60_000;
-const saveDeadlineMs = 30_000;
 const saveAttempts = 8;
 const mostMoments = 3;
 const watchMs = 500;
 /** How long a QEMU that closed its control socket may take to be gone. */
 const dyingMs = 800;
 const diskRetryMs = 1_000;
-/** A disk with less room than this is full. */
-const fullBytes = 1 << 20;
 
 export class QemuVm implements Vm {
   readonly process: VmProcess;
@@ -142,9 +139,9 @@ export class QemuVm implements Vm {
     let moments = canRehearse(this.spec.machine) ? mostMoments : 0;
     try {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {
-        const { pid } = this.process;
-        await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
-        const devicesSaved = this.#saveDevices();
+        const { dir, memory: base } = this.spec.files;
+        await using memory = new MemorySave(this.process.pid, base, memoryBytes(this.spec), to.memory);
+        const devicesSaved = saveDevices(this.#qmp, this.devices, dir);
         const isPaused = this.#requirePaused(); // asked now, and answered while memory is copied
         isPaused.catch(() => {});
         const [devices] = await allOf([devicesSaved, memory.open()]);
@@ -157,7 +154,7 @@ export class QemuVm implements Vm {
         }
         await allOf([isPaused, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
         const sealing = memory.finish().then((saved) => seal().then(() => saved));
-        const [again, saved] = await allOf([this.#saveDevices(), sealing]);
+        const [again, saved] = await allOf([saveDevices(this.#qmp, this.devices, dir), sealing]);
         if (devices.equals(again)) {
           return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
         }
@@ -309,20 +306,6 @@ export class QemuVm implements Vm {
 
   #status(): Promise<string> {
     return statusOf(this.#qmp);
-  }
-
-  async #saveDevices(): Promise<Buffer> {
-    const { dir } = this.spec.files;
-    try {
-      const to = { filename: this.devices, live: false };
-      await this.#qmp.command("xen-save-devices-state", to, saveDeadlineMs);
-      return readDevices(dir);
-    } catch (error) {
-      // QEMU says only that it failed.
-      const { bavail, bsize } = await statfs(dir);
-      if (bavail * bsize > fullBytes) throw error;
-      throw new CapsuleError("no_space", `there is no room for the devices of ${this.spec.name}`, { cause: error });
-    }
   }
 }
 

@@ -1,13 +1,18 @@
 /**
- * The ways of saved devices into a QEMU, over its monitor. An incoming migration happens once in a process's life, and to one
+ * The ways of a VM's devices out of a QEMU and into one, over its monitor. An incoming migration happens once in a process's life, and to one
  * that has not run. A snapshot can be loaded at any time: QEMU resets the machine, and then reads devices like a migration.
  */
+import { statfs } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
+import { CapsuleError } from "../wire/errors.ts";
 import { snapshotTag } from "./qcow2-snapshot.ts";
 import { isObject, type Qmp } from "./qmp.ts";
+import { readDevices } from "./vm-folder.ts";
 
 const pollMs = 2;
 const deadlineMs = 30_000;
+/** A disk with less room than this is full. */
+const fullBytes = 1 << 20;
 /** Of what QEMU says. */
 const saidLength = 1_000;
 const node = "saved";
@@ -16,6 +21,19 @@ const job = "load";
 export async function statusOf(qmp: Qmp): Promise<string> {
   const answer = await qmp.command("query-status");
   return isObject(answer) ? String(answer.status) : "unknown";
+}
+
+/** Of a QEMU that is stopped, to the file `path`, which lies in our `folder`. Throws CapsuleError("no_space") when that is full. */
+export async function saveDevices(qmp: Qmp, path: string, folder: string): Promise<Buffer> {
+  try {
+    await qmp.command("xen-save-devices-state", { filename: path, live: false }, deadlineMs);
+    return readDevices(folder);
+  } catch (error) {
+    // QEMU says only that it failed.
+    const { bavail, bsize } = await statfs(folder);
+    if (bavail * bsize > fullBytes) throw error;
+    throw new CapsuleError("no_space", "there is no room for a VM's devices", { cause: error });
+  }
 }
 
 /** From `uri` into a QEMU that waits for a migration. */
