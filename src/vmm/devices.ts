@@ -1,6 +1,7 @@
 /**
- * The ways of a VM's devices out of a QEMU and into one, over its monitor. An incoming migration happens once in a process's life, and to one
- * that has not run. A snapshot can be loaded at any time: QEMU resets the machine, and then reads devices like a migration.
+ * The ways of a VM's devices out of a QEMU and into one, over its monitor. An incoming migration happens once in a process's
+ * life, and to one that has not run. A snapshot can be loaded at any time: QEMU resets the machine, and then reads devices
+ * like a migration.
  */
 import { statfs } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
@@ -23,7 +24,10 @@ export async function statusOf(qmp: Qmp): Promise<string> {
   return isObject(answer) ? String(answer.status) : "unknown";
 }
 
-/** Of a QEMU that is stopped, to the file `path`, which lies in our `folder`. Throws CapsuleError("no_space") when that is full. */
+/**
+ * Of a QEMU that is stopped, by way of the file `path`, which lies in our `folder`. Throws CapsuleError("no_space") when its
+ * disk is full.
+ */
 export async function saveDevices(qmp: Qmp, path: string, folder: string): Promise<Buffer> {
   try {
     await qmp.command("xen-save-devices-state", { filename: path, live: false }, deadlineMs);
