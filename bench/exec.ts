@@ -1,6 +1,6 @@
 /** A command over HTTP, against the same program spawned by a program that is already inside, and in gVisor. */
 import { readAnywhere } from "./caches.ts";
-import { aboveInTurns, type Finding, ratioInTurns } from "./report.ts";
+import { aboveOfTurns, type Finding, ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { repeat, timed } from "./statistics.ts";
@@ -8,9 +8,10 @@ import { repeat, timed } from "./statistics.ts";
 /** Few of each at a time: the machine is slower in one second than in the next, and each turn lies within one. */
 const turns = 40;
 const perTurn = 7;
+const execsInGvisor = 3;
 const getsPerTurn = 2;
 
-/** The first is not counted, on either side: it finds the caches as what ran before has left them. */
+/** Here as everywhere the first is not counted: it finds the caches as what ran before has left them. */
 const spawnInside = `
 import json, os, time
 times = []
@@ -29,12 +30,18 @@ export async function exec(rig: Rig): Promise<void> {
   const inGvisor: number[][] = [];
   const gets: number[] = [];
   const reads: number[] = [];
-  const takeTurns = async (execInGvisor: () => Promise<void>) => {
+  const goInside = async () =>
+    void inside.push(JSON.parse((await service.exec(id, "python3", "-c", spawnInside)).stdout) as number[]);
+  const stayOutside = async () => {
+    await service.exec(id, "/bin/true");
+    outside.push(await repeat(perTurn, () => timed(() => service.exec(id, "/bin/true"))));
+    gets.push(...(await repeat(getsPerTurn, () => getAfterExec(service, id))));
+  };
+  const takeTurns = async (execInGvisor: () => Promise<unknown>) => {
     for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) {
-      inside.push(JSON.parse((await service.exec(id, "python3", "-c", spawnInside)).stdout) as number[]);
-      await service.exec(id, "/bin/true");
-      outside.push(await repeat(perTurn, () => timed(() => service.exec(id, "/bin/true"))));
-      gets.push(...(await repeat(getsPerTurn, () => getAfterExec(service, id))));
+      if (turn % 2 === 0) await goInside();
+      await stayOutside();
+      if (turn % 2 === 1) await goInside();
       await execInGvisor();
       reads.push(readAnywhere());
     }
@@ -42,12 +49,17 @@ export async function exec(rig: Rig): Promise<void> {
   const runsc = await rig.runsc();
   if (typeof runsc === "string") await takeTurns(async () => {});
   else {
-    await runsc.withIdle((container) => takeTurns(async () => void inGvisor.push([await runsc.exec(container)])));
+    await runsc.withIdle((container) =>
+      takeTurns(async () => {
+        await runsc.exec(container);
+        inGvisor.push(await repeat(execsInGvisor, () => runsc.exec(container)));
+      }),
+    );
   }
   await service.destroy(id);
   const gvisor: Finding =
-    typeof runsc === "string" ? { absent: runsc } : ratioInTurns(outside, `${runsc.name} exec`, inGvisor);
-  const above = aboveInTurns(outside, "posix_spawn inside the guest", inside);
+    typeof runsc === "string" ? { absent: runsc } : ratioOfTurns(outside, `${runsc.name} exec`, inGvisor);
+  const above = aboveOfTurns(outside, "posix_spawn inside the guest", inside);
   report.note("exec", outside.flat(), { inside: above, gvisor });
   report.note("getAfterExec", gets, {});
   report.note("readAnywhere", reads, {});

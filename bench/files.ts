@@ -4,7 +4,7 @@
  */
 import { DumbPipe } from "./dumb-pipe.ts";
 import { rssMib } from "./process-memory.ts";
-import { ratioInTurns } from "./report.ts";
+import { ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { summarize, timed } from "./statistics.ts";
@@ -61,14 +61,14 @@ async function streaming(rig: Rig, id: string): Promise<void> {
     if (turn % 2 === 1) await theirs();
   }
   await checkContent(service, id, file);
-  const against = (samples: number[], dumb: number[]) => ratioInTurns(each(samples), "dumb pipe", each(dumb));
+  const against = (samples: number[], dumb: number[]) => ratioOfTurns(asTurns(samples), "dumb pipe", asTurns(dumb));
   report.note("streamWrite", speeds.write, { dumb: against(speeds.write, speeds.dumbWrite) });
   report.note("streamRead", speeds.read, { dumb: against(speeds.read, speeds.dumbRead) });
   report.note("streamMemory", growth, { most: { value: Math.max(...growth) } });
 }
 
 /** A turn of its own for each sample. */
-function each(samples: number[]): number[][] {
+function asTurns(samples: number[]): number[][] {
   return samples.map((sample) => [sample]);
 }
 

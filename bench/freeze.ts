@@ -13,7 +13,7 @@ import { readDiff } from "../src/vmm/diff-format.ts";
 import { endProcess } from "../src/vmm/process.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
 import { coldBoots, withBootedVm } from "./cold-boot.ts";
-import { above, type Finding, ratio, ratioInTurns } from "./report.ts";
+import { above, type Finding, ratio, ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Runsc } from "./runsc.ts";
 import type { Service } from "./service.ts";
@@ -22,8 +22,6 @@ import { repeat, summarize, timed } from "./statistics.ts";
 const run = promisify(execFile);
 const rounds = 10;
 const migrations = 4;
-/** Pauses for each of gVisor's checkpoints. */
-const besideCheckpoint = 3;
 const dirtyMib = 50;
 /** What an idle capsule has dirtied, roughly. */
 const idleMib = 2;
@@ -42,7 +40,7 @@ export async function freeze(rig: Rig): Promise<void> {
   const checkpoints = new Checkpoints(runsc);
   const { expected, anew } = await inTurns(rig, id, checkpoints);
   const { pauses, resumes } = expected;
-  const gvisor = checkpoints.against(pauses);
+  const gvisor = checkpoints.against();
   const migration = ratio(pauses, "QEMU's migrate to a file + fsync", migrated);
   const least = await repeat(rounds, () => leastOf(service));
   const floor = ratio(pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
@@ -64,33 +62,33 @@ export async function freeze(rig: Rig): Promise<void> {
   await service.destroy(id);
 }
 
-/** gVisor's checkpoints of containers that sleep, each beside some pauses; runsc cannot do it everywhere. */
+/** A checkpoint of one of gVisor's containers that sleeps, right after a pause; runsc cannot do it everywhere. */
 class Checkpoints {
   readonly #runsc: Runsc | string;
+  readonly #pauses: number[][] = [];
   readonly #saved: number[][] = [];
-  #why = "no checkpoint was taken";
+  #why: string | undefined;
 
   constructor(runsc: Runsc | string) {
     this.#runsc = runsc;
+    if (typeof runsc === "string") this.#why = runsc;
   }
 
-  async takeOne(): Promise<void> {
+  /** None is taken after one that failed. */
+  async takeAfter(pauseMs: number): Promise<void> {
     const runsc = this.#runsc;
-    if (typeof runsc === "string") return;
+    if (typeof runsc === "string" || this.#why !== undefined) return;
     try {
       this.#saved.push([await runsc.withIdle((container) => runsc.checkpoint(container))]);
+      this.#pauses.push([pauseMs]);
     } catch (error) {
       this.#why = error instanceof Error ? error.message : String(error);
     }
   }
 
-  /** With as many pauses beside each. */
-  against(pauses: number[]): Finding {
-    if (typeof this.#runsc === "string") return { absent: this.#runsc };
-    const perTurn = pauses.length / this.#saved.length;
-    if (!Number.isInteger(perTurn)) return { absent: this.#why };
-    const turns = this.#saved.map((_, turn) => pauses.slice(turn * perTurn, (turn + 1) * perTurn));
-    return ratioInTurns(turns, `${this.#runsc.name} checkpoint + fsync`, this.#saved);
+  against(): Finding {
+    if (typeof this.#runsc === "string" || this.#why !== undefined) return { absent: this.#why ?? "" };
+    return ratioOfTurns(this.#pauses, `${this.#runsc.name} checkpoint + fsync`, this.#saved);
   }
 }
 
@@ -119,15 +117,16 @@ async function inTurns(rig: Rig, id: string, checkpoints: Checkpoints): Promise<
   await cycles(expectant, other, 2);
   const expected: Cycles = { pauses: [], resumes: [] };
   const anew: Cycles = { pauses: [], resumes: [] };
-  for (let each = 0; each < rig.rounds(21, 99); each++) {
-    expected.pauses.push(await pauseTime(expectant, other));
+  for (let each = 0; each < rig.rounds(20, 100); each++) {
+    const pauseMs = await pauseTime(expectant, other);
+    expected.pauses.push(pauseMs);
+    await checkpoints.takeAfter(pauseMs);
     await expectant.requireBlanks();
     expected.resumes.push(await resumeTime(expectant, other));
     await expectant.requireBlanks(); // what replaces it must not take time from the other
     const { pauses, resumes } = await cycles(rig.service, id, 1);
     anew.pauses.push(...pauses);
     anew.resumes.push(...resumes);
-    if (each % besideCheckpoint === 1) await checkpoints.takeOne();
   }
   await expectant.destroy(other);
   return { expected, anew };

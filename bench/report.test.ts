@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { catalog, entryOf, figureIds } from "./catalog.ts";
-import { above, aboveInTurns, isAllMet, Report, ratio, ratioInTurns } from "./report.ts";
+import { above, aboveOfTurns, isAllMet, Report, ratio, ratioOfTurns } from "./report.ts";
 import { summarize } from "./statistics.ts";
 import { markdownTable, textTable } from "./table.ts";
 
@@ -122,15 +122,15 @@ test("of turns the middle one counts, whatever the machine does to a turn as a w
   const slow = 1.75;
   const inside = [[5, 5, 5], [slow * 5], [5]];
   const outside = [[9, 7, 7], [slow * 7], [8]];
-  assert.deepEqual(ratioInTurns(outside, "inside", inside), {
+  assert.deepEqual(ratioOfTurns(outside, "inside", inside), {
     value: 7 / 5,
-    against: { name: "inside", measured: summarize(inside.flat()) },
+    against: { name: "inside, in turns", measured: summarize(inside.flat()) },
   });
-  const found = aboveInTurns(outside, "inside", inside);
+  const found = aboveOfTurns(outside, "inside", inside);
   assert.ok("value" in found && found.value === 3);
-  assert.deepEqual(aboveInTurns([[1]], "inside", [[2]]), {
+  assert.deepEqual(aboveOfTurns([[1]], "inside", [[2]]), {
     value: 0,
-    against: { name: "inside", measured: summarize([2]) },
+    against: { name: "inside, in turns", measured: summarize([2]) },
   });
-  assert.throws(() => ratioInTurns([[1]], "inside", []), /another number of turns/);
+  assert.throws(() => ratioOfTurns([[1]], "inside", []), /another number of turns/);
 });

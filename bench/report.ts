@@ -98,16 +98,16 @@ export function above(samples: readonly number[], name: string, yardstick: reado
  * The same of samples that were taken in turns with their yardstick's: of the turns' ratios, each of a turn's own p50s, the
  * middle one. What the machine does for a second or two hits both sides of a turn.
  */
-export function ratioInTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
-  return inTurns(samples, name, yardstick, (ours, theirs) => ours / theirs);
+export function ratioOfTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
+  return ofTurns(samples, name, yardstick, (ours, theirs) => ours / theirs);
 }
 
 /** By how much a turn's p50 lies above the yardstick's; 0 where it lies below. */
-export function aboveInTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
-  return inTurns(samples, name, yardstick, (ours, theirs) => Math.max(0, ours - theirs));
+export function aboveOfTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
+  return ofTurns(samples, name, yardstick, (ours, theirs) => Math.max(0, ours - theirs));
 }
 
-function inTurns(
+function ofTurns(
   samples: readonly number[][],
   name: string,
   yardstick: readonly number[][],
@@ -115,7 +115,10 @@ function inTurns(
 ): Finding {
   if (samples.length !== yardstick.length) throw new Error(`${name} had another number of turns`);
   const values = samples.map((turn, index) => compare(summarize(turn).p50, summarize(yardstick[index]!).p50));
-  return { value: summarize(values).p50, against: { name, measured: summarize(yardstick.flat()) } };
+  return {
+    value: summarize(values).p50,
+    against: { name: `${name}, in turns`, measured: summarize(yardstick.flat()) },
+  };
 }
 
 /** True when every target of these rows was looked at and kept. A figure without targets has to be measured, no more. */

@@ -132,7 +132,6 @@ export class Bases {
       const { agent } = booted;
       await within(bootMs, `settling the base of ${image.name}`, settle(agent));
       await vm.stop();
-      await vm.flush();
       const diff = join(folder, "diff");
       await vm.save({ state: join(folder, parts.state), memory: diff });
       agent.close();

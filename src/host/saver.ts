@@ -72,14 +72,14 @@ export class Saver {
     step("save.frozen");
     await live.vm.stop();
     step("save.stopped");
+    // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
+    const settled = allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]);
     const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
     const saving = live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) }, () => {
       step("save.written");
       return seal(scratch, about, [parts.state, diffName], { hashAll: false });
     });
-    // A layer that QEMU never wrote to is ours to make durable, and so is the folder itself.
-    const disk = live.vm.flush().then(() => syncFile(join(folder, diskName)));
-    await allOf([saving, disk, syncFolder(paths.capsules)]);
+    await allOf([saving, settled]);
     await publish(scratch, checkpoint);
     verifier.forget(checkpoint);
     verifier.hashLater(checkpoint);

@@ -9,6 +9,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import { snapshotTag } from "./qcow2-snapshot.ts";
 import { isObject, type Qmp } from "./qmp.ts";
 import { readDevices } from "./vm-folder.ts";
+import type { VmSpec } from "./vmm.ts";
 
 const pollMs = 2;
 const deadlineMs = 30_000;
@@ -25,18 +26,18 @@ export async function statusOf(qmp: Qmp): Promise<string> {
 }
 
 /**
- * Of a QEMU that is stopped, by way of the file `path`, which lies in our `folder`. Throws CapsuleError("no_space") when its
- * disk is full.
+ * Of a QEMU that is stopped, by way of the file `path`, as QEMU knows it, in the VM's folder. Throws CapsuleError("no_space")
+ * when the disk is full.
  */
-export async function saveDevices(qmp: Qmp, path: string, folder: string): Promise<Buffer> {
+export async function saveDevices(qmp: Qmp, path: string, { name, files: { dir } }: VmSpec): Promise<Buffer> {
   try {
     await qmp.command("xen-save-devices-state", { filename: path, live: false }, deadlineMs);
-    return readDevices(folder);
+    return readDevices(dir);
   } catch (error) {
     // QEMU says only that it failed.
-    const { bavail, bsize } = await statfs(folder);
+    const { bavail, bsize } = await statfs(dir);
     if (bavail * bsize > fullBytes) throw error;
-    throw new CapsuleError("no_space", "there is no room for a VM's devices", { cause: error });
+    throw new CapsuleError("no_space", `there is no room for the devices of ${name}`, { cause: error });
   }
 }
 

@@ -33,6 +33,7 @@ export class DiffWriter implements AsyncDisposable {
   #other = takeChunk();
   #filled = 0;
   #written = dataOffset;
+  /** Everything that is being written. */
   #writing: Promise<unknown> | undefined;
 
   /** Makes the file, which must not exist. `base` null: it is all zeros. */
@@ -87,12 +88,10 @@ export class DiffWriter implements AsyncDisposable {
   }
 
   async finish(memoryBytes: number): Promise<SavedMemory> {
-    const before = this.#writing;
     this.#begin();
     const index = this.#runs.bytes();
     const offset = indexOffset(this.#runs.dataPages);
     await allOf([
-      before,
       this.#writing,
       writeFully(this.#out, index, offset),
       writeFully(this.#out, encodeHeader({ memoryBytes, runs: this.#runs }), 0),
@@ -116,7 +115,7 @@ export class DiffWriter implements AsyncDisposable {
 
   #begin(): void {
     const bytes = this.#buffer.subarray(0, this.#filled);
-    const writing = writePages(this.#direct, this.#out, bytes, this.#written).then(() => {
+    const writing = allOf([this.#writing, writePages(this.#direct, this.#out, bytes, this.#written)]).then(() => {
       if (this.#writing === writing) this.#writing = undefined;
     });
     writing.catch(() => {}); // seen by the next await

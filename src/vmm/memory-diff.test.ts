@@ -1,17 +1,15 @@
-/** On a real QEMU with an empty machine: it maps a base file as a VM's does, and stands still. */
+/** On a real process that maps a base file as a VM's does. */
 import assert from "node:assert/strict";
 import { copyFile, mkdtemp, open, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
+import { withMapped } from "../../test/mapped-process.ts";
 import { saveMemory } from "../../test/save-memory.ts";
 import { allocatedBytes, flattenMemory } from "./base-memory.ts";
 import { dataOffset, encodeHeader, RunList } from "./diff-format.ts";
 import { loadMemory, MemorySave, pagesOf, resetMemory } from "./memory-diff.ts";
-import { mappingsOf, pageBytes } from "./pagemap.ts";
-import { endProcess, spawnDetached } from "./process.ts";
-import type { VmProcess } from "./vmm.ts";
+import { pageBytes } from "./pagemap.ts";
 
 const memoryMb = 64;
 const memoryBytes = memoryMb << 20;
@@ -22,28 +20,6 @@ before(async () => {
   folder = await mkdtemp(join(tmpdir(), "memory-"));
 });
 after(() => rm(folder, { recursive: true, force: true }));
-
-/** Runs `use` with a process that maps `base` privately. */
-async function withMapped<T>(base: string, use: (process: VmProcess) => Promise<T>): Promise<T> {
-  const backend = `memory-backend-file,id=ram,size=${memoryMb}M,mem-path=${base},share=off`;
-  const options = ["-machine", "none", "-nodefaults", "-display", "none", "-S", "-object", backend];
-  const spawned = spawnDetached(["qemu-system-x86_64", ...options], folder);
-  try {
-    const deadline = performance.now() + 60_000;
-    for (;;) {
-      try {
-        mappingsOf(spawned.process.pid, base, memoryBytes);
-        break;
-      } catch (error) {
-        if (performance.now() > deadline) throw error;
-      }
-      await delay(2);
-    }
-    return await use(spawned.process);
-  } finally {
-    await endProcess(spawned.process);
-  }
-}
 
 /** A base file, pages of the given bytes in it. */
 async function baseOf(name: string, filled: Map<number, number>): Promise<string> {
@@ -96,7 +72,7 @@ test("what is loaded into a process is saved out of it, byte for byte, again and
     ["first", "second"],
     ["second", "third"],
   ] as const) {
-    const saved = await withMapped(base, async ({ pid }) => {
+    const saved = await withMapped(folder, base, memoryMb, async ({ pid }) => {
       await loadMemory(pid, base, memoryBytes, join(folder, from));
       return await saveMemory(pid, base, memoryBytes, join(folder, to));
     });
@@ -109,7 +85,7 @@ test("what is loaded into a process is saved out of it, byte for byte, again and
 test("a memory that nobody wrote to has an empty diff", async () => {
   const base = await baseOf("untouched", new Map([[5, 1]]));
   const path = join(folder, "empty");
-  assert.deepEqual(await withMapped(base, ({ pid }) => saveMemory(pid, base, memoryBytes, path)), {
+  assert.deepEqual(await withMapped(folder, base, memoryMb, ({ pid }) => saveMemory(pid, base, memoryBytes, path)), {
     bytes: dataOffset,
     pages: 0,
   });
@@ -128,7 +104,7 @@ test("a page that is zero, and zero in the base, costs nothing", async () => {
         [4, 0],
       ]),
     );
-    const saved = await withMapped(base, async ({ pid }) => {
+    const saved = await withMapped(folder, base, memoryMb, async ({ pid }) => {
       await loadMemory(pid, base, memoryBytes, zeros);
       return await saveMemory(pid, base, memoryBytes, join(folder, `${name}-saved`));
     });
@@ -140,7 +116,7 @@ test("saving never writes over a file, and a failed save leaves none", async () 
   const base = await baseOf("kept", new Map());
   const path = join(folder, "taken");
   await writeFile(path, "mine");
-  await withMapped(base, async ({ pid }) => {
+  await withMapped(folder, base, memoryMb, async ({ pid }) => {
     await assert.rejects(saveMemory(pid, base, memoryBytes, path), { code: "EEXIST" });
     await assert.rejects(saveMemory(pid, base, 2 * memoryBytes, join(folder, "none")), /maps 67108864 bytes/);
   });
@@ -151,7 +127,7 @@ test("saving never writes over a file, and a failed save leaves none", async () 
 test("a save that is given up after it was opened leaves nothing", async () => {
   const base = await baseOf("given-up", new Map([[5, 1]]));
   const path = join(folder, "given-up-diff");
-  await withMapped(base, async ({ pid }) => {
+  await withMapped(folder, base, memoryMb, async ({ pid }) => {
     await using save = new MemorySave(pid, base, memoryBytes, path);
     await assert.rejects(save.copy(), /opened before it is copied/);
     await save.open();
@@ -171,7 +147,7 @@ test("a damaged diff changes nothing in the process", async () => {
     ]),
   );
   await truncate(diff, dataOffset + pageBytes);
-  await withMapped(base, async ({ pid }) => {
+  await withMapped(folder, base, memoryMb, async ({ pid }) => {
     await assert.rejects(loadMemory(pid, base, memoryBytes, diff), /memory diff cannot be used/);
     assert.equal((await saveMemory(pid, base, memoryBytes, join(folder, "clean-diff"))).pages, 0);
   });
@@ -234,7 +210,7 @@ test("a process is given the base's pages back, after whoever asked was told whi
   ]);
   const diff = await diffOf("reset-diff", filled);
   assert.deepEqual([...(await pagesOf(diff, memoryBytes))].flatMap(pagesIn), [...filled.keys()]);
-  await withMapped(base, async ({ pid }) => {
+  await withMapped(folder, base, memoryMb, async ({ pid }) => {
     await loadMemory(pid, base, memoryBytes, diff);
     const changed = join(folder, "reset-changed");
     const reset = (mostPages: number, before: () => Promise<void>, told: number[] = []) =>

@@ -48,8 +48,8 @@ const entryBytes = 8;
 const pagesPerRead = 65_536;
 /** Of all who look: it is filled and read in one go. */
 const entries = new Uint32Array((pagesPerRead * entryBytes) / 4);
-/** Entries of a page table. */
-const pagesPerTable = 512;
+/** Pages whose entries are held against each other, before they are looked at one by one. */
+const pagesPerBlock = 512;
 
 /** Where a process has mapped the base file, in the file's order. Throws unless all of `bytes` is there, once. */
 export function mappingsOf(pid: number, base: string, bytes: number): Mapping[] {
@@ -92,7 +92,7 @@ function deviceName(dev: number): string {
   return `${major.toString(16).padStart(2, "0")}:${minor.toString(16).padStart(2, "0")}`;
 }
 
-/** The pages that are the process's own, in the base file's order, in runs within one mapping: so many at a time. */
+/** The pages that are the process's own, in the base file's order, in runs within one mapping; those of 256 MiB at a time. */
 export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerator<PageRun[]> {
   using pagemap = new OpenFile(`/proc/${pid}/pagemap`, "r");
   for (const { address, offset, bytes } of mappings) {
@@ -121,8 +121,8 @@ export function runsOf(entries: Uint32Array, count: number): { page: number; cou
     if (first !== -1) runs.push({ page: first, count: page - first });
     first = -1;
   };
-  for (let start = 0; start < count; start += pagesPerTable) {
-    const end = Math.min(start + pagesPerTable, count);
+  for (let start = 0; start < count; start += pagesPerBlock) {
+    const end = Math.min(start + pagesPerBlock, count);
     const lookedAt = areAlike(bytes, start * entryBytes, end * entryBytes) ? start + 1 : end;
     for (let page = start; page < lookedAt; page++) {
       if (!isOwn(entries[2 * page + 1]!)) endAt(page);
@@ -133,7 +133,7 @@ export function runsOf(entries: Uint32Array, count: number): { page: number; cou
   return runs;
 }
 
-/** Of most page tables: nobody has ever touched what they are for. */
+/** Of most: nobody has ever touched those pages. */
 function areAlike(bytes: Buffer, start: number, end: number): boolean {
   return bytes.compare(bytes, start, end - entryBytes, start + entryBytes, end) === 0;
 }

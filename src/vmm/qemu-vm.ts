@@ -24,7 +24,7 @@ import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from 
 const connectPollMs = 2;
 const connectDeadlineMs = 15_000;
 const adoptDeadlineMs = 5_000;
-/** Stopping writes what the guest's disk has in flight. */
+/** Stopping and flushing write what the guest's disk has in flight. */
 const stopDeadlineMs = 60_000;
 const saveAttempts = 8;
 const mostMoments = 3;
@@ -114,11 +114,6 @@ export class QemuVm implements Vm {
     await this.#qmp.command("stop", {}, stopDeadlineMs);
   }
 
-  /** `stop` flushes the disk too, and keeps to itself if that failed. Reopening says. */
-  async flush(): Promise<void> {
-    await this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs);
-  }
-
   async resume(): Promise<void> {
     await this.#qmp.command("cont");
     this.#isHeld = false;
@@ -139,22 +134,25 @@ export class QemuVm implements Vm {
     let moments = canRehearse(this.spec.machine) ? mostMoments : 0;
     try {
       for (let attempt = 1; attempt <= saveAttempts; attempt++) {
-        const { dir, memory: base } = this.spec.files;
-        await using memory = new MemorySave(this.process.pid, base, memoryBytes(this.spec), to.memory);
-        const devicesSaved = saveDevices(this.#qmp, this.devices, dir);
-        const isPaused = this.#requirePaused(); // asked now, and answered while memory is copied
-        isPaused.catch(() => {});
-        const [devices] = await allOf([devicesSaved, memory.open()]);
+        const { pid } = this.process;
+        await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
+        const devicesSaved = saveDevices(this.#qmp, this.devices, this.spec);
+        // Asked now, and answered while memory is copied.
+        const isAtRest = allOf([this.#requirePaused(), this.#requireFlushed()]);
+        isAtRest.catch(() => {});
+        const [devices] = await allOf([devicesSaved, memory.open()]).catch(async (error: unknown) => {
+          await isAtRest; // where the disk is the reason, this says so
+          throw error;
+        });
         if (moments-- > 0 && withoutProcessor(devices) === undefined) {
-          await isPaused;
+          await isAtRest;
           await this.resume();
           await this.stop();
-          await this.flush();
           continue;
         }
-        await allOf([isPaused, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
+        await allOf([isAtRest, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
         const sealing = memory.finish().then((saved) => seal().then(() => saved));
-        const [again, saved] = await allOf([saveDevices(this.#qmp, this.devices, dir), sealing]);
+        const [again, saved] = await allOf([saveDevices(this.#qmp, this.devices, this.spec), sealing]);
         if (devices.equals(again)) {
           return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
         }
@@ -302,6 +300,11 @@ export class QemuVm implements Vm {
     if (status === "io-error")
       throw new CapsuleError("no_space", `${this.spec.name} waits for space on the host's disk`);
     if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
+  }
+
+  /** `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says. */
+  async #requireFlushed(): Promise<void> {
+    await this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs);
   }
 
   #status(): Promise<string> {

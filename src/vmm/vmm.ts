@@ -84,15 +84,13 @@ export interface Vm {
   readonly ended: Promise<VmEnd>;
   /** Stops the CPUs. */
   stop(): Promise<void>;
-  /** Of a stopped VM: resolves when all that the guest has written is in the disk layer, durably. */
-  flush(): Promise<void>;
   /** Lets the CPUs run (again). */
   resume(): Promise<void>;
   state(): Promise<VmState>;
   /**
-   * Of a stopped VM: writes devices and dirty memory. The VM stays stopped and can be resumed. `seal` is called when both
-   * files are whole, to make them durable, while they are still being checked to be of one moment; if they are not, they
-   * are written and sealed again.
+   * Of a stopped VM: flushes the disk layer, writes devices and dirty memory. The VM stays stopped and can be resumed.
+   * `seal` is called when both files are whole, to make them durable, while they are still being checked to be of one
+   * moment; if they are not, they are written and sealed again.
    */
   save(to: SavedVm & { memory: string }, seal?: () => Promise<unknown>): Promise<SaveResult>;
   /** Ends the process and waits until it is gone. Idempotent. */

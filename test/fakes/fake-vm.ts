@@ -25,8 +25,6 @@ export class FakeVm implements Vm {
     this.found = "stopped";
   }
 
-  async flush(): Promise<void> {}
-
   async resume(): Promise<void> {
     this.found = "running";
   }

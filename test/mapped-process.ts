@@ -1,0 +1,35 @@
+/** A real QEMU with an empty machine: it maps a base file as a VM's does, and stands still. */
+import { setTimeout as delay } from "node:timers/promises";
+import { mappingsOf } from "../src/vmm/pagemap.ts";
+import { endProcess, spawnDetached } from "../src/vmm/process.ts";
+import type { VmProcess } from "../src/vmm/vmm.ts";
+
+const startMs = 60_000;
+const pollMs = 2;
+
+/** Runs `use` with a process, started in `folder`, that maps `base` privately; `memoryMb` is the file's size. */
+export async function withMapped<T>(
+  folder: string,
+  base: string,
+  memoryMb: number,
+  use: (process: VmProcess) => Promise<T>,
+): Promise<T> {
+  const backend = `memory-backend-file,id=ram,size=${memoryMb}M,mem-path=${base},share=off`;
+  const options = ["-machine", "none", "-nodefaults", "-display", "none", "-S", "-object", backend];
+  const spawned = spawnDetached(["qemu-system-x86_64", ...options], folder);
+  try {
+    const deadline = performance.now() + startMs;
+    for (;;) {
+      try {
+        mappingsOf(spawned.process.pid, base, memoryMb << 20);
+        break;
+      } catch (error) {
+        if (performance.now() > deadline) throw error;
+      }
+      await delay(pollMs);
+    }
+    return await use(spawned.process);
+  } finally {
+    await endProcess(spawned.process);
+  }
+}
