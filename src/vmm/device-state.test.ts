@@ -1,32 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { withoutProcessor } from "./device-state.ts";
+import { type ProcessorSection, processorSection as section } from "../../test/processor-section.ts";
+import { isInterrupted, withoutProcessor } from "./device-state.ts";
 
 const before = Buffer.from("QEVM\0\0\0\x03 timers, firmware ", "latin1");
 const after = Buffer.from("\x04\0\0\0\x05\x03cpu registers, and a guest's bytes: \x0acpu_common", "latin1");
 
-interface Section {
-  number?: number;
-  instance?: number;
-  version?: number;
-  halted?: number;
-  interrupts?: number;
-  foot?: Buffer;
-}
-
-function section({ number = 4, instance = 0, version = 1, halted = 0, interrupts = 0, foot }: Section = {}): Buffer {
-  const word = (value: number) => Buffer.from([value >>> 24, value >>> 16, value >>> 8, value]);
-  const head = [Buffer.from([4]), word(number), Buffer.from("\x0acpu_common", "latin1"), word(instance), word(version)];
-  const content = [word(halted), word(interrupts)];
-  return Buffer.concat([...head, ...content, foot ?? Buffer.concat([Buffer.from([0x7e]), word(number)])]);
-}
-
-const state = (changed?: Section) => Buffer.concat([before, section(changed), after]);
+const state = (changed?: ProcessorSection) => Buffer.concat([before, section(changed), after]);
 const rest = Buffer.concat([before, after]);
 
 test("of a processor that runs or sleeps, and that nothing interrupts, the state is whole without its section", () => {
   assert.deepEqual(withoutProcessor(state()), rest);
   assert.deepEqual(withoutProcessor(state({ halted: 1 })), rest);
+  assert.ok(!isInterrupted(state()) && !isInterrupted(state({ halted: 1 })));
   assert.deepEqual(withoutProcessor(state({ number: 9 })), rest);
 });
 
@@ -38,6 +24,7 @@ test("what says more than a reset processor is left as it is", () => {
     ...[{ foot: subsection }, { foot: wrongFoot }],
   ]) {
     assert.equal(withoutProcessor(state(changed)), undefined, JSON.stringify(changed));
+    assert.equal(isInterrupted(state(changed)), changed.interrupts !== undefined, JSON.stringify(changed));
   }
 });
 
@@ -47,5 +34,6 @@ test("what is no such state is left as it is", () => {
     ...[Buffer.concat([before, section()]).subarray(0, -1), Buffer.concat([Buffer.alloc(4_096), state()])],
   ]) {
     assert.equal(withoutProcessor(other), undefined, `${other.length} bytes`);
+    assert.ok(!isInterrupted(other), `${other.length} bytes`);
   }
 });

@@ -22,6 +22,17 @@ const searchBytes = 512;
  * QEMU throws away all that it has translated when it loads this section, and no other makes it do so.
  */
 export function withoutProcessor(state: Buffer): Buffer | undefined {
+  const { start, interrupts } = processorIn(state) ?? {};
+  if (start === undefined || interrupts !== 0) return undefined;
+  return Buffer.concat([state.subarray(0, start), state.subarray(start + sectionBytes)]);
+}
+
+/** Whether that section is in the state, and says that an interrupt waits for the processor. */
+export function isInterrupted(state: Buffer): boolean {
+  return (processorIn(state)?.interrupts ?? 0) !== 0;
+}
+
+function processorIn(state: Buffer): { start: number; interrupts: number } | undefined {
   const found = state.subarray(0, searchBytes).indexOf(`\n${name}`, 0, "latin1");
   const start = found - headBytes;
   if (found === -1 || start < 0 || start + sectionBytes > state.length) return undefined;
@@ -30,6 +41,5 @@ export function withoutProcessor(state: Buffer): Buffer | undefined {
   const [instance, version] = [section.readUInt32BE(contentAt - 8), section.readUInt32BE(contentAt - 4)];
   const [halted, interrupts] = [section.readUInt32BE(contentAt), section.readUInt32BE(contentAt + 4)];
   const isWhole = section[0] === 4 && section[footAt] === 0x7e && section.readUInt32BE(footAt + 1) === number;
-  if (!isWhole || instance !== 0 || version !== 1 || halted > 1 || interrupts !== 0) return undefined;
-  return Buffer.concat([state.subarray(0, start), state.subarray(start + sectionBytes)]);
+  return isWhole && instance === 0 && version === 1 && halted <= 1 ? { start, interrupts } : undefined;
 }

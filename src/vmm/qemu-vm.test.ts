@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { withMapped } from "../../test/mapped-process.ts";
+import { processorSection } from "../../test/processor-section.ts";
 import { QemuVm } from "./qemu-vm.ts";
 import { devicesName, qmpSocketName } from "./vm-folder.ts";
 import type { SaveResult } from "./vmm.ts";
@@ -13,10 +14,21 @@ import type { SaveResult } from "./vmm.ts";
 const memoryMb = 16;
 const failure = { "blockdev-reopen": "No space left on device", "xen-save-devices-state": "IO error" };
 
+const look = "xen-save-devices-state";
+
 type Command = keyof typeof failure;
 
-/** Saves a VM of nothing but memory; of the commands, `failing` fail. What was asked, and what lies in the folder afterwards. */
-async function save(t: TestContext, failing: Command[]): Promise<{ saved: Promise<SaveResult>; asked: string[] }> {
+interface Script {
+  failing?: Command[];
+  /** How many looks at its devices find its processor interrupted. */
+  interrupted?: number;
+}
+
+/** Saves a VM of nothing but memory. What was asked of its monitor, and what lies in the folder afterwards. */
+async function save(
+  t: TestContext,
+  { failing = [], interrupted = 0 }: Script,
+): Promise<{ saved: Promise<SaveResult>; asked: string[] }> {
   const folder = await mkdtemp(join(tmpdir(), "saving-"));
   t.after(() => rm(folder, { recursive: true }));
   const [dir, memory] = [folder, join(folder, "base")];
@@ -26,7 +38,8 @@ async function save(t: TestContext, failing: Command[]): Promise<{ saved: Promis
   const answer = async (execute: string): Promise<object> => {
     asked.push(execute);
     if (failing.includes(execute as Command)) return { error: { desc: failure[execute as Command] } };
-    if (execute === "xen-save-devices-state") await writeFile(join(dir, devicesName), "devices");
+    if (execute === look)
+      await writeFile(join(dir, devicesName), processorSection({ interrupts: interrupted-- > 0 ? 2 : 0 }));
     return { return: execute === "query-status" ? { status: "paused" } : {} };
   };
   const sockets: Socket[] = [];
@@ -46,7 +59,7 @@ async function save(t: TestContext, failing: Command[]): Promise<{ saved: Promis
     });
   });
   await new Promise<void>((resolve) => server.listen(join(folder, qmpSocketName), resolve));
-  const machine = { qemu: "10.0.2", accelerator: "kvm", cpu: "host", layout: 1, vcpus: 1, memoryMb } as const;
+  const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max", layout: 1, vcpus: 1, memoryMb } as const;
   const files = { dir, memory, disk: "", backing: [], kernel: "", initrd: "" };
   const [state, diff] = [join(folder, "state"), join(folder, "diff")];
   const saved = withMapped(folder, memory, memoryMb, async (process) => {
@@ -65,22 +78,38 @@ async function save(t: TestContext, failing: Command[]): Promise<{ saved: Promis
 }
 
 test("devices are looked at before memory is copied and again afterwards, and the disk is flushed in between", async (t) => {
-  const { saved, asked } = await save(t, []);
+  const { saved, asked } = await save(t, {});
   assert.equal((await saved).pages, 0);
-  const look = "xen-save-devices-state";
   const begin = ["qmp_capabilities", "query-status"];
   assert.deepEqual(asked, [...begin, look, "query-status", "blockdev-reopen", look, "diff", "state"]);
 });
 
 test("what cannot be flushed is not saved", async (t) => {
-  const { saved, asked } = await save(t, ["blockdev-reopen"]);
+  const { saved, asked } = await save(t, { failing: ["blockdev-reopen"] });
   await assert.rejects(saved, /No space left on device/);
   assert.ok(!asked.includes("state") && !asked.includes("diff"), asked.join(" "));
 });
 
 test("where devices cannot be saved for the disk's sake, the disk's reason is told", async (t) => {
-  const { saved } = await save(t, ["xen-save-devices-state", "blockdev-reopen"]);
+  const { saved } = await save(t, { failing: [look, "blockdev-reopen"] });
   await assert.rejects(saved, /No space left on device/);
-  const { saved: other } = await save(t, ["xen-save-devices-state"]);
+  const { saved: other } = await save(t, { failing: [look] });
   await assert.rejects(other, /IO error/);
+});
+
+test("a processor in the midst of an interrupt goes on for a moment, and is saved as it is when that does not help", async (t) => {
+  const goesOn = async (interrupted: number) => {
+    const { saved, asked } = await save(t, { interrupted });
+    await saved;
+    assert.ok(asked.includes("state") && asked.includes("diff"), asked.join(" "));
+    const flushed = asked.lastIndexOf("blockdev-reopen");
+    assert.ok(flushed > asked.lastIndexOf("stop"), "what it wrote in the last moment is flushed as well");
+    const moments = asked.filter((command) => command === "cont").length;
+    assert.equal(asked.filter((command) => command === "stop").length, moments, "it stands still");
+    return moments;
+  };
+  assert.equal(await goesOn(1), 1);
+  assert.equal(await goesOn(5), 5);
+  const most = await goesOn(1_000);
+  assert.ok(most > 5 && most < 10, `${most} moments`);
 });

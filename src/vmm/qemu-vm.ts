@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { memoryVerdict } from "./cgroups.ts";
-import { withoutProcessor } from "./device-state.ts";
+import { isInterrupted } from "./device-state.ts";
 import { loadDevices, reloadDevices, resetDevices, saveDevices, statusOf } from "./devices.ts";
 import { attachLayer, detachLayer } from "./disk-layer.ts";
 import { MemorySave } from "./memory-diff.ts";
@@ -27,7 +27,11 @@ const adoptDeadlineMs = 5_000;
 /** Stopping and flushing write what the guest's disk has in flight. */
 const stopDeadlineMs = 60_000;
 const saveAttempts = 8;
-const mostMoments = 3;
+/**
+ * How long a processor in the midst of an interrupt may go on, each time. Ever longer: a processor that the host leaves no
+ * time is where it was.
+ */
+const momentsMs = [0, 1, 2, 4, 8, 16, 32] as const;
 const watchMs = 500;
 /** How long a QEMU that closed its control socket may take to be gone. */
 const dyingMs = 800;
@@ -131,9 +135,9 @@ export class QemuVm implements Vm {
    * of an interrupt may go on for a moment: what is saved without one is resumed several times as fast.
    */
   async save(to: SavedVm & { memory: string }, seal: () => Promise<unknown> = async () => {}): Promise<SaveResult> {
-    let moments = canRehearse(this.spec.machine) ? mostMoments : 0;
+    const moments = canRehearse(this.spec.machine) ? [...momentsMs] : [];
     try {
-      for (let attempt = 1; attempt <= saveAttempts; attempt++) {
+      for (let attempt = 1; attempt <= saveAttempts; ) {
         const { pid } = this.process;
         await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
         const devicesSaved = saveDevices(this.#qmp, this.devices, this.spec);
@@ -144,10 +148,10 @@ export class QemuVm implements Vm {
           await isAtRest; // where the disk is the reason, this says so
           throw error;
         });
-        if (moments-- > 0 && withoutProcessor(devices) === undefined) {
+        const moment = isInterrupted(devices) ? moments.shift() : undefined;
+        if (moment !== undefined) {
           await isAtRest;
-          await this.resume();
-          await this.stop();
+          await this.#goOnFor(moment);
           continue;
         }
         await allOf([isAtRest, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
@@ -157,7 +161,7 @@ export class QemuVm implements Vm {
           return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
         }
         await rm(to.memory);
-        await delay(attempt);
+        await delay(attempt++);
       }
       throw new Error(`The devices of ${this.spec.name} do not come to rest`);
     } catch (error) {
@@ -293,6 +297,12 @@ export class QemuVm implements Vm {
   /** The accelerator could not go on with the guest. */
   async #lookForCrash(): Promise<void> {
     if ((await this.#status()) === "internal-error") await endProcess(this.process);
+  }
+
+  async #goOnFor(ms: number): Promise<void> {
+    await this.resume();
+    if (ms > 0) await delay(ms);
+    await this.stop();
   }
 
   async #requirePaused(): Promise<void> {
