@@ -131,7 +131,6 @@ export class Bases {
       vm = booted.vm;
       const { agent } = booted;
       await within(bootMs, `settling the base of ${image.name}`, settle(agent));
-      await vm.stop();
       const diff = join(folder, "diff");
       await vm.save({ state: join(folder, parts.state), memory: diff });
       agent.close();

@@ -11,7 +11,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import type { Blank, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "../vmm/vmm.ts";
 import { freshFolder } from "./files.ts";
 import { type CapsuleFile, diskName, writeVm } from "./journal.ts";
@@ -96,8 +96,8 @@ export class Blanks {
     const blank = this.#stock.take(capsule)?.blank;
     if (blank === undefined) return undefined;
     const { paths, sources, step, onFailure } = this.#o;
-    const { nonce, files } = blank.spec;
-    const journal = { nonce, process: blank.process, knownAs: relative(paths.data, files.dir) };
+    const { nonce } = blank.spec;
+    const journal = { nonce, process: blank.process };
     let vm: Vm | undefined;
     try {
       await writeVm(paths.capsule(id), journal);

@@ -21,8 +21,6 @@ export interface CapsuleFile {
 export interface VmFile {
   nonce: string;
   process: VmProcess | null;
-  /** Its folder as QEMU knows it, relative to the data folder, where that is not the capsule's: it was a blank. */
-  knownAs?: string;
 }
 
 export const diskName = "disk.qcow2";

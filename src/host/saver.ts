@@ -10,7 +10,7 @@ import { within } from "./deadline.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace, syncFile, syncFolder } from "./files.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Captured } from "./host.ts";
-import { checkpointName, diskName, readCapsule } from "./journal.ts";
+import { type CapsuleFile, checkpointName, diskName, readCapsule } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
@@ -58,27 +58,37 @@ export class Saver {
     const { paths, step, verifier } = this.#o;
     const folder = paths.capsule(live.id);
     const checkpoint = join(folder, checkpointName);
-    const [isFrozen, capsule] = await allOf([
-      freeze(live, purpose === "capture" ? captureAttempts : 1),
-      readCapsule(folder),
+    const frozen = freeze(live, purpose === "capture" ? captureAttempts : 1);
+    const prepared = allOf([
+      this.#capsuleOf(live.id),
       freshFolder(scratch),
       // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
       rm(checkpoint, { recursive: true, force: true }),
     ]);
-    if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
-    if (purpose === "capture" && !isFrozen) {
-      throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
-    }
-    step("save.frozen");
-    await live.vm.stop();
-    step("save.stopped");
-    // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
-    const settled = allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]);
-    const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
-    const saving = live.vm.save({ state: join(scratch, parts.state), memory: join(scratch, diffName) }, () => {
-      step("save.written");
-      return seal(scratch, about, [parts.state, diffName], { hashAll: false });
+    const [capsule] = await prepared.catch(async (error: unknown) => {
+      await frozen; // or it might be frozen after it was thawed
+      throw error;
     });
+    const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
+    const files = { state: join(scratch, parts.state), memory: join(scratch, diffName) };
+    const saving = live.vm.save(files, {
+      calm: async () => {
+        if (!(await frozen) && purpose === "capture") {
+          throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
+        }
+        step("save.frozen");
+      },
+      stopped: () => step("save.stopped"),
+      seal: () => {
+        step("save.written");
+        return seal(scratch, about, [parts.state, diffName], { hashAll: false });
+      },
+    });
+    // Not while the guest needs the processor.
+    const settled = frozen.then(() =>
+      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
+      allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]),
+    );
     await allOf([saving, settled]);
     await publish(scratch, checkpoint);
     verifier.forget(checkpoint);
@@ -103,8 +113,7 @@ export class Saver {
     const target = this.#o.paths.template(storage);
     const scratch = this.#o.paths.scratch(`capture-${storage}`);
     try {
-      const capsule = await readCapsule(folder);
-      if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${live.id} is gone`);
+      const capsule = await this.#capsuleOf(live.id);
       const origin = join(this.#o.paths.data, capsule.origin);
       const needBytes = (await allocatedBytes(origin)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
       await requireSpace(this.#o.paths.data, needBytes, `capturing capsule ${live.id}`);
@@ -127,5 +136,11 @@ export class Saver {
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `capturing capsule ${live.id}`);
     }
+  }
+
+  async #capsuleOf(id: string): Promise<CapsuleFile> {
+    const capsule = await readCapsule(this.#o.paths.capsule(id));
+    if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${id} is gone`);
+    return capsule;
   }
 }

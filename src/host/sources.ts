@@ -77,9 +77,9 @@ export class Sources {
   }
 
   /** The VM of a capsule, as its folder describes it. */
-  spec(id: string, capsule: CapsuleFile, { nonce, knownAs }: Pick<VmFile, "nonce" | "knownAs">): VmSpec {
+  spec(id: string, capsule: CapsuleFile, { nonce }: Pick<VmFile, "nonce">): VmSpec {
     const dir = this.#paths.capsule(id);
-    const own = { dir, disk: join(dir, diskName), knownAs: knownAs && join(this.#paths.data, knownAs) };
+    const own = { dir, disk: join(dir, diskName) };
     return { name: id, nonce, machine: capsule.machine, files: { ...this.below(capsule), ...own } };
   }
 

@@ -1,11 +1,11 @@
 /** A blank's disk: given its layer, and nothing again, while the device that shows it stays as it is. */
+import { allOf } from "./outcomes.ts";
 import { disk, layer, layerName, nothing, nothingName } from "./qemu-args.ts";
 import type { Qmp } from "./qmp.ts";
 
-/** Puts the layer at `path` in the place of nothing. */
+/** Puts the layer at `path`, as QEMU sees it, in the place of nothing. */
 export async function attachLayer(qmp: Qmp, path: string): Promise<void> {
-  await qmp.command("blockdev-add", layer(path));
-  await qmp.command("blockdev-reopen", { options: [disk] });
+  await allOf([qmp.command("blockdev-add", layer(path)), qmp.command("blockdev-reopen", { options: [disk] })]);
 }
 
 /** Takes it back. What stood in its place before has slept since the devices were loaded, so there is a new nothing. */

@@ -55,10 +55,10 @@ test("without root: the same walls but for the user, who is whoever runs the ser
   assert.deepEqual(args.slice(-3), start.argv);
 });
 
-test("a hatch is mounted like what is its own, and whose it is stays as it was", () => {
+test("a hatch is seen beside the folder where the program works, and whose it is stays as it was", () => {
   const hatch = "/data/work/hatch";
   const args = jailArgs({ ...start, cell: { ...start.cell, hatch } }).join(" ");
-  assert.ok(args.includes(`--dir /data/work `) && args.includes(`--bind ${hatch} ${hatch} --remount-ro /`), args);
+  assert.ok(args.includes(`--bind ${hatch} /data/capsules/hatch --remount-ro /`), args);
 });
 
 test("a group is joined before anything else; where there is no filter, none is promised", () => {

@@ -3,7 +3,7 @@
  *
  *      sh         joins its control group, where there are any
  *      bwrap      its own mount, process, network, IPC, host name and cgroup namespaces; a root that holds what is listed
- *                 and nothing else, at the paths it has outside; a filter of system calls; no new privileges, ever
+ *                 and nothing else, at the paths it has outside but for a hatch; a filter of system calls; no new privileges, ever
  *      prlimit    bounds that the kernel keeps whether there are cgroups or not
  *      setpriv    as root: a user and group of its own, no capability
  *      unshare    as root: a user namespace in which only that user exists. (Without root, bwrap makes it at once.)
@@ -11,7 +11,7 @@
  *
  * All of them replace each other: the program has the pid that bubblewrap told of.
  */
-import { dirname } from "node:path";
+import { dirname, join as joinPath } from "node:path";
 
 /** What one process may see and use. */
 export interface Cell {
@@ -19,8 +19,8 @@ export interface Cell {
   readOnly: string[];
   writable: string[];
   /**
-   * A folder of ours through which files are handed in when the program runs already: it opens them by name. Only where the
-   * program has a user of its own, to whom the folder is closed.
+   * A folder of ours through which files are handed in when the program runs already: it sees it as `hatchPath` from its working
+   * directory, and opens them by name. Only where the program has a user of its own, to whom the folder is closed.
    */
   hatch?: string | undefined;
   /** Device files; /dev/null and /dev/urandom are always there. */
@@ -73,14 +73,16 @@ export interface JailedStart {
   argv: string[];
 }
 
+/** Beside the folder, so that what a file's own content says of others, relative to it, is true in both. */
+export const hatchPath = "../hatch";
+
 const always = ["/dev/null", "/dev/urandom"];
 
 export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }: JailedStart): string[] {
   const chain = identity === null ? [tools.prlimit] : [tools.prlimit, tools.setpriv, tools.unshare];
   const readOnly = [...new Set([...chain, ...cell.readOnly])];
   const devices = [...always, ...cell.devices];
-  const writable = cell.hatch === undefined ? cell.writable : [...cell.writable, cell.hatch];
-  const folders = ancestors([...readOnly, ...writable, ...devices, `${cell.folder}/.`]);
+  const folders = ancestors([...readOnly, ...cell.writable, ...devices, `${cell.folder}/.`]);
   return [
     join,
     [tools.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
@@ -96,7 +98,8 @@ export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }
     readOnly.flatMap((path) => ["--ro-bind", path, path]),
     ["--proc", "/proc"],
     devices.flatMap((path) => ["--dev-bind", path, path]),
-    writable.flatMap((path) => ["--bind", path, path]),
+    cell.writable.flatMap((path) => ["--bind", path, path]),
+    cell.hatch === undefined ? [] : ["--bind", cell.hatch, joinPath(cell.folder, hatchPath)],
     ["--remount-ro", "/", "--chdir", cell.folder, "--"],
     limitArgs(tools, cell.limits),
     identity === null ? [] : identityArgs(tools, identity),

@@ -40,7 +40,7 @@ const bootedUnderTcg = `
 -chardev socket,id=agent,fd=3,server=on,wait=off
 -device virtio-serial-device,max_ports=2
 -device virtserialport,chardev=agent,name=capsule.agent
--blockdev {"driver":"qcow2","node-name":"layer","discard":"unmap","detect-zeroes":"unmap","file":{"driver":"file","filename":"/data/capsules/cl-1/disk.qcow2","aio":"threads","discard":"unmap"}}
+-blockdev {"driver":"qcow2","node-name":"layer","discard":"unmap","detect-zeroes":"unmap","file":{"driver":"file","filename":"/data/capsules/cl-1/disk.qcow2","discard":"unmap"}}
 -blockdev {"driver":"raw","node-name":"disk","discard":"unmap","file":"layer"}
 -device virtio-blk-device,drive=disk
 -chardev socket,id=qmp,fd=4,server=on,wait=off

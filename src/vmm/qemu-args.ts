@@ -166,7 +166,7 @@ export function layer(path: string): Record<string, unknown> {
     "node-name": layerName,
     discard: "unmap",
     "detect-zeroes": "unmap",
-    file: { driver: "file", filename: path, aio: "threads", discard: "unmap" },
+    file: { driver: "file", filename: path, discard: "unmap" },
   };
 }
 

@@ -14,9 +14,10 @@
  * base are cleared the way a guest writes, and QEMU forgets what it has from there, and nothing else (docs/adr/0013).
  */
 import { link, readFile, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { withoutProcessor } from "./device-state.ts";
 import type { Jailed } from "./jail.ts";
+import { hatchPath } from "./jail-args.ts";
 import { loadMemory, pagesOf, resetMemory } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { snapshotFile } from "./qcow2-snapshot.ts";
@@ -24,7 +25,7 @@ import { canRehearse } from "./qemu-args.ts";
 import { memoryBytes } from "./qemu-cell.ts";
 import type { QemuVm } from "./qemu-vm.ts";
 import { type Pages, Qtest } from "./qtest.ts";
-import { moveFolder, qtestSocketName, writeDevices } from "./vm-folder.ts";
+import { devicesName, moveFolder, qtestSocketName, writeDevices } from "./vm-folder.ts";
 import type { Blank, SavedVm, Vm, VmEnd, VmProcess, VmSpec } from "./vmm.ts";
 
 /** A guest that makes more than this its own in a rehearsal, 64 MiB, leaves a process that is too large to wait. */
@@ -106,7 +107,7 @@ export class QemuBlank implements Blank {
     const vm = this.#vm;
     await writeDevices(vm.spec.files.dir, await readFile(state));
     await allOf([this.#handIn(layer), this.#fill(memory)]);
-    await vm.load(`file:${vm.devices}`);
+    await vm.load(`file:${devicesName}`);
   }
 
   /** Into one that has rehearsed. */
@@ -126,7 +127,7 @@ export class QemuBlank implements Blank {
     const seenAs = this.spec.files.disk;
     await this.#jailed.give(layer);
     await link(layer, seenAs);
-    await this.#vm.attach(seenAs);
+    await this.#vm.attach(join(hatchPath, basename(seenAs)));
     await rm(seenAs);
   }
 

@@ -22,12 +22,14 @@ interface Script {
   failing?: Command[];
   /** How many looks at its devices find its processor interrupted. */
   interrupted?: number;
+  status?: string;
+  calm?: (asked: readonly string[]) => Promise<void>;
 }
 
 /** Saves a VM of nothing but memory. What was asked of its monitor, and what lies in the folder afterwards. */
 async function save(
   t: TestContext,
-  { failing = [], interrupted = 0 }: Script,
+  { failing = [], interrupted = 0, status = "paused", calm = async () => {} }: Script,
 ): Promise<{ saved: Promise<SaveResult>; asked: string[] }> {
   const folder = await mkdtemp(join(tmpdir(), "saving-"));
   t.after(() => rm(folder, { recursive: true }));
@@ -40,7 +42,7 @@ async function save(
     if (failing.includes(execute as Command)) return { error: { desc: failure[execute as Command] } };
     if (execute === look)
       await writeFile(join(dir, devicesName), processorSection({ interrupts: interrupted-- > 0 ? 2 : 0 }));
-    return { return: execute === "query-status" ? { status: "paused" } : {} };
+    return { return: execute === "query-status" ? { status } : {} };
   };
   const sockets: Socket[] = [];
   const server = createServer((socket) => {
@@ -65,7 +67,12 @@ async function save(
   const saved = withMapped(folder, memory, memoryMb, async (process) => {
     const vm = await QemuVm.adopt({ name: "saved", nonce: "0", machine, files }, process);
     try {
-      return await vm.save({ state, memory: diff });
+      const around = {
+        calm: () => calm(asked),
+        stopped: () => void asked.push("stands still"),
+        seal: async () => void asked.push("is sealed"),
+      };
+      return await vm.save({ state, memory: diff }, around);
     } finally {
       vm.release();
       for (const socket of sockets) socket.destroy();
@@ -77,11 +84,12 @@ async function save(
   return { saved, asked };
 }
 
-test("devices are looked at before memory is copied and again afterwards, and the disk is flushed in between", async (t) => {
+test("CPUs stop, devices are looked at before memory is copied and again afterwards, and the disk is flushed in between", async (t) => {
   const { saved, asked } = await save(t, {});
   assert.equal((await saved).pages, 0);
   const begin = ["qmp_capabilities", "query-status"];
-  assert.deepEqual(asked, [...begin, look, "query-status", "blockdev-reopen", look, "diff", "state"]);
+  const steps = asked.filter((each) => each !== "stands still" && each !== "is sealed");
+  assert.deepEqual(steps, [...begin, "stop", look, "query-status", "blockdev-reopen", look, "diff", "state"]);
 });
 
 test("what cannot be flushed is not saved", async (t) => {
@@ -105,11 +113,45 @@ test("a processor in the midst of an interrupt goes on for a moment, and is save
     const flushed = asked.lastIndexOf("blockdev-reopen");
     assert.ok(flushed > asked.lastIndexOf("stop"), "what it wrote in the last moment is flushed as well");
     const moments = asked.filter((command) => command === "cont").length;
-    assert.equal(asked.filter((command) => command === "stop").length, moments, "it stands still");
+    assert.equal(asked.filter((command) => command === "stop").length, moments + 1, "it stands still");
     return moments;
   };
   assert.equal(await goesOn(1), 1);
   assert.equal(await goesOn(5), 5);
   const most = await goesOn(1_000);
   assert.ok(most > 5 && most < 10, `${most} moments`);
+});
+
+test("what does not stand still is not saved", async (t) => {
+  for (const [status, why] of [
+    ["running", /is not stopped but running/],
+    ["io-error", /waits for space on the host's disk/],
+  ] as const) {
+    const { saved, asked } = await save(t, { status });
+    await assert.rejects(saved, why);
+    assert.ok(!asked.includes("state") && !asked.includes("diff"), asked.join(" "));
+  }
+});
+
+test("QEMU is asked for nothing before its guest is calm, and whoever saves hears of each step", async (t) => {
+  const before: string[] = [];
+  const { saved, asked } = await save(t, {
+    interrupted: 1,
+    async calm(sofar) {
+      await new Promise(setImmediate);
+      before.push(...sofar);
+    },
+  });
+  await saved;
+  assert.deepEqual(before, ["qmp_capabilities", "query-status"]);
+  assert.deepEqual(
+    asked.filter((each) => each.includes(" s")),
+    ["stands still", "stands still", "is sealed"],
+  );
+});
+
+test("a guest that does not come to rest is neither stopped nor saved", async (t) => {
+  const { saved, asked } = await save(t, { calm: () => Promise.reject(new Error("it is restless")) });
+  await assert.rejects(saved, /it is restless/);
+  assert.deepEqual(asked, ["qmp_capabilities", "query-status"]);
 });

@@ -9,7 +9,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { memoryVerdict } from "./cgroups.ts";
 import { isInterrupted } from "./device-state.ts";
-import { loadDevices, reloadDevices, resetDevices, saveDevices, statusOf } from "./devices.ts";
+import { flushDeadlineMs, loadDevices, reloadDevices, resetDevices, saveDevices, statusOf } from "./devices.ts";
 import { attachLayer, detachLayer } from "./disk-layer.ts";
 import { MemorySave } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
@@ -18,14 +18,12 @@ import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { canRehearse, consoleBytes, consoleDevice, disk, qtestName, qtestPortName } from "./qemu-args.ts";
 import { memoryBytes, sizeOfDisk, vmLimits } from "./qemu-cell.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
-import { agentSocketName, clearFolder, devicesName, qmpSocketName } from "./vm-folder.ts";
-import type { SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
+import { agentSocketName, clearFolder, qmpSocketName } from "./vm-folder.ts";
+import type { AroundSave, SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
 
 const connectPollMs = 2;
 const connectDeadlineMs = 15_000;
 const adoptDeadlineMs = 5_000;
-/** Stopping and flushing write what the guest's disk has in flight. */
-const stopDeadlineMs = 60_000;
 const saveAttempts = 8;
 /**
  * How long a processor in the midst of an interrupt may go on, each time. Ever longer: a processor that the host leaves no
@@ -115,7 +113,7 @@ export class QemuVm implements Vm {
 
   async stop(): Promise<void> {
     this.#isHeld = true;
-    await this.#qmp.command("stop", {}, stopDeadlineMs);
+    await this.#qmp.command("stop", {}, flushDeadlineMs);
   }
 
   async resume(): Promise<void> {
@@ -134,29 +132,34 @@ export class QemuVm implements Vm {
    * on its way through the agent's port moves both; so the devices are looked at again afterwards. A processor in the midst
    * of an interrupt may go on for a moment: what is saved without one is resumed several times as fast.
    */
-  async save(to: SavedVm & { memory: string }, seal: () => Promise<unknown> = async () => {}): Promise<SaveResult> {
+  async save(to: SavedVm & { memory: string }, { calm, stopped, seal }: AroundSave = {}): Promise<SaveResult> {
     const moments = canRehearse(this.spec.machine) ? [...momentsMs] : [];
+    const isCalm = calm?.();
+    isCalm?.catch(() => {}); // seen below
     try {
       for (let attempt = 1; attempt <= saveAttempts; ) {
         const { pid } = this.process;
         await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
-        const devicesSaved = saveDevices(this.#qmp, this.devices, this.spec);
-        // Asked now, and answered while memory is copied.
-        const isAtRest = allOf([this.#requirePaused(), this.#requireFlushed()]);
+        await allOf([memory.open(), isCalm]);
+        // Asked in one breath, and the last of it answered while memory is copied.
+        const stopping = this.stop().then(stopped);
+        const devicesSaved = saveDevices(this.#qmp, this.spec);
+        const isAtRest = allOf([stopping, this.#requirePaused(), this.#requireFlushed()]);
         isAtRest.catch(() => {});
-        const [devices] = await allOf([devicesSaved, memory.open()]).catch(async (error: unknown) => {
+        const devices = await devicesSaved.catch(async (error: unknown) => {
           await isAtRest; // where the disk is the reason, this says so
           throw error;
         });
         const moment = isInterrupted(devices) ? moments.shift() : undefined;
         if (moment !== undefined) {
           await isAtRest;
-          await this.#goOnFor(moment);
+          await this.resume();
+          if (moment > 0) await delay(moment);
           continue;
         }
         await allOf([isAtRest, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
-        const sealing = memory.finish().then((saved) => seal().then(() => saved));
-        const [again, saved] = await allOf([saveDevices(this.#qmp, this.devices, this.spec), sealing]);
+        const sealing = memory.finish().then((saved) => Promise.resolve(seal?.()).then(() => saved));
+        const [again, saved] = await allOf([saveDevices(this.#qmp, this.spec), sealing]);
         if (devices.equals(again)) {
           return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
         }
@@ -170,22 +173,16 @@ export class QemuVm implements Vm {
     }
   }
 
-  /** The file through which device state comes and goes, as QEMU knows it. */
-  get devices(): string {
-    const { dir, knownAs = dir } = this.spec.files;
-    return join(knownAs, devicesName);
-  }
-
   /** Loads saved devices into a QEMU that waits for them, once in its life; the CPUs stay stopped. A failure ends it. */
   async load(uri: string): Promise<void> {
     this.#isHeld = true;
     await loadDevices(this.#qmp, uri);
   }
 
-  /** Loads saved devices, from the `devices` as a snapshot, into a QEMU that has run and is stopped. After a failure it is lost. */
+  /** Loads saved devices, from its `devices` as a snapshot, into a QEMU that has run and is stopped. After a failure it is lost. */
   async reload(): Promise<void> {
     this.#isHeld = true;
-    await reloadDevices(this.#qmp, this.devices);
+    await reloadDevices(this.#qmp);
   }
 
   /** The machine as after power-on, stopped: no device holds on to the guest's memory, and nothing was printed. */
@@ -197,8 +194,8 @@ export class QemuVm implements Vm {
 
   /** Takes the way into the guest's memory away that a blank has for its rehearsal. */
   async closeQtest(): Promise<void> {
-    await this.#qmp.command("object-del", { id: qtestName });
-    await this.#qmp.command("chardev-remove", { id: qtestPortName });
+    const gone = this.#qmp.command("object-del", { id: qtestName });
+    await allOf([gone, this.#qmp.command("chardev-remove", { id: qtestPortName })]);
   }
 
   async console(): Promise<string> {
@@ -299,14 +296,8 @@ export class QemuVm implements Vm {
     if ((await this.#status()) === "internal-error") await endProcess(this.process);
   }
 
-  async #goOnFor(ms: number): Promise<void> {
-    await this.resume();
-    if (ms > 0) await delay(ms);
-    await this.stop();
-  }
-
   async #requirePaused(): Promise<void> {
-    const status = await this.#status();
+    const status = await statusOf(this.#qmp, flushDeadlineMs);
     if (status === "io-error")
       throw new CapsuleError("no_space", `${this.spec.name} waits for space on the host's disk`);
     if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
@@ -314,7 +305,7 @@ export class QemuVm implements Vm {
 
   /** `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says. */
   async #requireFlushed(): Promise<void> {
-    await this.#qmp.command("blockdev-reopen", { options: [disk] }, stopDeadlineMs);
+    await this.#qmp.command("blockdev-reopen", { options: [disk] }, flushDeadlineMs);
   }
 
   #status(): Promise<string> {

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
 import { cp, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
@@ -97,7 +97,8 @@ async function makeBase(vcpus: number): Promise<Base> {
   await truncate(zero, memoryMb << 20);
   const spec = await specOf(`base-${vcpus}`, zero, vcpus);
   const { dir, disk } = spec.files;
-  const overlay = { sizeBytes: image.diskBytes, backingFile: image.root, backingFormat: "raw" } as const;
+  const backingFile = relative(dir, image.root); // true in every folder beside this one
+  const overlay = { sizeBytes: image.diskBytes, backingFile, backingFormat: "raw" } as const;
   await writeFile(disk, emptyOverlay(overlay));
   const vm = await vmm.boot(spec, () => {});
   const agent = await connectAgent(vm.agentSocket, { deadlineMs: bootMs }).catch(async (cause: unknown) => {
@@ -201,11 +202,14 @@ async function livesThroughMany(vcpus: number): Promise<void> {
 test("a saved VM can also go on as if nothing had been", async () => {
   const { vm, agent } = await start("unsaved");
   const { dir } = vm.spec.files;
-  await vm.stop();
   await vm.save({ state: join(dir, "state"), memory: join(dir, "diff") });
+  assert.equal(await vm.state(), "stopped");
   await vm.resume();
   assert.equal(await shell(agent, "echo still here"), "still here");
-  await assert.rejects(vm.save({ state: join(dir, "s"), memory: join(dir, "m") }), /not stopped but running/);
+  const unsaved = { state: join(dir, "s"), memory: join(dir, "m") };
+  const calm = async () => assert.fail("the guest does not come to rest");
+  await assert.rejects(vm.save(unsaved, { calm }), /does not come to rest/);
+  assert.equal(await vm.state(), "running");
   assert.deepEqual(
     (await readdir(dir)).filter((name) => name === "s" || name === "m"),
     [],
@@ -331,11 +335,8 @@ async function blankOf(name: string): Promise<Blank> {
 async function unborn(name: string, disk: string, blank: Blank): Promise<VmSpec> {
   const spec = await specOf(name, blank.spec.files.memory, 1);
   await cp(disk, spec.files.disk);
-  return { ...spec, nonce: blank.spec.nonce, files: { ...spec.files, knownAs: blank.spec.files.dir } };
+  return { ...spec, nonce: blank.spec.nonce };
 }
-
-/** The same VM, of no blank. */
-const anew = (spec: VmSpec): VmSpec => ({ ...spec, files: { ...spec.files, knownAs: undefined } });
 
 const isRoot = process.getuid?.() === 0;
 
@@ -370,7 +371,7 @@ test("a blank becomes the VM that it is told, is saved like any other, and goes 
   const again = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
   await adopted.save(again);
   await adopted.kill();
-  const last = await wakeUp(anew(spec), again);
+  const last = await wakeUp(spec, again);
   assert.equal(await shell(last.agent, "cat /root/file /dev/shm/note"), "on disk\nmore\nin memory");
   last.agent.close();
   await last.vm.kill();
@@ -396,7 +397,7 @@ test("a blank that cannot become a VM is ended, and the layer is where it was", 
     await assert.rejects(blank.claim(spec, saved));
     assert.deepEqual(await vmm.find(blank.spec.nonce), []);
     assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
-    const { agent, vm } = await wakeUp(anew(spec), sound);
+    const { agent, vm } = await wakeUp(spec, sound);
     agent.close();
     await vm.kill();
   }
@@ -490,7 +491,7 @@ test("a blank that has rehearsed becomes any VM of its base, and knows no code t
   const last = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
   await adopted.save(last);
   await adopted.kill();
-  const { vm, agent } = await wakeUp(anew(spec), last);
+  const { vm, agent } = await wakeUp(spec, last);
   assert.equal(await shell(agent, "cat /root/file"), "on disk");
   agent.close();
   await vm.kill();

@@ -18,7 +18,15 @@ import { canRehearse, inheritedFd, isRecent, kernelOptions, layout, qemuArgs } f
 import { QemuBlank } from "./qemu-blank.ts";
 import { memoryBytes, type Purpose, qemuCell, sizeOfDisk } from "./qemu-cell.ts";
 import { QemuVm } from "./qemu-vm.ts";
-import { agentSocketName, clearFolder, layDevices, listenForVm, qmpSocketName, qtestSocketName } from "./vm-folder.ts";
+import {
+  agentSocketName,
+  clearFolder,
+  devicesName,
+  layDevices,
+  listenForVm,
+  qmpSocketName,
+  qtestSocketName,
+} from "./vm-folder.ts";
 import type { Blank, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
 
 export interface QemuOptions {
@@ -60,7 +68,7 @@ export class Qemu implements Vmm {
     return this.#start({ spec, purpose: "restore", state: saved.state, onSpawn }, async (vm) => {
       // Devices look into memory while they load, so memory comes first.
       if (saved.memory !== null) await loadMemory(vm.process.pid, spec.files.memory, memoryBytes(spec), saved.memory);
-      await vm.load(isRecent(spec.machine.qemu) ? `file:${vm.devices}` : `fd:${inheritedFd.state}`);
+      await vm.load(isRecent(spec.machine.qemu) ? `file:${devicesName}` : `fd:${inheritedFd.state}`);
       return vm;
     });
   }

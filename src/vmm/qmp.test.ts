@@ -57,6 +57,20 @@ async function open(onEvent: (event: QmpEvent) => void = () => {}): Promise<Qmp>
   return qmp;
 }
 
+test("a command says what it has to, and no more", async () => {
+  const asked: unknown[] = [];
+  serve((command, socket) => {
+    asked.push(command);
+    socket.write(ok(command.id));
+  });
+  const qmp = await open();
+  await Promise.all([qmp.command("stop"), qmp.command("eject", { id: "tray" })]);
+  assert.deepEqual(asked, [
+    { execute: "stop", id: 2 },
+    { execute: "eject", arguments: { id: "tray" }, id: 3 },
+  ]);
+});
+
 test("answers find their command, in whatever order and pieces they come", async () => {
   const held: number[] = [];
   serve(({ id }, socket) => {

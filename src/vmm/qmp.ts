@@ -2,6 +2,9 @@
  * A client of QMP, QEMU's control socket: one JSON object a line, answers matched to commands by id, events in between.
  * Behind the socket may sit a QEMU that its guest has taken over, so nothing it sends is trusted: lines are bounded, what
  * does not parse or does not fit ends the connection, and no command waits for ever.
+ *
+ * QEMU reads its monitor a byte at a time, some 4 µs each. So commands are kept short, and those that need not wait for each
+ * other's answers are asked in one breath: QEMU takes them in order (docs/adr/0016).
  */
 import { connect, type Socket } from "node:net";
 
@@ -79,7 +82,7 @@ export class Qmp {
         reject(new Error(`QMP ${name}: no answer within ${deadlineMs} ms`));
       }, deadlineMs);
       this.#pending.set(id, { command: name, resolve, reject, timer });
-      this.#socket.write(`${JSON.stringify({ execute: name, arguments: args, id })}\n`);
+      this.#socket.write(`${JSON.stringify({ execute: name, arguments: isEmpty(args) ? undefined : args, id })}\n`);
     });
   }
 
@@ -140,6 +143,10 @@ export class Qmp {
     this.#pending.clear();
     this.#over.resolve(reason);
   }
+}
+
+function isEmpty(args: object): boolean {
+  return Object.keys(args).length === 0;
 }
 
 function parse(line: Buffer): Message | null {

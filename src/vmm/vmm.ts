@@ -22,8 +22,6 @@ export interface Machine {
 export interface VmFiles {
   /** The VM's own folder: its sockets are in it. QEMU sees no more of it than its disk layer and its device state. */
   dir: string;
-  /** The folder as QEMU knows it, of a VM that was a blank: the blank's. Default: `dir`. */
-  knownAs?: string | undefined;
   /** Guest memory, mapped privately (never written). Size = memoryMb MiB. */
   memory: string;
   /** The VM's own writable disk layer (qcow2, its backing chain recorded in it). */
@@ -58,6 +56,19 @@ export interface SavedVm {
   memory: string | null;
 }
 
+/** What whoever saves a VM does meanwhile. */
+export interface AroundSave {
+  /** Resolves when the CPUs may be stopped; until then all else is made ready. Rejects: nothing is saved, and they run on. */
+  calm?: () => Promise<unknown>;
+  /** The CPUs stand still. Called again whenever they have gone on for a moment. */
+  stopped?: () => void;
+  /**
+   * Makes both files durable, which are whole. Called while they are still being checked to be of one moment; if they are not,
+   * they are written and sealed again.
+   */
+  seal?: () => Promise<unknown>;
+}
+
 export interface SaveResult {
   stateBytes: number;
   memoryBytes: number;
@@ -87,12 +98,8 @@ export interface Vm {
   /** Lets the CPUs run (again). */
   resume(): Promise<void>;
   state(): Promise<VmState>;
-  /**
-   * Of a stopped VM: flushes the disk layer, writes devices and dirty memory. The VM stays stopped and can be resumed.
-   * `seal` is called when both files are whole, to make them durable, while they are still being checked to be of one
-   * moment; if they are not, they are written and sealed again.
-   */
-  save(to: SavedVm & { memory: string }, seal?: () => Promise<unknown>): Promise<SaveResult>;
+  /** Stops the CPUs, flushes the disk layer, writes devices and dirty memory. The VM stays stopped and can be resumed. */
+  save(to: SavedVm & { memory: string }, around?: AroundSave): Promise<SaveResult>;
   /** Ends the process and waits until it is gone. Idempotent. */
   kill(): Promise<void>;
   /** The last the guest printed on its console, at most 64 KiB; for error reports, and written by the guest. */

@@ -1,5 +1,5 @@
 /** A VM without a process: its guest is a socket, its state and its end are what a test says. */
-import type { SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "../../src/vmm/vmm.ts";
+import type { AroundSave, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "../../src/vmm/vmm.ts";
 
 export class FakeVm implements Vm {
   readonly spec: VmSpec;
@@ -34,7 +34,11 @@ export class FakeVm implements Vm {
     return this.found;
   }
 
-  async save(): Promise<SaveResult> {
+  async save(_to: unknown, { calm, stopped, seal }: AroundSave = {}): Promise<SaveResult> {
+    await calm?.();
+    await this.stop();
+    stopped?.();
+    await seal?.();
     return { stateBytes: 0, memoryBytes: 0, pages: 0 };
   }
 

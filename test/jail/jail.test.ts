@@ -12,6 +12,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { loadConfig } from "../../src/config.ts";
 import { Jail } from "../../src/vmm/jail.ts";
+import { hatchPath } from "../../src/vmm/jail-args.ts";
 import { viewOf } from "../../src/vmm/jail-view.ts";
 import { qemuCell } from "../../src/vmm/qemu-cell.ts";
 import type { VmSpec } from "../../src/vmm/vmm.ts";
@@ -154,15 +155,17 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
   });
 
   test("a hatch is no folder to it: nothing can be seen, made or renamed in it, nor opened that was not given", async () => {
-    const [dir, hatch] = [join(data, "work/blank"), join(data, "work/hatch")];
+    const [dir, hatch] = [join(data, "work/blank"), join(data, "work/hatch-1")];
     for (const each of [dir, hatch]) mkdirSync(each, { recursive: true, mode: 0o700 });
     const held = join(hatch, "disk.qcow2");
+    const [folder, seen] = [join(dir, hatchPath), join(dir, hatchPath, "disk.qcow2")];
     for (const path of [join(dir, "devices"), held]) writeFileSync(path, "secret", { mode: 0o600 });
     const cell = await qemuCell({ ...spec, files: { ...spec.files, dir, disk: held } }, await viewOf(probe), "blank");
-    const said = wordsOf(await jail.run([probe, hatch, "1", "/none", "1", held, spec.files.memory, held], cell));
-    for (const name of ["make a file", "rename own", "allowed: write own", `read ${held}`]) {
+    const said = wordsOf(await jail.run([probe, folder, "1", "/none", "1", seen, spec.files.memory, seen], cell));
+    for (const name of ["make a file", "rename own", "allowed: write own"]) {
       assert.match(said.get(name) ?? "not tried", /^failed: /, name);
     }
+    assert.equal(said.get(`read ${seen}`), "failed: Permission denied", "it is there");
     assert.ok(said.has("folder"), "it is listed as empty");
     assert.equal(said.get("allowed: read shown"), "ok");
     assert.equal(readFileSync(held, "utf8"), "secret");
