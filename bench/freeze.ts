@@ -22,6 +22,8 @@ import { repeat, summarize, timed } from "./statistics.ts";
 const run = promisify(execFile);
 const rounds = 10;
 const migrations = 4;
+/** How long nothing has been asked of a capsule or a container that counts as idle. */
+const idleMs = 500;
 const dirtyMib = 50;
 /** What an idle capsule has dirtied, roughly. */
 const idleMib = 2;
@@ -79,7 +81,11 @@ class Checkpoints {
     const runsc = this.#runsc;
     if (typeof runsc === "string" || this.#why !== undefined) return;
     try {
-      this.#saved.push([await runsc.withIdle((container) => runsc.checkpoint(container))]);
+      const save = async (container: string) => {
+        await delay(idleMs);
+        return await runsc.checkpoint(container);
+      };
+      this.#saved.push([await runsc.withIdle(save)]);
       this.#pauses.push([pauseMs]);
     } catch (error) {
       this.#why = error instanceof Error ? error.message : String(error);
@@ -118,6 +124,7 @@ async function inTurns(rig: Rig, id: string, checkpoints: Checkpoints): Promise<
   const expected: Cycles = { pauses: [], resumes: [] };
   const anew: Cycles = { pauses: [], resumes: [] };
   for (let each = 0; each < rig.rounds(20, 100); each++) {
+    await delay(idleMs);
     const pauseMs = await pauseTime(expectant, other);
     expected.pauses.push(pauseMs);
     await checkpoints.takeAfter(pauseMs);
