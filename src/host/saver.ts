@@ -28,6 +28,7 @@ export interface SaverOptions {
   step: Step;
 }
 
+const nextTurn = () => new Promise(setImmediate);
 /** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
 const captureAttempts = 10;
 
@@ -84,8 +85,8 @@ export class Saver {
         return seal(scratch, about, [parts.state, diffName], { hashAll: false });
       },
     });
-    // Not while the guest needs the processor.
-    const settled = frozen.then(() =>
+    // Not while the guest needs the processor, nor before QEMU is told to stop.
+    const settled = frozen.then(nextTurn).then(() =>
       // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
       allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]),
     );

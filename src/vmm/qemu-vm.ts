@@ -140,16 +140,13 @@ export class QemuVm implements Vm {
       for (let attempt = 1; attempt <= saveAttempts; ) {
         const { pid } = this.process;
         await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
-        await allOf([memory.open(), isCalm]);
-        // Asked in one breath, and the last of it answered while memory is copied.
-        const stopping = this.stop().then(stopped);
-        const devicesSaved = saveDevices(this.#qmp, this.spec);
-        const isAtRest = allOf([stopping, this.#requirePaused(), this.#requireFlushed()]);
-        isAtRest.catch(() => {});
-        const devices = await devicesSaved.catch(async (error: unknown) => {
-          await isAtRest; // where the disk is the reason, this says so
+        const opening = memory.open();
+        opening.catch(() => {}); // seen below
+        await isCalm?.catch(async (error: unknown) => {
+          await Promise.allSettled([opening]);
           throw error;
         });
+        const { devices, isAtRest } = await this.#standStill(opening, stopped);
         const moment = isInterrupted(devices) ? moments.shift() : undefined;
         if (moment !== undefined) {
           await isAtRest;
@@ -294,6 +291,19 @@ export class QemuVm implements Vm {
   /** The accelerator could not go on with the guest. */
   async #lookForCrash(): Promise<void> {
     if ((await this.#status()) === "internal-error") await endProcess(this.process);
+  }
+
+  /** Stops the CPUs and looks at the devices. All is asked in one breath, and the last of it answered while memory is copied. */
+  async #standStill(opening: Promise<void>, stopped?: () => void) {
+    const stopping = this.stop().then(stopped);
+    const looking = saveDevices(this.#qmp, this.spec);
+    const isAtRest = allOf([stopping, this.#requirePaused(), this.#requireFlushed()]);
+    isAtRest.catch(() => {}); // seen here or by whoever is given it
+    const [devices] = await allOf([looking, opening]).catch(async (error: unknown) => {
+      await isAtRest; // where the disk is the reason, this says so
+      throw error;
+    });
+    return { devices, isAtRest };
   }
 
   async #requirePaused(): Promise<void> {

@@ -1,0 +1,113 @@
+/** Saves of guests that do not freeze, and of capsules that are not whole. Real ones are saved in test/conformance and test/faults. */
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
+import { FakeVm } from "../../test/fakes/fake-vm.ts";
+import { connectAgent } from "../agent/connection.ts";
+import { FrameType } from "../agent/frames.ts";
+import { emptyRecord, Verb } from "../agent/protocol.ts";
+import { RecordWriter } from "../agent/records.ts";
+import type { AroundSave, SaveResult } from "../vmm/vmm.ts";
+import { LiveGuest } from "./guest.ts";
+import { writeCapsule } from "./journal.ts";
+import { Paths } from "./paths.ts";
+import { Saver, type SaverOptions } from "./saver.ts";
+import { Verifier } from "./verifier.ts";
+
+const patienceMs = 10_000;
+const id = "cl-x";
+const verbOf = ({ type, payload }: HostFrame) => (type === FrameType.OPEN ? payload.readUInt16LE() : 0);
+
+/** Writes what it is to write, and remembers whether it was ever stopped. */
+class WritingVm extends FakeVm {
+  stops = 0;
+
+  override async stop(): Promise<void> {
+    this.stops++;
+    await super.stop();
+  }
+
+  override save(to: { state: string; memory: string }, around: AroundSave = {}): Promise<SaveResult> {
+    const seal = async () => {
+      writeFileSync(to.state, "devices");
+      writeFileSync(to.memory, "pages");
+      await around.seal?.();
+    };
+    return super.save(to, { ...around, seal });
+  }
+}
+
+/** A capsule whose guest freezes or not, ready to be saved. */
+async function running(t: TestContext, { freezes, isWhole = true }: { freezes: boolean; isWhole?: boolean }) {
+  const data = mkdtempSync(join(tmpdir(), "saver-"));
+  t.after(() => rmSync(data, { recursive: true }));
+  const paths = new Paths(data);
+  for (const folder of [paths.work, paths.capsule(id)]) mkdirSync(folder, { recursive: true });
+  writeFileSync(join(paths.capsule(id), "disk.qcow2"), "");
+  const verbs: number[] = [];
+  const fake = await FakeGuest.listen({
+    onFrame(frame, guest) {
+      const verb = verbOf(frame);
+      if (verb === 0) return;
+      verbs.push(verb);
+      const answer = verb === Verb.FREEZE ? new RecordWriter().u8(freezes ? 1 : 0).finish() : emptyRecord;
+      guest.frame(FrameType.RESULT, frame.stream, answer);
+    },
+  });
+  t.after(() => fake[Symbol.asyncDispose]());
+  const vm = new WritingVm(fake.socketPath);
+  const { machine } = vm.spec;
+  const image = { name: "minimal", hash: "0" };
+  if (isWhole)
+    await writeCapsule(paths.capsule(id), { format: 1, origin: "bases/b", originSha256: null, image, machine });
+  const connect = (path: string, deadlineMs: number) => connectAgent(path, { deadlineMs, silenceMs: patienceMs });
+  const live = new LiveGuest(id, vm, await connect(fake.socketPath, patienceMs), connect, patienceMs);
+  t.after(() => live.close());
+  const steps: string[] = [];
+  const verifier = new Verifier(() => {}, paths.scratch("hashing"));
+  const unused = {} as Pick<SaverOptions, "sources" | "flatten" | "mergeLayer">;
+  const saver = new Saver({ ...unused, paths, verifier, wakeMs: patienceMs, step: (name) => void steps.push(name) });
+  return { paths, vm, live, saver, verbs, steps };
+}
+
+test("a guest that does not freeze is paused all the same, and what an earlier save left gives way", async (t) => {
+  const { paths, vm, live, saver, steps } = await running(t, { freezes: false });
+  const checkpoint = join(paths.capsule(id), "checkpoint");
+  mkdirSync(checkpoint);
+  writeFileSync(join(checkpoint, "stale"), "");
+  await saver.save(live, "pause");
+  assert.equal(vm.found, "stopped");
+  assert.deepEqual(readdirSync(checkpoint).sort(), ["manifest.json", "memory.diff", "state"]);
+  assert.equal(readFileSync(join(checkpoint, "memory.diff"), "utf8"), "pages");
+  assert.deepEqual(steps, ["save.frozen", "save.stopped", "save.written", "save.published"]);
+});
+
+test("it is not captured, nor ever stopped, and runs on", async (t) => {
+  const { paths, vm, live, saver, verbs, steps } = await running(t, { freezes: false });
+  await assert.rejects(saver.save(live, "capture"), /could not be frozen/);
+  assert.equal(vm.stops, 0);
+  assert.equal(vm.found, "running");
+  assert.equal(verbs.at(-1), Verb.THAW);
+  assert.deepEqual(steps, []);
+  assert.deepEqual(readdirSync(paths.work), []);
+  assert.ok(!existsSync(join(paths.capsule(id), "checkpoint")));
+});
+
+test("one that does is", async (t) => {
+  const { paths, vm, live, saver, verbs } = await running(t, { freezes: true });
+  await saver.save(live, "capture");
+  assert.deepEqual(verbs, [Verb.FREEZE]);
+  assert.equal(vm.stops, 1);
+  assert.ok(existsSync(join(paths.capsule(id), "checkpoint/manifest.json")));
+});
+
+test("when a save fails before its guest has answered, nobody freezes the guest after it was thawed", async (t) => {
+  const { vm, live, saver, verbs } = await running(t, { freezes: false, isWhole: false });
+  await assert.rejects(saver.save(live, "capture"), /the folder of capsule cl-x is gone/);
+  assert.equal(vm.stops, 0);
+  await live.agent.probe(); // whatever was asked before is heard by now
+  assert.ok(verbs.lastIndexOf(Verb.FREEZE) < verbs.indexOf(Verb.THAW), verbs.join(" "));
+});
