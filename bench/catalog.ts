@@ -60,6 +60,8 @@ export const catalog = {
       gvisor: { said: "≤ 1/3 × runsc exec", most: 1 / 3 },
     },
   },
+  execAtPort: { group: "exec", name: "the same at an agent's port, without a server", unit: "ms", targets: {} },
+  aboveAtPort: { group: "exec", name: "of that, above the spawn inside", unit: "ms", targets: {} },
   readAnywhere: { group: "exec", name: "a read anywhere in 6 MiB, meanwhile", unit: "ns", targets: {} },
   getAfterExec: { group: "exec", name: "a GET in the place of a command", unit: "ms", targets: {} },
 

@@ -1,4 +1,5 @@
 /** A command over HTTP, against the same program spawned by a program that is already inside, and in gVisor. */
+import { commandsAtPort } from "./agent-port.ts";
 import { readAnywhere } from "./caches.ts";
 import { aboveOfTurns, type Finding, ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
@@ -61,6 +62,9 @@ export async function exec(rig: Rig): Promise<void> {
     typeof runsc === "string" ? { absent: runsc } : ratioOfTurns(outside, `${runsc.name} exec`, inGvisor);
   const above = aboveOfTurns(outside, "posix_spawn inside the guest", inside);
   report.note("exec", outside.flat(), { inside: above, gvisor });
+  const atPort = await commandsAtPort(rig, perTurn, spawnInside);
+  report.note("execAtPort", atPort.commands, {});
+  report.note("aboveAtPort", atPort.above, {});
   report.note("getAfterExec", gets, {});
   report.note("readAnywhere", reads, {});
 }
