@@ -67,12 +67,13 @@ class Revision {
   }
 
   private constructor(statement: StatementSync) {
+    statement.setReturnArrays(true); // a quarter less time than an object takes
     this.#statement = statement;
   }
 
   current(): number {
     if (this.#current === undefined) {
-      this.#current = (this.#statement.get() as { data_version: number }).data_version;
+      [this.#current] = this.#statement.get() as unknown as [number];
       // All that arrived before this moment has the same answer.
       setImmediate(() => {
         this.#current = undefined;

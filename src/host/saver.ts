@@ -42,8 +42,8 @@ export class Saver {
   async save(live: LiveGuest, purpose: "pause" | "capture"): Promise<void> {
     const scratch = this.#o.paths.scratch(`save-${live.id}`);
     try {
-      const space = requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`);
-      await allOf([space, requireRunning(live)]);
+      const running = requireRunning(live); // first: QEMU takes a while to answer
+      await allOf([running, requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`)]);
       live.expectSilence();
       await this.#saveInto(scratch, live, purpose).catch(async (error: unknown) => {
         await this.unsave(live).catch(() => {});
