@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { bootImage } from "../src/host/boot.ts";
-import { identityOf } from "../src/host/identity.ts";
+import { output, withAgent } from "./booted-agent.ts";
 import { connect, type Rig } from "./rig.ts";
 import { timed } from "./statistics.ts";
 
@@ -39,19 +39,8 @@ async function takeBoots(rig: Rig): Promise<ColdBoots> {
   return boots;
 }
 
-async function firstExec(folder: string): Promise<number> {
-  const agent = await connect(join(folder, "agent.sock"), bootDeadlineMs);
-  try {
-    await agent.wake(identityOf("bench"));
-    await agent.thaw();
-    const run = () =>
-      new Promise<void>((exited, failed) => {
-        agent.run({ cmd: "/bin/true", args: [] }, { started() {}, output() {}, exited: () => exited(), failed });
-      });
-    return await timed(run);
-  } finally {
-    agent.close();
-  }
+function firstExec(folder: string): Promise<number> {
+  return withAgent(folder, (agent) => timed(() => output(agent, "/bin/true")));
 }
 
 /** A VM of the default shape, booted from its kernel in a folder of its own, with nobody connected to its sockets. */

@@ -1,72 +1,72 @@
 /** A command over HTTP, against the same program spawned by a program that is already inside, and in gVisor. */
 import { commandsAtPort } from "./agent-port.ts";
-import { readAnywhere } from "./caches.ts";
+import { CommandTurns } from "./command-turns.ts";
+import { withRelay } from "./relay.ts";
 import { aboveOfTurns, type Finding, ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
+import type { Runsc } from "./runsc.ts";
 import type { Service } from "./service.ts";
 import { repeat, timed } from "./statistics.ts";
 
-/** Few of each at a time: the machine is slower in one second than in the next, and each turn lies within one. */
-const turns = 40;
-const perTurn = 7;
+const turns = 100;
 const execsInGvisor = 3;
-const getsPerTurn = 2;
-
-/** Here as everywhere the first is not counted: it finds the caches as what ran before has left them. */
-const spawnInside = `
-import json, os, time
-times = []
-for _ in range(${1 + perTurn}):
-    began = time.perf_counter()
-    os.waitpid(os.posix_spawn("/bin/true", ["/bin/true"], os.environ), 0)
-    times.append((time.perf_counter() - began) * 1000)
-print(json.dumps(times[1:]))
-`;
 
 export async function exec(rig: Rig): Promise<void> {
+  const runsc = await rig.runsc();
+  if (typeof runsc === "string") await compare(rig, runsc);
+  else await runsc.withIdle((container) => compare(rig, new InGvisor(runsc, container)));
+  const atPort = await commandsAtPort(rig);
+  rig.report.note("execAtPort", atPort.outside.flat(), {});
+  rig.report.note("aboveAtPort", atPort.above(), {});
+}
+
+/** With what gVisor does, or why that is not known. */
+async function compare(rig: Rig, gvisor: InGvisor | string): Promise<void> {
   const { service, report } = rig;
   const id = await service.createRunning();
-  const inside: number[][] = [];
-  const outside: number[][] = [];
-  const inGvisor: number[][] = [];
+  const served = await CommandTurns.start(async (cmd, ...args) => (await service.exec(id, cmd, ...args)).stdout);
   const gets: number[] = [];
-  const reads: number[] = [];
-  const goInside = async () =>
-    void inside.push(JSON.parse((await service.exec(id, "python3", "-c", spawnInside)).stdout) as number[]);
-  const stayOutside = async () => {
-    await service.exec(id, "/bin/true");
-    outside.push(await repeat(perTurn, () => timed(() => service.exec(id, "/bin/true"))));
-    gets.push(...(await repeat(getsPerTurn, () => getAfterExec(service, id))));
-  };
-  const takeTurns = async (execInGvisor: () => Promise<unknown>) => {
+  const relayed = await withRelay(rig, async (run) => {
+    const taken = await CommandTurns.start(run);
     for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) {
-      if (turn % 2 === 0) await goInside();
-      await stayOutside();
-      if (turn % 2 === 1) await goInside();
-      await execInGvisor();
-      reads.push(readAnywhere());
+      for (const way of turn % 2 === 0 ? [served, taken] : [taken, served]) await way.take();
+      gets.push(await getAfterExec(service, id));
+      if (typeof gvisor !== "string") await gvisor.take();
     }
-  };
-  const runsc = await rig.runsc();
-  if (typeof runsc === "string") await takeTurns(async () => {});
-  else {
-    await runsc.withIdle((container) =>
-      takeTurns(async () => {
-        await runsc.exec(container);
-        inGvisor.push(await repeat(execsInGvisor, () => runsc.exec(container)));
-      }),
-    );
-  }
+    return taken;
+  });
   await service.destroy(id);
-  const gvisor: Finding =
-    typeof runsc === "string" ? { absent: runsc } : ratioOfTurns(outside, `${runsc.name} exec`, inGvisor);
-  const above = aboveOfTurns(outside, "posix_spawn inside the guest", inside);
-  report.note("exec", outside.flat(), { inside: above, gvisor });
-  const atPort = await commandsAtPort(rig, perTurn, spawnInside);
-  report.note("execAtPort", atPort.commands, {});
-  report.note("aboveAtPort", atPort.above, {});
+  const ofGvisor = ({ outside }: CommandTurns): Finding =>
+    typeof gvisor === "string" ? { absent: gvisor } : ratioOfTurns(outside, gvisor.name, gvisor.taken);
+  report.note("exec", served.outside.flat(), {
+    inside: aboveOfTurns(served.outside, "posix_spawn inside the guest", served.inside),
+    gvisor: ofGvisor(served),
+    relay: ratioOfTurns(served.outside, "a Fastify that only relays", relayed.outside),
+  });
+  report.note("execByRelay", relayed.outside.flat(), {});
+  report.note("aboveByRelay", relayed.above(), {});
+  const relayedOfGvisor = ofGvisor(relayed);
+  if ("absent" in relayedOfGvisor) report.miss("relayOfGvisor", relayedOfGvisor.absent);
+  else report.note("relayOfGvisor", [100 * relayedOfGvisor.value], {});
   report.note("getAfterExec", gets, {});
-  report.note("readAnywhere", reads, {});
+}
+
+class InGvisor {
+  readonly name: string;
+  readonly taken: number[][] = [];
+  readonly #runsc: Runsc;
+  readonly #container: string;
+
+  constructor(runsc: Runsc, container: string) {
+    this.name = `${runsc.name} exec`;
+    this.#runsc = runsc;
+    this.#container = container;
+  }
+
+  async take(): Promise<void> {
+    await this.#runsc.exec(this.#container);
+    this.taken.push(await repeat(execsInGvisor, () => this.#runsc.exec(this.#container)));
+  }
 }
 
 /** What HTTP alone costs a client whose server has slept meanwhile, beside a guest that has not. */

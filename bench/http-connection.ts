@@ -11,6 +11,7 @@ export interface Answer {
 }
 
 const headEnd = "\r\n\r\n";
+const readBytes = 64 * 1024;
 
 export class HttpConnection {
   readonly #socket: Socket;
@@ -20,18 +21,21 @@ export class HttpConnection {
   #isOver = false;
 
   static async open(url: string): Promise<HttpConnection> {
-    const { hostname, port, host } = new URL(url);
-    const socket = connect({ host: hostname, port: Number(port), noDelay: true });
-    await once(socket, "connect");
-    return new HttpConnection(socket, host);
+    const connection = new HttpConnection(new URL(url));
+    await once(connection.#socket, "connect");
+    return connection;
   }
 
-  private constructor(socket: Socket, host: string) {
-    this.#socket = socket;
+  private constructor({ hostname, port, host }: URL) {
     this.#host = host;
-    socket.on("data", (chunk) => this.#take(chunk));
-    socket.on("error", (error) => this.#end(error));
-    socket.on("close", () => this.#end(new Error("the server has closed the connection")));
+    const take = (count: number, bytes: Uint8Array) => {
+      this.#take(Buffer.from(bytes.buffer, bytes.byteOffset, count));
+      return true;
+    };
+    const onread = { buffer: Buffer.allocUnsafe(readBytes), callback: take }; // no buffer and no stream for each answer
+    this.#socket = connect({ host: hostname, port: Number(port), noDelay: true, onread });
+    this.#socket.on("error", (error) => this.#end(error));
+    this.#socket.on("close", () => this.#end(new Error("the server has closed the connection")));
   }
 
   get isOver(): boolean {
@@ -83,14 +87,18 @@ export class AnswerReader {
   #bytes = 0;
   #head: { status: number; endsAt: number; startsAt: number } | undefined;
 
-  /** The answer, with its last piece. Throws when it does not say how long it is. */
+  /** The answer, with its last piece; the piece's bytes may change afterwards. Throws when it does not say how long it is. */
   take(piece: Buffer): Answer | undefined {
-    this.#pieces.push(piece);
+    const isFirst = this.#pieces.length === 0;
     this.#bytes += piece.length;
-    this.#head ??= headOf(Buffer.concat(this.#pieces));
-    if (this.#head === undefined || this.#bytes < this.#head.endsAt) return undefined;
+    this.#head ??= headOf(isFirst ? piece : Buffer.concat([...this.#pieces, piece]));
+    if (this.#head === undefined || this.#bytes < this.#head.endsAt) {
+      this.#pieces.push(Buffer.from(piece));
+      return undefined;
+    }
     const { status, startsAt, endsAt } = this.#head;
-    return { status, text: Buffer.concat(this.#pieces).toString("utf8", startsAt, endsAt) };
+    const bytes = isFirst ? piece : Buffer.concat([...this.#pieces, piece]);
+    return { status, text: bytes.toString("utf8", startsAt, endsAt) };
   }
 }
 

@@ -2,6 +2,8 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { parseArgs } from "node:util";
+import { setFlagsFromString } from "node:v8";
+import { earlyOptimization } from "../src/operator/serve.ts";
 import { boot } from "./boot.ts";
 import { burst } from "./burst.ts";
 import { create } from "./create.ts";
@@ -57,6 +59,7 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.exit(1);
   });
 }
+for (const flag of earlyOptimization) setFlagsFromString(flag); // what the client costs is not the service's
 process.exitCode = await main();
 
 async function main(): Promise<number> {

@@ -2,12 +2,10 @@
  * GET /v1/capsules/{id} at 16 connections, in turns with the same Fastify answering a constant of the same length; what
  * counts is the median of the turns' ratios.
  */
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { join } from "node:path";
 import autocannon from "autocannon";
 import type { Rig } from "./rig.ts";
 import { summarize } from "./statistics.ts";
+import { YardstickServer } from "./yardstick-server.ts";
 
 const connections = 16;
 /** Many short ones: on a machine that others share, only loads that follow each other meet the same conditions. */
@@ -18,7 +16,8 @@ export async function reads(rig: Rig): Promise<void> {
   const { service, report } = rig;
   const id = await service.createRunning();
   const path = `/v1/capsules/${id}`;
-  await using constant = await ConstantServer.start(JSON.stringify(await service.ask("GET", path)));
+  const answer = JSON.stringify(await service.ask("GET", path));
+  await using constant = await YardstickServer.start(["constant-server.ts", answer]);
   const served: number[] = [];
   const constants: number[] = [];
   const ratios: number[] = [];
@@ -44,31 +43,4 @@ async function load(url: string, key: string): Promise<autocannon.Result> {
   const failed = result.non2xx + result.errors;
   if (failed > 0) throw new Error(`${failed} reads of ${url} failed`);
   return result;
-}
-
-class ConstantServer implements AsyncDisposable {
-  readonly url: string;
-  readonly #end: () => Promise<void>;
-
-  static async start(answer: string): Promise<ConstantServer> {
-    const program = join(import.meta.dirname, "constant-server.ts");
-    const child = spawn(process.execPath, [program, answer], { stdio: ["ignore", "pipe", "inherit"] });
-    const end = async () => {
-      const gone = once(child, "exit");
-      child.kill();
-      await gone;
-    };
-    const [said] = (await Promise.race([once(child.stdout, "data"), once(child, "exit")])) as [unknown];
-    if (!Buffer.isBuffer(said)) throw new Error("the constant server did not start");
-    return new ConstantServer(said.toString().trim(), end);
-  }
-
-  private constructor(url: string, end: () => Promise<void>) {
-    this.url = url;
-    this.#end = end;
-  }
-
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.#end();
-  }
 }

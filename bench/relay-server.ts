@@ -1,0 +1,33 @@
+/**
+ * The yardstick of commands over HTTP: the same Fastify, in a process of its own, that hands what it is asked for to one VM's
+ * agent and answers with the end of it. It knows no keys, no limits, no records and no audit.
+ */
+import fastify from "fastify";
+import { output, withAgent } from "./booted-agent.ts";
+
+interface Body {
+  cmd: string;
+  args: string[];
+}
+
+const strings = { type: "array", items: { type: "string" } };
+const schema = {
+  body: { type: "object", properties: { cmd: { type: "string" }, args: strings }, required: ["cmd", "args"] },
+  response: {
+    200: {
+      type: "object",
+      properties: { stdout: { type: "string" }, stderr: { type: "string" }, exit_code: { type: "integer" } },
+    },
+  },
+};
+
+const folder = process.argv[2];
+if (folder === undefined) throw new Error("usage: relay-server.ts FOLDER");
+await withAgent(folder, async (agent) => {
+  const app = fastify();
+  app.post<{ Body: Body }>("/v1/capsules/:id/exec", { schema }, async ({ body: { cmd, args } }) => {
+    return { stdout: await output(agent, cmd, ...args), stderr: "", exit_code: 0 };
+  });
+  console.log(await app.listen({ host: "127.0.0.1", port: 0 }));
+  await agent.closed;
+});
