@@ -13,7 +13,7 @@ export function commandsAtPort(rig: Rig): Promise<CommandTurns> {
   return withBootedVm(rig, (folder) =>
     withAgent(folder, async (agent) => {
       const taken = await CommandTurns.start((cmd, ...args) => output(agent, cmd, ...args));
-      for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) await taken.take();
+      for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) await taken.take(turn % 2 === 0);
       return taken;
     }),
   );

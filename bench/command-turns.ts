@@ -5,6 +5,8 @@ import { repeat, summarize, timed } from "./statistics.ts";
 const perTurn = 5;
 /** They find the caches, and what an emulator has at hand, as what ran before has left them: of each side, in each turn. */
 const uncounted = 2;
+/** Until what a server does for a command is compiled as it will be. */
+const commandsBefore = 400;
 
 /** Waits inside until it is asked, since Python takes a quarter of a second to start. */
 const spawner = `
@@ -18,10 +20,11 @@ while True:
         os.waitpid(os.posix_spawn("/bin/true", ["/bin/true"], os.environ), 0)
         times.append((time.perf_counter() - began) * 1000)
     with open("/tmp/answered", "w") as answered:
-        json.dump(times[${uncounted}:], answered)
+        json.dump(times, answered)
 `;
 const start = 'mkfifo /tmp/asked /tmp/answered && { setsid python3 -c "$0" </dev/null >/dev/null 2>&1 & }';
-const ask = "echo > /tmp/asked; cat /tmp/answered";
+/** Without a spawner nobody would ever open the other ends. */
+const ask = ["60", "/bin/sh", "-c", "echo > /tmp/asked; cat /tmp/answered"];
 
 /** Resolves with what it prints. Throws unless it ends well. */
 export type Run = (cmd: string, ...args: string[]) => Promise<string>;
@@ -32,8 +35,10 @@ export class CommandTurns {
   readonly outside: number[][] = [];
   readonly #run: Run;
 
+  /** After as many commands as it takes until they cost what they will. */
   static async start(run: Run): Promise<CommandTurns> {
     await run("/bin/sh", "-c", start, spawner);
+    for (let command = 0; command < commandsBefore; command++) await run("/bin/true");
     return new CommandTurns(run);
   }
 
@@ -41,9 +46,7 @@ export class CommandTurns {
     this.#run = run;
   }
 
-  /** The spawns inside come first in every other turn. */
-  async take(): Promise<void> {
-    const insideFirst = this.outside.length % 2 === 0;
+  async take(insideFirst: boolean): Promise<void> {
     if (insideFirst) await this.#goInside();
     const outside = await repeat(uncounted + perTurn, () => timed(() => this.#run("/bin/true")));
     this.outside.push(outside.slice(uncounted));
@@ -51,7 +54,8 @@ export class CommandTurns {
   }
 
   async #goInside(): Promise<void> {
-    this.inside.push(JSON.parse(await this.#run("/bin/sh", "-c", ask)) as number[]);
+    const inside = JSON.parse(await this.#run("timeout", ...ask)) as number[];
+    this.inside.push(inside.slice(uncounted));
   }
 
   /** By how much each turn's p50 lies above that of the spawns inside. */

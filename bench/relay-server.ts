@@ -21,6 +21,7 @@ const schema = {
   },
 };
 
+process.stdin.on("end", () => process.exit()).resume();
 const folder = process.argv[2];
 if (folder === undefined) throw new Error("usage: relay-server.ts FOLDER");
 await withAgent(folder, async (agent) => {
@@ -29,5 +30,5 @@ await withAgent(folder, async (agent) => {
     return { stdout: await output(agent, cmd, ...args), stderr: "", exit_code: 0 };
   });
   console.log(await app.listen({ host: "127.0.0.1", port: 0 }));
-  await agent.closed;
+  throw await agent.closed; // without its VM it is of no use
 });

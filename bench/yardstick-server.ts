@@ -1,4 +1,7 @@
-/** A server to compare ours with, in a process of its own. It prints its address as soon as it listens. */
+/**
+ * A server to compare ours with, in a process of its own. It prints its address as soon as it listens, and ends with its
+ * standard input, so with us.
+ */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 
@@ -8,13 +11,13 @@ export class YardstickServer implements AsyncDisposable {
 
   /** Node's `args`, with the program's in this folder and what it is to be told. Throws when it does not start. */
   static async start(args: readonly string[]): Promise<YardstickServer> {
-    const child = spawn(process.execPath, args, { cwd: import.meta.dirname, stdio: ["ignore", "pipe", "inherit"] });
+    const child = spawn(process.execPath, args, { cwd: import.meta.dirname, stdio: ["pipe", "pipe", "inherit"] });
+    const gone = once(child, "exit");
     const end = async () => {
-      const gone = once(child, "exit");
       child.kill();
       await gone;
     };
-    const [said] = (await Promise.race([once(child.stdout, "data"), once(child, "exit")])) as [unknown];
+    const [said] = (await Promise.race([once(child.stdout, "data"), gone])) as [unknown];
     if (!Buffer.isBuffer(said)) throw new Error(`the yardstick did not start: ${args.join(" ")}`);
     return new YardstickServer(said.toString().trim(), end);
   }

@@ -43,7 +43,7 @@ export class Saver {
     const scratch = this.#o.paths.scratch(`save-${live.id}`);
     try {
       const running = requireRunning(live); // first: QEMU takes a while to answer
-      await allOf([running, requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`)]);
+      await allOf([requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`), running]);
       live.expectSilence();
       await this.#saveInto(scratch, live, purpose).catch(async (error: unknown) => {
         await this.unsave(live).catch(() => {});
