@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { type CapsuleRow, CapsuleRows } from "./capsule-rows.ts";
 import { openDatabase, transact } from "./database.ts";
+import { RowCache } from "./row-cache.ts";
 import { TeamRows } from "./team-rows.ts";
 
 const row: CapsuleRow = {
@@ -47,6 +48,20 @@ test("a row is read once as long as nobody writes it", (t) => {
   const { rows } = open(t);
   assert.equal(rows.get("cl-one"), rows.get("cl-one"));
   assert.deepEqual({ ...rows.get("cl-one") }, row);
+});
+
+test("a row that is not wanted is read each time, and not kept", (t) => {
+  const { here } = open(t);
+  const cache = new RowCache<{ id: string }>(here);
+  let reads = 0;
+  const get = (isWanted: boolean) =>
+    cache.get(
+      "key",
+      () => ({ id: `read ${++reads}` }),
+      () => isWanted,
+    )?.id;
+  assert.deepEqual([get(false), get(false), get(true), get(true)], ["read 1", "read 2", "read 3", "read 3"]);
+  assert.deepEqual([get(false), get(true)], ["read 4", "read 3"]);
 });
 
 test("each way to write a capsule shows at once", (t) => {

@@ -31,7 +31,7 @@ export class RowCache<Row extends object> {
     const known = this.#rows.get(key);
     if (known !== undefined && isWanted(known)) return known;
     const found = read();
-    if (found === undefined) return undefined;
+    if (found === undefined || !isWanted(found)) return found;
     const row = Object.freeze({ ...found }); // SQLite's objects are dictionaries, slow to read
     if (this.#rows.size >= mostRows) this.forgetAll();
     this.#rows.set(key, row);

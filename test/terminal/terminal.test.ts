@@ -131,7 +131,7 @@ async function beginLetter(): Promise<Session> {
   const session = await Session.start(capsule);
   await capsule.sh("rm -f /tmp/letter");
   await session.enters("vi /tmp/letter");
-  await session.emulator.shows(/^~\n/m);
+  await session.emulator.shows(/^~\n(.*\n)*"\/tmp\/letter"/m); // what is typed while it draws can be lost
   await session.emulator.types("iDear reader,");
   await session.emulator.shows(/^Dear reader,\n~/);
   return session;
