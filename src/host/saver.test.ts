@@ -24,6 +24,12 @@ const verbOf = ({ type, payload }: HostFrame) => (type === FrameType.OPEN ? payl
 /** Writes what it is to write, and remembers whether it was ever stopped. */
 class WritingVm extends FakeVm {
   stops = 0;
+  resumes = 0;
+
+  override async resume(): Promise<void> {
+    this.resumes++;
+    await super.resume();
+  }
 
   override async stop(): Promise<void> {
     this.stops++;
@@ -70,7 +76,7 @@ async function running(t: TestContext, { freezes, isWhole = true }: { freezes: b
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
   const unused = {} as Pick<SaverOptions, "sources" | "flatten" | "mergeLayer">;
   const saver = new Saver({ ...unused, paths, verifier, wakeMs: patienceMs, step: (name) => void steps.push(name) });
-  return { paths, vm, live, saver, verbs, steps };
+  return { paths, vm, live, saver, fake, verbs, steps };
 }
 
 test("a guest that does not freeze is paused all the same, and what an earlier save left gives way", async (t) => {
@@ -110,4 +116,38 @@ test("when a save fails before its guest has answered, nobody freezes the guest 
   assert.equal(vm.stops, 0);
   await live.agent.probe(); // whatever was asked before is heard by now
   assert.ok(verbs.lastIndexOf(Verb.FREEZE) < verbs.indexOf(Verb.THAW), verbs.join(" "));
+});
+
+const unfit = [
+  { name: "a VM that waits for the host's disk", found: "stopped", says: /waits for room on the host's disk/ },
+  { name: "a QEMU that does not answer", found: new Error("no answer"), says: /no answer/ },
+] as const;
+for (const purpose of ["pause", "capture"] as const) {
+  for (const { name, found, says } of unfit) {
+    test(`${purpose}: ${name} is neither stopped nor continued, and the guest behind it is let go`, async (t) => {
+      const { paths, vm, live, saver, verbs } = await running(t, { freezes: false });
+      vm.found = found;
+      await assert.rejects(saver.save(live, purpose), says);
+      assert.deepEqual([vm.stops, vm.resumes, vm.found], [0, 0, found]);
+      await live.agent.probe(); // whatever was asked before is heard by now
+      assert.ok(verbs.includes(Verb.FREEZE));
+      assert.ok(verbs.lastIndexOf(Verb.FREEZE) < verbs.indexOf(Verb.THAW), verbs.join(" "));
+      assert.deepEqual(readdirSync(paths.work), []);
+      vm.endWith({ kind: "powered_off" });
+      assert.equal((await live.ended).kind, "powered_off"); // it is listened to again
+    });
+  }
+}
+
+test("a guest whose connection breaks while it is found unfit is let go by the next one", async (t) => {
+  const { vm, live, saver, fake } = await running(t, { freezes: true });
+  const looking = Promise.withResolvers<"stopped">();
+  vm.state = () => looking.promise;
+  const saving = saver.save(live, "pause");
+  const lost = live.agent.closed;
+  fake.connection!.destroy();
+  await lost;
+  looking.resolve("stopped");
+  await assert.rejects(saving, /waits for room/);
+  await fake.heard((frame) => verbOf(frame) === Verb.THAW);
 });

@@ -14,7 +14,7 @@ import { type CapsuleFile, checkpointName, diskName, readCapsule } from "./journ
 import type { Paths } from "./paths.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
-import { dirtyBytes, freeze, goOn, requireRunning } from "./stillness.ts";
+import { dirtyBytes, freeze, goOn, letGo, requireRunning } from "./stillness.ts";
 import type { Verifier } from "./verifier.ts";
 
 export interface SaverOptions {
@@ -41,11 +41,17 @@ export class Saver {
 
   async save(live: LiveGuest, purpose: "pause" | "capture"): Promise<void> {
     const scratch = this.#o.paths.scratch(`save-${live.id}`);
+    const failed = new AbortController();
     try {
-      const running = requireRunning(live); // first: QEMU takes a while to answer
-      await allOf([requireSpace(this.#o.paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`), running]);
       live.expectSilence();
-      await this.#saveInto(scratch, live, purpose).catch(async (error: unknown) => {
+      const frozen = this.#freeze(live, purpose, failed.signal);
+      const capsule = await this.#prepare(scratch, live).catch((error: unknown) => {
+        failed.abort();
+        letGo(live).catch(() => {}); // nobody waits for what hangs
+        throw error;
+      });
+      await this.#saveInto(scratch, live, capsule, frozen).catch(async (error: unknown) => {
+        failed.abort();
         await this.unsave(live).catch(() => {});
         throw error;
       });
@@ -55,30 +61,40 @@ export class Saver {
     }
   }
 
-  async #saveInto(scratch: string, live: LiveGuest, purpose: "pause" | "capture"): Promise<void> {
-    const { paths, step, verifier } = this.#o;
-    const folder = paths.capsule(live.id);
-    const checkpoint = join(folder, checkpointName);
-    const frozen = freeze(live, purpose === "capture" ? captureAttempts : 1);
-    const prepared = allOf([
+  /** A guest that does not freeze can be paused all the same; captured it cannot be, and is asked more often. */
+  #freeze(live: LiveGuest, purpose: "pause" | "capture", unwanted: AbortSignal): Promise<void> {
+    const isNeeded = purpose === "capture";
+    const frozen = freeze(live, isNeeded ? captureAttempts : 1, unwanted).then((isFrozen) => {
+      if (isNeeded && !isFrozen)
+        throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
+    });
+    frozen.catch(() => {}); // seen by the save, or no longer of interest
+    return frozen;
+  }
+
+  /** All that is found out and made ready while the guest freezes; QEMU is asked first, since it takes a while to answer. */
+  async #prepare(scratch: string, live: LiveGuest): Promise<CapsuleFile> {
+    const { paths } = this.#o;
+    const running = requireRunning(live);
+    const [, , capsule] = await allOf([
+      requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
+      running,
       this.#capsuleOf(live.id),
       freshFolder(scratch),
       // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
-      rm(checkpoint, { recursive: true, force: true }),
+      rm(join(paths.capsule(live.id), checkpointName), { recursive: true, force: true }),
     ]);
-    const [capsule] = await prepared.catch(async (error: unknown) => {
-      await frozen; // or it might be frozen after it was thawed
-      throw error;
-    });
+    return capsule;
+  }
+
+  async #saveInto(scratch: string, live: LiveGuest, capsule: CapsuleFile, frozen: Promise<void>): Promise<void> {
+    const { paths, step, verifier } = this.#o;
+    const folder = paths.capsule(live.id);
+    const checkpoint = join(folder, checkpointName);
     const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
     const files = { state: join(scratch, parts.state), memory: join(scratch, diffName) };
     const saving = live.vm.save(files, {
-      calm: async () => {
-        if (!(await frozen) && purpose === "capture") {
-          throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
-        }
-        step("save.frozen");
-      },
+      calm: () => frozen.then(() => step("save.frozen")),
       stopped: () => step("save.stopped"),
       seal: () => {
         step("save.written");

@@ -12,11 +12,12 @@ const answerMs = 8_000;
 
 /**
  * Asks the agent to freeze the user's processes; false when they are not, for certain. A guest too busy or too hostile to
- * answer can be paused all the same, since nobody but itself wakes up in its place; it cannot be captured.
+ * answer can be paused all the same, since nobody but itself wakes up in its place; it cannot be captured. The first FREEZE
+ * is sent before this returns, and none once `unwanted`.
  */
-export async function freeze(live: LiveGuest, attempts: number): Promise<boolean> {
+export async function freeze(live: LiveGuest, attempts: number, unwanted?: AbortSignal): Promise<boolean> {
   try {
-    for (let left = attempts; left > 0; left--) {
+    for (let left = attempts; left > 0 && unwanted?.aborted !== true; left--) {
       if ((await within(freezeMs, "freezing", live.agent.freeze())).frozen) return true;
     }
   } catch {}
@@ -30,7 +31,16 @@ export async function goOn(live: LiveGuest): Promise<void> {
   await live.thaw();
 }
 
-/** Asked before anything is done to the guest: a QEMU that hangs, or waits for the disk, cannot be stopped in order. */
+/**
+ * Takes back the freezing of a guest whose VM was not stopped for it. What hangs, or waits for the host's disk, hears of it
+ * when it goes on, behind the FREEZE.
+ */
+export async function letGo(live: LiveGuest): Promise<void> {
+  await live.listenAgain();
+  await live.thaw();
+}
+
+/** Asked before the VM is stopped: a QEMU that hangs, or waits for the disk, cannot be stopped in order. */
 export async function requireRunning({ id, vm }: LiveGuest): Promise<void> {
   const state = await within(answerMs, `reaching the VM of capsule ${id}`, vm.state());
   if (state === "stopped") throw new CapsuleError("no_space", `capsule ${id} waits for room on the host's disk`);
