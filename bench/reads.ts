@@ -1,46 +1,65 @@
-/**
- * GET /v1/capsules/{id} at 16 connections, in turns with the same Fastify answering a constant of the same length; what
- * counts is the median of the turns' ratios.
- */
-import autocannon from "autocannon";
+/** GET /v1/capsules/{id} at 16 connections, in turns with the same Fastify answering a constant of the same length. */
+import { Load } from "./load.ts";
+import { ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
-import { summarize } from "./statistics.ts";
 import { YardstickServer } from "./yardstick-server.ts";
 
 const connections = 16;
-/** Many short ones: on a machine that others share, only loads that follow each other meet the same conditions. */
-const turns = 16;
-const secondsPerTurn = 1;
+const turns = 90;
+/** Of each side in a turn, all within a third of a second: how fast this machine is changes from one second to the next. */
+const slices = 3;
+const sliceMs = 60;
+const warmUpMs = 1_000;
 
 export async function reads(rig: Rig): Promise<void> {
   const { service, report } = rig;
   const id = await service.createRunning();
   const path = `/v1/capsules/${id}`;
   const answer = JSON.stringify(await service.ask("GET", path));
-  await using constant = await YardstickServer.start(["constant-server.ts", answer]);
-  const served: number[] = [];
-  const constants: number[] = [];
-  const ratios: number[] = [];
-  const latencies: number[] = [];
-  for (const url of [service.url, constant.url]) await load(url + path, service.key); // both are warm from here on
+  await using yardstick = await YardstickServer.start(["constant-server.ts", answer]);
+  using served = await Side.open(service.url, path, service.key);
+  using constant = await Side.open(yardstick.url, path, service.key);
   for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) {
-    const { requests, latency } = await load(service.url + path, service.key);
-    const { requests: answered } = await load(constant.url + path, service.key);
-    served.push(requests.average);
-    constants.push(answered.average);
-    ratios.push(requests.average / answered.average);
-    latencies.push(latency.p99);
+    served.begin();
+    constant.begin();
+    for (let slice = 0; slice < slices; slice++) {
+      for (const side of (turn + slice) % 2 === 0 ? [served, constant] : [constant, served]) await side.take();
+    }
   }
   await service.destroy(id);
-  const against = { name: "Fastify with a constant", measured: summarize(constants) };
-  report.note("get", served, { constant: { value: summarize(ratios).p50, against } });
-  report.note("getLatency", latencies, {});
+  const against = ratioOfTurns(served.turns, "Fastify with a constant", constant.turns);
+  report.note("get", served.turns.flat(), { constant: against });
+  report.note("getLatency", served.latencies, {});
 }
 
-/** Throws when a request fails. */
-async function load(url: string, key: string): Promise<autocannon.Result> {
-  const result = await autocannon({ url, connections, duration: secondsPerTurn, headers: { "x-api-key": key } });
-  const failed = result.non2xx + result.errors;
-  if (failed > 0) throw new Error(`${failed} reads of ${url} failed`);
-  return result;
+class Side implements Disposable {
+  /** Requests per second. */
+  readonly turns: number[][] = [];
+  /** 99th percentile of each slice. */
+  readonly latencies: number[] = [];
+  readonly #load: Load;
+
+  static async open(url: string, path: string, key: string): Promise<Side> {
+    const load = await Load.open(url, path, key, connections);
+    await load.slice(warmUpMs);
+    return new Side(load);
+  }
+
+  private constructor(load: Load) {
+    this.#load = load;
+  }
+
+  begin(): void {
+    this.turns.push([]);
+  }
+
+  async take(): Promise<void> {
+    const { requestsPerSecond, p99 } = await this.#load.slice(sliceMs);
+    this.turns.at(-1)!.push(requestsPerSecond);
+    this.latencies.push(p99);
+  }
+
+  [Symbol.dispose](): void {
+    this.#load[Symbol.dispose]();
+  }
 }

@@ -1,0 +1,49 @@
+/** Some clients that ask one server for one thing, each as soon as it has been answered, in slices of a fraction of a second. */
+import { HttpConnection } from "./http-connection.ts";
+import { summarize } from "./statistics.ts";
+
+export interface Slice {
+  requestsPerSecond: number;
+  /** Milliseconds. */
+  p99: number;
+}
+
+export class Load implements Disposable {
+  readonly #connections: HttpConnection[];
+  readonly #path: string;
+  readonly #key: string;
+
+  static async open(url: string, path: string, key: string, clients: number): Promise<Load> {
+    const opening = Array.from({ length: clients }, () => HttpConnection.open(url));
+    return new Load(await Promise.all(opening), path, key);
+  }
+
+  private constructor(connections: HttpConnection[], path: string, key: string) {
+    this.#connections = connections;
+    this.#path = path;
+    this.#key = key;
+  }
+
+  /** Throws when a request fails. */
+  async slice(ms: number): Promise<Slice> {
+    const began = performance.now();
+    const latencies: number[] = [];
+    await Promise.all(this.#connections.map((connection) => this.#askUntil(connection, began + ms, latencies)));
+    const seconds = (performance.now() - began) / 1_000;
+    return { requestsPerSecond: latencies.length / seconds, p99: summarize(latencies).p99 };
+  }
+
+  async #askUntil(connection: HttpConnection, end: number, latencies: number[]): Promise<void> {
+    for (let asked = performance.now(); asked < end; ) {
+      const { status, text } = await connection.ask("GET", this.#path, this.#key, undefined);
+      if (status !== 200) throw new Error(`GET ${this.#path} answered ${status} ${text}`);
+      const answered = performance.now();
+      latencies.push(answered - asked);
+      asked = answered;
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const connection of this.#connections) connection.close();
+  }
+}
