@@ -1,4 +1,5 @@
 /** Section "Execution": one command, in the foreground (the answer is its result) or in the background. */
+import type { FastifyReply } from "fastify";
 import type { Command } from "../agent/agent.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../wire/exec.ts";
@@ -37,21 +38,28 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
       note(request, { subject: body.cmd });
       const agent = await capsules.enter(identity.teamId, params.id, "exec");
       const command = commandOf(body, limits.path_max_bytes);
-      const ended = capsules.execBegan(params.id);
+      const running = body.background
+        ? agent.start(command, patience(reply, promptMs))
+        : runForeground(agent, command, {
+            timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
+            output: releasedWith(reply, new Output(outputMaxBytes, budgets.of(identity.teamId))),
+            onAbandoned: (cancel) => onClientGone(reply, cancel),
+          });
+      const ended = capsules.execBegan(params.id); // while the guest is at work already
       try {
-        if (body.background) return reply.code(202).send(await agent.start(command, patience(reply, promptMs)));
-        const output = new Output(outputMaxBytes, budgets.of(identity.teamId));
-        onAnswered(reply, () => output.release());
-        return await runForeground(agent, command, {
-          timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
-          output,
-          onAbandoned: (cancel) => onClientGone(reply, cancel),
-        });
+        const result = await running;
+        if (body.background) reply.code(202);
+        return result;
       } finally {
         ended();
       }
     },
   );
+}
+
+function releasedWith(reply: FastifyReply, output: Output): Output {
+  onAnswered(reply, () => output.release());
+  return output;
 }
 
 function commandOf({ cmd, args = [], envs, cwd, background, tag }: ExecBody, pathMaxBytes: number): Command {

@@ -26,8 +26,7 @@ export class Metrics {
   );
   readonly #deeds: Histogram;
   readonly #statuses: Counter;
-  readonly #execs: Counter;
-  readonly #openExecs: Gauge;
+  readonly #execs = { begun: 0, running: 0 };
 
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
@@ -46,12 +45,7 @@ export class Metrics {
       labelNames: ["status"],
       registers,
     });
-    this.#execs = new Counter({ name: "capsule_execs_total", help: "Commands begun.", registers });
-    this.#openExecs = new Gauge({
-      name: "capsule_execs_running",
-      help: "Commands that somebody waits for.",
-      registers,
-    });
+    readExecs(this.#execs, registers);
     readHealth(sources.health, registers);
     readStocks(sources.health, registers);
     readVmMemory(sources.vmMemory, registers);
@@ -75,9 +69,9 @@ export class Metrics {
 
   /** The returned function says that the command is over. */
   execBegan(): () => void {
-    this.#execs.inc();
-    this.#openExecs.inc();
-    return () => this.#openExecs.dec();
+    this.#execs.begun++;
+    this.#execs.running++;
+    return () => void this.#execs.running--;
   }
 
   statusReached(status: string): void {
@@ -92,6 +86,26 @@ export class Metrics {
   text(): Promise<string> {
     return this.#registry.metrics();
   }
+}
+
+function readExecs(execs: Readonly<{ begun: number; running: number }>, registers: Registry[]): void {
+  new Counter({
+    name: "capsule_execs_total",
+    help: "Commands begun.",
+    registers,
+    collect() {
+      this.reset();
+      this.inc(execs.begun);
+    },
+  });
+  new Gauge({
+    name: "capsule_execs_running",
+    help: "Commands that somebody waits for.",
+    registers,
+    collect() {
+      this.set(execs.running);
+    },
+  });
 }
 
 function readHealth(health: () => Health, registers: Registry[]): void {
