@@ -23,15 +23,10 @@ test("each client asks again when it is answered, by its own connection, and wha
     answered++;
     response.setHeader("content-length", 2).end("{}");
   });
-  const began = performance.now();
-  const { requestsPerSecond, p99 } = await four.slice(30);
-  const seconds = (performance.now() - began) / 1_000;
+  const { seconds, latencies } = await four.slice(30);
   assert.equal(ports.size, 4);
-  assert.ok(
-    answered > 4 && requestsPerSecond >= answered / seconds,
-    `${answered} in ${seconds} s: ${requestsPerSecond}`,
-  );
-  assert.ok(p99 > 0 && p99 < 1_000 * seconds);
+  assert.ok(answered > 4 && latencies.length === answered, `${latencies.length} of ${answered}`);
+  assert.ok(seconds >= 0.03 && latencies.every((ms) => ms > 0 && ms < 1_000 * seconds));
 });
 
 test("a failure is no answer", async (t) => {

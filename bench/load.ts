@@ -1,11 +1,10 @@
 /** Some clients that ask one server for one thing, each as soon as it has been answered, in slices of a fraction of a second. */
 import { HttpConnection } from "./http-connection.ts";
-import { summarize } from "./statistics.ts";
 
 export interface Slice {
-  requestsPerSecond: number;
-  /** Milliseconds. */
-  p99: number;
+  seconds: number;
+  /** Of each request that was answered, milliseconds. */
+  latencies: number[];
 }
 
 export class Load implements Disposable {
@@ -29,8 +28,7 @@ export class Load implements Disposable {
     const began = performance.now();
     const latencies: number[] = [];
     await Promise.all(this.#connections.map((connection) => this.#askUntil(connection, began + ms, latencies)));
-    const seconds = (performance.now() - began) / 1_000;
-    return { requestsPerSecond: latencies.length / seconds, p99: summarize(latencies).p99 };
+    return { seconds: (performance.now() - began) / 1_000, latencies };
   }
 
   async #askUntil(connection: HttpConnection, end: number, latencies: number[]): Promise<void> {

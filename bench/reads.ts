@@ -1,13 +1,15 @@
-/** GET /v1/capsules/{id} at 16 connections, in turns with the same Fastify answering a constant of the same length. */
+/**
+ * GET /v1/capsules/{id} at 16 connections, in turns with the same Fastify answering a constant of the same length. What counts
+ * is the ratio of all that each has answered: what happens once in a second is paid for by whom it happens to.
+ */
 import { Load } from "./load.ts";
-import { ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
+import { summarize } from "./statistics.ts";
 import { YardstickServer } from "./yardstick-server.ts";
 
 const connections = 16;
-const turns = 90;
-/** Of each side in a turn, all within a third of a second: how fast this machine is changes from one second to the next. */
-const slices = 3;
+/** Of each side, short enough for both to meet the same machine: its pace changes from one second to the next. */
+const slices = 270;
 const sliceMs = 60;
 const warmUpMs = 1_000;
 
@@ -19,24 +21,21 @@ export async function reads(rig: Rig): Promise<void> {
   await using yardstick = await YardstickServer.start(["constant-server.ts", answer]);
   using served = await Side.open(service.url, path, service.key);
   using constant = await Side.open(yardstick.url, path, service.key);
-  for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) {
-    served.begin();
-    constant.begin();
-    for (let slice = 0; slice < slices; slice++) {
-      for (const side of (turn + slice) % 2 === 0 ? [served, constant] : [constant, served]) await side.take();
-    }
+  for (let slice = 0; slice < rig.rounds(slices, 3 * slices); slice++) {
+    for (const side of slice % 2 === 0 ? [served, constant] : [constant, served]) await side.take();
   }
   await service.destroy(id);
-  const against = ratioOfTurns(served.turns, "Fastify with a constant", constant.turns);
-  report.note("get", served.turns.flat(), { constant: against });
+  const against = { name: "Fastify with a constant, in turns", measured: summarize(constant.perSecond) };
+  report.note("get", served.perSecond, { constant: { value: served.pace / constant.pace, against } });
   report.note("getLatency", served.latencies, {});
 }
 
 class Side implements Disposable {
-  /** Requests per second. */
-  readonly turns: number[][] = [];
-  /** 99th percentile of each slice. */
+  /** Requests per second, slice by slice. */
+  readonly perSecond: number[] = [];
+  /** Milliseconds, of all requests. */
   readonly latencies: number[] = [];
+  #seconds = 0;
   readonly #load: Load;
 
   static async open(url: string, path: string, key: string): Promise<Side> {
@@ -49,14 +48,16 @@ class Side implements Disposable {
     this.#load = load;
   }
 
-  begin(): void {
-    this.turns.push([]);
+  async take(): Promise<void> {
+    const { seconds, latencies } = await this.#load.slice(sliceMs);
+    this.perSecond.push(latencies.length / seconds);
+    for (const latency of latencies) this.latencies.push(latency);
+    this.#seconds += seconds;
   }
 
-  async take(): Promise<void> {
-    const { requestsPerSecond, p99 } = await this.#load.slice(sliceMs);
-    this.turns.at(-1)!.push(requestsPerSecond);
-    this.latencies.push(p99);
+  /** Requests per second in all slices together. */
+  get pace(): number {
+    return this.latencies.length / this.#seconds;
   }
 
   [Symbol.dispose](): void {
