@@ -369,6 +369,25 @@ describe("a silent guest", () => {
     }
   });
 
+  it("is given up all the same when it is asked to freeze and let go again and again", async (t) => {
+    const { guest, agent, pass } = await watched(t, () => {});
+    const calls: Promise<void>[] = [];
+    let isClosed = false;
+    void agent.closed.then(() => {
+      isClosed = true;
+    });
+    for (let tries = 0; tries < 20 && !isClosed; tries++) {
+      calls.push(assert.rejects(agent.freeze(), isAgentError));
+      calls.push(assert.rejects(agent.thaw(), isAgentError));
+      pass(1);
+      await new Promise(setImmediate);
+    }
+    assert.ok((await agent.closed).cause instanceof SilenceError);
+    assert.ok(calls.length <= 2 * 9, `${calls.length}`); // a look that still hears the greeting, and eight
+    await Promise.all(calls);
+    await guest[Symbol.asyncDispose]();
+  });
+
   it("is left in peace while it answers or is frozen", async (t) => {
     const { guest, agent, pass } = await watched(t, (frame, guest) => {
       if (!isOpen(frame) || frame.payload.readUInt16LE() === Verb.MKDIR) return;

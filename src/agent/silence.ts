@@ -39,10 +39,12 @@ export class Silence {
     this.#isBroken = true;
   }
 
-  /** A guest about to be stopped may fall silent. */
+  /**
+   * A guest about to be stopped may fall silent: what is allowed is not held against it. Nor is it forgiven what was not: a
+   * guest that hangs, and that somebody tries to pause again and again, is given up like any other.
+   */
   allow(allowed: boolean): void {
     this.#isAllowed = allowed;
-    this.#isBroken = true;
   }
 
   stop(): void {
@@ -51,11 +53,12 @@ export class Silence {
 
   #look(): void {
     this.#o.onLook();
-    if (this.#isBroken || this.#isAllowed) {
+    if (this.#isBroken) {
       this.#isBroken = false;
       this.#silentLooks = 0;
       return;
     }
+    if (this.#isAllowed) return;
     this.#silentLooks++;
     if (!this.#isProbing) void this.#probe();
     else if (this.#silentLooks > looks) this.#o.onSilence();

@@ -23,7 +23,8 @@ export class LiveGuest implements Guest {
   /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */
   #isExpectingSilence = false;
   #isThawed = false;
-  #isAbandoned = false;
+  /** Why it is never listened to again. */
+  #parted: CapsuleError | undefined;
   /** It was hung up on for its silence, and has answered nothing since but the greeting. */
   #isMute = false;
   #reconnecting = new AbortController();
@@ -51,6 +52,10 @@ export class LiveGuest implements Guest {
   get agent(): Agent {
     if (!this.#isConnected) throw new CapsuleError("agent_error", `the agent of capsule ${this.id} cannot be reached`);
     return this.#agent;
+  }
+
+  get isExpectingSilence(): boolean {
+    return this.#isExpectingSilence;
   }
 
   /** From here on the host is ending or freezing the guest itself; a broken connection means nothing. */
@@ -86,7 +91,7 @@ export class LiveGuest implements Guest {
 
   /** Takes `expectSilence` back; remakes the connection if it was lost meanwhile, and tells of a VM that ended meanwhile. */
   async listenAgain(): Promise<void> {
-    if (this.#isAbandoned) throw this.#abandonment();
+    if (this.#parted !== undefined) throw this.#parted;
     this.#isExpectingSilence = false;
     if (this.#vmEnd !== undefined) this.#tellVmEnd();
     else if (!this.#isConnected) await this.#reconnect();
@@ -108,16 +113,13 @@ export class LiveGuest implements Guest {
 
   /** It will be ended in any case: nobody waits for it any longer. */
   abandon(): void {
-    this.#isAbandoned = true;
-    this.hangUp(this.#abandonment());
-  }
-
-  #abandonment(): CapsuleError {
-    return new CapsuleError("agent_error", `capsule ${this.id} is being destroyed`);
+    this.#parted = new CapsuleError("agent_error", `capsule ${this.id} is being destroyed`);
+    this.hangUp(this.#parted);
   }
 
   /** Lets go of connection and VM; both live on. */
   close(): void {
+    this.#parted ??= new CapsuleError("agent_error", `capsule ${this.id} was let go of`);
     this.hangUp();
     this.vm.release();
   }

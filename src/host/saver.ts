@@ -72,13 +72,15 @@ export class Saver {
     return frozen;
   }
 
-  /** All that is found out and made ready while the guest freezes; QEMU is asked first, since it takes a while to answer. */
+  /**
+   * All that is found out and made ready while the guest freezes. QEMU is asked first, since it takes a while to answer, and
+   * nothing waits for a disk that hangs before it has.
+   */
   async #prepare(scratch: string, live: LiveGuest): Promise<CapsuleFile> {
     const { paths } = this.#o;
     const running = requireRunning(live);
-    const [, , capsule] = await allOf([
-      requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
-      running,
+    await allOf([requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`), running]);
+    const [capsule] = await allOf([
       this.#capsuleOf(live.id),
       freshFolder(scratch),
       // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.

@@ -32,12 +32,12 @@ export async function goOn(live: LiveGuest): Promise<void> {
 }
 
 /**
- * Takes back the freezing of a guest whose VM was not stopped for it. What hangs, or waits for the host's disk, hears of it
- * when it goes on, behind the FREEZE.
+ * Takes back the freezing of a guest whose VM was not stopped for it, unless it is being frozen again by then. What hangs, or
+ * waits for the host's disk, hears of it when it goes on, behind the FREEZE.
  */
 export async function letGo(live: LiveGuest): Promise<void> {
   await live.listenAgain();
-  await live.thaw();
+  if (!live.isExpectingSilence) await live.thaw();
 }
 
 /** Asked before the VM is stopped: a QEMU that hangs, or waits for the disk, cannot be stopped in order. */
