@@ -65,6 +65,11 @@ export class Channel implements PipeReader, Carrier {
     });
   }
 
+  /** Sends what was written in this turn of the event loop without waiting for its end. */
+  flush(): void {
+    this.#pipe.flush();
+  }
+
   /** A guest about to be stopped may fall silent. */
   allowSilence(allowed: boolean): void {
     this.#silence.allow(allowed);

@@ -92,7 +92,9 @@ class Connection implements Agent {
 
   run(command: Command, sink: OutputSink): RunningStream {
     const request = execRequest(command, sink.started === undefined ? "outcome" : "foreground");
-    return new OutputStream(this.#channel, Verb.EXEC, request, commandOutputs, sink);
+    const stream = new OutputStream(this.#channel, Verb.EXEC, request, commandOutputs, sink);
+    this.#channel.flush(); // the guest can be at work while we do the rest of what a command takes
+    return stream;
   }
 
   start(command: Command, signal?: AbortSignal): Promise<Started> {

@@ -60,12 +60,16 @@ export class Pipe {
     if (!this.#corked) {
       this.#corked = true;
       this.#socket.cork();
-      process.nextTick(() => {
-        this.#corked = false;
-        this.#socket.uncork();
-      });
+      process.nextTick(() => this.flush());
     }
     this.#socket.write(bytes);
+  }
+
+  /** Writes what this turn has brought so far at once. */
+  flush(): void {
+    if (!this.#corked) return;
+    this.#corked = false;
+    this.#socket.uncork();
   }
 
   /** Idempotent; `lost` follows. */

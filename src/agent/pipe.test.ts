@@ -1,0 +1,43 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { Pipe } from "./pipe.ts";
+
+const nobody = { space: () => Buffer.alloc(1), filled() {}, drained() {}, lost() {} };
+
+test("what a turn brings leaves together at its end, or at once when it is flushed, and what follows at the end again", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "pipe-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "guest.sock");
+  const server = createServer().listen(path);
+  await once(server, "listening");
+  const pipe = new Pipe(path, nobody);
+  const [guest] = (await once(server, "connection")) as [Socket];
+  let heard = "";
+  guest.on("data", (bytes: Buffer) => {
+    heard += bytes;
+  });
+  pipe.write(Buffer.from("greeting "));
+  await once(guest, "data"); // it is connected from here on
+
+  pipe.write(Buffer.from("one "));
+  pipe.write(Buffer.from("two "));
+  assert.equal(pipe.queuedBytes, 8);
+  pipe.flush();
+  assert.equal(pipe.queuedBytes, 0);
+  pipe.flush();
+  pipe.write(Buffer.from("three"));
+  assert.equal(pipe.queuedBytes, 5);
+  await once(guest, "data");
+  while (heard.length < "greeting one two three".length) await once(guest, "data");
+  assert.equal(heard, "greeting one two three");
+  assert.equal(pipe.queuedBytes, 0);
+  const gone = once(guest, "end");
+  pipe.destroy();
+  await gone;
+  server.close();
+});
