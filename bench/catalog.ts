@@ -249,6 +249,13 @@ export const catalog = {
   },
   getLatency: { group: "reads", name: "GET /v1/capsules/{id}, 16 connections, latency", unit: "ms", targets: {} },
 
+  getAged: {
+    group: "reads",
+    name: "the same by a server that has done all of the above, of Fastify with a constant",
+    unit: "%",
+    targets: {},
+  },
+
   serverStart: { group: "records", name: "start of the server, no capsules", unit: "ms", targets: {} },
   serverMemory: { group: "records", name: "memory of the server, no capsules", unit: "MiB", targets: {} },
   list: {

@@ -1,55 +1,67 @@
 /**
  * GET /v1/capsules/{id} at 16 connections, in turns with the same Fastify answering a constant of the same length. What counts
- * is the ratio of all that each has answered: what happens once in a second is paid for by whom it happens to.
+ * is the ratio of all that each has answered: what happens once in a second is paid for by whom it happens to. The constant's
+ * process has done nothing else in its life, so it is held against a server that has not either; what the run's own server
+ * answers, after all that came before, stands beside it.
  */
-import { Load } from "./load.ts";
+import { Load, type Slice } from "./load.ts";
 import type { Rig } from "./rig.ts";
+import { Service } from "./service.ts";
 import { summarize } from "./statistics.ts";
 import { YardstickServer } from "./yardstick-server.ts";
 
 const connections = 16;
-/** Of each side, short enough for both to meet the same machine: its pace changes from one second to the next. */
-const slices = 270;
+/** Two processes that run the same code differ by up to a tenth, as their compilers happened to meet it. */
+const processes = 4;
+/** Of each process, short enough for all to meet the same machine: its pace changes from one second to the next. */
+const slices = 50;
 const sliceMs = 60;
 const warmUpMs = 1_000;
 
 export async function reads(rig: Rig): Promise<void> {
-  const { service, report } = rig;
-  const id = await service.createRunning();
-  const path = `/v1/capsules/${id}`;
-  const answer = JSON.stringify(await service.ask("GET", path));
-  await using yardstick = await YardstickServer.start(["constant-server.ts", answer]);
-  using served = await Side.open(service.url, path, service.key);
-  using constant = await Side.open(yardstick.url, path, service.key);
-  for (let slice = 0; slice < rig.rounds(slices, 3 * slices); slice++) {
-    for (const side of slice % 2 === 0 ? [served, constant] : [constant, served]) await side.take();
+  const { report } = rig;
+  const [served, constant, aged] = [new Side(), new Side(), new Side()];
+  const agedId = await rig.service.createRunning();
+  for (let each = 0; each < rig.rounds(processes, 3 * processes); each++) {
+    await using service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" });
+    const path = `/v1/capsules/${await service.createRunning()}`;
+    await using yardstick = await YardstickServer.start([
+      "constant-server.ts",
+      JSON.stringify(await service.ask("GET", path)),
+    ]);
+    using ofServed = await warmLoad(service.url, path, service.key);
+    using ofConstant = await warmLoad(yardstick.url, path, service.key);
+    using ofAged = await warmLoad(rig.service.url, `/v1/capsules/${agedId}`, rig.service.key);
+    const loads = [
+      [served, ofServed],
+      [constant, ofConstant],
+      [aged, ofAged],
+    ] as const;
+    for (let slice = 0; slice < slices; slice++) {
+      for (const [side, load] of slice % 2 === 0 ? loads : loads.toReversed()) side.add(await load.slice(sliceMs));
+    }
   }
-  await service.destroy(id);
+  await rig.service.destroy(agedId);
   const against = { name: "Fastify with a constant, in turns", measured: summarize(constant.perSecond) };
   report.note("get", served.perSecond, { constant: { value: served.pace / constant.pace, against } });
   report.note("getLatency", served.latencies, {});
+  report.note("getAged", [(100 * aged.pace) / constant.pace], {});
 }
 
-class Side implements Disposable {
+async function warmLoad(url: string, path: string, key: string): Promise<Load> {
+  const load = await Load.open(url, path, key, connections);
+  await load.slice(warmUpMs);
+  return load;
+}
+
+class Side {
   /** Requests per second, slice by slice. */
   readonly perSecond: number[] = [];
   /** Milliseconds, of all requests. */
   readonly latencies: number[] = [];
   #seconds = 0;
-  readonly #load: Load;
 
-  static async open(url: string, path: string, key: string): Promise<Side> {
-    const load = await Load.open(url, path, key, connections);
-    await load.slice(warmUpMs);
-    return new Side(load);
-  }
-
-  private constructor(load: Load) {
-    this.#load = load;
-  }
-
-  async take(): Promise<void> {
-    const { seconds, latencies } = await this.#load.slice(sliceMs);
+  add({ seconds, latencies }: Slice): void {
     this.perSecond.push(latencies.length / seconds);
     for (const latency of latencies) this.latencies.push(latency);
     this.#seconds += seconds;
@@ -58,9 +70,5 @@ class Side implements Disposable {
   /** Requests per second in all slices together. */
   get pace(): number {
     return this.latencies.length / this.#seconds;
-  }
-
-  [Symbol.dispose](): void {
-    this.#load[Symbol.dispose]();
   }
 }
