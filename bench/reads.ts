@@ -4,6 +4,7 @@
  * process has done nothing else in its life, so it is held against a server that has not either; what the run's own server
  * answers, after all that came before, stands beside it.
  */
+import { earlyOptimization } from "../src/operator/serve.ts";
 import { Load, type Slice } from "./load.ts";
 import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
@@ -25,10 +26,8 @@ export async function reads(rig: Rig): Promise<void> {
   for (let each = 0; each < rig.rounds(processes, 3 * processes); each++) {
     await using service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" });
     const path = `/v1/capsules/${await service.createRunning()}`;
-    await using yardstick = await YardstickServer.start([
-      "constant-server.ts",
-      JSON.stringify(await service.ask("GET", path)),
-    ]);
+    const answer = JSON.stringify(await service.ask("GET", path));
+    await using yardstick = await YardstickServer.start([...earlyOptimization, "constant-server.ts", answer]);
     using ofServed = await warmLoad(service.url, path, service.key);
     using ofConstant = await warmLoad(yardstick.url, path, service.key);
     using ofAged = await warmLoad(rig.service.url, `/v1/capsules/${agedId}`, rig.service.key);
@@ -37,8 +36,10 @@ export async function reads(rig: Rig): Promise<void> {
       [constant, ofConstant],
       [aged, ofAged],
     ] as const;
+    // One after the other, round and round: none follows itself, and each follows either other as often.
+    const order = each % 2 === 0 ? loads : loads.toReversed();
     for (let slice = 0; slice < slices; slice++) {
-      for (const [side, load] of slice % 2 === 0 ? loads : loads.toReversed()) side.add(await load.slice(sliceMs));
+      for (const [side, load] of order) side.add(await load.slice(sliceMs));
     }
   }
   await rig.service.destroy(agedId);

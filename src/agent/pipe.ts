@@ -1,6 +1,6 @@
 /**
  * The byte pipe to one guest: a UNIX socket, read straight into its reader's memory, written in one system call per
- * turn of the event loop.
+ * turn of the event loop, and before its end only where somebody asks for it.
  */
 import net from "node:net";
 

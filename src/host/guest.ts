@@ -23,6 +23,7 @@ export class LiveGuest implements Guest {
   /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */
   #isExpectingSilence = false;
   #isThawed = false;
+  #reconnects = 0;
   /** Why it is never listened to again. */
   #parted: CapsuleError | undefined;
   /** It was hung up on for its silence, and has answered nothing since but the greeting. */
@@ -54,8 +55,9 @@ export class LiveGuest implements Guest {
     return this.#agent;
   }
 
-  get isExpectingSilence(): boolean {
-    return this.#isExpectingSilence;
+  /** How often the connection was made anew; a guest that was asleep meanwhile may have been thawed then. */
+  get reconnects(): number {
+    return this.#reconnects;
   }
 
   /** From here on the host is ending or freezing the guest itself; a broken connection means nothing. */
@@ -99,6 +101,7 @@ export class LiveGuest implements Guest {
 
   /** Gives the guest up, for the reason that its VM has ended by itself if it has. */
   lose(reason: string): void {
+    if (this.#parted !== undefined) return;
     if (this.#vmEnd !== undefined) this.#isExpectingSilence = false;
     this.#tellVmEnd();
     this.expectSilence();
@@ -163,6 +166,7 @@ export class LiveGuest implements Guest {
 
   #goOn(agent: Agent): void {
     this.#agent = agent;
+    this.#reconnects++;
     this.#isConnected = true;
     this.#watch(agent);
     if (this.#isMute) this.#expectAnswer(agent);

@@ -146,15 +146,36 @@ for (const purpose of ["pause", "capture"] as const) {
   }
 }
 
-test("a guest whose connection breaks while it is found unfit is let go by the next one", async (t) => {
+const thaws = (fake: FakeGuest) => fake.frames.filter((frame) => verbOf(frame) === Verb.THAW).length;
+
+for (const purpose of ["pause", "capture"] as const) {
+  test(`${purpose}: a guest whose connection is made anew while it is found unfit is let go by the new one`, async (t) => {
+    const { vm, live, saver, fake } = await running(t, { freezes: true });
+    await live.thaw(); // as any capsule was before it ran
+    const looking = Promise.withResolvers<"stopped">();
+    vm.state = () => looking.promise;
+    const saving = saver.save(live, purpose);
+    await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
+    fake.asleep = true;
+    fake.connection!.destroy();
+    await fake.heard(() => thaws(fake) === 2);
+    looking.resolve("stopped");
+    await assert.rejects(saving, /waits for room/);
+  });
+}
+
+test("one whose connection was made anew after it was frozen may run again, and is not captured", async (t) => {
   const { vm, live, saver, fake } = await running(t, { freezes: true });
-  const looking = Promise.withResolvers<"stopped">();
+  await live.thaw();
+  const looking = Promise.withResolvers<"running">();
   vm.state = () => looking.promise;
-  const saving = saver.save(live, "pause");
-  const lost = live.agent.closed;
+  const saving = saver.save(live, "capture");
+  await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
+  await live.agent.probe(); // the FREEZE has been answered by now
+  fake.asleep = true;
   fake.connection!.destroy();
-  await lost;
-  looking.resolve("stopped");
-  await assert.rejects(saving, /waits for room/);
-  await fake.heard((frame) => verbOf(frame) === Verb.THAW);
+  await fake.heard(() => thaws(fake) === 2);
+  looking.resolve("running");
+  await assert.rejects(saving, /could not be frozen/);
+  assert.equal(vm.stops, 0);
 });

@@ -14,7 +14,7 @@ import { type CapsuleFile, checkpointName, diskName, readCapsule } from "./journ
 import type { Paths } from "./paths.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
-import { dirtyBytes, freeze, goOn, letGo, requireRunning } from "./stillness.ts";
+import { dirtyBytes, freeze, goOn, requireRunning } from "./stillness.ts";
 import type { Verifier } from "./verifier.ts";
 
 export interface SaverOptions {
@@ -43,11 +43,17 @@ export class Saver {
     const scratch = this.#o.paths.scratch(`save-${live.id}`);
     const failed = new AbortController();
     try {
-      live.expectSilence();
+      const { reconnects } = live;
       const frozen = this.#freeze(live, purpose, failed.signal);
-      const capsule = await this.#prepare(scratch, live).catch((error: unknown) => {
+      const prepared = this.#prepare(scratch, live).then((capsule) => {
+        if (purpose === "capture" && live.reconnects !== reconnects) throw notFrozen(live.id);
+        live.expectSilence(); // from here on no new connection thaws it
+        return capsule;
+      });
+      const capsule = await prepared.catch((error: unknown) => {
         failed.abort();
-        letGo(live).catch(() => {}); // nobody waits for what hangs
+        // Nobody waits for it: what hangs, or waits for the host's disk, hears of it when it goes on, behind the FREEZE.
+        live.thaw().catch(() => {});
         throw error;
       });
       await this.#saveInto(scratch, live, capsule, frozen).catch(async (error: unknown) => {
@@ -65,8 +71,7 @@ export class Saver {
   #freeze(live: LiveGuest, purpose: "pause" | "capture", unwanted: AbortSignal): Promise<void> {
     const isNeeded = purpose === "capture";
     const frozen = freeze(live, isNeeded ? captureAttempts : 1, unwanted).then((isFrozen) => {
-      if (isNeeded && !isFrozen)
-        throw new CapsuleError("agent_error", `the processes of capsule ${live.id} could not be frozen`);
+      if (isNeeded && !isFrozen) throw notFrozen(live.id);
     });
     frozen.catch(() => {}); // seen by the save, or no longer of interest
     return frozen;
@@ -162,4 +167,8 @@ export class Saver {
     if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${id} is gone`);
     return capsule;
   }
+}
+
+function notFrozen(id: string): CapsuleError {
+  return new CapsuleError("agent_error", `the processes of capsule ${id} could not be frozen`);
 }

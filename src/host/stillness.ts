@@ -31,15 +31,6 @@ export async function goOn(live: LiveGuest): Promise<void> {
   await live.thaw();
 }
 
-/**
- * Takes back the freezing of a guest whose VM was not stopped for it, unless it is being frozen again by then. What hangs, or
- * waits for the host's disk, hears of it when it goes on, behind the FREEZE.
- */
-export async function letGo(live: LiveGuest): Promise<void> {
-  await live.listenAgain();
-  if (!live.isExpectingSilence) await live.thaw();
-}
-
 /** Asked before the VM is stopped: a QEMU that hangs, or waits for the disk, cannot be stopped in order. */
 export async function requireRunning({ id, vm }: LiveGuest): Promise<void> {
   const state = await within(answerMs, `reaching the VM of capsule ${id}`, vm.state());

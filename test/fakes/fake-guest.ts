@@ -32,6 +32,8 @@ export class FakeGuest implements AsyncDisposable {
   hellos = 0;
   epoch = 0;
   connection: net.Socket | undefined;
+  /** As its next greeting says. */
+  asleep: boolean;
   readonly #options: FakeGuestOptions;
   readonly #server: net.Server;
   readonly #dir: string;
@@ -46,6 +48,7 @@ export class FakeGuest implements AsyncDisposable {
   private constructor(dir: string, options: FakeGuestOptions) {
     this.#dir = dir;
     this.#options = options;
+    this.asleep = options.awake === false;
     this.socketPath = path.join(dir, "agent.sock");
     this.#server = net.createServer((socket) => this.#serve(socket));
   }
@@ -119,7 +122,7 @@ export class FakeGuest implements AsyncDisposable {
       .raw(nonce)
       .u16(1)
       .str("fake/0")
-      .u8(this.#options.awake === false ? 0 : 1)
+      .u8(this.asleep ? 0 : 1)
       .u32(1);
     this.frame(FrameType.WELCOME, 0, welcome.finish());
   }
