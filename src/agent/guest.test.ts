@@ -92,7 +92,8 @@ describe("an agent", () => {
     await assert.rejects(agent.list("/", 0, 1), asleep);
     await guest.wake(agent);
     assert.equal(await run(agent, "echo hi"), "hi\n");
-    await agent.freeze();
+    // Without cgroups it cannot freeze anything, however often it is asked.
+    for (let attempt = 0; attempt < 2; attempt++) assert.deepEqual(await agent.freeze(), { frozen: false });
     await agent.probe();
     await assert.rejects(run(agent, "echo hi"), asleep);
     await agent.thaw();

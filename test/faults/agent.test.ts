@@ -62,6 +62,46 @@ describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
   });
 });
 
+/**
+ * A process that cannot be frozen: it reads into a page that somebody else has promised, and who, half a second after the
+ * freezer has begun, keeps the promise from outside of what is frozen.
+ */
+const unfreezable = `
+import ctypes, fcntl, mmap, os, struct, time
+uffd = ctypes.CDLL(None, use_errno=True).syscall(323, os.O_CLOEXEC)
+assert uffd >= 0, ctypes.get_errno()
+page = mmap.mmap(-1, 4096)
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+def ask(request, *numbers): fcntl.ioctl(uffd, request, bytearray(struct.pack('<%dQ' % len(numbers), *numbers)))
+ask(0xc018aa3f, 0xaa, 0, 0)
+ask(0xc020aa00, address, 4096, 1, 0)
+commands = '/sys/fs/cgroup' + os.path.dirname(open('/proc/self/cgroup').read().strip().partition('::')[2])
+if os.fork() == 0:
+    open('/sys/fs/cgroup/cgroup.procs', 'w').write(str(os.getpid()))
+    open('/root/ready', 'w').close()
+    while open(commands + '/cgroup.freeze').read().strip() != '1': time.sleep(0.001)
+    time.sleep(0.5)
+    frozen = 'frozen 1' in open(commands + '/cgroup.events').read()
+    with open('/root/kept', 'w') as file: file.write('late' if frozen else 'in time')
+    ask(0xc020aa04, address, 4096, 0, 0)
+else:
+    os.readv(os.open('/dev/zero', os.O_RDONLY), [page])
+    with open('/root/read', 'w') as file: file.write(str(page[0]))
+    time.sleep(1000)
+`;
+
+test("a guest whose processes are frozen at the second attempt only is captured", { timeout: 150_000 }, async () => {
+  const capsule = await world.client.capsule();
+  await capsule.exec({ cmd: "python3", args: ["-c", unfreezable], background: true });
+  const reads = "test -e /root/ready && cat /proc/[0-9]*/syscall | grep -c '^19 ' || true";
+  await eventually("it waits for its page", async () => (await capsule.sh(reads)) === "1");
+  await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "stubborn" } });
+  const made = await world.client.capsule({ template: "stubborn" });
+  assert.equal(await made.sh("cat /root/kept"), "in time");
+  await eventually("it goes on", async () => (await made.sh("cat /root/read || true")) === "0");
+  await made.destroy();
+});
+
 /** A server that waits for VMs for much longer than this test does. */
 async function patient(): Promise<World> {
   return World.start({ env: { CAPSULE_WAKE_DEADLINE_MS: "600000" } });

@@ -25,6 +25,7 @@ impl Freezing {
 impl Agent {
     pub fn freeze(&mut self, stream: u32) {
         self.is_awake = false;
+        self.give_up_freezing();
         if !self.cgroups.freeze(true) {
             self.answer_freeze(Some(stream), false);
             return;
@@ -53,12 +54,16 @@ impl Agent {
     }
 
     pub fn thaw(&mut self, stream: u32) {
-        if let Some(freezing) = self.freezing.take() {
-            self.answer_freeze(freezing.stream, false);
-        }
+        self.give_up_freezing();
         self.cgroups.freeze(false);
         self.is_awake = true;
         self.streams.result(stream, empty());
+    }
+
+    fn give_up_freezing(&mut self) {
+        if let Some(freezing) = self.freezing.take() {
+            self.answer_freeze(freezing.stream, false);
+        }
     }
 
     fn answer_freeze(&mut self, stream: Option<u32>, is_frozen: bool) {

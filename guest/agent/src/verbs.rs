@@ -123,7 +123,8 @@ impl Agent {
         }
         let is_full = self.streams.is_full();
         self.streams.open(id);
-        let served_asleep = matches!(number, verb::PROBE | verb::WAKE | verb::THAW);
+        // FREEZE too: of a guest that did not freeze at the first attempt the host asks for another.
+        let served_asleep = matches!(number, verb::PROBE | verb::WAKE | verb::FREEZE | verb::THAW);
         let result = if is_full {
             let message = "the capsule has too many operations under way";
             Ok(Err(Failure::new(Code::TooMany, message)))
