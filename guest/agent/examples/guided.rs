@@ -81,7 +81,7 @@ fn read_request(request: &[u8]) -> Result<bool, Malformed> {
         verb::WAKE => drop(Wake::read(&mut fields)?),
         verb::EXEC | verb::PTY => {
             let command = Command::read(&mut fields)?;
-            let _ = command.tag.as_deref().map(check_tag);
+            let _ = command.tag.map(check_tag);
             if fields.u8().is_ok() {
                 let _ = prepare(&command, number == verb::PTY);
             }

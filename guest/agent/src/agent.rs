@@ -16,6 +16,7 @@ use crate::options::{Options, Place};
 use crate::orphans::Orphans;
 use crate::port::Port;
 use crate::sessions::Sessions;
+use crate::spawn::Stack;
 use crate::streams::{Role, Streams};
 use crate::sys::{self, check, owned};
 use crate::timers::{Due, Timers};
@@ -49,6 +50,9 @@ pub struct Agent {
     pub null: OwnedFd,
     /// Every read from a command goes through here.
     pub scratch: Vec<u8>,
+    pub stack: Stack,
+    /// Pipes that have been read to their end. Letting go of them takes longer than an answer can wait.
+    pub spent: Vec<OwnedFd>,
     /// Requests of which more frames are to come.
     pub partial: BTreeMap<u32, Vec<u8>>,
     signals: OwnedFd,
@@ -97,6 +101,8 @@ impl Agent {
             is_awake: false,
             null: sys::open(c"/dev/null", libc::O_RDWR)?,
             scratch: vec![0; crate::outputs::CHUNK_BYTES],
+            stack: Stack::default(),
+            spent: Vec::new(),
             partial: BTreeMap::new(),
             signals,
             listener,
@@ -129,6 +135,7 @@ impl Agent {
                 self.pump(key);
             }
             self.send();
+            self.tidy();
             if let Some(halt) = self.halt {
                 self.say_goodbye(halt);
                 return halt;
@@ -223,6 +230,12 @@ impl Agent {
                 self.detach(stream, key, &[]);
             }
         }
+    }
+
+    /// What nobody waits for, done when all answers are on their way.
+    fn tidy(&mut self) {
+        self.spent.clear();
+        self.cgroups.sweep();
     }
 
     fn accept(&mut self, parser: &mut Parser) {

@@ -32,6 +32,8 @@ pub struct Cgroups {
     free: Vec<u32>,
     /// Left by their commands, but perhaps not by all processes.
     retired: Vec<u32>,
+    /// One of them may have become empty.
+    is_due: bool,
     last: u32,
 }
 
@@ -58,6 +60,9 @@ impl Cgroups {
         if self.base.is_none() {
             return Ok(None);
         }
+        if self.free.is_empty() {
+            self.sweep();
+        }
         match self.free.pop() {
             Some(id) => Ok(Some(id)),
             None => self.make().map(Some),
@@ -72,7 +77,12 @@ impl Cgroups {
     /// The command is over.
     pub fn give_back(&mut self, id: u32) {
         self.retired.push(id);
-        self.sweep();
+        self.is_due = true;
+    }
+
+    /// Processes have ended.
+    pub fn changed(&mut self) {
+        self.is_due = true;
     }
 
     /// The kernel will not take it any more.
@@ -80,8 +90,11 @@ impl Cgroups {
         self.remove(id);
     }
 
-    /// Looks which retired groups are empty by now.
+    /// Looks which retired groups are empty by now, if that may have changed.
     pub fn sweep(&mut self) {
+        if !std::mem::take(&mut self.is_due) {
+            return;
+        }
         for id in std::mem::take(&mut self.retired) {
             if self.is_populated(id) {
                 self.retired.push(id);

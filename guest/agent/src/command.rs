@@ -1,13 +1,13 @@
 //! From what a client asks to run to what the kernel needs for it: arguments, environment, directory, user, and the
 //! places where the program may be.
 
-use std::ffi::CString;
 use std::io;
 
 use crate::accounts::{self, Account};
 use crate::protocol::{Code, Command, Failure};
 use crate::spawn::{Program, SpawnError, Step};
 use crate::sys::reason;
+use crate::texts::Texts;
 
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const MAX_TAG_BYTES: usize = 256;
@@ -17,82 +17,92 @@ pub fn prepare(command: &Command, has_terminal: bool) -> Result<Program, Failure
     if command.cmd.is_empty() {
         return Err(invalid("cmd is empty"));
     }
-    let account = match &command.user {
+    let account = match command.user {
         None => accounts::own(),
         Some(user) => accounts::find(user)
             .ok_or_else(|| invalid(format!("no user {}", String::from_utf8_lossy(user))))?,
     };
     let envs = environment(command, &account, has_terminal)?;
     let path = value_of(&envs, b"PATH").unwrap_or(DEFAULT_PATH);
-    let argv = std::iter::once(&command.cmd)
-        .chain(&command.args)
-        .map(|text| no_nul(text, "an argument"));
-    let envp = envs
-        .iter()
-        .map(|(key, value)| no_nul(&[key, b"=".as_slice(), value].concat(), "the environment"));
+    let mut argv = Texts::with_room_for(1 + command.args.len());
+    argv.push(&[command.cmd], "an argument")?;
+    for arg in &command.args {
+        argv.push(&[arg], "an argument")?;
+    }
+    let mut envp = Texts::with_room_for(envs.len());
+    for (key, value) in &envs {
+        envp.push(&[key, b"=", value], "the environment")?;
+    }
     Ok(Program {
-        paths: candidates(&command.cmd, path)?,
-        argv: argv.collect::<Result<_, _>>()?,
-        envp: envp.collect::<Result<_, _>>()?,
-        dirs: match &command.cwd {
-            Some(cwd) => vec![no_nul(cwd, "cwd")?],
-            None => vec![no_nul(&account.home, "the home directory")?, c"/".into()],
-        },
-        identity: command.user.as_ref().map(|_| accounts::identity(&account)),
+        paths: candidates(command.cmd, path)?,
+        argv,
+        envp,
+        dirs: directories(command.cwd, &account)?,
+        identity: command.user.map(|_| accounts::identity(&account)),
         stdio: [-1; 3],
         has_terminal,
     })
 }
 
-type Environment = Vec<(Vec<u8>, Vec<u8>)>;
+type Environment<'a> = Vec<(&'a [u8], &'a [u8])>;
 
-fn environment(
-    command: &Command,
-    account: &Account,
+fn environment<'a>(
+    command: &Command<'a>,
+    account: &'a Account,
     has_terminal: bool,
-) -> Result<Environment, Failure> {
-    let pair = |key: &str, value: &[u8]| (key.as_bytes().to_vec(), value.to_vec());
-    let mut envs = vec![
-        pair("PATH", DEFAULT_PATH),
-        pair("HOME", &account.home),
-        pair("USER", &account.name),
-        pair("LOGNAME", &account.name),
-        pair("LANG", b"C.UTF-8"),
+) -> Result<Environment<'a>, Failure> {
+    let mut envs: Environment = vec![
+        (b"PATH", DEFAULT_PATH),
+        (b"HOME", &account.home),
+        (b"USER", &account.name),
+        (b"LOGNAME", &account.name),
+        (b"LANG", b"C.UTF-8"),
     ];
     if has_terminal {
-        envs.push(pair("TERM", b"xterm-256color"));
+        envs.push((b"TERM", b"xterm-256color"));
     }
-    for (key, value) in &command.envs {
+    for &(key, value) in &command.envs {
         if key.is_empty() || key.contains(&b'=') {
             return Err(invalid(
                 "a name in the environment is empty or contains \"=\"",
             ));
         }
-        envs.retain(|(known, _)| known != key);
-        envs.push((key.clone(), value.clone()));
+        envs.retain(|&(known, _)| known != key);
+        envs.push((key, value));
     }
     Ok(envs)
 }
 
-fn value_of<'a>(envs: &'a Environment, name: &[u8]) -> Option<&'a [u8]> {
+fn value_of<'a>(envs: &Environment<'a>, name: &[u8]) -> Option<&'a [u8]> {
     envs.iter()
-        .find(|(key, _)| key == name)
-        .map(|(_, value)| value.as_slice())
+        .find(|&&(key, _)| key == name)
+        .map(|&(_, value)| value)
 }
 
 /// Where `execvp` would look.
-fn candidates(cmd: &[u8], path: &[u8]) -> Result<Vec<CString>, Failure> {
+fn candidates(cmd: &[u8], path: &[u8]) -> Result<Texts, Failure> {
+    let mut paths = Texts::with_room_for(1);
     if cmd.contains(&b'/') {
-        return Ok(vec![no_nul(cmd, "cmd")?]);
+        paths.push(&[cmd], "cmd")?;
+        return Ok(paths);
     }
-    path.split(|&byte| byte == b':')
-        .map(|dir| if dir.is_empty() { b"." } else { dir })
-        .map(|dir| no_nul(&[dir, b"/", cmd].concat(), "cmd"))
-        .collect()
+    for dir in path.split(|&byte| byte == b':') {
+        let dir = if dir.is_empty() { b"." } else { dir };
+        paths.push(&[dir, b"/", cmd], "cmd")?;
+    }
+    Ok(paths)
 }
 
-fn no_nul(text: &[u8], what: &str) -> Result<CString, Failure> {
-    CString::new(text).map_err(|_| invalid(format!("{what} contains a NUL")))
+fn directories(cwd: Option<&[u8]>, account: &Account) -> Result<Texts, Failure> {
+    let mut dirs = Texts::with_room_for(2);
+    match cwd {
+        Some(cwd) => dirs.push(&[cwd], "cwd")?,
+        None => {
+            dirs.push(&[&account.home], "the home directory")?;
+            dirs.push(&[b"/"], "the root")?;
+        }
+    }
+    Ok(dirs)
 }
 
 fn invalid(message: impl Into<String>) -> Failure {
@@ -113,7 +123,7 @@ pub fn check_tag(tag: &[u8]) -> Result<String, Failure> {
 
 /// What went wrong, as the client should hear it.
 pub fn spawn_failure(command: &Command, SpawnError { step, error }: &SpawnError) -> Failure {
-    let cmd = String::from_utf8_lossy(&command.cmd);
+    let cmd = String::from_utf8_lossy(command.cmd);
     let why = reason(error);
     match (step, error.raw_os_error()) {
         (Step::Execute, Some(libc::ENOENT | libc::ENOTDIR)) => {
@@ -126,7 +136,7 @@ pub fn spawn_failure(command: &Command, SpawnError { step, error }: &SpawnError)
         (_, Some(libc::ENOMEM)) => out_of_resources(error),
         (Step::Execute, _) => Failure::new(Code::CommandNotFound, format!("{cmd}: {why}")),
         (Step::Directory, _) => {
-            let cwd = command.cwd.as_deref().unwrap_or(b"/");
+            let cwd = command.cwd.unwrap_or(b"/");
             invalid(format!("cwd {}: {why}", String::from_utf8_lossy(cwd)))
         }
         (Step::Clone, _) => out_of_resources(error),
@@ -150,11 +160,13 @@ pub fn out_of_resources(error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
 
-    fn command(cmd: &str) -> Command {
+    fn command(cmd: &str) -> Command<'_> {
         Command {
-            cmd: cmd.into(),
+            cmd: cmd.as_bytes(),
             args: vec![],
             envs: vec![],
             cwd: None,
@@ -166,16 +178,14 @@ mod tests {
     #[test]
     fn a_name_is_looked_for_in_the_childs_own_path() {
         let mut asked = command("tool");
-        asked.envs.push((b"PATH".to_vec(), b"/a::/b".to_vec()));
+        asked.envs.push((b"PATH", b"/a::/b"));
         let program = prepare(&asked, false).unwrap();
-        assert_eq!(
-            program.paths,
-            [c"/a/tool", c"./tool", c"/b/tool"].map(CString::from)
-        );
-        let is_path = |env: &&CString| env.to_bytes().starts_with(b"PATH=");
+        let paths: Vec<_> = program.paths.iter().collect();
+        assert_eq!(paths, [c"/a/tool", c"./tool", c"/b/tool"]);
+        let is_path = |env: &&CStr| env.to_bytes().starts_with(b"PATH=");
         assert_eq!(program.envp.iter().filter(is_path).count(), 1);
         let program = prepare(&command("./x"), false).unwrap();
-        assert_eq!(program.paths, [CString::from(c"./x")]);
+        assert_eq!(program.paths.iter().collect::<Vec<_>>(), [c"./x"]);
     }
 
     #[test]
@@ -183,10 +193,10 @@ mod tests {
         assert!(prepare(&command(""), false).is_err());
         assert!(prepare(&command("a\0b"), false).is_err());
         let mut asked = command("x");
-        asked.envs.push((b"A=B".to_vec(), b"".to_vec()));
+        asked.envs.push((b"A=B", b""));
         assert!(prepare(&asked, false).is_err());
         asked = command("x");
-        asked.user = Some(b"no such user".to_vec());
+        asked.user = Some(b"no such user");
         assert_eq!(prepare(&asked, false).err().unwrap().code, Code::Invalid);
     }
 

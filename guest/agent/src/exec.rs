@@ -14,20 +14,19 @@ use crate::sys;
 impl Agent {
     pub fn exec(&mut self, stream: u32, command: &Command, mode: u8) -> Result<(), Failure> {
         let is_background = mode == exec_mode::BACKGROUND;
-        let tag = command.tag.as_deref().map(check_tag).transpose()?;
+        let tag = command.tag.map(check_tag).transpose()?;
         let tag = self.sessions.claim_tag(tag, "proc")?;
         let mut program = command::prepare(command, false)?;
         let pipes = || sys::pipe().map_err(|error| out_of_resources(&error));
-        let (stdout, child_stdout) = pipes()?;
-        let (stderr, child_stderr) = pipes()?;
+        let (stdout, stderr) = (pipes()?, pipes()?);
         program.stdio = [
             self.null.as_raw_fd(),
-            child_stdout.as_raw_fd(),
-            child_stderr.as_raw_fd(),
+            stdout.1.as_raw_fd(),
+            stderr.1.as_raw_fd(),
         ];
         let outputs = vec![
-            Output::new(stdout, channel::STDOUT),
-            Output::new(stderr, channel::STDERR),
+            Output::pipe(stdout, channel::STDOUT),
+            Output::pipe(stderr, channel::STDERR),
         ];
         let kind = if is_background {
             Kind::Background
@@ -137,7 +136,7 @@ impl Agent {
                 .take()
                 .map_err(|error| out_of_resources(&error))?;
             let dir = cgroup.and_then(|id| self.cgroups.dir(id));
-            let error = match spawn::spawn(program, dir) {
+            let error = match spawn::spawn(&mut self.stack, program, dir) {
                 Ok(pid) => return Ok((pid, cgroup)),
                 Err(error) => error,
             };

@@ -7,7 +7,7 @@
 //!                                      │
 //!        verbs ─► exec · terminal · kill · wake · files ─► sessions, outputs
 //!                       │                      │                │
-//!                     spawn               jobs, work (threads)   reap, cgroups
+//!                 spawn, texts            jobs, work (threads)   reap, cgroups
 //! ```
 //!
 //! docs/AGENT-PROTOCOL.md is the contract with the host.
@@ -41,6 +41,7 @@ pub mod stream;
 pub mod streams;
 pub mod sys;
 pub mod terminal;
+pub mod texts;
 pub mod timers;
 pub mod verbs;
 pub mod wake;

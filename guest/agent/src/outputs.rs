@@ -5,6 +5,9 @@
 //!   waitpid ─► leader_ended ─► drain ─► settle ─► RESULT
 //! ```
 //!
+//! A pipe's writing end is held by us too until the leader has ended. So we are not woken twice while it exits, once for each
+//! pipe that it lets go of, and it is not held up by us; after its end, reading tells whether somebody else has the pipe.
+//!
 //! A foreground command has one listener, and is read no faster than that one takes. Any other command is read always;
 //! a listener that falls too far behind is cut off, so that it never holds up the command or the others.
 
@@ -77,17 +80,19 @@ impl Agent {
             .sessions
             .get(key)
             .is_some_and(|session| session.kind == Kind::Terminal && session.exit.is_none());
+        let mut spent = None;
         if let Some(output) = self.output(key, index) {
             match &result {
                 Ok(None) => output.is_readable = false,
                 Err(_) if is_kept => output.is_readable = false,
                 // A terminal whose last user is gone answers an error instead of an end.
-                Ok(Some(0)) | Err(_) => output.fd = None,
+                Ok(Some(0)) | Err(_) => spent = output.fd.take(),
                 Ok(Some(count)) => {
                     output.owed = output.owed.map(|owed| owed.saturating_sub(*count));
                 }
             }
         }
+        self.spent.extend(spent);
         result
     }
 
@@ -145,6 +150,7 @@ impl Agent {
             return;
         };
         for output in &mut session.outputs {
+            output.held = None;
             output.is_readable = true;
         }
         self.pump(key);

@@ -124,28 +124,24 @@ impl Failure {
 
 /// What EXEC and PTY are asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
-    pub cmd: Vec<u8>,
-    pub args: Vec<Vec<u8>>,
-    pub envs: Vec<(Vec<u8>, Vec<u8>)>,
-    pub cwd: Option<Vec<u8>>,
-    pub user: Option<Vec<u8>>,
-    pub tag: Option<Vec<u8>>,
+pub struct Command<'a> {
+    pub cmd: &'a [u8],
+    pub args: Vec<&'a [u8]>,
+    pub envs: Vec<(&'a [u8], &'a [u8])>,
+    pub cwd: Option<&'a [u8]>,
+    pub user: Option<&'a [u8]>,
+    pub tag: Option<&'a [u8]>,
 }
 
-impl Command {
-    pub fn read(fields: &mut Reader) -> Result<Command, Malformed> {
+impl<'a> Command<'a> {
+    pub fn read(fields: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         Ok(Command {
-            cmd: fields.str()?.to_vec(),
-            args: fields.list()?.into_iter().map(<[u8]>::to_vec).collect(),
-            envs: fields
-                .map()?
-                .into_iter()
-                .map(|(key, value)| (key.to_vec(), value.to_vec()))
-                .collect(),
-            cwd: fields.optional()?.map(<[u8]>::to_vec),
-            user: fields.optional()?.map(<[u8]>::to_vec),
-            tag: fields.optional()?.map(<[u8]>::to_vec),
+            cmd: fields.str()?,
+            args: fields.list()?,
+            envs: fields.map()?,
+            cwd: fields.optional()?,
+            user: fields.optional()?,
+            tag: fields.optional()?,
         })
     }
 }

@@ -21,7 +21,7 @@ impl Agent {
             }
         }
         if has_reaped {
-            self.cgroups.sweep();
+            self.cgroups.changed();
             self.look_at_kills();
         }
     }

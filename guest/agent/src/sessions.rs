@@ -17,6 +17,8 @@ pub enum Kind {
 /// One of a session's pipes, or the master side of its terminal.
 pub struct Output {
     pub fd: Option<OwnedFd>,
+    /// The writing end of a pipe, until the leader has ended.
+    pub held: Option<OwnedFd>,
     pub channel: u8,
     /// There may be something to read.
     pub is_readable: bool,
@@ -25,9 +27,17 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn new(fd: OwnedFd, channel: u8) -> Output {
+    pub fn pipe((reading, writing): (OwnedFd, OwnedFd), channel: u8) -> Output {
         Output {
-            fd: Some(fd),
+            held: Some(writing),
+            ..Output::terminal(reading, channel)
+        }
+    }
+
+    pub fn terminal(master: OwnedFd, channel: u8) -> Output {
+        Output {
+            fd: Some(master),
+            held: None,
             channel,
             is_readable: false,
             owed: None,
@@ -77,21 +87,23 @@ const MAX_SESSIONS: usize = 1_024;
 
 #[derive(Default)]
 pub struct Sessions {
-    table: BTreeMap<u32, Session>,
+    /// In boxes: a node of the tree has room for eleven, and the first session has one made.
+    table: BTreeMap<u32, Box<Session>>,
     /// Leaders that `waitpid` has not reported.
     by_pid: BTreeMap<libc::pid_t, u32>,
     last: u32,
+    last_tag: u32,
     /// Sessions with something to read and somewhere to put it.
     again: VecDeque<u32>,
 }
 
 impl Sessions {
     pub fn get(&self, key: u32) -> Option<&Session> {
-        self.table.get(&key)
+        self.table.get(&key).map(Box::as_ref)
     }
 
     pub fn get_mut(&mut self, key: u32) -> Option<&mut Session> {
-        self.table.get_mut(&key)
+        self.table.get_mut(&key).map(Box::as_mut)
     }
 
     /// Those that are only kept take nobody's place.
@@ -101,7 +113,9 @@ impl Sessions {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
-        self.table.iter().map(|(&key, session)| (key, session))
+        self.table
+            .iter()
+            .map(|(&key, session)| (key, session.as_ref()))
     }
 
     /// A key that no session has.
@@ -116,11 +130,11 @@ impl Sessions {
 
     pub fn insert(&mut self, key: u32, session: Session) {
         self.by_pid.insert(session.pid, key);
-        self.table.insert(key, session);
+        self.table.insert(key, Box::new(session));
     }
 
     pub fn remove(&mut self, key: u32) -> Option<Session> {
-        self.table.remove(&key)
+        self.table.remove(&key).map(|session| *session)
     }
 
     /// The session whose leader has been reaped just now.
@@ -171,7 +185,7 @@ impl Sessions {
     }
 
     /// The one asked for, unless a live session has it; or a new one.
-    pub fn claim_tag(&self, asked: Option<String>, prefix: &str) -> Result<String, Failure> {
+    pub fn claim_tag(&mut self, asked: Option<String>, prefix: &str) -> Result<String, Failure> {
         if let Some(tag) = asked {
             if self
                 .select(&Selector::Tag(tag.clone().into_bytes()))
@@ -183,7 +197,9 @@ impl Sessions {
             return Ok(tag);
         }
         loop {
-            let tag = format!("{prefix}-{}", sys::hex(&sys::random::<4>()));
+            // All of them, one after the other, in an order that nobody takes for numbers.
+            self.last_tag = self.last_tag.wrapping_add(0x9e37_79b9);
+            let tag = [prefix, "-", &sys::hex(&self.last_tag.to_be_bytes())].concat();
             if self.tagged(tag.as_bytes()).is_none() {
                 return Ok(tag);
             }

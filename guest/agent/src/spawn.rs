@@ -5,9 +5,11 @@
 //! The child runs on our memory and must touch nothing of ours but its own stack: no allocation, no locks, system calls
 //! only. Everything it needs is prepared before.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
+
+use crate::texts::Texts;
 
 /// Who the child becomes, when it is not who we are.
 pub struct Identity {
@@ -18,11 +20,11 @@ pub struct Identity {
 
 pub struct Program {
     /// Tried in this order.
-    pub paths: Vec<CString>,
-    pub argv: Vec<CString>,
-    pub envp: Vec<CString>,
+    pub paths: Texts,
+    pub argv: Texts,
+    pub envp: Texts,
     /// Tried in this order; the last one must work.
-    pub dirs: Vec<CString>,
+    pub dirs: Texts,
     pub identity: Option<Identity>,
     /// Become 0, 1 and 2. All above 2.
     pub stdio: [RawFd; 3],
@@ -50,6 +52,16 @@ const HAS_NOT_RUN: i32 = -1;
 
 const STACK_BYTES: usize = 32 * 1024;
 
+/// What children run on until they execute their programs, one after the other: made once, because a piece of memory this
+/// large has the allocator tidy up, at each command, whatever it had kept at hand.
+pub struct Stack(Vec<u128>);
+
+impl Default for Stack {
+    fn default() -> Stack {
+        Stack(Vec::with_capacity(STACK_BYTES / 16)) // aligned, and not cleared for nothing
+    }
+}
+
 /// What the child works with. Pointers into `Program`, which outlives it.
 struct Child<'a> {
     program: &'a Program,
@@ -60,15 +72,18 @@ struct Child<'a> {
 }
 
 /// Starts the program in a session and process group of its own; `cgroup` is an open cgroup folder. The pid.
-pub fn spawn(program: &Program, cgroup: Option<RawFd>) -> Result<libc::pid_t, SpawnError> {
+pub fn spawn(
+    stack: &mut Stack,
+    program: &Program,
+    cgroup: Option<RawFd>,
+) -> Result<libc::pid_t, SpawnError> {
     let mut child = Child {
         program,
-        argv: pointers(&program.argv),
-        envp: pointers(&program.envp),
+        argv: program.argv.pointers(),
+        envp: program.envp.pointers(),
         step: Step::Clone,
         errno: HAS_NOT_RUN,
     };
-    let mut stack: Vec<u128> = Vec::with_capacity(STACK_BYTES / 16); // aligned, and not cleared for nothing
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -81,7 +96,7 @@ pub fn spawn(program: &Program, cgroup: Option<RawFd>) -> Result<libc::pid_t, Sp
                 0
             },
         exit_signal: libc::SIGCHLD as u64,
-        stack: stack.as_mut_ptr() as u64,
+        stack: stack.0.as_mut_ptr() as u64,
         stack_size: STACK_BYTES as u64,
         cgroup: cgroup.unwrap_or(0) as u64,
         ..CloneArgs::default()
@@ -95,7 +110,6 @@ pub fn spawn(program: &Program, cgroup: Option<RawFd>) -> Result<libc::pid_t, Sp
             std::ptr::read_volatile(&child.errno),
         )
     };
-    drop(stack);
     if pid < 0 {
         let error = io::Error::from_raw_os_error(-pid as i32);
         return Err(SpawnError {
@@ -115,14 +129,6 @@ pub fn spawn(program: &Program, cgroup: Option<RawFd>) -> Result<libc::pid_t, Sp
         return Err(SpawnError { step, error });
     }
     Ok(pid as libc::pid_t)
-}
-
-fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
-    texts
-        .iter()
-        .map(|text| text.as_ptr())
-        .chain([std::ptr::null()])
-        .collect()
 }
 
 /// A child that never became its program is nobody's news.
@@ -227,12 +233,13 @@ fn become_program(child: &Child) -> (Step, i32) {
     }
 }
 
-/// `execvp`'s search, except that a path where nothing is costs no attempt. The errno that says most.
+/// `execvp`'s search, except that of several paths one where nothing is costs no attempt. The errno that says most.
 unsafe fn execute(program: &Program, child: &Child) -> i32 {
     let mut most_telling = libc::ENOENT;
-    for path in &program.paths {
+    let is_alone = program.paths.len() == 1;
+    for path in program.paths.iter() {
         let path: &CStr = path;
-        if libc::access(path.as_ptr(), libc::F_OK) == 0 {
+        if is_alone || libc::access(path.as_ptr(), libc::F_OK) == 0 {
             libc::execve(path.as_ptr(), child.argv.as_ptr(), child.envp.as_ptr());
         }
         match errno() {

@@ -29,12 +29,13 @@ const MAX_FAREWELLS: usize = 16;
 #[derive(Default)]
 pub struct Streams {
     epoch: u16,
-    open: BTreeMap<u32, Stream>,
+    /// In boxes, as sessions are.
+    open: BTreeMap<u32, Box<Stream>>,
     turns: VecDeque<u32>,
     pub outbox: Outbox,
     closed: Vec<(u32, Role)>,
     /// Terminals' streams that are over: the host may have left before it read their end.
-    farewells: VecDeque<(u32, Stream)>,
+    farewells: VecDeque<(u32, Box<Stream>)>,
     /// Streams whose queue has become shorter.
     eased: Vec<(u32, Role)>,
 }
@@ -103,7 +104,7 @@ impl Streams {
     }
 
     pub fn open(&mut self, id: u32) {
-        self.open.insert(id, Stream::default());
+        self.open.insert(id, Box::default());
     }
 
     /// The host has dropped it. Its role and unsent bytes.

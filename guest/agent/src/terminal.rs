@@ -44,14 +44,14 @@ pub struct Terminal {
 
 impl Agent {
     pub fn pty(&mut self, stream: u32, command: &Command, size: Size) -> Result<(), Failure> {
-        let tag = command.tag.as_deref().map(check_tag).transpose()?;
+        let tag = command.tag.map(check_tag).transpose()?;
         let tag = self.sessions.claim_tag(tag, "pty")?;
         let mut program = command::prepare(command, true)?;
         let owner = program.identity.as_ref().map(|identity| identity.uid);
         let (master, slave) =
             open_terminal(size, owner).map_err(|error| out_of_resources(&error))?;
         program.stdio = [slave.as_raw_fd(); 3];
-        let outputs = vec![Output::new(master, channel::MAIN)];
+        let outputs = vec![Output::terminal(master, channel::MAIN)];
         let (key, _) = self.start(Kind::Terminal, &tag, command, &program, outputs)?;
         if let Some(session) = self.sessions.get_mut(key) {
             session.terminal = Some(Terminal::default());

@@ -128,6 +128,19 @@ fn what_the_agent_says_is_what_stands_there() {
     }
 }
 
+/// Which verb, and what follows the command.
+fn read_command(bytes: &[u8]) -> (u16, Command<'_>, Vec<u16>) {
+    let mut fields = Reader::new(bytes);
+    let verb = fields.u16().unwrap();
+    let command = Command::read(&mut fields).unwrap();
+    let rest = match verb {
+        verb::EXEC => vec![u16::from(fields.u8().unwrap())],
+        _ => vec![fields.u16().unwrap(), fields.u16().unwrap()],
+    };
+    fields.finish().unwrap();
+    (verb, command, rest)
+}
+
 #[test]
 fn what_the_host_asks_is_understood() {
     let frames = golden();
@@ -135,34 +148,32 @@ fn what_the_host_asks_is_understood() {
     let nonce: Vec<u8> = (0xa0..=0xaf).collect();
     assert_eq!(read_hello(&bytes).unwrap().to_vec(), nonce);
 
-    let command = |name: &str| {
+    let request = |name: &str| {
         let (kind, _, _, bytes) = payload(&frames, name);
         assert_eq!(kind, OPEN);
-        let mut fields = Reader::new(&bytes);
-        let verb = fields.u16().unwrap();
-        let command = Command::read(&mut fields).unwrap();
-        let rest = match verb {
-            verb::EXEC => vec![u16::from(fields.u8().unwrap())],
-            _ => vec![fields.u16().unwrap(), fields.u16().unwrap()],
-        };
-        fields.finish().unwrap();
-        (verb, command, rest)
+        bytes
     };
-    let (verb, echo, mode) = command("open_exec_foreground");
+    let bytes = request("open_exec_foreground");
+    let (verb, echo, mode) = read_command(&bytes);
     assert_eq!((verb, mode), (verb::EXEC, vec![0]));
     assert_eq!(echo.cmd, b"/bin/echo");
-    assert_eq!(echo.args, [b"-n".to_vec(), "grüße".into(), b"".to_vec()]);
-    let (_, env, mode) = command("open_exec_background");
-    assert_eq!(
-        (mode, env.cwd, env.user),
-        (vec![1], Some(b"/tmp".to_vec()), Some(b"nobody".to_vec()))
+    assert_eq!(echo.args, [b"-n", "grüße".as_bytes(), b""]);
+    let bytes = request("open_exec_background");
+    let (_, env, mode) = read_command(&bytes);
+    assert_eq!(mode, [1]);
+    let (cwd, user, tag) = (
+        b"/tmp".as_slice(),
+        b"nobody".as_slice(),
+        b"worker".as_slice(),
     );
     assert_eq!(
-        env.envs,
-        [(b"A".to_vec(), b"1".to_vec()), (b"EMPTY".to_vec(), vec![])]
+        (env.cwd, env.user, env.tag),
+        (Some(cwd), Some(user), Some(tag))
     );
-    assert_eq!(env.tag.as_deref(), Some(b"worker".as_slice()));
-    let (verb, _, size) = command("open_pty");
+    let envs: [(&[u8], &[u8]); 2] = [(b"A", b"1"), (b"EMPTY", b"")];
+    assert_eq!(env.envs, envs);
+    let bytes = request("open_pty");
+    let (verb, _, size) = read_command(&bytes);
     assert_eq!((verb, size), (verb::PTY, vec![120, 40]));
 
     for (name, expected) in [
