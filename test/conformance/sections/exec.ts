@@ -103,6 +103,11 @@ export const exec = section(import.meta, "foreground exec", () => {
       }
     });
 
+    test("the locale in LANG is UTF-8, and programs have it from one file", async () => {
+      assert.equal((await capsule.run("locale", ["charmap"])).stdout, "UTF-8\n");
+      assert.equal((await capsule.run("localedef", ["--list-archive"])).stdout, "C.utf8\n");
+    });
+
     test("`envs`: extra environment variables, on top of the defaults", async () => {
       const envs = { GREETING: "hällo\nworld", EMPTY: "", HOME: "/tmp", "odd.name-1": "x=y" };
       const { stdout } = await capsule.run("env", ["-0"], { envs });
