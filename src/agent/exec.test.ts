@@ -1,7 +1,7 @@
 /** Foreground commands, run by the real agent. */
 import assert from "node:assert/strict";
 import { randomBytes, randomInt } from "node:crypto";
-import { readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
@@ -230,6 +230,23 @@ describe("the end of a foreground tree", () => {
     agent = await guest.connect();
     for (const pid of pids) await gone(pid);
     assert.equal(await textOf(run("echo", ["still here"])), "still here\n");
+  });
+
+  it("leaves the agent with the descriptors that it had, however a command ends", async () => {
+    const open = async () => (await readdir(`/proc/${guest.process.pid}/fd`)).length;
+    await textOf(run("true"));
+    const before = await open();
+    const deaf = shell("exec >&- 2>&-; exec sleep 0.1");
+    const outlived = shell("sleep 0.3 & exit 0");
+    const stopped = new Transcript();
+    const stream = stopped.of(agent.run({ cmd: "sleep", args: ["300"] }, stopped));
+    await stopped.process.promise;
+    assert.ok((await open()) >= before + 4, "four ends for the one that sleeps");
+    stream.stop();
+    await Promise.all([deaf.exit(), outlived.exit(), stopped.exit()]);
+    await assert.rejects(run("no-such-program").exit(), failsWith("command_not_found"));
+    for (let command = 0; command < 20; command++) await textOf(run("true"));
+    while ((await open()) !== before) await delay(5);
   });
 
   it("leaves no zombies", async () => {

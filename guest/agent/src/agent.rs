@@ -51,7 +51,7 @@ pub struct Agent {
     /// Every read from a command goes through here.
     pub scratch: Vec<u8>,
     pub stack: Stack,
-    /// Pipes that have been read to their end. Letting go of them takes longer than an answer can wait.
+    /// Outputs that have been read to their end. Letting go of them takes longer than an answer should wait.
     pub spent: Vec<OwnedFd>,
     /// Requests of which more frames are to come.
     pub partial: BTreeMap<u32, Vec<u8>>,

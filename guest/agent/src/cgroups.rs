@@ -60,9 +60,6 @@ impl Cgroups {
         if self.base.is_none() {
             return Ok(None);
         }
-        if self.free.is_empty() {
-            self.sweep();
-        }
         match self.free.pop() {
             Some(id) => Ok(Some(id)),
             None => self.make().map(Some),
@@ -80,8 +77,7 @@ impl Cgroups {
         self.is_due = true;
     }
 
-    /// Processes have ended.
-    pub fn changed(&mut self) {
+    pub fn processes_ended(&mut self) {
         self.is_due = true;
     }
 

@@ -25,7 +25,7 @@ pub fn prepare(command: &Command, has_terminal: bool) -> Result<Program, Failure
     let envs = environment(command, &account, has_terminal)?;
     let path = value_of(&envs, b"PATH").unwrap_or(DEFAULT_PATH);
     let mut argv = Texts::with_room_for(1 + command.args.len());
-    argv.push(&[command.cmd], "an argument")?;
+    argv.push(&[command.cmd], "cmd")?;
     for arg in &command.args {
         argv.push(&[arg], "an argument")?;
     }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A pipe's writing end is held by us too until the leader has ended. So we are not woken twice while it exits, once for each
-//! pipe that it lets go of, and it is not held up by us; after its end, reading tells whether somebody else has the pipe.
+//! pipe that it lets go of, and it is not held up by us. After its end, reading tells whether somebody else has the pipe: one
+//! who was left behind, or for a moment another command, which has everything of ours until its program runs.
 //!
 //! A foreground command has one listener, and is read no faster than that one takes. Any other command is read always;
 //! a listener that falls too far behind is cut off, so that it never holds up the command or the others.

@@ -21,7 +21,7 @@ impl Agent {
             }
         }
         if has_reaped {
-            self.cgroups.changed();
+            self.cgroups.processes_ended();
             self.look_at_kills();
         }
     }

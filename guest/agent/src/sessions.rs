@@ -28,16 +28,17 @@ pub struct Output {
 
 impl Output {
     pub fn pipe((reading, writing): (OwnedFd, OwnedFd), channel: u8) -> Output {
-        Output {
-            held: Some(writing),
-            ..Output::terminal(reading, channel)
-        }
+        Output::new(reading, Some(writing), channel)
     }
 
     pub fn terminal(master: OwnedFd, channel: u8) -> Output {
+        Output::new(master, None, channel)
+    }
+
+    fn new(fd: OwnedFd, held: Option<OwnedFd>, channel: u8) -> Output {
         Output {
-            fd: Some(master),
-            held: None,
+            fd: Some(fd),
+            held,
             channel,
             is_readable: false,
             owed: None,
@@ -92,6 +93,7 @@ pub struct Sessions {
     /// Leaders that `waitpid` has not reported.
     by_pid: BTreeMap<libc::pid_t, u32>,
     last: u32,
+    /// Of the tags that nobody chose.
     last_tag: u32,
     /// Sessions with something to read and somewhere to put it.
     again: VecDeque<u32>,
@@ -197,13 +199,18 @@ impl Sessions {
             return Ok(tag);
         }
         loop {
-            // All of them, one after the other, in an order that nobody takes for numbers.
+            // All numbers, one after the other. Drawing them would be a system call for each command.
             self.last_tag = self.last_tag.wrapping_add(0x9e37_79b9);
             let tag = [prefix, "-", &sys::hex(&self.last_tag.to_be_bytes())].concat();
             if self.tagged(tag.as_bytes()).is_none() {
                 return Ok(tag);
             }
         }
+    }
+
+    /// Clones of one VM go on from another tag each. To be called when randomness is this VM's own.
+    pub fn scatter_tags(&mut self) {
+        self.last_tag = u32::from_ne_bytes(sys::random());
     }
 
     /// Of the leaders that live.
@@ -225,5 +232,25 @@ impl Sessions {
 
     pub fn take_again(&mut self) -> VecDeque<u32> {
         std::mem::take(&mut self.again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn tags_that_nobody_chose_are_never_alike_nor_the_same_in_clones() {
+        let drawn = |sessions: &mut Sessions| -> BTreeSet<String> {
+            let tags = (0..1_000).map(|_| sessions.claim_tag(None, "proc"));
+            tags.collect::<Result<_, _>>().unwrap()
+        };
+        let (mut one, mut clone) = (Sessions::default(), Sessions::default());
+        assert_eq!(drawn(&mut one).len(), 1_000);
+        assert_eq!(drawn(&mut clone).len(), 1_000);
+        one.scatter_tags();
+        clone.scatter_tags();
+        assert_ne!(drawn(&mut one), drawn(&mut clone));
     }
 }

@@ -64,6 +64,7 @@ impl Agent {
             Place::Socket { root: None, .. } => Ok(()),
         };
         steps.map_err(|message| Failure::new(Code::Internal, message))?;
+        self.sessions.scatter_tags();
         self.streams.result(stream, empty());
         Ok(())
     }
