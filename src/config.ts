@@ -15,8 +15,8 @@ const hostMemoryMb = Math.floor(totalmem() / mib);
 /** In a container or a service with a bound of its own, less than the host's. */
 const ownMemoryMb = Math.min(hostMemoryMb, Math.floor((process.constrainedMemory() || Infinity) / mib));
 const poolMemoryMb = Math.ceil(ownMemoryMb / 16);
-/** For half of the pool's memory, at 48 MiB each. */
-const poolLeast = Math.min(16, Math.max(1, Math.floor(poolMemoryMb / 2 / 48)));
+/** For half of the pool's memory, at 36 MiB each: what one is measured to take without KVM. */
+const poolLeast = Math.min(24, Math.max(1, Math.floor(poolMemoryMb / 2 / 36)));
 
 const settings = {
   host: row("CAPSULE_HOST", "127.0.0.1", word, "address to listen on"),
@@ -63,7 +63,7 @@ const settings = {
     String(poolLeast),
     integer(0, 1_000),
     "so many of the default template and shape even when fewer were asked for lately, in half of that memory",
-    "1 to 16, by the memory",
+    "1 to 24, by the memory",
   ),
   blanks: row("CAPSULE_BLANKS", "4", integer(0, 1_000), "VM processes that wait for resumes and creates; 0: none"),
   blanksMemoryMb: row("CAPSULE_BLANKS_MEMORY_MB", "192", integer(0, 1_048_576), "most memory of all that wait, MiB"),
