@@ -58,7 +58,7 @@ export const catalog = {
     targets: {
       inside: { said: "ms above the spawn inside ≤ 2", most: 2 },
       gvisor: { said: "≤ 1/3 × runsc exec", most: 1 / 3 },
-      relay: { said: "≤ 1.15 × a Fastify that only relays", most: 1.15 },
+      relay: { said: "≤ 1.1 × a Fastify that only relays", most: 1.1 },
     },
   },
   execByRelay: { group: "exec", name: "the same through a Fastify that only relays", unit: "ms", targets: {} },

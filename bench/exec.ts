@@ -10,6 +10,7 @@ import { repeat, summarize, timed } from "./statistics.ts";
 
 const turns = 100;
 const execsInGvisor = 3;
+const relayName = "a Fastify that only relays";
 
 export async function exec(rig: Rig): Promise<void> {
   const runsc = await rig.runsc();
@@ -45,12 +46,10 @@ async function compareWith(rig: Rig, id: string, gvisor: InGvisor | string): Pro
     }
     return taken;
   });
-  const ofGvisor: Finding =
-    typeof gvisor === "string" ? { absent: gvisor } : ratioOfTurns(served.outside, gvisor.name, gvisor.taken);
   report.note("exec", served.outside.flat(), {
     inside: aboveOfTurns(served.outside, "posix_spawn inside the guest", served.inside),
-    gvisor: ofGvisor,
-    relay: ratioOfTurns(served.outside, "a Fastify that only relays", relayed.outside),
+    gvisor: typeof gvisor === "string" ? { absent: gvisor } : gvisor.finding(served.outside, relayed.outside),
+    relay: ratioOfTurns(served.outside, relayName, relayed.outside),
   });
   report.note("execByRelay", relayed.outside.flat(), {});
   report.note("aboveByRelay", relayed.above(), {});
@@ -74,6 +73,13 @@ class InGvisor {
   async take(): Promise<void> {
     await this.#runsc.exec(this.#container);
     this.taken.push(await repeat(execsInGvisor, () => this.#runsc.exec(this.#container)));
+  }
+
+  /** Of `turns`, which cannot be better than what another server, that does nothing else, takes in the same run. */
+  finding(turns: readonly number[][], limit: readonly number[][]): Finding {
+    const finding = ratioOfTurns(turns, this.name, this.taken);
+    const value = summarize(this.percentages(limit)).p50 / 100;
+    return { ...finding, limit: { name: relayName, value } };
   }
 
   /** What these turns took, each of what this one's took. */

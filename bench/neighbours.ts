@@ -5,7 +5,7 @@ import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
 
-const rounds = 3;
+const rounds = 5;
 const perRound = 40;
 
 /** What the neighbour runs, for ever. */

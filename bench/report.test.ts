@@ -105,6 +105,24 @@ test("a missed target shows in both tables", () => {
   assert.match(markdownTable(rows), /\| MISSED \|$/m);
 });
 
+test("what not even the limit keeps is out of reach, and said to be; what it keeps is missed", () => {
+  const rowsOf = (limit: number, share = 0.4) => {
+    const report = new Report();
+    const gvisor = { value: share, limit: { name: "the least", value: limit } };
+    report.note("exec", [1], { inside: { value: 1 }, gvisor, relay: { value: 1 } });
+    return report.rows(["exec"], false).filter(({ id }) => id === "exec");
+  };
+  const verdict = (limit: number, share?: number) => rowsOf(limit, share)[0]!.checks[1]!.verdict;
+  assert.equal(verdict(0.34), "out of reach");
+  assert.equal(verdict(1 / 3), "missed");
+  assert.equal(verdict(Number.NaN), "missed", "nothing was found out");
+  assert.equal(verdict(0.34, 0.3), "met");
+  assert.equal(isAllMet(rowsOf(0.34)), true);
+  assert.equal(isAllMet(rowsOf(1 / 3)), false);
+  assert.match(textTable(rowsOf(0.345)), /out of reach: the least: 0\.345$/m);
+  assert.match(markdownTable(rowsOf(0.2)), /\| MISSED \|$/m);
+});
+
 test("names are unique, and every target has a bound", () => {
   const entries = figureIds.map(entryOf);
   assert.equal(new Set(entries.map(({ name }) => name)).size, entries.length);

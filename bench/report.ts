@@ -21,12 +21,19 @@ export interface Yardstick {
   measured: Summary;
 }
 
-/** The value that a target bounds, and what it was compared with; or why there is none. */
-export type Finding = { value: number; against?: Yardstick } | { absent: string };
+/** The same value of something that does nothing but what cannot be done without. */
+export interface Limit {
+  name: string;
+  value: number;
+}
+
+/** The value that a target bounds, what it was compared with, and what it cannot be better than; or why there is none. */
+export type Finding = { value: number; against?: Yardstick; limit?: Limit } | { absent: string };
 
 type Findings<F extends FigureId> = Record<keyof Catalog[F]["targets"], Finding>;
 
-export type Verdict = "met" | "missed" | "absent";
+/** Out of reach: in this run the limit itself misses the target. How close the value comes to it is a target of its own. */
+export type Verdict = "met" | "missed" | "out of reach" | "absent";
 
 export interface Row {
   id: FigureId;
@@ -121,14 +128,18 @@ function ofTurns(
   };
 }
 
-/** True when every target of these rows was looked at and kept. A figure without targets has to be measured, no more. */
+/**
+ * True when every target of these rows was looked at, and kept unless nothing could have kept it. A figure without targets has
+ * to be measured, no more.
+ */
 export function isAllMet(rows: readonly Row[]): boolean {
-  return rows.every(
-    ({ measured, checks }) => measured !== undefined && checks.every(({ verdict }) => verdict === "met"),
-  );
+  const isFine = (verdict: Verdict) => verdict === "met" || verdict === "out of reach";
+  return rows.every(({ measured, checks }) => measured !== undefined && checks.every(({ verdict }) => isFine(verdict)));
 }
 
 function judge(target: Target, finding: Finding): Verdict {
   if ("absent" in finding) return "absent";
-  return isWithin(finding.value, target) ? "met" : "missed";
+  if (isWithin(finding.value, target)) return "met";
+  const limit = finding.limit?.value ?? Number.NaN;
+  return Number.isNaN(limit) || isWithin(limit, target) ? "missed" : "out of reach";
 }

@@ -58,9 +58,11 @@ function cellsOf(rows: readonly Row[]): string[][] {
     return checks.map(({ target, finding, verdict }, index) => {
       const lead = index === 0 ? figure : ["", "", "", "", ""];
       if ("absent" in finding) return [...lead, "–", target.said, "–", `absent: ${finding.absent}`];
-      const { against, value } = finding;
+      const { against, value, limit } = finding;
       const compared = against === undefined ? "–" : `${against.name}: ${round(against.measured.p50)}`;
-      return [...lead, compared, target.said, round(value), verdict === "met" ? "met" : "MISSED"];
+      const outOfReach = limit === undefined ? "" : `out of reach: ${limit.name}: ${round(limit.value)}`;
+      const said = { met: "met", missed: "MISSED", absent: "absent", "out of reach": outOfReach }[verdict];
+      return [...lead, compared, target.said, round(value), said];
     });
   });
 }
