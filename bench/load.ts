@@ -8,17 +8,22 @@ export interface Slice {
 }
 
 export class Load implements Disposable {
-  readonly #connections: HttpConnection[];
+  readonly #connections: HttpConnection[] = [];
   readonly #path: string;
   readonly #key: string;
 
   static async open(url: string, path: string, key: string, clients: number): Promise<Load> {
-    const opening = Array.from({ length: clients }, () => HttpConnection.open(url));
-    return new Load(await Promise.all(opening), path, key);
+    const load = new Load(path, key);
+    try {
+      while (load.#connections.length < clients) load.#connections.push(await HttpConnection.open(url));
+    } catch (error) {
+      load[Symbol.dispose]();
+      throw error;
+    }
+    return load;
   }
 
-  private constructor(connections: HttpConnection[], path: string, key: string) {
-    this.#connections = connections;
+  private constructor(path: string, key: string) {
     this.#path = path;
     this.#key = key;
   }

@@ -28,14 +28,16 @@ export async function reads(rig: Rig): Promise<void> {
     const path = `/v1/capsules/${await service.createRunning()}`;
     const answer = JSON.stringify(await service.ask("GET", path));
     await using yardstick = await YardstickServer.start([...earlyOptimization, "constant-server.ts", answer]);
-    using ofServed = await warmLoad(service.url, path, service.key);
-    using ofConstant = await warmLoad(yardstick.url, path, service.key);
-    using ofAged = await warmLoad(rig.service.url, `/v1/capsules/${agedId}`, rig.service.key);
+    using ofServed = await Load.open(service.url, path, service.key, connections);
+    using ofConstant = await Load.open(yardstick.url, path, service.key, connections);
+    const agedPath = `/v1/capsules/${agedId}`;
+    using ofAged = await Load.open(rig.service.url, agedPath, rig.service.key, connections);
     const loads = [
       [served, ofServed],
       [constant, ofConstant],
       [aged, ofAged],
     ] as const;
+    for (const [, load] of loads) await load.slice(warmUpMs);
     // One after the other, round and round: none follows itself, and each follows either other as often.
     const order = each % 2 === 0 ? loads : loads.toReversed();
     for (let slice = 0; slice < slices; slice++) {
@@ -47,12 +49,6 @@ export async function reads(rig: Rig): Promise<void> {
   report.note("get", served.perSecond, { constant: { value: served.pace / constant.pace, against } });
   report.note("getLatency", served.latencies, {});
   report.note("getAged", [(100 * aged.pace) / constant.pace], {});
-}
-
-async function warmLoad(url: string, path: string, key: string): Promise<Load> {
-  const load = await Load.open(url, path, key, connections);
-  await load.slice(warmUpMs);
-  return load;
 }
 
 class Side {
