@@ -3,11 +3,14 @@ import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { coresAtOnce } from "./cores.ts";
 import { type Run, successOf, type Trial, timesOf } from "./public-format.ts";
+import type { Finding } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
 
 const singles = 5;
+/** A server's first ones are slower, as in the group `create`. */
+const uncounted = 3;
 const smallBurst = 20;
 const largeBurst = 100;
 const staggerMs = 200;
@@ -18,15 +21,17 @@ const getEveryMs = 10;
 export async function burst(rig: Rig): Promise<void> {
   const { report } = rig;
   report.note("cores", await coresAtOnce(), {});
-  const single = await repeat(singles, () => rig.service.timeToInteractive());
+  const anew = await repeat(singles, () => rig.service.timeToInteractive());
+  const empty = await poolEmpty(rig);
   await using service = await Service.start();
   await service.poolIsFull(poolWaitMs);
 
   const small = await launch(service, "burst", smallBurst);
-  const cores = navigator.hardwareConcurrency;
-  const against = { name: "single, nothing prepared", measured: summarize(single) };
-  const wall = { value: (small.wallMs * cores) / (smallBurst * against.measured.p50), against };
-  report.note("burst20", succeeded(small), { wall, success: { value: successOf(small) } });
+  report.note("burst20", succeeded(small), {
+    wall: wallOf(small, "single, pool empty", empty),
+    anew: wallOf(small, "single, nothing prepared", anew),
+    success: { value: successOf(small) },
+  });
 
   await service.poolIsFull(poolWaitMs);
   await largeBursts(rig, service);
@@ -35,6 +40,24 @@ export async function burst(rig: Rig): Promise<void> {
   const staggered = await launch(service, "staggered", rig.rounds(20, largeBurst));
   report.note("staggered", succeeded(staggered), { success: { value: successOf(staggered) } });
   rig.runs.push(staggered);
+}
+
+/** One at a time, by a server without a pool, each when its processes wait: what *create, pool empty* measures. */
+async function poolEmpty(rig: Rig): Promise<number[]> {
+  const expectant = await rig.expectant();
+  await repeat(uncounted, () => expectant.timeToInteractive());
+  const taken = await repeat(singles, async () => {
+    await expectant.requireBlanks();
+    return expectant.timeToInteractive();
+  });
+  await expectant.requireBlanks(); // what makes them anew must not take time from the burst
+  return taken;
+}
+
+/** Of the time that as many single ones would take on all cores. */
+function wallOf({ wallMs, trials }: Run, name: string, single: number[]): Finding {
+  const against = { name, measured: summarize(single) };
+  return { value: (wallMs * navigator.hardwareConcurrency) / (trials.length * against.measured.p50), against };
 }
 
 async function largeBursts({ report, runs }: Rig, service: Service): Promise<void> {

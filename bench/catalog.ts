@@ -202,7 +202,8 @@ export const catalog = {
     name: "burst of 20 creates → first exec",
     unit: "ms",
     targets: {
-      wall: { said: "wall ≤ 20 × single, nothing prepared / cores", most: 1 },
+      wall: { said: "wall ≤ 20 × single, pool empty / cores", most: 1 },
+      anew: { said: "wall ≤ 20 × single, nothing prepared / cores", most: 1 },
       success: { said: "% that succeed = 100", least: 100 },
     },
   },
