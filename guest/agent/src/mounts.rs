@@ -98,9 +98,13 @@ pub fn switch_root() -> Result<(), String> {
     context(check(unsafe { libc::chdir(c"/".as_ptr()) }), "/").map(drop)
 }
 
+/// Else a thread reads the map of every part of the disk some seconds after the mount, which every capsule would do for
+/// itself, in time and memory of its own; they are read when there is something to write.
+const DISK_OPTIONS: &CStr = c"no_prefetch_block_bitmaps";
+
 pub fn mount_disk(device: &CStr) -> Result<(), String> {
     make_dir(c"/newroot");
-    let result = mount_call(Some(device), c"/newroot", Some(c"ext4"), 0, c"");
+    let result = mount_call(Some(device), c"/newroot", Some(c"ext4"), 0, DISK_OPTIONS);
     context(result, format!("{} cannot be mounted", text(device)))
 }
 
