@@ -11,7 +11,7 @@ after(() => rmSync(folder, { recursive: true }));
 const mib = 1 << 20;
 
 function admission(availableMb: number, reserveMb = 512): Admission {
-  return new Admission({ folder, reserveBytes: reserveMb * mib, availableBytes: async () => availableMb * mib });
+  return new Admission({ folder, reserveBytes: reserveMb * mib, availableBytes: () => availableMb * mib });
 }
 
 test("what the machine really has left decides, not what capsules were promised", async () => {
@@ -34,37 +34,30 @@ test("capsules that are still coming are counted before their memory is missing"
 });
 
 test("whoever finds no room waits for VMs that are being ended, and looks again after each", async () => {
-  const looks: ((availableMb: number) => void)[] = [];
+  let availableMb = 512;
   const looked = new EventEmitter();
-  const availableBytes = async () => {
-    const { promise, resolve } = Promise.withResolvers<number>();
-    looks.push((availableMb) => resolve(availableMb * mib));
+  const availableBytes = () => {
     looked.emit("look");
-    return await promise;
+    return availableMb * mib;
   };
   const host = new Admission({ folder, reserveBytes: 512 * mib, availableBytes });
-  const vms = [1, 2].map(() => Promise.withResolvers<void>());
-  const going = vms.map(({ promise }) => host.until(promise));
+  const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const going = [first, second].map(({ promise }) => host.until(promise));
   let look = once(looked, "look");
   const required = host.require(512);
-  const next = async (): Promise<(availableMb: number) => void> => {
-    await look;
-    look = once(looked, "look");
-    return looks.shift()!;
-  };
-  const [first, second] = vms;
-  const answerFirst = await next();
-  first!.reject(new Error("it hangs")); // while memory is looked at
+  await look;
+  look = once(looked, "look");
+  first.reject(new Error("it hangs"));
   await assert.rejects(going[0]!, /it hangs/);
-  answerFirst(512);
-  (await next())(512);
-  second!.resolve();
+  await look;
+  look = once(looked, "look");
+  availableMb += 64;
+  second.resolve();
   await going[1];
-  (await next())(512 + 64);
+  await look;
   await required;
-  const refused = host.require(512);
-  (await next())(512);
-  await assert.rejects(refused, { code: "no_capacity" });
+  availableMb -= 64;
+  await assert.rejects(host.require(512), { code: "no_capacity" }, "nobody is waited for");
 });
 
 test("a folder that is not there is no full disk", async () => {

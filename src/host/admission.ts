@@ -19,7 +19,7 @@ export interface AdmissionOptions {
   /** Memory that is never given to a new VM. */
   reserveBytes: number;
   /** Bytes that could be taken without pressing others out. */
-  availableBytes?: () => Promise<number>;
+  availableBytes?: () => number;
 }
 
 export class Admission {
@@ -51,12 +51,11 @@ export class Admission {
     }
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
-      const going = [...this.#going]; // first: what ends while memory is looked at may still be missing in what is found
-      const freeBytes = (await availableBytes()) - reserveBytes - this.#coming * newCapsule.memoryBytes;
+      const freeBytes = availableBytes() - reserveBytes - this.#coming * newCapsule.memoryBytes;
       if (freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) return;
       const leftMs = lateMs - performance.now();
-      if (going.length === 0 || leftMs <= 0) break;
-      await Promise.race([delay(leftMs, undefined, { ref: false }), ...going]).catch(() => {});
+      if (this.#going.size === 0 || leftMs <= 0) break;
+      await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#going]).catch(() => {});
     }
     throw new CapsuleError("no_capacity", "the host has no memory left for another capsule; try again when some ended");
   }

@@ -35,43 +35,43 @@ function v1(group: string, max: string | number, usedMb: number, idleMb = 0): vo
   writeFileSync(join(dir, "memory.stat"), `inactive_file 1\ntotal_inactive_file ${idleMb * mib}\n`);
 }
 
-async function leftMb(own: string): Promise<number> {
+function leftMb(own: string): number {
   writeFileSync(places.own, own);
-  return (await memoryLeft(places)) / mib;
+  return memoryLeft(places) / mib;
 }
 
-test("without control groups, or without a bound in any, the machine's own figure counts", async () => {
-  assert.equal(await memoryLeft(places), 8_192 * mib);
-  assert.equal(await leftMb("0::/user.slice\n"), 8_192);
+test("without control groups, or without a bound in any, the machine's own figure counts", () => {
+  assert.equal(memoryLeft(places), 8_192 * mib);
+  assert.equal(leftMb("0::/user.slice\n"), 8_192);
   v2("user.slice", "max", 100);
   v1("docker/box", boundless, 100);
-  assert.equal(await leftMb("4:memory:/docker/box\n0::/user.slice\n"), 8_192);
+  assert.equal(leftMb("4:memory:/docker/box\n0::/user.slice\n"), 8_192);
 });
 
-test("version 2: the narrowest group up the tree, its idle page cache counted as left", async () => {
+test("version 2: the narrowest group up the tree, its idle page cache counted as left", () => {
   v2("a.slice", 2_000 * mib, 1_500, 100);
   v2("a.slice/b.service", 1_000 * mib, 300);
-  assert.equal(await leftMb("0::/a.slice/b.service\n"), 600);
+  assert.equal(leftMb("0::/a.slice/b.service\n"), 600);
   v2("a.slice", "max", 1_500);
-  assert.equal(await leftMb("0::/a.slice/b.service\n"), 700);
+  assert.equal(leftMb("0::/a.slice/b.service\n"), 700);
   v2("a.slice/b.service", 1_000 * mib, 1_001);
-  assert.equal(await leftMb("0::/a.slice/b.service\n"), 0, "never below nothing");
+  assert.equal(leftMb("0::/a.slice/b.service\n"), 0, "never below nothing");
 });
 
-test("version 1: the same, beside other controllers in one hierarchy", async () => {
+test("version 1: the same, beside other controllers in one hierarchy", () => {
   v1("box", 512 * mib, 200, 50);
   v1("box/inner", boundless, 1);
-  assert.equal(await leftMb("7:cpu,cpuacct:/x\n4:hugetlb,memory:/box/inner\n0::/\n"), 362);
+  assert.equal(leftMb("7:cpu,cpuacct:/x\n4:hugetlb,memory:/box/inner\n0::/\n"), 362);
 });
 
-test("a container that sees only its own group, under a path that it has outside", async () => {
+test("a container that sees only its own group, under a path that it has outside", () => {
   v2("", 256 * mib, 56);
-  assert.equal(await leftMb("0::/../../system.slice/docker-1.scope\n"), 200);
+  assert.equal(leftMb("0::/../../system.slice/docker-1.scope\n"), 200);
   v1("", 128 * mib, 28);
-  assert.equal(await leftMb("4:memory:/docker/0123\n0::/\n"), 100);
+  assert.equal(leftMb("4:memory:/docker/0123\n0::/\n"), 100);
 });
 
-test("on this machine there is some, and no more than it has", async () => {
-  const left = await memoryLeft();
+test("on this machine there is some, and no more than it has", () => {
+  const left = memoryLeft();
   assert.ok(left > 0 && left < 2 ** 50, String(left));
 });

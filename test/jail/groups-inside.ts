@@ -152,7 +152,7 @@ async function admission(groups: Cgroups) {
   begin(groups, "taken", { dataBytes: 100 * mib }, "dd if=/dev/zero bs=64M count=1 | sleep 1000");
   await until("it is taken", () => Number(read("capsule/taken", "memory.current")) > 64 * mib);
   writeFileSync("/root/own", "0::/capsule/taken/further/down\n");
-  return (await memoryLeft({ meminfo: "/proc/meminfo", own: "/root/own", cgroups: tree })) / mib;
+  return memoryLeft({ meminfo: "/proc/meminfo", own: "/root/own", cgroups: tree }) / mib;
 }
 
 async function removal(groups: Cgroups) {
