@@ -1,5 +1,5 @@
 /** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
-import { mkdirSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
@@ -160,8 +160,8 @@ export class LocalHost implements Host {
       this.#step("release.thawed");
     } finally {
       // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
-      await rm(join(folder, checkpointName), { recursive: true, force: true });
-      await syncFolder(folder);
+      const checkpoint = join(folder, checkpointName);
+      if (existsSync(checkpoint)) await rm(checkpoint, { recursive: true }).then(() => syncFolder(folder));
     }
   }
 
