@@ -91,6 +91,17 @@ describe("a stock", () => {
     assert.deepEqual(shelved.failures, []);
   });
 
+  it("looks once for all that were taken one soon after the other", async (t) => {
+    const shelved = new Shelved();
+    shelved.stock.open();
+    await shelved.stock.settled();
+    const timers = t.mock.method(globalThis, "setTimeout");
+    shelved.want("a", 20);
+    assert.equal(timers.mock.callCount(), 1);
+    await shelved.has("a", "a", "a");
+    await shelved.stock.close();
+  });
+
   it("holds no more than its number, and says that it wants no more", async () => {
     const shelved = new Shelved();
     shelved.stock.open();

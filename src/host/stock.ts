@@ -66,6 +66,7 @@ export class Stock<Kind, Item extends Stocked> {
   readonly #stapleKey: string | undefined;
   #making: { shelf: Shelf<Kind, Item>; done: Promise<void>; unwanted: AbortController } | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #served: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
   #isOpen = false;
   #replenishFromMs = 0;
@@ -96,7 +97,7 @@ export class Stock<Kind, Item extends Stocked> {
     shelf.demand.note(performance.now());
     const item = shelf.ready.shift();
     this.#replenishFromMs = performance.now() + graceMs;
-    setTimeout(() => this.#look(), graceMs + timerErrorMs).unref();
+    this.#lookWhenServed(graceMs);
     return item;
   }
 
@@ -137,6 +138,16 @@ export class Stock<Kind, Item extends Stocked> {
   /** Resolves when as many are ready as should be, or as can be now. */
   async settled(): Promise<void> {
     while (this.#filling !== undefined) await this.#filling;
+  }
+
+  /** One look, however many were taken one soon after the other. */
+  #lookWhenServed(inMs: number): void {
+    this.#served ??= setTimeout(() => {
+      this.#served = undefined;
+      const leftMs = this.#replenishFromMs - performance.now();
+      if (leftMs > 0) this.#lookWhenServed(leftMs);
+      else this.#look();
+    }, inMs + timerErrorMs).unref();
   }
 
   #look(): void {
