@@ -119,7 +119,7 @@ test("whoever waits for later and is no longer wanted leaves the line, and does 
 
 test("what can wait does so until all have been free for a while", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const slots = new Slots(1, 300);
+  const slots = new Slots(1, { started: 300, given: 100 });
   const begun: string[] = [];
   const pass = async (ms: number) => {
     t.mock.timers.tick(ms);
@@ -134,4 +134,42 @@ test("what can wait does so until all have been free for a while", async (t) => 
   await pass(1);
   await later;
   assert.deepEqual(begun, ["later"]);
+});
+
+test("what can wait does so for what runs beside the slots, and for a while after it, however it ended", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const slots = new Slots(1, { started: 300, given: 100 });
+  const begun: string[] = [];
+  const pass = async (ms: number) => {
+    t.mock.timers.tick(ms);
+    await new Promise(setImmediate);
+  };
+  const works = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
+  const beside = works.map(({ promise }) => slots.beside(() => promise));
+  const later = slots.run(async () => begun.push("later"), "later");
+  assert.equal(await slots.beside(async () => 1), 1, "more than there are slots");
+  works[0].resolve();
+  await beside[0];
+  await pass(1_000);
+  assert.deepEqual(begun, [], "one is at work");
+  works[1].reject(new Error("no"));
+  await assert.rejects(beside[1]!, /no/);
+  await pass(99);
+  await slots.beside(async () => {}); // from here on anew
+  await pass(99);
+  assert.deepEqual(begun, []);
+  await pass(1);
+  await later;
+  assert.deepEqual(begun, ["later"]);
+});
+
+test("what runs beside the slots makes nobody wait longer for those that were left before it", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const slots = new Slots(1, { started: 300, given: 100 });
+  await slots.run(async () => {});
+  const later = slots.run(async () => "later", "later");
+  t.mock.timers.tick(250);
+  await slots.beside(async () => {});
+  t.mock.timers.tick(100);
+  assert.equal(await later, "later");
 });

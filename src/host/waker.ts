@@ -120,7 +120,9 @@ export class Waker {
   /** A guest that rests, of its own again: its CPUs run, and it has this moment's time and new randomness. */
   async rouse(guest: LiveGuest, unwanted?: AbortSignal): Promise<void> {
     const { wakeMs, step } = this.#o;
-    await within(wakeMs, `rousing capsule ${guest.id}`, unless(unwanted, guest.rouse(identityOf(guest.id))));
+    await this.#slots.beside(() =>
+      within(wakeMs, `rousing capsule ${guest.id}`, unless(unwanted, guest.rouse(identityOf(guest.id)))),
+    );
     step("pool.roused");
   }
 
