@@ -24,7 +24,9 @@ export async function burst(rig: Rig): Promise<void> {
   const anew = await repeat(singles, () => rig.service.timeToInteractive());
   const empty = await poolEmpty(rig);
   await using service = await Service.start();
+  await repeat(uncounted, () => service.timeToInteractive());
   await service.poolIsFull(poolWaitMs);
+  await service.requireBlanks();
 
   const small = await launch(service, "burst", smallBurst);
   report.note("burst20", succeeded(small), {

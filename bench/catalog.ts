@@ -241,6 +241,12 @@ export const catalog = {
     unit: "MiB",
     targets: { most: { said: "p50 in MiB ≤ 40", most: 40 } },
   },
+  idleProcessor: {
+    group: "memory",
+    name: "idle capsule, processor time of each second",
+    unit: "ms",
+    targets: { most: { said: "p50 in ms ≤ 6", most: 6 } },
+  },
 
   get: {
     group: "reads",

@@ -3,7 +3,7 @@
  * server takes meanwhile; how long a long listing takes.
  */
 import { DumbPipe } from "./dumb-pipe.ts";
-import { rssMib } from "./process-memory.ts";
+import { rssMib } from "./process-costs.ts";
 import { ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";

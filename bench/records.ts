@@ -6,7 +6,7 @@
 import { CapsuleRows } from "../src/db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../src/db/database.ts";
 import { TeamRows } from "../src/db/team-rows.ts";
-import { rssMib } from "./process-memory.ts";
+import { rssMib } from "./process-costs.ts";
 import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";

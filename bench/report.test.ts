@@ -54,6 +54,8 @@ test("every figure of a group that ran has to be there, those of other groups no
   report.note("idleMemory", [39], { most: { value: 39 } });
   assert.equal(isAllMet(report.rows(["memory"], false)), false);
   report.note("idleMemoryWaited", [39], { most: { value: 39 } });
+  assert.equal(isAllMet(report.rows(["memory"], false)), false);
+  report.note("idleProcessor", [2], { most: { value: 2 } });
   assert.equal(isAllMet(report.rows(["memory"], false)), true);
   assert.equal(isAllMet(report.rows(["memory", "reads"], false)), false);
 });
