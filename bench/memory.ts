@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { readVm } from "../src/host/journal.ts";
-import { pssMib, ranMs } from "./process-costs.ts";
+import { pssMib, ranSinceMs, threadsRanMs } from "./process-costs.ts";
 import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { summarize } from "./statistics.ts";
@@ -40,11 +40,11 @@ async function costs(service: Service, ready: () => Promise<void>): Promise<{ mi
     const pids = await Promise.all(ids.map((id) => vmOf(service, id)));
     found.mib = pids.map(pssMib);
     await delay(idleMs.before);
-    const before = pids.map(ranMs);
+    const before = pids.map(threadsRanMs);
     const beganMs = performance.now();
     await delay(idleMs.during);
     const seconds = (performance.now() - beganMs) / 1_000;
-    found.msEachSecond = pids.map((pid, at) => (ranMs(pid) - before[at]!) / seconds);
+    found.msEachSecond = pids.map((pid, at) => ranSinceMs(pid, before[at]!) / seconds);
     for (const id of ids) await service.destroy(id);
   });
   return found;

@@ -11,13 +11,22 @@ export function pssMib(pid: number): number {
   return kilobytes(`/proc/${pid}/smaps_rollup`, "Pss") / 1024;
 }
 
-/** How long its threads have run, ms. */
-export function ranMs(pid: number): number {
-  const threads = readdirSync(`/proc/${pid}/task`);
-  const ns = threads.map((thread) =>
-    Number.parseInt(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "latin1"), 10),
-  );
-  return ns.reduce((sum, each) => sum + each, 0) / 1e6;
+/** How long each of its threads has run, ms. */
+export function threadsRanMs(pid: number): Map<string, number> {
+  const ran = new Map<string, number>();
+  for (const thread of readdirSync(`/proc/${pid}/task`)) {
+    try {
+      ran.set(thread, Number.parseInt(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "latin1"), 10) / 1e6);
+    } catch {} // it has ended
+  }
+  return ran;
+}
+
+/** How long they have run since, ms; without what those did that have ended. */
+export function ranSinceMs(pid: number, before: ReadonlyMap<string, number>): number {
+  let sum = 0;
+  for (const [thread, ms] of threadsRanMs(pid)) sum += ms - (before.get(thread) ?? 0);
+  return sum;
 }
 
 function kilobytes(path: string, field: string): number {

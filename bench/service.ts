@@ -120,9 +120,14 @@ export class Service implements AsyncDisposable {
     if (!(await this.poolIsFull())) throw new Error("the pool was not filled in time");
   }
 
-  /** The same of the processes that were started ahead of time. Throws when there are none in time. */
+  /** The same of the processes that were started ahead of time. */
+  blanksAreFull(withinMs = poolDeadlineMs): Promise<boolean> {
+    return this.#isFull("blanks", withinMs);
+  }
+
+  /** Throws when there are none in time. */
   async requireBlanks(): Promise<void> {
-    if (!(await this.#isFull("blanks", poolDeadlineMs))) throw new Error("no process was started ahead of time");
+    if (!(await this.blanksAreFull())) throw new Error("no process was started ahead of time");
   }
 
   async #isFull(stock: "pool" | "blanks", withinMs: number): Promise<boolean> {

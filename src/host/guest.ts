@@ -18,6 +18,8 @@ export class LiveGuest implements Guest {
   readonly id: string;
   readonly vm: Vm;
   readonly ended: Promise<GuestEnd>;
+  /** Its capsule never had a checkpoint before this guest. */
+  isNew = false;
   #agent: Agent;
   #isConnected = true;
   /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */

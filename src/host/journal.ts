@@ -3,10 +3,10 @@
  * was started for it. The journal is written before QEMU is spawned and again as soon as its pid is known, so that a
  * daemon that dies in between can still find the process by its nonce.
  */
-import { unlink } from "node:fs/promises";
+import { rm, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import type { Machine, VmProcess } from "../vmm/vmm.ts";
-import { isMissing, readJson, writeJson } from "./files.ts";
+import { isMissing, readJson, syncFolder, writeJson } from "./files.ts";
 
 export interface CapsuleFile {
   format: 1;
@@ -50,4 +50,10 @@ export async function forgetVm(folder: string): Promise<void> {
   await unlink(join(folder, vmName)).catch((error: unknown) => {
     if (!isMissing(error)) throw error;
   });
+}
+
+/** Takes a capsule's checkpoint away for good. */
+export async function forgetCheckpoint(folder: string): Promise<void> {
+  await rm(join(folder, checkpointName), { recursive: true, force: true });
+  await syncFolder(folder);
 }

@@ -1,5 +1,5 @@
 /** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
-import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import { mkdirSync, readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
@@ -11,12 +11,12 @@ import { type BlankSettings, Blanks } from "./blanks.ts";
 import { trimBuilds } from "./builds.ts";
 import { diffName, openCheckpoint, parts } from "./checkpoints.ts";
 import { unless, within } from "./deadline.ts";
-import { allocatedBytes, explainSpace, syncFolder } from "./files.ts";
+import { allocatedBytes, explainSpace } from "./files.ts";
 import { found } from "./founding.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
 import type { Image } from "./images.ts";
-import { checkpointName, forgetVm, readCapsule, readVm } from "./journal.ts";
+import { checkpointName, forgetCheckpoint, forgetVm, readCapsule, readVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import { Pool } from "./pool.ts";
 import { MemoryPressure } from "./pressure.ts";
@@ -129,7 +129,9 @@ export class LocalHost implements Host {
     return this.#admission.during(async () => {
       const standby = this.#pool.claim(id);
       const roused = standby && (await this.#rouse(standby, unwanted).catch(() => undefined));
-      return roused ?? (await this.#startAnew(id, origin, shape, unwanted));
+      const guest = roused ?? (await this.#startAnew(id, origin, shape, unwanted));
+      guest.isNew = true;
+      return guest;
     });
   }
 
@@ -154,14 +156,12 @@ export class LocalHost implements Host {
 
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
-    const folder = this.#paths.capsule(live.id);
     try {
       await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
       this.#step("release.thawed");
     } finally {
       // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
-      const checkpoint = join(folder, checkpointName);
-      if (existsSync(checkpoint)) await rm(checkpoint, { recursive: true }).then(() => syncFolder(folder));
+      if (!live.isNew) await forgetCheckpoint(this.#paths.capsule(live.id));
     }
   }
 

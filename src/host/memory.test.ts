@@ -54,6 +54,8 @@ test("version 2: the narrowest group up the tree, its idle page cache counted as
   assert.equal(leftMb("0::/a.slice/b.service\n"), 600);
   v2("a.slice", "max", 1_500);
   assert.equal(leftMb("0::/a.slice/b.service\n"), 700);
+  v2("a.slice/größer", 100 * mib, 60);
+  assert.equal(leftMb("0::/a.slice/größer\n"), 40, "names are UTF-8");
   v2("a.slice/b.service", 1_000 * mib, 1_001);
   assert.equal(leftMb("0::/a.slice/b.service\n"), 0, "never below nothing");
 });

@@ -31,7 +31,7 @@ const v1: Version = {
 };
 const v2: Version = { max: "memory.max", used: "memory.current", idle: /^inactive_file (\d+)$/m };
 
-/** Bytes. The kernel answers from memory: waiting for a thread that asks it took ten times as long as asking. */
+/** Bytes. Waiting for threads that read these few small files took longer than reading them. */
 export function memoryLeft({ meminfo, own, cgroups }: MemoryPlaces = places): number {
   const groups = readText(own) ?? "";
   const ofV1 = /^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:(\/.*)$/m.exec(groups)?.[1];
@@ -73,7 +73,7 @@ function leftOf(group: string, { max, used, idle }: Version): number {
 /** Undefined when it cannot be read. */
 function readText(path: string): string | undefined {
   try {
-    return readFileSync(path, "latin1");
+    return readFileSync(path, "utf8");
   } catch {
     return undefined;
   }

@@ -1,7 +1,7 @@
 /** A bounded number of things at once; the rest wait in line, in order. */
 import { unless } from "./deadline.ts";
 
-/** `later`: only when nobody urgent has been at work or in line for a while, and one at a time. */
+/** `later`: only when nobody urgent has been at work, in line or beside for a while, and one at a time. */
 export type Urgency = "now" | "later";
 
 /** As long as a command or two of whoever was just started, or was just given what had been made ahead of time. */

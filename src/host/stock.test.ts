@@ -102,6 +102,28 @@ describe("a stock", () => {
     await shelved.stock.close();
   });
 
+  it("goes on looking when one is taken while it waits to look", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+    let nowMs = 1_000;
+    t.mock.method(performance, "now", () => nowMs);
+    const pass = async (ms: number) => {
+      nowMs += ms;
+      t.mock.timers.tick(ms);
+      await new Promise(setImmediate);
+    };
+    const shelved = new Shelved();
+    shelved.stock.open();
+    await shelved.stock.settled();
+    shelved.want("a", 2);
+    await pass(90);
+    shelved.want("a", 1);
+    await pass(90);
+    assert.deepEqual(shelved.here, [], "whoever came last is being served");
+    await pass(60);
+    assert.notDeepEqual(shelved.here, []);
+    await shelved.stock.close();
+  });
+
   it("holds no more than its number, and says that it wants no more", async () => {
     const shelved = new Shelved();
     shelved.stock.open();
