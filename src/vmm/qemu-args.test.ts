@@ -34,7 +34,7 @@ const bootedUnderTcg = `
 -object memory-backend-file,id=ram,size=512M,mem-path=/data/bases/b/memory,share=off,readonly=on,rom=off
 -kernel /data/images/minimal/kernel
 -initrd /data/images/minimal/initrd
--append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests no5lvl psi=0 lsm=lockdown,landlock,yama mitigations=off tsc=reliable tsc_early_khz=2596128
+-append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests no5lvl psi=0 lsm=lockdown,landlock,yama nowatchdog sysctl.vm.compaction_proactiveness=0 mitigations=off tsc=reliable tsc_early_khz=2596128
 -chardev ringbuf,id=console,size=65536
 -serial chardev:console
 -chardev socket,id=agent,fd=3,server=on,wait=off
@@ -104,7 +104,7 @@ test("a VM booted under KVM differs in accelerator, processor and clock only", (
       "-accel kvm",
       "-cpu host",
       "-smp cpus=1,sockets=1,cores=1,threads=1,maxcpus=1",
-      "-append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests no5lvl psi=0 lsm=lockdown,landlock,yama",
+      "-append console=ttyS0 quiet panic=-1 reboot=t cryptomgr.notests no5lvl psi=0 lsm=lockdown,landlock,yama nowatchdog sysctl.vm.compaction_proactiveness=0",
     ],
   );
 });

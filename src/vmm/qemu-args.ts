@@ -128,7 +128,7 @@ export function kernelOptions(accelerator: Machine["accelerator"]): string {
   // A panic must end the VM at once (panic=-1) and by a reset that QEMU sees (reboot=t, a triple fault).
   // The self-tests of the kernel's cryptography take an eighth of an emulated boot.
   const always = ["console=ttyS0", "quiet", "panic=-1", "reboot=t", "cryptomgr.notests"];
-  return [...always, ...unused, ...(accelerator === "tcg" ? emulated : [])].join(" ");
+  return [...always, ...unused, ...restless, ...(accelerator === "tcg" ? emulated : [])].join(" ");
 }
 
 /**
@@ -136,6 +136,11 @@ export function kernelOptions(accelerator: Machine["accelerator"]): string {
  * security modules that do nothing without a policy.
  */
 const unused = ["no5lvl", "psi=0", "lsm=lockdown,landlock,yama"];
+/**
+ * What wakes a guest that rests: the search for stuck processors, which finds those that their host does not let run, and a
+ * thread that makes room for huge pages before anybody asks.
+ */
+const restless = ["nowatchdog", "sysctl.vm.compaction_proactiveness=0"];
 /** Detours that keep a processor from guessing on an attacker's behalf; an emulated one does not run them as written. */
 const emulated = ["mitigations=off"];
 
