@@ -2,7 +2,7 @@
  * The composition root: the only place that makes the services, joins them, and takes them apart in reverse.
  */
 import { chmodSync, mkdirSync } from "node:fs";
-import { totalmem } from "node:os";
+import { availableParallelism, totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
 import { connectAgent } from "./agent/connection.ts";
@@ -13,6 +13,7 @@ import { systemClock } from "./capsules/clock.ts";
 import { DiskUse } from "./capsules/disk-use.ts";
 import { Idle } from "./capsules/idle.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
+import { Newcomers } from "./capsules/newcomers.ts";
 import { type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { Records } from "./capsules/records.ts";
@@ -249,7 +250,9 @@ function joinFloors(config: Config, { log, store, machine, records, telemetry }:
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const watchedHost = telemetry.watchHost(host);
   const onFreed = () => templates.collect();
-  const changes = new Changes({ records, host: watchedHost, turns, activity, idle, clock, log, step, onFreed });
+  const newcomers = new Newcomers(host.accelerator === "tcg" ? availableParallelism() + 1 : Infinity, activity);
+  const about = { records, turns, activity, idle, newcomers, clock, log, step, onFreed };
+  const changes = new Changes({ ...about, host: watchedHost });
   const diskUse = new DiskUse({
     ids: () => capsuleRows.all().map((row) => row.id),
     measure: (id) => host.diskBytes(id),

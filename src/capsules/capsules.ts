@@ -75,8 +75,9 @@ export class Capsules {
     quotas.requireCreate(teamId, { vcpus, memoryMb });
     const now = clock.now();
     const origin = originOf({ storage, template: request.template });
+    const reserved = host.reserve(origin, { vcpus, memoryMb });
     const row: Capsule = {
-      id: host.reserve(origin, { vcpus, memoryMb }) ?? newCapsuleId(),
+      id: reserved ?? newCapsuleId(),
       teamId,
       status: "starting",
       generation: 1,
@@ -99,7 +100,7 @@ export class Capsules {
       await host.remove(row.id);
       throw error;
     }
-    void changes.boot(row);
+    void changes.boot(row, reserved !== undefined);
     return this.#view(row);
   }
 

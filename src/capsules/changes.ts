@@ -11,6 +11,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
+import type { Newcomers } from "./newcomers.ts";
 import { type Capsule, missing, type Records } from "./records.ts";
 import type { Turns } from "./turns.ts";
 
@@ -30,6 +31,7 @@ export interface ChangesOptions {
   turns: Turns;
   activity: Activity;
   idle: Idle;
+  newcomers: Newcomers;
   clock: Clock;
   log: Log;
   step: Step;
@@ -67,13 +69,16 @@ export class Changes {
     };
   }
 
-  /** starting → running, or error. */
-  boot(row: Capsule): Promise<void> {
-    const { host, records, turns, clock, log } = this.#o;
+  /** starting → running, or error. `isMade`: the host has one that it made ahead of time. */
+  boot(row: Capsule, isMade: boolean): Promise<void> {
+    const { host, records, turns, newcomers, clock, log } = this.#o;
     return turns.take(row.id, async () => {
       try {
         if (this.#isCondemned(row.id)) return;
-        const guest = await this.#whileWanted(row.id, (unwanted) => host.start(row.id, originOf(row), row, unwanted));
+        const guest = await this.#whileWanted(row.id, async (unwanted) => {
+          if (isMade) await newcomers.enter(row.id, unwanted);
+          return await host.start(row.id, originOf(row), row, unwanted);
+        });
         const running = records.settle(row, "ready", { startedAt: clock.now() });
         this.#o.step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
@@ -82,6 +87,8 @@ export class Changes {
         log.error({ err: error, capsule: row.id }, "capsule did not start");
         await host.remove(row.id).catch(() => {}); // of a VM that runs while its record could not be written
         this.#fail(row, reasonOf(error));
+      } finally {
+        newcomers.arrived(row.id);
       }
     });
   }

@@ -52,7 +52,7 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
         return;
       case "create": // accepted, so it is owed: begin again from nothing
         await host.remove(row.id);
-        void changes.boot(row);
+        void changes.boot(row, false);
         return;
       case "resume": // no process of the user has run since, so the checkpoint is as good as before
         await host.reap(row.id);

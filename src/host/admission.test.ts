@@ -31,6 +31,7 @@ test("capsules that are still coming are counted before their memory is missing"
   await coming[0];
   await assert.rejects(coming[1]!, /did not start/);
   await host.require(512);
+  await assert.rejects(host.require(512, 2), { code: "no_capacity" }, "two wait for their turn");
 });
 
 test("whoever finds no room waits for VMs that are being ended, and looks again after each", async () => {

@@ -35,9 +35,10 @@ export class Admission {
 
   /**
    * Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another capsule of this size; before
-   * that it waits, for some seconds at most, for the memory of VMs that are being ended.
+   * that it waits, for some seconds at most, for the memory of VMs that are being ended. `promised`: VMs that will come, and
+   * wait for their turn.
    */
-  async require(memoryMb: number): Promise<void> {
+  async require(memoryMb: number, promised = 0): Promise<void> {
     const { folder, reserveBytes, availableBytes = memoryLeft } = this.#o;
     try {
       await requireSpace(folder, newCapsule.diskBytes, "another capsule");
@@ -51,7 +52,7 @@ export class Admission {
     }
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
-      const freeBytes = availableBytes() - reserveBytes - this.#coming * newCapsule.memoryBytes;
+      const freeBytes = availableBytes() - reserveBytes - (this.#coming + promised) * newCapsule.memoryBytes;
       if (freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) return;
       const leftMs = lateMs - performance.now();
       if (this.#going.size === 0 || leftMs <= 0) break;

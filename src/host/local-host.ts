@@ -104,7 +104,7 @@ export class LocalHost implements Host {
   }
 
   admit(memoryMb: number): Promise<void> {
-    return this.#admission.require(memoryMb);
+    return this.#admission.require(memoryMb, this.#pool.reserved);
   }
 
   async diskBytes(id: string): Promise<number> {

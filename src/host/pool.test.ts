@@ -75,7 +75,9 @@ describe("the pool", () => {
     assert.equal(shop.pool.reserve(minimal), "cl-1");
     assert.ok(!shop.pool.holds("cl-1"), "a reserved one is its claimer's");
     assert.equal(shop.pool.reserve(minimal), undefined);
+    assert.equal(shop.pool.reserved, 1);
     assert.equal(shop.pool.claim("cl-1")?.id, "cl-1");
+    assert.equal(shop.pool.reserved, 0);
     assert.equal(shop.pool.claim("cl-1"), undefined);
     await shop.hasMade(3); // two were asked for within one refill
     assert.deepEqual(shop.pool.state(), { ready: 2, target: 2 });

@@ -72,6 +72,11 @@ export class Pool {
     return standby;
   }
 
+  /** How many were reserved and not claimed yet. */
+  get reserved(): number {
+    return this.#reserved.size;
+  }
+
   /** True of a folder that has no record and needs none. */
   holds(id: string): boolean {
     return this.#held.has(id);

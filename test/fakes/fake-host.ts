@@ -39,6 +39,8 @@ export class FakeHost implements Host {
   isMute = false;
   /** VMs that are started never answer. */
   isHanging = false;
+  /** Ids of capsules that were made ahead of time. */
+  readonly ahead: string[] = [];
 
   images() {
     return [{ name: "minimal", sizeBytes: 1_000, createdAt: 0 }];
@@ -53,7 +55,7 @@ export class FakeHost implements Host {
   }
 
   reserve(): string | undefined {
-    return undefined;
+    return this.ahead.shift();
   }
 
   pool() {

@@ -4,6 +4,7 @@ import { Capsules } from "../../src/capsules/capsules.ts";
 import { Changes, type Log } from "../../src/capsules/changes.ts";
 import type { Clock } from "../../src/capsules/clock.ts";
 import { Idle } from "../../src/capsules/idle.ts";
+import { Newcomers } from "../../src/capsules/newcomers.ts";
 import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
 import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { Records } from "../../src/capsules/records.ts";
@@ -81,7 +82,8 @@ export function buildFloors(
   const activity = new Activity(rows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
-  const changes = new Changes({ records, host, turns, activity, idle, clock, log, step, onFreed });
+  const newcomers = new Newcomers(1, activity);
+  const changes = new Changes({ records, host, turns, activity, idle, newcomers, clock, log, step, onFreed });
   const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
   const capsules = new Capsules({
     records,
