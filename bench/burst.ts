@@ -3,12 +3,14 @@ import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { coresAtOnce } from "./cores.ts";
 import { type Run, successOf, type Trial, timesOf } from "./public-format.ts";
-import type { Finding } from "./report.ts";
+import { ratioOfTurns } from "./report.ts";
 import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
 
-const singles = 5;
+/** Each of some single creates of either kind and one burst. */
+const turns = 5;
+const singles = 3;
 /** A server's first ones are slower, as in the group `create`. */
 const uncounted = 3;
 const smallBurst = 20;
@@ -21,19 +23,9 @@ const getEveryMs = 10;
 export async function burst(rig: Rig): Promise<void> {
   const { report } = rig;
   report.note("cores", await coresAtOnce(), {});
-  const anew = await repeat(singles, () => rig.service.timeToInteractive());
-  const empty = await poolEmpty(rig);
   await using service = await Service.start();
   await repeat(uncounted, () => service.timeToInteractive());
-  await service.poolIsFull(poolWaitMs);
-  await service.blanksAreFull(poolWaitMs); // what makes them must not take time from the burst
-
-  const small = await launch(service, "burst", smallBurst);
-  report.note("burst20", succeeded(small), {
-    wall: wallOf(small, "single, pool empty", empty),
-    anew: wallOf(small, "single, nothing prepared", anew),
-    success: { value: successOf(small) },
-  });
+  await smallBursts(rig, service);
 
   await service.poolIsFull(poolWaitMs);
   await largeBursts(rig, service);
@@ -44,10 +36,29 @@ export async function burst(rig: Rig): Promise<void> {
   rig.runs.push(staggered);
 }
 
-/** One at a time, by a server without a pool, each when its processes wait: what *create, pool empty* measures. */
-async function poolEmpty(rig: Rig): Promise<number[]> {
+/** Each right after the single creates that it is compared with. */
+async function smallBursts(rig: Rig, service: Service): Promise<void> {
+  const { report, runs } = rig;
   const expectant = await rig.expectant();
   await repeat(uncounted, () => expectant.timeToInteractive());
+  const taken = { bursts: [] as Run[], anew: [] as number[][], empty: [] as number[][] };
+  for (let turn = 0; turn < turns; turn++) {
+    await service.requirePool();
+    await service.requireBlanks(); // what makes them must not take time from others
+    taken.anew.push(await repeat(singles, () => rig.service.timeToInteractive()));
+    taken.empty.push(await poolEmpty(expectant));
+    taken.bursts.push(await launch(service, "burst", smallBurst));
+  }
+  report.note("burst20", taken.bursts.flatMap(succeeded), {
+    wall: ratioOfTurns(taken.bursts.map(shareOfCores), "single, pool empty", taken.empty),
+    anew: ratioOfTurns(taken.bursts.map(shareOfCores), "single, nothing prepared", taken.anew),
+    success: { value: Math.min(...taken.bursts.map(successOf)) },
+  });
+  runs.push(...taken.bursts);
+}
+
+/** One at a time, by a server without a pool, each when its processes wait: what *create, pool empty* measures. */
+async function poolEmpty(expectant: Service): Promise<number[]> {
   const taken = await repeat(singles, async () => {
     await expectant.requireBlanks();
     return expectant.timeToInteractive();
@@ -56,10 +67,9 @@ async function poolEmpty(rig: Rig): Promise<number[]> {
   return taken;
 }
 
-/** Of the time that as many single ones would take on all cores. */
-function wallOf({ wallMs, trials }: Run, name: string, single: number[]): Finding {
-  const against = { name, measured: summarize(single) };
-  return { value: (wallMs * navigator.hardwareConcurrency) / (trials.length * against.measured.p50), against };
+/** What each had of all cores' time. */
+function shareOfCores({ wallMs, trials }: Run): number[] {
+  return [(wallMs * navigator.hardwareConcurrency) / trials.length];
 }
 
 async function largeBursts({ report, runs }: Rig, service: Service): Promise<void> {

@@ -245,7 +245,7 @@ export const catalog = {
     group: "memory",
     name: "idle capsule, processor time of each second",
     unit: "ms",
-    targets: { most: { said: "p50 in ms ≤ 6", most: 6 } },
+    targets: { most: { said: "p50 in ms ≤ 3", most: 3 } },
   },
 
   get: {

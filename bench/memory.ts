@@ -1,5 +1,4 @@
 /** What an idle capsule costs: its proportional share (PSS) of everything its VM has mapped, and its processor time. */
-
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { readVm } from "../src/host/journal.ts";
