@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { isSchedulerRecent } from "./jail.ts";
 import { type JailedStart, jailArgs } from "./jail-args.ts";
 
 const start: JailedStart = {
@@ -11,7 +12,7 @@ const start: JailedStart = {
     limits: { fileBytes: 1_000, dataBytes: 2_000, processes: 97, openFiles: 256, cpus: 3 },
   },
   identity: { uid: 2_000, gid: 2_000, groups: [1_000, 108] },
-  tools: { bwrap: "/b/bwrap", prlimit: "/b/prlimit", setpriv: "/b/setpriv", unshare: "/b/unshare" },
+  tools: { bwrap: "/b/bwrap", chrt: "/b/chrt", prlimit: "/b/prlimit", setpriv: "/b/setpriv", unshare: "/b/unshare" },
   join: [],
   infoFd: 5,
   filterFd: 6,
@@ -20,6 +21,7 @@ const start: JailedStart = {
 
 /** The whole of it: a wall that falls here falls in sight. */
 const asRoot = `
+/b/chrt --batch 0
 /b/bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try
 --new-session --as-pid-1 --clearenv
 --cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_SETPCAP
@@ -63,8 +65,15 @@ test("a hatch is seen beside the folder where the program works, and whose it is
 
 test("a group is joined before anything else; where there is no filter, none is promised", () => {
   const args = jailArgs({ ...start, join: ["/bin/sh", "-c", "x", "group"], filterFd: null });
-  assert.deepEqual(args.slice(0, 5), ["/bin/sh", "-c", "x", "group", "/b/bwrap"]);
+  assert.deepEqual(args.slice(0, 5), ["/bin/sh", "-c", "x", "group", "/b/chrt"]);
   assert.ok(!args.includes("--seccomp"));
+});
+
+test("where batches wait too long it is scheduled like everybody", () => {
+  const args = jailArgs({ ...start, tools: { ...start.tools, chrt: null } });
+  assert.deepEqual(args, [...words(asRoot).slice(3), "guest=cl-1 nonce=0 dir=/data"]);
+  const kernels = ["5.10.0-1-amd64", "6.1.0-28-amd64", "6.11.9", "6.12.1-amd64", "6.18.44-fc-v657", "7.0"];
+  assert.deepEqual(kernels.map(isSchedulerRecent), [false, false, false, true, true, true]);
 });
 
 test("VMs outlive the service: nothing in the jail dies with its parent", () => {

@@ -2,6 +2,7 @@
  * From what a process may see and use to the command line that starts it in a jail. Pure.
  *
  *      sh         joins its control group, where there are any
+ *      chrt       where that helps: is scheduled as a batch, which does not interrupt others when it wakes up
  *      bwrap      its own mount, process, network, IPC, host name and cgroup namespaces; a root that holds what is listed
  *                 and nothing else, at the paths it has outside but for a hatch; a filter of system calls; no new privileges, ever
  *      prlimit    bounds that the kernel keeps whether there are cgroups or not
@@ -53,6 +54,8 @@ export interface Identity {
 /** Absolute paths. */
 export interface Tools {
   bwrap: string;
+  /** Null on a host whose scheduler makes batches wait too long. */
+  chrt: string | null;
   prlimit: string;
   setpriv: string;
   unshare: string;
@@ -85,6 +88,7 @@ export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }
   const folders = ancestors([...readOnly, ...cell.writable, ...devices, `${cell.folder}/.`]);
   return [
     join,
+    tools.chrt === null ? [] : [tools.chrt, "--batch", "0"],
     [tools.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
     identity === null ? ["--unshare-user"] : [],
     ["--new-session", "--as-pid-1", "--clearenv"],

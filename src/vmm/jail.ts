@@ -11,6 +11,7 @@ import { randomUUID } from "node:crypto";
 import { constants } from "node:fs";
 import { chmod, chown, open, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
+import { release } from "node:os";
 import { CapsuleError } from "../wire/errors.ts";
 import { Cgroups, remedy as cgroupRemedy } from "./cgroups.ts";
 import { type Cell, type Identity, jailArgs, type Tools } from "./jail-args.ts";
@@ -203,10 +204,20 @@ function findTools(): Tools {
   };
   return {
     bwrap: find("bwrap", "bubblewrap"),
+    chrt: isSchedulerRecent(release()) ? find("chrt", "util-linux") : null,
     prlimit: find("prlimit", "util-linux"),
     setpriv: find("setpriv", "util-linux"),
     unshare: find("unshare", "util-linux"),
   };
+}
+
+/**
+ * Linux 6.12 and later, whose scheduler gives whoever wakes up its turn soon in any case. Before, a batch that is waited for
+ * waits until the slice of whoever runs is over.
+ */
+export function isSchedulerRecent(kernel: string): boolean {
+  const [major = 0, minor = 0] = kernel.split(/[.-]/).map(Number);
+  return major > 6 || (major === 6 && minor >= 12);
 }
 
 /** Ends what there is of a jail. */

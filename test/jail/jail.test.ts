@@ -7,11 +7,11 @@ import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:net";
-import { tmpdir } from "node:os";
+import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { loadConfig } from "../../src/config.ts";
-import { Jail } from "../../src/vmm/jail.ts";
+import { isSchedulerRecent, Jail } from "../../src/vmm/jail.ts";
 import { hatchPath } from "../../src/vmm/jail-args.ts";
 import { viewOf } from "../../src/vmm/jail-view.ts";
 import { qemuCell } from "../../src/vmm/qemu-cell.ts";
@@ -169,6 +169,12 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
     assert.ok(said.has("folder"), "it is listed as empty");
     assert.equal(said.get("allowed: read shown"), "ok");
     assert.equal(readFileSync(held, "utf8"), "secret");
+  });
+
+  test("it interrupts nobody when it wakes up, where the host's scheduler is made for that", () => {
+    const [other, batch] = ["0", "3"]; // SCHED_OTHER, SCHED_BATCH
+    assert.equal(free.get("scheduling policy"), other);
+    assert.equal(jailed.get("scheduling policy"), isSchedulerRecent(release()) ? batch : other);
   });
 
   test("processes and open files end at its bounds", () => {

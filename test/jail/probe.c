@@ -189,6 +189,7 @@ int main(int argc, char **argv) {
   char path[4096];
   own_folder = folder;
   fprintf(stderr, "uid %d\n", getuid());
+  fprintf(stderr, "scheduling policy %d\n", sched_getscheduler(0));
   for (char **variable = environ; *variable != NULL; variable++) fprintf(stderr, "variable %s\n", *variable);
   list("descriptors", "/proc/self/fd", 1);
   list("folder", folder, 0);
