@@ -4,7 +4,7 @@
  * result by compare-and-set; and only then burn the bridge (end the VM, forget the checkpoint). A failure before the
  * commit puts everything back as it was.
  */
-import { setImmediate as answered } from "node:timers/promises";
+import { setTimeout as delay } from "node:timers/promises";
 import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -38,6 +38,9 @@ export interface ChangesOptions {
   /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
 }
+
+/** From an answer to what is left to do: until the server sleeps, its client may have no processor to read it with. */
+const answeredMs = 2;
 
 export class Changes {
   readonly #o: ChangesOptions;
@@ -112,7 +115,7 @@ export class Changes {
       }
       this.#o.step("paused.committed");
       this.#part(row.id, guest, "paused");
-      const rest = answered()
+      const rest = delay(answeredMs)
         .then(() => host.end(guest))
         .catch((error: unknown) =>
           log.error({ err: error, capsule: row.id }, "the VM of a paused capsule has not ended"),

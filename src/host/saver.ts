@@ -7,7 +7,16 @@ import { CapsuleError } from "../wire/errors.ts";
 import { captureTemplate } from "./capture.ts";
 import { diffName, parts, seal } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
-import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace, syncFile, syncFolder } from "./files.ts";
+import {
+  allocatedBytes,
+  exists,
+  explainSpace,
+  freshFolder,
+  publish,
+  requireSpace,
+  syncFile,
+  syncFolder,
+} from "./files.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Captured } from "./host.ts";
 import { type CapsuleFile, checkpointName, diskName, readCapsule } from "./journal.ts";
@@ -78,19 +87,22 @@ export class Saver {
   }
 
   /**
-   * All that is found out and made ready while the guest freezes. QEMU is asked first, since it takes a while to answer, and
-   * nothing waits for a disk that hangs before it has.
+   * All that is found out and made ready while the guest freezes. What is only read is read while QEMU answers, which takes a
+   * while; nothing is made, and no disk that hangs is waited for, before it has.
    */
   async #prepare(scratch: string, live: LiveGuest): Promise<CapsuleFile> {
     const { paths } = this.#o;
     const running = requireRunning(live);
-    await allOf([requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`), running]);
-    const [capsule] = await allOf([
+    const checkpoint = join(paths.capsule(live.id), checkpointName);
+    const [capsule, isLeft] = await Promise.all([
       this.#capsuleOf(live.id),
-      freshFolder(scratch),
-      // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
-      rm(join(paths.capsule(live.id), checkpointName), { recursive: true, force: true }),
+      exists(checkpoint),
+      requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
+      running,
     ]);
+    // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
+    const gone = isLeft ? rm(checkpoint, { recursive: true }) : undefined;
+    await allOf([freshFolder(scratch), gone]);
     return capsule;
   }
 

@@ -137,7 +137,7 @@ export class QemuVm implements Vm {
     const isCalm = calm?.();
     isCalm?.catch(() => {}); // seen below
     try {
-      for (let attempt = 1; attempt <= saveAttempts; ) {
+      for (let attempt = 1; attempt <= saveAttempts; attempt++) {
         const { pid } = this.process;
         await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
         const opening = memory.open();
@@ -146,22 +146,16 @@ export class QemuVm implements Vm {
           await Promise.allSettled([opening]);
           throw error;
         });
-        const { devices, isAtRest } = await this.#standStill(opening, stopped);
-        const moment = isInterrupted(devices) ? moments.shift() : undefined;
-        if (moment !== undefined) {
-          await isAtRest;
-          await this.resume();
-          if (moment > 0) await delay(moment);
-          continue;
-        }
-        await allOf([isAtRest, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
+        const [{ devices, isPaused }] = await allOf([this.#standStill(moments, stopped), opening]);
+        const isFlushed = this.#requireFlushed(); // answered while memory is copied
+        await allOf([isPaused, isFlushed, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
         const sealing = memory.finish().then((saved) => Promise.resolve(seal?.()).then(() => saved));
         const [again, saved] = await allOf([saveDevices(this.#qmp, this.spec), sealing]);
         if (devices.equals(again)) {
           return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
         }
         await rm(to.memory);
-        await delay(attempt++);
+        await delay(attempt);
       }
       throw new Error(`The devices of ${this.spec.name} do not come to rest`);
     } catch (error) {
@@ -293,17 +287,23 @@ export class QemuVm implements Vm {
     if ((await this.#status()) === "internal-error") await endProcess(this.process);
   }
 
-  /** Stops the CPUs and looks at the devices. All is asked in one breath, and the last of it answered while memory is copied. */
-  async #standStill(opening: Promise<void>, stopped?: () => void) {
-    const stopping = this.stop().then(stopped);
-    const looking = saveDevices(this.#qmp, this.spec);
-    const isAtRest = allOf([stopping, this.#requirePaused(), this.#requireFlushed()]);
-    isAtRest.catch(() => {}); // seen here or by whoever is given it
-    const [devices] = await allOf([looking, opening]).catch(async (error: unknown) => {
-      await isAtRest; // where the disk is the reason, this says so
-      throw error;
-    });
-    return { devices, isAtRest };
+  /** Stops the CPUs and looks at the devices, in one breath; one in an interrupt goes on for the next of `moments` first. */
+  async #standStill(moments: number[], stopped?: () => void) {
+    for (;;) {
+      const stopping = this.stop().then(stopped);
+      const looking = saveDevices(this.#qmp, this.spec);
+      const isPaused = allOf([stopping, this.#requirePaused()]);
+      isPaused.catch(() => {}); // seen here or by whoever is given it
+      const devices = await looking.catch(async (error: unknown) => {
+        await isPaused.then(() => this.#requireFlushed()); // where the disk is the reason, one of them says so
+        throw error;
+      });
+      const moment = isInterrupted(devices) ? moments.shift() : undefined;
+      if (moment === undefined) return { devices, isPaused };
+      await isPaused;
+      await this.resume();
+      if (moment > 0) await delay(moment);
+    }
   }
 
   async #requirePaused(): Promise<void> {
