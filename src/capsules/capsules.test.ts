@@ -124,6 +124,26 @@ test("a pause answers before its VM is gone, and whoever comes next waits for th
   assert.deepEqual(restored, [false]);
 });
 
+test("a capsule of an earlier server is paused only after it was released", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  const { host } = floors;
+  const steps: string[] = [];
+  host.before = (verb) => void steps.push(verb);
+  const answers = Promise.withResolvers<void>();
+  const release = host.release.bind(host);
+  host.release = (guest) => answers.promise.then(() => release(guest));
+  const adopted = floors.changes.adopt(floors.records.get(id)!, host.guests.get(id)!);
+  const paused = floors.capsules.pause(floors.team, id);
+  for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+  assert.deepEqual(steps, []);
+  answers.resolve();
+  await adopted;
+  assert.equal((await paused).status, "paused");
+  assert.deepEqual(steps.slice(0, 2), ["release", "save"]);
+  assert.ok(host.checkpoints.has(id));
+});
+
 test("a VM that does not end after its pause is told of, and the capsule stays paused", async () => {
   const told: object[] = [];
   const log = { info() {}, warn() {}, error: (about: object) => void told.push(about) };

@@ -39,7 +39,7 @@ export interface ChangesOptions {
   onFreed: (storage: string) => Promise<void>;
 }
 
-/** From an answer to what is left to do: until the server sleeps, its client may have no processor to read it with. */
+/** From the commit to what is left to do: until the server sleeps, a client may have no processor to read its answer with. */
 const answeredMs = 2;
 
 export class Changes {
@@ -199,10 +199,10 @@ export class Changes {
     });
   }
 
-  /** A guest of an earlier daemon: the capsule is running, as its row says or is about to say. */
-  async adopt(row: Capsule, guest: Guest): Promise<void> {
+  /** A guest of an earlier daemon. In a turn: idle for too long, it is paused only when its old checkpoint has been taken away. */
+  adopt(row: Capsule, guest: Guest): Promise<void> {
     const idleFrom = Math.max(row.lastActiveAt ?? 0, row.startedAt ?? 0);
-    await this.#run(guest, row, Math.max(0, this.#o.clock.now() - idleFrom));
+    return this.#o.turns.take(row.id, () => this.#run(guest, row, Math.max(0, this.#o.clock.now() - idleFrom)));
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture"): Promise<void> {

@@ -101,7 +101,7 @@ export class Saver {
       running,
     ]);
     // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
-    const gone = isLeft ? rm(checkpoint, { recursive: true }) : undefined;
+    const gone = isLeft ? rm(checkpoint, { recursive: true, force: true }) : undefined;
     await allOf([freshFolder(scratch), gone]);
     return capsule;
   }

@@ -21,6 +21,12 @@ test("mappings of a file are told from all others by device and inode", () => {
   ]);
 });
 
+test("a file whose number is larger than stat tells exactly is found as well", () => {
+  const maps = "7f0000000000-7f0000200000 rw-p 00000000 00:2a 9223372036854775001     /data/base";
+  const found = parseMaps(maps, Number("9223372036854775001"), "00:2a", "/data/base");
+  assert.deepEqual(found, [{ address: 0x7f0000000000, offset: 0, bytes: 0x200000 }]);
+});
+
 test("own pages are those written or swapped out, in maximal runs", () => {
   const upperHalf = {
     absent: 0,

@@ -70,7 +70,7 @@ export function mappingsOf(pid: number, base: string, bytes: number): Mapping[] 
 /** Lines of /proc/<pid>/maps that belong to a file: "7f00-7f10 rw-p 00000000 fe:00 1234   /path". */
 export function parseMaps(maps: string, inode: number, device: string, path: string): Mapping[] {
   const mappings: Mapping[] = [];
-  const mark = ` ${inode} `;
+  const mark = Number.isSafeInteger(inode) ? ` ${inode} ` : " "; // a larger one is known by its first digits only
   for (const line of maps.split("\n")) {
     if (!line.includes(mark)) continue; // of some three hundred lines a handful is looked at
     const parts = /^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+)\s*(.*)$/.exec(line);
