@@ -25,9 +25,16 @@ struct Group {
     is_killed: bool,
 }
 
+/// The folder of all groups; what is asked of all commands together is kept open.
+struct Base {
+    dir: OwnedFd,
+    freeze: OwnedFd,
+    events: OwnedFd,
+}
+
 #[derive(Default)]
 pub struct Cgroups {
-    base: Option<OwnedFd>,
+    base: Option<Base>,
     groups: BTreeMap<u32, Group>,
     free: Vec<u32>,
     /// Left by their commands, but perhaps not by all processes.
@@ -43,10 +50,16 @@ impl Cgroups {
         let path = sys::c_string(path.as_bytes())?;
         // SAFETY: `path` ends in NUL. What is wrong with it shows when it is opened.
         unsafe { libc::mkdir(path.as_ptr(), 0o755) };
-        let base = sys::open(&path, libc::O_RDONLY | libc::O_DIRECTORY)?;
-        sys::open_at(&base, c"cgroup.kill", libc::O_WRONLY)?;
+        let dir = sys::open(&path, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        sys::open_at(&dir, c"cgroup.kill", libc::O_WRONLY)?;
+        let freeze = sys::open_at(&dir, c"cgroup.freeze", libc::O_WRONLY)?;
+        let events = sys::open_at(&dir, c"cgroup.events", libc::O_RDONLY)?;
         let mut cgroups = Cgroups::default();
-        cgroups.base.replace(base);
+        cgroups.base.replace(Base {
+            dir,
+            freeze,
+            events,
+        });
         Ok(cgroups)
     }
 
@@ -125,15 +138,13 @@ impl Cgroups {
             return false;
         };
         let value: &[u8] = if is_wanted { b"1" } else { b"0" };
-        write_file(base, c"cgroup.freeze", value).is_ok()
+        sys::write(base.freeze.as_raw_fd(), value).is_ok()
     }
 
     pub fn are_frozen(&self) -> bool {
-        let Some(base) = &self.base else {
-            return false;
-        };
-        sys::open_at(base, c"cgroup.events", libc::O_RDONLY)
-            .is_ok_and(|events| has_line(&events, b"frozen 1"))
+        self.base
+            .as_ref()
+            .is_some_and(|base| has_line(&base.events, b"frozen 1"))
     }
 
     fn make(&mut self) -> io::Result<u32> {
@@ -144,14 +155,14 @@ impl Cgroups {
             self.last += 1;
             let name = sys::c_string(self.last.to_string().as_bytes())?;
             // SAFETY: `name` ends in NUL.
-            match check(unsafe { libc::mkdirat(base.as_raw_fd(), name.as_ptr(), 0o755) }) {
+            match check(unsafe { libc::mkdirat(base.dir.as_raw_fd(), name.as_ptr(), 0o755) }) {
                 Ok(_) => break name,
                 // Somebody else's, or an earlier life's.
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
                 Err(error) => return Err(error),
             }
         };
-        let dir = sys::open_at(base, &name, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        let dir = sys::open_at(&base.dir, &name, libc::O_RDONLY | libc::O_DIRECTORY)?;
         let events = sys::open_at(&dir, c"cgroup.events", libc::O_RDONLY)?;
         let group = Group {
             name,
@@ -168,7 +179,11 @@ impl Cgroups {
             // SAFETY: the name ends in NUL. If a process or a folder is in it, it stays; its number is never used
             // again.
             unsafe {
-                libc::unlinkat(base.as_raw_fd(), group.name.as_ptr(), libc::AT_REMOVEDIR);
+                libc::unlinkat(
+                    base.dir.as_raw_fd(),
+                    group.name.as_ptr(),
+                    libc::AT_REMOVEDIR,
+                );
             }
         }
     }
