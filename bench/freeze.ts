@@ -123,7 +123,7 @@ async function inTurns(rig: Rig, id: string, checkpoints: Checkpoints): Promise<
   await cycles(expectant, other, 2);
   const expected: Cycles = { pauses: [], resumes: [] };
   const anew: Cycles = { pauses: [], resumes: [] };
-  for (let each = 0; each < rig.rounds(20, 100); each++) {
+  for (let each = 0; each < rig.rounds(40, 100); each++) {
     await delay(idleMs);
     const pauseMs = await pauseTime(expectant, other);
     expected.pauses.push(pauseMs);

@@ -5,6 +5,7 @@ import { MemorySave } from "../src/vmm/memory-diff.ts";
 export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {
   await using save = new MemorySave(pid, base, memoryBytes, path);
   await save.open();
-  await save.copy();
-  return await save.finish();
+  const saved = await save.copy();
+  await save.finish();
+  return saved;
 }

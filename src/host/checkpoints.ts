@@ -10,7 +10,7 @@ import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { allOf } from "../vmm/outcomes.ts";
-import type { Machine } from "../vmm/vmm.ts";
+import type { Growing, Machine } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { jsonText, readJson, sha256Of, syncFile, syncFolder } from "./files.ts";
 
@@ -41,28 +41,39 @@ export const diffName = "memory.diff";
 const alwaysHashedBytes = 1 << 20;
 
 /**
- * Records the named files of `folder` in its manifest and makes all of it durable, the folder too; side by side, since a
- * disk has little more work with many than with one. `hashAll`: also large files.
+ * Records the named files of `folder` in its manifest and makes all of it durable, the folder too; side by side and when all
+ * of it is written, since a disk has little more work with many than with one. `hashAll`: also large files.
  */
 export async function seal(
   folder: string,
   about: Pick<Manifest, "kind" | "machine" | "image">,
   names: string[],
-  options: { hashAll: boolean },
+  { hashAll, growing = {} }: { hashAll: boolean; growing?: Readonly<Record<string, Growing>> },
 ): Promise<Manifest> {
+  const wholes = Object.values(growing).map(({ whole }) => whole);
+  for (const whole of wholes) whole.catch(() => {}); // seen below, unless something else fails first
   const files: Record<string, FileRecord> = {};
-  for (const name of names) files[name] = await recordOf(folder, name, options.hashAll);
+  for (const name of names) files[name] = await recordOf(folder, name, hashAll, growing[name]);
   const manifest: Manifest = { format: manifestFormat, ...about, createdAt: new Date().toISOString(), files };
-  const path = join(folder, parts.manifest);
-  const listing = writeFile(path, jsonText(manifest), { mode: 0o600 });
-  const listed = listing.then(() => allOf([syncFile(path), syncFolder(folder)]));
-  await allOf([listed, ...names.map((name) => syncFile(join(folder, name)))]);
+  const listing = writeFile(join(folder, parts.manifest), jsonText(manifest), { mode: 0o600 });
+  await allOf([listing, ...wholes]);
+  for (const [name, { bytes }] of Object.entries(growing)) requireSize(join(folder, name), bytes);
+  const written = [parts.manifest, ...names].map((name) => syncFile(join(folder, name)));
+  await allOf([...written, syncFolder(folder)]);
   return manifest;
 }
 
+/** While its capsule can still run on: found out at its resume, it would be lost. */
+function requireSize(path: string, bytes: number): void {
+  const { size } = statSync(path);
+  if (size !== bytes) throw new Error(`${path} has become ${size} bytes instead of ${bytes}`);
+}
+
 /** Of a file that was written a moment ago: looking at it waits for no disk. */
-async function recordOf(folder: string, name: string, hashAll: boolean): Promise<FileRecord> {
+async function recordOf(folder: string, name: string, hashAll: boolean, growing?: Growing): Promise<FileRecord> {
   const path = join(folder, name);
+  if (growing !== undefined && growing.bytes > alwaysHashedBytes && !hashAll) return { bytes: growing.bytes };
+  await growing?.whole;
   const { size } = statSync(path);
   if (size <= alwaysHashedBytes) return { bytes: size, sha256: hash("sha256", readFileSync(path)) };
   return { bytes: size, ...(hashAll ? { sha256: await sha256Of(path) } : {}) };

@@ -45,6 +45,44 @@ test("a checkpoint is opened as it was sealed; large files are hashed only when 
   assert.equal(await openCheckpoint(join(folder, "absent")), undefined);
 });
 
+test("what is still being written when a checkpoint is sealed is recorded as it will be", async () => {
+  for (const bytes of [5, 3 << 20]) {
+    const path = join(folder, `growing-${bytes}`);
+    mkdirSync(path);
+    writeFileSync(join(path, "state"), "devices");
+    const { promise: whole, resolve: end } = Promise.withResolvers<void>();
+    let isSealed = false;
+    const growing = { "memory.diff": { bytes, whole } };
+    const sealing = seal(path, about, ["state", "memory.diff"], { hashAll: false, growing });
+    void sealing.then(() => {
+      isSealed = true;
+    });
+    for (let turn = 0; turn < 50; turn++) await new Promise(setImmediate);
+    assert.ok(!isSealed);
+    writeFileSync(join(path, "memory.diff"), Buffer.alloc(bytes, 7));
+    end();
+    const manifest = await sealing;
+    assert.deepEqual(await openCheckpoint(path), manifest);
+    assert.equal(manifest.files["memory.diff"]?.bytes, bytes);
+    assert.equal(manifest.files["memory.diff"]?.sha256 !== undefined, bytes < 1 << 20);
+    await verifyWhole(path, await seal(path, about, ["state", "memory.diff"], { hashAll: true, growing }));
+  }
+});
+
+test("what could not be written whole is not sealed", async () => {
+  const path = join(folder, "cut-off");
+  mkdirSync(path);
+  writeFileSync(join(path, "state"), "devices");
+  for (const bytes of [5, 3 << 20]) {
+    const growing = { "memory.diff": { bytes, whole: Promise.reject(new Error("the disk is full")) } };
+    await assert.rejects(seal(path, about, ["state", "memory.diff"], { hashAll: false, growing }), /the disk is full/);
+    writeFileSync(join(path, "memory.diff"), Buffer.alloc(bytes - 1, 7));
+    const shorter = { "memory.diff": { bytes, whole: Promise.resolve() } };
+    const sealing = seal(path, about, ["state", "memory.diff"], { hashAll: false, growing: shorter });
+    await assert.rejects(sealing, new RegExp(`has become ${bytes - 1} bytes instead of ${bytes}`));
+  }
+});
+
 test("a damaged checkpoint is refused: manifest, size, missing file, small file's content", async () => {
   const damages: [string, (path: string) => void][] = [
     ["manifest", (path) => writeFileSync(join(path, "manifest.json"), "{")],

@@ -40,7 +40,7 @@ class WritingVm extends FakeVm {
     const seal = async () => {
       writeFileSync(to.state, "devices");
       writeFileSync(to.memory, "pages");
-      await around.seal?.();
+      await around.seal?.({ bytes: 5, whole: Promise.resolve() });
     };
     return super.save(to, { ...around, seal });
   }
@@ -114,6 +114,15 @@ test("one that does is", async (t) => {
   assert.deepEqual(verbs, [Verb.FREEZE]);
   assert.equal(vm.stops, 1);
   assert.ok(existsSync(join(paths.capsule(id), "checkpoint/manifest.json")));
+});
+
+test("a disk layer that cannot be made durable fails the pause, and the guest runs on", async (t) => {
+  const { paths, vm, live, saver, verbs } = await running(t, { freezes: true });
+  rmSync(join(paths.capsule(id), "disk.qcow2"));
+  await assert.rejects(saver.save(live, "pause"), { code: "ENOENT" });
+  assert.deepEqual([vm.stops, vm.found, verbs.at(-1)], [1, "running", Verb.THAW]);
+  assert.deepEqual(readdirSync(paths.work), []);
+  assert.ok(!existsSync(join(paths.capsule(id), "checkpoint")));
 });
 
 test("when a save fails before its guest has answered, nobody freezes the guest after it was thawed", async (t) => {

@@ -37,7 +37,6 @@ export interface SaverOptions {
   step: Step;
 }
 
-const nextTurn = () => new Promise(setImmediate);
 /** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
 const captureAttempts = 10;
 
@@ -112,20 +111,17 @@ export class Saver {
     const checkpoint = join(folder, checkpointName);
     const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
     const files = { state: join(scratch, parts.state), memory: join(scratch, diffName) };
-    const saving = live.vm.save(files, {
+    await live.vm.save(files, {
       calm: () => frozen.then(() => step("save.frozen")),
       stopped: () => step("save.stopped"),
-      seal: () => {
-        step("save.written");
-        return seal(scratch, about, [parts.state, diffName], { hashAll: false });
+      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
+      meanwhile: () => allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]),
+      seal: (memory) => {
+        const whole = memory.whole.then(() => step("save.written"));
+        const growing = { [diffName]: { bytes: memory.bytes, whole } };
+        return seal(scratch, about, [parts.state, diffName], { hashAll: false, growing });
       },
     });
-    // Not while the guest needs the processor, nor before QEMU is told to stop.
-    const settled = frozen.then(nextTurn).then(() =>
-      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
-      allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]),
-    );
-    await allOf([saving, settled]);
     await publish(scratch, checkpoint);
     verifier.forget(checkpoint);
     verifier.hashLater(checkpoint);

@@ -24,9 +24,8 @@ function listOf(runs: { page: number; count: number; isZero: boolean }[]): RunLi
 }
 
 function diffOf(runs: RunList): Buffer {
-  const data = Buffer.alloc(dataOffset + runs.dataPages * pageBytes);
-  encodeHeader({ memoryBytes, runs }).copy(data);
-  return Buffer.concat([data, runs.bytes()]);
+  const data = Buffer.alloc(runs.dataPages * pageBytes);
+  return Buffer.concat([encodeHeader({ memoryBytes, runs }), data, runs.bytes()]);
 }
 
 async function read(bytes: Buffer, memory = memoryBytes) {

@@ -92,8 +92,9 @@ export class RunList {
   }
 }
 
+/** All that comes before the data. */
 export function encodeHeader({ memoryBytes, runs }: Pick<Diff, "memoryBytes" | "runs">): Buffer {
-  const header = Buffer.alloc(headerBytes);
+  const header = Buffer.alloc(dataOffset);
   header.write(magic, 0, "latin1");
   header.writeUInt32LE(version, 8);
   header.writeUInt32LE(pageBytes, 12);

@@ -35,6 +35,7 @@ export class DiffWriter implements AsyncDisposable {
   #written = dataOffset;
   /** Everything that is being written. */
   #writing: Promise<unknown> | undefined;
+  #closing: Promise<unknown> | undefined;
 
   /** Makes the file, which must not exist. `base` null: it is all zeros. */
   static async open(path: string, base: OpenFile | null): Promise<DiffWriter> {
@@ -87,16 +88,21 @@ export class DiffWriter implements AsyncDisposable {
     return this.#filled === chunkBytes || (this.#writing === undefined && this.#filled >= leastBytes);
   }
 
-  async finish(memoryBytes: number): Promise<SavedMemory> {
+  /** What has been taken, and what the file has when all of it is written. */
+  get size(): SavedMemory {
+    const { dataPages } = this.#runs;
+    return { bytes: indexOffset(dataPages) + this.#runs.bytes().length, pages: dataPages };
+  }
+
+  /** Resolves when the file is whole. Closing it is begun then, for whoever syncs it meanwhile. */
+  async finish(memoryBytes: number): Promise<void> {
     this.#begin();
-    const index = this.#runs.bytes();
-    const offset = indexOffset(this.#runs.dataPages);
     await allOf([
       this.#writing,
-      writeFully(this.#out, index, offset),
+      writeFully(this.#out, this.#runs.bytes(), indexOffset(this.#runs.dataPages)),
       writeFully(this.#out, encodeHeader({ memoryBytes, runs: this.#runs }), 0),
     ]);
-    return { bytes: offset + index.length, pages: this.#runs.dataPages };
+    this.#close().catch(() => {}); // seen when it is disposed of
   }
 
   /** What is still being written ends first. */
@@ -104,7 +110,12 @@ export class DiffWriter implements AsyncDisposable {
     await this.#writing?.catch(() => {});
     giveBackChunk(this.#buffer);
     giveBackChunk(this.#other);
-    await Promise.all([this.#direct?.close(), this.#out.close()]);
+    await this.#close();
+  }
+
+  #close(): Promise<unknown> {
+    this.#closing ??= Promise.all([this.#direct?.close(), this.#out.close()]);
+    return this.#closing;
   }
 
   /** Begins to write what is gathered, as soon as what was gathered before is written. */

@@ -39,10 +39,8 @@ async function diffOf(name: string, filled: Map<number, number>): Promise<string
     runs.add(page, 1, byte === 0);
     if (byte !== 0) data.push(Buffer.alloc(pageBytes, byte));
   }
-  const header = Buffer.alloc(dataOffset);
-  encodeHeader({ memoryBytes, runs }).copy(header);
   const path = join(folder, name);
-  await writeFile(path, Buffer.concat([header, ...data, runs.bytes()]));
+  await writeFile(path, Buffer.concat([encodeHeader({ memoryBytes, runs }), ...data, runs.bytes()]));
   return path;
 }
 
@@ -89,6 +87,8 @@ test("a memory that nobody wrote to has an empty diff", async () => {
     bytes: dataOffset,
     pages: 0,
   });
+  assert.equal((await stat(path)).size, dataOffset);
+  assert.deepEqual([...(await pagesOf(path, memoryBytes))], []);
 });
 
 test("a page that is zero, and zero in the base, costs nothing", async () => {

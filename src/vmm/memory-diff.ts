@@ -53,8 +53,8 @@ export class MemorySave implements AsyncDisposable {
     this.#open = { mappings, memory, writer: this.#held.use(writer) };
   }
 
-  /** Takes all pages of a stopped process, once; the last of them are still being written. */
-  async copy(): Promise<void> {
+  /** Takes all pages of a stopped process, once, and tells what the file will have; the last of them are still being written. */
+  async copy(): Promise<SavedMemory> {
     const { mappings, memory, writer } = this.#opened();
     const pace = new Pace();
     for await (const runs of ownPages(this.#pid, mappings)) {
@@ -70,14 +70,14 @@ export class MemorySave implements AsyncDisposable {
       }
     }
     this.#isCopied = true;
+    return writer.size;
   }
 
   /** Resolves when the file is whole. */
-  async finish(): Promise<SavedMemory> {
+  async finish(): Promise<void> {
     if (!this.#isCopied) throw new Error("a memory is copied before it is finished");
-    const saved = await this.#opened().writer.finish(this.#memoryBytes);
+    await this.#opened().writer.finish(this.#memoryBytes);
     this.#isWhole = true;
-    return saved;
   }
 
   #opened() {

@@ -105,21 +105,23 @@ export class QemuBlank implements Blank {
   /** Into a QEMU that has not run. */
   async #load(layer: string, { state, memory }: SavedVm): Promise<void> {
     const vm = this.#vm;
-    await writeDevices(vm.spec.files.dir, await readFile(state));
-    await allOf([this.#handIn(layer), this.#fill(memory)]);
+    const laying = readFile(state).then((devices) => writeDevices(vm.spec.files.dir, devices));
+    await allOf([laying, this.#handIn(layer), this.#fill(memory)]);
     await vm.load(`file:${devicesName}`);
   }
 
   /** Into one that has rehearsed. */
   async #reload(layer: string, { state, memory }: SavedVm): Promise<void> {
     const [vm, qtest] = [this.#vm, this.#qtest!];
-    const devices = await readFile(state);
-    await writeDevices(vm.spec.files.dir, snapshotFile(withoutProcessor(devices) ?? devices));
+    const lay = async () => {
+      const devices = await readFile(state);
+      await writeDevices(vm.spec.files.dir, snapshotFile(withoutProcessor(devices) ?? devices));
+    };
     const refill = async () => {
       if (memory !== null) await qtest.clear(await pagesOf(memory, memoryBytes(vm.spec)));
       await this.#fill(memory);
     };
-    await allOf([this.#handIn(layer), refill()]);
+    await allOf([lay(), this.#handIn(layer), refill()]);
     await vm.reload();
   }
 

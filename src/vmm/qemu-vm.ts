@@ -3,33 +3,24 @@
  * process: a VM adopted from an earlier daemon is the same as one of our own.
  */
 import { closeSync, constants, openSync } from "node:fs";
-import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { CapsuleError } from "../wire/errors.ts";
 import { memoryVerdict } from "./cgroups.ts";
-import { isInterrupted } from "./device-state.ts";
-import { flushDeadlineMs, loadDevices, reloadDevices, resetDevices, saveDevices, statusOf } from "./devices.ts";
+import { flushDeadlineMs, loadDevices, reloadDevices, resetDevices, statusOf } from "./devices.ts";
 import { attachLayer, detachLayer } from "./disk-layer.ts";
-import { MemorySave } from "./memory-diff.ts";
 import { allOf } from "./outcomes.ts";
 import { Overuse } from "./overuse.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
-import { canRehearse, consoleBytes, consoleDevice, disk, qtestName, qtestPortName } from "./qemu-args.ts";
-import { memoryBytes, sizeOfDisk, vmLimits } from "./qemu-cell.ts";
+import { consoleBytes, consoleDevice, qtestName, qtestPortName } from "./qemu-args.ts";
+import { sizeOfDisk, vmLimits } from "./qemu-cell.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, qmpSocketName } from "./vm-folder.ts";
+import { VmSave } from "./vm-save.ts";
 import type { AroundSave, SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
 
 const connectPollMs = 2;
 const connectDeadlineMs = 15_000;
 const adoptDeadlineMs = 5_000;
-const saveAttempts = 8;
-/**
- * How long a processor in the midst of an interrupt may go on, each time. Ever longer: a processor that the host leaves no
- * time is where it was.
- */
-const momentsMs = [0, 1, 2, 4, 8, 16, 32] as const;
 const watchMs = 500;
 /** How long a QEMU that closed its control socket may take to be gone. */
 const dyingMs = 800;
@@ -127,41 +118,8 @@ export class QemuVm implements Vm {
     return status === "shutdown" || status === "guest-panicked" ? "shutdown" : "stopped";
   }
 
-  /**
-   * Devices and memory are read one after the other, yet must be of one moment. The CPUs stand still, but a byte still
-   * on its way through the agent's port moves both; so the devices are looked at again afterwards. A processor in the midst
-   * of an interrupt may go on for a moment: what is saved without one is resumed several times as fast.
-   */
-  async save(to: SavedVm & { memory: string }, { calm, stopped, seal }: AroundSave = {}): Promise<SaveResult> {
-    const moments = canRehearse(this.spec.machine) ? [...momentsMs] : [];
-    const isCalm = calm?.();
-    isCalm?.catch(() => {}); // seen below
-    try {
-      for (let attempt = 1; attempt <= saveAttempts; attempt++) {
-        const { pid } = this.process;
-        await using memory = new MemorySave(pid, this.spec.files.memory, memoryBytes(this.spec), to.memory);
-        const opening = memory.open();
-        opening.catch(() => {}); // seen below
-        await isCalm?.catch(async (error: unknown) => {
-          await Promise.allSettled([opening]);
-          throw error;
-        });
-        const [{ devices, isPaused }] = await allOf([this.#standStill(moments, stopped), opening]);
-        const isFlushed = this.#requireFlushed(); // answered while memory is copied
-        await allOf([isPaused, isFlushed, memory.copy(), writeFile(to.state, devices, { mode: 0o600 })]);
-        const sealing = memory.finish().then((saved) => Promise.resolve(seal?.()).then(() => saved));
-        const [again, saved] = await allOf([saveDevices(this.#qmp, this.spec), sealing]);
-        if (devices.equals(again)) {
-          return { stateBytes: devices.length, memoryBytes: saved.bytes, pages: saved.pages };
-        }
-        await rm(to.memory);
-        await delay(attempt);
-      }
-      throw new Error(`The devices of ${this.spec.name} do not come to rest`);
-    } catch (error) {
-      await Promise.all([rm(to.state, { force: true }), rm(to.memory, { force: true })]);
-      throw error;
-    }
+  save(to: SavedVm & { memory: string }, around: AroundSave = {}): Promise<SaveResult> {
+    return new VmSave(this, this.#qmp, to, around).run();
   }
 
   /** Loads saved devices into a QEMU that waits for them, once in its life; the CPUs stay stopped. A failure ends it. */
@@ -285,37 +243,6 @@ export class QemuVm implements Vm {
   /** The accelerator could not go on with the guest. */
   async #lookForCrash(): Promise<void> {
     if ((await this.#status()) === "internal-error") await endProcess(this.process);
-  }
-
-  /** Stops the CPUs and looks at the devices, in one breath; one in an interrupt goes on for the next of `moments` first. */
-  async #standStill(moments: number[], stopped?: () => void) {
-    for (;;) {
-      const stopping = this.stop().then(stopped);
-      const looking = saveDevices(this.#qmp, this.spec);
-      const isPaused = allOf([stopping, this.#requirePaused()]);
-      isPaused.catch(() => {}); // seen here or by whoever is given it
-      const devices = await looking.catch(async (error: unknown) => {
-        await isPaused.then(() => this.#requireFlushed()); // where the disk is the reason, one of them says so
-        throw error;
-      });
-      const moment = isInterrupted(devices) ? moments.shift() : undefined;
-      if (moment === undefined) return { devices, isPaused };
-      await isPaused;
-      await this.resume();
-      if (moment > 0) await delay(moment);
-    }
-  }
-
-  async #requirePaused(): Promise<void> {
-    const status = await statusOf(this.#qmp, flushDeadlineMs);
-    if (status === "io-error")
-      throw new CapsuleError("no_space", `${this.spec.name} waits for space on the host's disk`);
-    if (status !== "paused") throw new Error(`The VM of ${this.spec.name} is not stopped but ${status}`);
-  }
-
-  /** `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says. */
-  async #requireFlushed(): Promise<void> {
-    await this.#qmp.command("blockdev-reopen", { options: [disk] }, flushDeadlineMs);
   }
 
   #status(): Promise<string> {

@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, constants, openSync } from "node:fs";
-import { link, mkdir, mkdtemp, readdir, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { link, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, truncate, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,6 +12,7 @@ import {
   agentSocketName,
   clearFolder,
   devicesLimitBytes,
+  emptyDevices,
   layDevices,
   listenForVm,
   qmpSocketName,
@@ -31,20 +33,29 @@ test("a device state is laid out, read back, and cleared away", async () => {
   const path = await layDevices(folder, saved);
   assert.equal(readDevices(folder).toString(), "state of devices");
   assert.equal((await stat(path)).mode & 0o777, 0o600);
+  await emptyDevices(folder);
+  assert.equal((await stat(path)).size, 0);
+  assert.throws(() => readDevices(folder), /has 0 bytes/, "QEMU has not written it again");
   await assert.rejects(layDevices(folder, null), { code: "EEXIST" });
   await clearFolder(folder);
   assert.deepEqual(await readdir(folder), ["saved"]);
 });
 
-test("a device state that is a link, has another name, is no file or is huge is not read", async () => {
+test("a device state that is a link, has another name, is no file or is huge is not read, nor is it emptied", async () => {
   const secret = join(folder, "secret");
   const path = join(folder, "devices");
   await writeFile(secret, "secret");
   await symlink(secret, path);
   assert.throws(() => readDevices(folder), { code: "ELOOP" });
+  await assert.rejects(emptyDevices(folder), { code: "ELOOP" });
   await rm(path);
   await link(secret, path);
   assert.throws(() => readDevices(folder), /no plain file/);
+  await assert.rejects(emptyDevices(folder), /no plain file/);
+  assert.equal(await readFile(secret, "utf8"), "secret");
+  await rm(path);
+  execFileSync("mkfifo", [path]);
+  await assert.rejects(emptyDevices(folder), { code: "ENXIO" }, "nobody is waited for");
   await rm(path);
   await mkdir(path);
   assert.throws(() => readDevices(folder), /no plain file/);

@@ -56,6 +56,13 @@ export interface SavedVm {
   memory: string | null;
 }
 
+/** A file whose end is still being written. */
+export interface Growing {
+  /** How many it will have. */
+  bytes: number;
+  whole: Promise<unknown>;
+}
+
 /** What whoever saves a VM does meanwhile. */
 export interface AroundSave {
   /** Resolves when the CPUs may be stopped; until then all else is made ready. Rejects: nothing is saved, and they run on. */
@@ -63,10 +70,15 @@ export interface AroundSave {
   /** The CPUs stand still. Called again whenever they have gone on for a moment. */
   stopped?: () => void;
   /**
-   * Makes both files durable, which are whole. Called while they are still being checked to be of one moment; if they are not,
-   * they are written and sealed again.
+   * What else is to be done, done while memory is copied, each time that it is: until the guest stands still, it needs the
+   * processor and the disk.
    */
-  seal?: () => Promise<unknown>;
+  meanwhile?: () => Promise<unknown>;
+  /**
+   * Makes both files durable, once the last of the memory is written. Called while they are still being checked to be of one
+   * moment; if they are not, they are written and sealed again.
+   */
+  seal?: (memory: Growing) => Promise<unknown>;
 }
 
 export interface SaveResult {

@@ -34,11 +34,12 @@ export class FakeVm implements Vm {
     return this.found;
   }
 
-  async save(_to: unknown, { calm, stopped, seal }: AroundSave = {}): Promise<SaveResult> {
+  async save(_to: unknown, { calm, stopped, meanwhile, seal }: AroundSave = {}): Promise<SaveResult> {
     await calm?.();
     await this.stop();
     stopped?.();
-    await seal?.();
+    await meanwhile?.();
+    await seal?.({ bytes: 0, whole: Promise.resolve() });
     return { stateBytes: 0, memoryBytes: 0, pages: 0 };
   }
 

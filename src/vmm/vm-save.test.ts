@@ -1,6 +1,6 @@
 /** What a save asks of QEMU's monitor, which here says what a test has it say. Real VMs are saved in qemu.test.ts. */
 import assert from "node:assert/strict";
-import { mkdtemp, readdir, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { withMapped } from "../../test/mapped-process.ts";
 import { processorSection } from "../../test/processor-section.ts";
 import { QemuVm } from "./qemu-vm.ts";
 import { devicesName, qmpSocketName } from "./vm-folder.ts";
-import type { SaveResult } from "./vmm.ts";
+import type { Growing, SaveResult } from "./vmm.ts";
 
 const memoryMb = 16;
 const failure = { "blockdev-reopen": "No space left on device", "xen-save-devices-state": "IO error" };
@@ -22,26 +22,43 @@ interface Script {
   failing?: Command[];
   /** How many looks at its devices find its processor interrupted. */
   interrupted?: number;
+  /** How many looks find the devices as the next one will not. */
+  moving?: number;
   status?: string;
   calm?: (asked: readonly string[]) => Promise<void>;
+  meanwhile?: (asked: readonly string[]) => Promise<unknown>;
+  seal?: () => Promise<unknown>;
 }
 
-/** Saves a VM of nothing but memory. What was asked of its monitor, and what lies in the folder afterwards. */
+interface Seen {
+  saved: Promise<SaveResult>;
+  /** Of its monitor, in between what whoever saves was told, and last what lies in the folder. */
+  asked: string[];
+  /** Bytes in the file for its devices, each time that it was to write them. */
+  left: number[];
+}
+
+/** Saves a VM of nothing but memory. */
 async function save(
   t: TestContext,
-  { failing = [], interrupted = 0, status = "paused", calm = async () => {} }: Script,
-): Promise<{ saved: Promise<SaveResult>; asked: string[] }> {
+  { failing = [], interrupted = 0, moving = 0, status = "paused", ...around }: Script,
+): Promise<Seen> {
   const folder = await mkdtemp(join(tmpdir(), "saving-"));
   t.after(() => rm(folder, { recursive: true }));
   const [dir, memory] = [folder, join(folder, "base")];
   await writeFile(memory, "");
   await truncate(memory, memoryMb << 20);
+  await writeFile(join(dir, devicesName), "as it was loaded");
   const asked: string[] = [];
+  const left: number[] = [];
   const answer = async (execute: string): Promise<object> => {
     asked.push(execute);
     if (failing.includes(execute as Command)) return { error: { desc: failure[execute as Command] } };
-    if (execute === look)
-      await writeFile(join(dir, devicesName), processorSection({ interrupts: interrupted-- > 0 ? 2 : 0 }));
+    if (execute === look) {
+      left.push((await stat(join(dir, devicesName))).size);
+      const section = processorSection({ interrupts: interrupted-- > 0 ? 2 : 0 });
+      await writeFile(join(dir, devicesName), `${section.toString("latin1")}${Math.max(0, moving--)}`, "latin1");
+    }
     return { return: execute === "query-status" ? { status } : {} };
   };
   const sockets: Socket[] = [];
@@ -67,29 +84,39 @@ async function save(
   const saved = withMapped(folder, memory, memoryMb, async (process) => {
     const vm = await QemuVm.adopt({ name: "saved", nonce: "0", machine, files }, process);
     try {
-      const around = {
-        calm: () => calm(asked),
+      const told = {
+        calm: async () => await around.calm?.(asked),
         stopped: () => void asked.push("stands still"),
-        seal: async () => void asked.push("is sealed"),
+        meanwhile: async () => {
+          await around.meanwhile?.(asked);
+          asked.push("is copied");
+        },
+        seal: async ({ bytes, whole }: Growing) => {
+          await whole;
+          assert.equal((await stat(diff)).size, bytes);
+          await around.seal?.();
+          asked.push("is sealed");
+        },
       };
-      return await vm.save({ state, memory: diff }, around);
+      return await vm.save({ state, memory: diff }, told);
     } finally {
       vm.release();
       for (const socket of sockets) socket.destroy();
       await new Promise((resolve) => server.close(resolve));
-      asked.push(...(await readdir(folder)).filter((name) => name === "state" || name === "diff"));
+      asked.push(...(await readdir(folder)).filter((name) => ["state", "diff"].includes(name)));
     }
   });
   saved.catch(() => {});
-  return { saved, asked };
+  return { saved, asked, left };
 }
 
 test("CPUs stop, devices are looked at before memory is copied and again afterwards, and the disk is flushed in between", async (t) => {
-  const { saved, asked } = await save(t, {});
+  const { saved, asked, left } = await save(t, {});
   assert.equal((await saved).pages, 0);
   const begin = ["qmp_capabilities", "query-status"];
-  const steps = asked.filter((each) => each !== "stands still" && each !== "is sealed");
+  const steps = asked.filter((each) => !each.includes(" "));
   assert.deepEqual(steps, [...begin, "stop", look, "query-status", "blockdev-reopen", look, "diff", "state"]);
+  assert.equal(left[0], 0, "while the guest stands still, QEMU has nothing to empty");
 });
 
 test("what cannot be flushed is not saved", async (t) => {
@@ -146,8 +173,8 @@ test("QEMU is asked for nothing before its guest is calm, and whoever saves hear
   await saved;
   assert.deepEqual(before, ["qmp_capabilities", "query-status"]);
   assert.deepEqual(
-    asked.filter((each) => each.includes(" s")),
-    ["stands still", "stands still", "is sealed"],
+    asked.filter((each) => each.includes(" ")),
+    ["stands still", "stands still", "is copied", "is sealed"],
   );
 });
 
@@ -155,4 +182,35 @@ test("a guest that does not come to rest is neither stopped nor saved", async (t
   const { saved, asked } = await save(t, { calm: () => Promise.reject(new Error("it is restless")) });
   await assert.rejects(saved, /it is restless/);
   assert.deepEqual(asked, ["qmp_capabilities", "query-status"]);
+});
+
+test("devices that have moved meanwhile are saved again, with memory and all, until they have not", async (t) => {
+  const { saved, asked, left } = await save(t, { moving: 3 });
+  await saved;
+  const times = (what: string) => asked.filter((each) => each === what).length;
+  // The first attempt finds 3 and 2, the second 1 and 0, the third the same twice.
+  assert.deepEqual(
+    ["is copied", "is sealed", "stop", "blockdev-reopen", "diff", "state"].map(times),
+    [3, 3, 3, 3, 1, 1],
+  );
+  assert.deepEqual([left[0], left[2], left[4]], [0, 0, 0]);
+  const { saved: restless, asked: seen } = await save(t, { moving: 1_000 });
+  await assert.rejects(restless, /do not come to rest/);
+  assert.ok(!seen.includes("state") && !seen.includes("diff"), seen.join(" "));
+});
+
+test("what is done meanwhile is waited for before anything is sealed, and what fails is not saved", async (t) => {
+  const { saved, asked } = await save(t, {
+    async meanwhile(sofar) {
+      for (let turn = 0; turn < 50; turn++) await new Promise(setImmediate);
+      assert.ok(!sofar.includes("is sealed"));
+    },
+  });
+  await saved;
+  assert.ok(asked.indexOf("is copied") < asked.indexOf("is sealed"));
+  for (const part of ["meanwhile", "seal"]) {
+    const failed = await save(t, { [part]: () => Promise.reject(new Error("the disk is gone")) });
+    await assert.rejects(failed.saved, /the disk is gone/);
+    assert.ok(!failed.asked.includes("state") && !failed.asked.includes("diff"), failed.asked.join(" "));
+  }
 });
