@@ -82,7 +82,9 @@ class Connection implements Agent {
   /** Until the guest is thawed or woken it may be stopped altogether, so its silence is no sign of death. */
   async freeze(): Promise<{ frozen: boolean }> {
     this.#channel.allowSilence(true);
-    return await this.#channel.call(Verb.FREEZE, request(Verb.FREEZE), decodeFrozen);
+    const answer = this.#channel.call(Verb.FREEZE, request(Verb.FREEZE), decodeFrozen);
+    this.#channel.flush(); // the guest can be at work while we make ready for what comes
+    return await answer;
   }
 
   thaw(): Promise<void> {

@@ -43,7 +43,7 @@ async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patie
     return connectAgent(line.socketPath, { deadlineMs, signal, silenceMs });
   };
   const agent = await connect(fake.socketPath, patienceMs);
-  return { fake, vm, live: new LiveGuest("cl-x", vm, agent, connect, reconnectMs), line };
+  return { fake, vm, live: new LiveGuest("cl-x", null, vm, agent, { connect, reconnectMs }), line };
 }
 
 const isUnreachable = (error: unknown) =>

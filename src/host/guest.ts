@@ -9,17 +9,26 @@ import { SilenceError } from "../agent/silence.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Guest, GuestEnd } from "./host.ts";
+import type { CapsuleFile } from "./journal.ts";
 
 const diskPollMs = 1_000;
 
 export type Connect = (socketPath: string, deadlineMs: number, signal?: AbortSignal) => Promise<Agent>;
 
+export interface Reconnecting {
+  connect: Connect;
+  /** How long a lost connection is tried anew before the guest counts as lost. */
+  reconnectMs: number;
+}
+
 export class LiveGuest implements Guest {
   readonly id: string;
   readonly vm: Vm;
+  /** What its folder says of it; null: it has none, and is never saved. */
+  readonly capsule: CapsuleFile | null;
   readonly ended: Promise<GuestEnd>;
-  /** Its capsule never had a checkpoint before this guest. */
-  isNew = false;
+  /** There may be a checkpoint in its folder. */
+  hasCheckpoint = true;
   #agent: Agent;
   #isConnected = true;
   /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */
@@ -36,8 +45,9 @@ export class LiveGuest implements Guest {
   readonly #connect: Connect;
   readonly #reconnectMs: number;
 
-  constructor(id: string, vm: Vm, agent: Agent, connect: Connect, reconnectMs: number) {
+  constructor(id: string, capsule: CapsuleFile | null, vm: Vm, agent: Agent, { connect, reconnectMs }: Reconnecting) {
     this.id = id;
+    this.capsule = capsule;
     this.vm = vm;
     this.#agent = agent;
     this.#connect = connect;

@@ -16,7 +16,7 @@ import { found } from "./founding.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
 import type { Image } from "./images.ts";
-import { checkpointName, forgetCheckpoint, forgetVm, readCapsule, readVm } from "./journal.ts";
+import { checkpointName, forgetVm, readCapsule, readVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import { Pool } from "./pool.ts";
 import { MemoryPressure } from "./pressure.ts";
@@ -130,7 +130,7 @@ export class LocalHost implements Host {
       const standby = this.#pool.claim(id);
       const roused = standby && (await this.#rouse(standby, unwanted).catch(() => undefined));
       const guest = roused ?? (await this.#startAnew(id, origin, shape, unwanted));
-      guest.isNew = true;
+      guest.hasCheckpoint = false;
       return guest;
     });
   }
@@ -161,7 +161,7 @@ export class LocalHost implements Host {
       this.#step("release.thawed");
     } finally {
       // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
-      if (!live.isNew) await forgetCheckpoint(this.#paths.capsule(live.id));
+      await this.#saver.forget(live);
     }
   }
 

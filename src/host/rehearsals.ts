@@ -105,7 +105,7 @@ export class Rehearsals {
     await vm.resume();
     over.throwIfAborted();
     const agent = await connect(vm.agentSocket, wakeMs, over);
-    const guest = new LiveGuest(nobody, vm, agent, connect, wakeMs);
+    const guest = new LiveGuest(nobody, null, vm, agent, { connect, reconnectMs: wakeMs });
     const leave = () => guest.hangUp();
     over.addEventListener("abort", leave);
     try {

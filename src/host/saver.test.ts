@@ -12,7 +12,7 @@ import { emptyRecord, Verb } from "../agent/protocol.ts";
 import { RecordWriter } from "../agent/records.ts";
 import type { AroundSave, SaveResult } from "../vmm/vmm.ts";
 import { LiveGuest } from "./guest.ts";
-import { writeCapsule } from "./journal.ts";
+import type { CapsuleFile } from "./journal.ts";
 import { Paths } from "./paths.ts";
 import { Saver, type SaverOptions } from "./saver.ts";
 import { Verifier } from "./verifier.ts";
@@ -47,10 +47,7 @@ class WritingVm extends FakeVm {
 }
 
 /** A capsule whose guest freezes or not, ready to be saved. */
-async function running(
-  t: TestContext,
-  { freezes, isWhole = true }: { freezes: boolean | "when told"; isWhole?: boolean },
-) {
+async function running(t: TestContext, { freezes }: { freezes: boolean | "when told" }) {
   const data = mkdtempSync(join(tmpdir(), "saver-"));
   t.after(() => rmSync(data, { recursive: true }));
   const paths = new Paths(data);
@@ -63,7 +60,7 @@ async function running(
       const verb = verbOf(frame);
       if (verb === 0) return;
       verbs.push(verb);
-      const answer = verb === Verb.FREEZE ? new RecordWriter().u8(freezes === true ? 1 : 0).finish() : emptyRecord;
+      const answer = verb === Verb.FREEZE ? new RecordWriter().u8(freezes === false ? 0 : 1).finish() : emptyRecord;
       const tell = () => guest.frame(FrameType.RESULT, frame.stream, answer);
       if (verb === Verb.FREEZE && freezes === "when told") untold.push(tell);
       else tell();
@@ -73,10 +70,12 @@ async function running(
   const vm = new WritingVm(fake.socketPath);
   const { machine } = vm.spec;
   const image = { name: "minimal", hash: "0" };
-  if (isWhole)
-    await writeCapsule(paths.capsule(id), { format: 1, origin: "bases/b", originSha256: null, image, machine });
+  const capsule: CapsuleFile = { format: 1, origin: "bases/b", originSha256: null, image, machine };
   const connect = (path: string, deadlineMs: number) => connectAgent(path, { deadlineMs, silenceMs: patienceMs });
-  const live = new LiveGuest(id, vm, await connect(fake.socketPath, patienceMs), connect, patienceMs);
+  const live = new LiveGuest(id, capsule, vm, await connect(fake.socketPath, patienceMs), {
+    connect,
+    reconnectMs: patienceMs,
+  });
   t.after(() => live.close());
   const steps: string[] = [];
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
@@ -126,8 +125,10 @@ test("a disk layer that cannot be made durable fails the pause, and the guest ru
 });
 
 test("when a save fails before its guest has answered, nobody freezes the guest after it was thawed", async (t) => {
-  const { vm, live, saver, verbs } = await running(t, { freezes: false, isWhole: false });
-  await assert.rejects(saver.save(live, "capture"), /the folder of capsule cl-x is gone/);
+  const { paths, vm, live, saver, verbs } = await running(t, { freezes: false });
+  rmSync(paths.work, { recursive: true });
+  writeFileSync(paths.work, "no folder");
+  await assert.rejects(saver.save(live, "capture"), { code: "ENOTDIR" });
   assert.equal(vm.stops, 0);
   await live.agent.probe(); // whatever was asked before is heard by now
   assert.ok(verbs.lastIndexOf(Verb.FREEZE) < verbs.indexOf(Verb.THAW), verbs.join(" "));
@@ -159,7 +160,7 @@ const thaws = (fake: FakeGuest) => fake.frames.filter((frame) => verbOf(frame) =
 
 for (const purpose of ["pause", "capture"] as const) {
   test(`${purpose}: a guest whose connection is made anew while it is found unfit is let go by the new one`, async (t) => {
-    const { vm, live, saver, fake } = await running(t, { freezes: true });
+    const { vm, live, saver, fake } = await running(t, { freezes: "when told" });
     await live.thaw(); // as any capsule was before it ran
     const looking = Promise.withResolvers<"stopped">();
     vm.state = () => looking.promise;
@@ -174,12 +175,17 @@ for (const purpose of ["pause", "capture"] as const) {
 }
 
 test("one whose connection was made anew after it was frozen may run again, and is not captured", async (t) => {
-  const { vm, live, saver, fake } = await running(t, { freezes: true });
+  const { vm, live, saver, fake, untold } = await running(t, { freezes: "when told" });
   await live.thaw();
   const looking = Promise.withResolvers<"running">();
-  vm.state = () => looking.promise;
+  const asked = Promise.withResolvers<void>();
+  vm.state = () => {
+    asked.resolve();
+    return looking.promise;
+  };
   const saving = saver.save(live, "capture");
-  await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
+  await asked.promise; // since the answer to the FREEZE takes long
+  untold[0]!();
   await live.agent.probe(); // the FREEZE has been answered by now
   fake.asleep = true;
   fake.connection!.destroy();
@@ -187,4 +193,24 @@ test("one whose connection was made anew after it was frozen may run again, and 
   looking.resolve("running");
   await assert.rejects(saving, /could not be frozen/);
   assert.equal(vm.stops, 0);
+});
+
+test("a guest that says at once that it froze is proof enough of a QEMU that serves it", async (t) => {
+  const { vm, live, saver } = await running(t, { freezes: true });
+  vm.state = () => Promise.reject(new Error("nobody asks"));
+  await saver.save(live, "pause");
+  assert.equal(vm.stops, 1);
+});
+
+test("what a save has made is in the way of no later one, and only what there may be is looked for", async (t) => {
+  const { paths, live, saver } = await running(t, { freezes: true });
+  const checkpoint = join(paths.capsule(id), "checkpoint");
+  live.hasCheckpoint = false;
+  await saver.save(live, "pause");
+  assert.equal(live.hasCheckpoint, true);
+  await saver.unsave(live);
+  assert.deepEqual([live.hasCheckpoint, existsSync(checkpoint)], [false, false]);
+  await saver.save(live, "pause");
+  assert.equal(live.hasCheckpoint, true);
+  assert.ok(existsSync(join(checkpoint, "manifest.json")));
 });

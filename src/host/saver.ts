@@ -3,27 +3,17 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
 import { allOf } from "../vmm/outcomes.ts";
-import { CapsuleError } from "../wire/errors.ts";
 import { captureTemplate } from "./capture.ts";
 import { diffName, parts, seal } from "./checkpoints.ts";
 import { within } from "./deadline.ts";
-import {
-  allocatedBytes,
-  exists,
-  explainSpace,
-  freshFolder,
-  publish,
-  requireSpace,
-  syncFile,
-  syncFolder,
-} from "./files.ts";
+import { allocatedBytes, explainSpace, freshFolder, publish, requireSpace, syncFile, syncFolder } from "./files.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Captured } from "./host.ts";
-import { type CapsuleFile, checkpointName, diskName, readCapsule } from "./journal.ts";
+import { type CapsuleFile, checkpointName, diskName, forgetCheckpoint } from "./journal.ts";
 import type { Paths } from "./paths.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
-import { dirtyBytes, freeze, goOn, requireRunning } from "./stillness.ts";
+import { Calming, dirtyBytes, goOn, type Purpose } from "./stillness.ts";
 import type { Verifier } from "./verifier.ts";
 
 export interface SaverOptions {
@@ -37,9 +27,6 @@ export interface SaverOptions {
   step: Step;
 }
 
-/** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
-const captureAttempts = 10;
-
 export class Saver {
   readonly #o: SaverOptions;
 
@@ -47,72 +34,51 @@ export class Saver {
     this.#o = options;
   }
 
-  async save(live: LiveGuest, purpose: "pause" | "capture"): Promise<void> {
+  async save(live: LiveGuest, purpose: Purpose): Promise<void> {
     const scratch = this.#o.paths.scratch(`save-${live.id}`);
-    const failed = new AbortController();
+    const calming = new Calming(live, purpose);
     try {
-      const { reconnects } = live;
-      const frozen = this.#freeze(live, purpose, failed.signal);
-      const prepared = this.#prepare(scratch, live).then((capsule) => {
-        if (purpose === "capture" && live.reconnects !== reconnects) throw notFrozen(live.id);
-        live.expectSilence(); // from here on no new connection thaws it
-        return capsule;
-      });
-      const capsule = await prepared.catch((error: unknown) => {
-        failed.abort();
-        // Nobody waits for it: what hangs, or waits for the host's disk, hears of it when it goes on, behind the FREEZE.
-        live.thaw().catch(() => {});
-        throw error;
-      });
-      await this.#saveInto(scratch, live, capsule, frozen).catch(async (error: unknown) => {
-        failed.abort();
-        await this.unsave(live).catch(() => {});
-        throw error;
-      });
+      await this.#prepare(scratch, live);
+      await this.#saveInto(scratch, live, calming);
     } catch (error) {
+      calming.giveUp();
+      if (calming.isDone) await this.unsave(live).catch(() => {});
+      // Nobody waits for it: what hangs, or waits for the host's disk, hears of it when it goes on, behind the FREEZE.
+      else live.thaw().catch(() => {});
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `pausing capsule ${live.id}`);
     }
   }
 
-  /** A guest that does not freeze can be paused all the same; captured it cannot be, and is asked more often. */
-  #freeze(live: LiveGuest, purpose: "pause" | "capture", unwanted: AbortSignal): Promise<void> {
-    const isNeeded = purpose === "capture";
-    const frozen = freeze(live, isNeeded ? captureAttempts : 1, unwanted).then((isFrozen) => {
-      if (isNeeded && !isFrozen) throw notFrozen(live.id);
-    });
-    frozen.catch(() => {}); // seen by the save, or no longer of interest
-    return frozen;
-  }
-
   /**
-   * All that is found out and made ready while the guest freezes. What is only read is read while QEMU answers, which takes a
-   * while; nothing is made, and no disk that hangs is waited for, before it has.
+   * All that is made ready while the guest freezes. It takes its time from the two who freeze it, so there is little of it:
+   * what can be known is known.
    */
-  async #prepare(scratch: string, live: LiveGuest): Promise<CapsuleFile> {
-    const { paths } = this.#o;
-    const running = requireRunning(live);
-    const checkpoint = join(paths.capsule(live.id), checkpointName);
-    const [capsule, isLeft] = await Promise.all([
-      this.#capsuleOf(live.id),
-      exists(checkpoint),
-      requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
-      running,
+  async #prepare(scratch: string, live: LiveGuest): Promise<void> {
+    const { data } = this.#o.paths;
+    await allOf([
+      requireSpace(data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
+      freshFolder(scratch),
+      this.forget(live), // left behind where a release was cut off; from here on it means that this save has succeeded
     ]);
-    // Left behind where a release was cut off; from here on a checkpoint means that this save has succeeded.
-    const gone = isLeft ? rm(checkpoint, { recursive: true, force: true }) : undefined;
-    await allOf([freshFolder(scratch), gone]);
-    return capsule;
   }
 
-  async #saveInto(scratch: string, live: LiveGuest, capsule: CapsuleFile, frozen: Promise<void>): Promise<void> {
+  /** Takes the checkpoint away that may be in its folder, for good. */
+  async forget(live: LiveGuest): Promise<void> {
+    if (!live.hasCheckpoint) return;
+    await forgetCheckpoint(this.#o.paths.capsule(live.id));
+    live.hasCheckpoint = false;
+  }
+
+  async #saveInto(scratch: string, live: LiveGuest, calming: Calming): Promise<void> {
     const { paths, step, verifier } = this.#o;
+    const capsule = capsuleOf(live);
     const folder = paths.capsule(live.id);
     const checkpoint = join(folder, checkpointName);
     const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
     const files = { state: join(scratch, parts.state), memory: join(scratch, diffName) };
     await live.vm.save(files, {
-      calm: () => frozen.then(() => step("save.frozen")),
+      calm: () => calming.done().then(() => step("save.frozen")),
       stopped: () => step("save.stopped"),
       // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
       meanwhile: () => allOf([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]),
@@ -122,6 +88,7 @@ export class Saver {
         return seal(scratch, about, [parts.state, diffName], { hashAll: false, growing });
       },
     });
+    live.hasCheckpoint = true;
     await publish(scratch, checkpoint);
     verifier.forget(checkpoint);
     verifier.hashLater(checkpoint);
@@ -130,7 +97,7 @@ export class Saver {
 
   async unsave(live: LiveGuest): Promise<void> {
     try {
-      await rm(join(this.#o.paths.capsule(live.id), checkpointName), { recursive: true, force: true });
+      await this.forget(live);
       await live.vm.resume();
       await within(this.#o.wakeMs, `releasing capsule ${live.id}`, goOn(live));
     } catch (error) {
@@ -145,7 +112,7 @@ export class Saver {
     const target = this.#o.paths.template(storage);
     const scratch = this.#o.paths.scratch(`capture-${storage}`);
     try {
-      const capsule = await this.#capsuleOf(live.id);
+      const capsule = capsuleOf(live);
       const origin = join(this.#o.paths.data, capsule.origin);
       const needBytes = (await allocatedBytes(origin)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
       await requireSpace(this.#o.paths.data, needBytes, `capturing capsule ${live.id}`);
@@ -169,14 +136,9 @@ export class Saver {
       throw explainSpace(error, `capturing capsule ${live.id}`);
     }
   }
-
-  async #capsuleOf(id: string): Promise<CapsuleFile> {
-    const capsule = await readCapsule(this.#o.paths.capsule(id));
-    if (capsule === undefined) throw new CapsuleError("internal_error", `the folder of capsule ${id} is gone`);
-    return capsule;
-  }
 }
 
-function notFrozen(id: string): CapsuleError {
-  return new CapsuleError("agent_error", `the processes of capsule ${id} could not be frozen`);
+function capsuleOf({ id, capsule }: LiveGuest): CapsuleFile {
+  if (capsule === null) throw new Error(`guest ${id} is no capsule's`);
+  return capsule;
 }

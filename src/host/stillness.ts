@@ -1,5 +1,6 @@
 /** Bringing a guest to a standstill, and letting it go on from there. */
 import { readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import type { VmProcess } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { within } from "./deadline.ts";
@@ -9,6 +10,61 @@ import { identityOf } from "./identity.ts";
 /** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
 const freezeMs = 2_000;
 const answerMs = 8_000;
+/** How long a guest's answer is waited for before its QEMU is asked, too. */
+const soonMs = 10;
+/** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
+const captureAttempts = 10;
+
+export type Purpose = "pause" | "capture";
+
+/**
+ * A guest being brought to where its CPUs can be stopped. The first FREEZE is sent when this is made. A guest that does not
+ * freeze can be paused all the same; captured it cannot be, and is asked more often.
+ */
+export class Calming {
+  readonly #live: LiveGuest;
+  readonly #purpose: Purpose;
+  readonly #reconnects: number;
+  readonly #givenUp = new AbortController();
+  readonly #frozen: Promise<boolean>;
+  #isDone = false;
+
+  constructor(live: LiveGuest, purpose: Purpose) {
+    this.#live = live;
+    this.#purpose = purpose;
+    this.#reconnects = live.reconnects;
+    this.#frozen = freeze(live, purpose === "capture" ? captureAttempts : 1, this.#givenUp.signal);
+  }
+
+  /** Resolves when the CPUs can be stopped. From then on no new connection thaws the guest. */
+  async done(): Promise<void> {
+    const [isFrozen] = await Promise.all([this.#frozen, this.#requireRunning()]);
+    const isStill = isFrozen && this.#live.reconnects === this.#reconnects;
+    if (this.#purpose === "capture" && !isStill) throw notFrozen(this.#live.id);
+    this.#live.expectSilence();
+    this.#isDone = true;
+  }
+
+  /** Whether it was brought there. */
+  get isDone(): boolean {
+    return this.#isDone;
+  }
+
+  /** No further FREEZE is sent. */
+  giveUp(): void {
+    this.#givenUp.abort();
+  }
+
+  /** A guest that froze just now runs in a QEMU that serves it. Of one that takes longer, QEMU is asked. */
+  async #requireRunning(): Promise<void> {
+    const isFrozen = await Promise.race([this.#frozen, delay(soonMs, false, { ref: false })]);
+    if (!isFrozen) await requireRunning(this.#live);
+  }
+}
+
+function notFrozen(id: string): CapsuleError {
+  return new CapsuleError("agent_error", `the processes of capsule ${id} could not be frozen`);
+}
 
 /**
  * Asks the agent to freeze the user's processes; false when they are not, for certain. A guest too busy or too hostile to

@@ -4,7 +4,7 @@ import type { SavedVm, Vm, Vmm, VmProcess } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Blanks } from "./blanks.ts";
 import { unless, within } from "./deadline.ts";
-import { type Connect, LiveGuest } from "./guest.ts";
+import { LiveGuest, type Reconnecting } from "./guest.ts";
 import { identityOf } from "./identity.ts";
 import { type CapsuleFile, forgetVm, type VmFile, writeVm } from "./journal.ts";
 import type { Paths } from "./paths.ts";
@@ -12,14 +12,11 @@ import type { Slots, Urgency } from "./slots.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
 
-export interface WakerOptions {
+export interface WakerOptions extends Reconnecting {
   paths: Paths;
   vmm: Vmm;
-  connect: Connect;
   /** Deadline of an agent's first answer after a restore. */
   wakeMs: number;
-  /** How long a lost agent connection is tried anew before the guest counts as lost. */
-  reconnectMs: number;
   step: Step;
 }
 
@@ -93,7 +90,7 @@ export class Waker {
       const agent = await connect(vm.agentSocket, wakeMs, unwanted);
       await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
       step("restore.awake");
-      return this.#guest(id, vm, agent);
+      return new LiveGuest(id, capsule, vm, agent, this.#o);
     } catch (error) {
       await vm?.kill();
       await forgetVm(paths.capsule(id));
@@ -142,7 +139,7 @@ export class Waker {
         const agent = await connect(vm.agentSocket, wakeMs);
         // Its clock stood still with it.
         if (!agent.awake) await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-        return this.#guest(id, vm, agent);
+        return new LiveGuest(id, capsule, vm, agent, this.#o);
       } catch (error) {
         await vm.kill();
         throw error;
@@ -155,9 +152,5 @@ export class Waker {
     if (kind !== "powered_off") throw new CapsuleError("agent_error", `the guest of capsule ${id} has ended: ${kind}`);
     await vm.kill();
     await forgetVm(vm.spec.files.dir);
-  }
-
-  #guest(id: string, vm: Vm, agent: Awaited<ReturnType<Connect>>): LiveGuest {
-    return new LiveGuest(id, vm, agent, this.#o.connect, this.#o.reconnectMs);
   }
 }

@@ -14,7 +14,7 @@ import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { consoleBytes, consoleDevice, qtestName, qtestPortName } from "./qemu-args.ts";
 import { sizeOfDisk, vmLimits } from "./qemu-cell.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
-import { agentSocketName, clearFolder, qmpSocketName } from "./vm-folder.ts";
+import { agentSocketName, clearFolder, emptyDevices, qmpSocketName } from "./vm-folder.ts";
 import { VmSave } from "./vm-save.ts";
 import type { AroundSave, SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
 
@@ -40,6 +40,7 @@ export class QemuVm implements Vm {
   /** We have stopped the CPUs, so nothing else may set them running. */
   #isHeld = false;
   #isReleased = false;
+  #dropping: Promise<void> | undefined;
 
   /** Reaches a QEMU that was just spawned. */
   static async connect(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
@@ -118,8 +119,14 @@ export class QemuVm implements Vm {
     return status === "shutdown" || status === "guest-panicked" ? "shutdown" : "stopped";
   }
 
-  save(to: SavedVm & { memory: string }, around: AroundSave = {}): Promise<SaveResult> {
-    return new VmSave(this, this.#qmp, to, around).run();
+  async save(to: SavedVm & { memory: string }, around: AroundSave = {}): Promise<SaveResult> {
+    await this.#dropping;
+    return await new VmSave(this, this.#qmp, to, around).run();
+  }
+
+  /** What was loaded is of no more use. Begins to empty that file; what fails of it costs the next save some time, not more. */
+  dropLoaded(): void {
+    this.#dropping = emptyDevices(this.#spec.files.dir).catch(() => {});
   }
 
   /** Loads saved devices into a QEMU that waits for them, once in its life; the CPUs stay stopped. A failure ends it. */

@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
-import { cp, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -25,7 +25,8 @@ import { canRehearse } from "./qemu-args.ts";
 import { qemuVersion } from "./qemu-version.ts";
 import { Qmp } from "./qmp.ts";
 import { measureTscKhz } from "./tsc.ts";
-import type { Blank, SavedVm, Vm, VmSpec } from "./vmm.ts";
+import { devicesName } from "./vm-folder.ts";
+import type { AroundSave, Blank, SavedVm, Vm, VmSpec } from "./vmm.ts";
 
 const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.capsule");
 const program = "qemu-system-x86_64";
@@ -199,10 +200,15 @@ async function livesThroughMany(vcpus: number): Promise<void> {
   );
 }
 
+/** Fails a save while what the VM was loaded with lies where QEMU is to write. */
+function leavesNothing({ spec }: Vm): AroundSave {
+  return { calm: async () => assert.equal((await stat(join(spec.files.dir, devicesName))).size, 0) };
+}
+
 test("a saved VM can also go on as if nothing had been", async () => {
   const { vm, agent } = await start("unsaved");
   const { dir } = vm.spec.files;
-  await vm.save({ state: join(dir, "state"), memory: join(dir, "diff") });
+  await vm.save({ state: join(dir, "state"), memory: join(dir, "diff") }, leavesNothing(vm));
   assert.equal(await vm.state(), "stopped");
   await vm.resume();
   assert.equal(await shell(agent, "echo still here"), "still here");
@@ -369,7 +375,7 @@ test("a blank becomes the VM that it is told, is saved like any other, and goes 
   const adopted = await vmm.adopt(spec, blank.process);
   await adopted.stop();
   const again = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
-  await adopted.save(again);
+  await adopted.save(again, leavesNothing(adopted));
   await adopted.kill();
   const last = await wakeUp(spec, again);
   assert.equal(await shell(last.agent, "cat /root/file /dev/shm/note"), "on disk\nmore\nin memory");
@@ -489,7 +495,7 @@ test("a blank that has rehearsed becomes any VM of its base, and knows no code t
 
   await adopted.stop();
   const last = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
-  await adopted.save(last);
+  await adopted.save(last, leavesNothing(adopted));
   await adopted.kill();
   const { vm, agent } = await wakeUp(spec, last);
   assert.equal(await shell(agent, "cat /root/file"), "on disk");

@@ -69,6 +69,7 @@ export class Qemu implements Vmm {
       // Devices look into memory while they load, so memory comes first.
       if (saved.memory !== null) await loadMemory(vm.process.pid, spec.files.memory, memoryBytes(spec), saved.memory);
       await vm.load(isRecent(spec.machine.qemu) ? `file:${devicesName}` : `fd:${inheritedFd.state}`);
+      vm.dropLoaded();
       return vm;
     });
   }

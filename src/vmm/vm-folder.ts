@@ -4,7 +4,7 @@
  * of it when it is read.
  */
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
-import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { type FileHandle, open, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Listener, listenIn } from "./listener.ts";
 
@@ -42,24 +42,21 @@ export async function moveFolder(from: string, to: string): Promise<void> {
 
 /** Writes into the file that QEMU sees: this very file, wherever it has been moved. */
 export async function writeDevices(folder: string, devices: Uint8Array): Promise<void> {
-  const file = await open(join(folder, devicesName), constants.O_WRONLY | constants.O_TRUNC | constants.O_NOFOLLOW);
-  try {
-    await file.writeFile(devices);
-  } finally {
-    await file.close();
-  }
+  await using file = await openDevices(folder, constants.O_TRUNC);
+  await file.writeFile(devices);
 }
 
 /** So that QEMU does not have to, for whom somebody waits: emptying a file takes several times as long as filling it. */
 export async function emptyDevices(folder: string): Promise<void> {
-  const flags = constants.O_WRONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-  const file = await open(join(folder, devicesName), flags);
-  try {
-    requirePlain(await file.stat());
-    await file.truncate(0);
-  } finally {
-    await file.close();
-  }
+  await using file = await openDevices(folder);
+  requirePlain(await file.stat());
+  await file.truncate(0);
+}
+
+/** Waits for nobody at its other end. */
+function openDevices(folder: string, flags = 0): Promise<FileHandle> {
+  const careful = constants.O_WRONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+  return open(join(folder, devicesName), careful | flags);
 }
 
 /** What QEMU has written there a moment ago. Throws on anything but a plain file of some device state's size. */

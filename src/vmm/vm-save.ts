@@ -14,7 +14,6 @@ import { allOf } from "./outcomes.ts";
 import { canRehearse, disk } from "./qemu-args.ts";
 import { memoryBytes } from "./qemu-cell.ts";
 import type { Qmp } from "./qmp.ts";
-import { emptyDevices } from "./vm-folder.ts";
 import type { AroundSave, SavedVm, SaveResult, Vm } from "./vmm.ts";
 
 const attempts = 8;
@@ -68,7 +67,7 @@ export class VmSave {
     const opening = memory.open();
     opening.catch(() => {}); // seen below
     try {
-      await allOf([emptyDevices(spec.files.dir), isCalm]);
+      await isCalm;
     } catch (error) {
       await Promise.allSettled([opening]);
       throw error;
