@@ -47,7 +47,7 @@ class WritingVm extends FakeVm {
 }
 
 /** A capsule whose guest freezes or not, ready to be saved. */
-async function running(t: TestContext, { freezes }: { freezes: boolean | "when told" }) {
+async function running(t: TestContext, { freezes, wakes = true }: { freezes: boolean | "when told"; wakes?: boolean }) {
   const data = mkdtempSync(join(tmpdir(), "saver-"));
   t.after(() => rmSync(data, { recursive: true }));
   const paths = new Paths(data);
@@ -60,6 +60,7 @@ async function running(t: TestContext, { freezes }: { freezes: boolean | "when t
       const verb = verbOf(frame);
       if (verb === 0) return;
       verbs.push(verb);
+      if (verb === Verb.WAKE && !wakes) return;
       const answer = verb === Verb.FREEZE ? new RecordWriter().u8(freezes === false ? 0 : 1).finish() : emptyRecord;
       const tell = () => guest.frame(FrameType.RESULT, frame.stream, answer);
       if (verb === Verb.FREEZE && freezes === "when told") untold.push(tell);
@@ -80,7 +81,8 @@ async function running(t: TestContext, { freezes }: { freezes: boolean | "when t
   const steps: string[] = [];
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
   const unused = {} as Pick<SaverOptions, "sources" | "flatten" | "mergeLayer">;
-  const saver = new Saver({ ...unused, paths, verifier, wakeMs: patienceMs, step: (name) => void steps.push(name) });
+  const wakeMs = wakes ? patienceMs : 100;
+  const saver = new Saver({ ...unused, paths, verifier, wakeMs, step: (name) => void steps.push(name) });
   return { paths, vm, live, saver, fake, verbs, untold, steps };
 }
 
@@ -105,6 +107,14 @@ test("it is not captured, nor ever stopped, and runs on", async (t) => {
   assert.deepEqual(steps, []);
   assert.deepEqual(readdirSync(paths.work), []);
   assert.ok(!existsSync(join(paths.capsule(id), "checkpoint")));
+});
+
+test("nor is a mute one, which is found to be lost", async (t) => {
+  const { vm, live, saver, fake } = await running(t, { freezes: "when told", wakes: false });
+  await assert.rejects(saver.save(live, "capture"), /could not be frozen/);
+  assert.deepEqual([vm.stops, vm.found], [0, "running"]);
+  assert.equal((await live.ended).kind, "lost");
+  assert.ok(fake.frames.some((frame) => verbOf(frame) === Verb.WAKE));
 });
 
 test("one that does is", async (t) => {

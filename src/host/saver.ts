@@ -42,7 +42,7 @@ export class Saver {
       await this.#saveInto(scratch, live, calming);
     } catch (error) {
       calming.giveUp();
-      if (calming.isDone) await this.unsave(live).catch(() => {});
+      if (calming.isServed) await this.unsave(live).catch(() => {});
       // Nobody waits for it: what hangs, or waits for the host's disk, hears of it when it goes on, behind the FREEZE.
       else live.thaw().catch(() => {});
       await rm(scratch, { recursive: true, force: true }).catch(() => {});

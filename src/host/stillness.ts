@@ -27,7 +27,7 @@ export class Calming {
   readonly #reconnects: number;
   readonly #givenUp = new AbortController();
   readonly #frozen: Promise<boolean>;
-  #isDone = false;
+  #isServed = false;
 
   constructor(live: LiveGuest, purpose: Purpose) {
     this.#live = live;
@@ -38,16 +38,18 @@ export class Calming {
 
   /** Resolves when the CPUs can be stopped. From then on no new connection thaws the guest. */
   async done(): Promise<void> {
-    const [isFrozen] = await Promise.all([this.#frozen, this.#requireRunning()]);
+    const served = this.#requireRunning().then(() => {
+      this.#isServed = true;
+    });
+    const [isFrozen] = await Promise.all([this.#frozen, served]);
     const isStill = isFrozen && this.#live.reconnects === this.#reconnects;
     if (this.#purpose === "capture" && !isStill) throw notFrozen(this.#live.id);
     this.#live.expectSilence();
-    this.#isDone = true;
   }
 
-  /** Whether it was brought there. */
-  get isDone(): boolean {
-    return this.#isDone;
+  /** Whether its QEMU is known to do what it is told: without that, nobody stops the CPUs or sets them running. */
+  get isServed(): boolean {
+    return this.#isServed;
   }
 
   /** No further FREEZE is sent. */
