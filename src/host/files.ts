@@ -1,7 +1,7 @@
 /** Durable file operations: what must survive a power cut goes through here, with its fsync of file and folder. */
 import { createHash } from "node:crypto";
 import { closeSync, fdatasync, fsync, openSync } from "node:fs";
-import { lstat, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, rename, rm, stat, statfs } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { CapsuleError } from "../wire/errors.ts";
 
@@ -110,17 +110,6 @@ export function explainSpace(error: unknown, what: string): unknown {
   const isFull = code === "ENOSPC" || code === "EDQUOT" || /No space left on device|Disk quota exceeded/.test(message);
   if (!isFull) return error;
   return new CapsuleError("no_space", `${what} failed: the disk is full`, { cause: error });
-}
-
-/** Whether anything is there, a link too. */
-export async function exists(path: string): Promise<boolean> {
-  try {
-    await lstat(path);
-    return true;
-  } catch (error) {
-    if (isMissing(error)) return false;
-    throw error;
-  }
 }
 
 export function isMissing(error: unknown): boolean {

@@ -27,8 +27,8 @@ export class LiveGuest implements Guest {
   /** What its folder says of it; null: it has none, and is never saved. */
   readonly capsule: CapsuleFile | null;
   readonly ended: Promise<GuestEnd>;
-  /** There may be a checkpoint in its folder. */
-  hasCheckpoint = true;
+  /** In its folder: one that it was resumed from, or that a save of it made. */
+  mayHaveCheckpoint = true;
   #agent: Agent;
   #isConnected = true;
   /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */

@@ -130,7 +130,7 @@ export class LocalHost implements Host {
       const standby = this.#pool.claim(id);
       const roused = standby && (await this.#rouse(standby, unwanted).catch(() => undefined));
       const guest = roused ?? (await this.#startAnew(id, origin, shape, unwanted));
-      guest.hasCheckpoint = false;
+      guest.mayHaveCheckpoint = false;
       return guest;
     });
   }
@@ -161,7 +161,7 @@ export class LocalHost implements Host {
       this.#step("release.thawed");
     } finally {
       // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
-      await this.#saver.forget(live);
+      await this.#saver.forgetCheckpoint(live);
     }
   }
 

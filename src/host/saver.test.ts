@@ -1,4 +1,4 @@
-/** Saves of guests that do not freeze, and of capsules that are not whole. Real ones are saved in test/conformance and test/faults. */
+/** Saves of guests that do not freeze, and what comes of saves that fail. Real ones are saved in test/conformance and test/faults. */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -101,9 +101,9 @@ test("a guest that does not freeze is paused all the same, and what an earlier s
 test("it is not captured, nor ever stopped, and runs on", async (t) => {
   const { paths, vm, live, saver, verbs, steps } = await running(t, { freezes: false });
   await assert.rejects(saver.save(live, "capture"), /could not be frozen/);
-  assert.equal(vm.stops, 0);
-  assert.equal(vm.found, "running");
-  assert.equal(verbs.at(-1), Verb.THAW);
+  await live.agent.probe(); // whatever was asked before is heard by now
+  assert.deepEqual([vm.stops, vm.found], [0, "running"]);
+  assert.deepEqual(verbs.slice(-3), [Verb.WAKE, Verb.THAW, Verb.PROBE]);
   assert.deepEqual(steps, []);
   assert.deepEqual(readdirSync(paths.work), []);
   assert.ok(!existsSync(join(paths.capsule(id), "checkpoint")));
@@ -205,22 +205,36 @@ test("one whose connection was made anew after it was frozen may run again, and 
   assert.equal(vm.stops, 0);
 });
 
-test("a guest that says at once that it froze is proof enough of a QEMU that serves it", async (t) => {
-  const { vm, live, saver } = await running(t, { freezes: true });
+test("a guest that has frozen is proof enough of a QEMU that serves it", async (t) => {
+  const { vm, live, saver, untold, fake } = await running(t, { freezes: "when told" });
   vm.state = () => Promise.reject(new Error("nobody asks"));
-  await saver.save(live, "pause");
+  const saving = saver.save(live, "pause");
+  await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
+  untold[0]!();
+  await saving;
   assert.equal(vm.stops, 1);
 });
 
-test("what a save has made is in the way of no later one, and only what there may be is looked for", async (t) => {
-  const { paths, live, saver } = await running(t, { freezes: true });
+test("what a save has made is in the way of no later one, and is looked for only where there may be something", async (t) => {
+  const { paths, vm, live, saver } = await running(t, { freezes: true });
   const checkpoint = join(paths.capsule(id), "checkpoint");
-  live.hasCheckpoint = false;
   await saver.save(live, "pause");
-  assert.equal(live.hasCheckpoint, true);
+  assert.equal(live.mayHaveCheckpoint, true);
   await saver.unsave(live);
-  assert.deepEqual([live.hasCheckpoint, existsSync(checkpoint)], [false, false]);
+  assert.deepEqual([live.mayHaveCheckpoint, existsSync(checkpoint)], [false, false]);
+  mkdirSync(checkpoint);
+  writeFileSync(join(checkpoint, "nobody's"), "");
+  await assert.rejects(saver.save(live, "pause"), { code: "ENOTEMPTY" });
+  assert.deepEqual([vm.found, existsSync(checkpoint)], ["running", false], "a surprise fails one save, and no more");
   await saver.save(live, "pause");
-  assert.equal(live.hasCheckpoint, true);
   assert.ok(existsSync(join(checkpoint, "manifest.json")));
+});
+
+test("a guest that is not set running again is lost, and does not stand still for good", async (t) => {
+  const { paths, vm, live, saver } = await running(t, { freezes: true });
+  await saver.save(live, "pause");
+  rmSync(paths.capsule(id), { recursive: true });
+  await assert.rejects(saver.unsave(live), { code: "ENOENT" });
+  assert.equal(vm.found, "stopped");
+  assert.equal((await live.ended).kind, "lost");
 });

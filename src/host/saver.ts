@@ -13,7 +13,7 @@ import { type CapsuleFile, checkpointName, diskName, forgetCheckpoint } from "./
 import type { Paths } from "./paths.ts";
 import type { Sources } from "./sources.ts";
 import type { Step } from "./steps.ts";
-import { Calming, dirtyBytes, goOn, type Purpose } from "./stillness.ts";
+import { Calming, dirtyBytes, goOn, type SavePurpose } from "./stillness.ts";
 import type { Verifier } from "./verifier.ts";
 
 export interface SaverOptions {
@@ -34,7 +34,7 @@ export class Saver {
     this.#o = options;
   }
 
-  async save(live: LiveGuest, purpose: Purpose): Promise<void> {
+  async save(live: LiveGuest, purpose: SavePurpose): Promise<void> {
     const scratch = this.#o.paths.scratch(`save-${live.id}`);
     const calming = new Calming(live, purpose);
     try {
@@ -59,15 +59,15 @@ export class Saver {
     await allOf([
       requireSpace(data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
       freshFolder(scratch),
-      this.forget(live), // left behind where a release was cut off; from here on it means that this save has succeeded
+      this.forgetCheckpoint(live), // left behind where a release was cut off; from here on it means that this save has succeeded
     ]);
   }
 
   /** Takes the checkpoint away that may be in its folder, for good. */
-  async forget(live: LiveGuest): Promise<void> {
-    if (!live.hasCheckpoint) return;
+  async forgetCheckpoint(live: LiveGuest): Promise<void> {
+    if (!live.mayHaveCheckpoint) return;
     await forgetCheckpoint(this.#o.paths.capsule(live.id));
-    live.hasCheckpoint = false;
+    live.mayHaveCheckpoint = false;
   }
 
   async #saveInto(scratch: string, live: LiveGuest, calming: Calming): Promise<void> {
@@ -88,7 +88,7 @@ export class Saver {
         return seal(scratch, about, [parts.state, diffName], { hashAll: false, growing });
       },
     });
-    live.hasCheckpoint = true;
+    live.mayHaveCheckpoint = true;
     await publish(scratch, checkpoint);
     verifier.forget(checkpoint);
     verifier.hashLater(checkpoint);
@@ -96,13 +96,16 @@ export class Saver {
   }
 
   async unsave(live: LiveGuest): Promise<void> {
+    let isOn = false;
     try {
-      await this.forget(live);
+      await this.forgetCheckpoint(live);
       await live.vm.resume();
+      isOn = true;
       await within(this.#o.wakeMs, `releasing capsule ${live.id}`, goOn(live));
     } catch (error) {
       // A VM that waits for the host's disk hears the THAW when there is room again.
-      if (!(await live.isWaitingForDisk())) live.lose("it could not be set running again after a failed pause");
+      if (!isOn || !(await live.isWaitingForDisk()))
+        live.lose("it could not be set running again after a failed pause");
       throw error;
     }
   }

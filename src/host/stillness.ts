@@ -10,12 +10,12 @@ import { identityOf } from "./identity.ts";
 /** Freezing is a courtesy that a guest may refuse; pausing does not wait long for it. */
 const freezeMs = 2_000;
 const answerMs = 8_000;
-/** How long a guest's answer is waited for before its QEMU is asked, too. */
+/** How long a guest's answer is waited for, when all else is ready, before its QEMU is asked too. */
 const soonMs = 10;
 /** How often a guest is asked to freeze before its capture is given up; each time it tries for a third of a second. */
 const captureAttempts = 10;
 
-export type Purpose = "pause" | "capture";
+export type SavePurpose = "pause" | "capture";
 
 /**
  * A guest being brought to where its CPUs can be stopped. The first FREEZE is sent when this is made. A guest that does not
@@ -23,13 +23,13 @@ export type Purpose = "pause" | "capture";
  */
 export class Calming {
   readonly #live: LiveGuest;
-  readonly #purpose: Purpose;
+  readonly #purpose: SavePurpose;
   readonly #reconnects: number;
   readonly #givenUp = new AbortController();
   readonly #frozen: Promise<boolean>;
   #isServed = false;
 
-  constructor(live: LiveGuest, purpose: Purpose) {
+  constructor(live: LiveGuest, purpose: SavePurpose) {
     this.#live = live;
     this.#purpose = purpose;
     this.#reconnects = live.reconnects;
@@ -38,7 +38,7 @@ export class Calming {
 
   /** Resolves when the CPUs can be stopped. From then on no new connection thaws the guest. */
   async done(): Promise<void> {
-    const served = this.#requireRunning().then(() => {
+    const served = this.#requireServed().then(() => {
       this.#isServed = true;
     });
     const [isFrozen] = await Promise.all([this.#frozen, served]);
@@ -57,8 +57,8 @@ export class Calming {
     this.#givenUp.abort();
   }
 
-  /** A guest that froze just now runs in a QEMU that serves it. Of one that takes longer, QEMU is asked. */
-  async #requireRunning(): Promise<void> {
+  /** A guest that has frozen by now ran a moment ago, in a QEMU that served it. Of one that takes longer, QEMU is asked. */
+  async #requireServed(): Promise<void> {
     const isFrozen = await Promise.race([this.#frozen, delay(soonMs, false, { ref: false })]);
     if (!isFrozen) await requireRunning(this.#live);
   }

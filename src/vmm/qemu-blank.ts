@@ -88,9 +88,9 @@ export class QemuBlank implements Blank {
       vm.become(spec);
       if (this.#hasRehearsed) await this.#reload(spec.files.disk, saved);
       else await this.#load(spec.files.disk, saved);
-      vm.dropLoaded();
       if (this.#qtest !== undefined) await vm.closeQtest();
       this.#qtest?.close();
+      vm.dropLoaded();
       return vm;
     } catch (error) {
       await this.kill();
