@@ -231,16 +231,16 @@ export class Changes {
     if (records.relent(row) !== undefined && row.status === "running") idle.watchAgain(row.id, row.timeoutSec);
   }
 
-  /** The record says running: let the user's processes go, and watch. */
+  /** The record says running: let the user's processes go, and watch. How long that took counts for nobody's idleness. */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
     const { host, idle, log } = this.#o;
     this.#guests.set(row.id, guest);
-    idle.watch(row.id, row.timeoutSec, idleMs);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
     await host.release(guest).catch((error: unknown) => {
       // The agent is gone; `ended` will say so and take the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");
     });
+    if (this.#guests.get(row.id) === guest) idle.watch(row.id, row.timeoutSec, idleMs);
   }
 
   /** A record that cannot be written now is found by the reconciler. */

@@ -99,3 +99,20 @@ test("an automatic pause that cannot even be begun is tried again after half a m
   floors.clock.advance(1);
   assert.equal(await status(floors, id), "paused");
 });
+
+test("how long a capsule took to be let go of does not count", async () => {
+  const floors = buildFloors();
+  const id = await running(floors, 10);
+  await floors.capsules.pause(floors.team, id);
+  const { host } = floors;
+  const release = host.release.bind(host);
+  host.release = async (guest) => {
+    floors.clock.advance(9_000);
+    await release(guest);
+  };
+  await floors.capsules.resume(floors.team, id);
+  floors.clock.advance(9_999);
+  assert.equal(await status(floors, id), "running");
+  floors.clock.advance(1);
+  assert.equal(await status(floors, id), "paused");
+});

@@ -186,7 +186,7 @@ export const time = simultaneously(import.meta, "time", () => {
   });
 
   test("files survive an auto-pause with a writer running", async () => {
-    await using capsule = await client.capsule({ timeout_sec: 1 });
+    await using capsule = await client.capsule({ timeout_sec: 3 }); // longer than it takes us to go on, on a busy machine too
     await capsule.sh("mkdir /root/tree; head -c 1000000 /dev/urandom > /root/tree/a");
     const hash = await treeHash(capsule);
     const tag = await startWriter(capsule);
