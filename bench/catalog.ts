@@ -156,7 +156,7 @@ export const catalog = {
     name: "pause, idle, durable",
     unit: "ms",
     targets: {
-      migrate: { said: "≤ 1/15 × QEMU's migrate + fsync", most: 1 / 15 },
+      migrate: { said: "≤ 1/40 × QEMU's migrate + fsync", most: 1 / 40 },
       gvisor: { said: "≤ 1/3 × runsc checkpoint + fsync", most: 1 / 3 },
       floor: { said: "≤ 3 × dd of 2 MiB + the end of a QEMU", most: 3 },
     },
@@ -203,7 +203,7 @@ export const catalog = {
     unit: "ms",
     targets: {
       wall: { said: "wall ≤ 20 × single, pool empty / cores", most: 1 },
-      anew: { said: "wall ≤ 20 × single, nothing prepared / cores", most: 1 },
+      anew: { said: "wall ≤ 1/2 × 20 × single, nothing prepared / cores", most: 1 / 2 },
       success: { said: "% that succeed = 100", least: 100 },
     },
   },

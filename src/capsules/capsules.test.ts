@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildFloors, running } from "../../test/fakes/floors.ts";
+import { Statements } from "../../test/teams/statements.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
 const request = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
@@ -248,6 +249,27 @@ test("the list is the team's own, newest first", async () => {
     ids.toReversed(),
   );
   assert.deepEqual(floors.capsules.list(floors.other), []);
+});
+
+test("a list of many costs as many statements as one of a few", async () => {
+  const statements = new Statements();
+  const floors = buildFloors(undefined, statements.database);
+  const costs = () => {
+    statements.take();
+    floors.capsules.list(floors.team);
+    const list = statements.take();
+    for (const { id } of floors.capsules.list(floors.team)) floors.capsules.get(floors.team, id);
+    return { list, all: statements.take() };
+  };
+  await running(floors);
+  const few = costs();
+  for (let each = 0; each < 40; each++) await running(floors);
+  await floors.settled();
+  assert.equal(floors.capsules.list(floors.team).length, 41);
+  const many = costs();
+  assert.deepEqual(many.list, few.list);
+  assert.ok(many.list.length <= 2, many.list.join("; "));
+  assert.ok(many.all.length <= 2 * 41 + 2, `${many.all.length} for a list and 41 of its capsules`);
 });
 
 test("the list keeps its order when clocks are set back and when two capsules have one time", async () => {

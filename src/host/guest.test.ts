@@ -10,6 +10,7 @@ import { emptyRecord, Verb } from "../agent/protocol.ts";
 import { RecordWriter } from "../agent/records.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
+import { identityOf } from "./identity.ts";
 import { freeze, goOn, requireRunning } from "./stillness.ts";
 
 const patienceMs = 10_000;
@@ -68,6 +69,21 @@ async function reachable({ live }: Setting): Promise<void> {
     }
   }
 }
+
+it("rests, and is roused with the moment's randomness before anything else is asked of it", async () => {
+  await using fake = await FakeGuest.listen({ onFrame: answering() });
+  const { live: guest, vm } = await live(fake);
+  await guest.rest();
+  assert.equal(vm.found, "stopped");
+  const [first, second] = [identityOf("cl-x"), identityOf("cl-x")];
+  assert.notDeepEqual(first.entropy, second.entropy, "never the same twice");
+  await guest.rouse(second);
+  assert.equal(vm.found, "running");
+  const opened = fake.frames.filter((frame) => verbOf(frame) !== 0);
+  assert.deepEqual(opened.map(verbOf), [Verb.FREEZE, Verb.WAKE]);
+  assert.ok(opened[1]!.payload.includes(Buffer.from(second.entropy)), "which is what its kernel is given");
+  guest.close();
+});
 
 describe("the connection", () => {
   it("is made anew when it breaks; meanwhile the agent cannot be reached", async () => {

@@ -92,6 +92,8 @@ export interface Host {
   diskBytes(id: string): Promise<number>;
   /** Ends whatever VM the capsule has and removes its folder. Idempotent. */
   remove(id: string): Promise<void>;
+  /** No new capsule starts from it: ends what was made ahead of time from it. Its files stay for those that stand on them. */
+  retireTemplate(storage: string): Promise<void>;
   /** Removes a template's files. Idempotent. */
   removeTemplate(storage: string): Promise<void>;
 

@@ -3,7 +3,6 @@ import { mkdirSync, readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
-import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission } from "./admission.ts";
 import { Bases } from "./bases.ts";
@@ -25,7 +24,6 @@ import { Saver } from "./saver.ts";
 import { Slots, settleMs } from "./slots.ts";
 import { Sources } from "./sources.ts";
 import { type Kind, type Standby, Standbys } from "./standby.ts";
-import type { Step } from "./steps.ts";
 import { Verifier } from "./verifier.ts";
 import { Waker, type WakerOptions } from "./waker.ts";
 
@@ -58,7 +56,6 @@ export interface PoolSettings {
 export class LocalHost implements Host {
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
-  readonly #vmm: Vmm;
   readonly #bases: Bases;
   readonly #sources: Sources;
   readonly #waker: Waker;
@@ -68,21 +65,18 @@ export class LocalHost implements Host {
   readonly #blanks: Blanks;
   readonly #admission: Admission;
   readonly #guests = new Map<string, LiveGuest>();
-  readonly #step: Step;
 
   constructor(options: LocalHostOptions) {
     this.#options = options;
     this.#paths = options.paths;
-    this.#vmm = options.vmm;
     const slots = new Slots(options.concurrentStarts, settleMs);
     this.#admission = new Admission({ folder: this.#paths.data, reserveBytes: options.memoryReserveBytes });
     this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
     this.#verifier = new Verifier(options.onDamage, this.#paths.scratch("hashing"));
-    this.#sources = new Sources(this.#paths, options.images, this.#bases, this.#vmm);
+    this.#sources = new Sources(this.#paths, options.images, this.#bases, options.vmm);
     const pressure = new MemoryPressure();
     this.#blanks = new Blanks({ ...options, ...options.blanks, sources: this.#sources, slots, pressure });
     this.#waker = new Waker(options, this.#sources, slots, this.#blanks);
-    this.#step = options.step;
     this.#saver = new Saver({ ...options, sources: this.#sources, verifier: this.#verifier });
     const standbys = new Standbys(this.#paths, this.#sources, this.#waker, options.wakeMs, options.step);
     this.#pool = new Pool({ ...options.pool, standbys, pressure });
@@ -92,7 +86,7 @@ export class LocalHost implements Host {
   }
 
   get accelerator(): "kvm" | "tcg" {
-    return this.#vmm.machine(1, 128).accelerator;
+    return this.#options.vmm.machine(1, 128).accelerator;
   }
 
   images() {
@@ -158,7 +152,7 @@ export class LocalHost implements Host {
     const live = this.#live(guest);
     try {
       await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
-      this.#step("release.thawed");
+      this.#options.step("release.thawed");
     } finally {
       // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
       await this.#saver.forgetCheckpoint(live);
@@ -185,7 +179,7 @@ export class LocalHost implements Host {
     const live = this.#live(guest);
     live.hangUp(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
     await this.#admission.until(live.vm.kill());
-    this.#step("end.killed");
+    this.#options.step("end.killed");
     this.#guests.delete(live.id);
     await forgetVm(this.#paths.capsule(live.id));
   }
@@ -195,11 +189,15 @@ export class LocalHost implements Host {
     this.#pool.claim(id)?.guest.close();
     const live = this.#guests.get(id);
     if (live !== undefined) await this.end(live);
-    await reapFolder(this.#vmm, folder);
-    this.#step("remove.reaped");
+    await reapFolder(this.#options.vmm, folder);
+    this.#options.step("remove.reaped");
     await Promise.all(
       [folder, this.#paths.scratch(`save-${id}`)].map((path) => rm(path, { recursive: true, force: true })),
     );
+  }
+
+  retireTemplate(storage: string): Promise<void> {
+    return this.#pool.drop(storage);
   }
 
   async removeTemplate(storage: string): Promise<void> {
@@ -215,19 +213,19 @@ export class LocalHost implements Host {
     const hasCheckpoint = (await openCheckpoint(join(folder, checkpointName)).catch(() => undefined)) !== undefined;
     const otherwise: Extract<Adopted, { reason?: string }> = { kind: hasCheckpoint ? "checkpoint" : "nothing" };
     if (vm === undefined) return otherwise;
-    const process = vm.process ?? (await this.#vmm.find(vm.nonce))[0];
+    const process = vm.process ?? (await this.#options.vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
     try {
       const guest = await this.#waker.adopt(id, capsule, vm, process);
       return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest: this.#hold(guest) };
     } catch (error) {
-      await reapFolder(this.#vmm, folder);
+      await reapFolder(this.#options.vmm, folder);
       return { ...otherwise, reason: error instanceof Error ? error.message : String(error) };
     }
   }
 
   async reap(id: string): Promise<void> {
-    await reapFolder(this.#vmm, this.#paths.capsule(id));
+    await reapFolder(this.#options.vmm, this.#paths.capsule(id));
   }
 
   inventory(): Inventory {
@@ -244,10 +242,10 @@ export class LocalHost implements Host {
    * needs. Call before the first start.
    */
   async sweep(): Promise<void> {
-    await reapStrays(this.#vmm, this.#paths);
+    await reapStrays(this.#options.vmm, this.#paths);
     for (const name of readdirSync(this.#paths.work)) {
       const folder = join(this.#paths.work, name);
-      await reapFolder(this.#vmm, folder);
+      await reapFolder(this.#options.vmm, folder);
       await rm(folder, { recursive: true, force: true });
     }
     const { images, onDamage } = this.#options;
@@ -307,7 +305,7 @@ export class LocalHost implements Host {
     this.#verifier.requireSound(source.folder);
     try {
       const capsule = await found(this.#paths, this.#sources, id, source);
-      this.#step("start.journalled");
+      this.#options.step("start.journalled");
       const saved = { state: join(source.folder, parts.state), memory: null };
       return this.#hold(await this.#waker.wake(id, capsule, saved, { unwanted }));
     } catch (error) {

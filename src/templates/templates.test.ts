@@ -73,6 +73,23 @@ test("a taken name is refused and its capsule unharmed, unless overwriting", asy
   assert.equal(storages(floors).length, 1, "the old files are gone");
 });
 
+test("from a template that was replaced or deleted nothing is made ahead of time, though files stay for those who need them", async () => {
+  const floors = buildFloors();
+  await capture(floors, "tools");
+  const [first] = storages(floors);
+  const live = await made(floors, "tools");
+  await capture(floors, "tools", true);
+  assert.deepEqual([...new Set(floors.host.retired)], [first]);
+  assert.equal(storages(floors).length, 2);
+  const second = storages(floors).find((storage) => storage !== first);
+  await made(floors, "tools");
+  await floors.templates.delete(floors.team, "tools");
+  assert.ok(floors.host.retired.includes(second!));
+  await floors.capsules.destroy(floors.team, live);
+  await floors.settled();
+  assert.deepEqual(storages(floors), [second]);
+});
+
 test("of two captures at once with one name, one succeeds and the other's capsule runs on", async () => {
   const floors = buildFloors();
   const ids = [await running(floors), await running(floors)];

@@ -130,12 +130,16 @@ export class Templates {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Removes the files of retired templates that no capsule needs any more; what fails is tried again the next time. */
+  /**
+   * Of retired templates, ends what was made ahead of time, and removes the files that no capsule needs any more; what fails
+   * is tried again the next time.
+   */
   async collect(): Promise<void> {
     const { rows, capsuleRows, host, log } = this.#o;
     for (const row of rows.retired()) {
-      if (capsuleRows.needing(row.storage) > 0) continue;
       try {
+        await host.retireTemplate(row.storage);
+        if (capsuleRows.needing(row.storage) > 0) continue;
         await host.removeTemplate(row.storage);
         rows.remove(row.storage);
       } catch (error) {

@@ -31,6 +31,8 @@ export class FakeHost implements Host {
   readonly folders = new Set<string>();
   readonly checkpoints = new Set<string>();
   readonly templates = new Map<string, Shape>();
+  /** Storages from which nothing is made any more. */
+  readonly retired: string[] = [];
   /** Asked before each verb does its work; a thrown error is the verb's failure. */
   before: (verb: HostVerb, id: string) => void = () => {};
   /** How long a verb takes. */
@@ -137,6 +139,11 @@ export class FakeHost implements Host {
     this.guests.delete(id);
     this.checkpoints.delete(id);
     this.folders.delete(id);
+  }
+
+  async retireTemplate(storage: string): Promise<void> {
+    await this.moment();
+    this.retired.push(storage);
   }
 
   async removeTemplate(storage: string): Promise<void> {

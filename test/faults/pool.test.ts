@@ -1,5 +1,7 @@
 /** Capsules made ahead of time: whoever gets one cannot tell, and none is left where none should be. */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
@@ -23,6 +25,11 @@ async function ready(count: number): Promise<string[]> {
   await eventually(`${count} are ready`, isFull, patienceMs);
   const running = new Set((await world.views()).map(({ id }) => id));
   return world.vms().filter((id) => !running.has(id));
+}
+
+/** What a capsule was made from. */
+function originOf(id: string): string {
+  return JSON.parse(readFileSync(join(world.server.dataDir, "capsules", id, "capsule.json"), "utf8")).origin;
 }
 
 /** So many created at the same time, and running. */
@@ -95,9 +102,17 @@ test("a template that is used twice earns a place, and takes it along when it is
   const [capsule] = await createTogether(1, fromMade);
   assert.ok(capsule !== undefined && before.includes(capsule.id));
   assert.equal(await capsule.sh("cat /root/file"), "of the template");
-  await capsule.destroy();
+  const made = (await ready(2)).filter((id) => originOf(id).startsWith("templates/"));
+  assert.ok(made.length > 0);
   await world.client.expect(204, "DELETE", "/v1/snapshots/made");
+  assert.deepEqual(
+    world.vms().filter((id) => made.includes(id)),
+    [],
+    "although a capsule still stands on it",
+  );
   assert.equal((await world.client.call("POST", "/v1/capsules", { json: fromMade })).status, 404);
+  assert.equal(await capsule.sh("cat /root/file"), "of the template");
+  await capsule.destroy();
   assert.deepEqual(world.folders("templates"), []);
 });
 
