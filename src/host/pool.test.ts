@@ -4,7 +4,7 @@ import { EventEmitter, once } from "node:events";
 import { describe, it } from "node:test";
 import type { LiveGuest } from "./guest.ts";
 import { Pool, type PoolOptions } from "./pool.ts";
-import { shareAvailable } from "./pressure.ts";
+import { MemoryPressure, shareAvailable } from "./pressure.ts";
 import type { Kind, Standby } from "./standby.ts";
 
 const minimal: Kind = { origin: { kind: "base", name: "minimal" }, shape: { vcpus: 1, memoryMb: 512 } };
@@ -166,6 +166,21 @@ describe("the pool", () => {
     assert.deepEqual(none.pool.state(), { ready: 0, target: 0 });
   });
 
+  it("gives nobody one of another shape", async () => {
+    const shop = new Workshop();
+    shop.pool.open();
+    await shop.hasMade(1);
+    const { vcpus, memoryMb } = minimal.shape;
+    for (const shape of [
+      { vcpus: vcpus + 1, memoryMb },
+      { vcpus, memoryMb: 2 * memoryMb },
+    ]) {
+      assert.equal(shop.pool.reserve({ ...minimal, shape }), undefined);
+    }
+    assert.equal(shop.pool.reserve(minimal), "cl-1");
+    await shop.pool.close();
+  });
+
   it("makes nothing while memory runs short, and gives back what it has when there is none", async () => {
     const shop = new Workshop();
     shop.pressure = "rising";
@@ -222,6 +237,19 @@ describe("the pool", () => {
 describe("the memory that a host has to spare", () => {
   it("is what programs can have without swapping, as a share of all", () => {
     assert.equal(shareAvailable("MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  250 kB\n"), 0.25);
+  });
+
+  it("runs short below 15 of a hundred, and is wanted back below 7", () => {
+    const at = (share: number) => {
+      const pressure = new MemoryPressure(() => `MemTotal:  1000 kB\nMemAvailable:  ${Math.round(10 * share)} kB\n`);
+      return [pressure.isRising(), pressure.isHigh()];
+    };
+    assert.deepEqual([15, 14.9, 7, 6.9].map(at), [
+      [false, false],
+      [true, false],
+      [true, false],
+      [true, true],
+    ]);
   });
 
   it("is taken for plenty where the kernel does not say", () => {

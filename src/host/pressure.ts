@@ -12,17 +12,20 @@ const risingShare = 0.15;
 const highShare = 0.07;
 
 export class MemoryPressure implements Pressure {
+  readonly #meminfo: () => string;
+
+  /** `meminfo`: what the kernel says now, as in /proc/meminfo. */
+  constructor(meminfo = () => readFileSync("/proc/meminfo", "latin1")) {
+    this.#meminfo = meminfo;
+  }
+
   isRising(): boolean {
-    return availableShare() < risingShare;
+    return shareAvailable(this.#meminfo()) < risingShare;
   }
 
   isHigh(): boolean {
-    return availableShare() < highShare;
+    return shareAvailable(this.#meminfo()) < highShare;
   }
-}
-
-function availableShare(): number {
-  return shareAvailable(readFileSync("/proc/meminfo", "latin1"));
 }
 
 /** Memory that programs can have without swapping, as a share of all; 1 where the kernel does not say. */

@@ -1,7 +1,7 @@
 /** What a stock keeps when it cannot keep all that is wanted; the things are names. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { describe, it } from "node:test";
+import { describe, it, type TestContext } from "node:test";
 import { Stock, type StockOptions } from "./stock.ts";
 
 interface Thing {
@@ -14,6 +14,7 @@ class Shelved {
   readonly here: string[] = [];
   readonly failures: unknown[] = [];
   failing = "";
+  onMaking = () => {};
   #onMade = () => {};
   #onLook = () => {};
   readonly stock: Stock<string, Thing>;
@@ -63,11 +64,28 @@ class Shelved {
   }
 
   async #make(name: string): Promise<Thing> {
+    this.onMaking();
     if (name === this.failing) throw new Error(`no ${name} can be made`);
     this.here.push(name);
     setImmediate(() => this.#onMade());
     return { name, costBytes: 1, ended: new Promise(() => {}) };
   }
+}
+
+/** A clock that stands still unless it is moved; `pass` lets what is due happen. */
+function steadyClock(t: TestContext) {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  let nowMs = 1_000;
+  t.mock.method(performance, "now", () => nowMs);
+  const move = (ms: number) => {
+    nowMs += ms;
+  };
+  const pass = async (ms: number) => {
+    move(ms);
+    t.mock.timers.tick(ms);
+    await new Promise(setImmediate);
+  };
+  return { move, pass };
 }
 
 describe("a stock", () => {
@@ -103,14 +121,7 @@ describe("a stock", () => {
   });
 
   it("goes on looking when one is taken while it waits to look", async (t) => {
-    t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
-    let nowMs = 1_000;
-    t.mock.method(performance, "now", () => nowMs);
-    const pass = async (ms: number) => {
-      nowMs += ms;
-      t.mock.timers.tick(ms);
-      await new Promise(setImmediate);
-    };
+    const { pass } = steadyClock(t);
     const shelved = new Shelved();
     shelved.stock.open();
     await shelved.stock.settled();
@@ -121,6 +132,51 @@ describe("a stock", () => {
     assert.deepEqual(shelved.here, [], "whoever came last is being served");
     await pass(60);
     assert.notDeepEqual(shelved.here, []);
+    await shelved.stock.close();
+  });
+
+  it("rests as long as it worked, unless a kind has run out", async (t) => {
+    const clock = steadyClock(t);
+    const shelved = new Shelved({ pressure: { isRising: () => false, isHigh: () => false } });
+    shelved.onMaking = () => clock.move(5_000);
+    shelved.stock.open();
+    await shelved.stock.settled();
+    shelved.want("a", 3);
+    await clock.pass(130);
+    await shelved.stock.settled();
+    assert.deepEqual(shelved.here, ["a"], "the first at once");
+    await clock.pass(4_900);
+    await shelved.stock.settled();
+    assert.deepEqual(shelved.here, ["a"], "it works half of the time, and not more");
+    await clock.pass(200);
+    await shelved.stock.settled();
+    assert.deepEqual(shelved.here, ["a", "a"]);
+    shelved.want("b", 2);
+    await clock.pass(130);
+    await shelved.stock.settled();
+    assert.deepEqual(shelved.here, ["a", "a", "b"], "of b there was none");
+    await shelved.stock.close();
+  });
+
+  it("ends what is more than was asked for of late", async (t) => {
+    const clock = steadyClock(t);
+    const shelved = new Shelved({ pressure: { isRising: () => false, isHigh: () => false } });
+    shelved.stock.open();
+    shelved.want("a", 3);
+    for (let second = 0; second < 5; second++) await clock.pass(1_000);
+    assert.deepEqual(shelved.here, ["a", "a", "a"]);
+    clock.move(300_000);
+    shelved.want("a", 2);
+    for (let second = 0; second < 5; second++) await clock.pass(1_000);
+    assert.deepEqual(shelved.stock.state(), { ready: 3, target: 3 });
+    clock.move(292_000); // ten minutes after the three, five after the two
+    for (let second = 0; second < 5; second++) await clock.pass(1_000);
+    assert.deepEqual(shelved.stock.state(), { ready: 2, target: 2 });
+    assert.equal(shelved.here.length, 4, "and two that were taken");
+    clock.move(300_000);
+    for (let second = 0; second < 5; second++) await clock.pass(1_000);
+    assert.deepEqual(shelved.stock.state(), { ready: 0, target: 0 });
+    assert.equal(shelved.here.length, 2, "which are not the stock's to end");
     await shelved.stock.close();
   });
 
