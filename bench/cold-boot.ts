@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { bootImage } from "../src/host/boot.ts";
+import { bootImage } from "../src/host/images/boot.ts";
 import { output, withAgent } from "./booted-agent.ts";
 import { connect, type Rig } from "./rig.ts";
 import { timed } from "./statistics.ts";

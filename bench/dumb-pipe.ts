@@ -9,7 +9,7 @@ import net from "node:net";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { cpioArchive } from "../guest/image/cpio.ts";
-import { overlayOn } from "../src/host/boot.ts";
+import { overlayOn } from "../src/host/images/boot.ts";
 import type { ThisMachine } from "../src/host/machine.ts";
 import { emptyOverlay } from "../src/vmm/qcow2.ts";
 import type { Vm } from "../src/vmm/vmm.ts";

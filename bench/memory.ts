@@ -1,7 +1,7 @@
 /** What an idle capsule costs: its proportional share (PSS) of everything its VM has mapped, and its processor time. */
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { readVm } from "../src/host/journal.ts";
+import { readVm } from "../src/host/disk/capsule-folder.ts";
 import { pssMib, ranSinceMs, threadsRanMs } from "./process-costs.ts";
 import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";

@@ -1,8 +1,8 @@
 /** What the benchmarks measure on: a service without a pool, the machine below it, and gVisor beside it if it is here. */
 import { connectAgent } from "../src/agent/connection.ts";
 import { loadConfig } from "../src/config.ts";
+import { Paths } from "../src/host/disk/paths.ts";
 import { openMachine, type ThisMachine } from "../src/host/machine.ts";
-import { Paths } from "../src/host/paths.ts";
 import { Qemu } from "../src/vmm/qemu.ts";
 import type { Run } from "./public-format.ts";
 import type { Report } from "./report.ts";

@@ -3,7 +3,7 @@ import type { InjectOptions } from "fastify";
 import pino from "pino";
 import { loadConfig } from "../src/config.ts";
 import { buildServer, type ServerOptions } from "../src/http/app.ts";
-import type { App } from "../src/http/section.ts";
+import type { App } from "../src/http/route.ts";
 import type { Limits } from "../src/wire/limits.ts";
 import { FakeServices, keys } from "./fakes/services.ts";
 import { Contract, type OpenApi } from "./openapi-contract.ts";

@@ -1,6 +1,6 @@
 /** A real QEMU with an empty machine: it maps a base file as a VM's does, and stands still. */
 import { setTimeout as delay } from "node:timers/promises";
-import { mappingsOf } from "../src/vmm/pagemap.ts";
+import { mappingsOf } from "../src/vmm/memory/pagemap.ts";
 import { endProcess, spawnDetached } from "../src/vmm/process.ts";
 import type { VmProcess } from "../src/vmm/vmm.ts";
 

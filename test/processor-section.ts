@@ -1,4 +1,4 @@
-/** The section of saved devices that src/vmm/device-state.ts looks into. */
+/** The section of saved devices that src/vmm/warm/device-state.ts looks into. */
 
 export interface ProcessorSection {
   number?: number;

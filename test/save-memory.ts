@@ -1,5 +1,5 @@
-import type { SavedMemory } from "../src/vmm/diff-writer.ts";
-import { MemorySave } from "../src/vmm/memory-diff.ts";
+import type { SavedMemory } from "../src/vmm/memory/diff-writer.ts";
+import { MemorySave } from "../src/vmm/memory/memory-diff.ts";
 
 /** The diff of a stopped process's memory against its base, in one go. */
 export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {

@@ -13,7 +13,7 @@
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { type ImageManifest, loadImage } from "../../src/host/images.ts";
+import { type ImageManifest, loadImage } from "../../src/host/images/images.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 import { initrd, initrdKey, readModules } from "./initrd.ts";
 import { sha256OfFile } from "./inputs.ts";

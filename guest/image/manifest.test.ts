@@ -3,7 +3,7 @@ import { mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
-import { loadImage } from "../../src/host/images.ts";
+import { loadImage } from "../../src/host/images/images.ts";
 import { type Contents, imageHash, publishImage } from "./manifest.ts";
 
 const hex = (digit: string) => digit.repeat(64);

@@ -1,8 +1,8 @@
-/** Puts the parts together to an image and publishes it; src/host/images.ts reads what stands here. */
+/** Puts the parts together to an image and publishes it; src/host/images/images.ts reads what stands here. */
 import { createHash } from "node:crypto";
 import { copyFile, link, rename, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type ImageManifest, manifestFormat } from "../../src/host/images.ts";
+import { type ImageManifest, manifestFormat } from "../../src/host/images/images.ts";
 import type { Kernel } from "./kernel.ts";
 import { type PartFile, publish, sync } from "./parts.ts";
 import type { Root } from "./root.ts";

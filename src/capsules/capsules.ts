@@ -1,5 +1,5 @@
 /**
- * The capsules of all teams: what clients may ask of them. Looks, permits, and hands each change to changes.ts.
+ * The capsules of all teams: what clients may ask of them. Looks, permits, and hands each change to transitions.ts.
  */
 import type { Agent } from "../agent/agent.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
@@ -7,14 +7,14 @@ import type { Guest, Host } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
-import { type Changes, originOf, type Parting } from "./changes.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal, type Status } from "./lifecycle.ts";
+import type { Turns } from "./locks.ts";
 import type { Quotas, Usage } from "./quotas.ts";
-import type { Capsule, Records } from "./records.ts";
-import type { Turns } from "./turns.ts";
+import type { Capsule, Records } from "./store.ts";
+import { type Changes, originOf, type Parting } from "./transitions.ts";
 
 export interface CreateRequest {
   template: string;

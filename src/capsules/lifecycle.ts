@@ -1,6 +1,6 @@
 /**
  * The state machine of a capsule: what may happen, as data. Which status a client's wish needs is in
- * ../wire/requirements.ts; how it happens, in changes.ts; who goes first, in turns.ts.
+ * ../wire/requirements.ts; how it happens, in transitions.ts; who goes first, in locks.ts.
  *
  *            ┌─────────┐  begin   ┌──────────┐  ready   ┌─────────┐  pause   ┌────────┐
  *  create ──►│ pending ├─────────►│ starting ├─────────►│ running ├─────────►│ paused │

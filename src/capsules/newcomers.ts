@@ -4,7 +4,7 @@
  * once takes a third more of the processor than one of a few. So the others wait in line, and are let in as those before
  * them have had their first command, or are not given one.
  */
-import { Slots } from "../host/slots.ts";
+import { Slots } from "../host/capacity/start-scheduler.ts";
 import type { Activity } from "./activity.ts";
 
 /** Until a client that has its capsule sends a command, if it does at once. */

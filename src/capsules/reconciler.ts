@@ -4,9 +4,9 @@
  * can look like one, so it goes only when two looks in a row find it.
  */
 import type { Host } from "../host/host.ts";
-import type { Changes, Log } from "./changes.ts";
-import type { Capsule, Records } from "./records.ts";
-import type { Turns } from "./turns.ts";
+import type { Turns } from "./locks.ts";
+import type { Capsule, Records } from "./store.ts";
+import type { Changes, Log } from "./transitions.ts";
 
 export interface ReconcilerOptions {
   records: Records;

@@ -3,9 +3,9 @@
  * done is finished where the client was already told so or the way forward is safe, and undone where it is not.
  */
 import type { Adopted, Host } from "../host/host.ts";
-import type { Changes, Log } from "./changes.ts";
 import type { Reconciler } from "./reconciler.ts";
-import type { Capsule, Records } from "./records.ts";
+import type { Capsule, Records } from "./store.ts";
+import type { Changes, Log } from "./transitions.ts";
 
 export interface RecoveryOptions {
   records: Records;

@@ -9,9 +9,9 @@ import { FrameType } from "../agent/frames.ts";
 import { emptyRecord, Verb } from "../agent/protocol.ts";
 import { RecordWriter } from "../agent/records.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { freeze, goOn, requireRunning } from "./checkpoint/quiesce.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
 import { identityOf } from "./identity.ts";
-import { freeze, goOn, requireRunning } from "./stillness.ts";
 
 const patienceMs = 10_000;
 const frozen = new RecordWriter().u8(1).finish();

@@ -8,8 +8,8 @@ import { ProtocolError } from "../agent/records.ts";
 import { SilenceError } from "../agent/silence.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import type { CapsuleFile } from "./disk/capsule-folder.ts";
 import type { Guest, GuestEnd } from "./host.ts";
-import type { CapsuleFile } from "./journal.ts";
 
 const diskPollMs = 1_000;
 

@@ -4,28 +4,28 @@ import { rm } from "node:fs/promises";
 import { join, relative } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { Admission } from "./admission.ts";
-import { Bases } from "./bases.ts";
-import { type BlankSettings, Blanks } from "./blanks.ts";
-import { trimBuilds } from "./builds.ts";
-import { diffName, openCheckpoint, parts } from "./checkpoints.ts";
+import { Admission } from "./capacity/admission.ts";
+import { MemoryPressure } from "./capacity/pressure.ts";
+import { Slots, settleMs } from "./capacity/start-scheduler.ts";
+import { Saver } from "./checkpoint/checkpointer.ts";
+import { Verifier } from "./checkpoint/verifier.ts";
 import { unless, within } from "./deadline.ts";
-import { allocatedBytes, explainSpace } from "./files.ts";
-import { found } from "./founding.ts";
+import { checkpointName, forgetVm, readCapsule, readVm } from "./disk/capsule-folder.ts";
+import { diffName, openCheckpoint, parts } from "./disk/checkpoint-folder.ts";
+import { allocatedBytes, explainSpace } from "./disk/files.ts";
+import type { Paths } from "./disk/paths.ts";
+import { reapFolder, reapStrays } from "./disk/reaper.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
-import type { Image } from "./images.ts";
-import { checkpointName, forgetVm, readCapsule, readVm } from "./journal.ts";
-import type { Paths } from "./paths.ts";
-import { Pool } from "./pool.ts";
-import { MemoryPressure } from "./pressure.ts";
-import { reapFolder, reapStrays } from "./reaper.ts";
-import { Saver } from "./saver.ts";
-import { Slots, settleMs } from "./slots.ts";
-import { Sources } from "./sources.ts";
-import { type Kind, type Standby, Standbys } from "./standby.ts";
-import { Verifier } from "./verifier.ts";
-import { Waker, type WakerOptions } from "./waker.ts";
+import { Bases } from "./images/bases.ts";
+import { trimBuilds } from "./images/builds.ts";
+import type { Image } from "./images/images.ts";
+import { found } from "./images/new-capsule.ts";
+import { Sources } from "./images/template-store.ts";
+import { Waker, type WakerOptions } from "./launch/launcher.ts";
+import { type Kind, type Standby, Standbys } from "./warm/warm-capsules.ts";
+import { Pool } from "./warm/warm-pool.ts";
+import { type BlankSettings, Blanks } from "./warm/warm-processes.ts";
 
 export interface LocalHostOptions extends WakerOptions {
   images: Image[];
@@ -45,7 +45,7 @@ export interface LocalHostOptions extends WakerOptions {
   onDamage: (folder: string, why: string) => void;
 }
 
-/** See pool.ts. */
+/** See warm-pool.ts. */
 export interface PoolSettings {
   newId: () => string;
   budgetBytes: number;

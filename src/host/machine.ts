@@ -3,15 +3,15 @@ import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type Accelerator, chooseAccelerator } from "../vmm/accelerator.ts";
-import { Jail, type JailOptions } from "../vmm/jail.ts";
-import { viewOf } from "../vmm/jail-view.ts";
+import { Jail, type JailOptions } from "../vmm/jail/jail.ts";
+import { viewOf } from "../vmm/jail/program-files.ts";
 import { Qemu, type QemuOptions } from "../vmm/qemu.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 import type { Vmm } from "../vmm/vmm.ts";
-import { bootImage } from "./boot.ts";
+import type { Paths } from "./disk/paths.ts";
 import type { Connect } from "./guest.ts";
-import { type Image, loadImage } from "./images.ts";
-import type { Paths } from "./paths.ts";
+import { bootImage } from "./images/boot.ts";
+import { type Image, loadImage } from "./images/images.ts";
 
 export interface MachineOptions {
   paths: Paths;

@@ -4,7 +4,7 @@
  */
 import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
 import type { AuditAction } from "../wire/audit.ts";
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 import type { AuditService } from "./services.ts";
 
 /** What an entry says beyond what the route knows. */

@@ -6,11 +6,11 @@
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
-import type { Callers } from "./callers.ts";
-import type { Crowds } from "./crowds.ts";
+import type { Callers } from "./access/authentication.ts";
+import type { Crowds } from "./access/in-flight.ts";
 import { sendError } from "./errors.ts";
 import type { KnownPaths } from "./known-paths.ts";
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 import type { Identity, Services } from "./services.ts";
 
 export interface Gate {

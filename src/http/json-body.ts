@@ -6,7 +6,7 @@ import { isUtf8 } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 
 /** A body that trickles in for longer than this is refused. */
 const arrivalMs = 60_000;

@@ -5,7 +5,7 @@
 import { writeSync } from "node:fs";
 import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from "fastify";
 import pino, { type LogFn, type Logger } from "pino";
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 
 /** Call before the routes are declared. */
 export function logResponses(app: App, logger: Logger): void {

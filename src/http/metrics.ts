@@ -1,7 +1,7 @@
 /** Figures for Prometheus: counted at the end of each request, told to those who may know. */
 import Type from "typebox";
 import { CapsuleError } from "../wire/errors.ts";
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 import type { MetricsService } from "./services.ts";
 
 const textType = "text/plain";

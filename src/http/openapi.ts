@@ -8,7 +8,7 @@ import type { RouteOptions } from "fastify";
 import Type from "typebox";
 import { ErrorBody } from "../wire/error-body.ts";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 
 type Json = Record<string, unknown>;
 

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { BlockList, isIPv4, isIPv6 } from "node:net";
 import { createSecureContext, type Server as TlsServer } from "node:tls";
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 
 export interface Certificate {
   /** PEM: the certificate and those between it and a root. */

@@ -1,5 +1,5 @@
 /** Requests as spans. Everything a request goes on to do, down to the VM, runs inside its own. */
-import type { App } from "./section.ts";
+import type { App } from "./route.ts";
 import type { TracingService } from "./services.ts";
 
 /** Call before the gate, so that refused requests are traced too. */

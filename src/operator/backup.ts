@@ -14,7 +14,7 @@ import { loadConfig } from "../config.ts";
 import { type CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
 import { TemplateRows } from "../db/template-rows.ts";
-import { capsuleParts } from "../host/journal.ts";
+import { capsuleParts } from "../host/disk/capsule-folder.ts";
 
 const run = promisify(execFile);
 

@@ -7,9 +7,9 @@ import { freemem, totalmem } from "node:os";
 import { join } from "node:path";
 import { type Config, loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
-import { loadImage } from "../host/images.ts";
-import { isLocked } from "../host/lock.ts";
-import { Jail, noJail } from "../vmm/jail.ts";
+import { isLocked } from "../host/disk/lock.ts";
+import { loadImage } from "../host/images/images.ts";
+import { Jail, noJail } from "../vmm/jail/jail.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 
 /** One look: what was found, or what to do about what was not. */

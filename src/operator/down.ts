@@ -3,10 +3,10 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { loadConfig } from "../config.ts";
-import { isLocked } from "../host/lock.ts";
-import { Paths } from "../host/paths.ts";
-import { reapAll } from "../host/reaper.ts";
-import { isUnderJailUid } from "../vmm/jail-uids.ts";
+import { isLocked } from "../host/disk/lock.ts";
+import { Paths } from "../host/disk/paths.ts";
+import { reapAll } from "../host/disk/reaper.ts";
+import { isUnderJailUid } from "../vmm/jail/jail-uids.ts";
 import { endProcess, findByNonce, isVm } from "../vmm/process.ts";
 
 const pollMs = 50;

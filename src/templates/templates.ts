@@ -3,9 +3,9 @@
  * behind it live under a storage id of their own, and stay as long as a capsule needs them.
  */
 import type { Capsules } from "../capsules/capsules.ts";
-import type { Log } from "../capsules/changes.ts";
 import { newStorageId, newTemplateName } from "../capsules/ids.ts";
 import type { Quotas } from "../capsules/quotas.ts";
+import type { Log } from "../capsules/transitions.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import { type Database, transact } from "../db/database.ts";
 import type { TemplateRow, TemplateRows } from "../db/template-rows.ts";

@@ -6,11 +6,11 @@
 import { statfs } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import { allOf } from "./outcomes.ts";
-import { snapshotTag } from "./qcow2-snapshot.ts";
+import { allOf } from "./all-settled.ts";
 import { isObject, type Qmp } from "./qmp.ts";
 import { devicesName, readDevices } from "./vm-folder.ts";
 import type { VmSpec } from "./vmm.ts";
+import { snapshotTag } from "./warm/qcow2-snapshot.ts";
 
 const pollMs = 2;
 const deadlineMs = 30_000;

@@ -1,5 +1,5 @@
 /** A blank's disk: given its layer, and nothing again, while the device that shows it stays as it is. */
-import { allOf } from "./outcomes.ts";
+import { allOf } from "./all-settled.ts";
 import { disk, layer, layerName, nothing, nothingName } from "./qemu-args.ts";
 import type { Qmp } from "./qmp.ts";
 

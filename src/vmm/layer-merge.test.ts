@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
 import { loadConfig } from "../config.ts";
-import { Jail } from "./jail.ts";
+import { Jail } from "./jail/jail.ts";
 import { layerMerger, type MergeLayer } from "./layer-merge.ts";
 import { emptyOverlay } from "./qcow2.ts";
 

@@ -8,10 +8,10 @@ import { open, stat } from "node:fs/promises";
 import { dirname, relative } from "node:path";
 import { promisify } from "node:util";
 import { CapsuleError } from "../wire/errors.ts";
-import type { Jail } from "./jail.ts";
-import { type View, viewOf } from "./jail-view.ts";
+import type { Jail } from "./jail/jail.ts";
+import { type View, viewOf } from "./jail/program-files.ts";
 import { type Overlay, overlayProblem } from "./qcow2.ts";
-import { layerLimits } from "./qemu-cell.ts";
+import { layerLimits } from "./qemu-profile.ts";
 
 const run = promisify(execFile);
 const mergeMs = 120_000;

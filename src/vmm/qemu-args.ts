@@ -30,7 +30,7 @@ export interface Launch {
   isIncoming: boolean;
   /** Size of the disk whose layer is given later; null: the layer is there. */
   blankDiskBytes?: number | null;
-  /** It will be loaded twice: see qemu-blank.ts. */
+  /** It will be loaded twice: see warm-qemu.ts. */
   rehearses?: boolean;
 }
 

@@ -5,14 +5,14 @@
 import { closeSync, constants, openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { memoryVerdict } from "./cgroups.ts";
+import { allOf } from "./all-settled.ts";
 import { flushDeadlineMs, loadDevices, reloadDevices, resetDevices, statusOf } from "./devices.ts";
 import { attachLayer, detachLayer } from "./disk-layer.ts";
-import { allOf } from "./outcomes.ts";
-import { Overuse } from "./overuse.ts";
+import { memoryVerdict } from "./jail/cgroups.ts";
+import { Overuse } from "./jail/resource-watchdog.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { consoleBytes, consoleDevice, qtestName, qtestPortName } from "./qemu-args.ts";
-import { sizeOfDisk, vmLimits } from "./qemu-cell.ts";
+import { sizeOfDisk, vmLimits } from "./qemu-profile.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, emptyDevices, qmpSocketName } from "./vm-folder.ts";
 import { VmSave } from "./vm-save.ts";

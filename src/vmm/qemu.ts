@@ -3,20 +3,19 @@
  *
  * Every start follows one road: lay out the VM's folder, start QEMU in its jail, tell the caller which process it is, reach
  * it over QMP, put the saved memory in place, load the devices. Whatever fails on it, the process is ended and the folder
- * is as before. A blank stops half-way on that road (qemu-blank.ts has the other half).
+ * is as before. A blank stops half-way on that road (warm-qemu.ts has the other half).
  */
 import { closeSync, constants, openSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Accelerator } from "./accelerator.ts";
-import type { Jail, Jailed } from "./jail.ts";
-import type { View } from "./jail-view.ts";
+import type { Jail, Jailed } from "./jail/jail.ts";
+import type { View } from "./jail/program-files.ts";
 import type { Listener } from "./listener.ts";
-import { loadMemory } from "./memory-diff.ts";
+import { loadMemory } from "./memory/memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { canRehearse, inheritedFd, isRecent, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
-import { QemuBlank } from "./qemu-blank.ts";
-import { memoryBytes, type Purpose, qemuCell, sizeOfDisk } from "./qemu-cell.ts";
+import { memoryBytes, type Purpose, qemuCell, sizeOfDisk } from "./qemu-profile.ts";
 import { QemuVm } from "./qemu-vm.ts";
 import {
   agentSocketName,
@@ -28,6 +27,7 @@ import {
   qtestSocketName,
 } from "./vm-folder.ts";
 import type { Blank, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
+import { QemuBlank } from "./warm/warm-qemu.ts";
 
 export interface QemuOptions {
   /** The program, e.g. "qemu-system-x86_64". */

@@ -7,14 +7,14 @@
 import { rm, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import { isInterrupted } from "./device-state.ts";
+import { allOf } from "./all-settled.ts";
 import { flushDeadlineMs, saveDevices, statusOf } from "./devices.ts";
-import { MemorySave } from "./memory-diff.ts";
-import { allOf } from "./outcomes.ts";
+import { MemorySave } from "./memory/memory-diff.ts";
 import { canRehearse, disk } from "./qemu-args.ts";
-import { memoryBytes } from "./qemu-cell.ts";
+import { memoryBytes } from "./qemu-profile.ts";
 import type { Qmp } from "./qmp.ts";
 import type { AroundSave, SavedVm, SaveResult, Vm } from "./vmm.ts";
+import { isInterrupted } from "./warm/device-state.ts";
 
 const attempts = 8;
 /**

@@ -1,15 +1,15 @@
 /** The floors from the database up to capsules and templates, joined as the daemon joins them, on a fake host. */
 import { Activity } from "../../src/capsules/activity.ts";
 import { Capsules } from "../../src/capsules/capsules.ts";
-import { Changes, type Log } from "../../src/capsules/changes.ts";
 import type { Clock } from "../../src/capsules/clock.ts";
 import { Idle } from "../../src/capsules/idle.ts";
+import { Turns } from "../../src/capsules/locks.ts";
 import { Newcomers } from "../../src/capsules/newcomers.ts";
 import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
 import { Reconciler } from "../../src/capsules/reconciler.ts";
-import { Records } from "../../src/capsules/records.ts";
 import { recover } from "../../src/capsules/recovery.ts";
-import { Turns } from "../../src/capsules/turns.ts";
+import { Records } from "../../src/capsules/store.ts";
+import { Changes, type Log } from "../../src/capsules/transitions.ts";
 import { CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";

@@ -8,11 +8,11 @@ import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileS
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { memoryLeft } from "../../src/host/memory.ts";
-import { Cgroups } from "../../src/vmm/cgroups.ts";
-import { Jail } from "../../src/vmm/jail.ts";
-import type { CellLimits } from "../../src/vmm/jail-args.ts";
-import { viewOf } from "../../src/vmm/jail-view.ts";
+import { memoryLeft } from "../../src/host/capacity/memory.ts";
+import { Cgroups } from "../../src/vmm/jail/cgroups.ts";
+import { Jail } from "../../src/vmm/jail/jail.ts";
+import type { CellLimits } from "../../src/vmm/jail/jail-args.ts";
+import { viewOf } from "../../src/vmm/jail/program-files.ts";
 import { startTicksOf } from "../../src/vmm/process.ts";
 import { QemuVm } from "../../src/vmm/qemu-vm.ts";
 import { qmpSocketName } from "../../src/vmm/vm-folder.ts";

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { build } from "esbuild";
-import { findProgram } from "../../src/vmm/jail-view.ts";
+import { findProgram } from "../../src/vmm/jail/program-files.ts";
 import { Client, type TestCapsule } from "../client.ts";
 import { fileForm } from "../conformance/requests.ts";
 import { Server } from "../server.ts";

@@ -11,10 +11,10 @@ import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { loadConfig } from "../../src/config.ts";
-import { isSchedulerRecent, Jail } from "../../src/vmm/jail.ts";
-import { hatchPath } from "../../src/vmm/jail-args.ts";
-import { viewOf } from "../../src/vmm/jail-view.ts";
-import { qemuCell } from "../../src/vmm/qemu-cell.ts";
+import { isSchedulerRecent, Jail } from "../../src/vmm/jail/jail.ts";
+import { hatchPath } from "../../src/vmm/jail/jail-args.ts";
+import { viewOf } from "../../src/vmm/jail/program-files.ts";
+import { qemuCell } from "../../src/vmm/qemu-profile.ts";
 import type { VmSpec } from "../../src/vmm/vmm.ts";
 
 const isRoot = process.getuid!() === 0;

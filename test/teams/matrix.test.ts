@@ -9,7 +9,7 @@ import pino from "pino";
 import { loadConfig } from "../../src/config.ts";
 import { AuditRows } from "../../src/db/audit-rows.ts";
 import { buildServer } from "../../src/http/app.ts";
-import type { App } from "../../src/http/section.ts";
+import type { App } from "../../src/http/route.ts";
 import { Audit } from "../../src/teams/audit.ts";
 import { type Call, Client, type Reply } from "../client.ts";
 import { FakeHost } from "../fakes/fake-host.ts";

@@ -1,0 +1,129 @@
+/**
+ * Checkpoint folders: a frozen VM on disk, complete or not there at all (made in `work/`, fsynced, renamed).
+ *
+ *   of a base or template:  manifest.json · state · memory · disk.qcow2     self-contained on top of the image
+ *   of a paused capsule:    manifest.json · state · memory.diff             relative to what the capsule started from;
+ *                                                                           its disk layer stays where it is
+ */
+import { hash } from "node:crypto";
+import { readFileSync, statSync } from "node:fs";
+import { stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { allOf } from "../../vmm/all-settled.ts";
+import type { Growing, Machine } from "../../vmm/vmm.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { jsonText, readJson, sha256Of, syncFile, syncFolder } from "./files.ts";
+
+export const manifestFormat = 1;
+
+export interface FileRecord {
+  bytes: number;
+  /** Of small files always; of large ones when they were written off the hot path. */
+  sha256?: string;
+}
+
+export interface Manifest {
+  format: typeof manifestFormat;
+  kind: "base" | "template" | "pause";
+  machine: Machine;
+  /** The built-in image below everything. */
+  image: { name: string; hash: string };
+  /** ISO 8601. */
+  createdAt: string;
+  files: Record<string, FileRecord>;
+}
+
+/** Names of the files in a self-contained checkpoint. */
+export const parts = { manifest: "manifest.json", state: "state", memory: "memory", disk: "disk.qcow2" } as const;
+/** Name of the memory file in a paused capsule's checkpoint. */
+export const diffName = "memory.diff";
+
+const alwaysHashedBytes = 1 << 20;
+
+/**
+ * Records the named files of `folder` in its manifest and makes all of it durable, the folder too; side by side and when all
+ * of it is written, since a disk has little more work with many than with one. `hashAll`: also large files.
+ */
+export async function seal(
+  folder: string,
+  about: Pick<Manifest, "kind" | "machine" | "image">,
+  names: string[],
+  { hashAll, growing = {} }: { hashAll: boolean; growing?: Readonly<Record<string, Growing>> },
+): Promise<Manifest> {
+  const wholes = Object.values(growing).map(({ whole }) => whole);
+  for (const whole of wholes) whole.catch(() => {}); // seen below, unless something else fails first
+  const files: Record<string, FileRecord> = {};
+  for (const name of names) files[name] = await recordOf(folder, name, hashAll, growing[name]);
+  const manifest: Manifest = { format: manifestFormat, ...about, createdAt: new Date().toISOString(), files };
+  const listing = writeFile(join(folder, parts.manifest), jsonText(manifest), { mode: 0o600 });
+  await allOf([listing, ...wholes]);
+  for (const [name, { bytes }] of Object.entries(growing)) requireSize(join(folder, name), bytes);
+  const written = [parts.manifest, ...names].map((name) => syncFile(join(folder, name)));
+  await allOf([...written, syncFolder(folder)]);
+  return manifest;
+}
+
+/** While its capsule can still run on: found out at its resume, it would be lost. */
+function requireSize(path: string, bytes: number): void {
+  const { size } = statSync(path);
+  if (size !== bytes) throw new Error(`${path} has become ${size} bytes instead of ${bytes}`);
+}
+
+/** Of a file that was written a moment ago: looking at it waits for no disk. */
+async function recordOf(folder: string, name: string, hashAll: boolean, growing?: Growing): Promise<FileRecord> {
+  const path = join(folder, name);
+  if (growing !== undefined && growing.bytes > alwaysHashedBytes && !hashAll) return { bytes: growing.bytes };
+  await growing?.whole;
+  const { size } = statSync(path);
+  if (size <= alwaysHashedBytes) return { bytes: size, sha256: hash("sha256", readFileSync(path)) };
+  return { bytes: size, ...(hashAll ? { sha256: await sha256Of(path) } : {}) };
+}
+
+/**
+ * Reads a checkpoint's manifest and checks what is cheap: shape, sizes, and the hashes of small files.
+ * Undefined when there is no checkpoint; throws CapsuleError("internal_error") when it is damaged.
+ */
+export async function openCheckpoint(folder: string): Promise<Manifest | undefined> {
+  const manifest = await readJson<Manifest>(join(folder, parts.manifest)).catch((cause: unknown) => {
+    throw damaged(folder, "its manifest cannot be read", cause);
+  });
+  if (manifest === undefined) return undefined;
+  if (manifest.format !== manifestFormat) throw damaged(folder, `its format is ${String(manifest.format)}`);
+  for (const [name, record] of Object.entries(manifest.files)) {
+    const found = await stat(join(folder, name)).catch((cause: unknown) => {
+      throw damaged(folder, `${name} is missing`, cause);
+    });
+    if (found.size !== record.bytes) throw damaged(folder, `${name} has ${found.size} bytes, not ${record.bytes}`);
+    if (record.sha256 !== undefined && record.bytes <= alwaysHashedBytes) await verify(folder, name, record.sha256);
+  }
+  return manifest;
+}
+
+/**
+ * Reads every hashed file of a checkpoint whole. For the background: it costs what reading the files costs. Rejects with
+ * an AbortError when `signal` fires.
+ */
+export async function verifyWhole(folder: string, manifest: Manifest, signal?: AbortSignal): Promise<void> {
+  for (const [name, record] of Object.entries(manifest.files)) {
+    if (record.sha256 !== undefined) await verify(folder, name, record.sha256, signal);
+  }
+}
+
+/** Throws CapsuleError("conflict") when a VM saved on `saved` cannot be restored on `now`. */
+export function requireSameMachine(saved: Machine, now: Machine, what: string): void {
+  const keys = Object.keys(saved) as (keyof Machine)[];
+  const differing = keys.filter((key) => saved[key] !== now[key]);
+  if (differing.length === 0) return;
+  const list = differing.map((key) => `${key} ${saved[key]} there, ${now[key]} here`).join("; ");
+  throw new CapsuleError("conflict", `${what} was saved on another machine: ${list}`);
+}
+
+async function verify(folder: string, name: string, sha256: string, signal?: AbortSignal): Promise<void> {
+  if ((await sha256Of(join(folder, name), signal)) !== sha256)
+    throw damaged(folder, `the checksum of ${name} is wrong`);
+}
+
+function damaged(folder: string, why: string, cause?: unknown): CapsuleError {
+  const name = folder.split("/").slice(-2).join("/");
+  return new CapsuleError("internal_error", `the checkpoint ${name} is damaged: ${why}`, { cause });
+}

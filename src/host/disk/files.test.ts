@@ -1,0 +1,291 @@
+import assert from "node:assert/strict";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  truncateSync,
+  watch,
+  writeFileSync,
+} from "node:fs";
+import { rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { Slots } from "../capacity/start-scheduler.ts";
+import { restMs, Verifier } from "../checkpoint/verifier.ts";
+import { openCheckpoint, requireSameMachine, seal, verifyWhole } from "./checkpoint-folder.ts";
+import { allocatedBytes, explainSpace, publish, readJson, requireSpace, writeJson } from "./files.ts";
+import { isLocked, lockData } from "./lock.ts";
+import { Paths } from "./paths.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "host-"));
+after(() => rmSync(folder, { recursive: true }));
+
+const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max", layout: 1, vcpus: 1, memoryMb: 512 } as const;
+const about = { kind: "pause", machine, image: { name: "minimal", hash: "ab" } } as const;
+
+async function sealed(name: string): Promise<string> {
+  const path = join(folder, name);
+  mkdirSync(path);
+  writeFileSync(join(path, "state"), "devices");
+  writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 7));
+  await seal(path, about, ["state", "memory.diff"], { hashAll: false });
+  return path;
+}
+
+test("a checkpoint is opened as it was sealed; large files are hashed only when asked", async () => {
+  const manifest = await openCheckpoint(await sealed("good"));
+  assert.equal(manifest?.files.state?.bytes, 7);
+  assert.match(manifest?.files.state?.sha256 ?? "", /^[0-9a-f]{64}$/);
+  assert.equal(manifest?.files["memory.diff"]?.sha256, undefined);
+  assert.equal(await openCheckpoint(join(folder, "absent")), undefined);
+});
+
+test("what is still being written when a checkpoint is sealed is recorded as it will be", async () => {
+  for (const bytes of [5, 3 << 20]) {
+    const path = join(folder, `growing-${bytes}`);
+    mkdirSync(path);
+    writeFileSync(join(path, "state"), "devices");
+    const { promise: whole, resolve: end } = Promise.withResolvers<void>();
+    let isSealed = false;
+    const growing = { "memory.diff": { bytes, whole } };
+    const sealing = seal(path, about, ["state", "memory.diff"], { hashAll: false, growing });
+    void sealing.then(() => {
+      isSealed = true;
+    });
+    for (let turn = 0; turn < 50; turn++) await new Promise(setImmediate);
+    assert.ok(!isSealed);
+    writeFileSync(join(path, "memory.diff"), Buffer.alloc(bytes, 7));
+    end();
+    const manifest = await sealing;
+    assert.deepEqual(await openCheckpoint(path), manifest);
+    assert.equal(manifest.files["memory.diff"]?.bytes, bytes);
+    assert.equal(manifest.files["memory.diff"]?.sha256 !== undefined, bytes < 1 << 20);
+    await verifyWhole(path, await seal(path, about, ["state", "memory.diff"], { hashAll: true, growing }));
+  }
+});
+
+test("what could not be written whole is not sealed", async () => {
+  const path = join(folder, "cut-off");
+  mkdirSync(path);
+  writeFileSync(join(path, "state"), "devices");
+  for (const bytes of [5, 3 << 20]) {
+    const growing = { "memory.diff": { bytes, whole: Promise.reject(new Error("the disk is full")) } };
+    await assert.rejects(seal(path, about, ["state", "memory.diff"], { hashAll: false, growing }), /the disk is full/);
+    writeFileSync(join(path, "memory.diff"), Buffer.alloc(bytes - 1, 7));
+    const shorter = { "memory.diff": { bytes, whole: Promise.resolve() } };
+    const sealing = seal(path, about, ["state", "memory.diff"], { hashAll: false, growing: shorter });
+    await assert.rejects(sealing, new RegExp(`has become ${bytes - 1} bytes instead of ${bytes}`));
+  }
+});
+
+test("a damaged checkpoint is refused: manifest, size, missing file, small file's content", async () => {
+  const damages: [string, (path: string) => void][] = [
+    ["manifest", (path) => writeFileSync(join(path, "manifest.json"), "{")],
+    ["format", (path) => writeFileSync(join(path, "manifest.json"), '{"format":99}')],
+    ["size", (path) => truncateSync(join(path, "memory.diff"), 5)],
+    ["missing", (path) => rmSync(join(path, "state"))],
+    ["content", (path) => writeFileSync(join(path, "state"), "devicez")],
+  ];
+  for (const [name, damage] of damages) {
+    const path = await sealed(name);
+    damage(path);
+    await assert.rejects(openCheckpoint(path), { code: "internal_error" }, name);
+  }
+});
+
+test("a whole verification finds a flipped bit in a large file", async () => {
+  const path = await sealed("large");
+  const manifest = await seal(path, about, ["state", "memory.diff"], { hashAll: true });
+  await verifyWhole(path, manifest);
+  writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 8));
+  await assert.rejects(verifyWhole(path, manifest), { code: "internal_error" });
+});
+
+test("another machine is refused with what differs", () => {
+  requireSameMachine(machine, { ...machine }, "it");
+  assert.throws(() => requireSameMachine(machine, { ...machine, qemu: "9.0.0" }, "capsule x"), {
+    code: "conflict",
+    message: "capsule x was saved on another machine: qemu 10.0.2 there, 9.0.0 here",
+  });
+});
+
+test("JSON files are replaced whole, and a missing one is undefined", async () => {
+  const path = join(folder, "some.json");
+  assert.equal(await readJson(path), undefined);
+  await writeJson(path, { a: 1 }, { durable: true });
+  await writeJson(path, { a: 2 }, { durable: false });
+  assert.deepEqual(await readJson(path), { a: 2 });
+  assert.ok(!readdirSync(folder).includes("some.json.new"));
+});
+
+test("a published folder moves as a whole", async () => {
+  const from = join(folder, "from");
+  mkdirSync(from);
+  writeFileSync(join(from, "x"), "x");
+  await publish(from, join(folder, "to"));
+  assert.deepEqual(readdirSync(join(folder, "to")), ["x"]);
+});
+
+test("space: what cannot fit is refused before, and a full disk is named after", async () => {
+  await requireSpace(folder, 1, "a little");
+  await assert.rejects(requireSpace(folder, 2 ** 60, "a lot"), { code: "no_space" });
+  const full = Object.assign(new Error("write"), { code: "ENOSPC" });
+  assert.equal((explainSpace(full, "pausing") as { code: string }).code, "no_space");
+  const other = new Error("else");
+  assert.equal(explainSpace(other, "pausing"), other);
+});
+
+test("holes take no space", async () => {
+  const path = join(folder, "sparse");
+  mkdirSync(path);
+  writeFileSync(join(path, "hole"), "");
+  truncateSync(join(path, "hole"), 1 << 30);
+  assert.ok((await allocatedBytes(path)) < 1 << 16);
+});
+
+test("folder names that could leave the data folder are refused", () => {
+  const paths = new Paths("/data");
+  assert.equal(paths.capsule("cl-1"), "/data/capsules/cl-1");
+  for (const bad of ["", ".", "..", "a/b", "../x", "a\0", "x".repeat(200)])
+    assert.throws(() => paths.capsule(bad), /not a folder name/);
+});
+
+test("one daemon per data folder", () => {
+  const lock = lockData(folder);
+  assert.ok(isLocked(folder));
+  assert.throws(() => lockData(folder), new RegExp(`in use by a running server \\(pid ${process.pid}\\)`));
+  lock.release();
+  assert.ok(!isLocked(folder));
+  lockData(folder).release();
+});
+
+test("slots bound what runs at once and keep the order", async () => {
+  const slots = new Slots(2);
+  let most = 0;
+  let now = 0;
+  const began: number[] = [];
+  await Promise.all(
+    [0, 1, 2, 3, 4, 5].map((each) =>
+      slots
+        .run(async () => {
+          began.push(each);
+          most = Math.max(most, ++now);
+          await new Promise(setImmediate);
+          now--;
+          if (each === 3) throw new Error("a failure frees its slot");
+        })
+        .catch(() => {}),
+    ),
+  );
+  assert.equal(most, 2);
+  assert.deepEqual(began, [0, 1, 2, 3, 4, 5]);
+});
+
+const hashing = join(folder, "hashing");
+
+test("a late hash adds no name to a checkpoint, which may be on its way out at that moment", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const path = await sealed("watched");
+  const names = new Set<string | null>();
+  const marked = Promise.withResolvers<void>();
+  const watcher = watch(path, (_event, name) => {
+    if (name === "marker") marked.resolve();
+    else names.add(name);
+  });
+  const verifier = new Verifier(() => {}, hashing);
+  verifier.hashLater(path);
+  t.mock.timers.tick(restMs);
+  await verifier.settled();
+  writeFileSync(join(path, "marker"), "");
+  await marked.promise;
+  watcher.close();
+  assert.deepEqual([...names], ["manifest.json"]);
+  assert.equal(existsSync(hashing), false);
+});
+
+test("the background adds missing hashes, finds damage, and forgets it with the folder", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const found: string[] = [];
+  const verifier = new Verifier((_folder, why) => found.push(why), hashing);
+  const path = await sealed("background");
+  verifier.hashLater(path);
+  await verifier.settled();
+  assert.equal((await openCheckpoint(path))?.files["memory.diff"]?.sha256, undefined, "it rests first");
+  t.mock.timers.tick(restMs);
+  verifier.verifyLater(path);
+  verifier.verifyLater(join(folder, "absent"));
+  await verifier.settled();
+  assert.match((await openCheckpoint(path))?.files["memory.diff"]?.sha256 ?? "", /^[0-9a-f]{64}$/);
+  verifier.requireSound(path);
+  writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 8));
+  verifier.verifyLater(path);
+  await verifier.settled();
+  assert.equal(found.length, 1);
+  assert.throws(() => verifier.requireSound(path), { code: "internal_error", message: /memory.diff is wrong/ });
+  verifier.forget(path);
+  verifier.requireSound(path);
+});
+
+for (const begin of ["verifyLater", "hashLater"] as const) {
+  test(`reading that may take hours is broken off at the end, and is no damage: ${begin}`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const found: string[] = [];
+    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
+    const path = await sealed(begin);
+    const manifest = (await openCheckpoint(path))!;
+    truncateSync(join(path, "memory.diff"), 2 ** 40); // zeros that take no room
+    manifest.files["memory.diff"] = { bytes: 2 ** 40, ...(begin === "verifyLater" ? { sha256: "0" } : {}) };
+    const before = JSON.stringify(manifest);
+    writeFileSync(join(path, "manifest.json"), before);
+    verifier[begin](path);
+    t.mock.timers.tick(restMs);
+    for (let turn = 0; turn < 100; turn++) await new Promise(setImmediate);
+    verifier.stop();
+    await verifier.settled();
+    assert.deepEqual(found, []);
+    assert.equal(readFileSync(join(path, "manifest.json"), "utf8"), before);
+  });
+}
+
+for (const turns of [0, 1, 2, 5, 20]) {
+  test(`a checkpoint that is removed while it is read is no damage: after ${turns} turns`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const found: string[] = [];
+    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
+    const path = await sealed(`gone-${turns}`);
+    verifier.hashLater(path);
+    t.mock.timers.tick(restMs);
+    verifier.verifyLater(path);
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+    await rm(path, { recursive: true });
+    await verifier.settled();
+    assert.deepEqual(found, []);
+  });
+
+  test(`a checkpoint that is replaced while it is read is no damage, and the newer one is whole: after ${turns} turns`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const found: string[] = [];
+    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
+    const [path, newer] = [await sealed(`older-${turns}`), await sealed(`newer-${turns}`)];
+    writeFileSync(join(newer, "state"), "other devices");
+    writeFileSync(join(newer, "memory.diff"), Buffer.alloc(2 << 20, 8));
+    await seal(newer, about, ["state", "memory.diff"], { hashAll: false });
+    verifier.hashLater(path);
+    t.mock.timers.tick(restMs);
+    verifier.verifyLater(path);
+    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+    renameSync(path, `${path}-was`);
+    renameSync(newer, path); // nothing of ours runs between the two
+    await verifier.settled();
+    assert.deepEqual(found, []);
+    const manifest = (await openCheckpoint(path))!;
+    assert.equal(manifest.files.state?.bytes, 13);
+    await verifyWhole(path, manifest);
+    assert.deepEqual(readdirSync(path).sort(), ["manifest.json", "memory.diff", "state"]);
+  });
+}

@@ -1,0 +1,121 @@
+/** Durable file operations: what must survive a power cut goes through here, with its fsync of file and folder. */
+import { createHash } from "node:crypto";
+import { closeSync, fdatasync, fsync, openSync } from "node:fs";
+import { mkdir, open, readdir, readFile, rename, rm, stat, statfs } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { CapsuleError } from "../../wire/errors.ts";
+
+/** Forces a folder's entries to disk. */
+export function syncFolder(path: string): Promise<void> {
+  return sync(path, fsync);
+}
+
+/** Forces a file's bytes to disk. */
+export function syncFile(path: string): Promise<void> {
+  return sync(path, fdatasync);
+}
+
+/** What is to be synced is in use, so opening it waits for no disk; the thread pool does the waiting alone. */
+async function sync(path: string, wait: typeof fsync): Promise<void> {
+  const fd = openSync(path, "r");
+  try {
+    await new Promise<void>((resolve, reject) => wait(fd, (error) => (error === null ? resolve() : reject(error))));
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Writes a small file; with `durable` its bytes are on disk when this resolves. The folder is the caller's to sync. */
+export async function writeJson(path: string, value: unknown, options: { durable: boolean }): Promise<void> {
+  const file = await open(`${path}.new`, "w", 0o600);
+  try {
+    await file.writeFile(jsonText(value));
+    if (options.durable) await file.datasync();
+  } finally {
+    await file.close();
+  }
+  await rename(`${path}.new`, path);
+}
+
+export function jsonText(value: unknown): string {
+  return `${JSON.stringify(value, null, 1)}\n`;
+}
+
+/** The parsed file, or undefined when there is none. Throws on damaged JSON. */
+export async function readJson<T>(path: string): Promise<T | undefined> {
+  try {
+    return JSON.parse(await readFile(path, "utf8")) as T;
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+}
+
+/** Moves a finished folder into its place, durably. `from` and all it holds must be synced already. */
+export async function publish(from: string, to: string): Promise<void> {
+  await rename(from, to);
+  await syncFolder(dirname(to));
+}
+
+/** A new empty folder, mode 0700; whatever was there is removed. */
+export async function freshFolder(path: string): Promise<void> {
+  const isNew = (await mkdir(path, { recursive: true, mode: 0o700 })) !== undefined;
+  if (isNew) return;
+  await rm(path, { recursive: true, force: true });
+  await mkdir(path, { mode: 0o700 });
+}
+
+/** Rejects with an AbortError when `signal` fires. */
+export async function sha256Of(path: string, signal?: AbortSignal): Promise<string> {
+  const hash = createHash("sha256");
+  const file = await open(path, "r");
+  try {
+    const content = file.createReadStream({ highWaterMark: 1 << 20, signal });
+    for await (const chunk of content) hash.update(chunk as Uint8Array);
+  } finally {
+    await file.close();
+  }
+  return hash.digest("hex");
+}
+
+/** Bytes that a folder's files really take on disk (holes are free, 512-byte blocks). */
+export async function allocatedBytes(folder: string): Promise<number> {
+  let bytes = 0;
+  for (const name of await readdir(folder)) {
+    const found = await stat(join(folder, name));
+    bytes += found.blocks * 512;
+  }
+  return bytes;
+}
+
+/** Throws CapsuleError("no_space") unless `bytes` more fit on the file system of `path`, with a reserve kept free. */
+export async function requireSpace(path: string, bytes: number, what: string): Promise<void> {
+  const reserveBytes = 64 << 20;
+  const system = await statfs(path);
+  const freeBytes = system.bavail * system.bsize;
+  if (freeBytes < bytes + reserveBytes) {
+    throw new CapsuleError(
+      "no_space",
+      `${what} needs ${mib(bytes)} MiB of disk and only ${mib(freeBytes)} MiB are free`,
+      {
+        details: { needed_bytes: bytes, free_bytes: freeBytes },
+      },
+    );
+  }
+}
+
+/** An ENOSPC or EDQUOT from below, or QEMU's words for it, as the error that clients know; anything else unchanged. */
+export function explainSpace(error: unknown, what: string): unknown {
+  const { code, message = "" } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
+  const isFull = code === "ENOSPC" || code === "EDQUOT" || /No space left on device|Disk quota exceeded/.test(message);
+  if (!isFull) return error;
+  return new CapsuleError("no_space", `${what} failed: the disk is full`, { cause: error });
+}
+
+export function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | undefined)?.code === "ENOENT";
+}
+
+function mib(bytes: number): number {
+  return Math.ceil(bytes / (1 << 20));
+}

@@ -1,0 +1,191 @@
+/**
+ * Checkpoints of the built-in images: each image is booted once per shape and machine, frozen when its agent answers,
+ * and every capsule of that shape starts from the frozen VM. Bounded; the least recently used that nobody needs goes.
+ */
+import { hash, randomBytes } from "node:crypto";
+import { readdir, rename, rm, stat, utimes } from "node:fs/promises";
+import { basename, join, relative } from "node:path";
+import type { Agent } from "../../agent/agent.ts";
+import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
+import type { Slots } from "../capacity/start-scheduler.ts";
+import { within } from "../deadline.ts";
+import { forgetVm } from "../disk/capsule-folder.ts";
+import { type Manifest, openCheckpoint, parts, seal } from "../disk/checkpoint-folder.ts";
+import { publish, requireSpace } from "../disk/files.ts";
+import type { Paths } from "../disk/paths.ts";
+import type { Connect } from "../guest.ts";
+import type { Shape } from "../host.ts";
+import { identityOf } from "../identity.ts";
+import { type Exercise, exercise } from "../warm/warm-up.ts";
+import { bootImage, zeroName } from "./boot.ts";
+import type { Image } from "./images.ts";
+
+export interface Base {
+  folder: string;
+  manifest: Manifest;
+}
+
+export interface BasesOptions {
+  paths: Paths;
+  /** Those that capsules can start from now. */
+  images: Image[];
+  vmm: Vmm;
+  connect: Connect;
+  flatten: (base: string, diff: string, out: string) => Promise<void>;
+  bootMs: number;
+  /** How many bases are kept that no capsule or template needs. */
+  spare: number;
+  /** Shared with all other starts of VMs. */
+  slots: Slots;
+}
+
+const graceMs = 600_000;
+/** What a base takes on disk, memory and disk layer, with something to spare. */
+const baseBytes = 256 << 20;
+
+export class Bases {
+  readonly #options: BasesOptions;
+  readonly #making = new Map<string, Promise<Base>>();
+  readonly #ready = new Map<string, Base>();
+  readonly #usedMs = new Map<string, number>();
+
+  constructor(options: BasesOptions) {
+    this.#options = options;
+  }
+
+  /** The base of this image and shape, booted now if there is none. */
+  ensure(image: Image, shape: Shape): Promise<Base> {
+    const { vmm } = this.#options;
+    const machine = vmm.machine(shape.vcpus, shape.memoryMb);
+    const key = keyOf(image, machine, vmm.kernelOptions);
+    const ready = this.#ready.get(key);
+    if (ready !== undefined) return Promise.resolve(this.#hand(key, ready));
+    let making = this.#making.get(key);
+    if (making === undefined) {
+      making = this.#find(key)
+        .then((found) => found ?? this.#options.slots.run(() => this.#make(key, image, machine)))
+        .finally(() => this.#making.delete(key));
+      this.#making.set(key, making);
+    }
+    return making;
+  }
+
+  /**
+   * Removes what `isNeeded`, asked with paths relative to the data folder, does not claim: bases of other builds of the
+   * images, from which nothing will start any more, and the oldest beyond the spare ones. One that was handed out a short while ago may be needed without anybody having written it down yet.
+   */
+  async trim(isNeeded: (folder: string) => boolean): Promise<void> {
+    const { paths, images, spare } = this.#options;
+    const idle: { name: string; usedMs: number }[] = [];
+    const outdated: { name: string }[] = [];
+    for (const name of await readdir(paths.bases)) {
+      if (isNeeded(relative(paths.data, paths.base(name)))) continue;
+      if (!images.some((image) => name.startsWith(keyOfImage(image)))) outdated.push({ name });
+      else idle.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
+    }
+    idle.sort((a, b) => b.usedMs - a.usedMs);
+    for (const { name } of [...outdated, ...idle.slice(spare)]) {
+      if (Date.now() - (this.#usedMs.get(name) ?? 0) < graceMs) continue;
+      for (const [key, base] of this.#ready) if (base.folder === paths.base(name)) this.#ready.delete(key);
+      this.#usedMs.delete(name);
+      const grave = paths.scratch(`trimmed-${name}`);
+      await rename(paths.base(name), grave);
+      await rm(grave, { recursive: true, force: true });
+    }
+  }
+
+  /** The first sound one. A damaged one stays for the capsules that stand on it, and another takes its place. */
+  async #find(key: string): Promise<Base | undefined> {
+    const { paths } = this.#options;
+    for (const name of await this.#namesOf(key)) {
+      const folder = paths.base(name);
+      const manifest = await openCheckpoint(folder).catch(() => undefined);
+      if (manifest === undefined) continue;
+      await utimes(folder, new Date(), new Date());
+      return this.#hand(key, { folder, manifest });
+    }
+    return undefined;
+  }
+
+  /** Folders of this key: itself, and what took its place. */
+  async #namesOf(key: string): Promise<string[]> {
+    const names = await readdir(this.#options.paths.bases);
+    return names.filter((name) => name === key || name.startsWith(`${key}-again`)).sort();
+  }
+
+  #hand(key: string, base: Base): Base {
+    this.#ready.set(key, base);
+    this.#usedMs.set(basename(base.folder), Date.now());
+    return base;
+  }
+
+  async #make(key: string, image: Image, machine: Machine): Promise<Base> {
+    const { paths, vmm, connect, flatten, bootMs } = this.#options;
+    const nonce = randomBytes(16).toString("hex");
+    const folder = paths.scratch(`base-${nonce}`);
+    await requireSpace(paths.data, baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);
+    let vm: Vm | undefined;
+    try {
+      const name = `base-${key}`;
+      const booted = await bootImage({ vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs });
+      vm = booted.vm;
+      const { agent } = booted;
+      await within(bootMs, `settling the base of ${image.name}`, settle(agent));
+      const diff = join(folder, "diff");
+      await vm.save({ state: join(folder, parts.state), memory: diff });
+      agent.close();
+      await vm.kill();
+      const zero = join(folder, zeroName);
+      await flatten(zero, diff, join(folder, parts.memory));
+      await Promise.all([rm(zero), rm(diff), forgetVm(folder)]);
+      await removeSockets(folder);
+      const about = { kind: "base", machine, image: { name: image.name, hash: image.hash } } as const;
+      const manifest = await seal(folder, about, [parts.state, parts.memory, parts.disk], { hashAll: true });
+      const before = await this.#namesOf(key);
+      const target = paths.base(before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`);
+      await publish(folder, target);
+      return this.#hand(key, { folder: target, manifest });
+    } catch (error) {
+      await vm?.kill();
+      await rm(folder, { recursive: true, force: true }).catch(() => {});
+      throw error;
+    }
+  }
+}
+
+/** Brings a freshly booted guest to the state that capsules start from: exercised once, written out, frozen. */
+async function settle(agent: Agent): Promise<void> {
+  await agent.wake(identityOf(nobody));
+  await agent.thaw();
+  // What most capsules do first is in the page cache of all of them: shared memory instead of a read in each.
+  await exercise(agent, warmUp);
+  await agent.freeze();
+}
+
+/** As long as the id of any capsule, so that the name of one fits where this stood. */
+const nobody = `cl-${"0".repeat(25)}`;
+
+const warmUp: Exercise[] = [
+  ["/bin/true"],
+  ["/bin/bash", "-c", "ls / | cat >/dev/null"],
+  ["/usr/bin/python3", "-c", "import json, os, sys, subprocess"],
+  ["/bin/sync"],
+];
+
+/** QEMU's sockets are of no use in a published folder. */
+async function removeSockets(folder: string): Promise<void> {
+  for (const entry of await readdir(folder, { withFileTypes: true })) {
+    if (entry.isSocket()) await rm(join(folder, entry.name));
+  }
+}
+
+/** The base's folder. */
+export function keyOf(image: Image, machine: Machine, kernelOptions: string): string {
+  const options = hash("sha256", kernelOptions).slice(0, 8);
+  const parts = [machine.accelerator, machine.cpu, machine.qemu, `layout${machine.layout}`, options].join("_");
+  return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`;
+}
+
+function keyOfImage({ name, hash }: Image): string {
+  return `${name}-${hash.slice(0, 12)}-`;
+}

@@ -1,0 +1,59 @@
+/** Boots a built-in image from its kernel, in a folder of its own, until its agent answers. */
+import { truncate, writeFile } from "node:fs/promises";
+import { join, relative } from "node:path";
+import type { Agent } from "../../agent/agent.ts";
+import { emptyOverlay, type Overlay } from "../../vmm/qcow2.ts";
+import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
+import { writeVm } from "../disk/capsule-folder.ts";
+import { parts } from "../disk/checkpoint-folder.ts";
+import { freshFolder } from "../disk/files.ts";
+import type { Connect } from "../guest.ts";
+import type { Image } from "./images.ts";
+
+export interface Boot {
+  vmm: Vmm;
+  connect: Connect;
+  image: Image;
+  machine: Machine;
+  /** Made anew; holds the memory file `zero`, the disk layer and the VM's sockets. */
+  folder: string;
+  /** In the command line of QEMU. */
+  name: string;
+  nonce: string;
+  deadlineMs: number;
+  /** Gives up before the deadline. */
+  signal?: AbortSignal;
+}
+
+/** Name of the all-zero memory file that a booted VM maps. */
+export const zeroName = "zero";
+
+/** Throws CapsuleError("agent_error") at the deadline; the VM is gone then, the folder is the caller's to remove. */
+export async function bootImage(boot: Boot): Promise<{ vm: Vm; agent: Agent }> {
+  const { vmm, connect, image, machine, folder, name, nonce, deadlineMs, signal } = boot;
+  await freshFolder(folder);
+  const memory = join(folder, zeroName);
+  await writeFile(memory, "", { mode: 0o600 });
+  await truncate(memory, machine.memoryMb * (1 << 20));
+  const disk = join(folder, parts.disk);
+  await writeFile(disk, emptyOverlay(overlayOn(folder, image.root, "raw", image.diskBytes)), { mode: 0o600 });
+  await writeVm(folder, { nonce, process: null });
+  const files = { dir: folder, memory, disk, backing: [image.root], kernel: image.kernel, initrd: image.initrd };
+  const vm = await vmm.boot({ name, nonce, machine, files }, () => {});
+  try {
+    return { vm, agent: await connect(vm.agentSocket, deadlineMs, signal) };
+  } catch (error) {
+    await vm.kill();
+    throw error;
+  }
+}
+
+/** An overlay in `folder` on top of `backing`, named relatively so that the data folder can move. */
+export function overlayOn(
+  folder: string,
+  backing: string,
+  backingFormat: Overlay["backingFormat"],
+  sizeBytes: number,
+): Overlay {
+  return { sizeBytes, backingFile: relative(folder, backing), backingFormat };
+}

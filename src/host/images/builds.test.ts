@@ -1,0 +1,89 @@
+/** What goes and what stays when a start tidies up images and their bases. */
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, test } from "node:test";
+import { Paths } from "../disk/paths.ts";
+import { Bases, keyOf } from "./bases.ts";
+import { trimBuilds } from "./builds.ts";
+import type { Image } from "./images.ts";
+
+const name = "minimal";
+const hashOf = (build: number) => String(build).repeat(64);
+const current = { name, hash: hashOf(5) } as Image;
+
+let paths: Paths;
+let builds: string;
+
+/** Builds 1 to 5, older ones first; 5 is the current one, 6 was published a moment ago. */
+beforeEach(async () => {
+  paths = new Paths(await mkdtemp(join(tmpdir(), "builds-")));
+  builds = join(paths.data, "images", name);
+  for (const room of [paths.capsules, paths.templates, paths.bases, paths.work]) await mkdir(room);
+  for (let build = 1; build <= 6; build++) {
+    const folder = join(builds, hashOf(build));
+    await mkdir(folder, { recursive: true });
+    await writeFile(join(folder, "root.ext4"), "x");
+    if (build < 6) await utimes(folder, 1_000_000 + build, 1_000_000 + build);
+  }
+  await symlink(current.hash, join(builds, "current"));
+});
+afterEach(() => rm(paths.data, { recursive: true }));
+
+/** A folder that says it stands on this build. */
+async function standing(room: string, folder: string, file: string, build: number): Promise<void> {
+  await mkdir(join(room, folder));
+  await writeFile(join(room, folder, file), JSON.stringify({ image: { name, hash: hashOf(build) } }));
+}
+
+async function left(): Promise<string[]> {
+  const names = await readdir(builds);
+  return names.filter((hash) => hash !== "current").map((hash) => hash[0]!);
+}
+
+describe("old builds of an image", () => {
+  test("go when nothing stands on them; the current one, the newest and what was built just now stay", async () => {
+    assert.deepEqual(
+      (await trimBuilds(paths, [current])).sort(),
+      [1, 2, 3, 4].map((n) => `images/${name}/${hashOf(n)}`),
+    );
+    assert.deepEqual(await left(), ["5", "6"]);
+    assert.deepEqual(await readdir(paths.work), []);
+  });
+
+  test("stay while a base, a template or a capsule stands on them, or the server starts capsules from them", async () => {
+    await standing(paths.bases, "base", "manifest.json", 1);
+    await standing(paths.templates, "t0", "manifest.json", 2);
+    await standing(paths.capsules, "cl-0", "capsule.json", 3);
+    await trimBuilds(paths, [{ name, hash: hashOf(4) } as Image]);
+    assert.deepEqual(await left(), ["1", "2", "3", "4", "5", "6"]);
+  });
+
+  test("all stay when it cannot be read what stands on them, or they are another folder's", async () => {
+    await standing(paths.capsules, "cl-0", "capsule.json", 3);
+    await writeFile(join(paths.capsules, "cl-0", "capsule.json"), "{");
+    await assert.rejects(trimBuilds(paths, [current]), SyntaxError);
+    await rm(join(paths.capsules, "cl-0"), { recursive: true });
+    const elsewhere = join(paths.data, "elsewhere");
+    await rename(join(paths.data, "images"), elsewhere);
+    await symlink(elsewhere, join(paths.data, "images"));
+    assert.deepEqual(await trimBuilds(paths, [current]), []);
+    assert.equal((await left()).length, 6);
+  });
+});
+
+test("a base is another one when its kernel is told something else, and still of its build", () => {
+  const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms", layout: 1, vcpus: 1, memoryMb: 512 } as const;
+  const keys = ["quiet", "quiet psi=0", "quiet"].map((options) => keyOf(current, machine, options));
+  assert.equal(new Set(keys).size, 2);
+  for (const key of keys) assert.match(key, new RegExp(`^${name}-${current.hash.slice(0, 12)}-1x512-[A-Za-z0-9._]+$`));
+});
+
+test("bases of other builds go when no capsule needs them, however few there are", async () => {
+  const base = (build: number) => `${name}-${hashOf(build).slice(0, 12)}-1x512-tcg`;
+  for (const build of [3, 4, 5]) await mkdir(paths.base(base(build)));
+  const bases = new Bases({ paths, images: [current], spare: 8 } as never);
+  await bases.trim((folder) => folder === `bases/${base(3)}`);
+  assert.deepEqual(await readdir(paths.bases), [base(3), base(5)]);
+});

@@ -1,0 +1,203 @@
+import assert from "node:assert/strict";
+import type { AddressInfo } from "node:net";
+import { after, before, describe, test } from "node:test";
+import { WebSocket } from "ws";
+import { Api } from "../../../test/api.ts";
+import { keys } from "../../../test/fakes/services.ts";
+import { auditActions } from "../../wire/audit.ts";
+
+const api = new Api();
+const secret = "a-secret-of-the-caller";
+
+async function entries(query = "", key: string = keys.red) {
+  const { status, json } = await api.call("GET", `/v1/audit${query}`, { key });
+  assert.equal(status, 200);
+  return json.entries as Record<string, unknown>[];
+}
+
+/** What the newest entry says. */
+async function last(key: string = keys.red) {
+  const [{ action, capsule_id, subject, status } = {}] = await entries("?limit=1", key);
+  return [action, capsule_id, subject, status];
+}
+
+function form(path: string) {
+  const part = (name: string, content: string) =>
+    `--b\r\nContent-Disposition: form-data; name="${name}"${name === "file" ? '; filename="f"' : ""}\r\n\r\n${content}\r\n`;
+  return {
+    body: `${part("path", path)}${part("file", secret)}--b--\r\n`,
+    headers: { "content-type": "multipart/form-data; boundary=b" },
+  };
+}
+
+describe("the audit log", () => {
+  let id = "";
+  before(async () => {
+    await api.app.listen({ host: "127.0.0.1", port: 0 });
+    id = await api.capsule();
+  });
+  after(() => api.app.close());
+
+  test("says who did what to which capsule, from where, and how it ended", async () => {
+    await api.call("POST", `/v1/capsules/${id}/exec`, { json: { cmd: "true", args: [secret], envs: { A: secret } } });
+    const [entry] = await entries("?limit=1");
+    assert.match(String(entry?.at), /^\d{4}-\d\d-\d\dT.*Z$/);
+    const { id: _, at: __, ...rest } = entry ?? {};
+    assert.deepEqual(rest, {
+      key_id: "key-red",
+      key_name: "first",
+      address: "127.0.0.1",
+      action: "exec",
+      capsule_id: id,
+      subject: "true",
+      status: 200,
+    });
+  });
+
+  test("every change leaves an entry", async () => {
+    const seen: unknown[] = [];
+    const path = `/v1/capsules/${id}`;
+    const doing = async (expected: unknown[], ...call: Parameters<Api["call"]>) => {
+      const reply = await api.call(...call);
+      assert.deepEqual(await last(call[2]?.key ?? keys.red), expected, call.join(" "));
+      seen.push(expected[0]);
+      return reply;
+    };
+    const { json: made } = await api.call("POST", "/v1/capsules");
+    assert.deepEqual(await last(), ["capsule.create", made.id, "minimal", 201]);
+    await doing(["exec", id, "true", 202], "POST", `${path}/exec`, { json: { cmd: "true", background: true } });
+    await doing(["file.write", id, "/root/a", 204], "POST", `${path}/files/write`, form("/root/a"));
+    await doing(["file.write", id, "/root/b", 204], "POST", `${path}/files/stream/write`, form("/root/b"));
+    await doing(["file.mkdir", id, "/root/d", 200], "POST", `${path}/files/mkdir`, { json: { path: "/root/d" } });
+    await doing(["file.remove", id, "/root/d", 404], "POST", `${path}/files/remove`, { json: { path: "/root/d" } });
+    await doing(["process.kill", id, "1", 404], "DELETE", `${path}/processes/1`);
+    await doing(["capsule.pause", id, null, 200], "POST", `${path}/pause`);
+    await doing(["capsule.pause", id, null, 409], "POST", `${path}/pause`);
+    await doing(["capsule.resume", id, null, 200], "POST", `${path}/resume`);
+    const other = await api.capsule();
+    const capture = { json: { sandbox_id: other, name: "kept" } };
+    await doing(["template.create", other, "kept", 201], "POST", "/v1/snapshots", capture);
+    await doing(["template.delete", null, "kept", 204], "DELETE", "/v1/snapshots/kept");
+    await doing(["capsule.destroy", made.id, null, 204], "DELETE", `/v1/capsules/${made.id}`);
+    await doing(["capsule.destroy", "cl-nobody", null, 404], "DELETE", "/v1/capsules/cl-nobody");
+    const { json: key } = await api.call("POST", "/v1/keys", { json: { name: "second" } });
+    assert.deepEqual(await last(), ["key.create", null, key.id, 201]);
+    await doing(["key.revoke", null, key.id, 204], "DELETE", `/v1/keys/${key.id}`);
+    const link = await api.call("POST", "/v1/sign-in-links");
+    const { json: session } = await api.call("POST", "/v1/sign-in", { key: null, json: { token: link.json.token } });
+    const [signIn] = await entries("?limit=1");
+    assert.deepEqual([signIn?.action, signIn?.key_id, signIn?.key_name], ["sign-in", session.key_id, "dashboard"]);
+    assert.deepEqual(
+      auditActions.filter((action) => ![...seen, "capsule.create", "key.create", "sign-in", "pty"].includes(action)),
+      [],
+    );
+  });
+
+  test("a command or terminal over a WebSocket leaves one when it begins", async () => {
+    const { port } = api.app.server.address() as AddressInfo;
+    const conversations = [
+      ["exec/stream", { type: "start", cmd: "true", args: [secret] }, ["exec", id, "true", 101]],
+      ["pty", { type: "start", envs: { A: secret } }, ["pty", id, "/bin/bash", 101]],
+      ["pty", { type: "connect", tag: "pty-0badc0de" }, ["pty", id, "pty-0badc0de", 101]],
+    ] as const;
+    for (const [suffix, message, expected] of conversations) {
+      const socket = new WebSocket(`ws://127.0.0.1:${port}/v1/capsules/${id}/${suffix}`, {
+        headers: { "x-api-key": keys.red },
+      });
+      await new Promise((resolve) => socket.once("open", resolve));
+      socket.send(JSON.stringify(message));
+      await new Promise((resolve) => socket.once("message", resolve));
+      assert.deepEqual(await last(), expected);
+      socket.terminate();
+    }
+  });
+
+  test("a client that hangs up leaves its command there, as 499", { timeout: 60_000 }, async () => {
+    const { port } = api.app.server.address() as AddressInfo;
+    const controller = new AbortController();
+    const runs = api.services.capsules.of(id).agent.runs.length;
+    const gone = fetch(`http://127.0.0.1:${port}/v1/capsules/${id}/exec`, {
+      method: "POST",
+      headers: { "x-api-key": keys.red, "content-type": "application/json" },
+      body: JSON.stringify({ cmd: "hang" }),
+      signal: controller.signal,
+    });
+    while (api.services.capsules.of(id).agent.runs.length === runs) await new Promise(setImmediate);
+    controller.abort();
+    await assert.rejects(gone);
+    let found = await last();
+    while (found[2] !== "hang") {
+      await new Promise(setImmediate);
+      found = await last();
+    }
+    assert.deepEqual(found, ["exec", id, "hang", 499]);
+  });
+
+  test("tells a team of itself alone; reading, and strangers, leave nothing", async () => {
+    const before = (await entries("?limit=1"))[0];
+    await api.call("DELETE", `/v1/capsules/${id}`, { key: keys.blue });
+    assert.deepEqual(await last(keys.blue), ["capsule.destroy", id, null, 404]);
+    await api.call("DELETE", `/v1/capsules/${id}`, { key: null });
+    for (const path of ["/v1/capsules", `/v1/capsules/${id}`, "/v1/audit", "/v1/snapshots"])
+      await api.call("GET", path);
+    assert.deepEqual((await entries("?limit=1"))[0], before);
+  });
+
+  test("goes by the client's address behind a proxy that is trusted, and by the peer's otherwise", async () => {
+    const headers = { "x-forwarded-for": "127.0.0.1, 203.0.113.7" };
+    for (const [trustProxy, address] of [
+      ["no", "127.0.0.1"],
+      ["loopback", "203.0.113.7"],
+    ] as const) {
+      const behind = new Api({}, { trustProxy });
+      await behind.call("DELETE", "/v1/capsules/cl-nobody", { headers });
+      assert.equal((await behind.call("GET", "/v1/audit")).json.entries[0].address, address);
+    }
+  });
+
+  test("is read by pages and by capsule; bad questions are 400", async () => {
+    const all = await entries("?limit=1000");
+    const first = await api.call("GET", "/v1/audit?limit=3");
+    assert.equal(first.json.next, first.json.entries[2].id);
+    const second = await api.call("GET", `/v1/audit?limit=3&before=${first.json.next}`);
+    assert.deepEqual([...first.json.entries, ...second.json.entries], all.slice(0, 6));
+    const ofCapsule = await entries(`?limit=1000&capsule=${id}`);
+    assert.deepEqual(
+      ofCapsule,
+      all.filter((entry) => entry.capsule_id === id),
+    );
+    assert.ok(ofCapsule.length > 5);
+    for (const query of [
+      "?limit=0",
+      "?limit=1001",
+      "?limit=x",
+      "?before=-1",
+      "?before=x",
+      `?capsule=${"x".repeat(65)}`,
+    ]) {
+      assert.equal((await api.call("GET", `/v1/audit${query}`)).status, 400, query);
+    }
+  });
+
+  test("holds no argument, variable or content", async () => {
+    assert.ok(!JSON.stringify(await entries("?limit=1000")).includes(secret));
+  });
+
+  test("what must last is written before it is answered; when it cannot be, the answer is given all the same", async () => {
+    const { audit } = api.services;
+    const flush = audit.flush.bind(audit);
+    let flushes = 0;
+    audit.flush = () => {
+      flushes += 1;
+      throw new Error("disk full");
+    };
+    const doomed = await api.capsule();
+    assert.equal(flushes, 1);
+    await api.call("POST", `/v1/capsules/${doomed}/exec`, { json: { cmd: "true" } });
+    assert.equal(flushes, 1);
+    assert.equal((await api.call("DELETE", `/v1/capsules/${doomed}`)).status, 204);
+    assert.equal(flushes, 2);
+    audit.flush = flush;
+    assert.deepEqual(await last(), ["capsule.destroy", doomed, null, 204]);
+  });
+});

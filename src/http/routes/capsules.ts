@@ -1,0 +1,154 @@
+/** Section "Capsules": create, list, get, destroy, pause, resume, ping. */
+import type { FastifyReply } from "fastify";
+import Type from "typebox";
+import {
+  Capsule,
+  CapsuleList,
+  CreateCapsuleBody,
+  createDefaults,
+  WaitQuery,
+  waitDefaultSec,
+} from "../../wire/capsule.ts";
+import { CapsuleParams } from "../../wire/schema.ts";
+import { note } from "../audit-trail.ts";
+import { clientGoneSignal } from "../client-gone.ts";
+import { Departures } from "../departures.ts";
+import type { App, Section } from "../route.ts";
+import type { CapsuleView } from "../services.ts";
+import { timestamp, timestampOrNull } from "../timestamps.ts";
+
+/** What views were answered as: the text is written once, for a view never changes. */
+const texts = new WeakMap<CapsuleView, string>();
+
+export function capsuleRoutes(app: App, section: Section): void {
+  createRoute(app, section);
+  readRoutes(app, section);
+  changeRoutes(app, section);
+}
+
+function createRoute(app: App, { services: { capsules }, limits }: Section): void {
+  app.post(
+    "/capsules",
+    {
+      config: {
+        audit: "capsule.create",
+        refuses: ["not_found", "quota_exceeded", "agent_error", "no_capacity", "no_space"],
+      },
+      schema: { summary: "Create a capsule", body: CreateCapsuleBody(limits), response: { 201: Capsule } },
+    },
+    async (request, reply) => {
+      const { identity, body } = request;
+      const capsule = await capsules.create(identity.teamId, {
+        template: body.template ?? createDefaults.template,
+        vcpus: body.vcpus ?? createDefaults.vcpus,
+        memoryMb: body.memory_mb ?? createDefaults.memory_mb,
+        timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
+      });
+      note(request, { capsuleId: capsule.id, subject: capsule.template });
+      return reply.code(201).send(capsuleBody(capsule));
+    },
+  );
+}
+
+function readRoutes(app: App, { services: { capsules }, limits }: Section): void {
+  const departures = new Departures();
+  app.get(
+    "/capsules",
+    { schema: { summary: "List the team's capsules", response: { 200: CapsuleList } } },
+    (request, reply) => {
+      reply.send(capsules.list(request.identity.teamId).map(capsuleBody));
+    },
+  );
+
+  app.get(
+    "/capsules/:id",
+    {
+      config: { action: "read" },
+      schema: {
+        summary: "Get a capsule, now or when it reaches a status",
+        params: CapsuleParams,
+        querystring: WaitQuery(limits),
+        response: { 200: Capsule },
+      },
+    },
+    ({ identity, params, query }, reply) => {
+      if (query.wait === undefined) {
+        sendCapsule(departures, reply, capsules.get(identity.teamId, params.id));
+        return;
+      }
+      const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
+      const signal = clientGoneSignal(reply);
+      return capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, signal).then(capsuleBody);
+    },
+  );
+}
+
+function changeRoutes(app: App, { services: { capsules } }: Section): void {
+  app.delete(
+    "/capsules/:id",
+    {
+      config: { action: "destroy", audit: "capsule.destroy" },
+      schema: { summary: "Destroy a capsule", params: CapsuleParams, response: { 204: Type.Null() } },
+    },
+    async ({ identity, params }, reply) => {
+      await capsules.destroy(identity.teamId, params.id);
+      return reply.code(204).send(null);
+    },
+  );
+
+  for (const action of ["pause", "resume"] as const) {
+    app.post(
+      `/capsules/:id/${action}`,
+      {
+        config: {
+          action,
+          audit: `capsule.${action}`,
+          refuses: ["conflict", "quota_exceeded", "agent_error", "no_capacity", "no_space"],
+        },
+        schema: {
+          summary: action === "pause" ? "Pause a running capsule" : "Resume a paused capsule",
+          params: CapsuleParams,
+          response: { 200: Capsule },
+        },
+      },
+      async ({ identity, params }) => capsuleBody(await capsules[action](identity.teamId, params.id)),
+    );
+  }
+
+  app.post(
+    "/capsules/:id/ping",
+    {
+      config: { action: "ping" },
+      schema: { summary: "Keep a capsule alive", params: CapsuleParams, response: { 204: Type.Null() } },
+    },
+    ({ identity, params }, reply) => {
+      capsules.ping(identity.teamId, params.id);
+      reply.code(204).send(null);
+    },
+  );
+}
+
+function sendCapsule(departures: Departures, reply: FastifyReply, view: CapsuleView): void {
+  let text = texts.get(view);
+  if (text === undefined) {
+    text = reply.serialize(capsuleBody(view)) as string;
+    if (Object.isFrozen(view)) texts.set(view, text);
+  }
+  departures.send(reply.header("content-type", "application/json; charset=utf-8"), text);
+}
+
+export function capsuleBody(view: CapsuleView): Capsule {
+  return {
+    id: view.id,
+    status: view.status,
+    template: view.template,
+    vcpus: view.vcpus,
+    memory_mb: view.memoryMb,
+    timeout_sec: view.timeoutSec,
+    created_at: timestamp(view.createdAt),
+    last_updated: timestamp(view.lastUpdated),
+    started_at: timestampOrNull(view.startedAt),
+    last_active_at: timestampOrNull(view.lastActiveAt),
+    error_reason: view.errorReason,
+  };
+}

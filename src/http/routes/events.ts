@@ -1,0 +1,51 @@
+/** Live events of the team's capsules and templates, as a stream that a client can take up again. */
+import type { Readable } from "node:stream";
+import Type from "typebox";
+import { EventStreamHeaders, eventData, eventStreamType } from "../../wire/event.ts";
+import type { App, Section } from "../route.ts";
+import { capsuleBody } from "./capsules.ts";
+import { EventFeed } from "./event-feed.ts";
+import { templateBody } from "./snapshots.ts";
+
+const beatMs = 15_000;
+const Stream = { content: { [eventStreamType]: { schema: Type.Unsafe<Readable>({ type: "string" }) } } };
+
+export function eventRoutes(app: App, { services: { teams, capsules, templates } }: Section): void {
+  const feed = new EventFeed();
+  const ends = [
+    capsules.onChange((teamId, id, view) => {
+      if (view === undefined) feed.publish(teamId, "capsule-removed", () => ({ id }));
+      else feed.publish(teamId, "capsule", () => capsuleBody(view));
+    }),
+    templates.onChange((teamId, name, view) => {
+      if (view === undefined) feed.publish(teamId, "template-removed", () => ({ name }));
+      else feed.publish(teamId, "template", () => templateBody(view));
+    }),
+  ];
+  const beating = setInterval(() => feed.beat(), beatMs).unref();
+  app.addHook("preClose", (done) => {
+    clearInterval(beating);
+    for (const end of ends) end();
+    feed.close();
+    done();
+  });
+
+  app.get(
+    "/events",
+    {
+      exposeHeadRoute: false,
+      config: { endless: true, refuses: ["quota_exceeded"] },
+      schema: {
+        summary: "Hear what changes, as server-sent events",
+        headers: EventStreamHeaders,
+        response: { 200: Stream },
+        ...{ "x-events": eventData },
+      },
+    },
+    ({ identity, headers }, reply) => {
+      const { stream, end } = feed.listen(identity.teamId, headers["last-event-id"]);
+      stream.once("close", teams.onRevoked(identity.keyId, end));
+      reply.type(eventStreamType).header("cache-control", "no-store").header("x-accel-buffering", "no").send(stream);
+    },
+  );
+}

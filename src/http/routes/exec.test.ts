@@ -1,0 +1,250 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { Api } from "../../../test/api.ts";
+import type { FakeRun } from "../../../test/fakes/agent.ts";
+import { keys } from "../../../test/fakes/services.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+
+interface Setup {
+  limits?: ConstructorParameters<typeof Api>[0];
+  onRun?: (run: FakeRun) => void;
+}
+
+async function setUp({ limits, onRun }: Setup = {}) {
+  const api = new Api(limits);
+  const id = await api.capsule();
+  const capsule = api.services.capsules.of(id);
+  if (onRun) capsule.agent.onRun = onRun;
+  const exec = (json: unknown) => api.call("POST", `/v1/capsules/${id}/exec`, { json });
+  return { api, id, capsule, agent: capsule.agent, exec };
+}
+
+describe("foreground exec", () => {
+  test("answers with output, exit code and duration", async () => {
+    const { exec, capsule } = await setUp();
+    const { status, json } = await exec({ cmd: "echo", args: ["a", "b c", "ü"] });
+    assert.equal(status, 200);
+    assert.deepEqual(
+      { ...json, duration_ms: 0 },
+      { stdout: "a b c ü\n", stderr: "", exit_code: 0, duration_ms: 0, encoding: "utf-8" },
+    );
+    assert.ok(Number.isInteger(json.duration_ms));
+    assert.equal(capsule.busy, 0);
+  });
+
+  test("a non-zero exit code is a 200", async () => {
+    const { exec } = await setUp();
+    assert.equal((await exec({ cmd: "exit", args: ["139"] })).json.exit_code, 139);
+  });
+
+  test("a command that is not there is 127 with the reason in stderr", async () => {
+    const { exec } = await setUp();
+    const { status, json } = await exec({ cmd: "nope" });
+    assert.equal(status, 200);
+    assert.equal(json.exit_code, 127);
+    assert.match(json.stderr, /nope: command not found/);
+  });
+
+  test("both streams are base64 if either is not UTF-8", async () => {
+    const { exec } = await setUp({
+      onRun: (run) => {
+        run.print("stdout", "text");
+        run.print("stderr", Buffer.from([0xff, 0x00]));
+        run.exit(0);
+      },
+    });
+    const { json } = await exec({ cmd: "hang" });
+    assert.equal(json.encoding, "base64");
+    assert.equal(Buffer.from(json.stdout, "base64").toString(), "text");
+    assert.deepEqual([...Buffer.from(json.stderr, "base64")], [0xff, 0x00]);
+  });
+
+  test("output beyond the limit is cut at a character and said to be; all of it is consumed", async () => {
+    const { exec, agent } = await setUp({
+      limits: { exec_output_max_bytes: 10 },
+      onRun: (run) => {
+        run.print("stdout", "1234567");
+        run.print("stdout", "8ü€");
+        run.print("stdout", "more");
+        run.print("stderr", "1234567890");
+        run.exit(0);
+      },
+    });
+    const { json } = await exec({ cmd: "hang" });
+    assert.deepEqual([json.stdout, json.stderr, json.truncated], ["12345678ü", "1234567890", true]);
+    assert.equal(json.encoding, "utf-8");
+    assert.equal(agent.runs[0]?.consumedBytes, 7 + 6 + 4 + 10);
+  });
+
+  test("a team whose commands keep much output does not cut that of others; what was answered makes room", async () => {
+    const { api, id, exec, agent } = await setUp({ limits: { exec_output_max_bytes: 10 } });
+    const hoards = Array.from({ length: 20 }, () => exec({ cmd: "hang", timeout: 0 }));
+    while (agent.runs.length < hoards.length) await new Promise(setImmediate);
+    for (const run of agent.runs) run.print("stdout", "1234567890");
+    assert.equal((await exec({ cmd: "echo", args: ["mine"] })).json.truncated, true);
+    const other = await api.capsule("running", keys.blue);
+    const json = { cmd: "echo", args: ["blue"] };
+    const reply = await api.call("POST", `/v1/capsules/${other}/exec`, { json, key: keys.blue });
+    assert.deepEqual([reply.json.stdout, reply.json.truncated], ["blue\n", undefined]);
+    for (const run of agent.runs) run.exit(0);
+    await Promise.all(hoards);
+    assert.equal((await api.call("POST", `/v1/capsules/${id}/exec`, { json })).json.stdout, "blue\n");
+  });
+
+  test("the command, its environment and directory reach the agent as they are", async () => {
+    const { exec, agent } = await setUp();
+    await exec({ cmd: "true", args: ["-n", "", "a\nb"], envs: { A: "1", "B\n": "=" }, cwd: "/tmp", tag: "x" });
+    assert.deepEqual(agent.runs[0]?.command, {
+      cmd: "true",
+      args: ["-n", "", "a\nb"],
+      envs: { A: "1", "B\n": "=" },
+      cwd: "/tmp",
+      tag: undefined,
+    });
+  });
+
+  for (const field of ["timeout", "timeout_sec"]) {
+    test(`${field} reached: the tree is killed, 504 with what was printed`, async (t) => {
+      const { exec, capsule, agent } = await setUp({ onRun: (run) => run.print("stdout", "so far") });
+      t.mock.timers.enable({ apis: ["setTimeout"] });
+      const answer = exec({ cmd: "hang", [field]: 7 });
+      while (agent.runs.length === 0) await new Promise(setImmediate);
+      assert.equal(capsule.busy, 1);
+      t.mock.timers.tick(6_999);
+      assert.equal(agent.runs[0]?.stopped, false);
+      t.mock.timers.tick(1);
+      const { status, json } = await answer;
+      assert.equal(agent.runs[0]?.stopped, true);
+      assert.equal(status, 504);
+      assert.equal(json.error.code, "timeout");
+      assert.equal(json.error.details.stdout, "so far");
+      assert.equal(json.error.details.encoding, "utf-8");
+      assert.equal(capsule.busy, 0);
+    });
+  }
+
+  test("the default timeout is 30 seconds, and 0 means none", async (t) => {
+    const { exec, agent } = await setUp();
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const limited = exec({ cmd: "hang" });
+    const unlimited = exec({ cmd: "hang", timeout: 0 });
+    while (agent.runs.length < 2) await new Promise(setImmediate);
+    t.mock.timers.tick(30_000);
+    assert.equal((await limited).status, 504);
+    t.mock.timers.tick(30_000_000);
+    assert.equal(agent.runs[1]?.stopped, false);
+    agent.runs[1]?.exit(3);
+    assert.equal((await unlimited).json.exit_code, 3);
+  });
+
+  test("a guest that does not confirm the kill is 502, and the command is dropped", async (t) => {
+    const { exec, agent } = await setUp({
+      onRun: (run) => {
+        run.stop = () => {};
+      },
+    });
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const answer = exec({ cmd: "hang", timeout: 1 });
+    while (agent.runs.length === 0) await new Promise(setImmediate);
+    t.mock.timers.tick(1_000);
+    t.mock.timers.tick(15_000);
+    const { status, json } = await answer;
+    assert.deepEqual([status, json.error.code], [502, "agent_error"]);
+    assert.equal(agent.runs[0]?.cancelled, true);
+  });
+
+  test("a lost connection is an error, never a made-up exit", async () => {
+    const { exec, capsule } = await setUp({
+      onRun: (run) => {
+        run.print("stdout", "half");
+        run.fail(new CapsuleError("agent_error", "the guest's connection was lost"));
+      },
+    });
+    const { status, json } = await exec({ cmd: "hang" });
+    assert.deepEqual([status, json.error.code], [502, "agent_error"]);
+    assert.equal(capsule.busy, 0);
+  });
+
+  test("activity is noted at the start and at the end", async () => {
+    const { exec, capsule, agent } = await setUp();
+    const answer = exec({ cmd: "hang" });
+    while (agent.runs.length === 0) await new Promise(setImmediate);
+    const began = capsule.view.lastActiveAt;
+    assert.notEqual(began, null);
+    agent.runs[0]?.exit(0);
+    await answer;
+    assert.ok(Number(capsule.view.lastActiveAt) > Number(began));
+  });
+});
+
+describe("background exec", () => {
+  test("answers 202 with pid and tag", async () => {
+    const { exec, capsule, agent } = await setUp();
+    const reply = await exec({ cmd: "hang", args: ["x"], background: true, tag: "mine", timeout: 1 });
+    assert.equal(reply.status, 202);
+    assert.deepEqual(reply.json, { pid: 500, tag: "mine" });
+    assert.deepEqual(agent.started[0]?.args, ["x"]);
+    assert.equal(capsule.busy, 0);
+    assert.notEqual(capsule.view.lastActiveAt, null);
+  });
+
+  test("a tag in use is 409, a command that is not there 400", async () => {
+    const { exec } = await setUp();
+    await exec({ cmd: "hang", background: true, tag: "mine" });
+    const taken = await exec({ cmd: "hang", background: true, tag: "mine" });
+    assert.deepEqual([taken.status, taken.json.error.code], [409, "conflict"]);
+    const missing = await exec({ cmd: "nope", background: true });
+    assert.deepEqual([missing.status, missing.json.error.code], [400, "invalid_request"]);
+  });
+});
+
+describe("exec with bad input", () => {
+  const bad: [string, unknown][] = [
+    ["no cmd", {}],
+    ["an empty cmd", { cmd: "" }],
+    ["a cmd with a NUL", { cmd: "tr\u0000ue" }],
+    ["a number for cmd", { cmd: 1 }],
+    ["a string for args", { cmd: "true", args: "x" }],
+    ["a number in args", { cmd: "true", args: [1] }],
+    ["a NUL in args", { cmd: "true", args: ["\u0000"] }],
+    ["half a surrogate pair in args, which no bytes stand for", { cmd: "true", args: ["\ud800"] }],
+    ["null for args", { cmd: "true", args: null }],
+    ["a negative timeout", { cmd: "true", timeout: -1 }],
+    ["a fractional timeout", { cmd: "true", timeout: 0.5 }],
+    ["a timeout as text", { cmd: "true", timeout: "1" }],
+    ["a timeout beyond the limit", { cmd: "true", timeout: 604_801 }],
+    ["a list for envs", { cmd: "true", envs: [] }],
+    ["a number in envs", { cmd: "true", envs: { A: 1 } }],
+    ["a NUL in envs", { cmd: "true", envs: { A: "\u0000" } }],
+    ["an = in a name of envs", { cmd: "true", envs: { "A=B": "" } }],
+    ["half a surrogate pair in a name of envs", { cmd: "true", envs: { "\udc00": "" } }],
+    ["an empty name in envs", { cmd: "true", envs: { "": "" } }],
+    ["a wrong value behind a newline in envs", { cmd: "true", envs: { "A\n": 1 } }],
+    ["a cwd that is too long", { cmd: "true", cwd: "/ä".repeat(1_366) }],
+    ["a text for background", { cmd: "true", background: "true" }],
+    ["a tag that would be a PID", { cmd: "true", background: true, tag: "123" }],
+    ["a tag with a slash", { cmd: "true", background: true, tag: "a/b" }],
+  ];
+  for (const [what, json] of bad) {
+    test(`refuses ${what}`, async () => {
+      const { exec, agent, capsule } = await setUp();
+      const reply = await exec(json);
+      assert.equal(reply.status, 400, reply.text);
+      assert.equal(reply.json.error.code, "invalid_request");
+      assert.equal(agent.runs.length + agent.started.length, 0);
+      assert.equal(capsule.view.lastActiveAt, null);
+    });
+  }
+
+  test("whole surrogate pairs are characters like others", async () => {
+    const { exec, agent } = await setUp();
+    assert.equal((await exec({ cmd: "true", args: ["🙂"], envs: { "🙂": "🙂" }, background: true })).status, 202);
+    assert.equal(agent.started.length, 1);
+  });
+
+  test("a name that no variable can have is refused in words", async () => {
+    const { exec } = await setUp();
+    const { json } = await exec({ cmd: "true", envs: { "A=B": "" } });
+    assert.match(json.error.message, /envs\/A=B is not allowed$/);
+  });
+});

@@ -1,0 +1,72 @@
+/** Section "Execution": one command, in the foreground (the answer is its result) or in the background. */
+import type { FastifyReply } from "fastify";
+import type { Command } from "../../agent/agent.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { BackgroundResult, ExecBody, ForegroundResult } from "../../wire/exec.ts";
+import { CapsuleParams } from "../../wire/schema.ts";
+import { note } from "../audit-trail.ts";
+import { onAnswered, onClientGone, patience, promptMs } from "../client-gone.ts";
+import { Output, OutputBudgets } from "../output.ts";
+import type { App, Section } from "../route.ts";
+import { runForeground } from "./foreground.ts";
+
+/**
+ * Output that waits for its command to end, or for its reader: beyond it the output of those that print on is cut. In
+ * streams as long as one may be, of one team and of all together.
+ */
+const keptStreams = { team: 16, all: 32 };
+
+export function execRoutes(app: App, { services: { capsules }, limits }: Section): void {
+  const outputMaxBytes = limits.exec_output_max_bytes;
+  const budgets = new OutputBudgets({
+    teamBytes: keptStreams.team * outputMaxBytes,
+    allBytes: keptStreams.all * outputMaxBytes,
+  });
+  app.post(
+    "/capsules/:id/exec",
+    {
+      config: { action: "exec", audit: "exec", refuses: ["conflict", "quota_exceeded", "agent_error", "timeout"] },
+      schema: {
+        summary: "Run a command",
+        params: CapsuleParams,
+        body: ExecBody(limits),
+        response: { 200: ForegroundResult, 202: BackgroundResult },
+      },
+    },
+    async (request, reply) => {
+      const { identity, params, body } = request;
+      note(request, { subject: body.cmd });
+      const agent = await capsules.enter(identity.teamId, params.id, "exec");
+      const command = commandOf(body, limits.path_max_bytes);
+      const running = body.background
+        ? agent.start(command, patience(reply, promptMs))
+        : runForeground(agent, command, {
+            timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
+            output: releasedWith(reply, new Output(outputMaxBytes, budgets.of(identity.teamId))),
+            onAbandoned: (cancel) => onClientGone(reply, cancel),
+          });
+      const ended = capsules.execBegan(params.id); // while the guest is at work already
+      try {
+        const result = await running;
+        if (body.background) reply.code(202);
+        return result;
+      } finally {
+        ended();
+      }
+    },
+  );
+}
+
+function releasedWith(reply: FastifyReply, output: Output): Output {
+  onAnswered(reply, () => output.release());
+  return output;
+}
+
+function commandOf({ cmd, args = [], envs, cwd, background, tag }: ExecBody, pathMaxBytes: number): Command {
+  if (cwd !== undefined && Buffer.byteLength(cwd) > pathMaxBytes) {
+    throw new CapsuleError("invalid_request", `cwd is longer than ${pathMaxBytes} bytes`, {
+      details: { field: "cwd" },
+    });
+  }
+  return { cmd, args, envs, cwd, tag: background ? tag : undefined };
+}

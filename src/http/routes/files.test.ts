@@ -1,0 +1,426 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { request as httpRequest, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, before, describe, test } from "node:test";
+import { Api } from "../../../test/api.ts";
+import type { FakeUpload } from "../../../test/fakes/agent.ts";
+import { keys } from "../../../test/fakes/services.ts";
+import { permissionsOf } from "./file-entries.ts";
+
+async function setUp(limits: ConstructorParameters<typeof Api>[0] = {}) {
+  const api = new Api(limits);
+  const id = await api.capsule();
+  const { agent } = api.services.capsules.of(id);
+  const post = (verb: string, json: unknown) => api.call("POST", `/v1/capsules/${id}/files/${verb}`, { json });
+  const send = (verb: string, parts: [string, string | Buffer][]) =>
+    api.call("POST", `/v1/capsules/${id}/files/${verb}`, form(parts));
+  return { api, id, agent, post, send };
+}
+
+function form(parts: [string, string | Buffer][]) {
+  const pieces = parts.flatMap(([name, body]) => [
+    Buffer.from(`--bound\r\nContent-Disposition: form-data; name="${name}"; filename="x"\r\n\r\n`),
+    Buffer.from(body),
+    Buffer.from("\r\n"),
+  ]);
+  const body = Buffer.concat([...pieces, Buffer.from("--bound--\r\n")]);
+  return { body, headers: { "content-type": "multipart/form-data; boundary=bound" } };
+}
+
+describe("files/read", () => {
+  for (const verb of ["read", "stream/read"]) {
+    for (const size of [0, 1, 40_000, 65_536, 65_537, 300_000]) {
+      test(`${verb} of ${size} bytes is those bytes`, async () => {
+        const { api, id, agent, post } = await setUp();
+        const content = Buffer.alloc(size, "0123456789");
+        agent.files.set("/f", content);
+        const reply = await post(verb, { path: "/f" });
+        assert.equal(reply.status, 200);
+        assert.equal(reply.headers["content-type"], "application/octet-stream");
+        assert.ok(Buffer.from(reply.text).equals(content));
+        const chunked = verb === "stream/read" || size > 65_536;
+        assert.equal(reply.headers["content-length"], chunked ? undefined : String(size));
+        assert.equal((await api.call("GET", `/v1/capsules/${id}`)).json.last_active_at, null);
+      });
+    }
+
+    test(`${verb}: missing is 404, a directory 400`, async () => {
+      const { post } = await setUp();
+      assert.equal((await post(verb, { path: "/nope" })).status, 404);
+      assert.equal((await post(verb, { path: "/dir" })).status, 400);
+    });
+  }
+});
+
+describe("files/list, mkdir, remove", () => {
+  test("entries carry everything, modes as ls writes them", async () => {
+    const { agent, post } = await setUp();
+    agent.files.set("/dir/su", Buffer.from("abc"));
+    const { json } = await post("list", { path: "/dir" });
+    const common = { owner: "root", group: "root", modified_at: 1_700_000_000 };
+    assert.deepEqual(json.entries, [
+      {
+        name: "su",
+        path: "/dir/su",
+        type: "file",
+        size: 3,
+        permissions: "-rwsr-xr-x",
+        ...common,
+        symlink_target: null,
+      },
+      {
+        name: "link",
+        path: "/dir/link",
+        type: "symlink",
+        size: 6,
+        permissions: "lrwxrwxrwx",
+        ...common,
+        symlink_target: "../gone",
+      },
+    ]);
+    const [self] = (await post("list", { path: "/dir", depth: 0 })).json.entries;
+    assert.deepEqual([self.type, self.permissions], ["directory", "drwxrwxrwt"]);
+  });
+
+  test("a listing beyond the limit is 400; missing is 404", async () => {
+    const { agent, post } = await setUp({ list_entries_max: 1 });
+    agent.files.set("/dir/a", Buffer.alloc(0));
+    agent.files.set("/dir/b", Buffer.alloc(0));
+    assert.equal((await post("list", { path: "/dir" })).status, 400);
+    assert.equal((await post("list", { path: "/nope" })).status, 404);
+  });
+
+  for (const depth of [-1, 1.5, "1", null, 1_001]) {
+    test(`depth ${JSON.stringify(depth)} is 400`, async () => {
+      const { post } = await setUp();
+      assert.equal((await post("list", { path: "/dir", depth })).status, 400);
+    });
+  }
+
+  test("a team's listings wait for each other beyond a few at once, and nothing else waits for them", async (t) => {
+    const { api, agent, post } = await setUp();
+    agent.files.set("/f", Buffer.from("content"));
+    const held = Promise.withResolvers<never[]>();
+    const { mock } = t.mock.method(agent, "list", () => held.promise);
+    const listings = Array.from({ length: 10 }, () => post("list", { path: "/dir" }));
+    while (mock.callCount() < 8) await new Promise(setImmediate);
+    assert.equal((await post("read", { path: "/f" })).text, "content");
+    const foreign = await api.capsule("running", keys.blue);
+    const json = { path: "/dir", depth: 0 };
+    const other = await api.call("POST", `/v1/capsules/${foreign}/files/list`, { json, key: keys.blue });
+    assert.equal(other.status, 200);
+    assert.equal(mock.callCount(), 8);
+    held.resolve([]);
+    assert.deepEqual([...new Set((await Promise.all(listings)).map(({ status }) => status))], [200]);
+    assert.equal(mock.callCount(), 10);
+  });
+
+  test("mkdir answers the entry, remove 204", async () => {
+    const { agent, post } = await setUp();
+    assert.equal((await post("mkdir", { path: "/a/b" })).json.entry.type, "directory");
+    agent.files.set("/f", Buffer.alloc(0));
+    assert.equal((await post("mkdir", { path: "/f" })).status, 400);
+    const removed = await post("remove", { path: "/f" });
+    assert.deepEqual([removed.status, removed.text], [204, ""]);
+    assert.equal((await post("remove", { path: "/f" })).status, 404);
+  });
+
+  for (const verb of ["read", "stream/read", "list", "mkdir", "remove"]) {
+    test(`${verb} refuses bad paths`, async () => {
+      const { post } = await setUp();
+      for (const path of [
+        "",
+        "relative",
+        "./x",
+        "/a\u0000b",
+        `/${"ä".repeat(2_048)}`,
+        "/\ud800",
+        null,
+        1,
+        ["/x"],
+        undefined,
+      ]) {
+        const reply = await post(verb, { path });
+        assert.deepEqual([reply.status, reply.json.error.code], [400, "invalid_request"], String(path));
+      }
+    });
+  }
+});
+
+describe("files/write", () => {
+  for (const verb of ["write", "stream/write"]) {
+    test(`${verb}: path before or after the file`, async () => {
+      const { agent, send } = await setUp();
+      const content = Buffer.from([0, 1, 2, 253, 254, 255]);
+      const before = await send(verb, [
+        ["path", "/a ü"],
+        ["file", content],
+      ]);
+      assert.deepEqual([before.status, before.text], [204, ""]);
+      assert.equal(
+        (
+          await send(verb, [
+            ["file", content],
+            ["other", "x"],
+            ["path", "/b"],
+          ])
+        ).status,
+        204,
+      );
+      assert.deepEqual(
+        [...agent.files],
+        [
+          ["/a ü", content],
+          ["/b", content],
+        ],
+      );
+    });
+
+    test(`${verb}: what the form lacks or has twice is 400, and nothing is written`, async () => {
+      const { agent, send } = await setUp();
+      const forms: [string, string][][] = [
+        [],
+        [["path", "/a"]],
+        [["file", "x"]],
+        [
+          ["path", "/a"],
+          ["path", "/b"],
+          ["file", "x"],
+        ],
+        [
+          ["path", "/a"],
+          ["file", "x"],
+          ["file", "y"],
+        ],
+        [
+          ["path", "relative"],
+          ["file", "x"],
+        ],
+        [
+          ["file", "x"],
+          ["path", ""],
+        ],
+        [
+          ["path", `/${"x".repeat(4_096)}`],
+          ["file", "x"],
+        ],
+        [
+          ["path", "/a\0b"],
+          ["file", "x"],
+        ],
+      ];
+      for (const parts of forms)
+        assert.equal((await send(verb, parts)).status, 400, JSON.stringify(parts).slice(0, 100));
+      assert.equal(agent.files.size, 0);
+      assert.ok(agent.uploads.every((upload) => upload.cancelled));
+    });
+
+    test(`${verb}: a path that is not UTF-8 is 400`, async () => {
+      const { send } = await setUp();
+      assert.equal(
+        (
+          await send(verb, [
+            ["path", Buffer.from([0x2f, 0xff])],
+            ["file", "x"],
+          ])
+        ).status,
+        400,
+      );
+    });
+
+    test(`${verb}: the guest's refusals keep their status`, async () => {
+      const { send } = await setUp();
+      assert.equal(
+        (
+          await send(verb, [
+            ["path", "/missing/f"],
+            ["file", "x"],
+          ])
+        ).status,
+        400,
+      );
+      assert.equal(
+        (
+          await send(verb, [
+            ["path", "/full/f"],
+            ["file", "x"],
+          ])
+        ).status,
+        507,
+      );
+    });
+
+    test(`${verb}: anything but a form is 415`, async () => {
+      const { api, id } = await setUp();
+      const path = `/v1/capsules/${id}/files/${verb}`;
+      assert.equal((await api.call("POST", path, { json: { path: "/a" } })).status, 415);
+      assert.equal((await api.call("POST", path)).status, 415);
+    });
+  }
+
+  test("the limit counts the file's bytes alone, and only in write", async () => {
+    const { agent, send } = await setUp({ file_write_max_bytes: 1_000 });
+    assert.equal(
+      (
+        await send("write", [
+          ["path", "/a"],
+          ["file", Buffer.alloc(1_000)],
+        ])
+      ).status,
+      204,
+    );
+    const over = await send("write", [
+      ["path", "/a"],
+      ["file", Buffer.alloc(1_001)],
+    ]);
+    assert.deepEqual([over.status, over.json.error.code], [413, "too_large"]);
+    assert.equal(agent.files.get("/a")?.length, 1_000);
+    assert.equal(
+      (
+        await send("stream/write", [
+          ["path", "/a"],
+          ["file", Buffer.alloc(5_000)],
+        ])
+      ).status,
+      204,
+    );
+  });
+});
+
+describe("files over a socket", () => {
+  let api: Api;
+  let id: string;
+  let port: number;
+  before(async () => {
+    api = new Api({ file_write_max_bytes: 2_000_000 });
+    await api.app.listen({ host: "127.0.0.1", port: 0 });
+    port = (api.app.server.address() as AddressInfo).port;
+    id = await api.capsule();
+  });
+  after(() => api.app.close());
+
+  function upload(verb: string, headers: Record<string, string | number> = {}) {
+    return httpRequest({
+      port,
+      method: "POST",
+      path: `/v1/capsules/${id}/files/${verb}`,
+      headers: { "x-api-key": keys.red, "content-type": "multipart/form-data; boundary=bound", ...headers },
+    });
+  }
+  const opening = (path: string) =>
+    `--bound\r\nContent-Disposition: form-data; name="path"\r\n\r\n${path}\r\n` +
+    '--bound\r\nContent-Disposition: form-data; name="file"\r\n\r\n';
+  const answered = async (request: ReturnType<typeof upload>): Promise<number> => {
+    const [response] = (await once(request, "response")) as [IncomingMessage];
+    response.resume();
+    return response.statusCode as number;
+  };
+
+  test("413 comes before the body when its length says so", async () => {
+    const request = upload("write", { "content-length": 100_000_000 });
+    request.on("error", () => {});
+    request.flushHeaders();
+    assert.equal(await answered(request), 413);
+    request.destroy();
+  });
+
+  test("413 comes as soon as the bytes are too many", async () => {
+    const request = upload("write");
+    request.write(opening("/big"));
+    request.write(Buffer.alloc(2_000_001));
+    assert.equal(await answered(request), 413);
+    request.destroy();
+    assert.equal(api.services.capsules.of(id).agent.files.has("/big"), false);
+  });
+
+  test("a client that sends all before it reads gets the guest's refusal", async () => {
+    const request = upload("stream/write");
+    const status = answered(request);
+    request.write(opening("/missing/f"));
+    for (let i = 0; i < 64; i++) request.write(Buffer.alloc(65_536));
+    await new Promise<void>((sent) => request.end("\r\n--bound--\r\n", sent));
+    assert.equal(await status, 400);
+  });
+
+  test("a listing whose client hangs up is dropped", async () => {
+    const { agent } = api.services.capsules.of(id);
+    const begun = new Promise<string>((resolve) => {
+      agent.onList = resolve;
+    });
+    const request = httpRequest({
+      port,
+      method: "POST",
+      path: `/v1/capsules/${id}/files/list`,
+      headers: { "x-api-key": keys.red, "content-type": "application/json" },
+    });
+    request.on("error", () => {});
+    request.end('{"path":"/endless"}');
+    await begun;
+    request.destroy();
+    while (agent.abandoned.length === 0) await new Promise(setImmediate);
+    assert.deepEqual(agent.abandoned, ["/endless"]);
+  });
+
+  test("an upload that breaks off is abandoned, and the old file stays", async () => {
+    const { agent } = api.services.capsules.of(id);
+    agent.files.set("/old", Buffer.from("old"));
+    const begun = new Promise<FakeUpload>((resolve) => {
+      agent.onUpload = resolve;
+    });
+    const request = upload("stream/write");
+    request.on("error", () => {});
+    request.write(opening("/old"));
+    request.write("new");
+    const guest = await begun;
+    request.destroy();
+    while (!guest.cancelled) await new Promise(setImmediate);
+    assert.equal(agent.files.get("/old")?.toString(), "old");
+  });
+
+  test("a guest that takes nothing stops the client, and memory stays bounded", async () => {
+    const { agent } = api.services.capsules.of(id);
+    let open = () => {};
+    const begun = new Promise<FakeUpload>((resolve) => {
+      agent.onUpload = (guest) => {
+        guest.gate = new Promise<void>((opened) => {
+          open = opened;
+        });
+        resolve(guest);
+      };
+    });
+    const request = upload("stream/write");
+    const status = answered(request);
+    request.write(opening("/slow"));
+    const chunk = Buffer.alloc(1024 * 1024);
+    let accepted = 0;
+    const offered = 64;
+    for (let i = 0; i < offered; i++) request.write(chunk, () => accepted++);
+    const guest = await begun;
+    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    assert.ok(accepted < offered, `${accepted} MiB were accepted`);
+    assert.ok(guest.chunks.length <= 1);
+    open();
+    await new Promise<void>((sent) => request.end("\r\n--bound--\r\n", sent));
+    assert.equal(await status, 204);
+    assert.equal(agent.files.get("/slow")?.length, offered * chunk.length);
+  });
+});
+
+test("permissionsOf writes every kind of file and every special bit", () => {
+  const cases: [number, string][] = [
+    [0o100644, "-rw-r--r--"],
+    [0o040755, "drwxr-xr-x"],
+    [0o120777, "lrwxrwxrwx"],
+    [0o140600, "srw-------"],
+    [0o010000, "p---------"],
+    [0o020620, "crw--w----"],
+    [0o060660, "brw-rw----"],
+    [0o104644, "-rwSr--r--"],
+    [0o102755, "-rwxr-sr-x"],
+    [0o102745, "-rwxr-Sr-x"],
+    [0o041776, "drwxrwxrwT"],
+    [0o000777, "?rwxrwxrwx"],
+  ];
+  for (const [mode, text] of cases) assert.equal(permissionsOf(mode), text);
+});

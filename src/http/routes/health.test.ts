@@ -1,0 +1,116 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { Api } from "../../../test/api.ts";
+import { keys } from "../../../test/fakes/services.ts";
+import { statusOf } from "../../wire/errors.ts";
+import { Limits } from "../../wire/limits.ts";
+
+describe("GET /healthz", () => {
+  test("needs no key and tells version, accelerator, pid and counts", async () => {
+    const api = new Api();
+    await api.capsule("running");
+    await api.capsule("paused");
+    const { status, json } = await api.call("GET", "/healthz", { key: null });
+    assert.equal(status, 200);
+    assert.deepEqual(json, {
+      ready: true,
+      version: "0.0.0",
+      accelerator: "tcg",
+      accelerator_reason: "a fake",
+      jail: { mode: "off", cgroup: "none", missing: ["a fake"] },
+      pid: process.pid,
+      capsules: { running: 1, paused: 1 },
+      pool: { ready: 0, target: 0 },
+      blanks: { ready: 0, target: 0 },
+    });
+  });
+
+  test("is 503 until the service is ready", async () => {
+    const api = new Api();
+    api.services.ready = false;
+    assert.equal((await api.call("GET", "/healthz", { key: null })).status, 503);
+  });
+});
+
+test("GET /v1/limits tells every limit", async () => {
+  const api = new Api({ vcpus_max: 3 });
+  const { json } = await api.call("GET", "/v1/limits");
+  const { usage, ...limits } = json;
+  assert.deepEqual(limits, api.limits);
+  assert.deepEqual(Object.keys(limits).sort(), Object.keys(Limits.properties).sort());
+  assert.deepEqual(usage, {
+    capsules: 0,
+    running_vcpus: 0,
+    running_memory_mb: 0,
+    disk_bytes: 0,
+    templates: 0,
+    sockets: 0,
+    requests: 1,
+  });
+  await api.capsule("running");
+  assert.equal((await api.call("GET", "/v1/limits")).json.usage.running_memory_mb, 512);
+  assert.equal((await api.call("GET", "/v1/limits", { key: keys.blue })).json.usage.capsules, 0);
+});
+
+describe("the OpenAPI document", () => {
+  test("is 3.1, open to all, and describes every route with its key and its refusals", async () => {
+    const api = new Api();
+    const { status, json } = await api.call("GET", "/openapi.json", { key: null });
+    assert.equal(status, 200);
+    assert.equal(json.openapi, "3.1.0");
+    for (const [path, operations] of Object.entries<Record<string, { security: object[]; responses: object }>>(
+      json.paths,
+    )) {
+      for (const [method, { security, responses }] of Object.entries(operations)) {
+        const isClosed = path.startsWith("/v1/") && path !== "/v1/sign-in";
+        assert.equal(security.length, isClosed ? 1 : 0, path);
+        assert.equal("401" in responses, path.startsWith("/v1/"), `${method} ${path}`);
+        assert.ok("500" in responses);
+        if (path.includes("{")) assert.ok("404" in responses, `${method} ${path}`);
+      }
+    }
+  });
+
+  test("describes the messages of every WebSocket", async () => {
+    const { json } = await new Api().call("GET", "/openapi.json");
+    const sockets = Object.values<Record<string, Record<string, object>>>(json.paths).filter(
+      ({ get }) => get?.["x-websocket"],
+    );
+    assert.equal(sockets.length, 3);
+    for (const { get } of sockets) assert.deepEqual(Object.keys(get?.responses ?? {})[0], "101");
+  });
+
+  test("lists every error code, and says which bodies may be left out", async () => {
+    const { json } = await new Api().call("GET", "/openapi.json");
+    const { Error: error } = json.components.schemas;
+    assert.deepEqual(error.properties.error.properties.code.enum, Object.keys(statusOf));
+    assert.equal(json.paths["/v1/capsules"].post.requestBody.required, false);
+    assert.equal(json.paths["/v1/capsules/{id}/exec"].post.requestBody.required, true);
+  });
+});
+
+test("neither keys nor commands nor output nor queries are ever logged", async () => {
+  const api = new Api();
+  const id = await api.capsule();
+  const secret = "s3cr3t";
+  const { agent } = api.services.capsules.of(id);
+  agent.onRun = (run) => {
+    run.print("stdout", secret);
+    if (run.command.args[0] === "fail") run.fail(new Error("the guest is gone"));
+    else run.exit(0);
+  };
+  const exec = (json: object) => api.call("POST", `/v1/capsules/${id}/exec?ticket=${secret}`, { json });
+  const given = { args: [secret], envs: { SECRET: secret }, cwd: `/${secret}` };
+  for (const cmd of ["echo", "nope", "hang"]) await exec({ cmd, ...given });
+  assert.equal((await exec({ cmd: "hang", ...given, args: ["fail"] })).status, 500);
+  await exec({ cmd: secret, timeout: secret });
+  await api.call("POST", `/v1/capsules/${id}/exec`, {
+    body: `{"cmd":"${secret}`,
+    headers: { "content-type": "application/json" },
+  });
+  await api.call("GET", "/v1/capsules", { key: `capk_${secret}` });
+  const log = api.log.join("");
+  assert.ok(api.log.length >= 8);
+  assert.match(log, /the guest is gone/);
+  for (const word of [secret, keys.red, "ticket"]) assert.ok(!log.includes(word), word);
+});

@@ -1,0 +1,61 @@
+/** The team's API keys: list, make, revoke. */
+import Type from "typebox";
+import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/key.ts";
+import { note } from "../audit-trail.ts";
+import type { App, Section } from "../route.ts";
+import type { Identity, KeyView } from "../services.ts";
+import { timestamp, timestampOrNull } from "../timestamps.ts";
+
+export function keyRoutes(app: App, { services: { teams } }: Section): void {
+  app.get(
+    "/keys",
+    { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },
+    ({ identity }, reply) => {
+      reply.send({ keys: teams.keysOf(identity.teamId).map((view) => toWire(view, identity)) });
+    },
+  );
+
+  app.post(
+    "/keys",
+    {
+      config: { audit: "key.create", refuses: ["quota_exceeded"] },
+      schema: { summary: "Make an API key, shown only now", body: CreateKeyBody, response: { 201: NewKey } },
+    },
+    (request, reply) => {
+      const { identity, body } = request;
+      const { key, ...view } = teams.issueKey(identity.teamId, body.name);
+      note(request, { subject: view.id });
+      reply.code(201).send({ ...toWire(view, identity), key });
+    },
+  );
+
+  app.delete(
+    "/keys/:id",
+    {
+      config: { audit: "key.revoke", refuses: ["not_found"] },
+      schema: {
+        summary: "Revoke an API key, from now on; even the one in use",
+        params: KeyParams,
+        response: { 204: Type.Null() },
+      },
+    },
+    (request, reply) => {
+      const { identity, params } = request;
+      note(request, { subject: params.id });
+      teams.revokeKeyOf(identity.teamId, params.id);
+      reply.code(204).send(null);
+    },
+  );
+}
+
+function toWire(view: KeyView, { keyId }: Identity): Key {
+  return {
+    id: view.id,
+    name: view.name,
+    prefix: view.prefix,
+    created_at: timestamp(view.createdAt),
+    last_used_at: timestampOrNull(view.lastUsedAt),
+    expires_at: timestampOrNull(view.expiresAt),
+    current: view.id === keyId,
+  };
+}

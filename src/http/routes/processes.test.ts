@@ -1,0 +1,125 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { Api } from "../../../test/api.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+
+async function setUp() {
+  const api = new Api();
+  const id = await api.capsule();
+  const path = `/v1/capsules/${id}/processes`;
+  return { api, id, path, agent: api.services.capsules.of(id).agent, capsule: api.services.capsules.of(id) };
+}
+
+describe("processes", () => {
+  test("lists all of them, also those of init", async () => {
+    const { api, path } = await setUp();
+    assert.deepEqual((await api.call("GET", path)).json, {
+      processes: [
+        { pid: 1, tag: "", cmd: "/init", args: [] },
+        { pid: 500, tag: "proc-0123abcd", cmd: "sleep", args: ["100"] },
+      ],
+    });
+  });
+
+  test("kill goes by PID or tag; SIGKILL unless SIGTERM is asked for", async () => {
+    const { api, path, agent } = await setUp();
+    for (const selector of ["500", "proc-0123abcd", "500?signal=SIGTERM"]) {
+      const reply = await api.call("DELETE", `${path}/${selector}`);
+      assert.deepEqual([reply.status, reply.text], [204, ""]);
+    }
+    assert.deepEqual(agent.signals, [
+      [{ pid: 500 }, "SIGKILL"],
+      [{ tag: "proc-0123abcd" }, "SIGKILL"],
+      [{ pid: 500 }, "SIGTERM"],
+    ]);
+  });
+
+  for (const selector of [
+    "0",
+    "00",
+    "1",
+    "499",
+    "4194305",
+    "9".repeat(400),
+    "nope",
+    "-1",
+    "%00",
+    "1e3",
+    "x".repeat(1_000),
+  ]) {
+    test(`the selector ${selector.slice(0, 20)} is 404`, async () => {
+      const { api, path, agent } = await setUp();
+      const reply = await api.call("DELETE", `${path}/${selector}`);
+      assert.deepEqual([reply.status, reply.json.error.code], [404, "not_found"]);
+      assert.equal(agent.signals.length, 0);
+    });
+  }
+
+  for (const signal of ["SIGHUP", "9", "", "sigkill", "SIGKILL&signal=SIGTERM"]) {
+    test(`the signal ${JSON.stringify(signal)} is 400`, async () => {
+      const { api, path } = await setUp();
+      assert.equal((await api.call("DELETE", `${path}/500?signal=${signal}`)).status, 400);
+    });
+  }
+
+  test("neither counts as activity", async () => {
+    const { api, path, capsule } = await setUp();
+    await api.call("GET", path);
+    await api.call("DELETE", `${path}/500`);
+    assert.equal(capsule.view.lastActiveAt, null);
+  });
+});
+
+describe("the end of a process", () => {
+  test("is held until it comes, or for so long", async () => {
+    const { api, path, agent } = await setUp();
+    agent.onExitAsked = () => agent.exits.at(-1)!.tell({ exitCode: 7, guestDurationUs: 1 });
+    for (const selector of ["500", "proc-0123abcd"]) {
+      const reply = await api.call("GET", `${path}/${selector}/exit`);
+      assert.deepEqual([reply.status, reply.json], [200, { exit_code: 7 }]);
+    }
+    assert.deepEqual(
+      agent.exits.map(({ selector }) => selector),
+      [{ pid: 500 }, { tag: "proc-0123abcd" }],
+    );
+    agent.onExitAsked = () => {};
+    assert.deepEqual((await api.call("GET", `${path}/500/exit?timeout=1`)).json, { exit_code: null });
+  });
+
+  test("of one that is not there is 404, of a capsule that was paused meanwhile 409", async () => {
+    const { api, path, agent, capsule } = await setUp();
+    for (const selector of ["1", "nope"])
+      assert.equal((await api.call("GET", `${path}/${selector}/exit`)).status, 404, selector);
+    agent.exit = async () => {
+      capsule.view.status = "paused";
+      throw new CapsuleError("agent_error", "the connection to the guest agent was closed");
+    };
+    const { status, json } = await api.call("GET", `${path}/500/exit`);
+    assert.deepEqual([status, json.error.code], [409, "invalid_state"]);
+  });
+
+  for (const timeout of ["0", "-1", "301", "x", ""])
+    test(`?timeout=${timeout} is 400`, async () => {
+      const { api, path } = await setUp();
+      assert.equal((await api.call("GET", `${path}/500/exit?timeout=${timeout}`)).status, 400);
+    });
+});
+
+test("a guest that does not answer is given up after a minute", async (t) => {
+  const api = new Api();
+  const id = await api.capsule();
+  const { agent } = api.services.capsules.of(id);
+  const asked = Promise.withResolvers<void>();
+  Object.assign(agent, {
+    processes: (signal: AbortSignal) =>
+      new Promise((_, reject) => {
+        signal.addEventListener("abort", () => reject(signal.reason));
+        asked.resolve();
+      }),
+  });
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const reply = api.call("GET", `/v1/capsules/${id}/processes`);
+  await asked.promise;
+  t.mock.timers.tick(60_000);
+  assert.equal((await reply).json.error.code, "agent_error");
+});

@@ -1,0 +1,79 @@
+/** Section "Snapshot templates": list, capture, delete. */
+import Type from "typebox";
+import { captureSubject } from "../../wire/capture-subject.ts";
+import {
+  CaptureBody,
+  CaptureQuery,
+  ListTemplatesQuery,
+  Template,
+  TemplateList,
+  TemplateParams,
+} from "../../wire/template.ts";
+import { note } from "../audit-trail.ts";
+import type { App, Section } from "../route.ts";
+import type { TemplateView } from "../services.ts";
+import { timestamp } from "../timestamps.ts";
+
+export function snapshotRoutes(app: App, { services: { templates } }: Section): void {
+  app.get(
+    "/snapshots",
+    {
+      schema: { summary: "List templates", querystring: ListTemplatesQuery, response: { 200: TemplateList } },
+    },
+    ({ identity, query }, reply) => {
+      reply.send(templates.list(identity.teamId, query.type).map(templateBody));
+    },
+  );
+
+  app.post(
+    "/snapshots",
+    {
+      config: {
+        audit: "template.create",
+        refuses: ["not_found", "invalid_state", "template_name_taken", "name_reserved", "agent_error", "no_space"],
+      },
+      schema: {
+        summary: "Capture a running capsule into a template; the capsule is destroyed",
+        body: CaptureBody,
+        querystring: CaptureQuery,
+        response: { 201: Template },
+      },
+    },
+    async (request, reply) => {
+      const { identity, body, query } = request;
+      note(request, { capsuleId: body[captureSubject], ...(body.name === undefined ? {} : { subject: body.name }) });
+      const template = await templates.capture(identity.teamId, {
+        capsuleId: body[captureSubject],
+        name: body.name,
+        overwrite: query.overwrite === "true",
+      });
+      note(request, { subject: template.name });
+      return reply.code(201).send(templateBody(template));
+    },
+  );
+
+  app.delete(
+    "/snapshots/:name",
+    {
+      config: { audit: "template.delete", refuses: ["not_found"] },
+      schema: { summary: "Delete a snapshot template", params: TemplateParams, response: { 204: Type.Null() } },
+    },
+    async (request, reply) => {
+      const { identity, params } = request;
+      note(request, { subject: params.name });
+      await templates.delete(identity.teamId, params.name);
+      return reply.code(204).send(null);
+    },
+  );
+}
+
+export function templateBody(view: TemplateView): Template {
+  return {
+    name: view.name,
+    type: view.type,
+    vcpus: view.vcpus,
+    memory_mb: view.memoryMb,
+    size_bytes: view.sizeBytes,
+    created_at: timestamp(view.createdAt),
+  };
+}

@@ -1,0 +1,76 @@
+/** Attach: the output of a background process from now on. The process does not notice; clients have nothing to say. */
+import type { OutputSink, RunningStream } from "../../agent/agent.ts";
+import { ExecServerMessage } from "../../wire/exec-messages.ts";
+import { ProcessParams } from "../../wire/process.ts";
+import { OutputSocketQuery } from "../../wire/ticket.ts";
+import { onClientGone } from "../client-gone.ts";
+import type { App, Section } from "../route.ts";
+import { selectorOf } from "../routes/selector.ts";
+import { OutputRelay } from "./output-relay.ts";
+import { socketMessages } from "./socket-messages.ts";
+import type { Sockets } from "./upgrades.ts";
+
+export function attachSocketRoutes(app: App, { services: { capsules } }: Section, sockets: Sockets): void {
+  app.get(
+    "/capsules/:id/processes/:selector/stream",
+    {
+      config: { action: "processes", socket: true, refuses: ["quota_exceeded", "agent_error"] },
+      exposeHeadRoute: false,
+      schema: {
+        summary: "Attach to a background process (WebSocket)",
+        params: ProcessParams,
+        querystring: OutputSocketQuery,
+        ...socketMessages(undefined, ExecServerMessage),
+      },
+    },
+    async (request, reply) => {
+      const { identity, params, query } = request;
+      sockets.check(request);
+      const selector = selectorOf(params.selector);
+      const agent = await capsules.enter(identity.teamId, params.id, "processes");
+      await attached(
+        (sink) => agent.attach(selector, sink),
+        () => {
+          const line = sockets.accept(request, reply, params.id, {});
+          const relay = new OutputRelay(line, query.encoding ?? "utf-8");
+          line.converse({ onText() {}, onBinary() {}, onGone: () => relay.drop() });
+          return relay;
+        },
+        (cancel) => onClientGone(reply, cancel),
+      );
+    },
+  );
+}
+
+/** Accepts the socket only when the process is there; until then a refusal is still an HTTP answer. */
+function attached(
+  attach: (sink: OutputSink) => RunningStream,
+  accept: () => OutputRelay,
+  onAbandoned: (cancel: () => void) => void,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let relay: OutputRelay | undefined;
+    const stream = attach({
+      started(process) {
+        try {
+          relay = accept();
+        } catch (error) {
+          stream.cancel();
+          reject(error);
+          return;
+        }
+        relay.follow(stream);
+        relay.started(process);
+        resolve();
+      },
+      output: (channel, chunk) => relay?.output(channel, chunk),
+      exited: (exit) => relay?.exited(exit),
+      failed: (error) => (relay === undefined ? reject(error) : relay.failed(error)),
+    });
+    onAbandoned(() => {
+      if (relay !== undefined) return;
+      stream.cancel();
+      reject(new Error("the client hung up"));
+    });
+  });
+}

@@ -1,0 +1,69 @@
+/** Tens of thousands of messages through one socket, both ways, leave nothing behind. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
+import { after, before, test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { type RawData, WebSocket } from "ws";
+import { Api } from "../../../test/api.ts";
+import type { FakePty } from "../../../test/fakes/agent.ts";
+import { keys } from "../../../test/fakes/services.ts";
+
+setFlagsFromString("--expose-gc");
+const collect: () => void = runInNewContext("gc");
+
+const round = 5_000;
+const rounds = 6;
+/** Of a message sent or received, what a leak would keep at the very least: a pointer to something. */
+const leakedBytes = 32;
+
+const api = new Api();
+before(() => api.app.listen({ host: "127.0.0.1", port: 0 }));
+after(() => api.app.close());
+
+function heapBytes(): number {
+  for (let i = 0; i < 3; i++) collect();
+  return process.memoryUsage().heapUsed;
+}
+
+test("tens of thousands of messages, each way, are not remembered", async () => {
+  const { port } = api.app.server.address() as AddressInfo;
+  const id = await api.capsule();
+  const path = `ws://127.0.0.1:${port}/v1/capsules/${id}/pty`;
+  const socket = new WebSocket(path, { headers: { "x-api-key": keys.red } });
+  await once(socket, "open");
+  socket.send('{"type":"start"}');
+  await once(socket, "message");
+  const pty = api.services.capsules.of(id).agent.ptys[0] as FakePty;
+  pty.echoes = false;
+  let typed = 0;
+  pty.write = () => ++typed > 0;
+  let printed = 0;
+  let wake = () => {};
+  socket.on("message", (data: RawData) => {
+    const message = JSON.parse(data.toString()) as { type: string; data: string };
+    if (message.type !== "output") return; // pings, on a slow machine
+    printed += Buffer.from(message.data, "base64").length;
+    wake();
+  });
+  const heaps: number[] = [];
+  for (let done = 1; done <= rounds; done++) {
+    for (let i = 0; i < round; i++) socket.send('{"type":"input","data":"eA=="}');
+    while (typed < done * round) await new Promise(setImmediate);
+    for (let i = 0; i < round; i++) {
+      pty.print("pty", "y");
+      const heard = new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+      if (printed < (done - 1) * round + i + 1) await heard;
+    }
+    heaps.push(heapBytes());
+  }
+  assert.deepEqual([typed, printed, pty.consumedBytes], [rounds * round, rounds * round, rounds * round]);
+  const grownBytes = heaps.at(-1)! - heaps[1]!;
+  const leakBytes = (rounds - 2) * round * leakedBytes;
+  assert.ok(grownBytes < leakBytes, `grown by ${grownBytes} bytes: ${heaps}`);
+  socket.close();
+  await once(socket, "close");
+});

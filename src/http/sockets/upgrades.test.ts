@@ -1,0 +1,723 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import type { IncomingMessage } from "node:http";
+import { type AddressInfo, connect } from "node:net";
+import { PassThrough } from "node:stream";
+import { after, before, beforeEach, describe, test } from "node:test";
+import { type RawData, WebSocket } from "ws";
+import { Api } from "../../../test/api.ts";
+import type { FakeAgent, FakePty, FakeRun } from "../../../test/fakes/agent.ts";
+import { keys } from "../../../test/fakes/services.ts";
+import { AgentFailure } from "../../agent/failure.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { ExecServerMessage } from "../../wire/exec-messages.ts";
+import { PtyServerMessage } from "../../wire/pty-messages.ts";
+import { compileCheck } from "../../wire/validation.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: tests read whatever they expect to be there
+type Message = any;
+
+const api = new Api({ sockets_max: 5, socket_message_max_bytes: 65_536 });
+const checks = [compileCheck(ExecServerMessage), compileCheck(PtyServerMessage)];
+let port = 0;
+let id = "";
+let agent: FakeAgent;
+
+before(async () => {
+  await api.app.listen({ host: "127.0.0.1", port: 0 });
+  port = (api.app.server.address() as AddressInfo).port;
+});
+beforeEach(async () => {
+  id = await api.capsule();
+  agent = api.services.capsules.of(id).agent;
+});
+after(() => api.app.close());
+
+/** A client that keeps what it is told, in order, each message held against the schemas. */
+class Client {
+  readonly socket: WebSocket;
+  readonly closed: Promise<[code: number, reason: string]>;
+  readonly #messages: Message[] = [];
+  #wake = () => {};
+  #isClosed = false;
+
+  constructor(path: string, headers: Record<string, string> = { "x-api-key": keys.red }) {
+    this.socket = new WebSocket(`ws://127.0.0.1:${port}${path}`, { headers });
+    this.socket.on("message", (data: RawData) => {
+      const message = JSON.parse(data.toString());
+      assert.ok(
+        checks.some((check) => "value" in check(message)),
+        data.toString(),
+      );
+      this.#messages.push(message);
+      this.#wake();
+    });
+    this.closed = new Promise((resolve) => {
+      this.socket.on("close", (code, reason) => {
+        this.#isClosed = true;
+        this.#wake();
+        resolve([code, reason.toString()]);
+      });
+    });
+    this.socket.on("error", () => {});
+  }
+
+  async opened(): Promise<this> {
+    await once(this.socket, "open");
+    return this;
+  }
+
+  say(message: unknown): void {
+    this.socket.send(typeof message === "string" ? message : JSON.stringify(message));
+  }
+
+  async next(): Promise<Message> {
+    while (this.#messages.length === 0) {
+      if (this.#isClosed) throw new Error("closed without another message");
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    return this.#messages.shift();
+  }
+
+  /** All messages until the close, and its code. */
+  async rest(): Promise<[Message[], number]> {
+    const [code] = await this.closed;
+    return [this.#messages, code];
+  }
+}
+
+async function until(holds: () => boolean): Promise<void> {
+  while (!holds()) await new Promise(setImmediate);
+}
+
+async function refusal(
+  path: string,
+  headers: Record<string, string> = { "x-api-key": keys.red },
+): Promise<[number, string]> {
+  const socket = new WebSocket(`ws://127.0.0.1:${port}${path}`, { headers });
+  socket.on("error", () => {});
+  const [, response] = (await once(socket, "unexpected-response")) as [unknown, IncomingMessage];
+  let text = "";
+  for await (const chunk of response) text += chunk;
+  return [response.statusCode as number, JSON.parse(text).error.code];
+}
+
+const suffixes = ["exec/stream", "pty", "processes/500/stream"];
+
+describe("upgrades are refused as HTTP, in the order of checks", () => {
+  for (const suffix of suffixes) {
+    test(suffix, async () => {
+      const path = `/v1/capsules/${id}/${suffix}`;
+      assert.deepEqual(await refusal(path, {}), [401, "unauthorized"]);
+      assert.deepEqual(await refusal(path, { "x-api-key": "capk_no" }), [401, "unauthorized"]);
+      assert.deepEqual(await refusal(`/v1/capsules/cl-x/${suffix}?encoding=x`), [404, "not_found"]);
+      assert.deepEqual(await refusal(path, { "x-api-key": keys.blue }), [404, "not_found"]);
+      const paused = await api.capsule("paused");
+      assert.deepEqual(await refusal(`/v1/capsules/${paused}/${suffix}?encoding=x`), [409, "invalid_state"]);
+      if (suffix !== "pty") assert.deepEqual(await refusal(`${path}?encoding=x`), [400, "invalid_request"]);
+      assert.deepEqual(await refusal("/v1/nothing"), [404, "not_found"]);
+    });
+
+    test(`${suffix} without an upgrade is 400`, async () => {
+      const reply = await api.call("GET", `/v1/capsules/${id}/${suffix}`);
+      assert.deepEqual([reply.status, reply.json.error.code], [400, "invalid_request"]);
+      assert.equal((await api.call("POST", `/v1/capsules/${id}/${suffix}`)).status, 405);
+    });
+  }
+
+  test("one sent before the answer to an earlier request costs only its own connection", async () => {
+    const socket = connect(port, "127.0.0.1");
+    const upgrade = "Connection: Upgrade\r\nUpgrade: websocket";
+    socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/x HTTP/1.1\r\nHost: x\r\n${upgrade}\r\n\r\n`);
+    socket.on("error", () => {});
+    socket.resume();
+    await once(socket, "close");
+    assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
+  });
+
+  test("whatever a hostile one asks for, the server goes on", async () => {
+    const upgrade = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    const targets = [
+      "*",
+      "//",
+      "http://[",
+      "/%",
+      "/%00",
+      "/v1/capsules/%ff/pty",
+      `/${"%2e".repeat(4_000)}`,
+      "/?ticket=%",
+    ];
+    for (const target of targets) {
+      const socket = connect(port, "127.0.0.1");
+      socket.on("error", () => {});
+      socket.write(`GET ${target} HTTP/1.1\r\n${upgrade}${"\0".repeat(9)}`);
+      socket.resume();
+      await once(socket, "close");
+    }
+    assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
+  });
+
+  test("one that breaks the server's own code costs only its own connection, and is logged", () => {
+    const socket = new PassThrough();
+    api.app.server.emit("upgrade", { url: undefined } as never, socket as never, Buffer.alloc(0));
+    assert.equal(socket.destroyed, true);
+    assert.match(api.log.at(-1) ?? "", /an upgrade request could not be served/);
+  });
+
+  test("a malformed handshake is 400 in JSON", async () => {
+    for (const lines of [
+      "Sec-WebSocket-Key: short\r\nSec-WebSocket-Version: 13",
+      "Sec-WebSocket-Version: 13",
+      "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 12",
+    ]) {
+      const socket = connect(port, "127.0.0.1");
+      const top = `GET /v1/capsules/${id}/pty HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket`;
+      socket.write(`${top}\r\nX-API-Key: ${keys.red}\r\n${lines}\r\n\r\n`);
+      let text = "";
+      for await (const chunk of socket) text += chunk;
+      assert.match(text, /^HTTP\/1\.1 400 .*"code":"invalid_request"/s);
+    }
+  });
+
+  test("an upgrade to something else is served as the request it is", async () => {
+    const socket = connect(port, "127.0.0.1");
+    socket.write(
+      "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
+    );
+    assert.match(String((await once(socket, "data"))[0]), /^HTTP\/1\.1 200 /);
+    socket.destroy();
+  });
+
+  test("attaching to a process that is not there is 404", async () => {
+    for (const selector of ["499", "1", "nope"]) {
+      assert.deepEqual(await refusal(`/v1/capsules/${id}/processes/${selector}/stream`), [404, "not_found"]);
+    }
+  });
+
+  test("a team can have only so many", async () => {
+    const clients = Array.from({ length: 5 }, () => new Client(`/v1/capsules/${id}/pty`));
+    await Promise.all(clients.map((client) => client.opened()));
+    assert.deepEqual(await refusal(`/v1/capsules/${id}/pty`), [429, "quota_exceeded"]);
+    for (const client of clients) client.socket.close();
+    await Promise.all(clients.map((client) => client.closed));
+    const again = await new Client(`/v1/capsules/${id}/pty`).opened();
+    again.socket.close();
+    await again.closed;
+  });
+});
+
+describe("a revoked key", () => {
+  test("closes the sockets it opened, with an error message and a clean close, and no ticket of it opens another", async () => {
+    const { teams } = api.services;
+    const { id: keyId, key } = teams.issueKey("team-red", "to be revoked");
+    const headers = { "x-api-key": key };
+    const path = `/v1/capsules/${id}/exec/stream`;
+    const { json } = await api.call("POST", "/v1/ws-tickets", { json: { path }, key });
+    const before = teams.listeners;
+    const exec = await new Client(path, headers).opened();
+    const pty = await new Client(`/v1/capsules/${id}/pty`, headers).opened();
+    const other = await new Client(path).opened();
+    teams.revokeKeyOf("team-red", keyId);
+    const error = { type: "error", data: "the API key is no longer valid" };
+    assert.deepEqual(await exec.rest(), [[error], 4401]);
+    assert.deepEqual(await pty.rest(), [[{ ...error, fatal: true }], 4401]);
+    assert.deepEqual(await refusal(path, headers), [401, "unauthorized"]);
+    assert.deepEqual(await refusal(`${path}?ticket=${json.ticket}`, {}), [401, "unauthorized"]);
+    other.say({ type: "start", cmd: "true" });
+    await until(() => agent.runs.length === 1);
+    other.socket.close();
+    await other.closed;
+    await until(() => teams.listeners === before);
+  });
+});
+
+describe("tickets", () => {
+  const buy = async (path: string) =>
+    (await api.call("POST", "/v1/ws-tickets", { json: { path } })).json.ticket as string;
+
+  test("open one socket, once, of one team and path", async () => {
+    const path = `/v1/capsules/${id}/pty`;
+    const ticket = await buy(path);
+    const client = await new Client(`${path}?ticket=${ticket}`, {}).opened();
+    assert.deepEqual(await refusal(`${path}?ticket=${ticket}`, {}), [401, "unauthorized"]);
+    client.socket.close();
+    await client.closed;
+    const other = await buy(`/v1/capsules/${id}/exec/stream`);
+    assert.deepEqual(await refusal(`${path}?ticket=${other}`, {}), [401, "unauthorized"]);
+    assert.ok(!api.log.join("").includes(ticket));
+  });
+
+  test("expire, and open nothing but sockets", async (t) => {
+    const path = `/v1/capsules/${id}/pty`;
+    const ticket = await buy(path);
+    t.mock.timers.enable({ apis: ["Date"], now: Date.now() + 30_000 });
+    assert.deepEqual(await refusal(`${path}?ticket=${ticket}`, {}), [401, "unauthorized"]);
+    t.mock.timers.reset();
+    const list = await buy("/v1/capsules");
+    assert.equal((await api.call("GET", `/v1/capsules?ticket=${list}`, { key: null })).status, 401);
+  });
+
+  test("are for paths of this interface", async () => {
+    for (const path of ["", "/healthz", "v1/x", "/v1/x?y", 1]) {
+      assert.equal((await api.call("POST", "/v1/ws-tickets", { json: { path } })).status, 400);
+    }
+  });
+});
+
+describe("exec stream", () => {
+  const open = (query = "") => new Client(`/v1/capsules/${id}/exec/stream${query}`).opened();
+  const running = async (client: Client): Promise<FakeRun> => {
+    client.say({ type: "start", cmd: "hang", args: [] });
+    assert.equal((await client.next()).type, "start");
+    return agent.runs.at(-1) as FakeRun;
+  };
+
+  test("starts, streams, exits, closes", async () => {
+    const client = await open();
+    client.say({ type: "start", cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" });
+    assert.deepEqual(await client.next(), { type: "start", pid: 101 });
+    const capsule = api.services.capsules.of(id);
+    assert.equal(capsule.busy, 1);
+    const run = agent.runs[0] as FakeRun;
+    assert.deepEqual(run.command, { cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" });
+    run.print("stdout", "out");
+    run.print("stderr", "err");
+    run.exit(3);
+    assert.deepEqual(await client.rest(), [
+      [
+        { type: "stdout", data: "out" },
+        { type: "stderr", data: "err" },
+        { type: "exit", exit_code: 3 },
+      ],
+      1000,
+    ]);
+    await until(() => run.consumedBytes === 6);
+    assert.equal(capsule.busy, 0);
+  });
+
+  test("args may be left out", async () => {
+    const client = await open();
+    client.say({ type: "start", cmd: "true" });
+    assert.deepEqual((await client.rest())[0].at(-1), { type: "exit", exit_code: 0 });
+  });
+
+  test("a character cut in two arrives whole; bytes that are no text as U+FFFD", async () => {
+    const client = await open();
+    const run = await running(client);
+    const text = Buffer.from("€ü");
+    for (const byte of text) run.print("stdout", Buffer.from([byte]));
+    run.print("stderr", Buffer.from([0x41, 0xff, 0x42]));
+    run.print("stdout", Buffer.from([0xe2, 0x82]));
+    run.exit(0);
+    const [messages] = await client.rest();
+    const joined = (type: string) => messages.filter((each) => each.type === type).map((each) => each.data);
+    assert.deepEqual(joined("stdout"), ["€", "ü", "\ufffd"]);
+    assert.deepEqual(joined("stderr"), ["A\ufffdB"]);
+    await until(() => run.consumedBytes === 10);
+  });
+
+  test("?encoding=base64 brings every byte as it is", async () => {
+    const client = await open("?encoding=base64");
+    const run = await running(client);
+    run.print("stdout", Buffer.from([0xe2, 0x82]));
+    run.exit(0);
+    const [messages] = await client.rest();
+    assert.equal(messages[0].data, Buffer.from([0xe2, 0x82]).toString("base64"));
+  });
+
+  test("a command that is not there is an error, then the close", async () => {
+    const client = await open();
+    client.say({ type: "start", cmd: "nope", args: [] });
+    const [messages, code] = await client.rest();
+    assert.equal(messages.length, 1);
+    assert.equal(messages[0].type, "error");
+    assert.match(messages[0].data, /nope: command not found/);
+    assert.equal(code, 1000);
+  });
+
+  test("stop kills, and the exit follows", async () => {
+    const client = await open();
+    const run = await running(client);
+    client.say({ type: "stop" });
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
+    assert.ok(run.stopped);
+  });
+
+  test("a client that goes away takes its command along", async () => {
+    const client = await open();
+    const run = await running(client);
+    client.socket.terminate();
+    await until(() => run.cancelled && api.services.capsules.of(id).busy === 0);
+  });
+
+  test("bad messages before the start end it with 4400", async () => {
+    const bad: unknown[] = [
+      "",
+      "{",
+      "null",
+      "[]",
+      '"start"',
+      {},
+      { type: "begin" },
+      { type: "stop" },
+      { type: "start" },
+      { type: "start", cmd: "" },
+      { type: "start", cmd: 1 },
+      { type: "start", cmd: "true", args: "x" },
+      { type: "start", cmd: "true", args: [null] },
+      { type: "start", cmd: "tr\u0000ue" },
+      { type: "start", cmd: "true", envs: { A: 1 } },
+      { type: "__proto__" },
+      { type: ["start"] },
+    ];
+    for (const message of bad) {
+      const client = await open();
+      client.say(message);
+      const [messages, code] = await client.rest();
+      assert.deepEqual([messages.map(({ type }) => type), code], [["error"], 4400], JSON.stringify(message));
+    }
+    assert.equal(agent.runs.length, 0);
+  });
+
+  test("bad messages while it runs are answered, and it runs on", async () => {
+    const client = await open();
+    const run = await running(client);
+    for (const message of ["{", { type: "start", cmd: "true" }, { type: "input" }]) {
+      client.say(message);
+      assert.equal((await client.next()).type, "error");
+    }
+    client.socket.send(Buffer.from("{}"), { binary: true });
+    assert.equal((await client.next()).type, "error");
+    run.exit(0);
+    assert.deepEqual((await client.rest())[0], [{ type: "exit", exit_code: 0 }]);
+  });
+
+  test("binary frames and oversized messages are refused with a close frame", async () => {
+    const binary = await open();
+    binary.socket.send(Buffer.from("{}"), { binary: true });
+    assert.equal((await binary.rest())[1], 4400);
+    const large = await open();
+    large.say({ type: "start", cmd: "x".repeat(65_536) });
+    assert.equal((await large.rest())[1], 1009);
+  });
+
+  test("pause and destroy tell why and close with their codes", async () => {
+    const paused = await open();
+    const run = await running(paused);
+    api.services.capsules.become(id, "paused");
+    assert.deepEqual(await paused.rest(), [[{ type: "error", data: "the capsule was paused" }], 4409]);
+    await until(() => run.cancelled);
+    api.services.capsules.become(id, "running");
+    const destroyed = await open();
+    await running(destroyed);
+    await api.call("DELETE", `/v1/capsules/${id}`);
+    assert.deepEqual(await destroyed.rest(), [[{ type: "error", data: "the capsule was destroyed" }], 4404]);
+  });
+
+  test("when the guest goes first, the reason is waited for", async () => {
+    const client = await open();
+    const run = await running(client);
+    run.fail(new CapsuleError("agent_error", "the guest's connection was lost"));
+    api.services.capsules.become(id, "paused");
+    assert.deepEqual(await client.rest(), [[{ type: "error", data: "the capsule was paused" }], 4409]);
+  });
+
+  test("a slow reader holds the process back; nothing is dropped or piled up", async () => {
+    const client = await open("?encoding=base64");
+    const run = await running(client);
+    client.socket.pause();
+    const chunk = Buffer.alloc(65_536, "x");
+    const windowBytes = 262_144;
+    let printed = 0;
+    const total = 40 * 1024 * 1024;
+    const print = () => {
+      while (printed < total && printed - run.consumedBytes < windowBytes) {
+        run.print("stdout", chunk);
+        printed += chunk.length;
+      }
+    };
+    const consumed = run.consumed.bind(run);
+    run.consumed = (bytes) => {
+      consumed(bytes);
+      queueMicrotask(print);
+    };
+    print();
+    for (let turns = 0; turns < 300; turns++) await new Promise(setImmediate);
+    assert.ok(printed < total, `${printed} bytes were taken from the process`);
+    let received = 0;
+    client.socket.on("message", (data: RawData) => {
+      const { type, data: text } = JSON.parse(data.toString());
+      if (type === "stdout") received += Buffer.from(text, "base64").length;
+    });
+    client.socket.resume();
+    await until(() => printed >= total && run.consumedBytes >= total);
+    run.exit(0);
+    await client.closed;
+    assert.equal(received, total);
+  });
+});
+
+test("a slow reader of output in tiny pieces is neither cut off nor sent a message for each", async () => {
+  for (const suffix of ["exec/stream", "pty"]) {
+    const client = await new Client(`/v1/capsules/${id}/${suffix}`).opened();
+    client.say({ type: "start", cmd: "hang" });
+    await client.next();
+    const run = (suffix === "pty" ? agent.ptys[0] : agent.runs[0]) as FakeRun;
+    const channel = suffix === "pty" ? "pty" : "stdout";
+    client.socket.pause();
+    const large = Buffer.alloc(65_536, "x");
+    let printed = 0; // until neither the kernel nor anybody else takes more
+    while (run.consumedBytes === printed) {
+      run.print(channel, large);
+      printed += large.length;
+      for (let turn = 0; turn < 10 && run.consumedBytes < printed; turn++) await new Promise(setImmediate);
+    }
+    for (let i = 0; i < 262_144; i++) run.print(channel, "y");
+    run.exit(0);
+    client.socket.resume();
+    const [messages, code] = await client.rest();
+    assert.equal(code, 1000);
+    const text = messages.map(({ type, data = "" }) => (type === "output" ? Buffer.from(data, "base64") : data));
+    assert.equal(text.join(""), `${"x".repeat(printed)}${"y".repeat(262_144)}`);
+    assert.ok(messages.length < printed / large.length + 10, `${messages.length} messages`);
+  }
+});
+
+describe("attach", () => {
+  test("what a client sends is ignored, text or not", async () => {
+    const client = await new Client(`/v1/capsules/${id}/processes/500/stream`).opened();
+    await client.next();
+    client.socket.send(Buffer.from("{}"), { binary: true });
+    const ponged = once(client.socket, "pong");
+    client.socket.ping();
+    await ponged;
+    agent.attached[0]?.exit(0);
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
+  });
+
+  test("tells output from now on; the process survives the client", async () => {
+    const client = await new Client(`/v1/capsules/${id}/processes/proc-0123abcd/stream`).opened();
+    assert.deepEqual(await client.next(), { type: "start", pid: 500 });
+    const run = agent.attached[0] as FakeRun;
+    run.print("stdout", "later");
+    assert.deepEqual(await client.next(), { type: "stdout", data: "later" });
+    client.say("anything");
+    client.say({ type: "stop" });
+    run.print("stderr", "still");
+    assert.deepEqual(await client.next(), { type: "stderr", data: "still" });
+    assert.equal(run.stopped, false);
+    client.socket.close();
+    await until(() => run.cancelled);
+    assert.equal(api.services.capsules.of(id).view.lastActiveAt, null);
+  });
+
+  test("tells the exit and closes", async () => {
+    const client = await new Client(`/v1/capsules/${id}/processes/500/stream`).opened();
+    await client.next();
+    agent.attached[0]?.exit(9);
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 9 }], 1000]);
+  });
+
+  test("a reader that is too slow for the guest is closed with an error", async () => {
+    const client = await new Client(`/v1/capsules/${id}/processes/500/stream`).opened();
+    await client.next();
+    agent.attached[0]?.fail(new AgentFailure("slow_reader", "quota_exceeded", "the reader fell behind"));
+    assert.deepEqual(await client.rest(), [[{ type: "error", data: "the reader fell behind" }], 1008]);
+  });
+});
+
+describe("pty", () => {
+  const open = () => new Client(`/v1/capsules/${id}/pty`).opened();
+  const started = async (client: Client, message: object = { type: "start" }): Promise<FakePty> => {
+    client.say(message);
+    assert.deepEqual(await client.next(), { type: "started", tag: "pty-0123abcd", pid: 600 });
+    return agent.ptys.at(-1) as FakePty;
+  };
+  const base64 = (text: string) => Buffer.from(text).toString("base64");
+
+  test("start has defaults for everything", async () => {
+    const client = await open();
+    const pty = await started(client);
+    assert.deepEqual(pty.command, { cmd: "/bin/bash", args: [], envs: undefined, cwd: undefined, user: undefined });
+    assert.deepEqual(pty.size, { cols: 80, rows: 24 });
+    client.socket.close();
+  });
+
+  test("start takes what is asked for", async () => {
+    const client = await open();
+    const asked = { cmd: "sh", args: ["-l"], envs: { A: "1" }, cwd: "/tmp", user: "nobody" };
+    const pty = await started(client, { type: "start", ...asked, cols: 132, rows: 50 });
+    assert.deepEqual(pty.command, asked);
+    assert.deepEqual(pty.size, { cols: 132, rows: 50 });
+    client.socket.close();
+  });
+
+  test("input, output, resize, kill, exit", async () => {
+    const client = await open();
+    const pty = await started(client);
+    client.say({ type: "input", data: base64("ls\n") });
+    assert.deepEqual(await client.next(), { type: "output", data: base64("ls\n") });
+    await until(() => pty.consumedBytes === 3);
+    client.say({ type: "resize", cols: 100, rows: 30 });
+    client.say({ type: "kill" });
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
+    assert.deepEqual(pty.size, { cols: 100, rows: 30 });
+  });
+
+  test("a client that goes away leaves the session, and comes back with its tag", async () => {
+    const first = await open();
+    const pty = await started(first);
+    first.socket.terminate();
+    await until(() => pty.cancelled);
+    assert.equal(pty.stopped, false);
+    const second = await open();
+    await started(second, { type: "connect", tag: "pty-0123abcd" });
+    second.socket.close();
+  });
+
+  test("an unknown tag is a fatal error", async () => {
+    const client = await open();
+    client.say({ type: "connect", tag: "pty-ffffffff" });
+    const [messages, code] = await client.rest();
+    assert.deepEqual(messages, [{ type: "error", data: "no such session", fatal: true }]);
+    assert.equal(code, 1000);
+  });
+
+  test("a program that does not read stops the client's sending", async () => {
+    const client = await open();
+    const pty = await started(client);
+    pty.isFull = true;
+    pty.echoes = false;
+    const line = base64("x".repeat(30_000));
+    for (let i = 0; i < 400; i++) client.say({ type: "input", data: line });
+    await until(() => pty.input.length > 0);
+    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    assert.ok(pty.input.length < 400, `${pty.input.length} messages were taken`);
+    pty.drain();
+    await until(() => pty.input.length === 400);
+    client.socket.close();
+  });
+
+  test("a kill or a resize behind input that the program does not read gets through", async () => {
+    const client = await open();
+    const pty = await started(client);
+    pty.isFull = true;
+    pty.echoes = false;
+    for (let i = 0; i < 10; i++) client.say({ type: "input", data: base64("x".repeat(30_000)) });
+    client.say({ type: "resize", cols: 9, rows: 8 });
+    client.say({ type: "kill" });
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
+    assert.deepEqual(pty.size, { cols: 9, rows: 8 });
+  });
+
+  test("a client whose input waits for its program is not taken for dead", async (t) => {
+    t.mock.timers.enable({ apis: ["setInterval"] });
+    const client = await open();
+    const pty = await started(client);
+    pty.isFull = true;
+    pty.echoes = false;
+    const line = base64("x".repeat(30_000));
+    for (let i = 0; i < 400; i++) client.say({ type: "input", data: line });
+    await until(() => pty.input.length > 30);
+    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    assert.ok(pty.input.length < 400, `${pty.input.length} messages were taken`);
+    t.mock.timers.tick(90_000);
+    pty.drain();
+    t.mock.timers.tick(30_000);
+    await Promise.race([
+      until(() => pty.input.length === 400),
+      client.closed.then(([code]) => assert.fail(`closed with ${code}`)),
+    ]);
+    client.socket.close();
+    await client.closed;
+  });
+
+  test("bad messages: fatal before a session, answered within one", async () => {
+    const bad = [
+      "{",
+      { type: "input", data: "YQ==" },
+      { type: "resize", cols: 1, rows: 1 },
+      { type: "kill" },
+      { type: "connect" },
+      { type: "connect", tag: 1 },
+      { type: "start", cols: 0 },
+      { type: "start", cols: 65_536 },
+      { type: "start", rows: 1.5 },
+      { type: "start", cols: "80" },
+      { type: "start", envs: [] },
+      { type: "start", user: "" },
+    ];
+    for (const message of bad) {
+      const client = await open();
+      client.say(message);
+      const [messages, code] = await client.rest();
+      const isRefused = messages.at(-1)?.type === "error" && messages.at(-1)?.fatal === true && code === 4400;
+      assert.ok(isRefused, `${JSON.stringify(message)}: ${JSON.stringify(messages)} ${code}`);
+    }
+    const client = await open();
+    const pty = await started(client);
+    const slips = [
+      "{",
+      { type: "input", data: "?" },
+      { type: "input", data: "YQ=" },
+      { type: "start" },
+      { type: "resize", cols: 0, rows: 1 },
+    ];
+    for (const slip of slips) {
+      client.say(slip);
+      const answer = await client.next();
+      assert.deepEqual([answer.type, answer.fatal], ["error", false], JSON.stringify(slip));
+    }
+    assert.equal(pty.cancelled, false);
+    client.socket.close();
+  });
+
+  test("pause is fatal, with its code", async () => {
+    const client = await open();
+    await started(client);
+    api.services.capsules.become(id, "paused");
+    const end = [[{ type: "error", data: "the capsule was paused", fatal: true }], 4409];
+    assert.deepEqual(await client.rest(), end);
+  });
+});
+
+describe("keepalive", () => {
+  test("a terminal is pinged in JSON, every socket by protocol; one that does not answer is dropped", async (t) => {
+    t.mock.timers.enable({ apis: ["setInterval"] });
+    const client = await new Client(`/v1/capsules/${id}/pty`).opened();
+    const ponged = once(client.socket, "ping");
+    t.mock.timers.tick(30_000);
+    await ponged;
+    assert.deepEqual(await client.next(), { type: "ping" });
+    const silent = new WebSocket(`ws://127.0.0.1:${port}/v1/capsules/${id}/exec/stream`, {
+      headers: { "x-api-key": keys.red },
+      autoPong: false,
+    });
+    silent.on("error", () => {});
+    await once(silent, "open");
+    const pinged = once(silent, "ping");
+    t.mock.timers.tick(30_000);
+    await pinged;
+    const dropped = once(silent, "close");
+    t.mock.timers.tick(30_000);
+    assert.equal((await dropped)[0], 1006);
+    client.socket.close();
+    await client.closed;
+  });
+});
+
+test("a server that stops closes its sockets with 1001", async () => {
+  const other = new Api();
+  await other.app.listen({ host: "127.0.0.1", port: 0 });
+  const { port: otherPort } = other.app.server.address() as AddressInfo;
+  const capsule = await other.capsule();
+  const socket = new WebSocket(`ws://127.0.0.1:${otherPort}/v1/capsules/${capsule}/pty`, {
+    headers: { "x-api-key": keys.red },
+  });
+  await once(socket, "open");
+  const closed = once(socket, "close");
+  await other.app.close();
+  assert.equal((await closed)[0], 1001);
+});

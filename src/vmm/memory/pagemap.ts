@@ -1,0 +1,147 @@
+/**
+ * Which pages of its memory a VM has made its own. QEMU maps the base file privately: a page that the guest has written
+ * is an anonymous copy, every other one is still the file's. /proc/<pid>/pagemap tells them apart.
+ */
+import { closeSync, openSync, readFileSync, readSync, statSync } from "node:fs";
+import { CapsuleError } from "../../wire/errors.ts";
+
+export const pageBytes = 4_096;
+
+/** A stretch of the process's address space that shows a stretch of the base file. */
+export interface Mapping {
+  address: number;
+  /** Offset in the base file. */
+  offset: number;
+  bytes: number;
+}
+
+/** Consecutive pages, by their place in the base file and in the process. */
+export interface PageRun {
+  page: number;
+  count: number;
+  address: number;
+}
+
+/** A file opened in place, for those that no disk is waited for. */
+export class OpenFile implements Disposable {
+  readonly fd: number;
+
+  constructor(path: string, flags: "r" | "r+") {
+    this.fd = openSync(path, flags);
+  }
+
+  [Symbol.dispose](): void {
+    closeSync(this.fd);
+  }
+}
+
+export function readFully(file: OpenFile, into: Buffer, position: number): void {
+  for (let got = 0; got < into.length; ) {
+    const bytesRead = readSync(file.fd, into, got, into.length - got, position + got);
+    if (bytesRead === 0) throw new Error("memory ended early");
+    got += bytesRead;
+  }
+}
+
+const entryBytes = 8;
+/** Pages looked at in one go: 512 KiB of pagemap, 256 MiB of memory, about a millisecond. */
+const pagesPerRead = 65_536;
+/** Of all who look: it is filled and read in one go. */
+const entries = new Uint32Array((pagesPerRead * entryBytes) / 4);
+/** Pages whose entries are held against each other, before they are looked at one by one. */
+const pagesPerBlock = 512;
+
+/** Where a process has mapped the base file, in the file's order. Throws unless all of `bytes` is there, once. */
+export function mappingsOf(pid: number, base: string, bytes: number): Mapping[] {
+  const maps = readFileSync(`/proc/${pid}/maps`, "utf8");
+  const { ino, dev } = statSync(base);
+  const mappings = parseMaps(maps, ino, deviceName(dev), base).sort((a, b) => a.offset - b.offset);
+  let covered = 0;
+  for (const mapping of mappings) {
+    if (mapping.offset !== covered) break;
+    covered += mapping.bytes;
+  }
+  if (covered !== bytes || mappings.length === 0) {
+    throw new CapsuleError("internal_error", `Process ${pid} maps ${covered} bytes of ${base} instead of ${bytes}.`);
+  }
+  return mappings;
+}
+
+/** Lines of /proc/<pid>/maps that belong to a file: "7f00-7f10 rw-p 00000000 fe:00 1234   /path". */
+export function parseMaps(maps: string, inode: number, device: string, path: string): Mapping[] {
+  const mappings: Mapping[] = [];
+  const mark = Number.isSafeInteger(inode) ? ` ${inode} ` : " "; // a larger one is known by its first digits only
+  for (const line of maps.split("\n")) {
+    if (!line.includes(mark)) continue; // of some three hundred lines a handful is looked at
+    const parts = /^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) (\d+)\s*(.*)$/.exec(line);
+    if (parts === null || Number(parts[5]) !== inode) continue;
+    // Some file systems show another device here than stat does; then the name decides.
+    if (parts[4] !== device && parts[6] !== path) continue;
+    const address = Number.parseInt(parts[1]!, 16);
+    mappings.push({
+      address,
+      offset: Number.parseInt(parts[3]!, 16),
+      bytes: Number.parseInt(parts[2]!, 16) - address,
+    });
+  }
+  return mappings;
+}
+
+/** st_dev as /proc/<pid>/maps writes it. */
+function deviceName(dev: number): string {
+  const minor = (dev & 0xff) | ((dev >>> 12) & 0xfff00);
+  const major = (dev >>> 8) & 0xfff;
+  return `${major.toString(16).padStart(2, "0")}:${minor.toString(16).padStart(2, "0")}`;
+}
+
+/** The pages that are the process's own, in the base file's order, in runs within one mapping; those of 256 MiB at a time. */
+export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerator<PageRun[]> {
+  using pagemap = new OpenFile(`/proc/${pid}/pagemap`, "r");
+  for (const { address, offset, bytes } of mappings) {
+    const pages = bytes / pageBytes;
+    for (let start = 0; start < pages; start += pagesPerRead) {
+      const count = Math.min(pagesPerRead, pages - start);
+      const from = (address / pageBytes + start) * entryBytes;
+      const got = readSync(pagemap.fd, entries, 0, count * entryBytes, from);
+      if (got !== count * entryBytes) throw new Error(`pagemap of process ${pid} ended early`);
+      yield runsOf(entries, count).map(({ page, count }) => ({
+        page: offset / pageBytes + start + page,
+        count,
+        address: address + (start + page) * pageBytes,
+      }));
+      await new Promise(setImmediate);
+    }
+  }
+}
+
+/** Runs of own pages in raw pagemap entries (64 bits each, little-endian; the upper half decides). */
+export function runsOf(entries: Uint32Array, count: number): { page: number; count: number }[] {
+  const bytes = Buffer.from(entries.buffer, entries.byteOffset, count * entryBytes);
+  const runs: { page: number; count: number }[] = [];
+  let first = -1;
+  const endAt = (page: number) => {
+    if (first !== -1) runs.push({ page: first, count: page - first });
+    first = -1;
+  };
+  for (let start = 0; start < count; start += pagesPerBlock) {
+    const end = Math.min(start + pagesPerBlock, count);
+    const lookedAt = areAlike(bytes, start * entryBytes, end * entryBytes) ? start + 1 : end;
+    for (let page = start; page < lookedAt; page++) {
+      if (!isOwn(entries[2 * page + 1]!)) endAt(page);
+      else if (first === -1) first = page;
+    }
+  }
+  endAt(count);
+  return runs;
+}
+
+/** Of most: nobody has ever touched those pages. */
+function areAlike(bytes: Buffer, start: number, end: number): boolean {
+  return bytes.compare(bytes, start, end - entryBytes, start + entryBytes, end) === 0;
+}
+
+/** Present (bit 63) and not the file's (bit 61), or swapped out (bit 62), which only own pages are. */
+function isOwn(upperHalf: number): boolean {
+  const bits = upperHalf >>> 29;
+  return bits === 0b100 || (bits & 0b010) !== 0;
+}
