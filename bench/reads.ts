@@ -24,7 +24,7 @@ export async function reads(rig: Rig): Promise<void> {
   const [served, constant, aged] = [new Side(), new Side(), new Side()];
   const agedId = await rig.service.createRunning();
   for (let each = 0; each < rig.rounds(processes, 3 * processes); each++) {
-    await using service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" });
+    await using service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" });
     const path = `/v1/capsules/${await service.createRunning()}`;
     const answer = JSON.stringify(await service.ask("GET", path));
     await using yardstick = await YardstickServer.start([...earlyOptimization, "constant-server.ts", answer]);

@@ -28,7 +28,7 @@ export class Rig implements AsyncDisposable {
   #expectant: Promise<Service> | undefined;
 
   static async start(options: RigOptions): Promise<Rig> {
-    const service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" });
+    const service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" });
     try {
       return new Rig(options, service, await plainMachine(service.dataDir));
     } catch (error) {

@@ -122,7 +122,7 @@ export class Service implements AsyncDisposable {
 
   /** The same of the processes that were started ahead of time. */
   blanksAreFull(withinMs = poolDeadlineMs): Promise<boolean> {
-    return this.#isFull("blanks", withinMs);
+    return this.#isFull("warm_processes", withinMs);
   }
 
   /** Throws when there are none in time. */
@@ -130,7 +130,7 @@ export class Service implements AsyncDisposable {
     if (!(await this.blanksAreFull())) throw new Error("no process was started ahead of time");
   }
 
-  async #isFull(stock: "pool" | "blanks", withinMs: number): Promise<boolean> {
+  async #isFull(stock: "pool" | "warm_processes", withinMs: number): Promise<boolean> {
     const lateMs = performance.now() + withinMs;
     do {
       const health = await this.ask<Record<string, { ready: number; target: number } | undefined>>("GET", "/healthz");

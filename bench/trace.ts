@@ -24,7 +24,7 @@ interface Scene {
 const scenes: Scene[] = [
   {
     name: "nothing prepared",
-    env: { CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" },
+    env: { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" },
     before: async () => {},
     ready: async () => {},
     also: ["resume"],
@@ -38,7 +38,7 @@ const scenes: Scene[] = [
   },
   {
     name: "pool warm",
-    env: { CAPSULE_POOL: "auto", CAPSULE_BLANKS: "0" },
+    env: { CAPSULE_POOL: "auto", CAPSULE_WARM_PROCESSES: "0" },
     before: async (service) => void (await service.timeToInteractive()),
     ready: (service) => service.requirePool(),
     also: [],

@@ -4,7 +4,21 @@
  */
 import { availableParallelism, totalmem } from "node:os";
 import { resolve } from "node:path";
-import { file, folder, httpUrl, integer, oneOf, type Row, range, read, row, type Values, word } from "./setting.ts";
+import {
+  type Environment,
+  file,
+  folder,
+  httpUrl,
+  integer,
+  oneOf,
+  type Row,
+  range,
+  read,
+  renamed,
+  row,
+  type Values,
+  word,
+} from "./setting.ts";
 import type { Limits } from "./wire/limits.ts";
 
 const mib = 1024 * 1024;
@@ -16,7 +30,7 @@ const hostMemoryMb = Math.floor(totalmem() / mib);
 const ownMemoryMb = Math.min(hostMemoryMb, Math.floor((process.constrainedMemory() || Infinity) / mib));
 const poolMemoryMb = Math.ceil(ownMemoryMb / 16);
 /** For half of the pool's memory, at 36 MiB each: what one is measured to take without KVM. */
-const poolLeast = Math.min(24, Math.max(1, Math.floor(poolMemoryMb / 2 / 36)));
+const poolMin = Math.min(24, Math.max(1, Math.floor(poolMemoryMb / 2 / 36)));
 
 const settings = {
   host: row("CAPSULE_HOST", "127.0.0.1", word, "address to listen on"),
@@ -49,24 +63,38 @@ const settings = {
     "CAPSULE_POOL",
     "auto",
     oneOf("auto", "off"),
-    "auto: some capsules are made ahead of time, of the kinds asked for lately above all; off: each when it is asked for",
+    "auto: capsules are restored and warmed ahead of time, as recent demand suggests; off: none is",
   ),
   poolMemoryMb: row(
     "CAPSULE_POOL_MEMORY_MB",
     String(poolMemoryMb),
     integer(0, 1_048_576),
-    "most memory of all capsules made ahead of time, MiB",
+    "most memory of all warm capsules, MiB",
     "a sixteenth of what there is",
   ),
-  poolLeast: row(
+  poolMin: renamed(
     "CAPSULE_POOL_LEAST",
-    String(poolLeast),
-    integer(0, 1_000),
-    "so many of the default template and shape even when fewer were asked for lately, in half of that memory",
-    "1 to 24, by the memory",
+    row(
+      "CAPSULE_POOL_MIN",
+      String(poolMin),
+      integer(0, 1_000),
+      "smallest number of warm capsules of the default template and shape, in at most half of that memory",
+      "1 to 24, by the memory",
+    ),
   ),
-  blanks: row("CAPSULE_BLANKS", "4", integer(0, 1_000), "VM processes that wait for resumes and creates; 0: none"),
-  blanksMemoryMb: row("CAPSULE_BLANKS_MEMORY_MB", "192", integer(0, 1_048_576), "most memory of all that wait, MiB"),
+  warmProcesses: renamed(
+    "CAPSULE_BLANKS",
+    row("CAPSULE_WARM_PROCESSES", "4", integer(0, 1_000), "VM processes started ahead of time; 0: none"),
+  ),
+  warmProcessesMemoryMb: renamed(
+    "CAPSULE_BLANKS_MEMORY_MB",
+    row(
+      "CAPSULE_WARM_PROCESSES_MEMORY_MB",
+      "192",
+      integer(0, 1_048_576),
+      "most memory of all VM processes started ahead of time, MiB",
+    ),
+  ),
   crashAt: row("CAPSULE_CRASH_AT", "none", word, "for fault tests: die as by kill -9 at this named step"),
   accelerator: row(
     "CAPSULE_ACCELERATOR",
@@ -214,11 +242,14 @@ export class ConfigError extends Error {
   }
 }
 
-/** Throws ConfigError. An empty variable counts as unset. */
-export function loadConfig(environment: Record<string, string | undefined> = process.env): Config {
+/** Throws ConfigError. An empty variable counts as unset. `warn` is called for each setting under a former name. */
+export function loadConfig(
+  environment: Environment = process.env,
+  warn: (text: string) => void = (text) => process.stderr.write(`capsule: ${text}\n`),
+): Config {
   const problems: string[] = [];
-  const values = read(settings, environment, problems);
-  const bounds = read(limits, environment, problems);
+  const values = read(settings, environment, problems, warn);
+  const bounds = read(limits, environment, problems, warn);
   if (problems.length === 0 && bounds.memory_min_mb > bounds.memory_max_mb) {
     problems.push(`${limits.memory_min_mb.name} is greater than ${limits.memory_max_mb.name}`);
   }

@@ -12,13 +12,13 @@ import { systemClock } from "./capsules/clock.ts";
 import { DiskUse } from "./capsules/disk-use.ts";
 import { Idle } from "./capsules/idle.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
-import { Turns } from "./capsules/locks.ts";
+import { CapsuleLocks } from "./capsules/locks.ts";
 import { Newcomers } from "./capsules/newcomers.ts";
 import { type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
-import { Records } from "./capsules/store.ts";
-import { Changes, type Log } from "./capsules/transitions.ts";
+import { CapsuleStore } from "./capsules/store.ts";
+import { type Log, Transitions } from "./capsules/transitions.ts";
 import type { Config } from "./config.ts";
 import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
@@ -87,20 +87,20 @@ async function startLocked(
   progress: (step: string) => void,
 ): Promise<Daemon> {
   const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, standardOutput);
-  const store = openStore(config, log);
+  const data = openData(config, log);
   const machine = await openHost(config, log, progress);
   const { host, accelerator } = machine;
-  const records = new Records(store.capsuleRows, systemClock.now);
-  const health = healthOf(machine, records);
+  const store = new CapsuleStore(data.capsuleRows, systemClock.now);
+  const health = healthOf(machine, store);
   const telemetry = await Telemetry.start({
     version,
     tracesEndpoint: config.tracesEndpoint,
     health,
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
-  const floors = joinFloors(config, { log, store, machine, records, telemetry });
-  const { capsules, templates, changes, reconciler } = floors;
-  const { teams, audit } = store;
+  const floors = joinFloors(config, { log, data, machine, store, telemetry });
+  const { capsules, templates, transitions, reconciler } = floors;
+  const { teams, audit } = data;
   const app = buildServer(
     { teams, capsules: telemetry.watchCapsules(capsules), templates, health: { health }, audit },
     {
@@ -115,16 +115,16 @@ async function startLocked(
       tracing: telemetry.traces,
     },
   );
-  await recover({ records, host, changes, log, reconciler });
+  await recover({ store, host, transitions, log, reconciler });
   await templates.collect();
-  const rest = keepHouse(log, store, floors);
+  const rest = keepHouse(log, data, floors);
   const url = await app.listen({ host: config.host, port: config.port });
-  host.openPool();
+  host.openWarmPools();
   host.verifyAll();
   log.info({ url, accelerator: accelerator.kind }, "listening");
   return {
     url,
-    newKey: store.newKey,
+    newKey: data.newKey,
     accelerator: accelerator.kind,
     renewCertificate: () => {
       const renewed = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
@@ -138,17 +138,17 @@ async function startLocked(
       await telemetry.close(traceGraceMs);
       teams.flush();
       audit.flush();
-      store.database.close();
+      data.database.close();
       lock.release();
       log.info("stopped; capsules run on");
     },
   };
 }
 
-type Store = ReturnType<typeof openStore>;
+type Data = ReturnType<typeof openData>;
 
 /** The database, and what stands on it alone. */
-function openStore(config: Config, log: Log) {
+function openData(config: Config, log: Log) {
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
   const newKey = ensureFirstKey(config.dataDir, teams);
@@ -199,12 +199,12 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     pool: {
       newId: newCapsuleId,
       budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
-      staple: { kind: { origin: { kind: "base", name: "minimal" }, shape: defaultShape }, least: config.poolLeast },
+      minimum: { key: { origin: { kind: "base", name: "minimal" }, shape: defaultShape }, size: config.poolMin },
       onFailure: (error) => log.warn({ err: error }, "a capsule could not be made ahead of time"),
     },
-    blanks: {
-      most: config.blanks,
-      budgetBytes: config.blanksMemoryMb * 2 ** 20,
+    warmProcesses: {
+      maxCount: config.warmProcesses,
+      budgetBytes: config.warmProcessesMemoryMb * 2 ** 20,
       onFailure: (error) => log.warn({ err: error }, "a process could not be started ahead of time, or was of no use"),
     },
     onDamage: (folder, why) => log.error({ folder, why }, "a checkpoint is damaged"),
@@ -216,7 +216,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   return { host, vmm, accelerator, jailReport, step };
 }
 
-function healthOf({ host, accelerator, jailReport }: OpenHost, records: Records): () => Health {
+function healthOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleStore): () => Health {
   return () => ({
     ready: true,
     version,
@@ -224,35 +224,36 @@ function healthOf({ host, accelerator, jailReport }: OpenHost, records: Records)
     accelerator_reason: accelerator.why,
     jail: jailReport,
     pid: process.pid,
-    capsules: records.counts(),
+    capsules: store.counts(),
     pool: host.pool(),
-    blanks: host.blanks(),
+    warm_processes: host.warmProcesses(),
+    blanks: host.warmProcesses(),
   });
 }
 
 interface Ground {
   log: Log;
-  store: Store;
+  data: Data;
   machine: OpenHost;
-  records: Records;
+  store: CapsuleStore;
   telemetry: Telemetry;
 }
 
 type Floors = ReturnType<typeof joinFloors>;
 
 /** Capsules and templates, with all that they need of each other. */
-function joinFloors(config: Config, { log, store, machine, records, telemetry }: Ground) {
-  const { database, capsuleRows, templateRows } = store;
+function joinFloors(config: Config, { log, data, machine, store, telemetry }: Ground) {
+  const { database, capsuleRows, templateRows } = data;
   const { host, step } = machine;
   const clock = systemClock;
-  const turns = new Turns();
+  const locks = new CapsuleLocks();
   const activity = new Activity(capsuleRows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const watchedHost = telemetry.watchHost(host);
   const onFreed = () => templates.collect();
   const newcomers = new Newcomers(host.accelerator === "tcg" ? availableParallelism() + 1 : Infinity, activity);
-  const about = { records, turns, activity, idle, newcomers, clock, log, step, onFreed };
-  const changes = new Changes({ ...about, host: watchedHost });
+  const about = { store, locks, activity, idle, newcomers, clock, log, step, onFreed };
+  const transitions = new Transitions({ ...about, host: watchedHost });
   const diskUse = new DiskUse({
     ids: () => capsuleRows.all().map((row) => row.id),
     measure: (id) => host.diskBytes(id),
@@ -263,7 +264,7 @@ function joinFloors(config: Config, { log, store, machine, records, telemetry }:
     diskOf: (id) => diskUse.of(id),
     limits: quotaLimits(config),
   });
-  const below = { records, host, turns, changes, activity, idle, clock, quotas };
+  const below = { store, host, locks, transitions, activity, idle, clock, quotas };
   const capsules = new Capsules({ ...below, templates: templateRows });
   const templates = new Templates({
     database,
@@ -277,20 +278,20 @@ function joinFloors(config: Config, { log, store, machine, records, telemetry }:
     log,
   });
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ records, host, turns, changes, log, storages });
-  return { activity, changes, capsules, templates, diskUse, reconciler };
+  const reconciler = new Reconciler({ store, host, locks, transitions, log, storages });
+  return { activity, transitions, capsules, templates, diskUse, reconciler };
 }
 
 /** What is done now and then for as long as the service runs; the returned function ends it. */
-function keepHouse(log: Log, { teams, audit }: Store, { activity, diskUse, reconciler }: Floors): () => void {
+function keepHouse(log: Log, { teams, audit }: Data, { activity, diskUse, reconciler }: Floors): () => void {
   const reconcile = () => {
     reconciler
-      .look()
+      .reconcile()
       .then(() => audit.age())
       .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
   };
   const measure = () => {
-    diskUse.look().catch((error: unknown) => log.error({ err: error }, "the disk could not be looked at"));
+    diskUse.measure().catch((error: unknown) => log.error({ err: error }, "the disk could not be looked at"));
   };
   measure();
   const timers = [

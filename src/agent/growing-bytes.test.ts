@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Random } from "../../test/conformance/random.ts";
-import { GrowingBytes } from "./growing-bytes.ts";
+import { ChunkBuffer } from "./growing-bytes.ts";
 
 test("what is taken is what was added, whatever the pieces, and then it begins anew", (t) => {
   const random = new Random(t);
-  const bytes = new GrowingBytes();
+  const bytes = new ChunkBuffer();
   assert.equal(bytes.take().length, 0);
   for (let round = 0; round < 50; round++) {
     const most = 2 ** (1 + random.below(20));
@@ -22,7 +22,7 @@ test("what is taken is what was added, whatever the pieces, and then it begins a
 });
 
 test("many bytes, one at a time, are gathered in few pieces", () => {
-  const bytes = new GrowingBytes();
+  const bytes = new ChunkBuffer();
   const one = Buffer.of(7);
   const counted = Buffer.allocUnsafeSlow;
   let made = 0;

@@ -7,7 +7,7 @@ const firstBytes = 1024;
 const longestPieceBytes = 256 * 1024;
 const nothing = Buffer.alloc(0);
 
-export class GrowingBytes {
+export class ChunkBuffer {
   /** Full ones. */
   #pieces: Buffer[] = [];
   #last = nothing;

@@ -2,7 +2,7 @@
 import { Readable } from "node:stream";
 import type { Channel } from "./channel.ts";
 import { maxPayloadBytes } from "./frames.ts";
-import { GrowingBytes } from "./growing-bytes.ts";
+import { ChunkBuffer } from "./growing-bytes.ts";
 import { decodeEmpty, decodeOpenedEvent, limits, Output, request, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
@@ -110,7 +110,7 @@ const pooledMax = limits.windowBytes / pooledMinBytes;
 class Content extends Readable {
   readonly #taken: () => void;
   readonly #pool: Buffer[] = [];
-  readonly #crumbs = new GrowingBytes();
+  readonly #crumbs = new ChunkBuffer();
   #isPiped = false;
 
   constructor({ highWaterMark, taken, left }: ContentOptions) {

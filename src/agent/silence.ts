@@ -22,7 +22,7 @@ export class SilenceError extends Error {
 }
 
 export class Silence {
-  readonly #o: SilenceOptions;
+  readonly #options: SilenceOptions;
   readonly #timer: NodeJS.Timeout;
   #isBroken = true;
   #isAllowed = false;
@@ -30,7 +30,7 @@ export class Silence {
   #silentLooks = 0;
 
   constructor(options: SilenceOptions) {
-    this.#o = options;
+    this.#options = options;
     this.#timer = setInterval(() => this.#look(), options.silenceMs / looks).unref();
   }
 
@@ -52,7 +52,7 @@ export class Silence {
   }
 
   #look(): void {
-    this.#o.onLook();
+    this.#options.onLook();
     if (this.#isBroken) {
       this.#isBroken = false;
       this.#silentLooks = 0;
@@ -61,12 +61,12 @@ export class Silence {
     if (this.#isAllowed) return;
     this.#silentLooks++;
     if (!this.#isProbing) void this.#probe();
-    else if (this.#silentLooks > looks) this.#o.onSilence();
+    else if (this.#silentLooks > looks) this.#options.onSilence();
   }
 
   async #probe(): Promise<void> {
     this.#isProbing = true;
-    await this.#o.probe();
+    await this.#options.probe();
     this.#isProbing = false;
   }
 }

@@ -49,7 +49,7 @@ test("unknown, malformed and foreign ids give the same answer", async () => {
   }
 });
 
-test("a view is the same object until something about the capsule changes, and then it is another", async () => {
+test("a view is the same object until something about the capsule transitions, and then it is another", async () => {
   const floors = buildFloors();
   const id = await running(floors, 60);
   const seen = new Set([floors.capsules.get(floors.team, id)]);
@@ -64,7 +64,7 @@ test("a view is the same object until something about the capsule changes, and t
   floors.capsules.ping(floors.team, id);
   const pingedAt = floors.clock.now();
   assert.equal(shown().lastActiveAt, pingedAt);
-  const ended = floors.capsules.execBegan(id);
+  const ended = floors.capsules.beginExec(id);
   floors.clock.advance(10);
   ended();
   const usedAt = floors.clock.now();
@@ -134,7 +134,7 @@ test("a capsule of an earlier server is paused only after it was released", asyn
   const answers = Promise.withResolvers<void>();
   const release = host.release.bind(host);
   host.release = (guest) => answers.promise.then(() => release(guest));
-  const adopted = floors.changes.adopt(floors.records.get(id)!, host.guests.get(id)!);
+  const adopted = floors.transitions.adopt(floors.store.get(id)!, host.guests.get(id)!);
   const paused = floors.capsules.pause(floors.team, id);
   for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
   assert.deepEqual(steps, []);
@@ -202,7 +202,7 @@ test("DELETE waits its turn and wins, whatever is under way", async () => {
     assert.ok(["done", "not_found"].includes(await outcome), verb);
     await floors.settled();
     const { guests, folders, checkpoints } = floors.host;
-    assert.deepEqual([guests.size, folders.size, checkpoints.size, floors.records.all().length], [0, 0, 0, 0]);
+    assert.deepEqual([guests.size, folders.size, checkpoints.size, floors.store.all().length], [0, 0, 0, 0]);
   }
 });
 
@@ -290,7 +290,7 @@ test("DELETE does not wait for a guest that hangs while it is released", async (
   const floors = buildFloors();
   floors.host.isMute = true;
   const { id } = await floors.capsules.create(floors.team, request);
-  while (floors.changes.guest(id) === undefined) await new Promise(setImmediate);
+  while (floors.transitions.guest(id) === undefined) await new Promise(setImmediate);
   assert.equal(floors.capsules.get(floors.team, id).status, "running");
   await floors.capsules.destroy(floors.team, id);
   assert.deepEqual([...floors.host.guests.keys(), ...floors.host.folders], []);
@@ -312,6 +312,6 @@ test("DELETE does not wait for a VM that hangs while it is started or resumed, a
     await capsules.destroy(team, id);
     await resumed;
     assert.deepEqual(statuses, [undefined]);
-    assert.deepEqual([...host.guests.keys(), ...host.folders, ...host.checkpoints, ...floors.records.all()], []);
+    assert.deepEqual([...host.guests.keys(), ...host.folders, ...host.checkpoints, ...floors.store.all()], []);
   }
 });

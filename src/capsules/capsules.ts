@@ -11,10 +11,10 @@ import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal, type Status } from "./lifecycle.ts";
-import type { Turns } from "./locks.ts";
+import type { CapsuleLocks } from "./locks.ts";
 import type { Quotas, Usage } from "./quotas.ts";
-import type { Capsule, Records } from "./store.ts";
-import { type Changes, originOf, type Parting } from "./transitions.ts";
+import type { Capsule, CapsuleStore } from "./store.ts";
+import { originOf, type RunEnd, type Transitions } from "./transitions.ts";
 
 export interface CreateRequest {
   template: string;
@@ -42,11 +42,11 @@ export interface CapsuleView {
 export type CaptureCommit = (capsule: CapsuleView, sizeBytes: number) => void;
 
 export interface CapsulesOptions {
-  records: Records;
+  store: CapsuleStore;
   templates: TemplateRows;
   host: Host;
-  turns: Turns;
-  changes: Changes;
+  locks: CapsuleLocks;
+  transitions: Transitions;
   activity: Activity;
   idle: Idle;
   clock: Clock;
@@ -54,13 +54,13 @@ export interface CapsulesOptions {
 }
 
 export class Capsules {
-  readonly #o: CapsulesOptions;
+  readonly #options: CapsulesOptions;
   /** By their rows, which stay the same objects for as long as nobody writes them. */
   readonly #views = new WeakMap<Capsule, CapsuleView>();
   #isClosing = false;
 
   constructor(options: CapsulesOptions) {
-    this.#o = options;
+    this.#options = options;
   }
 
   /**
@@ -68,7 +68,7 @@ export class Capsules {
    * "quota_exceeded", "no_capacity".
    */
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
-    const { records, changes, clock, host, quotas } = this.#o;
+    const { store, transitions, clock, host, quotas } = this.#options;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
     await host.admit(this.#resolve(teamId, request).memoryMb);
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: it may be gone by now
@@ -95,30 +95,30 @@ export class Capsules {
       errorReason: null,
     };
     try {
-      if (!records.insert(row)) throw new Error(`the random id ${row.id} was taken`);
+      if (!store.insert(row)) throw new Error(`the random id ${row.id} was taken`);
     } catch (error) {
       await host.remove(row.id);
       throw error;
     }
-    void changes.boot(row, reserved !== undefined);
+    void transitions.boot(row, reserved !== undefined);
     return this.#view(row);
   }
 
   /** Newest first. */
   list(teamId: string): CapsuleView[] {
-    return this.#o.records.ofTeam(teamId).map((row) => this.#view(row));
+    return this.#options.store.ofTeam(teamId).map((row) => this.#view(row));
   }
 
   /** Throws CapsuleError("not_found"). */
   get(teamId: string, id: string): CapsuleView {
-    return this.#view(this.#o.records.require(teamId, id));
+    return this.#view(this.#options.store.require(teamId, id));
   }
 
   /** Resolves when the capsule has `status`, can no longer reach it, or `timeoutMs` is over; with its view then. */
   async wait(teamId: string, id: string, status: Status, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView> {
-    const { records } = this.#o;
+    const { store } = this.#options;
     const isOver = () => {
-      const row = records.require(teamId, id);
+      const row = store.require(teamId, id);
       return row.status === status || isFinal(row.status);
     };
     if (isOver()) return this.get(teamId, id);
@@ -132,7 +132,7 @@ export class Capsules {
       };
       const onAbort = () => done();
       const timer = setTimeout(done, timeoutMs);
-      const off = records.onChange(id, () => {
+      const off = store.onChange(id, () => {
         try {
           if (isOver()) done();
         } catch (error) {
@@ -146,7 +146,7 @@ export class Capsules {
 
   /** The gate: throws "not_found", then "invalid_state". */
   permit(teamId: string, id: string, action: Action): Capsule {
-    const row = this.#o.records.require(teamId, id);
+    const row = this.#options.store.require(teamId, id);
     allow(action, id, row.status, row.intent);
     return row;
   }
@@ -154,46 +154,46 @@ export class Capsules {
   /** Through the gate to the agent inside. Throws also "agent_error". */
   async enter(teamId: string, id: string, action: Action): Promise<Agent> {
     this.permit(teamId, id, action);
-    const guest: Guest | undefined = this.#o.changes.guest(id);
+    const guest: Guest | undefined = this.#options.transitions.guest(id);
     if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);
     return guest.agent;
   }
 
   /** A command began in this capsule: the idle timer stands still until the returned function is called. */
-  execBegan(id: string): () => void {
-    return this.#o.activity.began(id);
+  beginExec(id: string): () => void {
+    return this.#options.activity.began(id);
   }
 
   /** Calls `listener` once when the capsule's guest is paused, destroyed or ends; the returned function takes it back. */
-  onEnd(id: string, listener: (parting: Parting) => void): () => void {
-    return this.#o.changes.onParting(id, listener);
+  onEnd(id: string, listener: (parting: RunEnd) => void): () => void {
+    return this.#options.transitions.onRunEnd(id, listener);
   }
 
   /** Calls `listener` at each change of any capsule that its team can see, without a view when it is gone. */
   onChange(listener: (teamId: string, id: string, view: CapsuleView | undefined) => void): () => void {
-    return this.#o.records.onVisible((teamId, id, row) => {
+    return this.#options.store.subscribe((teamId, id, row) => {
       listener(teamId, id, row === undefined ? undefined : this.#view(row));
     });
   }
 
   ping(teamId: string, id: string): void {
     this.permit(teamId, id, "ping");
-    this.#o.activity.note(id);
+    this.#options.activity.note(id);
   }
 
   /** Resolves when everything is durable. Throws "agent_error" or "no_space", and then the capsule is still running. */
   async pause(teamId: string, id: string): Promise<CapsuleView> {
     const row = this.permit(teamId, id, "pause");
-    return this.#view(await this.#o.changes.pause(this.#o.records.intendBriefly(row, "pause")));
+    return this.#view(await this.#options.transitions.pause(this.#options.store.setIntentUnsynced(row, "pause")));
   }
 
   /** Resolves when the agent is ready. Throws "agent_error" or "conflict", "quota_exceeded" or "no_capacity"; it is still paused then. */
   async resume(teamId: string, id: string): Promise<CapsuleView> {
-    const { host, quotas, changes, records } = this.#o;
+    const { host, quotas, transitions, store } = this.#options;
     await host.admit(this.#requireResumable(teamId, id).memoryMb);
     const row = this.#requireResumable(teamId, id); // again: much may have happened meanwhile
     quotas.requireResume(teamId, row);
-    return this.#view(await changes.resume(records.intendBriefly(row, "resume")));
+    return this.#view(await transitions.resume(store.setIntentUnsynced(row, "resume")));
   }
 
   /**
@@ -201,42 +201,42 @@ export class Capsules {
    * transaction that ends the capsule's. On failure the capsule is still running.
    */
   async capture(teamId: string, id: string, storage: string, commit: CaptureCommit): Promise<void> {
-    const row = this.#o.records.intend(this.permit(teamId, id, "snapshot"), "capture");
-    await this.#o.changes.capture(row, storage, (sizeBytes) => {
+    const row = this.#options.store.setIntent(this.permit(teamId, id, "snapshot"), "capture");
+    await this.#options.transitions.capture(row, storage, (sizeBytes) => {
       commit(row, sizeBytes);
-      this.#o.records.showGone(row);
+      this.#options.store.publishRemoved(row);
     });
   }
 
   /** Waits for its turn and wins. Resolves when nothing is left. */
   async destroy(teamId: string, id: string): Promise<void> {
-    const row = this.#o.records.require(teamId, id);
-    await this.#o.changes.destroy(this.#o.records.condemn(row));
+    const row = this.#options.store.require(teamId, id);
+    await this.#options.transitions.destroy(this.#options.store.beginDestroy(row));
   }
 
   /** The idle timer's pause: the same path as a client's. */
   async expire(id: string): Promise<void> {
-    const { records, changes } = this.#o;
-    const row = records.get(id);
+    const { store, transitions } = this.#options;
+    const row = store.get(id);
     if (row === undefined || row.status !== "running" || row.intent !== null) return;
-    await changes.pause(records.intendBriefly(row, "pause"));
+    await transitions.pause(store.setIntentUnsynced(row, "pause"));
   }
 
   usage(teamId: string): Usage {
-    return this.#o.quotas.usage(teamId);
+    return this.#options.quotas.usage(teamId);
   }
 
   counts(): Record<string, number> {
-    return this.#o.records.counts();
+    return this.#options.store.counts();
   }
 
   /** Lets running changes finish, within `graceMs`; VMs run on. */
   async close(graceMs: number): Promise<void> {
     this.#isClosing = true;
-    this.#o.idle.stop();
+    this.#options.idle.stop();
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
-    await Promise.race([this.#o.turns.settled(), grace]);
-    this.#o.activity.flush();
+    await Promise.race([this.#options.locks.settled(), grace]);
+    this.#options.activity.flush();
   }
 
   #requireResumable(teamId: string, id: string): Capsule {
@@ -248,7 +248,7 @@ export class Capsules {
 
   /** A snapshot template brings its own shape. */
   #resolve(teamId: string, request: CreateRequest): { storage: string | null; vcpus: number; memoryMb: number } {
-    const { templates, host } = this.#o;
+    const { templates, host } = this.#options;
     const { template, vcpus, memoryMb } = request;
     if (host.images().some((image) => image.name === template)) return { storage: null, vcpus, memoryMb };
     const found = templates.named(teamId, template);
@@ -257,7 +257,7 @@ export class Capsules {
   }
 
   #view(row: Capsule): CapsuleView {
-    const lastActiveAt = this.#o.activity.lastOf(row.id) ?? row.lastActiveAt;
+    const lastActiveAt = this.#options.activity.lastOf(row.id) ?? row.lastActiveAt;
     const known = this.#views.get(row);
     if (known?.lastActiveAt === lastActiveAt) return known;
     const view: CapsuleView = Object.freeze({

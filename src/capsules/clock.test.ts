@@ -46,7 +46,7 @@ test("whatever the wall clock does, a capsule is paused after its time without a
           if (idleMs >= ttlSec * 1_000) break;
         } else {
           if (kind === "ping") floors.capsules.ping(floors.team, id);
-          else floors.capsules.execBegan(id)();
+          else floors.capsules.beginExec(id)();
           assert.equal(floors.capsules.get(floors.team, id).lastActiveAt, floors.clock.now());
           idleMs = 0;
         }

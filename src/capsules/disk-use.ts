@@ -9,12 +9,12 @@ export interface DiskUseOptions {
 }
 
 export class DiskUse {
-  readonly #o: DiskUseOptions;
+  readonly #options: DiskUseOptions;
   #bytes = new Map<string, number>();
-  #looking: Promise<void> | undefined;
+  #measuring: Promise<void> | undefined;
 
   constructor(options: DiskUseOptions) {
-    this.#o = options;
+    this.#options = options;
   }
 
   /** As of the last look; 0 for one not yet seen. */
@@ -23,16 +23,16 @@ export class DiskUse {
   }
 
   /** Looks at all of them. One look at a time: whoever comes during one waits for it. */
-  look(): Promise<void> {
-    this.#looking ??= this.#lookAtAll().finally(() => {
-      this.#looking = undefined;
+  measure(): Promise<void> {
+    this.#measuring ??= this.#lookAtAll().finally(() => {
+      this.#measuring = undefined;
     });
-    return this.#looking;
+    return this.#measuring;
   }
 
   async #lookAtAll(): Promise<void> {
     const found = new Map<string, number>();
-    for (const id of this.#o.ids()) found.set(id, await this.#o.measure(id).catch(() => this.of(id)));
+    for (const id of this.#options.ids()) found.set(id, await this.#options.measure(id).catch(() => this.of(id)));
     this.#bytes = found;
   }
 }

@@ -29,7 +29,7 @@ test("exec and ping push the pause back; the clock runs anew after a resume", as
   floors.clock.advance(8_000);
   floors.capsules.ping(floors.team, id);
   floors.clock.advance(8_000);
-  floors.capsules.execBegan(id)();
+  floors.capsules.beginExec(id)();
   floors.clock.advance(9_999);
   assert.equal(await status(floors, id), "running");
   floors.clock.advance(1);
@@ -44,7 +44,7 @@ test("exec and ping push the pause back; the clock runs anew after a resume", as
 test("a command in flight holds the pause off until its end, and then the whole TTL runs", async () => {
   const floors = buildFloors();
   const id = await running(floors, 3);
-  const ended = [floors.capsules.execBegan(id), floors.capsules.execBegan(id)];
+  const ended = [floors.capsules.beginExec(id), floors.capsules.beginExec(id)];
   floors.clock.advance(8_000);
   ended[0]!();
   ended[0]!();

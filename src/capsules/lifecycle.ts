@@ -31,7 +31,7 @@ export type Trigger = "begin" | "ready" | "pause" | "resume" | "halt" | "fail" |
 export type Intent = "create" | "pause" | "resume" | "capture" | "destroy";
 
 /** Status × trigger → the status after it; "gone": the capsule exists no more. */
-export const transitions = {
+export const transitionTable = {
   pending: { begin: "starting", fail: "error", destroy: "gone" },
   starting: { ready: "running", fail: "error", destroy: "gone" },
   running: { pause: "paused", capture: "gone", halt: "stopped", fail: "error", destroy: "gone" },
@@ -40,11 +40,11 @@ export const transitions = {
   error: { destroy: "gone" },
 } as const satisfies Record<Status, Partial<Record<Trigger, Status | "gone">>>;
 
-export const statuses = Object.keys(transitions) as Status[];
+export const statuses = Object.keys(transitionTable) as Status[];
 
 /** Where a trigger leads. No such arrow is a bug of ours, not of the client's. */
 export function next(status: Status, trigger: Trigger): Status | "gone" {
-  const after = (transitions[status] as Partial<Record<Trigger, Status | "gone">>)[trigger];
+  const after = (transitionTable[status] as Partial<Record<Trigger, Status | "gone">>)[trigger];
   if (after === undefined) throw new Error(`a ${status} capsule has no way to ${trigger}`);
   return after;
 }
@@ -74,5 +74,5 @@ export function allow(action: Action, id: string, status: Status, intent: Intent
 
 /** Statuses that a capsule can leave only by being destroyed. */
 export function isFinal(status: Status): boolean {
-  return Object.keys(transitions[status]).every((trigger) => trigger === "destroy");
+  return Object.keys(transitionTable[status]).every((trigger) => trigger === "destroy");
 }

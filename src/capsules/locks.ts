@@ -1,17 +1,17 @@
 /**
- * One change at a time per capsule. Whoever wants to change a capsule takes a turn; turns of one capsule run one after
- * the other in the order they were asked for, turns of different capsules side by side.
+ * One change at a time per capsule. Whoever wants to change a capsule takes a turn; changes of one capsule run one after
+ * the other in the order they were asked for, changes of different capsules side by side.
  */
-export class Turns {
+export class CapsuleLocks {
   readonly #last = new Map<string, Promise<void>>();
 
   /** Runs `work` when every earlier turn of `id` is over; resolves or rejects as `work` does. */
-  take<T>(id: string, work: () => Promise<T>): Promise<T> {
+  runExclusive<T>(id: string, work: () => Promise<T>): Promise<T> {
     return this.#begin(id, work, (turn) => turn);
   }
 
   /** As `take`, for work that has its answer ahead of its end: the turn is over when `rest` is, which must not reject. */
-  async takeAhead<T>(id: string, work: () => Promise<{ answer: T; rest: Promise<void> }>): Promise<T> {
+  async runExclusiveDetached<T>(id: string, work: () => Promise<{ answer: T; rest: Promise<void> }>): Promise<T> {
     const { answer } = await this.#begin(id, work, async (turn) => (await turn).rest);
     return answer;
   }
@@ -31,7 +31,7 @@ export class Turns {
   }
 
   /** True while a turn of `id` runs or waits. */
-  isTaken(id: string): boolean {
+  isLocked(id: string): boolean {
     return this.#last.has(id);
   }
 

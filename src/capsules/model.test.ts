@@ -86,8 +86,8 @@ async function play(
 }
 
 function assertOneStory(floors: Floors, destroyed: Set<string>): void {
-  const { host, records, templateRows, rows } = floors;
-  const known = records.all();
+  const { host, store, templateRows, rows } = floors;
+  const known = store.all();
   for (const row of known) {
     const story = `${row.id} ${row.status}`;
     const guest = host.guests.get(row.id);
@@ -167,7 +167,7 @@ test("a daemon that dies at any step of a host's work finds one consistent story
       await after.templates.collect();
       await after.settled();
       assertOneStory(after, destroyed);
-      for (const row of after.records.all()) assert.notEqual(row.status, "error", `${row.id}: ${row.errorReason}`);
+      for (const row of after.store.all()) assert.notEqual(row.status, "error", `${row.id}: ${row.errorReason}`);
       database.close();
     }),
     { numRuns: 1_000 },

@@ -14,7 +14,7 @@ function lineUp(t: TestContext, most: number) {
   const activity = new Activity(new CapsuleRows(openDatabase(":memory:")), new FakeClock());
   const newcomers = new Newcomers(most, activity);
   const entered: string[] = [];
-  const enter = (id: string, unwanted = never) => newcomers.enter(id, unwanted).then(() => void entered.push(id));
+  const enter = (id: string, signal = never) => newcomers.enter(id, signal).then(() => void entered.push(id));
   const pass = async (ms: number) => {
     t.mock.timers.tick(ms);
     for (let turn = 0; turn < 3; turn++) await new Promise(setImmediate);
@@ -76,11 +76,11 @@ test("nobody waits long for a start, or a command, that takes its time", async (
 
 test("who is unwanted leaves the line, and nobody behind waits for it", async (t) => {
   const { newcomers, entered, enter, pass } = lineUp(t, 1);
-  const unwanted = new AbortController();
+  const signal = new AbortController();
   void enter("a");
-  const second = enter("b", unwanted.signal);
+  const second = enter("b", signal.signal);
   void enter("c");
-  unwanted.abort(new Error("destroyed"));
+  signal.abort(new Error("destroyed"));
   await assert.rejects(second, /destroyed/);
   newcomers.arrived("a");
   await pass(20);
@@ -106,7 +106,7 @@ test("who gets what was made ahead of time stands in line; who gets a VM of its 
   assert.deepEqual(ids.slice(0, 3), made);
   assert.deepEqual(ids.map(status), ["running", "starting", "starting", "running"]);
   await capsules.destroy(team, made[1]!);
-  capsules.execBegan(made[0]!)();
+  capsules.beginExec(made[0]!)();
   await floors.settled();
   assert.deepEqual([status(made[0]!), status(made[2]!)], ["running", "running"]);
 });

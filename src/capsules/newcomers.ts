@@ -1,10 +1,10 @@
 /**
  * Capsules that are given a VM made ahead of time, so many at once. In emulation such a guest computes for as long as its
- * client waits, and guests that take turns on a core find little of themselves in its caches afterwards: each of twenty at
+ * client waits, and guests that alternate on a core find little of themselves in its caches afterwards: each of twenty at
  * once takes a third more of the processor than one of a few. So the others wait in line, and are let in as those before
  * them have had their first command, or are not given one.
  */
-import { Slots } from "../host/capacity/start-scheduler.ts";
+import { StartScheduler } from "../host/capacity/start-scheduler.ts";
 import type { Activity } from "./activity.ts";
 
 /** Until a client that has its capsule sends a command, if it does at once. */
@@ -13,12 +13,12 @@ const graceMs = 20;
 const longestMs = 100;
 
 export class Newcomers {
-  readonly #slots: Slots;
+  readonly #slots: StartScheduler;
   readonly #places = new Map<string, Place>();
 
   /** `most` at once; Infinity: nobody waits. */
   constructor(most: number, activity: Activity) {
-    this.#slots = new Slots(most);
+    this.#slots = new StartScheduler(most);
     activity.onChange((id) => {
       if (activity.isBusy(id)) this.#places.get(id)?.begin();
       else this.#places.get(id)?.end();
@@ -26,7 +26,7 @@ export class Newcomers {
   }
 
   /** Resolves when it is this capsule's turn to start. When `unwanted` fires before, rejects with its reason. */
-  enter(id: string, unwanted: AbortSignal): Promise<void> {
+  enter(id: string, signal: AbortSignal): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const occupy = async () => {
       const place = new Place();
@@ -35,7 +35,7 @@ export class Newcomers {
       await place.left;
       this.#places.delete(id);
     };
-    this.#slots.run(occupy, "now", unwanted).catch(reject);
+    this.#slots.run(occupy, "now", signal).catch(reject);
     return promise;
   }
 

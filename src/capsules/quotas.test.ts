@@ -150,9 +150,9 @@ test("the disk is looked at one capsule after the other; what cannot be read kee
     },
   });
   assert.equal(use.of("a"), 0);
-  await Promise.all([use.look(), use.look()]);
+  await Promise.all([use.measure(), use.measure()]);
   assert.deepEqual([use.of("a"), use.of("b"), looks], [1, 0, 2]);
   sizes.clear();
-  await use.look();
+  await use.measure();
   assert.equal(use.of("a"), 1);
 });

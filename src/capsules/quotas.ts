@@ -43,14 +43,14 @@ interface Shape {
 }
 
 export class Quotas {
-  readonly #o: QuotasOptions;
+  readonly #options: QuotasOptions;
 
   constructor(options: QuotasOptions) {
-    this.#o = options;
+    this.#options = options;
   }
 
   usage(teamId: string): Usage {
-    const { rows, templates, diskOf } = this.#o;
+    const { rows, templates, diskOf } = this.#options;
     const own = templates.sizes(teamId);
     const disk = rows.idsOf(teamId).reduce((sum, id) => sum + diskOf(id), own.bytes);
     return { ...rows.usage(teamId, live), diskBytes: disk, templates: own.named };
@@ -58,7 +58,7 @@ export class Quotas {
 
   /** Throws "quota_exceeded", and "no_capacity" when it is the host that has promised enough. */
   requireCreate(teamId: string, shape: Shape): void {
-    const { limits } = this.#o;
+    const { limits } = this.#options;
     const usage = this.usage(teamId);
     within("create a capsule", "capsules", usage.capsules, 1, limits.capsules);
     within("create a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
@@ -75,14 +75,14 @@ export class Quotas {
    * made already, since their rows come only at their ends.
    */
   requireCapture(teamId: string, { isNew, underWay }: { isNew: boolean; underWay: number }): void {
-    const { limits } = this.#o;
+    const { limits } = this.#options;
     const usage = this.usage(teamId);
     within("capture a capsule", "templates", usage.templates + underWay, isNew ? 1 : 0, limits.templates);
     within("capture a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
   }
 
   #requireRunning(what: string, usage: Usage, { vcpus, memoryMb }: Shape): void {
-    const { limits, rows } = this.#o;
+    const { limits, rows } = this.#options;
     within(what, "running vCPUs", usage.runningVcpus, vcpus, limits.runningVcpus);
     within(what, "MiB of running memory", usage.runningMemoryMb, memoryMb, limits.runningMemoryMb);
     if (rows.runningMemoryMb(live) + memoryMb > limits.hostMemoryMb) {

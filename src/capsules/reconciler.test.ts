@@ -8,10 +8,10 @@ test("a folder without a record goes when two looks in a row find it; one with a
   const id = await running(floors);
   floors.host.folders.add("cl-stray");
   floors.host.templates.set("tstray", { vcpus: 1, memoryMb: 512 });
-  assert.deepEqual(await floors.reconciler.look(), []);
-  assert.deepEqual(await floors.reconciler.look(), ["capsules/cl-stray", "templates/tstray"]);
+  assert.deepEqual(await floors.reconciler.reconcile(), []);
+  assert.deepEqual(await floors.reconciler.reconcile(), ["capsules/cl-stray", "templates/tstray"]);
   assert.deepEqual([...floors.host.folders], [id]);
-  assert.deepEqual(await floors.reconciler.look(), []);
+  assert.deepEqual(await floors.reconciler.reconcile(), []);
 });
 
 test("a look that comes while another one takes long is no second look", async () => {
@@ -24,20 +24,20 @@ test("a look that comes while another one takes long is no second look", async (
   floors.host.before = () => {};
   const { promise, resolve } = Promise.withResolvers<void>();
   floors.host.moment = () => promise;
-  const long = floors.reconciler.look();
+  const long = floors.reconciler.reconcile();
   floors.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });
-  const other = floors.reconciler.look();
+  const other = floors.reconciler.reconcile();
   await new Promise(setImmediate);
   resolve();
   assert.deepEqual(await Promise.all([long, other]), [[], []]);
   assert.ok(floors.host.templates.has("tsoon"));
-  assert.deepEqual(await floors.reconciler.look(), ["templates/tsoon"]);
+  assert.deepEqual(await floors.reconciler.reconcile(), ["templates/tsoon"]);
 });
 
 test("a folder whose record comes in time stays", async () => {
   const floors = buildFloors();
   floors.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });
-  await floors.reconciler.look();
+  await floors.reconciler.reconcile();
   const row = {
     storage: "tsoon",
     teamId: floors.team,
@@ -48,7 +48,7 @@ test("a folder whose record comes in time stays", async () => {
     createdAt: 1,
   };
   floors.templateRows.insert(row);
-  assert.deepEqual(await floors.reconciler.look(), []);
+  assert.deepEqual(await floors.reconciler.reconcile(), []);
   assert.ok(floors.host.templates.has("tsoon"));
 });
 
@@ -61,8 +61,8 @@ test("a destruction that failed half-way is finished", async () => {
   await assert.rejects(floors.capsules.destroy(floors.team, id), /input\/output error/);
   assert.throws(() => floors.capsules.get(floors.team, id), { code: "not_found" });
   floors.host.before = () => {};
-  await floors.reconciler.look();
-  assert.deepEqual([floors.host.folders.size, floors.records.all().length], [0, 0]);
+  await floors.reconciler.reconcile();
+  assert.deepEqual([floors.host.folders.size, floors.store.all().length], [0, 0]);
 });
 
 test("a destruction that fails again at the next start brings nothing back, and is finished later", async () => {
@@ -77,8 +77,8 @@ test("a destruction that fails again at the next start brings nothing back, and 
   assert.throws(() => restarted.capsules.get(restarted.team, id), { code: "not_found" });
   assert.deepEqual(restarted.capsules.list(restarted.team), []);
   floors.host.before = () => {};
-  await restarted.reconciler.look();
-  assert.deepEqual([floors.host.folders.size, restarted.records.all().length], [0, 0]);
+  await restarted.reconciler.reconcile();
+  assert.deepEqual([floors.host.folders.size, restarted.store.all().length], [0, 0]);
 });
 
 for (const [change, allowed] of [
@@ -92,10 +92,10 @@ for (const [change, allowed] of [
     breakRecordsAfter(floors, change === "pause" ? "save" : "restore");
     await assert.rejects(floors.capsules[change](floors.team, id));
     floors.host.before = () => {};
-    assert.equal(floors.records.get(id)?.intent, change);
+    assert.equal(floors.store.get(id)?.intent, change);
     Reflect.deleteProperty(floors.rows, "change");
-    await floors.reconciler.look();
-    assert.deepEqual([floors.capsules.get(floors.team, id).status, floors.records.get(id)?.intent], [allowed, null]);
+    await floors.reconciler.reconcile();
+    assert.deepEqual([floors.capsules.get(floors.team, id).status, floors.store.get(id)?.intent], [allowed, null]);
     if (change === "resume") await floors.capsules.resume(floors.team, id);
     else floors.clock.advance(60_000);
     await floors.settled();
@@ -118,6 +118,6 @@ test("a change under way is nobody's to take back", async () => {
   const floors = buildFloors();
   const id = await running(floors);
   const pausing = floors.capsules.pause(floors.team, id);
-  await floors.reconciler.look();
+  await floors.reconciler.reconcile();
   assert.equal((await pausing).status, "paused");
 });

@@ -4,42 +4,42 @@
  * can look like one, so it goes only when two looks in a row find it.
  */
 import type { Host } from "../host/host.ts";
-import type { Turns } from "./locks.ts";
-import type { Capsule, Records } from "./store.ts";
-import type { Changes, Log } from "./transitions.ts";
+import type { CapsuleLocks } from "./locks.ts";
+import type { Capsule, CapsuleStore } from "./store.ts";
+import type { Log, Transitions } from "./transitions.ts";
 
 export interface ReconcilerOptions {
-  records: Records;
+  store: CapsuleStore;
   host: Host;
-  turns: Turns;
-  changes: Changes;
+  locks: CapsuleLocks;
+  transitions: Transitions;
   log: Log;
   /** Storage ids of all template records. */
   storages: () => Set<string>;
 }
 
 export class Reconciler {
-  readonly #o: ReconcilerOptions;
+  readonly #options: ReconcilerOptions;
   #suspects = new Set<string>();
-  #looking: Promise<string[]> | undefined;
+  #reconciling: Promise<string[]> | undefined;
 
   constructor(options: ReconcilerOptions) {
-    this.#o = options;
+    this.#options = options;
   }
 
   /**
    * One look, or the one that is under way: two at once would be two in a row. Resolves with the names of the folders it
    * removed. What fails is left to the next look.
    */
-  look(): Promise<string[]> {
-    this.#looking ??= this.#lookAtAll().finally(() => {
-      this.#looking = undefined;
+  reconcile(): Promise<string[]> {
+    this.#reconciling ??= this.#lookAtAll().finally(() => {
+      this.#reconciling = undefined;
     });
-    return this.#looking;
+    return this.#reconciling;
   }
 
   async #lookAtAll(): Promise<string[]> {
-    const { host, log } = this.#o;
+    const { host, log } = this.#options;
     const attempt = async (what: string, work: () => Promise<unknown>): Promise<boolean> => {
       try {
         await work();
@@ -63,28 +63,28 @@ export class Reconciler {
   }
 
   #atRest(): Capsule[] {
-    const { records, turns } = this.#o;
-    return records.all().filter((row) => !turns.isTaken(row.id));
+    const { store, locks } = this.#options;
+    return store.all().filter((row) => !locks.isLocked(row.id));
   }
 
   /** What happened to it could not be written when it did. A row that has moved on since it was read stays as it is. */
   async #mend(row: Capsule): Promise<void> {
-    const { records, changes } = this.#o;
+    const { store, transitions } = this.#options;
     const needsGuest = row.status === "running" || row.status === "starting";
-    const isLost = needsGuest && changes.guest(row.id) === undefined;
-    if (row.intent === "destroy") await changes.destroy(row);
-    else if (isLost) records.settle(row, "fail", { errorReason: "its VM is gone" });
-    else if (row.intent !== null) await changes.takeBack(row);
+    const isLost = needsGuest && transitions.guest(row.id) === undefined;
+    if (row.intent === "destroy") await transitions.destroy(row);
+    else if (isLost) store.commit(row, "fail", { errorReason: "its VM is gone" });
+    else if (row.intent !== null) await transitions.undo(row);
   }
 
   /** Folders that have no record now. */
   orphans(): { name: string; remove: () => Promise<void> }[] {
-    const { records, host, storages } = this.#o;
+    const { store, host, storages } = this.#options;
     const { capsules, templates } = host.inventory();
     const named = storages();
     return [
       ...capsules
-        .filter((id) => records.get(id) === undefined)
+        .filter((id) => store.get(id) === undefined)
         .map((id) => ({ name: `capsules/${id}`, remove: () => host.remove(id) })),
       ...templates
         .filter((storage) => !named.has(storage))

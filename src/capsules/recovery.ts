@@ -4,13 +4,13 @@
  */
 import type { Adopted, Host } from "../host/host.ts";
 import type { Reconciler } from "./reconciler.ts";
-import type { Capsule, Records } from "./store.ts";
-import type { Changes, Log } from "./transitions.ts";
+import type { Capsule, CapsuleStore } from "./store.ts";
+import type { Log, Transitions } from "./transitions.ts";
 
 export interface RecoveryOptions {
-  records: Records;
+  store: CapsuleStore;
   host: Host;
-  changes: Changes;
+  transitions: Transitions;
   log: Log;
   reconciler: Reconciler;
 }
@@ -26,9 +26,9 @@ const recoveredAtOnce = 64;
 
 /** Every row to a state it can rest in; every folder without a row away. */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
-  const { records, reconciler, log } = options;
+  const { store, reconciler, log } = options;
   const result: Recovered = { adopted: 0, lost: 0, removed: 0 };
-  const waiting = records.all().values();
+  const waiting = store.all().values();
   const work = async () => {
     for (const row of waiting) await recoverOne(row, options, result);
   };
@@ -44,19 +44,19 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
 }
 
 async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recovered): Promise<void> {
-  const { records, host, changes, log } = options;
+  const { store, host, transitions, log } = options;
   try {
     switch (row.intent) {
       case "destroy":
-        await changes.destroy(row);
+        await transitions.destroy(row);
         return;
       case "create": // accepted, so it is owed: begin again from nothing
         await host.remove(row.id);
-        void changes.boot(row, false);
+        void transitions.boot(row, false);
         return;
       case "resume": // no process of the user has run since, so the checkpoint is as good as before
         await host.reap(row.id);
-        records.relent(row);
+        store.clearIntent(row);
         return;
       case "pause":
       case "capture":
@@ -67,10 +67,10 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
     }
   } catch (error) {
     log.error({ err: error, capsule: row.id }, "capsule could not be recovered");
-    const now = records.get(row.id);
+    const now = store.get(row.id);
     if (now === undefined || now.intent === "destroy") return; // the reconciler goes on with it
     if (now.status === "running" || now.status === "starting") {
-      records.settle(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
+      store.commit(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
       result.lost++;
     }
   }
@@ -79,17 +79,17 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
 /** It was running, perhaps half-way into a pause or a capture nobody was told of: let it run on. */
 async function recoverRunning(row: Capsule, found: Adopted, o: RecoveryOptions, result: Recovered): Promise<void> {
   if (found.kind === "running") {
-    const running = row.intent === null ? row : o.records.relent(row);
-    if (running !== undefined) await o.changes.adopt(running, found.guest);
+    const running = row.intent === null ? row : o.store.clearIntent(row);
+    if (running !== undefined) await o.transitions.adopt(running, found.guest);
     result.adopted++;
   } else if (found.kind === "checkpoint" && row.intent !== null) {
     // The pause had reached the disk, and the VM is gone: nothing is lost by finishing it. Without such an intent the
     // checkpoint is one that it was resumed from, and older than its disk.
-    o.records.settle(row, "pause");
+    o.store.commit(row, "pause");
   } else if (found.kind === "powered_off") {
-    o.records.settle(row, "halt");
+    o.store.commit(row, "halt");
   } else {
-    o.records.settle(row, "fail", { errorReason: found.reason ?? "its VM ended while the server was away" });
+    o.store.commit(row, "fail", { errorReason: found.reason ?? "its VM ended while the server was away" });
     result.lost++;
   }
 }

@@ -14,13 +14,13 @@ export interface Capsule extends CapsuleRow {
 }
 
 /** What a team sees of a change: the capsule as it is now, undefined when it is gone for them. Must not throw. */
-export type Witness = (teamId: string, id: string, row: Capsule | undefined) => void;
+export type Subscriber = (teamId: string, id: string, row: Capsule | undefined) => void;
 
-export class Records {
+export class CapsuleStore {
   readonly #rows: CapsuleRows;
   readonly #now: () => number;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
-  readonly #witnesses = new Set<Witness>();
+  readonly #subscribers = new Set<Subscriber>();
 
   constructor(rows: CapsuleRows, now: () => number) {
     this.#rows = rows;
@@ -57,14 +57,14 @@ export class Records {
   insert(row: Capsule): boolean {
     const isNew = this.#rows.insert(row);
     if (isNew) {
-      this.#tell(row.id);
-      this.#show(row.teamId, row.id, row);
+      this.#notify(row.id);
+      this.#publish(row.teamId, row.id, row);
     }
     return isNew;
   }
 
   /** Says what is about to be done. Throws when the row has moved on since it was read. */
-  intend(row: Capsule, intent: Intent): Capsule {
+  setIntent(row: Capsule, intent: Intent): Capsule {
     return this.#marked(row, this.#change(row, { intent }));
   }
 
@@ -72,43 +72,43 @@ export class Records {
    * The same, without waiting for the disk. For a pause or a resume: a power cut ends the VM too, and then the row says the
    * right thing without the intent.
    */
-  intendBriefly(row: Capsule, intent: Extract<Intent, "pause" | "resume">): Capsule {
+  setIntentUnsynced(row: Capsule, intent: Extract<Intent, "pause" | "resume">): Capsule {
     return this.#marked(row, this.#told(row, this.#rows.changeUnsynced(row.id, row.generation, { intent })));
   }
 
   /** The work succeeded: follows the trigger's arrow. Undefined when the capsule was destroyed meanwhile. */
-  settle(
+  commit(
     row: Capsule,
     trigger: Exclude<Trigger, "destroy" | "capture">,
     also: CapsuleChange = {},
   ): Capsule | undefined {
     const status = next(row.status, trigger);
     const settled = this.#change(row, { status, intent: null, lastUpdated: this.#now(), ...also });
-    if (settled !== undefined) this.#show(row.teamId, row.id, settled);
+    if (settled !== undefined) this.#publish(row.teamId, row.id, settled);
     return settled;
   }
 
   /** The work failed and nothing has changed. */
-  relent(row: Capsule): Capsule | undefined {
+  clearIntent(row: Capsule): Capsule | undefined {
     return this.#change(row, { intent: null });
   }
 
   /** From here on the capsule does not exist for anybody; its id is never used again. */
-  condemn(row: Capsule): Capsule {
+  beginDestroy(row: Capsule): Capsule {
     this.#rows.bury(row.id, this.#now());
-    const condemned = this.intend(row, "destroy");
-    this.showGone(row);
+    const condemned = this.setIntent(row, "destroy");
+    this.publishRemoved(row);
     return condemned;
   }
 
   /** For a capsule that became a template: condemned in the transaction that made it. */
-  showGone({ teamId, id }: Capsule): void {
-    this.#show(teamId, id, undefined);
+  publishRemoved({ teamId, id }: Capsule): void {
+    this.#publish(teamId, id, undefined);
   }
 
   remove(id: string): void {
     this.#rows.remove(id);
-    this.#tell(id);
+    this.#notify(id);
   }
 
   /** Calls `listener` at each change of this capsule until the returned function is called. */
@@ -118,9 +118,9 @@ export class Records {
   }
 
   /** Calls `witness` at each change that a team can see, until the returned function is called. */
-  onVisible(witness: Witness): () => void {
-    this.#witnesses.add(witness);
-    return () => this.#witnesses.delete(witness);
+  subscribe(witness: Subscriber): () => void {
+    this.#subscribers.add(witness);
+    return () => this.#subscribers.delete(witness);
   }
 
   #change(row: Capsule, change: CapsuleChange): Capsule | undefined {
@@ -128,7 +128,7 @@ export class Records {
   }
 
   #told({ id }: Capsule, changed: CapsuleRow | undefined): Capsule | undefined {
-    if (changed !== undefined) this.#tell(id);
+    if (changed !== undefined) this.#notify(id);
     return changed as Capsule | undefined;
   }
 
@@ -137,12 +137,12 @@ export class Records {
     return marked;
   }
 
-  #tell(id: string): void {
+  #notify(id: string): void {
     this.#emitter.emit(id);
   }
 
-  #show(teamId: string, id: string, row: Capsule | undefined): void {
-    for (const witness of this.#witnesses) witness(teamId, id, row);
+  #publish(teamId: string, id: string, row: Capsule | undefined): void {
+    for (const witness of this.#subscribers) witness(teamId, id, row);
   }
 }
 

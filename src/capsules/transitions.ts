@@ -11,11 +11,10 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
-import type { Turns } from "./locks.ts";
+import type { CapsuleLocks } from "./locks.ts";
 import type { Newcomers } from "./newcomers.ts";
-import { type Capsule, missing, type Records } from "./store.ts";
+import { type Capsule, type CapsuleStore, missing } from "./store.ts";
 
-/** Told of things nobody waits for. */
 export interface Log {
   info(about: object, message: string): void;
   warn(about: object, message: string): void;
@@ -23,34 +22,33 @@ export interface Log {
 }
 
 /** Why clients inside a capsule are being cut off. */
-export type Parting = "paused" | "destroyed" | "stopped" | "error";
+export type RunEnd = "paused" | "destroyed" | "stopped" | "error";
 
-export interface ChangesOptions {
-  records: Records;
+export interface TransitionsOptions {
+  store: CapsuleStore;
   host: Host;
-  turns: Turns;
+  locks: CapsuleLocks;
   activity: Activity;
   idle: Idle;
   newcomers: Newcomers;
   clock: Clock;
   log: Log;
   step: Step;
-  /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
 }
 
 /** From the commit to what is left to do: until the server sleeps, a client may have no processor to read its answer with. */
 const answeredMs = 2;
 
-export class Changes {
-  readonly #o: ChangesOptions;
+export class Transitions {
+  readonly #options: TransitionsOptions;
   readonly #guests = new Map<string, Guest>();
   /** Under way. */
   readonly #starts = new Map<string, AbortController>();
-  readonly #partings = new Map<string, Set<(parting: Parting) => void>>();
+  readonly #runEndListeners = new Map<string, Set<(parting: RunEnd) => void>>();
 
-  constructor(options: ChangesOptions) {
-    this.#o = options;
+  constructor(options: TransitionsOptions) {
+    this.#options = options;
   }
 
   /** The live guest of a running capsule. */
@@ -59,34 +57,34 @@ export class Changes {
   }
 
   /** Calls `listener` once, when the capsule's guest is cut off; the returned function takes it back. */
-  onParting(id: string, listener: (parting: Parting) => void): () => void {
-    let listeners = this.#partings.get(id);
+  onRunEnd(id: string, listener: (parting: RunEnd) => void): () => void {
+    let listeners = this.#runEndListeners.get(id);
     if (listeners === undefined) {
       listeners = new Set();
-      this.#partings.set(id, listeners);
+      this.#runEndListeners.set(id, listeners);
     }
     listeners.add(listener);
     return () => {
       listeners.delete(listener);
-      if (listeners.size === 0 && this.#partings.get(id) === listeners) this.#partings.delete(id);
+      if (listeners.size === 0 && this.#runEndListeners.get(id) === listeners) this.#runEndListeners.delete(id);
     };
   }
 
   /** starting → running, or error. `isMade`: the host has one that it made ahead of time. */
   boot(row: Capsule, isMade: boolean): Promise<void> {
-    const { host, records, turns, newcomers, clock, log } = this.#o;
-    return turns.take(row.id, async () => {
+    const { host, store, locks, newcomers, clock, log } = this.#options;
+    return locks.runExclusive(row.id, async () => {
       try {
-        if (this.#isCondemned(row.id)) return;
-        const guest = await this.#whileWanted(row.id, async (unwanted) => {
-          if (isMade) await newcomers.enter(row.id, unwanted);
-          return await host.start(row.id, originOf(row), row, unwanted);
+        if (this.#isBeingDestroyed(row.id)) return;
+        const guest = await this.#whileWanted(row.id, async (signal) => {
+          if (isMade) await newcomers.enter(row.id, signal);
+          return await host.start(row.id, originOf(row), row, signal);
         });
-        const running = records.settle(row, "ready", { startedAt: clock.now() });
-        this.#o.step("running.committed");
+        const running = store.commit(row, "ready", { startedAt: clock.now() });
+        this.#options.step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
       } catch (error) {
-        if (this.#isCondemned(row.id)) return; // its destroyer waits for this turn and removes what there is
+        if (this.#isBeingDestroyed(row.id)) return; // its destroyer waits for this turn and removes what there is
         log.error({ err: error, capsule: row.id }, "capsule did not start");
         await host.remove(row.id).catch(() => {}); // of a VM that runs while its record could not be written
         this.#fail(row, reasonOf(error));
@@ -102,19 +100,19 @@ export class Changes {
    * back, and would take them from whoever is being answered.
    */
   pause(row: Capsule): Promise<Capsule> {
-    const { host, records, turns, log } = this.#o;
-    return turns.takeAhead(row.id, async () => {
+    const { host, store, locks, log } = this.#options;
+    return locks.runExclusiveDetached(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "pause");
       let paused: Capsule | undefined;
       try {
-        paused = records.settle(row, "pause");
+        paused = store.commit(row, "pause");
       } catch (error) {
         await this.#runOn(row, guest);
         throw error;
       }
-      this.#o.step("paused.committed");
-      this.#part(row.id, guest, "paused");
+      this.#options.step("paused.committed");
+      this.#endRun(row.id, guest, "paused");
       const rest = delay(answeredMs)
         .then(() => host.end(guest))
         .catch((error: unknown) =>
@@ -130,21 +128,21 @@ export class Changes {
 
   /** paused → running. `row` carries the intent. */
   resume(row: Capsule): Promise<Capsule> {
-    const { host, records, turns, clock } = this.#o;
-    return turns.take(row.id, async () => {
-      if (this.#isCondemned(row.id)) throw missing(row.id);
+    const { host, store, locks, clock } = this.#options;
+    return locks.runExclusive(row.id, async () => {
+      if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
       let guest: Guest | undefined;
       let running: Capsule | undefined;
       try {
-        guest = await this.#whileWanted(row.id, (unwanted) => host.restore(row.id, unwanted));
-        running = records.settle(row, "resume", { startedAt: clock.now() });
+        guest = await this.#whileWanted(row.id, (signal) => host.restore(row.id, signal));
+        running = store.commit(row, "resume", { startedAt: clock.now() });
       } catch (error) {
         if (guest !== undefined) await host.end(guest);
-        if (this.#isCondemned(row.id)) throw missing(row.id);
-        records.relent(row);
+        if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
+        store.clearIntent(row);
         throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
       }
-      this.#o.step("running.committed");
+      this.#options.step("running.committed");
       if (running === undefined) throw missing(row.id); // its destroyer waits for this turn and ends the guest
       await this.#run(guest, running);
       return running;
@@ -153,21 +151,21 @@ export class Changes {
 
   /** running → gone, its files in a template. `commit` makes the template's record and removes the capsule's, at once. */
   capture(row: Capsule, storage: string, commit: (sizeBytes: number) => void): Promise<void> {
-    const { host, turns, log } = this.#o;
-    return turns.take(row.id, async () => {
+    const { host, locks, log } = this.#options;
+    return locks.runExclusive(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "capture");
       try {
         const { sizeBytes } = await host.capture(guest, storage);
-        if (this.#isCondemned(row.id)) throw missing(row.id);
+        if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
         commit(sizeBytes);
-        this.#o.step("captured.committed");
+        this.#options.step("captured.committed");
       } catch (error) {
-        if (!this.#isCondemned(row.id)) await this.#runOn(row, guest);
+        if (!this.#isBeingDestroyed(row.id)) await this.#runOn(row, guest);
         await host.removeTemplate(storage).catch(() => {}); // the reconciler finds it again
         throw asAgentError(error, `capsule ${row.id} could not be captured and is still running`);
       }
-      this.#part(row.id, guest, "destroyed");
+      this.#endRun(row.id, guest, "destroyed");
       await this.#erase(row).catch((error: unknown) => {
         // The template is made and the capsule condemned; what is left of it is destroyed later.
         log.error({ err: error, capsule: row.id }, "a captured capsule could not be removed");
@@ -177,63 +175,65 @@ export class Changes {
 
   /** any → gone. `row` is condemned. */
   destroy(row: Capsule): Promise<void> {
-    const { host, turns, step } = this.#o;
+    const { host, locks, step } = this.#options;
     step("destroy.committed");
     this.#starts.get(row.id)?.abort(missing(row.id));
-    const hanging = turns.isTaken(row.id) ? this.#guests.get(row.id) : undefined;
+    const hanging = locks.isLocked(row.id) ? this.#guests.get(row.id) : undefined;
     if (hanging !== undefined) host.abandon(hanging);
-    return turns.take(row.id, async () => {
+    return locks.runExclusive(row.id, async () => {
       const guest = this.#guests.get(row.id);
-      if (guest !== undefined) this.#part(row.id, guest, "destroyed");
+      if (guest !== undefined) this.#endRun(row.id, guest, "destroyed");
       await this.#erase(row);
     });
   }
 
   /** For a change that failed when its record could not be written: as its failure should have left the capsule. */
-  takeBack(row: Capsule): Promise<void> {
-    const { host, records, turns } = this.#o;
-    return turns.take(row.id, async () => {
-      if (records.get(row.id)?.generation !== row.generation) return;
+  undo(row: Capsule): Promise<void> {
+    const { host, store, locks } = this.#options;
+    return locks.runExclusive(row.id, async () => {
+      if (store.get(row.id)?.generation !== row.generation) return;
       if (row.status === "paused") await host.reap(row.id);
-      this.#takeBack(row);
+      this.#undo(row);
     });
   }
 
   /** A guest of an earlier daemon. In a turn: idle for too long, it is paused only when its old checkpoint has been taken away. */
   adopt(row: Capsule, guest: Guest): Promise<void> {
     const idleFrom = Math.max(row.lastActiveAt ?? 0, row.startedAt ?? 0);
-    return this.#o.turns.take(row.id, () => this.#run(guest, row, Math.max(0, this.#o.clock.now() - idleFrom)));
+    return this.#options.locks.runExclusive(row.id, () =>
+      this.#run(guest, row, Math.max(0, this.#options.clock.now() - idleFrom)),
+    );
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture"): Promise<void> {
-    const { host, idle } = this.#o;
+    const { host, idle } = this.#options;
     idle.unwatch(row.id);
     try {
       await host.save(guest, purpose);
     } catch (error) {
-      this.#takeBack(row);
+      this.#undo(row);
       throw asAgentError(error, `capsule ${row.id} could not be paused`);
     }
   }
 
   /** Takes a save back. A guest that cannot run on ends, and `ended` takes the capsule to `error`. */
   async #runOn(row: Capsule, guest: Guest): Promise<void> {
-    const { host, log } = this.#o;
+    const { host, log } = this.#options;
     await host.unsave(guest).catch((error: unknown) => {
       log.error({ err: error, capsule: row.id }, "capsule could not be set running again");
     });
-    this.#takeBack(row);
+    this.#undo(row);
   }
 
   /** Nothing has changed, as far as the record goes; a running capsule is watched again. */
-  #takeBack(row: Capsule): void {
-    const { records, idle } = this.#o;
-    if (records.relent(row) !== undefined && row.status === "running") idle.watchAgain(row.id, row.timeoutSec);
+  #undo(row: Capsule): void {
+    const { store, idle } = this.#options;
+    if (store.clearIntent(row) !== undefined && row.status === "running") idle.watchAgain(row.id, row.timeoutSec);
   }
 
   /** The record says running: let the user's processes go, and watch. How long that took counts for nobody's idleness. */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
-    const { host, idle, log } = this.#o;
+    const { host, idle, log } = this.#options;
     this.#guests.set(row.id, guest);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
     await host.release(guest).catch((error: unknown) => {
@@ -246,23 +246,23 @@ export class Changes {
   /** A record that cannot be written now is found by the reconciler. */
   #fail(row: Capsule, errorReason: string): void {
     try {
-      this.#o.records.settle(row, "fail", { errorReason });
+      this.#options.store.commit(row, "fail", { errorReason });
     } catch (error) {
-      this.#o.log.error({ err: error, capsule: row.id }, "a failure could not be recorded");
+      this.#options.log.error({ err: error, capsule: row.id }, "a failure could not be recorded");
     }
   }
 
-  /** The guest ended by itself: takes a turn like anyone. */
+  /** The guest ended by itself. */
   #ended(id: string, guest: Guest, end: GuestEnd): void {
-    const { host, records, turns, log } = this.#o;
-    turns
-      .take(id, async () => {
+    const { host, store, locks, log } = this.#options;
+    locks
+      .runExclusive(id, async () => {
         if (this.#guests.get(id) !== guest) return;
-        this.#part(id, guest, end.kind === "powered_off" ? "stopped" : "error");
-        const row = records.get(id);
+        this.#endRun(id, guest, end.kind === "powered_off" ? "stopped" : "error");
+        const row = store.get(id);
         if (row !== undefined && row.status === "running" && row.intent !== "destroy") {
-          if (end.kind === "powered_off") records.settle(row, "halt");
-          else records.settle(row, "fail", { errorReason: end.reason });
+          if (end.kind === "powered_off") store.commit(row, "halt");
+          else store.commit(row, "fail", { errorReason: end.reason });
         }
         log.info({ capsule: id, end: end.kind, reason: end.reason }, "guest ended");
         await host.end(guest);
@@ -270,8 +270,8 @@ export class Changes {
       .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));
   }
 
-  /** A VM's start, which whoever destroys the capsule meanwhile gives up. */
-  async #whileWanted(id: string, start: (unwanted: AbortSignal) => Promise<Guest>): Promise<Guest> {
+  /** A VM's start, which a destroy meanwhile aborts. */
+  async #whileWanted(id: string, start: (signal: AbortSignal) => Promise<Guest>): Promise<Guest> {
     const wish = new AbortController();
     this.#starts.set(id, wish);
     try {
@@ -282,28 +282,28 @@ export class Changes {
   }
 
   async #erase(row: Capsule): Promise<void> {
-    const { host, records, activity, onFreed } = this.#o;
+    const { host, store, activity, onFreed } = this.#options;
     await host.remove(row.id);
-    records.remove(row.id);
+    store.remove(row.id);
     activity.forget(row.id);
     if (row.storage !== null) await onFreed(row.storage);
   }
 
-  #part(id: string, guest: Guest, parting: Parting): void {
+  #endRun(id: string, guest: Guest, parting: RunEnd): void {
     if (this.#guests.get(id) === guest) this.#guests.delete(id);
-    this.#o.idle.unwatch(id);
-    const listeners = this.#partings.get(id);
-    this.#partings.delete(id);
+    this.#options.idle.unwatch(id);
+    const listeners = this.#runEndListeners.get(id);
+    this.#runEndListeners.delete(id);
     for (const listener of listeners ?? []) listener(parting);
   }
 
-  #isCondemned(id: string): boolean {
-    const row = this.#o.records.get(id);
+  #isBeingDestroyed(id: string): boolean {
+    const row = this.#options.store.get(id);
     return row === undefined || row.intent === "destroy";
   }
 
   #require(id: string): Guest {
-    if (this.#isCondemned(id)) throw missing(id);
+    if (this.#isBeingDestroyed(id)) throw missing(id);
     const guest = this.#guests.get(id);
     if (guest === undefined) throw new CapsuleError("invalid_state", `capsule ${id} has just ended`);
     return guest;

@@ -9,7 +9,7 @@ import { FrameType } from "../agent/frames.ts";
 import { emptyRecord, Verb } from "../agent/protocol.ts";
 import { RecordWriter } from "../agent/records.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { freeze, goOn, requireRunning } from "./checkpoint/quiesce.ts";
+import { freeze, requireRunning, resumeAfterStop } from "./checkpoint/quiesce.ts";
 import { type Connect, LiveGuest } from "./guest.ts";
 import { identityOf } from "./identity.ts";
 
@@ -73,11 +73,11 @@ async function reachable({ live }: Setting): Promise<void> {
 it("rests, and is roused with the moment's randomness before anything else is asked of it", async () => {
   await using fake = await FakeGuest.listen({ onFrame: answering() });
   const { live: guest, vm } = await live(fake);
-  await guest.rest();
+  await guest.park();
   assert.equal(vm.found, "stopped");
   const [first, second] = [identityOf("cl-x"), identityOf("cl-x")];
   assert.notDeepEqual(first.entropy, second.entropy, "never the same twice");
-  await guest.rouse(second);
+  await guest.unpark(second);
   assert.equal(vm.found, "running");
   const opened = fake.frames.filter((frame) => verbOf(frame) !== 0);
   assert.deepEqual(opened.map(verbOf), [Verb.FREEZE, Verb.WAKE]);
@@ -118,10 +118,10 @@ describe("the connection", () => {
   it("means nothing while the host freezes the guest, and is made anew afterwards, once", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering() });
     const setting = await live(fake);
-    setting.live.expectSilence();
+    setting.live.suspendMonitoring();
     await cut(setting);
     assert.equal(setting.line.connects, 1);
-    await setting.live.listenAgain();
+    await setting.live.resumeMonitoring();
     await setting.live.agent.probe();
     assert.equal(setting.line.connects, 2);
     setting.live.close();
@@ -133,9 +133,9 @@ describe("the connection", () => {
     const setting = await live(fake);
     setting.line.socketPath = deaf.socketPath;
     await cut(setting);
-    setting.live.expectSilence();
+    setting.live.suspendMonitoring();
     setting.line.socketPath = fake.socketPath;
-    await setting.live.listenAgain();
+    await setting.live.resumeMonitoring();
     await setting.live.agent.probe();
     assert.equal(setting.line.connects, 3);
     setting.live.close();
@@ -149,7 +149,7 @@ describe("the connection", () => {
       hasEnded = true;
     });
     const call = assert.rejects(setting.live.agent.mkdir("/x"), /it was paused/);
-    setting.live.hangUp(new CapsuleError("invalid_state", "it was paused"));
+    setting.live.disconnect(new CapsuleError("invalid_state", "it was paused"));
     await call;
     await new Promise(setImmediate);
     assert.ok(!hasEnded);
@@ -236,7 +236,7 @@ it("a guest that will be destroyed is waited for no longer, and never listened t
   await fake.heard((frame) => verbOf(frame) === Verb.THAW);
   setting.live.abandon();
   await thaw;
-  await assert.rejects(setting.live.listenAgain(), /is being destroyed/);
+  await assert.rejects(setting.live.resumeMonitoring(), /is being destroyed/);
   assert.equal(setting.line.connects, 1);
 });
 
@@ -244,8 +244,8 @@ it("nor is one that was let go of, whose VM lives on", async () => {
   await using fake = await FakeGuest.listen({ onFrame: answering() });
   const setting = await live(fake);
   setting.live.close();
-  await assert.rejects(setting.live.listenAgain(), /was let go of/);
-  setting.live.lose("it could not be set running again");
+  await assert.rejects(setting.live.resumeMonitoring(), /was let go of/);
+  setting.live.markLost("it could not be set running again");
   assert.equal(await Promise.race([setting.live.ended, "its end is nobody's"]), "its end is nobody's");
   assert.equal(setting.line.connects, 1);
 });
@@ -284,7 +284,7 @@ describe("freezing", () => {
 
     await using mad = await FakeGuest.listen({ onFrame: (_frame, guest) => guest.say(Buffer.alloc(50, 0xff)) });
     const raving = await live(mad);
-    raving.live.expectSilence();
+    raving.live.suspendMonitoring();
     assert.equal(await freeze(raving.live, 1), false);
     assert.equal(await freeze(raving.live, 1), false);
     raving.live.close();
@@ -293,11 +293,11 @@ describe("freezing", () => {
   it("answered late does no harm: the guest goes on, and is still listened to", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering(Verb.FREEZE) });
     const setting = await live(fake);
-    setting.live.expectSilence();
+    setting.live.suspendMonitoring();
     assert.equal(await freeze(setting.live, 1), false);
     const asked = await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
     fake.frame(FrameType.RESULT, asked.stream, frozen);
-    await goOn(setting.live);
+    await resumeAfterStop(setting.live);
     await setting.live.agent.probe();
     setting.live.close();
   });
@@ -338,11 +338,11 @@ describe("the VM's end", () => {
     for (const after of ["listenAgain", "lose"] as const) {
       await using fake = await FakeGuest.listen({ onFrame: answering() });
       const setting = await live(fake);
-      setting.live.expectSilence();
+      setting.live.suspendMonitoring();
       setting.vm.endWith({ kind: "exited" });
       await setting.vm.ended;
-      if (after === "lose") setting.live.lose("it did not go on");
-      else await setting.live.listenAgain();
+      if (after === "lose") setting.live.markLost("it did not go on");
+      else await setting.live.resumeMonitoring();
       assert.match((await setting.live.ended).reason, /process ended/);
     }
   });

@@ -15,7 +15,7 @@ const diskPollMs = 1_000;
 
 export type Connect = (socketPath: string, deadlineMs: number, signal?: AbortSignal) => Promise<Agent>;
 
-export interface Reconnecting {
+export interface ReconnectOptions {
   connect: Connect;
   /** How long a lost connection is tried anew before the guest counts as lost. */
   reconnectMs: number;
@@ -36,16 +36,22 @@ export class LiveGuest implements Guest {
   #isThawed = false;
   #reconnects = 0;
   /** Why it is never listened to again. */
-  #parted: CapsuleError | undefined;
+  #disconnected: CapsuleError | undefined;
   /** It was hung up on for its silence, and has answered nothing since but the greeting. */
-  #isMute = false;
+  #isUnresponsive = false;
   #reconnecting = new AbortController();
   #vmEnd: VmEnd | undefined;
   readonly #end: (end: GuestEnd) => void;
   readonly #connect: Connect;
   readonly #reconnectMs: number;
 
-  constructor(id: string, capsule: CapsuleFile | null, vm: Vm, agent: Agent, { connect, reconnectMs }: Reconnecting) {
+  constructor(
+    id: string,
+    capsule: CapsuleFile | null,
+    vm: Vm,
+    agent: Agent,
+    { connect, reconnectMs }: ReconnectOptions,
+  ) {
     this.id = id;
     this.capsule = capsule;
     this.vm = vm;
@@ -57,7 +63,7 @@ export class LiveGuest implements Guest {
     this.#end = resolve;
     void vm.ended.then((end) => {
       this.#vmEnd = end;
-      this.#tellVmEnd();
+      this.#reportVmEnd();
     });
     this.#watch(agent);
   }
@@ -73,7 +79,7 @@ export class LiveGuest implements Guest {
   }
 
   /** From here on the host is ending or freezing the guest itself; a broken connection means nothing. */
-  expectSilence(): void {
+  suspendMonitoring(): void {
     this.#isExpectingSilence = true;
     this.#reconnecting.abort();
   }
@@ -85,16 +91,16 @@ export class LiveGuest implements Guest {
   }
 
   /** Puts the guest to sleep and stops its CPUs; nothing of it is saved. */
-  async rest(): Promise<void> {
+  async park(): Promise<void> {
     this.#isThawed = false;
     await this.agent.freeze();
-    this.expectSilence();
+    this.suspendMonitoring();
     await this.vm.stop();
   }
 
   /** From rest: its CPUs run and it is awake as whom `wake` says. Its processes sleep on. */
-  async rouse(wake: Wake): Promise<void> {
-    const listening = this.listenAgain().then(() => this.agent.wake(wake));
+  async unpark(wake: Wake): Promise<void> {
+    const listening = this.resumeMonitoring().then(() => this.agent.wake(wake));
     await Promise.all([this.vm.resume(), listening]);
   }
 
@@ -104,38 +110,38 @@ export class LiveGuest implements Guest {
   }
 
   /** Takes `expectSilence` back; remakes the connection if it was lost meanwhile, and tells of a VM that ended meanwhile. */
-  async listenAgain(): Promise<void> {
-    if (this.#parted !== undefined) throw this.#parted;
+  async resumeMonitoring(): Promise<void> {
+    if (this.#disconnected !== undefined) throw this.#disconnected;
     this.#isExpectingSilence = false;
-    if (this.#vmEnd !== undefined) this.#tellVmEnd();
+    if (this.#vmEnd !== undefined) this.#reportVmEnd();
     else if (!this.#isConnected) await this.#reconnect();
   }
 
   /** Gives the guest up, for the reason that its VM has ended by itself if it has. */
-  lose(reason: string): void {
-    if (this.#parted !== undefined) return;
+  markLost(reason: string): void {
+    if (this.#disconnected !== undefined) return;
     if (this.#vmEnd !== undefined) this.#isExpectingSilence = false;
-    this.#tellVmEnd();
-    this.expectSilence();
+    this.#reportVmEnd();
+    this.suspendMonitoring();
     this.#end({ kind: "lost", reason });
   }
 
   /** Hangs up; every call in flight rejects with `reason`. */
-  hangUp(reason?: Error): void {
-    this.expectSilence();
+  disconnect(reason?: Error): void {
+    this.suspendMonitoring();
     this.#agent.close(reason);
   }
 
   /** It will be ended in any case: nobody waits for it any longer. */
   abandon(): void {
-    this.#parted = new CapsuleError("agent_error", `capsule ${this.id} is being destroyed`);
-    this.hangUp(this.#parted);
+    this.#disconnected = new CapsuleError("agent_error", `capsule ${this.id} is being destroyed`);
+    this.disconnect(this.#disconnected);
   }
 
   /** Lets go of connection and VM; both live on. */
   close(): void {
-    this.#parted ??= new CapsuleError("agent_error", `capsule ${this.id} was let go of`);
-    this.hangUp();
+    this.#disconnected ??= new CapsuleError("agent_error", `capsule ${this.id} was let go of`);
+    this.disconnect();
     this.vm.release();
   }
 
@@ -153,11 +159,11 @@ export class LiveGuest implements Guest {
   /** One more chance after a silence: a new connection brings both sides into step, whatever was lost between them. */
   async #listenFor(reason: Error): Promise<void> {
     const isSilence = reason.cause instanceof SilenceError;
-    if (isSilence && this.#isMute && !(await this.isWaitingForDisk())) {
+    if (isSilence && this.#isUnresponsive && !(await this.isWaitingForDisk())) {
       this.#end({ kind: "lost", reason: "the agent stopped answering: it greets, and then says nothing" });
       return;
     }
-    this.#isMute ||= isSilence;
+    this.#isUnresponsive ||= isSilence;
     await this.#reconnect();
   }
 
@@ -181,21 +187,21 @@ export class LiveGuest implements Guest {
     this.#reconnects++;
     this.#isConnected = true;
     this.#watch(agent);
-    if (this.#isMute) this.#expectAnswer(agent);
+    if (this.#isUnresponsive) this.#expectAnswer(agent);
     // The THAW that was on its way when the old connection broke is lost with it.
     if (this.#isThawed && !agent.awake) agent.thaw().catch(() => {});
   }
 
   #expectAnswer(agent: Agent): void {
     const answered = () => {
-      this.#isMute = false;
+      this.#isUnresponsive = false;
     };
     agent.probe().then(answered, () => {});
   }
 
-  #tellVmEnd(): void {
+  #reportVmEnd(): void {
     if (this.#isExpectingSilence || this.#vmEnd === undefined) return;
-    this.hangUp();
+    this.disconnect();
     const { kind } = this.#vmEnd;
     if (kind === "powered_off") this.#end({ kind, reason: "the guest powered itself off" });
     else if (kind === "reset") this.#end({ kind: "lost", reason: "the guest reset itself or its kernel panicked" });

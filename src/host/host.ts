@@ -68,9 +68,9 @@ export interface Host {
    * A new capsule's VM, held. On failure nothing is left behind. Throws CapsuleError("agent_error" | "no_space"), and the
    * reason of `unwanted` soon after it fires: the VM under way is ended, and nobody waits for it.
    */
-  start(id: string, origin: Origin, shape: Shape, unwanted?: AbortSignal): Promise<Guest>;
+  start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest>;
   /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as it was. `unwanted` as for `start`. */
-  restore(id: string, unwanted?: AbortSignal): Promise<Guest>;
+  restore(id: string, signal?: AbortSignal): Promise<Guest>;
   /** Lets the user's processes run and forgets the checkpoint. Call when the record is committed. */
   release(guest: Guest): Promise<void>;
 

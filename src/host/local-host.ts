@@ -6,28 +6,28 @@ import type { MergeLayer } from "../vmm/layer-merge.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission } from "./capacity/admission.ts";
 import { MemoryPressure } from "./capacity/pressure.ts";
-import { Slots, settleMs } from "./capacity/start-scheduler.ts";
-import { Saver } from "./checkpoint/checkpointer.ts";
+import { quietPeriodMs, StartScheduler } from "./capacity/start-scheduler.ts";
+import { Checkpointer } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
-import { unless, within } from "./deadline.ts";
+import { unlessAborted, withDeadline } from "./deadline.ts";
 import { checkpointName, forgetVm, readCapsule, readVm } from "./disk/capsule-folder.ts";
-import { diffName, openCheckpoint, parts } from "./disk/checkpoint-folder.ts";
+import { diffName, fileNames, openCheckpoint } from "./disk/checkpoint-folder.ts";
 import { allocatedBytes, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
-import { reapFolder, reapStrays } from "./disk/reaper.ts";
+import { reapFolder, reapLeftovers } from "./disk/reaper.ts";
 import type { LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import { trimBuilds } from "./images/builds.ts";
 import type { Image } from "./images/images.ts";
-import { found } from "./images/new-capsule.ts";
-import { Sources } from "./images/template-store.ts";
-import { Waker, type WakerOptions } from "./launch/launcher.ts";
-import { type Kind, type Standby, Standbys } from "./warm/warm-capsules.ts";
-import { Pool } from "./warm/warm-pool.ts";
-import { type BlankSettings, Blanks } from "./warm/warm-processes.ts";
+import { createCapsuleFolder } from "./images/new-capsule.ts";
+import { TemplateStore } from "./images/template-store.ts";
+import { Launcher, type LauncherOptions } from "./launch/launcher.ts";
+import { type WarmCapsule, WarmCapsules, type WarmKey } from "./warm/warm-capsules.ts";
+import { WarmPool } from "./warm/warm-pool.ts";
+import { WarmProcesses, type WarmProcessSettings } from "./warm/warm-processes.ts";
 
-export interface LocalHostOptions extends WakerOptions {
+export interface LocalHostOptions extends LauncherOptions {
   images: Image[];
   flatten: (base: string, diff: string, out: string) => Promise<void>;
   mergeLayer: MergeLayer;
@@ -40,7 +40,7 @@ export interface LocalHostOptions extends WakerOptions {
   /** Memory of the host that is never given to a new capsule. */
   memoryReserveBytes: number;
   pool: PoolSettings;
-  blanks: BlankSettings;
+  warmProcesses: WarmProcessSettings;
   /** Told of checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
 }
@@ -49,7 +49,7 @@ export interface LocalHostOptions extends WakerOptions {
 export interface PoolSettings {
   newId: () => string;
   budgetBytes: number;
-  staple: { kind: Kind; least: number };
+  minimum: { key: WarmKey; size: number };
   onFailure: (error: unknown) => void;
 }
 
@@ -57,29 +57,30 @@ export class LocalHost implements Host {
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
   readonly #bases: Bases;
-  readonly #sources: Sources;
-  readonly #waker: Waker;
+  readonly #templates: TemplateStore;
+  readonly #launcher: Launcher;
   readonly #verifier: Verifier;
-  readonly #saver: Saver;
-  readonly #pool: Pool;
-  readonly #blanks: Blanks;
+  readonly #checkpointer: Checkpointer;
+  readonly #warmPool: WarmPool;
+  readonly #warmProcesses: WarmProcesses;
   readonly #admission: Admission;
   readonly #guests = new Map<string, LiveGuest>();
 
   constructor(options: LocalHostOptions) {
     this.#options = options;
     this.#paths = options.paths;
-    const slots = new Slots(options.concurrentStarts, settleMs);
+    const slots = new StartScheduler(options.concurrentStarts, quietPeriodMs);
     this.#admission = new Admission({ folder: this.#paths.data, reserveBytes: options.memoryReserveBytes });
     this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
     this.#verifier = new Verifier(options.onDamage, this.#paths.scratch("hashing"));
-    this.#sources = new Sources(this.#paths, options.images, this.#bases, options.vmm);
+    this.#templates = new TemplateStore(this.#paths, options.images, this.#bases, options.vmm);
     const pressure = new MemoryPressure();
-    this.#blanks = new Blanks({ ...options, ...options.blanks, sources: this.#sources, slots, pressure });
-    this.#waker = new Waker(options, this.#sources, slots, this.#blanks);
-    this.#saver = new Saver({ ...options, sources: this.#sources, verifier: this.#verifier });
-    const standbys = new Standbys(this.#paths, this.#sources, this.#waker, options.wakeMs, options.step);
-    this.#pool = new Pool({ ...options.pool, standbys, pressure });
+    const shared = { sources: this.#templates, slots, pressure };
+    this.#warmProcesses = new WarmProcesses({ ...options, ...options.warmProcesses, ...shared });
+    this.#launcher = new Launcher(options, this.#templates, slots, this.#warmProcesses);
+    this.#checkpointer = new Checkpointer({ ...options, sources: this.#templates, verifier: this.#verifier });
+    const warmCapsules = new WarmCapsules(this.#paths, this.#templates, this.#launcher, options.wakeMs, options.step);
+    this.#warmPool = new WarmPool({ ...options.pool, capsules: warmCapsules, pressure });
     for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     }
@@ -90,15 +91,15 @@ export class LocalHost implements Host {
   }
 
   images() {
-    return this.#sources.builtIn();
+    return this.#templates.builtIn();
   }
 
   async prepare(origin: Origin, shape: Shape): Promise<void> {
-    await this.#sources.find(origin, shape);
+    await this.#templates.find(origin, shape);
   }
 
   admit(memoryMb: number): Promise<void> {
-    return this.#admission.require(memoryMb, this.#pool.reserved);
+    return this.#admission.admit(memoryMb, this.#warmPool.reserved);
   }
 
   async diskBytes(id: string): Promise<number> {
@@ -108,32 +109,32 @@ export class LocalHost implements Host {
   }
 
   reserve(origin: Origin, shape: Shape): string | undefined {
-    return this.#pool.reserve({ origin, shape });
+    return this.#warmPool.reserve({ origin, shape });
   }
 
   pool(): { ready: number; target: number } {
-    return this.#pool.state();
+    return this.#warmPool.state();
   }
 
-  blanks(): { ready: number; target: number } {
-    return this.#blanks.state();
+  warmProcesses(): { ready: number; target: number } {
+    return this.#warmProcesses.state();
   }
 
-  start(id: string, origin: Origin, shape: Shape, unwanted?: AbortSignal): Promise<Guest> {
+  start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest> {
     return this.#admission.during(async () => {
-      const standby = this.#pool.claim(id);
-      const roused = standby && (await this.#rouse(standby, unwanted).catch(() => undefined));
-      const guest = roused ?? (await this.#startAnew(id, origin, shape, unwanted));
+      const warm = this.#warmPool.claim(id);
+      const unparked = warm && (await this.#rouse(warm, signal).catch(() => undefined));
+      const guest = unparked ?? (await this.#startAnew(id, origin, shape, signal));
       guest.mayHaveCheckpoint = false;
       return guest;
     });
   }
 
-  restore(id: string, unwanted?: AbortSignal): Promise<Guest> {
-    return this.#admission.during(() => this.#restore(id, unwanted));
+  restore(id: string, signal?: AbortSignal): Promise<Guest> {
+    return this.#admission.during(() => this.#restore(id, signal));
   }
 
-  async #restore(id: string, unwanted: AbortSignal | undefined): Promise<Guest> {
+  async #restore(id: string, signal: AbortSignal | undefined): Promise<Guest> {
     if (this.#guests.has(id)) await this.end(this.#guests.get(id)!); // its VM could not be ended after the pause
     const folder = this.#paths.capsule(id);
     const checkpoint = join(folder, checkpointName);
@@ -142,33 +143,33 @@ export class LocalHost implements Host {
     if (capsule === undefined || manifest === undefined) {
       throw new CapsuleError("internal_error", `capsule ${id} has no checkpoint to resume from`);
     }
-    this.#sources.requireMachine(manifest, `capsule ${id}`);
-    await this.#sources.requireOrigin(capsule, `capsule ${id}`);
-    const saved = { state: join(checkpoint, parts.state), memory: join(checkpoint, diffName) };
-    return this.#hold(await this.#waker.wake(id, capsule, saved, { unwanted }));
+    this.#templates.requireMachine(manifest, `capsule ${id}`);
+    await this.#templates.requireParent(capsule, `capsule ${id}`);
+    const saved = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
+    return this.#hold(await this.#launcher.restore(id, capsule, saved, { signal }));
   }
 
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
     try {
-      await within(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
+      await withDeadline(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
       this.#options.step("release.thawed");
     } finally {
       // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
-      await this.#saver.forgetCheckpoint(live);
+      await this.#checkpointer.forgetCheckpoint(live);
     }
   }
 
   save(guest: Guest, purpose: "pause" | "capture"): Promise<void> {
-    return this.#saver.save(this.#live(guest), purpose);
+    return this.#checkpointer.save(this.#live(guest), purpose);
   }
 
   unsave(guest: Guest): Promise<void> {
-    return this.#saver.unsave(this.#live(guest));
+    return this.#checkpointer.unsave(this.#live(guest));
   }
 
   capture(guest: Guest, storage: string): Promise<Captured> {
-    return this.#saver.capture(this.#live(guest), storage);
+    return this.#checkpointer.capture(this.#live(guest), storage);
   }
 
   abandon(guest: Guest): void {
@@ -177,8 +178,8 @@ export class LocalHost implements Host {
 
   async end(guest: Guest): Promise<void> {
     const live = this.#live(guest);
-    live.hangUp(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
-    await this.#admission.until(live.vm.kill());
+    live.disconnect(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
+    await this.#admission.trackRelease(live.vm.kill());
     this.#options.step("end.killed");
     this.#guests.delete(live.id);
     await forgetVm(this.#paths.capsule(live.id));
@@ -186,7 +187,7 @@ export class LocalHost implements Host {
 
   async remove(id: string): Promise<void> {
     const folder = this.#paths.capsule(id);
-    this.#pool.claim(id)?.guest.close();
+    this.#warmPool.claim(id)?.guest.close();
     const live = this.#guests.get(id);
     if (live !== undefined) await this.end(live);
     await reapFolder(this.#options.vmm, folder);
@@ -197,12 +198,12 @@ export class LocalHost implements Host {
   }
 
   retireTemplate(storage: string): Promise<void> {
-    return this.#pool.drop(storage);
+    return this.#warmPool.drop(storage);
   }
 
   async removeTemplate(storage: string): Promise<void> {
     const folder = this.#paths.template(storage);
-    await Promise.all([this.#pool.drop(storage), this.#blanks.drop(relative(this.#paths.data, folder))]);
+    await Promise.all([this.#warmPool.drop(storage), this.#warmProcesses.drop(relative(this.#paths.data, folder))]);
     await rm(folder, { recursive: true, force: true });
   }
 
@@ -216,7 +217,7 @@ export class LocalHost implements Host {
     const process = vm.process ?? (await this.#options.vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
     try {
-      const guest = await this.#waker.adopt(id, capsule, vm, process);
+      const guest = await this.#launcher.adopt(id, capsule, vm, process);
       return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest: this.#hold(guest) };
     } catch (error) {
       await reapFolder(this.#options.vmm, folder);
@@ -232,7 +233,7 @@ export class LocalHost implements Host {
     // What has another name, like a file system's lost+found, was not put there by us.
     const ours = (folder: string, name: RegExp) => readdirSync(folder).filter((entry) => name.test(entry));
     return {
-      capsules: ours(this.#paths.capsules, /^cl-[0-9a-z]+$/).filter((id) => !this.#pool.holds(id)),
+      capsules: ours(this.#paths.capsules, /^cl-[0-9a-z]+$/).filter((id) => !this.#warmPool.holds(id)),
       templates: ours(this.#paths.templates, /^t[0-9a-f]+$/),
     };
   }
@@ -242,7 +243,7 @@ export class LocalHost implements Host {
    * needs. Call before the first start.
    */
   async sweep(): Promise<void> {
-    await reapStrays(this.#options.vmm, this.#paths);
+    await reapLeftovers(this.#options.vmm, this.#paths);
     for (const name of readdirSync(this.#paths.work)) {
       const folder = join(this.#paths.work, name);
       await reapFolder(this.#options.vmm, folder);
@@ -255,8 +256,8 @@ export class LocalHost implements Host {
   }
 
   async trimBases(): Promise<void> {
-    const pooled = this.#pool.sources().map((folder) => relative(this.#paths.data, folder));
-    const needed = new Set([...pooled, ...this.#blanks.origins()]);
+    const pooled = this.#warmPool.sources().map((folder) => relative(this.#paths.data, folder));
+    const needed = new Set([...pooled, ...this.#warmProcesses.origins()]);
     for (const id of this.inventory().capsules) {
       const capsule = await readCapsule(this.#paths.capsule(id)); // one that cannot be read stops the trimming
       if (capsule !== undefined) needed.add(capsule.origin);
@@ -265,9 +266,9 @@ export class LocalHost implements Host {
   }
 
   /** Begins to make capsules and to start QEMUs ahead of time. Call when what an earlier daemon left has been dealt with. */
-  openPool(): void {
-    this.#pool.open();
-    this.#blanks.open();
+  openWarmPools(): void {
+    this.#warmPool.open();
+    this.#warmProcesses.open();
   }
 
   /** Reads every checkpoint whole, in the background. */
@@ -278,36 +279,36 @@ export class LocalHost implements Host {
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#pool.close(), this.#blanks.close()]);
+    await Promise.all([this.#warmPool.close(), this.#warmProcesses.close()]);
     this.#verifier.stop();
     await this.#verifier.settled();
     for (const guest of this.#guests.values()) guest.close();
     this.#guests.clear();
   }
 
-  async #rouse({ id, guest, source }: Standby, unwanted: AbortSignal | undefined): Promise<LiveGuest> {
+  async #rouse({ id, guest, source }: WarmCapsule, signal: AbortSignal | undefined): Promise<LiveGuest> {
     try {
       this.#verifier.requireSound(source);
-      await this.#waker.rouse(guest, unwanted);
+      await this.#launcher.unpark(guest, signal);
       return this.#hold(guest);
     } catch (error) {
       this.#options.pool.onFailure(error);
-      guest.hangUp();
+      guest.disconnect();
       await guest.vm.kill();
       await this.remove(id);
       throw error;
     }
   }
 
-  async #startAnew(id: string, origin: Origin, shape: Shape, unwanted: AbortSignal | undefined): Promise<LiveGuest> {
-    unwanted?.throwIfAborted();
-    const source = await unless(unwanted, this.#sources.find(origin, shape));
+  async #startAnew(id: string, origin: Origin, shape: Shape, signal: AbortSignal | undefined): Promise<LiveGuest> {
+    signal?.throwIfAborted();
+    const source = await unlessAborted(signal, this.#templates.find(origin, shape));
     this.#verifier.requireSound(source.folder);
     try {
-      const capsule = await found(this.#paths, this.#sources, id, source);
+      const capsule = await createCapsuleFolder(this.#paths, this.#templates, id, source);
       this.#options.step("start.journalled");
-      const saved = { state: join(source.folder, parts.state), memory: null };
-      return this.#hold(await this.#waker.wake(id, capsule, saved, { unwanted }));
+      const saved = { state: join(source.folder, fileNames.state), memory: null };
+      return this.#hold(await this.#launcher.restore(id, capsule, saved, { signal }));
     } catch (error) {
       await this.remove(id);
       throw explainSpace(error, `creating capsule ${id}`);

@@ -4,7 +4,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { type Accelerator, chooseAccelerator } from "../vmm/accelerator.ts";
 import { Jail, type JailOptions } from "../vmm/jail/jail.ts";
-import { viewOf } from "../vmm/jail/program-files.ts";
+import { programFilesOf } from "../vmm/jail/program-files.ts";
 import { Qemu, type QemuOptions } from "../vmm/qemu.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 import type { Vmm } from "../vmm/vmm.ts";
@@ -55,7 +55,7 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
 
 async function openJail(options: JailOptions, qemu: string, version: string): Promise<QemuOptions["jail"]> {
   requireJailable(version);
-  return { jail: await Jail.open(options), view: await viewOf(qemu) };
+  return { jail: await Jail.open(options), view: await programFilesOf(qemu) };
 }
 
 async function tryBoot(options: MachineOptions, vmm: Vmm, image: Image, signal: AbortSignal): Promise<void> {

@@ -11,12 +11,12 @@ export const steps = [
   "running.committed",
   "release.thawed",
   // a process started ahead of time
-  "blank.started",
-  "blank.ready",
-  "blank.claimed",
+  "warm.started",
+  "warm.ready",
+  "warm.claimed",
   // a capsule made ahead of time
   "pool.ready",
-  "pool.roused",
+  "pool.unparked",
   // pause and capture
   "save.frozen",
   "save.stopped",

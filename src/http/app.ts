@@ -7,8 +7,8 @@ import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { LogController } from "fastify";
 import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
-import { Callers } from "./access/authentication.ts";
-import { Crowds } from "./access/in-flight.ts";
+import { Authentication } from "./access/authentication.ts";
+import { InFlightLimiter } from "./access/in-flight.ts";
 import { Tickets, ticketRoutes } from "./access/tickets.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
@@ -19,7 +19,7 @@ import { logResponses, quietUntilUsed } from "./log.ts";
 import { countRequests, metricsRoutes } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { requestIds } from "./request-ids.ts";
-import type { App, Section } from "./route.ts";
+import type { App, RouteContext } from "./route.ts";
 import { auditRoutes } from "./routes/audit.ts";
 import { capsuleRoutes } from "./routes/capsules.ts";
 import { docsPage } from "./routes/docs-page.ts";
@@ -101,8 +101,8 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
 export function buildServer(services: Services, options: ServerOptions): App {
   const { limits, logger, version, web, metrics, tracing, certificate, drainMs = 10_000, stallMs = 120_000 } = options;
   const tickets = new Tickets();
-  const callers = new Callers(services.teams, tickets, limits);
-  const crowds = new Crowds(limits.requests_max);
+  const callers = new Authentication(services.teams, tickets, limits);
+  const crowds = new InFlightLimiter(limits.requests_max);
   const app: App = fastify({
     loggerInstance: quietUntilUsed(logger),
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -143,7 +143,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
 
   describeApi(app, version);
   keepAudit(app, services.audit);
-  const section: Section = { services, limits };
+  const section: RouteContext = { services, limits };
   app.register(async (root: App) => healthRoutes(root, section));
   if (metrics !== undefined) app.register(async (root: App) => metricsRoutes(root, metrics.service, metrics.to));
   app.register(async (root: App) => staticRoutes(root, web));

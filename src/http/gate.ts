@@ -6,8 +6,8 @@
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
-import type { Callers } from "./access/authentication.ts";
-import type { Crowds } from "./access/in-flight.ts";
+import type { Authentication } from "./access/authentication.ts";
+import type { InFlightLimiter } from "./access/in-flight.ts";
 import { sendError } from "./errors.ts";
 import type { KnownPaths } from "./known-paths.ts";
 import type { App } from "./route.ts";
@@ -15,8 +15,8 @@ import type { Identity, Services } from "./services.ts";
 
 export interface Gate {
   services: Services;
-  callers: Callers;
-  crowds: Crowds;
+  callers: Authentication;
+  crowds: InFlightLimiter;
   paths: KnownPaths;
   hasTls: boolean;
 }
@@ -32,9 +32,9 @@ export function guardRoutes(app: App, { services, callers, crowds, paths, hasTls
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = callers.identify(request);
       // A WebSocket is counted by itself, for as long as it is open.
-      if (config.socket !== true) reply.raw.on("close", crowds.join(request.identity.teamId));
+      if (config.socket !== true) reply.raw.on("close", crowds.enter(request.identity.teamId));
     } else {
-      callers.admitStranger(request);
+      callers.admitAnonymous(request);
     }
     if (request.is404) {
       answerUnrouted(request, reply, paths);

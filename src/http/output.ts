@@ -1,6 +1,6 @@
 /** A command's two output streams, kept up to a limit, and how they are put into JSON. */
 import { isUtf8 } from "node:buffer";
-import { GrowingBytes } from "../agent/growing-bytes.ts";
+import { ChunkBuffer } from "../agent/growing-bytes.ts";
 
 export interface EncodedOutput {
   stdout: string;
@@ -97,7 +97,7 @@ class KeptBytes {
   cut = false;
   readonly #maxBytes: number;
   readonly #budget: OutputBudget;
-  readonly #bytes = new GrowingBytes();
+  readonly #bytes = new ChunkBuffer();
   /** Of the budget. */
   #takenBytes = 0;
 

@@ -11,7 +11,7 @@ import type { Identity, Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
-export interface Section {
+export interface RouteContext {
   services: Services;
   limits: Limits;
 }

@@ -63,7 +63,7 @@ export interface CapsuleRequest {
 }
 
 /** Why nobody can be inside a capsule any longer. */
-export type CapsuleEnd = "paused" | "destroyed" | "stopped" | "error";
+export type RunEnd = "paused" | "destroyed" | "stopped" | "error";
 
 export interface QuotaUsage {
   capsules: number;
@@ -86,7 +86,7 @@ export interface CapsulesService {
   /** The gate, and the agent inside. */
   enter(teamId: string, id: string, action: Action): Promise<Agent>;
   /** Notes activity now and when the returned function is called; holds auto-pause off in between. */
-  execBegan(id: string): () => void;
+  beginExec(id: string): () => void;
   ping(teamId: string, id: string): void;
   pause(teamId: string, id: string): Promise<CapsuleView>;
   resume(teamId: string, id: string): Promise<CapsuleView>;
@@ -94,7 +94,7 @@ export interface CapsulesService {
   /** What the team has of what is limited. Bytes as of the last look. */
   usage(teamId: string): QuotaUsage;
   /** Calls back once when the running capsule's present life ends; returns the way to stop listening. */
-  onEnd(id: string, callback: (end: CapsuleEnd) => void): () => void;
+  onEnd(id: string, callback: (end: RunEnd) => void): () => void;
   /** Calls back at every change of any capsule, without a view when it is gone; returns the way to stop listening. */
   onChange(callback: (teamId: string, id: string, view: CapsuleView | undefined) => void): () => void;
 }

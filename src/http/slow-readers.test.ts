@@ -35,7 +35,7 @@ async function start(t: TestContext, answer: RequestListener) {
     pass(ms: number): void {
       for (let passed = 0; passed < ms; passed += stallMs / 4) {
         nowMs += stallMs / 4;
-        watch.look(nowMs);
+        watch.check(nowMs);
       }
     },
   };

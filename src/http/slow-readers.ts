@@ -19,7 +19,7 @@ export function hangUpOnSlowReaders(server: Server, stallMs: number): void {
   const watch = new StallWatch(stallMs);
   server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => watch.add(socket));
   server.on("listening", () => {
-    const timer = setInterval(() => watch.look(performance.now()), stallMs / looksPerStall).unref();
+    const timer = setInterval(() => watch.check(performance.now()), stallMs / looksPerStall).unref();
     server.once("close", () => clearInterval(timer));
   });
 }
@@ -38,7 +38,7 @@ export class StallWatch {
   }
 
   /** Hangs up on those that have moved no byte since a look that is `stallMs` ago. */
-  look(nowMs: number): void {
+  check(nowMs: number): void {
     for (const [socket, stand] of this.#stands) {
       const bytes = bytesMoved(socket);
       if (bytes !== stand.bytes) Object.assign(stand, { bytes, sinceMs: nowMs });

@@ -36,13 +36,13 @@ const capsuleIdMaxLength = 64;
 const subjectMaxLength = 512;
 
 export class Audit {
-  readonly #o: AuditOptions;
+  readonly #options: AuditOptions;
   readonly #now: () => number;
   #waiting: NewAuditRow[] = [];
   readonly #counts: Map<string, number>;
 
   constructor(options: AuditOptions) {
-    this.#o = options;
+    this.#options = options;
     this.#now = options.now ?? Date.now;
     this.#counts = options.rows.counts();
   }
@@ -63,7 +63,7 @@ export class Audit {
   flush(): void {
     const rows = this.#waiting;
     if (rows.length === 0) return;
-    this.#o.rows.append(rows);
+    this.#options.rows.append(rows);
     this.#waiting = [];
     for (const { teamId } of rows) this.#counts.set(teamId, (this.#counts.get(teamId) ?? 0) + 1);
     for (const teamId of new Set(rows.map((row) => row.teamId))) this.#bound(teamId);
@@ -71,20 +71,21 @@ export class Audit {
 
   list(teamId: string, query: AuditQuery): AuditPage {
     this.#tryFlush();
-    const rows = this.#o.rows.list(teamId, { ...query, limit: query.limit + 1 });
+    const rows = this.#options.rows.list(teamId, { ...query, limit: query.limit + 1 });
     const entries = rows.slice(0, query.limit);
     return { entries, next: rows.length > entries.length ? (entries.at(-1)?.id ?? null) : null };
   }
 
   /** Removes a bounded number of entries that are older than they may become. Call now and then. */
   age(): void {
-    const at = this.#now() - this.#o.keepMs;
-    for (const teamId of this.#counts.keys()) this.#forgot(teamId, this.#o.rows.forgetBefore(teamId, at, ageingMax));
+    const at = this.#now() - this.#options.keepMs;
+    for (const teamId of this.#counts.keys())
+      this.#forgot(teamId, this.#options.rows.forgetBefore(teamId, at, ageingMax));
   }
 
   #bound(teamId: string): void {
-    const excess = (this.#counts.get(teamId) ?? 0) - this.#o.entriesMax;
-    if (excess > slack) this.#forgot(teamId, this.#o.rows.forgetOldest(teamId, excess));
+    const excess = (this.#counts.get(teamId) ?? 0) - this.#options.entriesMax;
+    if (excess > slack) this.#forgot(teamId, this.#options.rows.forgetOldest(teamId, excess));
   }
 
   #forgot(teamId: string, count: number): void {
@@ -99,7 +100,7 @@ export class Audit {
       const excess = this.#waiting.length - unwrittenMax;
       if (excess <= 0) return;
       this.#waiting.splice(0, excess);
-      this.#o.onLoss(excess);
+      this.#options.onLoss(excess);
     }
   }
 }

@@ -42,7 +42,7 @@ test("commands are counted while they run and after", async () => {
   const { capsules } = new FakeServices();
   const watched = observeExecs(capsules, () => metrics.execBegan());
   const { id } = await watched.create("team-red", { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 });
-  const end = watched.execBegan(id);
+  const end = watched.beginExec(id);
   assert.equal(capsules.of(id).busy, 1);
   assert.equal(await figure("capsule_execs_running"), 1);
   end();
@@ -57,8 +57,8 @@ test("the machine's and the process's figures are there", async () => {
   assert.equal(await figure("capsule_vm_rss_bytes"), 300);
   assert.notEqual(await figure("capsule_pool_ready"), undefined);
   assert.notEqual(await figure("capsule_pool_target"), undefined);
-  assert.notEqual(await figure("capsule_blanks_ready"), undefined);
-  assert.notEqual(await figure("capsule_blanks_target"), undefined);
+  assert.notEqual(await figure("capsule_warm_processes_ready"), undefined);
+  assert.notEqual(await figure("capsule_warm_processes_target"), undefined);
   assert.equal(await figure("capsule_vm_pss_bytes"), 200);
   assert.equal(await figure('capsule_info{version="0.0.0",accelerator="tcg"}'), 1);
   assert.ok(((await figure("process_resident_memory_bytes")) ?? 0) > 0);

@@ -4,7 +4,7 @@
  */
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { Health } from "../wire/health.ts";
-import type { Deed, Observe } from "./observe.ts";
+import type { Observe, Transition } from "./observe.ts";
 import { describeProcess } from "./process-metrics.ts";
 import { RequestTimes } from "./request-times.ts";
 import type { VmMemory } from "./vm-memory.ts";
@@ -55,7 +55,11 @@ export class Metrics {
     this.#requests.observe(method, route, status, seconds);
   }
 
-  readonly observe: Observe = async <T>(operation: Deed, _capsuleId: string, work: () => Promise<T>): Promise<T> => {
+  readonly observe: Observe = async <T>(
+    operation: Transition,
+    _capsuleId: string,
+    work: () => Promise<T>,
+  ): Promise<T> => {
     const end = this.#deeds.startTimer({ operation });
     try {
       const result = await work();
@@ -134,8 +138,13 @@ function readStocks(health: () => Health, registers: Registry[]): void {
   const figures = [
     ["capsule_pool_ready", "Capsules made ahead of time that wait to be claimed.", "pool", "ready"],
     ["capsule_pool_target", "Capsules that should be made ahead of time.", "pool", "target"],
-    ["capsule_blanks_ready", "VM processes started ahead of time that wait to be claimed.", "blanks", "ready"],
-    ["capsule_blanks_target", "VM processes that should be started ahead of time.", "blanks", "target"],
+    [
+      "capsule_warm_processes_ready",
+      "VM processes started ahead of time that wait to be claimed.",
+      "warm_processes",
+      "ready",
+    ],
+    ["capsule_warm_processes_target", "VM processes that should be started ahead of time.", "warm_processes", "target"],
   ] as const;
   for (const [name, help, stock, field] of figures) {
     new Gauge({

@@ -6,10 +6,10 @@ import type { Host } from "../host/host.ts";
 import type { CapsulesService } from "../http/services.ts";
 
 /** What the host does to one capsule's VM that takes time and can fail. */
-export type Deed = "boot" | "resume" | "pause" | "capture";
+export type Transition = "boot" | "resume" | "pause" | "capture";
 
 /** Does the work, and takes note of how long it took and whether it succeeded. */
-export type Observe = <T>(deed: Deed, capsuleId: string, work: () => Promise<T>) => Promise<T>;
+export type Observe = <T>(deed: Transition, capsuleId: string, work: () => Promise<T>) => Promise<T>;
 
 export function observeHost(host: Host, observe: Observe): Host {
   const observed: Partial<Host> = {
@@ -23,8 +23,8 @@ export function observeHost(host: Host, observe: Observe): Host {
 /** `began` is called when a command begins, in the foreground or not; what it returns, when the command is over. */
 export function observeExecs(capsules: CapsulesService, began: (capsuleId: string) => () => void): CapsulesService {
   return overlay(capsules, {
-    execBegan(id) {
-      const ends = [began(id), capsules.execBegan(id)];
+    beginExec(id) {
+      const ends = [began(id), capsules.beginExec(id)];
       return () => {
         for (const end of ends) end();
       };

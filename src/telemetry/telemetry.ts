@@ -27,7 +27,7 @@ export class Telemetry {
 
   private constructor({ health, findVms }: TelemetryOptions, traces: Traces | undefined) {
     const sampler = new VmMemorySampler(async () => (await findVms()).map(({ process }) => process));
-    this.metrics = new Metrics({ health, vmMemory: () => sampler.look() });
+    this.metrics = new Metrics({ health, vmMemory: () => sampler.sample() });
     this.traces = traces;
   }
 

@@ -17,7 +17,7 @@ test("a request, what it does to a VM and the commands it runs are spans of one 
 
   const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   const id = await api.capsule();
-  watched.execBegan(id)();
+  watched.beginExec(id)();
   await api.call("POST", `/v1/capsules/${id}/pause`, { headers: { traceparent } });
   await api.call("GET", "/v1/capsules", { key: null });
   await traces.close(10_000);

@@ -5,7 +5,7 @@ import { VmMemorySampler } from "./vm-memory.ts";
 const self = { pid: process.pid, startTicks: 1 };
 
 test("memory is that of the processes found, shared pages shared out in PSS", async () => {
-  const { vms, rssBytes, pssBytes } = await new VmMemorySampler(async () => [self]).look();
+  const { vms, rssBytes, pssBytes } = await new VmMemorySampler(async () => [self]).sample();
   assert.equal(vms, 1);
   assert.ok(rssBytes > 1 << 20, `${rssBytes}`);
   assert.ok(pssBytes > 1 << 20 && pssBytes <= rssBytes, `${pssBytes} of ${rssBytes}`);
@@ -18,12 +18,12 @@ test("a process that is gone counts for nothing, and the next look forgets it", 
     async () => found,
     () => now,
   );
-  const both = await sampler.look();
+  const both = await sampler.sample();
   assert.equal(both.vms, 2);
   assert.ok(both.pssBytes > 0);
   now = 1_000;
   found = [];
-  assert.deepEqual(await sampler.look(), { vms: 0, rssBytes: 0, pssBytes: 0 });
+  assert.deepEqual(await sampler.sample(), { vms: 0, rssBytes: 0, pssBytes: 0 });
 });
 
 test("however often it is asked, it looks once in a second", async () => {
@@ -34,11 +34,11 @@ test("however often it is asked, it looks once in a second", async () => {
     return [];
   };
   const sampler = new VmMemorySampler(find, () => now);
-  await Promise.all([sampler.look(), sampler.look()]);
+  await Promise.all([sampler.sample(), sampler.sample()]);
   now = 999;
-  await sampler.look();
+  await sampler.sample();
   assert.equal(looks, 1);
   now = 1_000;
-  await sampler.look();
+  await sampler.sample();
   assert.equal(looks, 2);
 });

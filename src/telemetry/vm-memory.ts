@@ -28,7 +28,7 @@ export class VmMemorySampler {
     this.#now = now;
   }
 
-  look(): Promise<VmMemory> {
+  sample(): Promise<VmMemory> {
     const now = this.#now();
     if (this.#last === undefined || now - this.#last.at >= freshMs) this.#last = { at: now, memory: this.#measure() };
     return this.#last.memory;

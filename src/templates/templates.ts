@@ -47,21 +47,21 @@ export interface TemplatesOptions {
 }
 
 export class Templates {
-  readonly #o: TemplatesOptions;
+  readonly #options: TemplatesOptions;
   /** Names being captured now, as `team/name`: of two at once, one wins. */
   readonly #claimed = new Map<string, { teamId: string; isNew: boolean }>();
   readonly #listeners = new Set<Listener>();
 
   constructor(options: TemplatesOptions) {
-    this.#o = options;
+    this.#options = options;
   }
 
   /** Built-in images first, then the team's own, newest first. */
   list(teamId: string, type?: "base" | "snapshot"): TemplateView[] {
-    const bases = this.#o.host.images().map((image): TemplateView => {
+    const bases = this.#options.host.images().map((image): TemplateView => {
       return { ...image, type: "base", vcpus: null, memoryMb: null };
     });
-    const snapshots = this.#o.rows.ofTeam(teamId).map(viewOf);
+    const snapshots = this.#options.rows.ofTeam(teamId).map(viewOf);
     if (type === "base") return bases;
     return type === "snapshot" ? snapshots : [...bases, ...snapshots];
   }
@@ -71,7 +71,7 @@ export class Templates {
    * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "quota_exceeded", "no_space", "agent_error".
    */
   async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
-    const { capsules, rows, capsuleRows, database, now } = this.#o;
+    const { capsules, rows, capsuleRows, database, now } = this.#options;
     capsules.permit(teamId, request.capsuleId, "snapshot");
     const name = request.name ?? newTemplateName();
     if (!namePattern.test(name)) {
@@ -83,7 +83,7 @@ export class Templates {
     this.#requireFree(teamId, name, request.overwrite);
     const isNew = rows.named(teamId, name) === undefined;
     const underWay = [...this.#claimed.values()].filter((each) => each.teamId === teamId && each.isNew).length;
-    this.#o.quotas.requireCapture(teamId, { isNew, underWay });
+    this.#options.quotas.requireCapture(teamId, { isNew, underWay });
     const claim = `${teamId}/${name}`;
     this.#claimed.set(claim, { teamId, isNew });
     const storage = newStorageId();
@@ -112,7 +112,7 @@ export class Templates {
 
   /** Throws CapsuleError("not_found"), also for a built-in image: there is no snapshot template of that name. */
   async delete(teamId: string, name: string): Promise<void> {
-    const { rows, capsuleRows, database, now, step } = this.#o;
+    const { rows, capsuleRows, database, now, step } = this.#options;
     const row = rows.named(teamId, name);
     if (row === undefined) throw new CapsuleError("not_found", `there is no snapshot template ${JSON.stringify(name)}`);
     transact(database, () => {
@@ -135,7 +135,7 @@ export class Templates {
    * is tried again the next time.
    */
   async collect(): Promise<void> {
-    const { rows, capsuleRows, host, log } = this.#o;
+    const { rows, capsuleRows, host, log } = this.#options;
     for (const row of rows.retired()) {
       try {
         await host.retireTemplate(row.storage);
@@ -153,7 +153,7 @@ export class Templates {
   }
 
   #requireFree(teamId: string, name: string, isOverwriting: boolean): void {
-    const { rows, host } = this.#o;
+    const { rows, host } = this.#options;
     if (host.images().some((image) => image.name === name)) {
       throw new CapsuleError("name_reserved", `the name ${name} is a built-in template's`);
     }

@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { allOf } from "./all-settled.ts";
+import { allSettledOrThrow } from "./all-settled.ts";
 
 test("a failure is told when all have ended, and of two the first in order", async () => {
   const slow = Promise.withResolvers<void>();
   let isTold = false;
-  const told = allOf([slow.promise, Promise.reject(new Error("early")), 3]).finally(() => {
+  const told = allSettledOrThrow([slow.promise, Promise.reject(new Error("early")), 3]).finally(() => {
     isTold = true;
   });
   await new Promise(setImmediate);
@@ -15,6 +15,6 @@ test("a failure is told when all have ended, and of two the first in order", asy
 });
 
 test("results come in the order of the work", async () => {
-  const [one, two] = await allOf([Promise.resolve(1), "two"]);
+  const [one, two] = await allSettledOrThrow([Promise.resolve(1), "two"]);
   assert.deepEqual([one, two], [1, "two"]);
 });

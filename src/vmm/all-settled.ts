@@ -4,7 +4,7 @@
  * Resolves as Promise.all does, but rejects, with the first failure in order, only when all have ended: whoever cleans up
  * after it has nobody writing behind its back.
  */
-export async function allOf<T extends readonly unknown[]>(work: readonly [...T]): Promise<Settled<T>> {
+export async function allSettledOrThrow<T extends readonly unknown[]>(work: readonly [...T]): Promise<Settled<T>> {
   const outcomes = await Promise.allSettled(work);
   const values = outcomes.map((outcome) => {
     if (outcome.status === "rejected") throw outcome.reason;

@@ -6,7 +6,7 @@
 import { statfs } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import { allOf } from "./all-settled.ts";
+import { allSettledOrThrow } from "./all-settled.ts";
 import { isObject, type Qmp } from "./qmp.ts";
 import { devicesName, readDevices } from "./vm-folder.ts";
 import type { VmSpec } from "./vmm.ts";
@@ -55,13 +55,16 @@ export async function reloadDevices(qmp: Qmp): Promise<void> {
     return status === "concluded";
   };
   const file = { driver: "file", filename: devicesName };
-  const [, , isDone] = await allOf([
+  const [, , isDone] = await allSettledOrThrow([
     qmp.command("blockdev-add", { driver: "qcow2", "node-name": node, cache: { "no-flush": true }, file }, deadlineMs),
     qmp.command("snapshot-load", { "job-id": job, tag: snapshotTag, vmstate: node, devices: [node] }, deadlineMs),
     isLoaded(),
   ]);
   if (!isDone) await until("Devices were not loaded", isLoaded);
-  await allOf([qmp.command("job-dismiss", { id: job }), qmp.command("blockdev-del", { "node-name": node })]);
+  await allSettledOrThrow([
+    qmp.command("job-dismiss", { id: job }),
+    qmp.command("blockdev-del", { "node-name": node }),
+  ]);
 }
 
 /** Of a QEMU that is stopped, and stays so. */

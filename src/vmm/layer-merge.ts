@@ -9,7 +9,7 @@ import { dirname, relative } from "node:path";
 import { promisify } from "node:util";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Jail } from "./jail/jail.ts";
-import { type View, viewOf } from "./jail/program-files.ts";
+import { type ProgramFiles, programFilesOf } from "./jail/program-files.ts";
 import { type Overlay, overlayProblem } from "./qcow2.ts";
 import { layerLimits } from "./qemu-profile.ts";
 
@@ -29,7 +29,7 @@ export interface LayerMerge {
 export type MergeLayer = (merge: LayerMerge) => Promise<void>;
 
 export async function layerMerger(jail: Jail | undefined): Promise<MergeLayer> {
-  const view = await viewOf("qemu-img");
+  const view = await programFilesOf("qemu-img");
   return async (merge) => {
     const { layer, parent, root } = merge;
     const folder = dirname(layer);
@@ -46,7 +46,13 @@ async function runFree([program = "", ...args]: string[]): Promise<void> {
   await run(program, args, { timeout: mergeMs, maxBuffer: 1 << 20 });
 }
 
-async function runJailed(jail: Jail, view: View, argv: string[], merge: LayerMerge, diskBytes: number): Promise<void> {
+async function runJailed(
+  jail: Jail,
+  view: ProgramFiles,
+  argv: string[],
+  merge: LayerMerge,
+  diskBytes: number,
+): Promise<void> {
   const readOnly = [...view.readOnly, merge.parent, merge.root];
   const cell = { readOnly, writable: [merge.layer], devices: [], folder: dirname(merge.layer) };
   await jail.run(argv, { ...cell, limits: layerLimits(diskBytes) }, mergeMs);

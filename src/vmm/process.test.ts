@@ -46,7 +46,7 @@ test("what a process complains of is kept, to a limit", async () => {
     'i=0; while [ $i -lt 400 ]; do echo "complaint number $i of very many, to fill it up" >&2; i=$((i+1)); done';
   const spawned = spawnNamed(randomNonce(), script);
   assert.ok(await isGoneWithin(spawned.process, 10_000));
-  const said = await spawned.lastWords();
+  const said = await spawned.stderrTail();
   assert.match(said, /complaint number 399 of very many, to fill it up$/);
   assert.ok(said.length <= 8_192);
 });

@@ -35,7 +35,7 @@ export interface Spawned {
   /** How it ended, if it ends while we live. */
   exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
   /** The end of what it wrote to its standard error. For when it has ended: waits a moment for what is still on its way. */
-  lastWords(): Promise<string>;
+  stderrTail(): Promise<string>;
 }
 
 /** A descriptor, or a new pipe to us. */
@@ -55,7 +55,7 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
   });
   child.unref();
   child.on("error", () => {}); // told below, by the missing pid
-  giveWay(child.pid);
+  lowerPriority(child.pid);
   const exited = new Promise<Awaited<Spawned["exited"]>>((resolve) => {
     child.once("exit", (code, signal) => resolve({ code, signal }));
   });
@@ -66,11 +66,11 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
   if (child.pid === undefined || startTicks === null) {
     throw new CapsuleError("agent_error", `The VM could not be started: ${program} does not run here.`);
   }
-  return { process: { pid: child.pid, startTicks }, pipes, exited, lastWords };
+  return { process: { pid: child.pid, startTicks }, pipes, exited, stderrTail: lastWords };
 }
 
 /** Threads and processes that it starts from now on inherit it. */
-export function giveWay(pid: number | undefined): void {
+export function lowerPriority(pid: number | undefined): void {
   try {
     if (pid !== undefined) setPriority(pid, niceness);
   } catch {} // it has ended already

@@ -73,9 +73,9 @@ test("a restored VM is the same machine, waiting, without a kernel to load", () 
 
 test("a blank is the machine of a restored VM, with nothing in the place of its disk layer", () => {
   const restored = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 1, isIncoming: true }));
-  const blank = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 1, isIncoming: true, blankDiskBytes: 4_096 }));
+  const warm = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 1, isIncoming: true, placeholderDiskBytes: 4_096 }));
   assert.deepEqual(
-    blank.filter((line, index) => line !== restored[index]),
+    warm.filter((line, index) => line !== restored[index]),
     [
       '-blockdev {"driver":"null-co","node-name":"nothing","read-zeroes":true,"size":4096}',
       '-blockdev {"driver":"raw","node-name":"disk","discard":"unmap","file":"nothing"}',
@@ -85,7 +85,7 @@ test("a blank is the machine of a restored VM, with nothing in the place of its 
 
 test("a blank that rehearses has a way into its memory besides, of which its guest sees nothing", () => {
   const launch = { spec: specOf(tcg), tscKhz: 1, isIncoming: true, blankDiskBytes: 4_096 };
-  const [plain, rehearsing] = [lines(qemuArgs(launch)), lines(qemuArgs({ ...launch, rehearses: true }))];
+  const [plain, rehearsing] = [lines(qemuArgs(launch)), lines(qemuArgs({ ...launch, warmsTranslations: true }))];
   assert.deepEqual(
     rehearsing.filter((line) => !plain.includes(line)),
     ["-chardev socket,id=qtest-port,fd=5,server=on,wait=off", "-object qtest,id=qtest,chardev=qtest-port,log=none"],

@@ -29,9 +29,9 @@ export interface Launch {
   /** Wait for a saved VM instead of starting the kernel. */
   isIncoming: boolean;
   /** Size of the disk whose layer is given later; null: the layer is there. */
-  blankDiskBytes?: number | null;
+  placeholderDiskBytes?: number | null;
   /** It will be loaded twice: see warm-qemu.ts. */
-  rehearses?: boolean;
+  warmsTranslations?: boolean;
 }
 
 export const layerName = "layer";
@@ -39,7 +39,7 @@ export const layerName = "layer";
 /** The disk as the device sees it. A node of its own, because only such a one tells whether flushing it worked. */
 export const disk = { driver: "raw", "node-name": "disk", discard: "unmap", file: layerName };
 
-export const nothingName = "nothing";
+export const placeholderName = "nothing";
 
 /** The socket through which guest memory is written as a guest writes it, and the object behind it. */
 export const qtestName = "qtest";
@@ -50,7 +50,13 @@ const qtest = [
 ].flat();
 
 /** The complete argument vector, without the program's own name. */
-export function qemuArgs({ spec, tscKhz, isIncoming, blankDiskBytes = null, rehearses = false }: Launch): string[] {
+export function qemuArgs({
+  spec,
+  tscKhz,
+  isIncoming,
+  placeholderDiskBytes: blankDiskBytes = null,
+  warmsTranslations: rehearses = false,
+}: Launch): string[] {
   const { machine, files } = spec;
   return [
     ["-name", `guest=${quote(processName(spec))},debug-threads=on`],
@@ -119,7 +125,7 @@ export function isRecent(qemu: string): boolean {
 const lowMemoryMb = 2_048;
 
 /** Whether a QEMU with this machine can be loaded a second time: see Blank.canRehearse. */
-export function canRehearse({ qemu, accelerator, vcpus, memoryMb }: Machine): boolean {
+export function canWarmTranslations({ qemu, accelerator, vcpus, memoryMb }: Machine): boolean {
   return isRecent(qemu) && accelerator === "tcg" && vcpus === 1 && memoryMb <= lowMemoryMb;
 }
 
@@ -156,12 +162,12 @@ function memoryBackend({ machine, files }: VmSpec): string {
 
 function blockdevs(path: string, blankDiskBytes: number | null): object[] {
   if (blankDiskBytes === null) return [layer(path), disk];
-  return [nothing(blankDiskBytes), { ...disk, file: nothingName }];
+  return [placeholderDisk(blankDiskBytes), { ...disk, file: placeholderName }];
 }
 
 /** What stands in for a layer that is not known yet. */
-export function nothing(sizeBytes: number): Record<string, unknown> {
-  return { driver: "null-co", "node-name": nothingName, "read-zeroes": true, size: sizeBytes };
+export function placeholderDisk(sizeBytes: number): Record<string, unknown> {
+  return { driver: "null-co", "node-name": placeholderName, "read-zeroes": true, size: sizeBytes };
 }
 
 /** The disk layer at `path`, as QEMU's node of that name. */

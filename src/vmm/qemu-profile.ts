@@ -1,8 +1,8 @@
 /** What QEMU may see and use for one VM, and how much of it. */
 import { stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import type { Cell, CellLimits } from "./jail/jail-args.ts";
-import type { View } from "./jail/program-files.ts";
+import type { ProfileLimits, SandboxProfile } from "./jail/jail-args.ts";
+import type { ProgramFiles } from "./jail/program-files.ts";
 import { devicesName } from "./vm-folder.ts";
 import type { VmSpec } from "./vmm.ts";
 
@@ -20,18 +20,18 @@ const layerOverheadBytes = 64 * mib;
 const openFiles = 256;
 
 /** What becomes of the process: a VM started from its kernel, one that is loaded, or one that is not known yet. */
-export type Purpose = "boot" | "restore" | "blank";
+export type Purpose = "boot" | "restore" | "warm";
 
 /** A saved VM has its kernel in memory already. */
-export async function qemuCell(spec: VmSpec, view: View, purpose: Purpose): Promise<Cell> {
+export async function qemuProfile(spec: VmSpec, view: ProgramFiles, purpose: Purpose): Promise<SandboxProfile> {
   const { machine, files } = spec;
   const kernel = purpose === "boot" ? [files.kernel, files.initrd] : [];
   const devices = join(files.dir, devicesName);
   const diskBytes = await sizeOfDisk(spec);
   return {
     readOnly: [...view.readOnly, files.memory, ...files.backing, ...kernel],
-    writable: purpose === "blank" ? [devices] : [files.disk, devices],
-    hatch: purpose === "blank" ? dirname(files.disk) : undefined,
+    writable: purpose === "warm" ? [devices] : [files.disk, devices],
+    handoverDir: purpose === "warm" ? dirname(files.disk) : undefined,
     devices: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],
     folder: files.dir,
     limits: layerLimits(diskBytes, machine.memoryMb * mib, machine.vcpus),
@@ -49,12 +49,12 @@ export function memoryBytes({ machine }: VmSpec): number {
 }
 
 /** What a VM may take of the machine, besides disk. */
-export function vmLimits({ machine }: VmSpec): CellLimits {
+export function vmLimits({ machine }: VmSpec): ProfileLimits {
   return layerLimits(0, machine.memoryMb * mib, machine.vcpus);
 }
 
 /** For a program that writes a layer of a disk, with a guest's memory and CPUs if it has one. */
-export function layerLimits(diskBytes: number, guestBytes = 0, vcpus = 0): CellLimits {
+export function layerLimits(diskBytes: number, guestBytes = 0, vcpus = 0): ProfileLimits {
   return {
     fileBytes: diskBytes + Math.ceil(diskBytes / 64) + layerOverheadBytes,
     dataBytes: guestBytes + ownBytes + vcpus * perCpuBytes,

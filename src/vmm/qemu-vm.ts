@@ -5,11 +5,11 @@
 import { closeSync, constants, openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { allOf } from "./all-settled.ts";
+import { allSettledOrThrow } from "./all-settled.ts";
 import { flushDeadlineMs, loadDevices, reloadDevices, resetDevices, statusOf } from "./devices.ts";
 import { attachLayer, detachLayer } from "./disk-layer.ts";
 import { memoryVerdict } from "./jail/cgroups.ts";
-import { Overuse } from "./jail/resource-watchdog.ts";
+import { ResourceWatchdog } from "./jail/resource-watchdog.ts";
 import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { consoleBytes, consoleDevice, qtestName, qtestPortName } from "./qemu-args.ts";
 import { sizeOfDisk, vmLimits } from "./qemu-profile.ts";
@@ -86,7 +86,7 @@ export class QemuVm implements Vm {
   }
 
   /** From here on it is the VM of `spec`, in whose folder its sockets and its device state are now. */
-  become(spec: VmSpec): void {
+  rebind(spec: VmSpec): void {
     const folder = openFolder(spec.files.dir);
     closeSync(this.#folder);
     this.#folder = folder;
@@ -151,7 +151,7 @@ export class QemuVm implements Vm {
   /** Takes the way into the guest's memory away that a blank has for its rehearsal. */
   async closeQtest(): Promise<void> {
     const gone = this.#qmp.command("object-del", { id: qtestName });
-    await allOf([gone, this.#qmp.command("chardev-remove", { id: qtestPortName })]);
+    await allSettledOrThrow([gone, this.#qmp.command("chardev-remove", { id: qtestPortName })]);
   }
 
   async console(): Promise<string> {
@@ -164,7 +164,7 @@ export class QemuVm implements Vm {
 
   async kill(): Promise<void> {
     this.release();
-    await allOf([endProcess(this.process), clearFolder(this.spec.files.dir)]);
+    await allSettledOrThrow([endProcess(this.process), clearFolder(this.spec.files.dir)]);
   }
 
   release(): void {
@@ -199,10 +199,10 @@ export class QemuVm implements Vm {
       throw error;
     }
     await endJailer(this.process);
-    const overuse = new Overuse(vmLimits(this.spec));
+    const overuse = new ResourceWatchdog(vmLimits(this.spec));
     this.#wasTooLarge = memoryVerdict(this.process.pid);
     this.#watch = setInterval(() => {
-      const what = overuse.look(this.process.pid);
+      const what = overuse.sample(this.process.pid);
       if (what !== undefined) this.#stopOveruse(what);
       if (!isAlive(this.process)) this.#tellExit();
     }, watchMs).unref();

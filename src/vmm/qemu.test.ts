@@ -15,18 +15,18 @@ import type { Agent } from "../agent/agent.ts";
 import { connectAgent } from "../agent/connection.ts";
 import { type Image, loadImage } from "../host/images/images.ts";
 import { Jail } from "./jail/jail.ts";
-import { viewOf } from "./jail/program-files.ts";
+import { programFilesOf } from "./jail/program-files.ts";
 import { flattenMemory } from "./memory/base-memory.ts";
 import { endProcess, findByNonce } from "./process.ts";
 import { emptyOverlay } from "./qcow2.ts";
 import { Qemu } from "./qemu.ts";
-import { canRehearse } from "./qemu-args.ts";
+import { canWarmTranslations } from "./qemu-args.ts";
 import { qemuVersion } from "./qemu-version.ts";
 import { Qmp } from "./qmp.ts";
 import { measureTscKhz } from "./tsc.ts";
 import { devicesName } from "./vm-folder.ts";
-import type { AroundSave, Blank, SavedVm, Vm, VmSpec } from "./vmm.ts";
-import { withoutProcessor } from "./warm/device-state.ts";
+import type { AroundSave, SavedVm, Vm, VmSpec, WarmProcess } from "./vmm.ts";
+import { withoutCpuCommon } from "./warm/device-state.ts";
 
 const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.capsule");
 const program = "qemu-system-x86_64";
@@ -61,7 +61,7 @@ before(async () => {
   await mkdir(join(dataDir, "work"), { recursive: true });
   folder = await mkdtemp(join(dataDir, "work", "vmm-test-"));
   const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program), why: "tests" } as const;
-  const jail = { jail: await Jail.open({ uids }), view: await viewOf(program) };
+  const jail = { jail: await Jail.open({ uids }), view: await programFilesOf(program) };
   vmm = new Qemu({ program, version: await qemuVersion(program), accelerator, jail });
 });
 
@@ -329,19 +329,19 @@ test("a start that fails leaves neither process nor file", async () => {
 });
 
 /** A blank of the base's kind, in folders of its own. */
-async function blankOf(name: string): Promise<Blank> {
+async function warmOf(name: string): Promise<WarmProcess> {
   const base = await baseOf(1);
   const spec = await specOf(name, base.memory, 1);
-  const hatch = join(folder, `${name}-hatch`);
-  await mkdir(hatch);
-  return vmm.blank({ ...spec, files: { ...spec.files, disk: join(hatch, "disk") } }, () => {});
+  const handover = join(folder, `${name}-handover`);
+  await mkdir(handover);
+  return vmm.startWarm({ ...spec, files: { ...spec.files, disk: join(handover, "disk") } }, () => {});
 }
 
 /** A VM with a folder and a disk layer, and no process. */
-async function unborn(name: string, disk: string, blank: Blank): Promise<VmSpec> {
-  const spec = await specOf(name, blank.spec.files.memory, 1);
+async function unborn(name: string, disk: string, warm: WarmProcess): Promise<VmSpec> {
+  const spec = await specOf(name, warm.spec.files.memory, 1);
   await cp(disk, spec.files.disk);
-  return { ...spec, nonce: blank.spec.nonce };
+  return { ...spec, nonce: warm.spec.nonce };
 }
 
 const isRoot = process.getuid?.() === 0;
@@ -358,21 +358,21 @@ test("a blank becomes the VM that it is told, is saved like any other, and goes 
   await vm.save(saved);
   await vm.kill();
 
-  const blank = await blankOf("blank");
-  const spec = await unborn("claimed", disk, blank);
-  const claimed = await blank.claim(spec, saved);
+  const warm = await warmOf("warm");
+  const spec = await unborn("claimed", disk, warm);
+  const claimed = await warm.claim(spec, saved);
   assert.equal(await claimed.state(), "stopped");
-  assert.deepEqual(await readdir(blank.spec.files.dir), []);
-  assert.deepEqual(await readdir(join(folder, "blank-hatch")), []);
+  assert.deepEqual(await readdir(warm.spec.files.dir), []);
+  assert.deepEqual(await readdir(join(folder, "warm-handover")), []);
   await claimed.resume();
   const inside = await awake(claimed);
   assert.equal(await shell(inside, "cat /root/file /dev/shm/note"), "on disk\nin memory");
   await shell(inside, "echo more >> /root/file; sync");
   inside.close();
   claimed.release();
-  await Promise.all([blank.spec.files.dir, join(folder, "blank-hatch")].map((path) => rm(path, { recursive: true })));
+  await Promise.all([warm.spec.files.dir, join(folder, "warm-handover")].map((path) => rm(path, { recursive: true })));
 
-  const adopted = await vmm.adopt(spec, blank.process);
+  const adopted = await vmm.adopt(spec, warm.process);
   await adopted.stop();
   const again = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
   await adopted.save(again, leavesNothing(adopted));
@@ -389,19 +389,19 @@ test("a blank that cannot become a VM is ended, and the layer is where it was", 
   const huge = join(folder, "huge-state");
   await writeFile(huge, Buffer.alloc(3 << 20, "\0"));
   for (const [what, saved, make] of [
-    ["state", { ...sound, state: image.kernel }, blankOf],
-    ["memory", { ...sound, memory: image.kernel }, blankOf],
-    ["process", sound, blankOf],
+    ["state", { ...sound, state: image.kernel }, warmOf],
+    ["memory", { ...sound, memory: image.kernel }, warmOf],
+    ["process", sound, warmOf],
     ["rehearsed-state", { ...sound, state: image.kernel }, rehearsed],
     ["rehearsed-huge-state", { ...sound, state: huge }, rehearsed],
     ["rehearsed-memory", { ...sound, memory: image.kernel }, rehearsed],
     ["rehearsed-process", sound, rehearsed],
   ] as const) {
-    const blank = await make(`unlucky-${what}`);
-    const spec = await unborn(`unlucky-${what}-vm`, base.disk, blank);
-    if (what.endsWith("process")) process.kill(blank.process.pid, "SIGKILL");
-    await assert.rejects(blank.claim(spec, saved));
-    assert.deepEqual(await vmm.find(blank.spec.nonce), []);
+    const warm = await make(`unlucky-${what}`);
+    const spec = await unborn(`unlucky-${what}-vm`, base.disk, warm);
+    if (what.endsWith("process")) process.kill(warm.process.pid, "SIGKILL");
+    await assert.rejects(warm.claim(spec, saved));
+    assert.deepEqual(await vmm.find(warm.spec.nonce), []);
     assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
     const { agent, vm } = await wakeUp(spec, sound);
     agent.close();
@@ -410,12 +410,12 @@ test("a blank that cannot become a VM is ended, and the layer is where it was", 
 });
 
 /** A blank that has run a command as the VM of the base, on a layer of its own. */
-async function rehearsed(name: string): Promise<Blank> {
+async function rehearsed(name: string): Promise<WarmProcess> {
   const base = await baseOf(1);
-  const blank = await blankOf(name);
-  const layer = join(blank.spec.files.dir, "layer");
+  const warm = await warmOf(name);
+  const layer = join(warm.spec.files.dir, "layer");
   await cp(base.disk, layer);
-  await blank.rehearse({ state: base.state, memory: null }, layer, async (vm) => {
+  await warm.warmTranslations({ state: base.state, memory: null }, layer, async (vm) => {
     await vm.resume();
     const agent = await awake(vm);
     await shell(agent, "cat /etc/hostname; echo rehearsed > /root/rehearsal; sync; echo printed > /dev/console");
@@ -423,7 +423,7 @@ async function rehearsed(name: string): Promise<Blank> {
     await vm.stop();
   });
   await rm(layer);
-  return blank;
+  return warm;
 }
 
 /** What this shell command leaves in memory and on disk, saved. */
@@ -460,19 +460,19 @@ test("a blank that has rehearsed becomes any VM of its base, and knows no code t
   skip: !isRoot,
 }, async () => {
   const { disk, saved } = await savedAfter("altered", alter);
-  const blank = await rehearsed("rehearsed");
-  assert.ok(!blank.canRehearse, "once");
-  const spec = await unborn("rehearsed-vm", disk, blank);
-  const claimed = await blank.claim(spec, saved);
+  const warm = await rehearsed("rehearsed");
+  assert.ok(!warm.canWarmTranslations, "once");
+  const spec = await unborn("rehearsed-vm", disk, warm);
+  const claimed = await warm.claim(spec, saved);
   assert.equal(await claimed.state(), "stopped");
   assert.equal(await claimed.console(), "", "the rehearsal was not its own");
-  assert.deepEqual(await readdir(blank.spec.files.dir), []);
-  assert.deepEqual(await readdir(join(folder, "rehearsed-hatch")), []);
+  assert.deepEqual(await readdir(warm.spec.files.dir), []);
+  assert.deepEqual(await readdir(join(folder, "rehearsed-handover")), []);
   claimed.release();
   const blocks = await translatedBlocks(claimed);
   assert.ok(blocks > 5_000, `${blocks} blocks are left of the rehearsal`);
   const again = join(spec.files.dir, "again");
-  await saveMemory(blank.process.pid, spec.files.memory, memoryMb << 20, again);
+  await saveMemory(warm.process.pid, spec.files.memory, memoryMb << 20, again);
   const wholes = [saved.memory, again].map((diff) => ({ diff, whole: `${diff}.whole` }));
   for (const { diff, whole } of wholes) await flattenMemory(spec.files.memory, diff, whole);
   await promisify(execFile)(
@@ -480,7 +480,7 @@ test("a blank that has rehearsed becomes any VM of its base, and knows no code t
     wholes.map(({ whole }) => whole),
   ); // throws where its memory is not what was saved
 
-  const adopted = await vmm.adopt(spec, blank.process);
+  const adopted = await vmm.adopt(spec, warm.process);
   await adopted.resume();
   const inside = await awake(adopted);
   const seen = await shell(
@@ -517,13 +517,13 @@ test("a VM with much of its own goes on in one that rehearsed, and so does one i
     ["large-claimed", saved.state],
     ["interrupted-claimed", interrupted],
   ] as const) {
-    const blank = await rehearsed(name);
-    const spec = await unborn(`${name}-vm`, disk, blank);
-    const claimed = await blank.claim(spec, { ...saved, state });
+    const warm = await rehearsed(name);
+    const spec = await unborn(`${name}-vm`, disk, warm);
+    const claimed = await warm.claim(spec, { ...saved, state });
     claimed.release();
     const blocks = await translatedBlocks(claimed);
     assert.ok(state === interrupted || blocks > 1_000, `${blocks} blocks are left of the rehearsal`);
-    const adopted = await vmm.adopt(spec, blank.process);
+    const adopted = await vmm.adopt(spec, warm.process);
     await adopted.resume();
     const agent = await awake(adopted);
     assert.equal(await shell(agent, "sha256sum -c --quiet /root/sum && echo fine"), "fine", name);
@@ -535,25 +535,25 @@ test("a VM with much of its own goes on in one that rehearsed, and so does one i
 test("a VM is saved without an interrupt under way", async () => {
   for (let each = 0; each < 3; each++) {
     const { saved } = await savedAfter(`calm-${each}`, "true");
-    assert.ok(withoutProcessor(await readFile(saved.state)) !== undefined, `time ${each}`);
+    assert.ok(withoutCpuCommon(await readFile(saved.state)) !== undefined, `time ${each}`);
   }
 });
 
 test("a rehearsal that fails ends the process, and only those rehearse who can", { skip: !isRoot }, async () => {
   const base = await baseOf(1);
-  const blank = await blankOf("fails");
-  const layer = join(blank.spec.files.dir, "layer");
+  const warm = await warmOf("fails");
+  const layer = join(warm.spec.files.dir, "layer");
   await cp(base.disk, layer);
-  const playing = blank.rehearse({ state: base.state, memory: null }, layer, async () => {
+  const playing = warm.warmTranslations({ state: base.state, memory: null }, layer, async () => {
     throw new Error("forgot the words");
   });
   await assert.rejects(playing, /forgot the words/);
-  assert.deepEqual(await vmm.find(blank.spec.nonce), []);
+  assert.deepEqual(await vmm.find(warm.spec.nonce), []);
 
-  const { machine } = blank.spec;
-  assert.ok(canRehearse(machine));
+  const { machine } = warm.spec;
+  assert.ok(canWarmTranslations(machine));
   for (const other of [...[{ vcpus: 2 }, { memoryMb: 4_096 }, { accelerator: "kvm" as const }, { qemu: "7.2.22" }]])
-    assert.ok(!canRehearse({ ...machine, ...other }), JSON.stringify(other));
+    assert.ok(!canWarmTranslations({ ...machine, ...other }), JSON.stringify(other));
 });
 
 test("around each VM stands a jail: a user of its own, nothing of the host's, and nobody left who built it", async () => {

@@ -10,12 +10,12 @@ import { open } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Accelerator } from "./accelerator.ts";
 import type { Jail, Jailed } from "./jail/jail.ts";
-import type { View } from "./jail/program-files.ts";
+import type { ProgramFiles } from "./jail/program-files.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
-import { canRehearse, inheritedFd, isRecent, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
-import { memoryBytes, type Purpose, qemuCell, sizeOfDisk } from "./qemu-profile.ts";
+import { canWarmTranslations, inheritedFd, isRecent, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
+import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
 import { QemuVm } from "./qemu-vm.ts";
 import {
   agentSocketName,
@@ -26,8 +26,8 @@ import {
   qmpSocketName,
   qtestSocketName,
 } from "./vm-folder.ts";
-import type { Blank, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec } from "./vmm.ts";
-import { QemuBlank } from "./warm/warm-qemu.ts";
+import type { Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec, WarmProcess } from "./vmm.ts";
+import { WarmQemu } from "./warm/warm-qemu.ts";
 
 export interface QemuOptions {
   /** The program, e.g. "qemu-system-x86_64". */
@@ -36,7 +36,7 @@ export interface QemuOptions {
   version: string;
   accelerator: Accelerator;
   /** Around every QEMU, with what the program itself needs to see. Undefined: none. */
-  jail?: { jail: Jail; view: View } | undefined;
+  jail?: { jail: Jail; view: ProgramFiles } | undefined;
 }
 
 export class Qemu implements Vmm {
@@ -46,7 +46,7 @@ export class Qemu implements Vmm {
     this.#options = options;
   }
 
-  get hasBlanks(): boolean {
+  get hasWarmProcesses(): boolean {
     return this.#options.jail?.jail.mode === "full";
   }
 
@@ -74,9 +74,9 @@ export class Qemu implements Vmm {
     });
   }
 
-  blank(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Blank> {
-    const start: Start = { spec, purpose: "blank", state: null, onSpawn };
-    return this.#start(start, (vm, jailed) => QemuBlank.of(vm, jailed));
+  startWarm(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<WarmProcess> {
+    const start: Start = { spec, purpose: "warm", state: null, onSpawn };
+    return this.#start(start, (vm, jailed) => WarmQemu.of(vm, jailed));
   }
 
   async adopt(spec: VmSpec, process: VmProcess): Promise<Vm> {
@@ -115,7 +115,7 @@ export class Qemu implements Vmm {
       else for (const process of await findByNonce(spec.nonce)) await endProcess(process);
       await clearFolder(spec.files.dir);
       if (isOutOfSpace(error)) throw error;
-      const said = (await jailed?.lastWords()) ?? "";
+      const said = (await jailed?.stderrTail()) ?? "";
       const what = purpose === "restore" ? "restored" : "started";
       throw new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
         cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`, { cause: error }),
@@ -126,20 +126,31 @@ export class Qemu implements Vmm {
   async #spawn({ spec, purpose, state: saved }: Start): Promise<Jailed> {
     const { program, accelerator, jail } = this.#options;
     const { dir } = spec.files;
-    const blankDiskBytes = purpose === "blank" ? await sizeOfDisk(spec) : null;
-    const rehearses = purpose === "blank" && canRehearse(spec.machine);
-    const launch = { spec, isIncoming: purpose !== "boot", tscKhz: accelerator.tscKhz, blankDiskBytes, rehearses };
+    const placeholderDiskBytes = purpose === "warm" ? await sizeOfDisk(spec) : null;
+    const warmsTranslations = purpose === "warm" && canWarmTranslations(spec.machine);
+    const launch = {
+      spec,
+      isIncoming: purpose !== "boot",
+      tscKhz: accelerator.tscKhz,
+      placeholderDiskBytes,
+      warmsTranslations,
+    };
     const devices = await layDevices(dir, saved);
     await using state = await open(devices, "r");
     const folder = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
     let sockets: Listener[] = [];
     try {
-      sockets = await listenForVm(folder, [agentSocketName, qmpSocketName, ...(rehearses ? [qtestSocketName] : [])]);
+      sockets = await listenForVm(folder, [
+        agentSocketName,
+        qmpSocketName,
+        ...(warmsTranslations ? [qtestSocketName] : []),
+      ]);
       const inherited = sockets.map(({ fd }) => fd);
       if (!isRecent(spec.machine.qemu)) inherited.push(state.fd);
       const args = qemuArgs(launch);
-      if (jail === undefined) return { ...spawnDetached([program, ...args], dir, inherited), give: async () => {} };
-      const cell = await qemuCell(spec, jail.view, purpose);
+      if (jail === undefined)
+        return { ...spawnDetached([program, ...args], dir, inherited), chownToJail: async () => {} };
+      const cell = await qemuProfile(spec, jail.view, purpose);
       return await jail.jail.start([jail.view.program, ...args], cell, inherited);
     } finally {
       for (const socket of sockets) socket.close();

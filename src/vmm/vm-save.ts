@@ -7,10 +7,10 @@
 import { rm, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import { allOf } from "./all-settled.ts";
+import { allSettledOrThrow } from "./all-settled.ts";
 import { flushDeadlineMs, saveDevices, statusOf } from "./devices.ts";
 import { MemorySave } from "./memory/memory-diff.ts";
-import { canRehearse, disk } from "./qemu-args.ts";
+import { canWarmTranslations, disk } from "./qemu-args.ts";
 import { memoryBytes } from "./qemu-profile.ts";
 import type { Qmp } from "./qmp.ts";
 import type { AroundSave, SavedVm, SaveResult, Vm } from "./vmm.ts";
@@ -38,7 +38,7 @@ export class VmSave {
     this.#qmp = qmp;
     this.#to = to;
     this.#around = around;
-    this.#moments = canRehearse(vm.spec.machine) ? [...momentsMs] : [];
+    this.#moments = canWarmTranslations(vm.spec.machine) ? [...momentsMs] : [];
   }
 
   /** Once. What failed leaves no files, and the VM stopped if it came to that. */
@@ -72,14 +72,14 @@ export class VmSave {
       await Promise.allSettled([opening]);
       throw error;
     }
-    const [{ devices, isPaused }] = await allOf([this.#standStill(), opening]);
+    const [{ devices, isPaused }] = await allSettledOrThrow([this.#standStill(), opening]);
     const isFlushed = this.#requireFlushed(); // answered while memory is copied
     const writing = writeFile(this.#to.state, devices, { mode: 0o600 });
     const aside = Promise.resolve().then(meanwhile);
-    const [, , { bytes, pages }] = await allOf([isPaused, isFlushed, memory.copy(), writing, aside]);
+    const [, , { bytes, pages }] = await allSettledOrThrow([isPaused, isFlushed, memory.copy(), writing, aside]);
     const whole = memory.finish();
     const sealing = Promise.resolve().then(() => seal?.({ bytes, whole }));
-    const [again] = await allOf([saveDevices(this.#qmp, spec), whole, sealing]);
+    const [again] = await allSettledOrThrow([saveDevices(this.#qmp, spec), whole, sealing]);
     return devices.equals(again) ? { stateBytes: devices.length, memoryBytes: bytes, pages } : undefined;
   }
 
@@ -88,7 +88,7 @@ export class VmSave {
     for (;;) {
       const stopping = this.#vm.stop().then(this.#around.stopped);
       const looking = saveDevices(this.#qmp, this.#vm.spec);
-      const isPaused = allOf([stopping, this.#requirePaused()]);
+      const isPaused = allSettledOrThrow([stopping, this.#requirePaused()]);
       isPaused.catch(() => {}); // seen here or by whoever is given it
       const devices = await looking.catch(async (error: unknown) => {
         await isPaused.then(() => this.#requireFlushed()); // where the disk is the reason, one of them says so

@@ -121,19 +121,19 @@ export interface Vm {
 }
 
 /** A QEMU that was started before anybody knew for which VM of its kind: without a disk layer, waiting for a saved VM. */
-export interface Blank {
+export interface WarmProcess {
   readonly spec: VmSpec;
   readonly process: VmProcess;
   /** Resolves when its process has ended by itself. Never rejects. */
   readonly ended: Promise<unknown>;
   /** Whether it can rehearse: under software emulation of a recent QEMU, with one CPU and up to 2 GiB, and not twice. */
-  readonly canRehearse: boolean;
+  readonly canWarmTranslations: boolean;
   /**
    * Is for a while the VM that all of its kind begin as: `saved` is loaded, on the disk layer `layer`, and handed to `play`,
    * which leaves it stopped. Afterwards memory, devices and disk are as before, but the process knows how to translate what
    * has run. Before it is claimed. Whatever fails, the process is ended.
    */
-  rehearse(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void>;
+  warmTranslations(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void>;
   /**
    * Becomes the VM of `spec`, which is of the same machine, memory and backing files, and is known to QEMU as the blank's
    * folder; resolves with it loaded but **stopped**. Whatever fails, the process is ended and `spec`'s folder is as before.
@@ -145,7 +145,7 @@ export interface Blank {
 
 export interface Vmm {
   /** Whether there can be blanks. They need a jail in which each VM has a user of its own. */
-  readonly hasBlanks: boolean;
+  readonly hasWarmProcesses: boolean;
   /** The machine this host would build for a shape now. */
   machine(vcpus: number, memoryMb: number): Machine;
   /** What it tells a kernel that it boots. */
@@ -158,7 +158,7 @@ export interface Vmm {
    * Starts a blank of this kind in `spec.files.dir`. The folder of `spec.files.disk` is the blank's alone, empty, and two
    * levels below what the layers' backing files are named from: the layer is handed in through it.
    */
-  blank(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Blank>;
+  startWarm(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<WarmProcess>;
   /** Connects to a VM an earlier daemon started; throws when the process is not the one described. */
   adopt(spec: VmSpec, process: VmProcess): Promise<Vm>;
   /** Ends a process of an earlier life if pid, start time and nonce agree. Resolves when it is gone. */

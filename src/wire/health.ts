@@ -26,9 +26,13 @@ export const Health = Type.Object(
       { ready: count, target: count },
       { description: "Capsules made ahead of time: how many there are, and how many there should be now." },
     ),
-    blanks: Type.Object(
+    warm_processes: Type.Object(
       { ready: count, target: count },
       { description: "VM processes started ahead of time, for resumes and creates past the pool." },
+    ),
+    blanks: Type.Object(
+      { ready: count, target: count },
+      { description: "The former name of warm_processes; goes with the next release.", deprecated: true },
     ),
   },
   { title: "Health" },

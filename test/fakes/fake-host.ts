@@ -64,22 +64,22 @@ export class FakeHost implements Host {
     return { ready: 0, target: 0 };
   }
 
-  async start(id: string, origin: Origin, shape: Shape, unwanted?: AbortSignal): Promise<Guest> {
+  async start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest> {
     await this.moment();
     if (this.folders.has(id)) throw new Error(`folder ${id} is there already`);
     if (origin.kind === "template" && !this.templates.has(origin.storage)) throw new Error("no such template");
     if (shape.vcpus < 1) throw new Error("no shape");
     this.before("start", id);
-    if (this.isHanging) await this.#hang(unwanted);
+    if (this.isHanging) await this.#hang(signal);
     this.folders.add(id);
     return this.#hold(id);
   }
 
-  async restore(id: string, unwanted?: AbortSignal): Promise<Guest> {
+  async restore(id: string, signal?: AbortSignal): Promise<Guest> {
     await this.moment();
     if (!this.checkpoints.has(id)) throw new Error(`${id} has no checkpoint`);
     this.before("restore", id);
-    if (this.isHanging) await this.#hang(unwanted);
+    if (this.isHanging) await this.#hang(signal);
     return this.#hold(id);
   }
 
@@ -172,8 +172,8 @@ export class FakeHost implements Host {
 
   async close(): Promise<void> {}
 
-  async #hang(unwanted: AbortSignal | undefined): Promise<void> {
-    await new Promise((_, reject) => unwanted?.addEventListener("abort", () => reject(unwanted.reason)));
+  async #hang(signal: AbortSignal | undefined): Promise<void> {
+    await new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
   }
 
   #hold(id: string): FakeGuest {

@@ -3,13 +3,13 @@ import { Activity } from "../../src/capsules/activity.ts";
 import { Capsules } from "../../src/capsules/capsules.ts";
 import type { Clock } from "../../src/capsules/clock.ts";
 import { Idle } from "../../src/capsules/idle.ts";
-import { Turns } from "../../src/capsules/locks.ts";
+import { CapsuleLocks } from "../../src/capsules/locks.ts";
 import { Newcomers } from "../../src/capsules/newcomers.ts";
 import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
 import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { recover } from "../../src/capsules/recovery.ts";
-import { Records } from "../../src/capsules/store.ts";
-import { Changes, type Log } from "../../src/capsules/transitions.ts";
+import { CapsuleStore } from "../../src/capsules/store.ts";
+import { type Log, Transitions } from "../../src/capsules/transitions.ts";
 import { CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
@@ -77,20 +77,20 @@ export function buildFloors(
   const rows = new CapsuleRows(database);
   const templateRows = new TemplateRows(database);
   const teams = new Teams(new TeamRows(database), () => clock.now());
-  const records = new Records(rows, () => clock.now());
-  const turns = new Turns();
+  const store = new CapsuleStore(rows, () => clock.now());
+  const locks = new CapsuleLocks();
   const activity = new Activity(rows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
   const newcomers = new Newcomers(1, activity);
-  const changes = new Changes({ records, host, turns, activity, idle, newcomers, clock, log, step, onFreed });
+  const transitions = new Transitions({ store, host, locks, activity, idle, newcomers, clock, log, step, onFreed });
   const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
   const capsules = new Capsules({
-    records,
+    store,
     templates: templateRows,
     host,
-    turns,
-    changes,
+    locks,
+    transitions,
     activity,
     idle,
     clock,
@@ -108,10 +108,10 @@ export function buildFloors(
     log: silent,
   });
   /** Resolves when nothing is going on any more. */
-  const settled = () => turns.settled();
+  const settled = () => locks.settled();
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ records, host, turns, changes, log: silent, storages });
-  const restart = () => recover({ records, host, changes, log: silent, reconciler });
+  const reconciler = new Reconciler({ store, host, locks, transitions, log: silent, storages });
+  const restart = () => recover({ store, host, transitions, log: silent, reconciler });
   const team = teams.ensure("blue").id;
   const other = teams.ensure("red").id;
   return {
@@ -119,11 +119,11 @@ export function buildFloors(
     rows,
     templateRows,
     teams,
-    records,
-    turns,
+    store,
+    locks,
     activity,
     idle,
-    changes,
+    transitions,
     capsules,
     templates,
     host,

@@ -3,13 +3,13 @@ import type { Agent } from "../../src/agent/agent.ts";
 import { AuditRows } from "../../src/db/audit-rows.ts";
 import { openDatabase } from "../../src/db/database.ts";
 import type {
-  CapsuleEnd,
   CapsuleRequest,
   CapsulesService,
   CapsuleView,
   CaptureRequest,
   HealthService,
   QuotaUsage,
+  RunEnd,
   Services,
   TemplatesService,
   TemplateView,
@@ -42,7 +42,7 @@ interface FakeCapsule {
   view: { -readonly [Field in keyof CapsuleView]: CapsuleView[Field] };
   agent: FakeAgent;
   busy: number;
-  ends: Set<(end: CapsuleEnd) => void>;
+  ends: Set<(end: RunEnd) => void>;
 }
 
 export class FakeCapsules implements CapsulesService {
@@ -146,7 +146,7 @@ export class FakeCapsules implements CapsulesService {
     return this.of(id).agent as unknown as Agent;
   }
 
-  execBegan(id: string): () => void {
+  beginExec(id: string): () => void {
     const capsule = this.of(id);
     capsule.busy += 1;
     capsule.view.lastActiveAt = this.#tick();
@@ -205,13 +205,13 @@ export class FakeCapsules implements CapsulesService {
     };
   }
 
-  onEnd(id: string, callback: (end: CapsuleEnd) => void): () => void {
+  onEnd(id: string, callback: (end: RunEnd) => void): () => void {
     const { ends } = this.of(id);
     ends.add(callback);
     return () => ends.delete(callback);
   }
 
-  #end(capsule: FakeCapsule, end: CapsuleEnd): void {
+  #end(capsule: FakeCapsule, end: RunEnd): void {
     for (const callback of [...capsule.ends]) callback(end);
     capsule.ends.clear();
   }
@@ -310,6 +310,7 @@ export class FakeServices implements Services {
       pid: process.pid,
       capsules,
       pool: { ready: 0, target: 0 },
+      warm_processes: { ready: 0, target: 0 },
       blanks: { ready: 0, target: 0 },
     };
   }

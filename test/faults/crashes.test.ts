@@ -128,28 +128,28 @@ const scenarios = {
     },
   },
   "starting a process ahead of time": {
-    at: ["blank.started", "blank.ready"],
+    at: ["warm.started", "warm.ready"],
     async run(world, step) {
-      await world.restart("SIGTERM", step, { CAPSULE_BLANKS: "1" });
+      await world.restart("SIGTERM", step, { CAPSULE_WARM_PROCESSES: "1" });
       await world.die(async () => {
         for (const capsule of [await world.client.capsule(), await world.client.capsule()]) await capsule.destroy();
       });
-      assert.ok(world.vms().includes("blank"), "what it had started is still there");
+      assert.ok(world.vms().includes("warm"), "what it had started is still there");
       await world.restart("SIGKILL");
     },
   },
   "resume in a process that waited": {
-    at: ["blank.claimed"],
+    at: ["warm.claimed"],
     async run(world, step) {
       const capsule = await furnished(world);
       const { id } = capsule;
-      await world.restart("SIGTERM", step, { CAPSULE_BLANKS: "1" });
+      await world.restart("SIGTERM", step, { CAPSULE_WARM_PROCESSES: "1" });
       for (let each = 0; each < 2; each++) {
         await world.capsule(id).pause();
         await world.capsule(id).resume();
       }
       await world.capsule(id).pause();
-      await eventually("one waits", async () => (await world.health()).blanks.ready > 0);
+      await eventually("one waits", async () => (await world.health()).warm_processes.ready > 0);
       await world.die(() => post(world, `/v1/capsules/${id}/resume`));
       await world.restart("SIGKILL");
       assert.equal((await world.capsule(id).view()).status, "paused");
@@ -158,7 +158,7 @@ const scenarios = {
     },
   },
   "create from the pool": {
-    at: ["pool.roused"],
+    at: ["pool.unparked"],
     async run(world, step) {
       await world.restart("SIGTERM", step, { CAPSULE_POOL: "auto" });
       await eventually("one is ready", async () => (await world.health()).pool.ready > 0 || undefined);
@@ -189,7 +189,7 @@ const scenarios = {
 function testAll(of: Record<string, Scenario>, world: () => World): void {
   for (const [name, { at, alsoAt = [], run }] of Object.entries(of)) {
     for (const step of isLong ? [...at, ...alsoAt] : at) {
-      const skip = step.startsWith("blank.") && process.getuid?.() !== 0; // blanks need users of their own
+      const skip = step.startsWith("warm.") && process.getuid?.() !== 0; // blanks need users of their own
       test(`the daemon dies at ${step} of a capsule's ${name}`, { skip }, async () => {
         await run(world(), step);
         await world().assertOneStory();

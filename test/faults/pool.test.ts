@@ -12,7 +12,7 @@ const patienceMs = 90_000;
 
 let world: World;
 before(async () => {
-  world = await World.start({ env: { CAPSULE_POOL: "auto", CAPSULE_POOL_LEAST: "1" } });
+  world = await World.start({ env: { CAPSULE_POOL: "auto", CAPSULE_POOL_MIN: "1" } });
 });
 after(() => world[Symbol.asyncDispose]());
 

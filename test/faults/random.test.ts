@@ -24,7 +24,7 @@ const expected = new Set([200, 201, 202, 204, 404, 409, 502]);
 let world: World;
 let ready: Promise<unknown> = Promise.resolve();
 before(async () => {
-  world = await World.start({ env: { CAPSULE_BLANKS: "2" } });
+  world = await World.start({ env: { CAPSULE_WARM_PROCESSES: "2" } });
 });
 after(() => world[Symbol.asyncDispose]());
 

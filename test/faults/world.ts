@@ -13,24 +13,24 @@ const dyingMs = 5_000;
 
 export class World implements AsyncDisposable {
   readonly server: Server;
-  readonly #hasBlanks: boolean;
+  readonly #hasWarmProcesses: boolean;
   #client: Client | undefined;
   /** The test process ends early. */
   readonly #onExit = () => this.server.abandon();
 
   /** With nothing made ahead of time unless `env` says otherwise: VMs are counted here. */
   static async start({ env, ...options }: ServerOptions = {}): Promise<World> {
-    const whole = { CAPSULE_POOL: "off", CAPSULE_BLANKS: "0", ...env };
-    const world = new World(await Server.start({ ...options, env: whole }), whole.CAPSULE_BLANKS !== "0");
+    const whole = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0", ...env };
+    const world = new World(await Server.start({ ...options, env: whole }), whole.CAPSULE_WARM_PROCESSES !== "0");
     for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
     process.once("exit", world.#onExit);
     await world.#connect();
     return world;
   }
 
-  private constructor(server: Server, hasBlanks: boolean) {
+  private constructor(server: Server, hasWarmProcesses: boolean) {
     this.server = server;
-    this.#hasBlanks = hasBlanks;
+    this.#hasWarmProcesses = hasWarmProcesses;
   }
 
   get client(): Client {
@@ -99,14 +99,14 @@ export class World implements AsyncDisposable {
 
   /** All but those that wait for a capsule, where some do. */
   #ownVms(): string[] {
-    return this.vms().filter((name) => !this.#hasBlanks || name !== "blank");
+    return this.vms().filter((name) => !this.#hasWarmProcesses || name !== "warm");
   }
 
   #halfMade(): string[] {
-    return this.folders("work").filter((name) => !this.#hasBlanks || !/^(blank|hatch)-/.test(name));
+    return this.folders("work").filter((name) => !this.#hasWarmProcesses || !/^(warm|handover)-/.test(name));
   }
 
-  /** Names of the VMs that run, sorted: their capsules' ids, and "blank" for those that are nobody's yet. */
+  /** Names of the VMs that run, sorted: their capsules' ids, and "warm" for those that are nobody's yet. */
   vms(): string[] {
     return this.#processes()
       .map(({ name }) => name)
@@ -155,7 +155,7 @@ export class World implements AsyncDisposable {
     return processesOf(this.server.dataDir).flatMap(({ pid, command }) => {
       if (/^\S*bwrap /.test(command)) return []; // waits for a VM, or is about to become one
       const name = /-name guest=(\S+) nonce=/.exec(command)?.[1];
-      return name === undefined ? [] : [{ pid, name: name === "blank" ? (owners.get(pid) ?? name) : name }];
+      return name === undefined ? [] : [{ pid, name: name === "warm" ? (owners.get(pid) ?? name) : name }];
     });
   }
 

@@ -11,8 +11,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { memoryLeft } from "../../src/host/capacity/memory.ts";
 import { Cgroups } from "../../src/vmm/jail/cgroups.ts";
 import { Jail } from "../../src/vmm/jail/jail.ts";
-import type { CellLimits } from "../../src/vmm/jail/jail-args.ts";
-import { viewOf } from "../../src/vmm/jail/program-files.ts";
+import type { ProfileLimits } from "../../src/vmm/jail/jail-args.ts";
+import { programFilesOf } from "../../src/vmm/jail/program-files.ts";
 import { startTicksOf } from "../../src/vmm/process.ts";
 import { QemuVm } from "../../src/vmm/qemu-vm.ts";
 import { qmpSocketName } from "../../src/vmm/vm-folder.ts";
@@ -20,7 +20,7 @@ import { qmpSocketName } from "../../src/vmm/vm-folder.ts";
 const tree = "/sys/fs/cgroup";
 const mib = 1 << 20;
 const deadlineMs = 60_000;
-const limits: CellLimits = { fileBytes: mib, dataBytes: 256 * mib, processes: 64, openFiles: 64, cpus: 3 };
+const limits: ProfileLimits = { fileBytes: mib, dataBytes: 256 * mib, processes: 64, openFiles: 64, cpus: 3 };
 const enough = { dataBytes: 128 * mib };
 const tooLittle = { dataBytes: 48 * mib };
 /** Takes 64 MiB, beside somebody in the same group who takes nothing. */
@@ -28,7 +28,7 @@ const eat = "sleep 1000 >/dev/null 2>&1 & exec dd if=/dev/zero of=/dev/null bs=6
 /** The same, of a kind that limits of a process do not count. */
 const eatShared = "import mmap\nm = mmap.mmap(-1, 64 << 20)\nfor i in range(64): m.write(bytes(1 << 20))";
 
-type Bounds = Partial<CellLimits>;
+type Bounds = Partial<ProfileLimits>;
 
 const path = (group: string, file = "") => join(tree, group, file);
 const read = (group: string, file: string) => readFileSync(path(group, file), "utf8").trim();
@@ -173,7 +173,7 @@ async function removal(groups: Cgroups) {
 /** The whole jail, as it is built around every QEMU. */
 async function jailed(each: Bounds[]) {
   const jail = await Jail.open({ uids: { first: 100_000, last: 100_100 } });
-  const { program, readOnly } = await viewOf("python3");
+  const { program, readOnly } = await programFilesOf("python3");
   const libraries = readdirSync("/usr/lib").filter((name) => /^python3\.\d+$/.test(name));
   const shown = [...readOnly, ...libraries.map((name) => `/usr/lib/${name}`)];
   const ends: string[] = [];

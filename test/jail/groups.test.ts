@@ -20,7 +20,7 @@ let client: Client;
 let seen: Seen;
 
 before(async () => {
-  server = await Server.start({ env: { CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" } });
+  server = await Server.start({ env: { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" } });
   client = await Client.connect(server.url, server.apiKey);
   await using capsule = await client.capsule();
   const bwrap = findProgram("bwrap");

@@ -12,9 +12,9 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { loadConfig } from "../../src/config.ts";
 import { isSchedulerRecent, Jail } from "../../src/vmm/jail/jail.ts";
-import { hatchPath } from "../../src/vmm/jail/jail-args.ts";
-import { viewOf } from "../../src/vmm/jail/program-files.ts";
-import { qemuCell } from "../../src/vmm/qemu-profile.ts";
+import { handoverPath } from "../../src/vmm/jail/jail-args.ts";
+import { programFilesOf } from "../../src/vmm/jail/program-files.ts";
+import { qemuProfile } from "../../src/vmm/qemu-profile.ts";
 import type { VmSpec } from "../../src/vmm/vmm.ts";
 
 const isRoot = process.getuid!() === 0;
@@ -82,7 +82,7 @@ before(async () => {
 
   chownSync(spec.files.backing[0]!, uids.first + 7, uids.first + 7);
   jail = await Jail.open({ uids });
-  jailed = wordsOf(await jail.run([probe, ...args], await qemuCell(spec, await viewOf(probe), "restore")));
+  jailed = wordsOf(await jail.run([probe, ...args], await qemuProfile(spec, await programFilesOf(probe), "restore")));
 });
 
 after(() => {
@@ -155,12 +155,16 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
   });
 
   test("a hatch is no folder to it: nothing can be seen, made or renamed in it, nor opened that was not given", async () => {
-    const [dir, hatch] = [join(data, "work/blank"), join(data, "work/hatch-1")];
-    for (const each of [dir, hatch]) mkdirSync(each, { recursive: true, mode: 0o700 });
-    const held = join(hatch, "disk.qcow2");
-    const [folder, seen] = [join(dir, hatchPath), join(dir, hatchPath, "disk.qcow2")];
+    const [dir, handover] = [join(data, "work/blank"), join(data, "work/hatch-1")];
+    for (const each of [dir, handover]) mkdirSync(each, { recursive: true, mode: 0o700 });
+    const held = join(handover, "disk.qcow2");
+    const [folder, seen] = [join(dir, handoverPath), join(dir, handoverPath, "disk.qcow2")];
     for (const path of [join(dir, "devices"), held]) writeFileSync(path, "secret", { mode: 0o600 });
-    const cell = await qemuCell({ ...spec, files: { ...spec.files, dir, disk: held } }, await viewOf(probe), "blank");
+    const cell = await qemuProfile(
+      { ...spec, files: { ...spec.files, dir, disk: held } },
+      await programFilesOf(probe),
+      "warm",
+    );
     const said = wordsOf(await jail.run([probe, folder, "1", "/none", "1", seen, spec.files.memory, seen], cell));
     for (const name of ["make a file", "rename own", "allowed: write own"]) {
       assert.match(said.get(name) ?? "not tried", /^failed: /, name);
@@ -201,12 +205,12 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
   });
 
   test("no two at a time are the same user", async () => {
-    const view = await viewOf(probe);
+    const view = await programFilesOf(probe);
     const cells = Array.from({ length: 8 }, async (_, index) => {
       const dir = join(data, `capsules/cl-${index}`);
       mkdirSync(dir, { mode: 0o700 });
       for (const name of ["disk", "devices"]) writeFileSync(join(dir, name), "", { mode: 0o600 });
-      return qemuCell({ ...spec, files: { ...spec.files, dir, disk: join(dir, "disk") } }, view, "restore");
+      return qemuProfile({ ...spec, files: { ...spec.files, dir, disk: join(dir, "disk") } }, view, "restore");
     });
     const said = cells.map(async (cell) => {
       const { folder: dir, writable } = await cell;

@@ -15,9 +15,9 @@ function admission(availableMb: number, reserveMb = 512): Admission {
 }
 
 test("what the machine really has left decides, not what capsules were promised", async () => {
-  await admission(600).require(4_096);
-  await assert.rejects(admission(570).require(4_096), { code: "no_capacity", message: /memory/ });
-  await assert.rejects(admission(0).require(128), { code: "no_capacity" });
+  await admission(600).admit(4_096);
+  await assert.rejects(admission(570).admit(4_096), { code: "no_capacity", message: /memory/ });
+  await assert.rejects(admission(0).admit(128), { code: "no_capacity" });
 });
 
 test("capsules that are still coming are counted before their memory is missing", async () => {
@@ -25,13 +25,13 @@ test("capsules that are still coming are counted before their memory is missing"
   const first = Promise.withResolvers<void>();
   const second = Promise.withResolvers<void>();
   const coming = [host.during(() => first.promise), host.during(() => second.promise)];
-  await assert.rejects(host.require(512), { code: "no_capacity" });
+  await assert.rejects(host.admit(512), { code: "no_capacity" });
   first.resolve();
   second.reject(new Error("it did not start"));
   await coming[0];
   await assert.rejects(coming[1]!, /did not start/);
-  await host.require(512);
-  await assert.rejects(host.require(512, 2), { code: "no_capacity" }, "two wait for their turn");
+  await host.admit(512);
+  await assert.rejects(host.admit(512, 2), { code: "no_capacity" }, "two wait for their turn");
 });
 
 test("whoever finds no room waits for VMs that are being ended, and looks again after each", async () => {
@@ -43,9 +43,9 @@ test("whoever finds no room waits for VMs that are being ended, and looks again 
   };
   const host = new Admission({ folder, reserveBytes: 512 * mib, availableBytes });
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-  const going = [first, second].map(({ promise }) => host.until(promise));
+  const going = [first, second].map(({ promise }) => host.trackRelease(promise));
   let look = once(looked, "look");
-  const required = host.require(512);
+  const required = host.admit(512);
   await look;
   look = once(looked, "look");
   first.reject(new Error("it hangs"));
@@ -58,15 +58,15 @@ test("whoever finds no room waits for VMs that are being ended, and looks again 
   await look;
   await required;
   availableMb -= 64;
-  await assert.rejects(host.require(512), { code: "no_capacity" }, "nobody is waited for");
+  await assert.rejects(host.admit(512), { code: "no_capacity" }, "nobody is waited for");
 });
 
 test("a folder that is not there is no full disk", async () => {
   const lost = new Admission({ folder: join(folder, "no", "such"), reserveBytes: 0 });
-  await assert.rejects(lost.require(128), { code: "ENOENT" });
+  await assert.rejects(lost.admit(128), { code: "ENOENT" });
 });
 
 test("this machine's own figure is read, and is a positive number of bytes", async () => {
-  await new Admission({ folder, reserveBytes: 0 }).require(128);
-  await assert.rejects(new Admission({ folder, reserveBytes: 2 ** 60 }).require(128), { code: "no_capacity" });
+  await new Admission({ folder, reserveBytes: 0 }).admit(128);
+  await assert.rejects(new Admission({ folder, reserveBytes: 2 ** 60 }).admit(128), { code: "no_capacity" });
 });

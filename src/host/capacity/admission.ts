@@ -23,14 +23,14 @@ export interface AdmissionOptions {
 }
 
 export class Admission {
-  readonly #o: AdmissionOptions;
+  readonly #options: AdmissionOptions;
   /** VMs under way, whose memory is not yet missing. */
   #coming = 0;
   /** VMs that are being ended, whose memory is not yet back. */
   readonly #going = new Set<Promise<unknown>>();
 
   constructor(options: AdmissionOptions) {
-    this.#o = options;
+    this.#options = options;
   }
 
   /**
@@ -38,8 +38,8 @@ export class Admission {
    * that it waits, for some seconds at most, for the memory of VMs that are being ended. `promised`: VMs that will come, and
    * wait for their turn.
    */
-  async require(memoryMb: number, promised = 0): Promise<void> {
-    const { folder, reserveBytes, availableBytes = memoryLeft } = this.#o;
+  async admit(memoryMb: number, promised = 0): Promise<void> {
+    const { folder, reserveBytes, availableBytes = memoryLeft } = this.#options;
     try {
       await requireSpace(folder, newCapsule.diskBytes, "another capsule");
     } catch (error) {
@@ -62,7 +62,7 @@ export class Admission {
   }
 
   /** Until `ending` has settled, whoever finds no room waits for it. */
-  async until(ending: Promise<void>): Promise<void> {
+  async trackRelease(ending: Promise<void>): Promise<void> {
     this.#going.add(ending);
     try {
       await ending;

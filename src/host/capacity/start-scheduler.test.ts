@@ -1,19 +1,19 @@
 /** Who goes first when there are fewer slots than wishes. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Slots, type Urgency } from "./start-scheduler.ts";
+import { type Priority, StartScheduler } from "./start-scheduler.ts";
 
 /** Starts `name`; it ends when told to. What has begun stands in `begun`, in order. */
 class Workers {
   readonly begun: string[] = [];
   readonly #ends = new Map<string, () => void>();
-  readonly #slots: Slots;
+  readonly #slots: StartScheduler;
 
   constructor(count: number) {
-    this.#slots = new Slots(count);
+    this.#slots = new StartScheduler(count);
   }
 
-  start(name: string, urgency: Urgency): void {
+  start(name: string, urgency: Priority): void {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#ends.set(name, resolve);
     void this.#slots.run(() => {
@@ -60,7 +60,7 @@ test("what can wait does so until nobody urgent is there, and keeps nobody waiti
 });
 
 test("a failure frees its slot", async () => {
-  const slots = new Slots(1);
+  const slots = new StartScheduler(1);
   for (const urgency of ["now", "later"] as const) {
     await assert.rejects(
       slots.run(() => Promise.reject(new Error("no")), urgency),
@@ -72,7 +72,7 @@ test("a failure frees its slot", async () => {
 });
 
 test("who is no longer wanted leaves the line, and those behind move up", async () => {
-  const slots = new Slots(1);
+  const slots = new StartScheduler(1);
   const begun: string[] = [];
   const first = Promise.withResolvers<void>();
   const running = slots.run(() => first.promise);
@@ -92,7 +92,7 @@ test("who is no longer wanted leaves the line, and those behind move up", async 
 });
 
 test("whoever is called and unwanted at the same moment hands the slot on", async () => {
-  const slots = new Slots(1);
+  const slots = new StartScheduler(1);
   const first = Promise.withResolvers<void>();
   const running = slots.run(() => first.promise);
   const wish = new AbortController();
@@ -104,7 +104,7 @@ test("whoever is called and unwanted at the same moment hands the slot on", asyn
 });
 
 test("whoever waits for later and is no longer wanted leaves the line, and does not hold up the next", async () => {
-  const slots = new Slots(1);
+  const slots = new StartScheduler(1);
   const urgent = Promise.withResolvers<void>();
   const running = slots.run(() => urgent.promise);
   const wish = new AbortController();
@@ -119,7 +119,7 @@ test("whoever waits for later and is no longer wanted leaves the line, and does 
 
 test("what can wait does so until all have been free for a while", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const slots = new Slots(1, { started: 300, given: 100 });
+  const slots = new StartScheduler(1, { started: 300, given: 100 });
   const begun: string[] = [];
   const pass = async (ms: number) => {
     t.mock.timers.tick(ms);
@@ -138,16 +138,16 @@ test("what can wait does so until all have been free for a while", async (t) => 
 
 test("what can wait does so for what runs beside the slots, and for a while after it, however it ended", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const slots = new Slots(1, { started: 300, given: 100 });
+  const slots = new StartScheduler(1, { started: 300, given: 100 });
   const begun: string[] = [];
   const pass = async (ms: number) => {
     t.mock.timers.tick(ms);
     await new Promise(setImmediate);
   };
   const works = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
-  const beside = works.map(({ promise }) => slots.beside(() => promise));
+  const beside = works.map(({ promise }) => slots.runUnslotted(() => promise));
   const later = slots.run(async () => begun.push("later"), "later");
-  assert.equal(await slots.beside(async () => 1), 1, "more than there are slots");
+  assert.equal(await slots.runUnslotted(async () => 1), 1, "more than there are slots");
   works[0].resolve();
   await beside[0];
   await pass(1_000);
@@ -155,7 +155,7 @@ test("what can wait does so for what runs beside the slots, and for a while afte
   works[1].reject(new Error("no"));
   await assert.rejects(beside[1]!, /no/);
   await pass(99);
-  await slots.beside(async () => {}); // from here on anew
+  await slots.runUnslotted(async () => {}); // from here on anew
   await pass(99);
   assert.deepEqual(begun, []);
   await pass(1);
@@ -165,11 +165,11 @@ test("what can wait does so for what runs beside the slots, and for a while afte
 
 test("what runs beside the slots makes nobody wait longer for those that were left before it", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const slots = new Slots(1, { started: 300, given: 100 });
+  const slots = new StartScheduler(1, { started: 300, given: 100 });
   await slots.run(async () => {});
   const later = slots.run(async () => "later", "later");
   t.mock.timers.tick(250);
-  await slots.beside(async () => {});
+  await slots.runUnslotted(async () => {});
   t.mock.timers.tick(100);
   assert.equal(await later, "later");
 });

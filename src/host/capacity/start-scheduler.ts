@@ -1,21 +1,21 @@
 /** A bounded number of things at once; the rest wait in line, in order. */
-import { unless } from "../deadline.ts";
+import { unlessAborted } from "../deadline.ts";
 
 /** `later`: only when nobody urgent has been at work, in line or beside for a while, and one at a time. */
-export type Urgency = "now" | "later";
+export type Priority = "now" | "later";
 
 /** As long as a command or two of whoever was just started, or was just given what had been made ahead of time. */
-export const settleMs = { started: 300, given: 150 } as const;
+export const quietPeriodMs = { started: 300, given: 150 } as const;
 
-export class Slots {
+export class StartScheduler {
   readonly #count: number;
   #busy = 0;
-  #beside = 0;
+  #unslotted = 0;
   readonly #started: Rest;
   readonly #given: Rest;
-  #isOneLater = false;
+  #isBackgroundRunning = false;
   readonly #waiting: (() => void)[] = [];
-  readonly #later: (() => void)[] = [];
+  readonly #background: (() => void)[] = [];
 
   /**
    * How long all have to be free before what can wait, after one that was left and after what ran beside them. Whoever left
@@ -23,79 +23,80 @@ export class Slots {
    */
   constructor(count: number, waitMs: { started: number; given: number } = { started: 0, given: 0 }) {
     this.#count = count;
-    this.#started = new Rest(waitMs.started, () => this.#admitOneLater());
-    this.#given = new Rest(waitMs.given, () => this.#admitOneLater());
+    this.#started = new Rest(waitMs.started, () => this.#startBackground());
+    this.#given = new Rest(waitMs.given, () => this.#startBackground());
   }
 
   /** Runs `work` when a slot is free. When `unwanted` fires first, rejects with its reason. */
-  run<T>(work: () => Promise<T>, urgency: Urgency = "now", unwanted?: AbortSignal): Promise<T> {
-    return urgency === "now" ? this.#run(work, unwanted) : this.#runLater(work, unwanted);
+  run<T>(work: () => Promise<T>, urgency: Priority = "now", signal?: AbortSignal): Promise<T> {
+    return urgency === "now" ? this.#run(work, signal) : this.#runBackground(work, signal);
   }
 
-  async #run<T>(work: () => Promise<T>, unwanted: AbortSignal | undefined): Promise<T> {
-    if (this.#busy >= this.#count) await this.#queue(unwanted);
+  async #run<T>(work: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    if (this.#busy >= this.#count) await this.#waitForSlot(signal);
     else this.#busy++;
     this.#started.end();
     try {
       return await work();
     } finally {
-      this.#handOn();
+      this.#releaseSlot();
     }
   }
 
   /** Runs `work` at once, in no slot. What can wait waits for it as for the others. */
-  async beside<T>(work: () => Promise<T>): Promise<T> {
-    this.#beside++;
+  async runUnslotted<T>(work: () => Promise<T>): Promise<T> {
+    this.#unslotted++;
     this.#given.end();
     try {
       return await work();
     } finally {
-      if (--this.#beside === 0) this.#given.begin();
+      if (--this.#unslotted === 0) this.#given.begin();
     }
   }
 
   /** It takes no slot from the others: who comes while it runs does not wait for it. */
-  async #runLater<T>(work: () => Promise<T>, unwanted: AbortSignal | undefined): Promise<T> {
+  async #runBackground<T>(work: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.#later.push(resolve);
-    this.#admitOneLater();
+    this.#background.push(resolve);
+    this.#startBackground();
     try {
-      await unless(unwanted, promise);
+      await unlessAborted(signal, promise);
       return await work();
     } finally {
-      const at = this.#later.indexOf(resolve);
-      if (at !== -1) this.#later.splice(at, 1);
-      else this.#isOneLater = false;
-      this.#admitOneLater();
+      const at = this.#background.indexOf(resolve);
+      if (at !== -1) this.#background.splice(at, 1);
+      else this.#isBackgroundRunning = false;
+      this.#startBackground();
     }
   }
 
   /** Whoever leaves the line makes nobody behind wait longer. */
-  async #queue(unwanted: AbortSignal | undefined): Promise<void> {
+  async #waitForSlot(signal: AbortSignal | undefined): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#waiting.push(resolve);
     try {
-      await unless(unwanted, promise);
+      await unlessAborted(signal, promise);
     } catch (error) {
       const at = this.#waiting.indexOf(resolve);
       // Called out of the line at the same moment.
-      if (at === -1) this.#handOn();
+      if (at === -1) this.#releaseSlot();
       else this.#waiting.splice(at, 1);
       throw error;
     }
   }
 
-  #handOn(): void {
+  #releaseSlot(): void {
     const next = this.#waiting.shift();
     if (next !== undefined) next();
     else if (--this.#busy === 0) this.#started.begin();
   }
 
-  #admitOneLater(): void {
-    if (this.#busy > 0 || this.#beside > 0 || this.#isOneLater || this.#started.isOn || this.#given.isOn) return;
-    const next = this.#later.shift();
+  #startBackground(): void {
+    if (this.#busy > 0 || this.#unslotted > 0 || this.#isBackgroundRunning || this.#started.isOn || this.#given.isOn)
+      return;
+    const next = this.#background.shift();
     if (next === undefined) return;
-    this.#isOneLater = true;
+    this.#isBackgroundRunning = true;
     next();
   }
 }

@@ -5,9 +5,9 @@
 import { constants } from "node:fs";
 import { copyFile } from "node:fs/promises";
 import { join } from "node:path";
-import { allOf } from "../../vmm/all-settled.ts";
+import { allSettledOrThrow } from "../../vmm/all-settled.ts";
 import type { MergeLayer } from "../../vmm/layer-merge.ts";
-import { diffName, type Manifest, parts, seal } from "../disk/checkpoint-folder.ts";
+import { diffName, fileNames, type Manifest, writeManifest } from "../disk/checkpoint-folder.ts";
 
 export interface Capture {
   /** An empty folder to make it in; published by the caller. */
@@ -27,17 +27,17 @@ export interface Capture {
 
 export async function captureTemplate(capture: Capture): Promise<Manifest> {
   const { scratch, checkpoint, origin } = capture;
-  await allOf([
-    copyFile(join(checkpoint, parts.state), join(scratch, parts.state)),
-    capture.flatten(join(origin, parts.memory), join(checkpoint, diffName), join(scratch, parts.memory)),
+  await allSettledOrThrow([
+    copyFile(join(checkpoint, fileNames.state), join(scratch, fileNames.state)),
+    capture.flatten(join(origin, fileNames.memory), join(checkpoint, diffName), join(scratch, fileNames.memory)),
     mergeDisk(capture),
   ]);
-  return seal(scratch, capture.about, [parts.state, parts.memory, parts.disk], { hashAll: true });
+  return writeManifest(scratch, capture.about, [fileNames.state, fileNames.memory, fileNames.disk], { hashAll: true });
 }
 
 /** The capsule's layer with its parent's merged in, backed by the root disk (relative names: see paths.ts). */
 async function mergeDisk({ scratch, disk, origin, root, mergeLayer }: Capture): Promise<void> {
-  const layer = join(scratch, parts.disk);
+  const layer = join(scratch, fileNames.disk);
   await copyFile(disk, layer, constants.COPYFILE_FICLONE);
-  await mergeLayer({ layer, parent: join(origin, parts.disk), root });
+  await mergeLayer({ layer, parent: join(origin, fileNames.disk), root });
 }

@@ -14,7 +14,7 @@ import type { AroundSave, SaveResult } from "../../vmm/vmm.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import { Paths } from "../disk/paths.ts";
 import { LiveGuest } from "../guest.ts";
-import { Saver, type SaverOptions } from "./checkpointer.ts";
+import { Checkpointer, type CheckpointerOptions } from "./checkpointer.ts";
 import { Verifier } from "./verifier.ts";
 
 const patienceMs = 10_000;
@@ -80,9 +80,9 @@ async function running(t: TestContext, { freezes, wakes = true }: { freezes: boo
   t.after(() => live.close());
   const steps: string[] = [];
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
-  const unused = {} as Pick<SaverOptions, "sources" | "flatten" | "mergeLayer">;
+  const unused = {} as Pick<CheckpointerOptions, "sources" | "flatten" | "mergeLayer">;
   const wakeMs = wakes ? patienceMs : 100;
-  const saver = new Saver({ ...unused, paths, verifier, wakeMs, step: (name) => void steps.push(name) });
+  const saver = new Checkpointer({ ...unused, paths, verifier, wakeMs, step: (name) => void steps.push(name) });
   return { paths, vm, live, saver, fake, verbs, untold, steps };
 }
 

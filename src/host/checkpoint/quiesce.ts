@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import type { VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { within } from "../deadline.ts";
+import { withDeadline } from "../deadline.ts";
 import type { LiveGuest } from "../guest.ts";
 import { identityOf } from "../identity.ts";
 
@@ -21,7 +21,7 @@ export type SavePurpose = "pause" | "capture";
  * A guest being brought to where its CPUs can be stopped. The first FREEZE is sent when this is made. A guest that does not
  * freeze can be paused all the same; captured it cannot be, and is asked more often.
  */
-export class Calming {
+export class Quiesce {
   readonly #live: LiveGuest;
   readonly #purpose: SavePurpose;
   readonly #reconnects: number;
@@ -44,7 +44,7 @@ export class Calming {
     const [isFrozen] = await Promise.all([this.#frozen, served]);
     const isStill = isFrozen && this.#live.reconnects === this.#reconnects;
     if (this.#purpose === "capture" && !isStill) throw notFrozen(this.#live.id);
-    this.#live.expectSilence();
+    this.#live.suspendMonitoring();
   }
 
   /** Whether its QEMU is known to do what it is told: without that, nobody stops the CPUs or sets them running. */
@@ -73,25 +73,25 @@ function notFrozen(id: string): CapsuleError {
  * answer can be paused all the same, since nobody but itself wakes up in its place; it cannot be captured. The first FREEZE
  * is sent before this returns, and none once `unwanted`.
  */
-export async function freeze(live: LiveGuest, attempts: number, unwanted?: AbortSignal): Promise<boolean> {
+export async function freeze(live: LiveGuest, attempts: number, signal?: AbortSignal): Promise<boolean> {
   try {
-    for (let left = attempts; left > 0 && unwanted?.aborted !== true; left--) {
-      if ((await within(freezeMs, "freezing", live.agent.freeze())).frozen) return true;
+    for (let left = attempts; left > 0 && signal?.aborted !== true; left--) {
+      if ((await withDeadline(freezeMs, "freezing", live.agent.freeze())).frozen) return true;
     }
   } catch {}
   return false;
 }
 
 /** After a stop: the clock stood still meanwhile, so the guest is woken anew before its processes run. */
-export async function goOn(live: LiveGuest): Promise<void> {
-  await live.listenAgain();
+export async function resumeAfterStop(live: LiveGuest): Promise<void> {
+  await live.resumeMonitoring();
   await live.agent.wake(identityOf(live.id));
   await live.thaw();
 }
 
 /** Asked before the VM is stopped: a QEMU that hangs, or waits for the disk, cannot be stopped in order. */
 export async function requireRunning({ id, vm }: LiveGuest): Promise<void> {
-  const state = await within(answerMs, `reaching the VM of capsule ${id}`, vm.state());
+  const state = await withDeadline(answerMs, `reaching the VM of capsule ${id}`, vm.state());
   if (state === "stopped") throw new CapsuleError("no_space", `capsule ${id} waits for room on the host's disk`);
 }
 

@@ -6,18 +6,18 @@ import { readFileSync, renameSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { type Manifest, openCheckpoint, parts, verifyWhole } from "../disk/checkpoint-folder.ts";
+import { fileNames, type Manifest, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
 import { freshFolder, isMissing, sha256Of, writeJson } from "../disk/files.ts";
 
 /** How long a new checkpoint rests before it is read: one that is resumed from at once need not be. */
-export const restMs = 5_000;
+export const hashDelayMs = 5_000;
 
 export class Verifier {
   readonly #damaged = new Map<string, string>();
   readonly #onDamage: (folder: string, why: string) => void;
   /** Of its own, on the checkpoints' file system. */
   readonly #scratch: string;
-  readonly #resting = new Set<NodeJS.Timeout>();
+  readonly #delayed = new Set<NodeJS.Timeout>();
   #last: Promise<void> = Promise.resolve();
   readonly #stopping = new AbortController();
 
@@ -36,17 +36,17 @@ export class Verifier {
   verifyLater(folder: string): void {
     this.#queue(folder, async () => {
       const manifest = await openCheckpoint(folder);
-      if (manifest !== undefined) await verifyWhole(folder, manifest, this.#stopping.signal);
+      if (manifest !== undefined) await verifyHashes(folder, manifest, this.#stopping.signal);
     });
   }
 
   /** Adds the hashes that sealing left out, when it has rested and its turn comes. */
   hashLater(folder: string): void {
     const timer = setTimeout(() => {
-      this.#resting.delete(timer);
+      this.#delayed.delete(timer);
       this.#hash(folder);
-    }, restMs).unref();
-    this.#resting.add(timer);
+    }, hashDelayMs).unref();
+    this.#delayed.add(timer);
   }
 
   /** Forgets a folder that is gone or made anew. */
@@ -62,20 +62,20 @@ export class Verifier {
   /** Drops what has not begun, and breaks off what has: the next life reads it anew. */
   stop(): void {
     this.#stopping.abort();
-    for (const timer of this.#resting) clearTimeout(timer);
-    this.#resting.clear();
+    for (const timer of this.#delayed) clearTimeout(timer);
+    this.#delayed.clear();
   }
 
   #hash(folder: string): void {
     this.#queue(folder, async (before) => {
-      const path = join(folder, parts.manifest);
+      const path = join(folder, fileNames.manifest);
       const manifest = JSON.parse(before) as Manifest;
       for (const [name, record] of Object.entries(manifest.files)) {
         record.sha256 ??= await sha256Of(join(folder, name), this.#stopping.signal);
       }
       await freshFolder(this.#scratch);
       try {
-        const hashed = join(this.#scratch, parts.manifest);
+        const hashed = join(this.#scratch, fileNames.manifest);
         await writeJson(hashed, manifest, { durable: true });
         // Nothing of ours runs between these two. A name is replaced and none added: whoever removes the folder at this
         // moment has listed what is in it already.
@@ -111,7 +111,7 @@ function isOnItsWayOut(error: unknown): boolean {
 /** The manifest as it stands, which tells one checkpoint from another; undefined when there is none. */
 function textOf(folder: string): string | undefined {
   try {
-    return readFileSync(join(folder, parts.manifest), "utf8");
+    return readFileSync(join(folder, fileNames.manifest), "utf8");
   } catch {
     return undefined;
   }

@@ -9,7 +9,7 @@ import { hash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { allOf } from "../../vmm/all-settled.ts";
+import { allSettledOrThrow } from "../../vmm/all-settled.ts";
 import type { Growing, Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { jsonText, readJson, sha256Of, syncFile, syncFolder } from "./files.ts";
@@ -34,7 +34,7 @@ export interface Manifest {
 }
 
 /** Names of the files in a self-contained checkpoint. */
-export const parts = { manifest: "manifest.json", state: "state", memory: "memory", disk: "disk.qcow2" } as const;
+export const fileNames = { manifest: "manifest.json", state: "state", memory: "memory", disk: "disk.qcow2" } as const;
 /** Name of the memory file in a paused capsule's checkpoint. */
 export const diffName = "memory.diff";
 
@@ -44,7 +44,7 @@ const alwaysHashedBytes = 1 << 20;
  * Records the named files of `folder` in its manifest and makes all of it durable, the folder too; side by side and when all
  * of it is written, since a disk has little more work with many than with one. `hashAll`: also large files.
  */
-export async function seal(
+export async function writeManifest(
   folder: string,
   about: Pick<Manifest, "kind" | "machine" | "image">,
   names: string[],
@@ -55,11 +55,11 @@ export async function seal(
   const files: Record<string, FileRecord> = {};
   for (const name of names) files[name] = await recordOf(folder, name, hashAll, growing[name]);
   const manifest: Manifest = { format: manifestFormat, ...about, createdAt: new Date().toISOString(), files };
-  const listing = writeFile(join(folder, parts.manifest), jsonText(manifest), { mode: 0o600 });
-  await allOf([listing, ...wholes]);
+  const listing = writeFile(join(folder, fileNames.manifest), jsonText(manifest), { mode: 0o600 });
+  await allSettledOrThrow([listing, ...wholes]);
   for (const [name, { bytes }] of Object.entries(growing)) requireSize(join(folder, name), bytes);
-  const written = [parts.manifest, ...names].map((name) => syncFile(join(folder, name)));
-  await allOf([...written, syncFolder(folder)]);
+  const written = [fileNames.manifest, ...names].map((name) => syncFile(join(folder, name)));
+  await allSettledOrThrow([...written, syncFolder(folder)]);
   return manifest;
 }
 
@@ -84,7 +84,7 @@ async function recordOf(folder: string, name: string, hashAll: boolean, growing?
  * Undefined when there is no checkpoint; throws CapsuleError("internal_error") when it is damaged.
  */
 export async function openCheckpoint(folder: string): Promise<Manifest | undefined> {
-  const manifest = await readJson<Manifest>(join(folder, parts.manifest)).catch((cause: unknown) => {
+  const manifest = await readJson<Manifest>(join(folder, fileNames.manifest)).catch((cause: unknown) => {
     throw damaged(folder, "its manifest cannot be read", cause);
   });
   if (manifest === undefined) return undefined;
@@ -103,7 +103,7 @@ export async function openCheckpoint(folder: string): Promise<Manifest | undefin
  * Reads every hashed file of a checkpoint whole. For the background: it costs what reading the files costs. Rejects with
  * an AbortError when `signal` fires.
  */
-export async function verifyWhole(folder: string, manifest: Manifest, signal?: AbortSignal): Promise<void> {
+export async function verifyHashes(folder: string, manifest: Manifest, signal?: AbortSignal): Promise<void> {
   for (const [name, record] of Object.entries(manifest.files)) {
     if (record.sha256 !== undefined) await verify(folder, name, record.sha256, signal);
   }

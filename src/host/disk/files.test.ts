@@ -15,9 +15,9 @@ import { rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { Slots } from "../capacity/start-scheduler.ts";
-import { restMs, Verifier } from "../checkpoint/verifier.ts";
-import { openCheckpoint, requireSameMachine, seal, verifyWhole } from "./checkpoint-folder.ts";
+import { StartScheduler } from "../capacity/start-scheduler.ts";
+import { hashDelayMs, Verifier } from "../checkpoint/verifier.ts";
+import { openCheckpoint, requireSameMachine, verifyHashes, writeManifest } from "./checkpoint-folder.ts";
 import { allocatedBytes, explainSpace, publish, readJson, requireSpace, writeJson } from "./files.ts";
 import { isLocked, lockData } from "./lock.ts";
 import { Paths } from "./paths.ts";
@@ -33,7 +33,7 @@ async function sealed(name: string): Promise<string> {
   mkdirSync(path);
   writeFileSync(join(path, "state"), "devices");
   writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 7));
-  await seal(path, about, ["state", "memory.diff"], { hashAll: false });
+  await writeManifest(path, about, ["state", "memory.diff"], { hashAll: false });
   return path;
 }
 
@@ -53,7 +53,7 @@ test("what is still being written when a checkpoint is sealed is recorded as it 
     const { promise: whole, resolve: end } = Promise.withResolvers<void>();
     let isSealed = false;
     const growing = { "memory.diff": { bytes, whole } };
-    const sealing = seal(path, about, ["state", "memory.diff"], { hashAll: false, growing });
+    const sealing = writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, growing });
     void sealing.then(() => {
       isSealed = true;
     });
@@ -65,7 +65,7 @@ test("what is still being written when a checkpoint is sealed is recorded as it 
     assert.deepEqual(await openCheckpoint(path), manifest);
     assert.equal(manifest.files["memory.diff"]?.bytes, bytes);
     assert.equal(manifest.files["memory.diff"]?.sha256 !== undefined, bytes < 1 << 20);
-    await verifyWhole(path, await seal(path, about, ["state", "memory.diff"], { hashAll: true, growing }));
+    await verifyHashes(path, await writeManifest(path, about, ["state", "memory.diff"], { hashAll: true, growing }));
   }
 });
 
@@ -75,10 +75,13 @@ test("what could not be written whole is not sealed", async () => {
   writeFileSync(join(path, "state"), "devices");
   for (const bytes of [5, 3 << 20]) {
     const growing = { "memory.diff": { bytes, whole: Promise.reject(new Error("the disk is full")) } };
-    await assert.rejects(seal(path, about, ["state", "memory.diff"], { hashAll: false, growing }), /the disk is full/);
+    await assert.rejects(
+      writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, growing }),
+      /the disk is full/,
+    );
     writeFileSync(join(path, "memory.diff"), Buffer.alloc(bytes - 1, 7));
     const shorter = { "memory.diff": { bytes, whole: Promise.resolve() } };
-    const sealing = seal(path, about, ["state", "memory.diff"], { hashAll: false, growing: shorter });
+    const sealing = writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, growing: shorter });
     await assert.rejects(sealing, new RegExp(`has become ${bytes - 1} bytes instead of ${bytes}`));
   }
 });
@@ -100,10 +103,10 @@ test("a damaged checkpoint is refused: manifest, size, missing file, small file'
 
 test("a whole verification finds a flipped bit in a large file", async () => {
   const path = await sealed("large");
-  const manifest = await seal(path, about, ["state", "memory.diff"], { hashAll: true });
-  await verifyWhole(path, manifest);
+  const manifest = await writeManifest(path, about, ["state", "memory.diff"], { hashAll: true });
+  await verifyHashes(path, manifest);
   writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 8));
-  await assert.rejects(verifyWhole(path, manifest), { code: "internal_error" });
+  await assert.rejects(verifyHashes(path, manifest), { code: "internal_error" });
 });
 
 test("another machine is refused with what differs", () => {
@@ -165,7 +168,7 @@ test("one daemon per data folder", () => {
 });
 
 test("slots bound what runs at once and keep the order", async () => {
-  const slots = new Slots(2);
+  const slots = new StartScheduler(2);
   let most = 0;
   let now = 0;
   const began: number[] = [];
@@ -199,7 +202,7 @@ test("a late hash adds no name to a checkpoint, which may be on its way out at t
   });
   const verifier = new Verifier(() => {}, hashing);
   verifier.hashLater(path);
-  t.mock.timers.tick(restMs);
+  t.mock.timers.tick(hashDelayMs);
   await verifier.settled();
   writeFileSync(join(path, "marker"), "");
   await marked.promise;
@@ -216,7 +219,7 @@ test("the background adds missing hashes, finds damage, and forgets it with the 
   verifier.hashLater(path);
   await verifier.settled();
   assert.equal((await openCheckpoint(path))?.files["memory.diff"]?.sha256, undefined, "it rests first");
-  t.mock.timers.tick(restMs);
+  t.mock.timers.tick(hashDelayMs);
   verifier.verifyLater(path);
   verifier.verifyLater(join(folder, "absent"));
   await verifier.settled();
@@ -243,7 +246,7 @@ for (const begin of ["verifyLater", "hashLater"] as const) {
     const before = JSON.stringify(manifest);
     writeFileSync(join(path, "manifest.json"), before);
     verifier[begin](path);
-    t.mock.timers.tick(restMs);
+    t.mock.timers.tick(hashDelayMs);
     for (let turn = 0; turn < 100; turn++) await new Promise(setImmediate);
     verifier.stop();
     await verifier.settled();
@@ -259,7 +262,7 @@ for (const turns of [0, 1, 2, 5, 20]) {
     const verifier = new Verifier((_folder, why) => found.push(why), hashing);
     const path = await sealed(`gone-${turns}`);
     verifier.hashLater(path);
-    t.mock.timers.tick(restMs);
+    t.mock.timers.tick(hashDelayMs);
     verifier.verifyLater(path);
     for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
     await rm(path, { recursive: true });
@@ -274,9 +277,9 @@ for (const turns of [0, 1, 2, 5, 20]) {
     const [path, newer] = [await sealed(`older-${turns}`), await sealed(`newer-${turns}`)];
     writeFileSync(join(newer, "state"), "other devices");
     writeFileSync(join(newer, "memory.diff"), Buffer.alloc(2 << 20, 8));
-    await seal(newer, about, ["state", "memory.diff"], { hashAll: false });
+    await writeManifest(newer, about, ["state", "memory.diff"], { hashAll: false });
     verifier.hashLater(path);
-    t.mock.timers.tick(restMs);
+    t.mock.timers.tick(hashDelayMs);
     verifier.verifyLater(path);
     for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
     renameSync(path, `${path}-was`);
@@ -285,7 +288,7 @@ for (const turns of [0, 1, 2, 5, 20]) {
     assert.deepEqual(found, []);
     const manifest = (await openCheckpoint(path))!;
     assert.equal(manifest.files.state?.bytes, 13);
-    await verifyWhole(path, manifest);
+    await verifyHashes(path, manifest);
     assert.deepEqual(readdirSync(path).sort(), ["manifest.json", "memory.diff", "state"]);
   });
 }

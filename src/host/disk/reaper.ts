@@ -5,10 +5,10 @@ import type { Vmm } from "../../vmm/vmm.ts";
 import { forgetVm, readVm } from "./capsule-folder.ts";
 import type { Paths } from "./paths.ts";
 
-export type Killer = Pick<Vmm, "find" | "reap">;
+export type Reaper = Pick<Vmm, "find" | "reap">;
 
 /** Ends the VM of one folder, if it has one. */
-export async function reapFolder(killer: Killer, folder: string): Promise<boolean> {
+export async function reapFolder(killer: Reaper, folder: string): Promise<boolean> {
   const vm = await readVm(folder).catch(() => undefined);
   if (vm === undefined) return false;
   const processes = vm.process === null ? await killer.find(vm.nonce) : [vm.process];
@@ -18,7 +18,7 @@ export async function reapFolder(killer: Killer, folder: string): Promise<boolea
 }
 
 /** Ends every VM of a data folder; resolves with how many there were. */
-export async function reapAll(killer: Killer, paths: Paths): Promise<number> {
+export async function reapAll(killer: Reaper, paths: Paths): Promise<number> {
   let ended = 0;
   for (const room of [paths.capsules, paths.work]) {
     for (const name of entriesOf(room)) if (await reapFolder(killer, join(room, name))) ended++;
@@ -27,7 +27,7 @@ export async function reapAll(killer: Killer, paths: Paths): Promise<number> {
 }
 
 /** Ends the VMs of a data folder that no journal in it names any more: their folder is gone, or another VM's. */
-export async function reapStrays(vmm: Vmm, paths: Paths): Promise<void> {
+export async function reapLeftovers(vmm: Vmm, paths: Paths): Promise<void> {
   const known = new Set<string>();
   for (const room of [paths.capsules, paths.work]) {
     for (const name of entriesOf(room)) known.add((await readVm(join(room, name)))?.nonce ?? "");

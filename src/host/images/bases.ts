@@ -7,16 +7,16 @@ import { readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, join, relative } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
-import type { Slots } from "../capacity/start-scheduler.ts";
-import { within } from "../deadline.ts";
+import type { StartScheduler } from "../capacity/start-scheduler.ts";
+import { withDeadline } from "../deadline.ts";
 import { forgetVm } from "../disk/capsule-folder.ts";
-import { type Manifest, openCheckpoint, parts, seal } from "../disk/checkpoint-folder.ts";
+import { fileNames, type Manifest, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
 import { publish, requireSpace } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { Connect } from "../guest.ts";
 import type { Shape } from "../host.ts";
 import { identityOf } from "../identity.ts";
-import { type Exercise, exercise } from "../warm/warm-up.ts";
+import { runWarmUp, type WarmUpCommand } from "../warm/warm-up.ts";
 import { bootImage, zeroName } from "./boot.ts";
 import type { Image } from "./images.ts";
 
@@ -36,7 +36,7 @@ export interface BasesOptions {
   /** How many bases are kept that no capsule or template needs. */
   spare: number;
   /** Shared with all other starts of VMs. */
-  slots: Slots;
+  slots: StartScheduler;
 }
 
 const graceMs = 600_000;
@@ -130,17 +130,19 @@ export class Bases {
       const booted = await bootImage({ vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs });
       vm = booted.vm;
       const { agent } = booted;
-      await within(bootMs, `settling the base of ${image.name}`, settle(agent));
+      await withDeadline(bootMs, `settling the base of ${image.name}`, settle(agent));
       const diff = join(folder, "diff");
-      await vm.save({ state: join(folder, parts.state), memory: diff });
+      await vm.save({ state: join(folder, fileNames.state), memory: diff });
       agent.close();
       await vm.kill();
       const zero = join(folder, zeroName);
-      await flatten(zero, diff, join(folder, parts.memory));
+      await flatten(zero, diff, join(folder, fileNames.memory));
       await Promise.all([rm(zero), rm(diff), forgetVm(folder)]);
       await removeSockets(folder);
       const about = { kind: "base", machine, image: { name: image.name, hash: image.hash } } as const;
-      const manifest = await seal(folder, about, [parts.state, parts.memory, parts.disk], { hashAll: true });
+      const manifest = await writeManifest(folder, about, [fileNames.state, fileNames.memory, fileNames.disk], {
+        hashAll: true,
+      });
       const before = await this.#namesOf(key);
       const target = paths.base(before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`);
       await publish(folder, target);
@@ -158,14 +160,14 @@ async function settle(agent: Agent): Promise<void> {
   await agent.wake(identityOf(nobody));
   await agent.thaw();
   // What most capsules do first is in the page cache of all of them: shared memory instead of a read in each.
-  await exercise(agent, warmUp);
+  await runWarmUp(agent, warmUp);
   await agent.freeze();
 }
 
 /** As long as the id of any capsule, so that the name of one fits where this stood. */
 const nobody = `cl-${"0".repeat(25)}`;
 
-const warmUp: Exercise[] = [
+const warmUp: WarmUpCommand[] = [
   ["/bin/true"],
   ["/bin/bash", "-c", "ls / | cat >/dev/null"],
   ["/usr/bin/python3", "-c", "import json, os, sys, subprocess"],

@@ -5,7 +5,7 @@ import type { Agent } from "../../agent/agent.ts";
 import { emptyOverlay, type Overlay } from "../../vmm/qcow2.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
 import { writeVm } from "../disk/capsule-folder.ts";
-import { parts } from "../disk/checkpoint-folder.ts";
+import { fileNames } from "../disk/checkpoint-folder.ts";
 import { freshFolder } from "../disk/files.ts";
 import type { Connect } from "../guest.ts";
 import type { Image } from "./images.ts";
@@ -35,7 +35,7 @@ export async function bootImage(boot: Boot): Promise<{ vm: Vm; agent: Agent }> {
   const memory = join(folder, zeroName);
   await writeFile(memory, "", { mode: 0o600 });
   await truncate(memory, machine.memoryMb * (1 << 20));
-  const disk = join(folder, parts.disk);
+  const disk = join(folder, fileNames.disk);
   await writeFile(disk, emptyOverlay(overlayOn(folder, image.root, "raw", image.diskBytes)), { mode: 0o600 });
   await writeVm(folder, { nonce, process: null });
   const files = { dir: folder, memory, disk, backing: [image.root], kernel: image.kernel, initrd: image.initrd };

@@ -5,7 +5,7 @@
 import { lstat, readdir, readlink, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { readCapsule } from "../disk/capsule-folder.ts";
-import { type Manifest, parts } from "../disk/checkpoint-folder.ts";
+import { fileNames, type Manifest } from "../disk/checkpoint-folder.ts";
 import { readJson } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { Image } from "./images.ts";
@@ -58,7 +58,7 @@ async function neededBuilds(paths: Paths): Promise<Set<string>> {
     if (about !== undefined) needed.add(`${about.image.name}/${about.image.hash}`);
   };
   for (const room of [paths.bases, paths.templates]) {
-    for (const name of await readdir(room)) note(await readJson<Manifest>(join(room, name, parts.manifest)));
+    for (const name of await readdir(room)) note(await readJson<Manifest>(join(room, name, fileNames.manifest)));
   }
   for (const name of await readdir(paths.capsules)) note(await readCapsule(join(paths.capsules, name)));
   return needed;

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { VmFiles, Vmm, VmSpec } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName, type VmFile } from "../disk/capsule-folder.ts";
-import { type Manifest, openCheckpoint, parts, requireSameMachine } from "../disk/checkpoint-folder.ts";
+import { fileNames, type Manifest, openCheckpoint, requireSameMachine } from "../disk/checkpoint-folder.ts";
 import { readJson } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { Origin, Shape } from "../host.ts";
@@ -18,11 +18,11 @@ export interface Source {
 }
 
 /** What tells a base or template from any other that might come to stand in its place. */
-export function identityOfSource(manifest: Manifest): string | null {
-  return manifest.files[parts.memory]?.sha256 ?? null;
+export function hashOfSource(manifest: Manifest): string | null {
+  return manifest.files[fileNames.memory]?.sha256 ?? null;
 }
 
-export class Sources {
+export class TemplateStore {
   readonly #paths: Paths;
   readonly #images: Image[];
   readonly #bases: Bases;
@@ -70,9 +70,9 @@ export class Sources {
   }
 
   /** Throws CapsuleError("conflict") unless what the capsule started from is still there, the very same. */
-  async requireOrigin({ origin, originSha256 }: CapsuleFile, what: string): Promise<void> {
-    const manifest = await readJson<Manifest>(join(this.#paths.data, origin, parts.manifest));
-    if (manifest !== undefined && identityOfSource(manifest) === originSha256) return;
+  async requireParent({ origin, originSha256 }: CapsuleFile, what: string): Promise<void> {
+    const manifest = await readJson<Manifest>(join(this.#paths.data, origin, fileNames.manifest));
+    if (manifest !== undefined && hashOfSource(manifest) === originSha256) return;
     throw new CapsuleError("conflict", `${what} cannot be resumed: the files it was started from are gone (${origin})`);
   }
 
@@ -80,13 +80,13 @@ export class Sources {
   spec(id: string, capsule: CapsuleFile, { nonce }: Pick<VmFile, "nonce">): VmSpec {
     const dir = this.#paths.capsule(id);
     const own = { dir, disk: join(dir, diskName) };
-    return { name: id, nonce, machine: capsule.machine, files: { ...this.below(capsule), ...own } };
+    return { name: id, nonce, machine: capsule.machine, files: { ...this.sharedFiles(capsule), ...own } };
   }
 
   /** The files that all VMs have in common which start from the same. */
-  below(capsule: Pick<CapsuleFile, "origin" | "image">): Omit<VmFiles, "dir" | "disk"> {
+  sharedFiles(capsule: Pick<CapsuleFile, "origin" | "image">): Omit<VmFiles, "dir" | "disk"> {
     const origin = join(this.#paths.data, capsule.origin);
     const { kernel, initrd, root } = this.image(capsule.image);
-    return { memory: join(origin, parts.memory), backing: [join(origin, parts.disk), root], kernel, initrd };
+    return { memory: join(origin, fileNames.memory), backing: [join(origin, fileNames.disk), root], kernel, initrd };
   }
 }

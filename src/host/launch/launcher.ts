@@ -2,17 +2,17 @@
 import { randomBytes } from "node:crypto";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { Slots, Urgency } from "../capacity/start-scheduler.ts";
-import { unless, within } from "../deadline.ts";
+import type { Priority, StartScheduler } from "../capacity/start-scheduler.ts";
+import { unlessAborted, withDeadline } from "../deadline.ts";
 import { type CapsuleFile, forgetVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
 import type { Paths } from "../disk/paths.ts";
-import { LiveGuest, type Reconnecting } from "../guest.ts";
+import { LiveGuest, type ReconnectOptions } from "../guest.ts";
 import { identityOf } from "../identity.ts";
-import type { Sources } from "../images/template-store.ts";
+import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
-import type { Blanks } from "../warm/warm-processes.ts";
+import type { WarmProcesses } from "../warm/warm-processes.ts";
 
-export interface WakerOptions extends Reconnecting {
+export interface LauncherOptions extends ReconnectOptions {
   paths: Paths;
   vmm: Vmm;
   /** Deadline of an agent's first answer after a restore. */
@@ -24,22 +24,22 @@ export interface WakerOptions extends Reconnecting {
 type OnProcess = (nonce: string, process: VmProcess) => void;
 
 /** When a VM is wanted, and until when. */
-export interface Wish {
-  urgency?: Urgency;
-  unwanted?: AbortSignal | undefined;
+export interface StartOptions {
+  urgency?: Priority;
+  signal?: AbortSignal | undefined;
 }
 
-export class Waker {
-  readonly #o: WakerOptions;
-  readonly #sources: Sources;
-  readonly #slots: Slots;
-  readonly #blanks: Blanks;
+export class Launcher {
+  readonly #options: LauncherOptions;
+  readonly #sources: TemplateStore;
+  readonly #slots: StartScheduler;
+  readonly #blanks: WarmProcesses;
 
-  constructor(options: WakerOptions, sources: Sources, slots: Slots, blanks: Blanks) {
-    this.#o = options;
+  constructor(options: LauncherOptions, sources: TemplateStore, slots: StartScheduler, warmProcesses: WarmProcesses) {
+    this.#options = options;
     this.#sources = sources;
     this.#slots = slots;
-    this.#blanks = blanks;
+    this.#blanks = warmProcesses;
   }
 
   /**
@@ -47,28 +47,33 @@ export class Waker {
    * user's processes stay frozen. On failure the VM is gone. When `unwanted` fires the VM is ended, and with it every wait
    * for it; rejects with its reason then.
    */
-  wake(id: string, capsule: CapsuleFile, saved: SavedVm, { urgency = "now", unwanted }: Wish = {}): Promise<LiveGuest> {
-    const { vmm } = this.#o;
+  restore(
+    id: string,
+    capsule: CapsuleFile,
+    saved: SavedVm,
+    { urgency = "now", signal }: StartOptions = {},
+  ): Promise<LiveGuest> {
+    const { vmm } = this.#options;
     return this.#slots.run(
       async () => {
         let end = () => {};
         const onProcess: OnProcess = (nonce, process) => {
           end = () => void vmm.reap(nonce, process).catch(() => {}); // whoever waits for it ends it again
-          if (unwanted?.aborted) end();
+          if (signal?.aborted) end();
         };
         const onAbort = () => end();
-        unwanted?.addEventListener("abort", onAbort);
+        signal?.addEventListener("abort", onAbort);
         try {
-          unwanted?.throwIfAborted();
-          return await this.#wake(id, capsule, saved, { urgency, unwanted }, onProcess);
+          signal?.throwIfAborted();
+          return await this.#wake(id, capsule, saved, { urgency, signal }, onProcess);
         } catch (error) {
-          throw unwanted?.aborted ? unwanted.reason : error;
+          throw signal?.aborted ? signal.reason : error;
         } finally {
-          unwanted?.removeEventListener("abort", onAbort);
+          signal?.removeEventListener("abort", onAbort);
         }
       },
       urgency,
-      unwanted,
+      signal,
     );
   }
 
@@ -76,21 +81,21 @@ export class Waker {
     id: string,
     capsule: CapsuleFile,
     saved: SavedVm,
-    { urgency, unwanted }: Wish,
+    { urgency, signal }: StartOptions,
     onProcess: OnProcess,
   ): Promise<LiveGuest> {
-    const { paths, connect, wakeMs, step } = this.#o;
+    const { paths, connect, wakeMs, step } = this.#options;
     let vm: Vm | undefined;
     try {
-      if (urgency === "now") vm = await this.#blanks.claim(id, capsule, saved, { onProcess, unwanted });
-      unwanted?.throwIfAborted();
+      if (urgency === "now") vm = await this.#blanks.claim(id, capsule, saved, { onProcess, signal });
+      signal?.throwIfAborted();
       vm ??= await this.#restore(id, capsule, saved, onProcess);
       step("restore.loaded");
       await vm.resume();
-      const agent = await connect(vm.agentSocket, wakeMs, unwanted);
-      await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
+      const agent = await connect(vm.agentSocket, wakeMs, signal);
+      await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
       step("restore.awake");
-      return new LiveGuest(id, capsule, vm, agent, this.#o);
+      return new LiveGuest(id, capsule, vm, agent, this.#options);
     } catch (error) {
       await vm?.kill();
       await forgetVm(paths.capsule(id));
@@ -99,7 +104,7 @@ export class Waker {
   }
 
   async #restore(id: string, capsule: CapsuleFile, saved: SavedVm, onProcess: OnProcess): Promise<Vm> {
-    const { paths, vmm, step } = this.#o;
+    const { paths, vmm, step } = this.#options;
     const folder = paths.capsule(id);
     const nonce = randomBytes(16).toString("hex");
     await writeVm(folder, { nonce, process: null });
@@ -115,12 +120,12 @@ export class Waker {
   }
 
   /** A guest that rests, of its own again: its CPUs run, and it has this moment's time and new randomness. */
-  async rouse(guest: LiveGuest, unwanted?: AbortSignal): Promise<void> {
-    const { wakeMs, step } = this.#o;
-    await this.#slots.beside(() =>
-      within(wakeMs, `rousing capsule ${guest.id}`, unless(unwanted, guest.rouse(identityOf(guest.id)))),
+  async unpark(guest: LiveGuest, signal?: AbortSignal): Promise<void> {
+    const { wakeMs, step } = this.#options;
+    await this.#slots.runUnslotted(() =>
+      withDeadline(wakeMs, `rousing capsule ${guest.id}`, unlessAborted(signal, guest.unpark(identityOf(guest.id)))),
     );
-    step("pool.roused");
+    step("pool.unparked");
   }
 
   /**
@@ -128,7 +133,7 @@ export class Waker {
    * off. Throws when the process is not the VM, the guest ended in another way, or its agent does not answer.
    */
   adopt(id: string, capsule: CapsuleFile, journal: VmFile, process: VmProcess): Promise<LiveGuest | undefined> {
-    const { vmm, connect, wakeMs } = this.#o;
+    const { vmm, connect, wakeMs } = this.#options;
     const spec = this.#sources.spec(id, capsule, journal);
     return this.#slots.run(async () => {
       const vm = await vmm.adopt(spec, process);
@@ -138,8 +143,8 @@ export class Waker {
         if (state === "stopped") await vm.resume();
         const agent = await connect(vm.agentSocket, wakeMs);
         // Its clock stood still with it.
-        if (!agent.awake) await within(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-        return new LiveGuest(id, capsule, vm, agent, this.#o);
+        if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
+        return new LiveGuest(id, capsule, vm, agent, this.#options);
       } catch (error) {
         await vm.kill();
         throw error;

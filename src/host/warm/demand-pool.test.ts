@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it, type TestContext } from "node:test";
-import { Stock, type StockOptions } from "./demand-pool.ts";
+import { DemandPool, type DemandPoolOptions } from "./demand-pool.ts";
 
 interface Thing {
   name: string;
@@ -17,10 +17,10 @@ class Shelved {
   onMaking = () => {};
   #onMade = () => {};
   #onLook = () => {};
-  readonly stock: Stock<string, Thing>;
+  readonly stock: DemandPool<string, Thing>;
 
-  constructor(options: Partial<StockOptions<string, Thing>> = {}) {
-    this.stock = new Stock<string, Thing>({
+  constructor(options: Partial<DemandPoolOptions<string, Thing>> = {}) {
+    this.stock = new DemandPool<string, Thing>({
       keyOf: (kind) => kind,
       make: (kind) => this.#make(kind),
       end: async ({ name }) => {
@@ -29,15 +29,15 @@ class Shelved {
       nameOf: ({ name }) => name,
       pressure: { isRising: () => this.#looked(), isHigh: () => false },
       budgetBytes: 1_000,
-      most: 3,
-      usualBytes: 1,
+      maxCount: 3,
+      expectedBytes: 1,
       onFailure: (error) => this.failures.push(error),
       ...options,
     });
   }
 
   want(kind: string, count: number): void {
-    for (let each = 0; each < count; each++) this.stock.take(kind);
+    for (let each = 0; each < count; each++) this.stock.claim(kind);
   }
 
   /** Resolves when `here` holds these, in whatever order. */
@@ -92,10 +92,10 @@ describe("a stock", () => {
   it("tells whoever makes one when nobody wants it any longer, which is no failure", async () => {
     let begun = Promise.withResolvers<void>();
     const shelved = new Shelved({
-      make: async (_kind, unwanted) => {
+      make: async (_kind, signal) => {
         begun.resolve();
-        await once(unwanted, "abort");
-        throw unwanted.reason;
+        await once(signal, "abort");
+        throw signal.reason;
       },
     });
     shelved.stock.open();
@@ -207,7 +207,7 @@ describe("a stock", () => {
   });
 
   it("tells of what cannot be made, and makes the others", async () => {
-    const shelved = new Shelved({ most: 2 });
+    const shelved = new Shelved({ maxCount: 2 });
     shelved.stock.open();
     shelved.failing = "b";
     shelved.want("b", 2);
@@ -220,10 +220,10 @@ describe("a stock", () => {
   });
 
   it("makes nothing where its number or its memory is none", () => {
-    for (const none of [{ most: 0 }, { budgetBytes: 0 }]) {
+    for (const none of [{ maxCount: 0 }, { budgetBytes: 0 }]) {
       const { stock } = new Shelved(none);
       stock.open();
-      assert.equal(stock.take("a"), undefined);
+      assert.equal(stock.claim("a"), undefined);
       assert.equal(stock.isOpen, false);
     }
   });

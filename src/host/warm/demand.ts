@@ -9,11 +9,11 @@ const memoryMs = 600_000;
 /** Askings that are remembered; also the most that can be worth keeping. */
 const mostRemembered = 64;
 
-export class Demand {
+export class DemandEstimator {
   /** Ascending, in milliseconds of a steady clock. */
   #askedMs: number[] = [];
 
-  note(nowMs: number): void {
+  record(nowMs: number): void {
     this.#askedMs.push(nowMs);
     if (this.#askedMs.length > mostRemembered) this.#askedMs.shift();
   }
@@ -24,7 +24,7 @@ export class Demand {
   }
 
   /** How many to keep ready. One asking is no habit: zero until there were two. */
-  target(nowMs: number): number {
+  targetSize(nowMs: number): number {
     while ((this.#askedMs[0] ?? Number.POSITIVE_INFINITY) < nowMs - memoryMs) this.#askedMs.shift();
     if (this.#askedMs.length < 2) return 0;
     let most = 0;

@@ -1,4 +1,4 @@
-/** Whose rehearsal it is and how it ends; what a process does in it: vmm/qemu.test.ts, test/faults/blanks.test.ts. */
+/** Whose rehearsal it is and how it ends; what a process does in it: vmm/qemu.test.ts, test/faults/warm-processes.test.ts. */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
 import { FakeVm } from "../../../test/fakes/fake-vm.ts";
 import type { Agent } from "../../agent/agent.ts";
-import type { Blank, SavedVm, Vm } from "../../vmm/vmm.ts";
+import type { SavedVm, Vm, WarmProcess } from "../../vmm/vmm.ts";
 import { Paths } from "../disk/paths.ts";
-import { Rehearsals } from "./translation-warmup.ts";
+import { TranslationWarmup } from "./translation-warmup.ts";
 
 const data = mkdtempSync(join(tmpdir(), "capsule-rehearsals-"));
 after(() => rmSync(data, { recursive: true, force: true }));
@@ -37,8 +37,8 @@ const agent = {
   close: () => void heard.push("close"),
 } as unknown as Agent;
 
-function rehearsals(longestMs?: number): Rehearsals {
-  return new Rehearsals(
+function rehearsals(longestMs?: number): TranslationWarmup {
+  return new TranslationWarmup(
     {
       paths,
       sources: { image: () => ({ diskBytes: 1 << 20 }) as never },
@@ -49,22 +49,22 @@ function rehearsals(longestMs?: number): Rehearsals {
   );
 }
 
-function blankThat(rehearse: Blank["rehearse"], canRehearse = true): Blank {
-  const dir = paths.scratch("blank-1");
+function warmProcessThat(warmTranslations: WarmProcess["warmTranslations"], canWarmTranslations = true): WarmProcess {
+  const dir = paths.scratch("warm-1");
   mkdirSync(dir, { recursive: true });
   const kill = async () => void kills++;
-  return { spec: { files: { dir } }, canRehearse, rehearse, kill } as unknown as Blank;
+  return { spec: { files: { dir } }, canWarmTranslations, warmTranslations, kill } as unknown as WarmProcess;
 }
 
 test("it is played by the checkpoint that all begin as, from waking to rest, on a layer that goes with it", async () => {
   let seen: { saved: SavedVm; layer: string } | undefined;
   const vm = new FakeVm("");
-  const blank = blankThat(async (saved, layer, play: (vm: Vm) => Promise<void>) => {
+  const warm = warmProcessThat(async (saved, layer, play: (vm: Vm) => Promise<void>) => {
     seen = { saved, layer };
     assert.match(readFileSync(layer, "latin1"), /\.\.\/\.\.\/templates\/t\/disk\.qcow2/);
     await play(vm);
   });
-  await rehearsals().run(blank, kind, never);
+  await rehearsals().run(warm, kind, never);
   assert.deepEqual(seen?.saved, { state: join(data, "templates/t/state"), memory: null });
   assert.deepEqual(heard, ["wake nobody", "thaw", "/bin/true", "freeze", "close"]);
   assert.equal(await vm.state(), "stopped");
@@ -74,36 +74,36 @@ test("it is played by the checkpoint that all begin as, from waking to rest, on 
 
 test("whoever cannot does not", async () => {
   await rehearsals().run(
-    blankThat(async () => assert.fail("it was asked to"), false),
+    warmProcessThat(async () => assert.fail("it was asked to"), false),
     kind,
     never,
   );
 });
 
 /** One that hangs where the process is, and ends with it. */
-function hanging(): Blank {
+function hanging(): WarmProcess {
   const { promise, reject } = Promise.withResolvers<void>();
-  const blank = blankThat(async (_saved, _layer, play) => {
+  const warm = warmProcessThat(async (_saved, _layer, play) => {
     await play(new FakeVm(""));
     await promise;
   });
-  blank.kill = async () => {
+  warm.kill = async () => {
     kills++;
     reject(new Error("the process is gone"));
   };
-  return blank;
+  return warm;
 }
 
 test("one that nobody wants any longer is ended, and its guest let go of", async () => {
-  const unwanted = new AbortController();
-  const blank = hanging();
-  const running = rehearsals().run(blank, kind, unwanted.signal);
+  const signal = new AbortController();
+  const warm = hanging();
+  const running = rehearsals().run(warm, kind, signal.signal);
   while (!heard.includes("close")) await new Promise(setImmediate);
-  unwanted.abort(new Error("not wanted"));
+  signal.abort(new Error("not wanted"));
   await assert.rejects(running, /not wanted/);
   assert.ok(kills > 0);
-  assert.ok(!existsSync(join(blank.spec.files.dir, "disk.qcow2")));
-  await assert.rejects(rehearsals().run(blank, kind, unwanted.signal), /not wanted/);
+  assert.ok(!existsSync(join(warm.spec.files.dir, "disk.qcow2")));
+  await assert.rejects(rehearsals().run(warm, kind, signal.signal), /not wanted/);
 });
 
 test("one that does not come to its end is ended, and the next for the same does without", async (t) => {
@@ -115,13 +115,13 @@ test("one that does not come to its end is ended, and the next for the same does
   await assert.rejects(running, /the rehearsal for templates\/t took longer than 5 ms/);
   assert.ok(kills > 0);
   await all.run(
-    blankThat(async () => assert.fail("it was asked to")),
+    warmProcessThat(async () => assert.fail("it was asked to")),
     kind,
     never,
   );
   let others = 0;
   await all.run(
-    blankThat(async () => void others++),
+    warmProcessThat(async () => void others++),
     { ...kind, origin: "templates/other" },
     never,
   );
@@ -129,9 +129,9 @@ test("one that does not come to its end is ended, and the next for the same does
 });
 
 test("one that fails ends its process", async () => {
-  const blank = blankThat(async () => {
+  const warm = warmProcessThat(async () => {
     throw new Error("no disk");
   });
-  await assert.rejects(rehearsals().run(blank, kind, never), /no disk/);
+  await assert.rejects(rehearsals().run(warm, kind, never), /no disk/);
   assert.ok(kills > 0);
 });

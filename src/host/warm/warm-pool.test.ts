@@ -4,33 +4,33 @@ import { EventEmitter, once } from "node:events";
 import { describe, it } from "node:test";
 import { MemoryPressure, shareAvailable } from "../capacity/pressure.ts";
 import type { LiveGuest } from "../guest.ts";
-import type { Kind, Standby } from "./warm-capsules.ts";
-import { Pool, type PoolOptions } from "./warm-pool.ts";
+import type { WarmCapsule, WarmKey } from "./warm-capsules.ts";
+import { WarmPool, type WarmPoolOptions } from "./warm-pool.ts";
 
-const minimal: Kind = { origin: { kind: "base", name: "minimal" }, shape: { vcpus: 1, memoryMb: 512 } };
-const template = (storage: string): Kind => ({ ...minimal, origin: { kind: "template", storage } });
+const minimal: WarmKey = { origin: { kind: "base", name: "minimal" }, shape: { vcpus: 1, memoryMb: 512 } };
+const template = (storage: string): WarmKey => ({ ...minimal, origin: { kind: "template", storage } });
 const mib = 2 ** 20;
 
 /** Standbys that are made and ended at once, unless a test holds them up. */
 class Workshop {
   readonly events = new EventEmitter();
-  readonly here = new Map<string, Kind>();
+  readonly here = new Map<string, WarmKey>();
   readonly failures: unknown[] = [];
   readonly ends = new Map<string, () => void>();
   made = 0;
   pressure: "none" | "rising" | "high" = "none";
   /** Asked before one is made. */
-  before: (kind: Kind) => Promise<void> = async () => {};
-  readonly pool: Pool;
+  before: (kind: WarmKey) => Promise<void> = async () => {};
+  readonly pool: WarmPool;
 
-  constructor(options: Partial<PoolOptions> = {}) {
+  constructor(options: Partial<WarmPoolOptions> = {}) {
     let ids = 0;
-    this.pool = new Pool({
-      standbys: { make: (id, kind) => this.#make(id, kind), end: (standby) => this.#end(standby) },
+    this.pool = new WarmPool({
+      capsules: { make: (id, kind) => this.#make(id, kind), end: (warm) => this.#end(warm) },
       pressure: { isRising: () => this.pressure !== "none", isHigh: () => this.pressure === "high" },
       newId: () => `cl-${++ids}`,
       budgetBytes: 1_000 * mib,
-      staple: { kind: minimal, least: 1 },
+      minimum: { key: minimal, size: 1 },
       onFailure: (error) => this.failures.push(error),
       ...options,
     });
@@ -47,7 +47,7 @@ class Workshop {
     while (this.here.size !== count) await once(this.events, "ended");
   }
 
-  async #make(id: string, kind: Kind): Promise<Standby> {
+  async #make(id: string, kind: WarmKey): Promise<WarmCapsule> {
     await this.before(kind);
     this.here.set(id, kind);
     this.made++;
@@ -57,14 +57,14 @@ class Workshop {
     return { id, guest: {} as LiveGuest, source: `/source of ${id}`, costBytes: 40 * mib, ended: promise };
   }
 
-  async #end({ id }: Standby): Promise<void> {
+  async #end({ id }: WarmCapsule): Promise<void> {
     this.here.delete(id);
     this.events.emit("ended");
   }
 }
 
 describe("the pool", () => {
-  it("keeps one of the staple ready from the beginning, hands it out once, and makes another", async () => {
+  it("keeps one of the minimum ready from the beginning, hands it out once, and makes another", async () => {
     const shop = new Workshop();
     assert.equal(shop.pool.reserve(minimal), undefined, "it is not open yet");
     shop.pool.open();
@@ -85,14 +85,14 @@ describe("the pool", () => {
     assert.deepEqual([...shop.here.keys()], ["cl-1"], "what was claimed is not the pool's to end");
   });
 
-  it("keeps as many of the staple as it is told, in half of its memory, and none if it is told so", async () => {
+  it("keeps as many of the minimum as it is told, in half of its memory, and none if it is told so", async () => {
     for (const [least, budgetBytes, kept] of [
       [3, 1_000 * mib, 3],
       [3, 170 * mib, 2],
       [3, 70 * mib, 1],
       [0, 1_000 * mib, 0],
     ] as const) {
-      const shop = new Workshop({ staple: { kind: minimal, least }, budgetBytes });
+      const shop = new Workshop({ minimum: { key: minimal, size: least }, budgetBytes });
       shop.pool.open();
       await shop.hasMade(kept);
       await shop.pool.settled();
@@ -118,7 +118,7 @@ describe("the pool", () => {
     shop.pool.open();
     shop.pool.reserve(template("t1"));
     await shop.hasMade(1);
-    assert.equal(shop.pool.state().target, 1, "the staple's alone");
+    assert.equal(shop.pool.state().target, 1, "the minimum's alone");
     shop.pool.reserve(template("t1"));
     await shop.hasMade(3);
     assert.equal([...shop.here.values()].filter(({ origin }) => origin.kind === "template").length, 2);
@@ -224,7 +224,7 @@ describe("the pool", () => {
     assert.ok(!shop.pool.holds("cl-1"));
   });
 
-  it("remembers a bounded number of kinds, and the staple always", async () => {
+  it("remembers a bounded number of kinds, and the minimum always", async () => {
     const shop = new Workshop();
     shop.pool.open();
     await shop.hasMade(1);

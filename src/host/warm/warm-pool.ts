@@ -12,64 +12,64 @@
  * How many there are of which kind, and when they are made, is the stock's business.
  */
 import type { Pressure } from "../capacity/pressure.ts";
-import { Stock } from "./demand-pool.ts";
-import type { Kind, Standby, Standbys } from "./warm-capsules.ts";
+import { DemandPool } from "./demand-pool.ts";
+import type { WarmCapsule, WarmCapsules, WarmKey } from "./warm-capsules.ts";
 
-export interface PoolOptions {
-  standbys: Pick<Standbys, "make" | "end">;
+export interface WarmPoolOptions {
+  capsules: Pick<WarmCapsules, "make" | "end">;
   pressure: Pressure;
   /** Makes ids of the form that capsules have. */
   newId: () => string;
   /** Most memory of all that are ready together; 0: no pool. */
   budgetBytes: number;
   /** Of this there are always so many, as far as half of the budget goes, but one at least. */
-  staple: { kind: Kind; least: number };
+  minimum: { key: WarmKey; size: number };
   /** Told of what could not be made, and is tried again later. */
   onFailure: (error: unknown) => void;
 }
 
 const usualBytes = 64 << 20;
 
-export class Pool {
-  readonly #o: PoolOptions;
-  readonly #stock: Stock<Kind, Standby>;
-  readonly #reserved = new Map<string, Standby>();
+export class WarmPool {
+  readonly #options: WarmPoolOptions;
+  readonly #pool: DemandPool<WarmKey, WarmCapsule>;
+  readonly #reserved = new Map<string, WarmCapsule>();
   /** Ids of what is being made, ready, or being ended. */
   readonly #held = new Set<string>();
 
-  constructor(options: PoolOptions) {
-    this.#o = options;
-    const { pressure, budgetBytes, staple, onFailure } = options;
-    this.#stock = new Stock({
+  constructor(options: WarmPoolOptions) {
+    this.#options = options;
+    const { pressure, budgetBytes, minimum, onFailure } = options;
+    this.#pool = new DemandPool({
       keyOf,
-      make: (kind, unwanted) => this.#make(kind, unwanted),
-      end: (standby) => this.#end(standby),
+      make: (kind, signal) => this.#make(kind, signal),
+      end: (warm) => this.#end(warm),
       nameOf: ({ id }) => `the VM of capsule ${id}`,
-      most: Number.POSITIVE_INFINITY,
-      usualBytes,
-      ...{ pressure, budgetBytes, staple, onFailure },
+      maxCount: Number.POSITIVE_INFINITY,
+      expectedBytes: usualBytes,
+      ...{ pressure, budgetBytes, minimum, onFailure },
     });
   }
 
   /** Begins to make. Call when nothing of an earlier life is left. */
   open(): void {
-    this.#stock.open();
+    this.#pool.open();
   }
 
   /** The id of one that is ready, from now on the caller's: to be claimed or removed. Undefined when there is none. */
-  reserve(kind: Kind): string | undefined {
-    const standby = this.#stock.take(kind);
-    if (standby === undefined) return undefined;
-    this.#held.delete(standby.id);
-    this.#reserved.set(standby.id, standby);
-    return standby.id;
+  reserve(kind: WarmKey): string | undefined {
+    const warm = this.#pool.claim(kind);
+    if (warm === undefined) return undefined;
+    this.#held.delete(warm.id);
+    this.#reserved.set(warm.id, warm);
+    return warm.id;
   }
 
   /** The reserved capsule of this id, handed over. */
-  claim(id: string): Standby | undefined {
-    const standby = this.#reserved.get(id);
+  claim(id: string): WarmCapsule | undefined {
+    const warm = this.#reserved.get(id);
     this.#reserved.delete(id);
-    return standby;
+    return warm;
   }
 
   /** How many were reserved and not claimed yet. */
@@ -84,34 +84,34 @@ export class Pool {
 
   /** Folders of the checkpoints that pooled VMs stand on. */
   sources(): string[] {
-    return this.#stock.items().map(({ source }) => source);
+    return this.#pool.items().map(({ source }) => source);
   }
 
   state(): { ready: number; target: number } {
-    return this.#stock.state();
+    return this.#pool.state();
   }
 
   /** Ends all that was made from this template; resolves when nothing stands on its files any more. */
   drop(storage: string): Promise<void> {
-    return this.#stock.drop(({ origin }) => origin.kind === "template" && origin.storage === storage);
+    return this.#pool.drop(({ origin }) => origin.kind === "template" && origin.storage === storage);
   }
 
   /** Ends them all, also those that were reserved and not claimed. */
   async close(): Promise<void> {
-    await this.#stock.close();
-    await Promise.all([...this.#reserved.values()].map((standby) => this.#end(standby).catch(this.#o.onFailure)));
+    await this.#pool.close();
+    await Promise.all([...this.#reserved.values()].map((warm) => this.#end(warm).catch(this.#options.onFailure)));
   }
 
   /** Resolves when as many are ready as should be, or as can be now. */
   settled(): Promise<void> {
-    return this.#stock.settled();
+    return this.#pool.settled();
   }
 
-  async #make(kind: Kind, unwanted: AbortSignal): Promise<Standby> {
-    const id = this.#o.newId();
+  async #make(kind: WarmKey, signal: AbortSignal): Promise<WarmCapsule> {
+    const id = this.#options.newId();
     this.#held.add(id);
     try {
-      return await this.#o.standbys.make(id, kind, unwanted);
+      return await this.#options.capsules.make(id, kind, signal);
     } catch (error) {
       this.#held.delete(id);
       throw error;
@@ -119,18 +119,18 @@ export class Pool {
   }
 
   /** A folder that cannot be removed now has no record, and is found by whoever looks for those. */
-  async #end(standby: Standby): Promise<void> {
-    this.#reserved.delete(standby.id);
-    this.#held.add(standby.id);
+  async #end(warm: WarmCapsule): Promise<void> {
+    this.#reserved.delete(warm.id);
+    this.#held.add(warm.id);
     try {
-      await this.#o.standbys.end(standby);
+      await this.#options.capsules.end(warm);
     } finally {
-      this.#held.delete(standby.id);
+      this.#held.delete(warm.id);
     }
   }
 }
 
-function keyOf({ origin, shape }: Kind): string {
+function keyOf({ origin, shape }: WarmKey): string {
   const from = origin.kind === "base" ? `base ${origin.name}` : `template ${origin.storage}`;
   return `${from} ${shape.vcpus}x${shape.memoryMb}`;
 }

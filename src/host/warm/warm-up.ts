@@ -2,16 +2,16 @@
 import type { Agent } from "../../agent/agent.ts";
 import type { LiveGuest } from "../guest.ts";
 
-export type Exercise = [cmd: string, ...args: string[]];
+export type WarmUpCommand = [cmd: string, ...args: string[]];
 
 /** The way from request to exit, and no more: whoever has gone it takes no more memory for it than a capsule in use. */
-export const firstSteps: readonly Exercise[] = [["/bin/true"]];
+export const minimalWarmUp: readonly WarmUpCommand[] = [["/bin/true"]];
 
 /**
  * Whatever a client runs first finds the way well trodden; and so does a guest that waits a while, as when many are given
  * out at once: stopping the clock's tick and starting it again is code of its own.
  */
-export const usualSteps: readonly Exercise[] = [
+export const fullWarmUp: readonly WarmUpCommand[] = [
   ["/bin/true"],
   ["/bin/bash", "-c", "/bin/true; exit"],
   ["/bin/sleep", "0.02"],
@@ -19,14 +19,14 @@ export const usualSteps: readonly Exercise[] = [
 ];
 
 /** Takes a guest that is awake the whole way to its rest, with commands in between. */
-export async function exerciseToRest(guest: LiveGuest, commands: readonly Exercise[]): Promise<void> {
+export async function warmUpAndPark(guest: LiveGuest, commands: readonly WarmUpCommand[]): Promise<void> {
   await guest.thaw();
-  await exercise(guest.agent, commands);
-  await guest.rest();
+  await runWarmUp(guest.agent, commands);
+  await guest.park();
 }
 
 /** Runs one after the other; what they say and how they end does not matter. Rejects when the agent fails. */
-export async function exercise(agent: Agent, commands: readonly Exercise[]): Promise<void> {
+export async function runWarmUp(agent: Agent, commands: readonly WarmUpCommand[]): Promise<void> {
   for (const [cmd, ...args] of commands) await run(agent, cmd, args);
 }
 

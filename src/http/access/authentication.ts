@@ -6,7 +6,7 @@ import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
 import type { Identity, TeamsService } from "../services.ts";
-import { Buckets } from "./rate-limiter.ts";
+import { RateLimiter } from "./rate-limiter.ts";
 import type { Tickets } from "./tickets.ts";
 
 /** How many seconds' worth of requests may come at once. */
@@ -14,24 +14,24 @@ const burstSec = { keys: 5, strangers: 20, pages: 10 };
 /** A team can make keys without number, so that all of them together have a bound, too. */
 const keysPerTeam = 4;
 
-export class Callers {
+export class Authentication {
   readonly #teams: TeamsService;
   readonly #tickets: Tickets;
-  readonly #ofKey: Buckets;
-  readonly #ofTeam: Buckets;
-  readonly #ofStrangers: Buckets;
-  readonly #ofPages: Buckets;
+  readonly #ofKey: RateLimiter;
+  readonly #ofTeam: RateLimiter;
+  readonly #ofStrangers: RateLimiter;
+  readonly #ofPages: RateLimiter;
 
   constructor(teams: TeamsService, tickets: Tickets, limits: Limits) {
     this.#teams = teams;
     this.#tickets = tickets;
     const rate = limits.requests_per_sec;
-    this.#ofKey = new Buckets(rate, rate * burstSec.keys);
-    this.#ofTeam = new Buckets(rate * keysPerTeam, rate * keysPerTeam * burstSec.keys);
+    this.#ofKey = new RateLimiter(rate, rate * burstSec.keys);
+    this.#ofTeam = new RateLimiter(rate * keysPerTeam, rate * keysPerTeam * burstSec.keys);
     const strangers = limits.refused_keys_per_sec;
-    this.#ofStrangers = new Buckets(strangers, strangers * burstSec.strangers);
+    this.#ofStrangers = new RateLimiter(strangers, strangers * burstSec.strangers);
     const pages = limits.open_requests_per_sec;
-    this.#ofPages = new Buckets(pages, pages * burstSec.pages);
+    this.#ofPages = new RateLimiter(pages, pages * burstSec.pages);
   }
 
   /**
@@ -61,7 +61,7 @@ export class Callers {
   }
 
   /** For whoever asks for nothing that takes a key. Throws quota_exceeded. */
-  admitStranger(request: FastifyRequest): void {
+  admitAnonymous(request: FastifyRequest): void {
     const retryAfterSec = this.#ofPages.take(addressOf(request));
     if (retryAfterSec === 0) return;
     throw new CapsuleError("quota_exceeded", "too many requests came from this address; send them more slowly", {

@@ -5,7 +5,7 @@ interface Crowd {
   size: number;
 }
 
-export class Crowds {
+export class InFlightLimiter {
   readonly #max: number;
   /** Of all teams that have asked: only the operator makes teams, so there are not too many to remember. */
   readonly #crowds = new Map<string, Crowd>();
@@ -15,7 +15,7 @@ export class Crowds {
   }
 
   /** One more; call what is returned once, when it has left. Throws quota_exceeded. */
-  join(teamId: string): () => void {
+  enter(teamId: string): () => void {
     const crowd = this.#crowd(teamId);
     if (crowd.size >= this.#max) {
       throw new CapsuleError("quota_exceeded", `the team has ${crowd.size} requests under way, as many as it may`, {

@@ -1,20 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Places } from "./places.ts";
+import { TeamSemaphore } from "./places.ts";
 
 const { signal } = new AbortController();
 
 test("who finds no place waits for one that is left, in the order of coming; other teams do not", async () => {
-  const places = new Places(2);
-  const leaves = [await places.take("red", signal), await places.take("red", signal)];
+  const places = new TeamSemaphore(2);
+  const leaves = [await places.acquire("red", signal), await places.acquire("red", signal)];
   const entered: string[] = [];
   const enter = (name: string) =>
-    places.take("red", signal).then((leave) => {
+    places.acquire("red", signal).then((leave) => {
       entered.push(name);
       return leave;
     });
   const waiting = [enter("first"), enter("second"), enter("third")];
-  (await places.take("blue", signal))();
+  (await places.acquire("blue", signal))();
   assert.deepEqual(entered, []);
   for (let i = 0; i < 3; i++) leaves[0]!(); // once, however often it is said
   const first = await waiting[0]!;
@@ -28,15 +28,15 @@ test("who finds no place waits for one that is left, in the order of coming; oth
 });
 
 test("who gives up waiting is passed over, and who has given up before does not wait", async () => {
-  const places = new Places(1);
-  const leave = await places.take("red", signal);
+  const places = new TeamSemaphore(1);
+  const leave = await places.acquire("red", signal);
   const impatience = new AbortController();
-  const given = places.take("red", impatience.signal);
-  const patient = places.take("red", signal);
+  const given = places.acquire("red", impatience.signal);
+  const patient = places.acquire("red", signal);
   const reason = new Error("the client hung up");
   impatience.abort(reason);
   await assert.rejects(given, reason);
-  await assert.rejects(places.take("red", impatience.signal), reason);
+  await assert.rejects(places.acquire("red", impatience.signal), reason);
   leave();
   (await patient)();
   assert.equal(places.size, 0);

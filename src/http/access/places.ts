@@ -8,7 +8,7 @@ interface Team {
   readonly waiting: Set<() => void>;
 }
 
-export class Places {
+export class TeamSemaphore {
   readonly #ofEach: number;
   readonly #teams = new Map<string, Team>();
 
@@ -17,7 +17,7 @@ export class Places {
   }
 
   /** Resolves when there is a place, with the way to leave it. Rejects with the signal's reason if it aborts before. */
-  take(teamId: string, signal: AbortSignal): Promise<() => void> {
+  acquire(teamId: string, signal: AbortSignal): Promise<() => void> {
     return new Promise((resolve, reject) => {
       signal.throwIfAborted();
       const team = this.#teams.get(teamId) ?? { taken: 0, waiting: new Set() };

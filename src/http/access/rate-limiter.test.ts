@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { Buckets } from "./rate-limiter.ts";
+import { RateLimiter } from "./rate-limiter.ts";
 
 test("a burst passes, then the rate, and the wait that is told is enough", () => {
   let nowMs = 0;
-  const buckets = new Buckets(2, 5, () => nowMs);
+  const buckets = new RateLimiter(2, 5, () => nowMs);
   assert.deepEqual(
     Array.from({ length: 6 }, () => buckets.take("a")),
     [0, 0, 0, 0, 0, 1],
@@ -28,7 +28,7 @@ test("in no stretch of time do more pass than the burst and the rate allow", () 
   fc.assert(
     fc.property(steps, fc.integer({ min: 1, max: 50 }), fc.integer({ min: 1, max: 20 }), (waits, rate, burst) => {
       let nowMs = 0;
-      const buckets = new Buckets(rate, burst, () => nowMs);
+      const buckets = new RateLimiter(rate, burst, () => nowMs);
       const passed: number[] = [];
       for (const waitMs of waits) {
         nowMs += waitMs;
@@ -46,7 +46,7 @@ test("in no stretch of time do more pass than the burst and the rate allow", () 
 });
 
 test("names without number take no memory without bound", () => {
-  const buckets = new Buckets(1, 1, () => 0);
+  const buckets = new RateLimiter(1, 1, () => 0);
   buckets.take("steady");
   for (let i = 0; i < 110_000; i++) {
     buckets.take(String(i));

@@ -11,7 +11,7 @@ interface Bucket {
 /** Of one age. Two ages are remembered: names of before are forgotten and start anew. */
 const namesMax = 25_000;
 
-export class Buckets {
+export class RateLimiter {
   readonly #ratePerSec: number;
   readonly #burst: number;
   readonly #now: () => number;

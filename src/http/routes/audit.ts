@@ -1,10 +1,10 @@
 /** The team's audit log, page by page. */
 import { AuditPage, AuditQuery, auditPageDefault } from "../../wire/audit.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import type { AuditView } from "../services.ts";
 import { timestamp } from "../timestamps.ts";
 
-export function auditRoutes(app: App, { services: { audit } }: Section): void {
+export function auditRoutes(app: App, { services: { audit } }: RouteContext): void {
   app.get(
     "/audit",
     {

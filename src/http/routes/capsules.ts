@@ -13,20 +13,20 @@ import { CapsuleParams } from "../../wire/schema.ts";
 import { note } from "../audit-trail.ts";
 import { clientGoneSignal } from "../client-gone.ts";
 import { Departures } from "../departures.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import type { CapsuleView } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
 /** What views were answered as: the text is written once, for a view never changes. */
 const texts = new WeakMap<CapsuleView, string>();
 
-export function capsuleRoutes(app: App, section: Section): void {
+export function capsuleRoutes(app: App, section: RouteContext): void {
   createRoute(app, section);
   readRoutes(app, section);
   changeRoutes(app, section);
 }
 
-function createRoute(app: App, { services: { capsules }, limits }: Section): void {
+function createRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
   app.post(
     "/capsules",
     {
@@ -50,7 +50,7 @@ function createRoute(app: App, { services: { capsules }, limits }: Section): voi
   );
 }
 
-function readRoutes(app: App, { services: { capsules }, limits }: Section): void {
+function readRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
   const departures = new Departures();
   app.get(
     "/capsules",
@@ -83,7 +83,7 @@ function readRoutes(app: App, { services: { capsules }, limits }: Section): void
   );
 }
 
-function changeRoutes(app: App, { services: { capsules } }: Section): void {
+function changeRoutes(app: App, { services: { capsules } }: RouteContext): void {
   app.delete(
     "/capsules/:id",
     {

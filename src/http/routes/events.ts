@@ -2,7 +2,7 @@
 import type { Readable } from "node:stream";
 import Type from "typebox";
 import { EventStreamHeaders, eventData, eventStreamType } from "../../wire/event.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import { capsuleBody } from "./capsules.ts";
 import { EventFeed } from "./event-feed.ts";
 import { templateBody } from "./snapshots.ts";
@@ -10,7 +10,7 @@ import { templateBody } from "./snapshots.ts";
 const beatMs = 15_000;
 const Stream = { content: { [eventStreamType]: { schema: Type.Unsafe<Readable>({ type: "string" }) } } };
 
-export function eventRoutes(app: App, { services: { teams, capsules, templates } }: Section): void {
+export function eventRoutes(app: App, { services: { teams, capsules, templates } }: RouteContext): void {
   const feed = new EventFeed();
   const ends = [
     capsules.onChange((teamId, id, view) => {

@@ -7,7 +7,7 @@ import { CapsuleParams } from "../../wire/schema.ts";
 import { note } from "../audit-trail.ts";
 import { onAnswered, onClientGone, patience, promptMs } from "../client-gone.ts";
 import { Output, OutputBudgets } from "../output.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import { runForeground } from "./foreground.ts";
 
 /**
@@ -16,7 +16,7 @@ import { runForeground } from "./foreground.ts";
  */
 const keptStreams = { team: 16, all: 32 };
 
-export function execRoutes(app: App, { services: { capsules }, limits }: Section): void {
+export function execRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
   const outputMaxBytes = limits.exec_output_max_bytes;
   const budgets = new OutputBudgets({
     teamBytes: keptStreams.team * outputMaxBytes,
@@ -45,7 +45,7 @@ export function execRoutes(app: App, { services: { capsules }, limits }: Section
             output: releasedWith(reply, new Output(outputMaxBytes, budgets.of(identity.teamId))),
             onAbandoned: (cancel) => onClientGone(reply, cancel),
           });
-      const ended = capsules.execBegan(params.id); // while the guest is at work already
+      const ended = capsules.beginExec(params.id); // while the guest is at work already
       try {
         const result = await running;
         if (body.background) reply.code(202);

@@ -5,11 +5,11 @@ import Type from "typebox";
 import type { Agent } from "../../agent/agent.ts";
 import { FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../../wire/file.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { Places } from "../access/places.ts";
+import { TeamSemaphore } from "../access/places.ts";
 import { note } from "../audit-trail.ts";
 import { onAnswered, patience, promptMs } from "../client-gone.ts";
 import { boundaryOf } from "../multipart.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import { toFileEntry } from "./file-entries.ts";
 import { checkPath } from "./guest-path.ts";
 import { receiveFile } from "./uploads.ts";
@@ -23,7 +23,7 @@ const listingsMax = 8;
 /** Up to here a file is answered in one piece, with its length. */
 const wholeMaxBytes = 64 * 1024;
 
-export function fileRoutes(app: App, section: Section): void {
+export function fileRoutes(app: App, section: RouteContext): void {
   const { services, limits } = section;
   const door: Door = {
     enter: ({ identity }, id) => services.capsules.enter(identity.teamId, id, "files"),
@@ -59,8 +59,8 @@ function readRoutes(app: App, { enter, pathIn }: Door): void {
   }
 }
 
-function listRoute(app: App, { enter, pathIn }: Door, { limits }: Section): void {
-  const places = new Places(listingsMax);
+function listRoute(app: App, { enter, pathIn }: Door, { limits }: RouteContext): void {
+  const places = new TeamSemaphore(listingsMax);
   app.post(
     "/capsules/:id/files/list",
     {
@@ -76,7 +76,7 @@ function listRoute(app: App, { enter, pathIn }: Door, { limits }: Section): void
       const { depth = 1 } = request.body;
       const path = pathIn(request.body);
       const gone = patience(reply);
-      onAnswered(reply, await places.take(request.identity.teamId, gone));
+      onAnswered(reply, await places.acquire(request.identity.teamId, gone));
       const agent = await enter(request, request.params.id);
       const entries = await agent.list(path, depth, limits.list_entries_max, gone);
       return { entries: entries.map(toFileEntry) };
@@ -124,7 +124,7 @@ function changeRoutes(app: App, { enter, pathIn }: Door): void {
 }
 
 /** In a scope of their own, where a body is not JSON and is not read before the handler does. */
-function writeRoutes(app: App, { services: { capsules }, limits }: Section): void {
+function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", (_request: FastifyRequest, _payload: unknown, done: (error: null) => void) =>
     done(null),

@@ -21,6 +21,7 @@ describe("GET /healthz", () => {
       pid: process.pid,
       capsules: { running: 1, paused: 1 },
       pool: { ready: 0, target: 0 },
+      warm_processes: { ready: 0, target: 0 },
       blanks: { ready: 0, target: 0 },
     });
   });

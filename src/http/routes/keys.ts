@@ -2,11 +2,11 @@
 import Type from "typebox";
 import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/key.ts";
 import { note } from "../audit-trail.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import type { Identity, KeyView } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
-export function keyRoutes(app: App, { services: { teams } }: Section): void {
+export function keyRoutes(app: App, { services: { teams } }: RouteContext): void {
   app.get(
     "/keys",
     { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },

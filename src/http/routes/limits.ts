@@ -1,10 +1,15 @@
 /** The limits this service was started with, and what the team has used up of them: to read instead of to run into. */
 import { LimitsAndUsage } from "../../wire/limits.ts";
-import type { Crowds } from "../access/in-flight.ts";
-import type { App, Section } from "../route.ts";
+import type { InFlightLimiter } from "../access/in-flight.ts";
+import type { App, RouteContext } from "../route.ts";
 import type { Sockets } from "../sockets/upgrades.ts";
 
-export function limitRoutes(app: App, { services, limits }: Section, sockets: Sockets, crowds: Crowds): void {
+export function limitRoutes(
+  app: App,
+  { services, limits }: RouteContext,
+  sockets: Sockets,
+  crowds: InFlightLimiter,
+): void {
   app.get(
     "/limits",
     { schema: { summary: "Read the limits, and what the team has of them", response: { 200: LimitsAndUsage } } },

@@ -3,10 +3,10 @@ import type { Agent, Selector } from "../../agent/agent.ts";
 import { waitDefaultSec } from "../../wire/capsule.ts";
 import { ExitQuery, ProcessExit, ProcessParams } from "../../wire/process.ts";
 import { patience } from "../client-gone.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import { selectorOf } from "./selector.ts";
 
-export function processExitRoute(app: App, { services: { capsules }, limits }: Section): void {
+export function processExitRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
   app.get(
     "/capsules/:id/processes/:selector/exit",
     {

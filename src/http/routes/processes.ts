@@ -2,17 +2,17 @@
 import Type from "typebox";
 import { ProcessList, ProcessParams, SignalQuery } from "../../wire/process.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { Places } from "../access/places.ts";
+import { TeamSemaphore } from "../access/places.ts";
 import { note } from "../audit-trail.ts";
 import { onAnswered, patience, promptMs } from "../client-gone.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import { selectorOf } from "./selector.ts";
 
 /** Lists of one team at once. A guest that lies makes one 16 MiB long. */
 const listsMax = 8;
 
-export function processRoutes(app: App, { services: { capsules } }: Section): void {
-  const places = new Places(listsMax);
+export function processRoutes(app: App, { services: { capsules } }: RouteContext): void {
+  const places = new TeamSemaphore(listsMax);
   app.get(
     "/capsules/:id/processes",
     {
@@ -20,7 +20,7 @@ export function processRoutes(app: App, { services: { capsules } }: Section): vo
       schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
     },
     async ({ identity, params }, reply) => {
-      onAnswered(reply, await places.take(identity.teamId, patience(reply)));
+      onAnswered(reply, await places.acquire(identity.teamId, patience(reply)));
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
       return { processes: await agent.processes(patience(reply, promptMs)) };
     },

@@ -5,9 +5,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import { CapsuleError } from "../../wire/errors.ts";
 import { Session, SignedIn, SignInBody, SignInLink } from "../../wire/sign-in.ts";
-import type { Callers } from "../access/authentication.ts";
+import type { Authentication } from "../access/authentication.ts";
 import { note } from "../audit-trail.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import type { Identity } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
@@ -55,7 +55,7 @@ export class SignInLinks {
   }
 }
 
-export function signInRoutes(app: App, { services: { teams } }: Section, callers: Callers): void {
+export function signInRoutes(app: App, { services: { teams } }: RouteContext, callers: Authentication): void {
   const links = new SignInLinks();
   const keyOf = ({ teamId, keyId }: Identity) => teams.keysOf(teamId).find((key) => key.id === keyId);
 

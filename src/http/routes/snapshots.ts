@@ -10,11 +10,11 @@ import {
   TemplateParams,
 } from "../../wire/template.ts";
 import { note } from "../audit-trail.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import type { TemplateView } from "../services.ts";
 import { timestamp } from "../timestamps.ts";
 
-export function snapshotRoutes(app: App, { services: { templates } }: Section): void {
+export function snapshotRoutes(app: App, { services: { templates } }: RouteContext): void {
   app.get(
     "/snapshots",
     {

@@ -4,13 +4,13 @@ import { ExecServerMessage } from "../../wire/exec-messages.ts";
 import { ProcessParams } from "../../wire/process.ts";
 import { OutputSocketQuery } from "../../wire/ticket.ts";
 import { onClientGone } from "../client-gone.ts";
-import type { App, Section } from "../route.ts";
+import type { App, RouteContext } from "../route.ts";
 import { selectorOf } from "../routes/selector.ts";
 import { OutputRelay } from "./output-relay.ts";
 import { socketMessages } from "./socket-messages.ts";
 import type { Sockets } from "./upgrades.ts";
 
-export function attachSocketRoutes(app: App, { services: { capsules } }: Section, sockets: Sockets): void {
+export function attachSocketRoutes(app: App, { services: { capsules } }: RouteContext, sockets: Sockets): void {
   app.get(
     "/capsules/:id/processes/:selector/stream",
     {
@@ -33,7 +33,7 @@ export function attachSocketRoutes(app: App, { services: { capsules } }: Section
         () => {
           const line = sockets.accept(request, reply, params.id, {});
           const relay = new OutputRelay(line, query.encoding ?? "utf-8");
-          line.converse({ onText() {}, onBinary() {}, onGone: () => relay.drop() });
+          line.handle({ onText() {}, onBinary() {}, onGone: () => relay.drop() });
           return relay;
         },
         (cancel) => onClientGone(reply, cancel),

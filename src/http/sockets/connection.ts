@@ -8,7 +8,7 @@ import { AgentFailure } from "../../agent/failure.ts";
 import { closeCodes } from "../../wire/close-codes.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { describeError } from "../log.ts";
-import type { CapsuleEnd } from "../services.ts";
+import type { RunEnd } from "../services.ts";
 
 const keepaliveMs = 30_000;
 /** Flow control keeps output far below this; only a client that provokes errors and reads none gets here. */
@@ -16,7 +16,7 @@ const bufferedMaxBytes = 8 * 1024 * 1024;
 /** A capsule that ends takes its agent along; the news of the two may come in either order. */
 const endNewsMs = 2_000;
 
-export interface LineHandlers {
+export interface ConnectionHandlers {
   onText(text: string): void;
   /** A frame that is no text. */
   onBinary(): void;
@@ -26,12 +26,12 @@ export interface LineHandlers {
 /** What an error message says beyond its text: a terminal's errors are marked fatal. */
 export type ErrorMark = { fatal: true } | Record<string, never>;
 
-export class SocketLine {
+export class Connection {
   readonly #socket: WebSocket;
   readonly #mark: ErrorMark;
   readonly #log: FastifyBaseLogger;
   readonly #keepalive: NodeJS.Timeout;
-  #handlers: LineHandlers | undefined;
+  #handlers: ConnectionHandlers | undefined;
   #isOpen = true;
   #heardOf = true;
   #waitingForEnd: NodeJS.Timeout | undefined;
@@ -54,7 +54,7 @@ export class SocketLine {
     return this.#isOpen;
   }
 
-  converse(handlers: LineHandlers): void {
+  handle(handlers: ConnectionHandlers): void {
     this.#handlers = handlers;
     if (!this.#isOpen) handlers.onGone();
   }
@@ -102,7 +102,7 @@ export class SocketLine {
   }
 
   /** The capsule's present life is over. */
-  capsuleEnded(end: CapsuleEnd): void {
+  runEnded(end: RunEnd): void {
     const [text, code] = endings[end];
     this.fail(text, code);
   }
@@ -175,7 +175,7 @@ export class SocketLine {
   }
 }
 
-const endings: Record<CapsuleEnd, [string, number]> = {
+const endings: Record<RunEnd, [string, number]> = {
   paused: ["the capsule was paused", closeCodes.paused],
   destroyed: ["the capsule was destroyed", closeCodes.destroyed],
   stopped: ["the capsule's guest powered off", closeCodes.broken],

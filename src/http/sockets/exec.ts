@@ -5,8 +5,8 @@ import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart
 import { CapsuleParams } from "../../wire/schema.ts";
 import { OutputSocketQuery } from "../../wire/ticket.ts";
 import { recordBegun } from "../audit-trail.ts";
-import type { App, Section } from "../route.ts";
-import type { LineHandlers, SocketLine } from "./connection.ts";
+import type { App, RouteContext } from "../route.ts";
+import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { OutputRelay } from "./output-relay.ts";
 import { socketMessages } from "./socket-messages.ts";
 import type { Sockets } from "./upgrades.ts";
@@ -14,7 +14,7 @@ import type { Sockets } from "./upgrades.ts";
 /** A client that connects and says nothing is sent away. */
 export const firstMessageMs = 30_000;
 
-export function execSocketRoutes(app: App, { services: { capsules, audit } }: Section, sockets: Sockets): void {
+export function execSocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
   app.get(
     "/capsules/:id/exec/stream",
     {
@@ -35,22 +35,22 @@ export function execSocketRoutes(app: App, { services: { capsules, audit } }: Se
       const relay = new OutputRelay(line, query.encoding ?? "utf-8");
       const noteBegin = (cmd: string) => {
         recordBegun(audit, request, cmd);
-        return capsules.execBegan(params.id);
+        return capsules.beginExec(params.id);
       };
-      line.converse(new ExecConversation(line, relay, agent, noteBegin));
+      line.handle(new ExecConversation(line, relay, agent, noteBegin));
     },
   );
 }
 
-class ExecConversation implements LineHandlers {
-  readonly #line: SocketLine;
+class ExecConversation implements ConnectionHandlers {
+  readonly #line: Connection;
   readonly #relay: OutputRelay;
   readonly #agent: Agent;
   readonly #noteBegin: (cmd: string) => () => void;
   readonly #silence: NodeJS.Timeout;
   #noteEnd: (() => void) | undefined;
 
-  constructor(line: SocketLine, relay: OutputRelay, agent: Agent, noteBegin: (cmd: string) => () => void) {
+  constructor(line: Connection, relay: OutputRelay, agent: Agent, noteBegin: (cmd: string) => () => void) {
     this.#line = line;
     this.#relay = relay;
     this.#agent = agent;

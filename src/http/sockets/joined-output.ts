@@ -2,16 +2,16 @@
  * Output on its way to a client. While the client keeps up, every chunk is a message; while it does not, chunks are
  * joined: what waits costs its bytes, however small the pieces are in which a process prints them.
  */
-import { GrowingBytes } from "../../agent/growing-bytes.ts";
-import type { SocketLine } from "./connection.ts";
+import { ChunkBuffer } from "../../agent/growing-bytes.ts";
+import type { Connection } from "./connection.ts";
 
 export class JoinedOutput<Channel extends string> {
-  readonly #line: SocketLine;
+  readonly #line: Connection;
   readonly #send: (channel: Channel, bytes: Buffer) => void;
-  readonly #waiting = new Map<Channel, GrowingBytes>();
+  readonly #waiting = new Map<Channel, ChunkBuffer>();
 
   /** `send` must not keep the bytes. Flow control bounds what waits: at most a window. */
-  constructor(line: SocketLine, send: (channel: Channel, bytes: Buffer) => void) {
+  constructor(line: Connection, send: (channel: Channel, bytes: Buffer) => void) {
     this.#line = line;
     this.#send = send;
   }
@@ -25,7 +25,7 @@ export class JoinedOutput<Channel extends string> {
     if (this.#waiting.size === 0) this.#line.onceCaughtUp(() => this.flush());
     let waiting = this.#waiting.get(channel);
     if (waiting === undefined) {
-      waiting = new GrowingBytes();
+      waiting = new ChunkBuffer();
       this.#waiting.set(channel, waiting);
     }
     waiting.add(chunk);

@@ -5,19 +5,19 @@
 import type { Exit, OutputSink, RunningStream, Started } from "../../agent/agent.ts";
 import { closeCodes } from "../../wire/close-codes.ts";
 import type { ExecServerMessage } from "../../wire/exec-messages.ts";
-import type { SocketLine } from "./connection.ts";
+import type { Connection } from "./connection.ts";
 import { JoinedOutput } from "./joined-output.ts";
 
 export type OutputEncoding = "utf-8" | "base64";
 type Channel = "stdout" | "stderr";
 
 export class OutputRelay implements OutputSink {
-  readonly #line: SocketLine;
+  readonly #line: Connection;
   readonly #texts: Record<Channel, ChunkText>;
   readonly #joined: JoinedOutput<Channel>;
   #stream: RunningStream | undefined;
 
-  constructor(line: SocketLine, encoding: OutputEncoding) {
+  constructor(line: Connection, encoding: OutputEncoding) {
     this.#line = line;
     this.#texts = { stdout: new ChunkText(encoding), stderr: new ChunkText(encoding) };
     this.#joined = new JoinedOutput(line, (channel, bytes) => this.#tell(channel, bytes));

@@ -17,8 +17,8 @@ import {
 import { CapsuleParams } from "../../wire/schema.ts";
 import { SocketQuery } from "../../wire/ticket.ts";
 import { recordBegun } from "../audit-trail.ts";
-import type { App, Section } from "../route.ts";
-import type { LineHandlers, SocketLine } from "./connection.ts";
+import type { App, RouteContext } from "../route.ts";
+import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { firstMessageMs } from "./exec.ts";
 import { JoinedOutput } from "./joined-output.ts";
 import { socketMessages } from "./socket-messages.ts";
@@ -28,7 +28,7 @@ const pingMs = 30_000;
 /** Read ahead of a program that does not read its input, so that a kill or a resize behind it gets through. */
 const inputAheadMaxBytes = 1024 * 1024;
 
-export function ptySocketRoutes(app: App, { services: { capsules, audit } }: Section, sockets: Sockets): void {
+export function ptySocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
   app.get(
     "/capsules/:id/pty",
     {
@@ -46,13 +46,13 @@ export function ptySocketRoutes(app: App, { services: { capsules, audit } }: Sec
       sockets.check(request);
       const agent = await capsules.enter(identity.teamId, params.id, "pty");
       const line = sockets.accept(request, reply, params.id, { fatal: true });
-      line.converse(new PtyConversation(line, agent, (subject) => recordBegun(audit, request, subject)));
+      line.handle(new PtyConversation(line, agent, (subject) => recordBegun(audit, request, subject)));
     },
   );
 }
 
-class PtyConversation implements LineHandlers, OutputSink {
-  readonly #line: SocketLine;
+class PtyConversation implements ConnectionHandlers, OutputSink {
+  readonly #line: Connection;
   readonly #agent: Agent;
   /** Is told the command, or the tag of the session that is rejoined. */
   readonly #noteBegin: (subject: string) => void;
@@ -63,7 +63,7 @@ class PtyConversation implements LineHandlers, OutputSink {
   #hasStarted = false;
   #inputAheadBytes = 0;
 
-  constructor(line: SocketLine, agent: Agent, noteBegin: (subject: string) => void) {
+  constructor(line: Connection, agent: Agent, noteBegin: (subject: string) => void) {
     this.#line = line;
     this.#agent = agent;
     this.#noteBegin = noteBegin;

@@ -13,7 +13,7 @@ import { describeError } from "../log.ts";
 import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
 import { isAnswering, release } from "../slow-readers.ts";
-import { type ErrorMark, SocketLine } from "./connection.ts";
+import { Connection, type ErrorMark } from "./connection.ts";
 
 /** How long clients may take to answer a close frame when the server stops. */
 const stopMs = 1_000;
@@ -23,7 +23,7 @@ export class Sockets {
   readonly #limits: Limits;
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
-  readonly #lines = new Map<SocketLine, { teamId: string; capsuleId: string }>();
+  readonly #lines = new Map<Connection, { teamId: string; capsuleId: string }>();
 
   constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits) {
     this.#services = services;
@@ -75,7 +75,7 @@ export class Sockets {
   }
 
   /** Call `check` first. Answers 101; from then on the client hears of errors in messages. */
-  accept(request: FastifyRequest, reply: FastifyReply, capsuleId: string, mark: ErrorMark): SocketLine {
+  accept(request: FastifyRequest, reply: FastifyReply, capsuleId: string, mark: ErrorMark): Connection {
     const { raw, identity, log } = request;
     this.#requireRoom(identity.teamId, capsuleId); // others may have come in since the check
     const { socket, head } = this.#upgrades.get(raw)!;
@@ -88,10 +88,10 @@ export class Sockets {
     });
     if (accepted === undefined) throw new Error("the client hung up before its WebSocket was accepted");
     release(socket);
-    const line = new SocketLine(accepted, mark, log);
+    const line = new Connection(accepted, mark, log);
     const { capsules, teams } = this.#services;
     const listening = [
-      capsules.onEnd(capsuleId, (end) => line.capsuleEnded(end)),
+      capsules.onEnd(capsuleId, (end) => line.runEnded(end)),
       teams.onRevoked(identity.keyId, () => line.fail("the API key is no longer valid", closeCodes.revoked)),
     ];
     const path = request.url.split("?", 1)[0];

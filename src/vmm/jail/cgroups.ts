@@ -14,7 +14,7 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import type { CellLimits } from "./jail-args.ts";
+import type { ProfileLimits } from "./jail-args.ts";
 
 const needed = ["memory", "cpu", "pids"];
 /** A group this old has been joined, or never will be. */
@@ -67,7 +67,7 @@ export class Cgroups {
   }
 
   /** Makes a group; returns what to put before a command line that is to run in it. */
-  make(name: string, limits: CellLimits): string[] {
+  make(name: string, limits: ProfileLimits): string[] {
     this.#sweep();
     const group = join(this.#parent, name);
     mkdirSync(group);
@@ -87,7 +87,7 @@ export class Cgroups {
 }
 
 /** What is written to a group's files. */
-export function settings({ dataBytes, processes, cpus }: CellLimits): Record<string, string> {
+export function settings({ dataBytes, processes, cpus }: ProfileLimits): Record<string, string> {
   return {
     "memory.max": String(dataBytes),
     "memory.oom.group": "1",

@@ -5,10 +5,10 @@ import { test } from "node:test";
 
 const script = `
   import { spawnSync } from "node:child_process";
-  import { closeStrangers } from ${JSON.stringify(join(import.meta.dirname, "inherited-fds.ts"))};
+  import { closeInheritedFds } from ${JSON.stringify(join(import.meta.dirname, "inherited-fds.ts"))};
   const seen = () => spawnSync("ls", ["-l", "/proc/self/fd"], { encoding: "utf8" }).stdout.includes(" 88 -> ");
   console.log(seen());
-  closeStrangers();
+  closeInheritedFds();
   console.log(seen());`;
 
 test("a descriptor that a careless parent left open reaches our children no more", () => {

@@ -7,7 +7,7 @@ import { closeSync, readdirSync, readFileSync } from "node:fs";
 const closeOnExec = 0o2000000;
 
 /** Closes them. Nothing of ours uses them: Node marks what it opens or was given to talk to its parent. */
-export function closeStrangers(): void {
+export function closeInheritedFds(): void {
   for (const entry of readdirSync("/proc/self/fdinfo")) {
     const fd = Number(entry);
     if (fd > 2 && isStranger(fd)) closeSync(fd);

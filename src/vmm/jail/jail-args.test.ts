@@ -4,14 +4,14 @@ import { isSchedulerRecent } from "./jail.ts";
 import { type JailedStart, jailArgs } from "./jail-args.ts";
 
 const start: JailedStart = {
-  cell: {
+  profile: {
     readOnly: ["/usr/bin/qemu", "/data/bases/b/memory"],
     writable: ["/data/capsules/cl-1/disk.qcow2"],
     devices: ["/dev/kvm"],
     folder: "/data/capsules/cl-1",
     limits: { fileBytes: 1_000, dataBytes: 2_000, processes: 97, openFiles: 256, cpus: 3 },
   },
-  identity: { uid: 2_000, gid: 2_000, groups: [1_000, 108] },
+  user: { uid: 2_000, gid: 2_000, groups: [1_000, 108] },
   tools: { bwrap: "/b/bwrap", chrt: "/b/chrt", prlimit: "/b/prlimit", setpriv: "/b/setpriv", unshare: "/b/unshare" },
   join: [],
   infoFd: 5,
@@ -48,7 +48,7 @@ test("as root: bubblewrap, bounds, a user without capabilities, a namespace of i
 });
 
 test("without root: the same walls but for the user, who is whoever runs the service", () => {
-  const args = jailArgs({ ...start, identity: null });
+  const args = jailArgs({ ...start, user: null });
   const walls = without(words(asRoot).slice(0, words(asRoot).indexOf("/b/setpriv", 60)), "--cap-add");
   const root = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "/b/setpriv", "/b/unshare"];
   for (const wall of without(walls, ...root)) assert.ok(args.includes(wall), wall);
@@ -58,9 +58,9 @@ test("without root: the same walls but for the user, who is whoever runs the ser
 });
 
 test("a hatch is seen beside the folder where the program works, and whose it is stays as it was", () => {
-  const hatch = "/data/work/hatch";
-  const args = jailArgs({ ...start, cell: { ...start.cell, hatch } }).join(" ");
-  assert.ok(args.includes(`--bind ${hatch} /data/capsules/hatch --remount-ro /`), args);
+  const handover = "/data/work/handover";
+  const args = jailArgs({ ...start, profile: { ...start.profile, handoverDir: handover } }).join(" ");
+  assert.ok(args.includes(`--bind ${handover} /data/capsules/handover --remount-ro /`), args);
 });
 
 test("a group is joined before anything else; where there is no filter, none is promised", () => {

@@ -15,7 +15,7 @@
 import { dirname, join as joinPath } from "node:path";
 
 /** What one process may see and use. */
-export interface Cell {
+export interface SandboxProfile {
   /** Files and folders, at the same paths inside. */
   readOnly: string[];
   writable: string[];
@@ -23,15 +23,15 @@ export interface Cell {
    * A folder of ours through which files are handed in when the program runs already: it sees it as `hatchPath` from its working
    * directory, and opens them by name. Only where the program has a user of its own, to whom the folder is closed.
    */
-  hatch?: string | undefined;
+  handoverDir?: string | undefined;
   /** Device files; /dev/null and /dev/urandom are always there. */
   devices: string[];
   /** Its working directory; in it nothing is to be seen but what is listed. */
   folder: string;
-  limits: CellLimits;
+  limits: ProfileLimits;
 }
 
-export interface CellLimits {
+export interface ProfileLimits {
   /** Largest file it can write. */
   fileBytes: number;
   /** Memory of its own: heap, private mappings, the guest's memory. */
@@ -44,7 +44,7 @@ export interface CellLimits {
 }
 
 /** Who it is on this machine. */
-export interface Identity {
+export interface JailUser {
   uid: number;
   gid: number;
   /** Groups that let it read files which all jails share, and devices. */
@@ -62,9 +62,9 @@ export interface Tools {
 }
 
 export interface JailedStart {
-  cell: Cell;
+  profile: SandboxProfile;
   /** Null: without root; the process stays who started it, in a user namespace. */
-  identity: Identity | null;
+  user: JailUser | null;
   tools: Tools;
   /** What makes it join its control group, if it has one. */
   join: string[];
@@ -77,11 +77,19 @@ export interface JailedStart {
 }
 
 /** Beside the folder, so that what a file's own content says of others, relative to it, is true in both. */
-export const hatchPath = "../hatch";
+export const handoverPath = "../handover";
 
 const always = ["/dev/null", "/dev/urandom"];
 
-export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }: JailedStart): string[] {
+export function jailArgs({
+  profile: cell,
+  user: identity,
+  tools,
+  join,
+  infoFd,
+  filterFd,
+  argv,
+}: JailedStart): string[] {
   const chain = identity === null ? [tools.prlimit] : [tools.prlimit, tools.setpriv, tools.unshare];
   const readOnly = [...new Set([...chain, ...cell.readOnly])];
   const devices = [...always, ...cell.devices];
@@ -103,7 +111,7 @@ export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }
     ["--proc", "/proc"],
     devices.flatMap((path) => ["--dev-bind", path, path]),
     cell.writable.flatMap((path) => ["--bind", path, path]),
-    cell.hatch === undefined ? [] : ["--bind", cell.hatch, joinPath(cell.folder, hatchPath)],
+    cell.handoverDir === undefined ? [] : ["--bind", cell.handoverDir, joinPath(cell.folder, handoverPath)],
     ["--remount-ro", "/", "--chdir", cell.folder, "--"],
     limitArgs(tools, cell.limits),
     identity === null ? [] : identityArgs(tools, identity),
@@ -111,7 +119,7 @@ export function jailArgs({ cell, identity, tools, join, infoFd, filterFd, argv }
   ].flat();
 }
 
-function limitArgs({ prlimit }: Tools, { fileBytes, dataBytes, processes, openFiles }: CellLimits): string[] {
+function limitArgs({ prlimit }: Tools, { fileBytes, dataBytes, processes, openFiles }: ProfileLimits): string[] {
   const bounds = {
     core: 0,
     fsize: fileBytes,
@@ -124,7 +132,7 @@ function limitArgs({ prlimit }: Tools, { fileBytes, dataBytes, processes, openFi
   return [prlimit, ...Object.entries(bounds).map(([name, most]) => `--${name}=${most}`), "--"];
 }
 
-function identityArgs({ setpriv, unshare }: Tools, { uid, gid, groups }: Identity): string[] {
+function identityArgs({ setpriv, unshare }: Tools, { uid, gid, groups }: JailUser): string[] {
   return [
     [setpriv, "--reuid", String(uid), "--regid", String(gid)],
     groups.length === 0 ? ["--clear-groups"] : ["--groups", groups.join(",")],

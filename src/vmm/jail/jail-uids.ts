@@ -23,7 +23,7 @@ export class JailUids {
   /** Null: a start is under way. */
   readonly #held = new Map<number, VmProcess | null>();
   #others = new Set<number>();
-  #lookedMs = Number.NEGATIVE_INFINITY;
+  #scannedMs = Number.NEGATIVE_INFINITY;
 
   /** The first of the range is the readers' group, the others are users. */
   constructor(range: UidRange) {
@@ -34,7 +34,7 @@ export class JailUids {
   /** A user that no process of this machine runs under, and that nobody else gets before it is given back. */
   take(): number {
     const { first, last } = this.#range;
-    this.#look();
+    this.#rescan();
     for (let attempt = 0; attempt < attempts; attempt++) {
       const uid = first + Math.floor(Math.random() * (last - first + 1));
       if (this.#others.has(uid) || this.#isHeld(uid)) continue;
@@ -69,10 +69,10 @@ export class JailUids {
     return holder === null || (holder !== undefined && isAlive(holder));
   }
 
-  #look(): void {
+  #rescan(): void {
     const nowMs = performance.now();
-    if (nowMs - this.#lookedMs < lookMs) return;
-    this.#lookedMs = nowMs;
+    if (nowMs - this.#scannedMs < lookMs) return;
+    this.#scannedMs = nowMs;
     this.#others = ownersOfProcesses();
   }
 }

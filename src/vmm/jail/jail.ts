@@ -13,13 +13,13 @@ import { chmod, chown, open, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { release } from "node:os";
 import { CapsuleError } from "../../wire/errors.ts";
-import { endProcess, giveWay, type Inherited, type Spawned, spawnDetached, startTicksOf } from "../process.ts";
+import { endProcess, type Inherited, lowerPriority, type Spawned, spawnDetached, startTicksOf } from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
 import { Cgroups, remedy as cgroupRemedy } from "./cgroups.ts";
-import { closeStrangers } from "./inherited-fds.ts";
-import { type Cell, type Identity, jailArgs, type Tools } from "./jail-args.ts";
+import { closeInheritedFds } from "./inherited-fds.ts";
+import { type JailUser, jailArgs, type SandboxProfile, type Tools } from "./jail-args.ts";
 import { JailUids, type UidRange } from "./jail-uids.ts";
-import { findProgram, viewOf } from "./program-files.ts";
+import { findProgram, programFilesOf } from "./program-files.ts";
 import { seccompFilter } from "./seccomp-filter.ts";
 
 const startMs = 20_000;
@@ -49,9 +49,9 @@ export const noJail: JailReport = {
 /** What a start leaves: the process inside, not the one of the jail that waits for it. */
 export interface Jailed {
   process: VmProcess;
-  lastWords: Spawned["lastWords"];
+  stderrTail: Spawned["stderrTail"];
   /** Makes a file the process's own: one that it shall be able to open through its hatch. */
-  give: (path: string) => Promise<void>;
+  chownToJail: (path: string) => Promise<void>;
 }
 
 export class Jail {
@@ -65,11 +65,11 @@ export class Jail {
 
   /** Throws CapsuleError, with a remedy, where no jail can be built. */
   static async open({ uids }: JailOptions): Promise<Jail> {
-    closeStrangers();
+    closeInheritedFds();
     const isRoot = process.geteuid?.() === 0;
     const tools = findTools();
     const inside = isRoot ? [tools.prlimit, tools.setpriv, tools.unshare] : [tools.prlimit];
-    const views = await Promise.all(inside.map(viewOf));
+    const views = await Promise.all(inside.map(programFilesOf));
     const view = [...new Set(views.flatMap(({ readOnly }) => readOnly))];
     const jail = new Jail(isRoot ? new JailUids(uids) : null, tools, view);
     await jail.#requireWorking();
@@ -97,14 +97,14 @@ export class Jail {
    * Starts a program, given by its absolute path, in a cell. It inherits the descriptors in `inherited`, from 3 on.
    * Writable files become its own; read-only ones are made readable to all jails, whose only way to them is the cell.
    */
-  async start(argv: string[], cell: Cell, inherited: Inherited[] = []): Promise<Jailed> {
+  async start(argv: string[], cell: SandboxProfile, inherited: Inherited[] = []): Promise<Jailed> {
     const identity = await this.#enroll(cell);
     try {
       const { spawned, process } = await this.#spawn(argv, cell, identity, inherited);
       if (process === null) throw await failure(spawned, "it ended before it ran");
       if (identity !== null) this.#uids?.assign(identity.uid, process);
       const handIn = async (path: string) => (identity === null ? undefined : await give(path, identity.uid));
-      return { process, lastWords: spawned.lastWords, give: handIn };
+      return { process, stderrTail: spawned.stderrTail, chownToJail: handIn };
     } catch (error) {
       if (identity !== null) this.#uids?.giveBack(identity.uid);
       throw error;
@@ -112,7 +112,7 @@ export class Jail {
   }
 
   /** Runs a program to its end in a cell; resolves with its last words, and throws with them when it fails. */
-  async run(argv: string[], cell: Cell, deadlineMs = runMs): Promise<string> {
+  async run(argv: string[], cell: SandboxProfile, deadlineMs = runMs): Promise<string> {
     const identity = await this.#enroll(cell);
     try {
       const { spawned, process } = await this.#spawn(argv, cell, identity, []);
@@ -120,7 +120,7 @@ export class Jail {
       const timer = setTimeout(end, deadlineMs);
       const { code, signal } = await spawned.exited;
       clearTimeout(timer);
-      const said = await spawned.lastWords();
+      const said = await spawned.stderrTail();
       if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${said}`);
       return said;
     } finally {
@@ -139,12 +139,12 @@ export class Jail {
   }
 
   /** The process is null when it has ended already. */
-  async #spawn(argv: string[], cell: Cell, identity: Identity | null, inherited: Inherited[]) {
+  async #spawn(argv: string[], cell: SandboxProfile, identity: JailUser | null, inherited: Inherited[]) {
     const infoFd = 3 + inherited.length;
     const filterFd = this.#filter === null ? null : infoFd + 1;
-    const whole: Cell = { ...cell, readOnly: [...this.#toolsView, ...cell.readOnly] };
+    const whole: SandboxProfile = { ...cell, readOnly: [...this.#toolsView, ...cell.readOnly] };
     const join = this.#cgroups?.make(randomUUID(), cell.limits) ?? [];
-    const command = jailArgs({ cell: whole, identity, tools: this.#tools, join, infoFd, filterFd, argv });
+    const command = jailArgs({ profile: whole, user: identity, tools: this.#tools, join, infoFd, filterFd, argv });
     const pipes: Inherited[] = filterFd === null ? ["pipe"] : ["pipe", "pipe"];
     const spawned = spawnDetached(command, "/", [...inherited, ...pipes]);
     const [info, filter] = spawned.pipes;
@@ -152,7 +152,7 @@ export class Jail {
       if (this.#filter !== null) filter?.end(this.#filter);
       const pid = await insideOf(info!);
       if (pid === null) throw await failure(spawned, "bubblewrap does not answer");
-      giveWay(pid); // bubblewrap may have made it before it was told to give way itself
+      lowerPriority(pid); // bubblewrap may have made it before it was told to give way itself
       const startTicks = startTicksOf(pid);
       return { spawned, process: startTicks === null ? null : { pid, startTicks } };
     } finally {
@@ -160,9 +160,9 @@ export class Jail {
     }
   }
 
-  async #enroll(cell: Cell): Promise<Identity | null> {
+  async #enroll(cell: SandboxProfile): Promise<JailUser | null> {
     if (this.#uids === null) {
-      if (cell.hatch !== undefined) throw new Error("a hatch is closed only to a user of its own");
+      if (cell.handoverDir !== undefined) throw new Error("a hatch is closed only to a user of its own");
       return null;
     }
     const uid = this.#uids.take();
@@ -171,7 +171,7 @@ export class Jail {
       await Promise.all([
         ...cell.writable.map((path) => give(path, uid)),
         ...cell.readOnly.map((path) => share(path, readers)),
-        cell.hatch === undefined ? undefined : showHatch(cell.hatch, uid),
+        cell.handoverDir === undefined ? undefined : showHatch(cell.handoverDir, uid),
       ]);
       const groups = await Promise.all(cell.devices.map(groupOf));
       return { uid, gid: uid, groups: [...new Set([readers, ...groups])] };
@@ -184,7 +184,7 @@ export class Jail {
   /** A jail that cannot be built is better found out now than by every capsule. */
   async #requireWorking(): Promise<void> {
     const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64, cpus: 1 };
-    const cell: Cell = { readOnly: [], writable: [], devices: [], folder: "/", limits };
+    const cell: SandboxProfile = { readOnly: [], writable: [], devices: [], folder: "/", limits };
     try {
       await this.run([this.#tools.prlimit, "--version"], cell, startMs);
     } catch (cause) {
@@ -223,7 +223,7 @@ export function isSchedulerRecent(kernel: string): boolean {
 /** Ends what there is of a jail. */
 async function failure(spawned: Spawned, why: string): Promise<CapsuleError> {
   await endProcess(spawned.process);
-  const said = await spawned.lastWords();
+  const said = await spawned.stderrTail();
   return new CapsuleError("agent_error", `A jail could not be built: ${said === "" ? why : said}`);
 }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { findProgram, librariesIn, viewOf } from "./program-files.ts";
+import { findProgram, librariesIn, programFilesOf } from "./program-files.ts";
 
 test("libraries are read out of what ldd says", () => {
   const said = `	linux-vdso.so.1 (0x00007ffd)
@@ -13,7 +13,7 @@ test("libraries are read out of what ldd says", () => {
 });
 
 test("a program is shown with its libraries' folders, and neither /etc nor other programs", async () => {
-  const { program, readOnly } = await viewOf("qemu-img");
+  const { program, readOnly } = await programFilesOf("qemu-img");
   assert.equal(program, findProgram("qemu-img"));
   assert.ok(readOnly.includes(program));
   assert.ok(readOnly.some((path) => path.includes("/lib")));
@@ -22,5 +22,5 @@ test("a program is shown with its libraries' folders, and neither /etc nor other
 
 test("a program that is not there is an error that names it", async () => {
   assert.equal(findProgram("no-such-program"), undefined);
-  await assert.rejects(viewOf("no-such-program"), /no-such-program does not run here/);
+  await assert.rejects(programFilesOf("no-such-program"), /no-such-program does not run here/);
 });

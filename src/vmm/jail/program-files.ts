@@ -8,7 +8,7 @@ import { CapsuleError } from "../../wire/errors.ts";
 const run = promisify(execFile);
 const lookMs = 10_000;
 
-export interface View {
+export interface ProgramFiles {
   /** Absolute path of the program. */
   program: string;
   /** Files and folders that it reads. Libraries come as the folders they are in: a hundred mounts would cost a start. */
@@ -16,7 +16,7 @@ export interface View {
 }
 
 /** Throws CapsuleError when there is no such program. */
-export async function viewOf(program: string): Promise<View> {
+export async function programFilesOf(program: string): Promise<ProgramFiles> {
   const path = findProgram(program);
   if (path === undefined) throw new CapsuleError("internal_error", `${program} does not run here`);
   const { stdout } = await run("ldd", [path], { timeout: lookMs, maxBuffer: 1 << 20 }).catch(() => ({ stdout: "" }));

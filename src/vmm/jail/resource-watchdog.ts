@@ -5,7 +5,7 @@
  */
 import { readFileSync } from "node:fs";
 import { statOf } from "../process.ts";
-import type { CellLimits } from "./jail-args.ts";
+import type { ProfileLimits } from "./jail-args.ts";
 
 /** Clock ticks of /proc a second, the same on every machine that Linux runs on today. */
 const ticksPerSec = 100;
@@ -21,25 +21,25 @@ export interface Use {
   ownBytes: number;
 }
 
-export class Overuse {
-  readonly #limits: Pick<CellLimits, "dataBytes" | "cpus">;
-  #lookedMs = Number.NEGATIVE_INFINITY;
+export class ResourceWatchdog {
+  readonly #limits: Pick<ProfileLimits, "dataBytes" | "cpus">;
+  #sampledMs = Number.NEGATIVE_INFINITY;
   #since: Use | undefined;
 
-  constructor(limits: Pick<CellLimits, "dataBytes" | "cpus">) {
+  constructor(limits: Pick<ProfileLimits, "dataBytes" | "cpus">) {
     this.#limits = limits;
   }
 
   /** What the process takes too much of; undefined: nothing. Cheap when it has looked a short while ago. */
-  look(pid: number): string | undefined {
+  sample(pid: number): string | undefined {
     const atMs = performance.now();
-    if (atMs - this.#lookedMs < lookMs) return undefined;
-    this.#lookedMs = atMs;
+    if (atMs - this.#sampledMs < lookMs) return undefined;
+    this.#sampledMs = atMs;
     const use = useOf(pid, atMs);
-    return use === null ? undefined : this.judge(use);
+    return use === null ? undefined : this.check(use);
   }
 
-  judge(use: Use): string | undefined {
+  check(use: Use): string | undefined {
     const { dataBytes, cpus } = this.#limits;
     if (use.ownBytes > dataBytes) return `memory: ${use.ownBytes} bytes, of ${dataBytes}`;
     this.#since ??= use;

@@ -6,7 +6,7 @@
  */
 import { constants } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
-import { allOf } from "../all-settled.ts";
+import { allSettledOrThrow } from "../all-settled.ts";
 import { chunkBytes, giveBackChunk, takeChunk } from "./chunks.ts";
 import { dataOffset, encodeHeader, indexOffset, RunList } from "./diff-format.ts";
 import { type OpenFile, pageBytes, readFully } from "./pagemap.ts";
@@ -97,7 +97,7 @@ export class DiffWriter implements AsyncDisposable {
   /** Resolves when the file is whole. Closing it is begun then, for whoever syncs it meanwhile. */
   async finish(memoryBytes: number): Promise<void> {
     this.#begin();
-    await allOf([
+    await allSettledOrThrow([
       this.#writing,
       writeFully(this.#out, this.#runs.bytes(), indexOffset(this.#runs.dataPages)),
       writeFully(this.#out, encodeHeader({ memoryBytes, runs: this.#runs }), 0),
@@ -126,9 +126,11 @@ export class DiffWriter implements AsyncDisposable {
 
   #begin(): void {
     const bytes = this.#buffer.subarray(0, this.#filled);
-    const writing = allOf([this.#writing, writePages(this.#direct, this.#out, bytes, this.#written)]).then(() => {
-      if (this.#writing === writing) this.#writing = undefined;
-    });
+    const writing = allSettledOrThrow([this.#writing, writePages(this.#direct, this.#out, bytes, this.#written)]).then(
+      () => {
+        if (this.#writing === writing) this.#writing = undefined;
+      },
+    );
     writing.catch(() => {}); // seen by the next await
     this.#writing = writing;
     this.#written += this.#filled;

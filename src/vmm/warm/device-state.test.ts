@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type ProcessorSection, processorSection as section } from "../../../test/processor-section.ts";
-import { isInterrupted, withoutProcessor } from "./device-state.ts";
+import { isInterrupted, withoutCpuCommon } from "./device-state.ts";
 
 const before = Buffer.from("QEVM\0\0\0\x03 timers, firmware ", "latin1");
 const after = Buffer.from("\x04\0\0\0\x05\x03cpu registers, and a guest's bytes: \x0acpu_common", "latin1");
@@ -10,10 +10,10 @@ const state = (changed?: ProcessorSection) => Buffer.concat([before, section(cha
 const rest = Buffer.concat([before, after]);
 
 test("of a processor that runs or sleeps, and that nothing interrupts, the state is whole without its section", () => {
-  assert.deepEqual(withoutProcessor(state()), rest);
-  assert.deepEqual(withoutProcessor(state({ halted: 1 })), rest);
+  assert.deepEqual(withoutCpuCommon(state()), rest);
+  assert.deepEqual(withoutCpuCommon(state({ halted: 1 })), rest);
   assert.ok(!isInterrupted(state()) && !isInterrupted(state({ halted: 1 })));
-  assert.deepEqual(withoutProcessor(state({ number: 9 })), rest);
+  assert.deepEqual(withoutCpuCommon(state({ number: 9 })), rest);
 });
 
 test("what says more than a reset processor is left as it is", () => {
@@ -23,7 +23,7 @@ test("what says more than a reset processor is left as it is", () => {
     ...[{ interrupts: 2 }, { interrupts: 0x10 }, { halted: 2 }, { instance: 1 }, { version: 2 }],
     ...[{ foot: subsection }, { foot: wrongFoot }],
   ]) {
-    assert.equal(withoutProcessor(state(changed)), undefined, JSON.stringify(changed));
+    assert.equal(withoutCpuCommon(state(changed)), undefined, JSON.stringify(changed));
     assert.equal(isInterrupted(state(changed)), changed.interrupts !== undefined, JSON.stringify(changed));
   }
 });
@@ -33,7 +33,7 @@ test("what is no such state is left as it is", () => {
     ...[Buffer.alloc(0), before, rest.subarray(0, before.length), Buffer.from("\x0acpu_common", "latin1")],
     ...[Buffer.concat([before, section()]).subarray(0, -1), Buffer.concat([Buffer.alloc(4_096), state()])],
   ]) {
-    assert.equal(withoutProcessor(other), undefined, `${other.length} bytes`);
+    assert.equal(withoutCpuCommon(other), undefined, `${other.length} bytes`);
     assert.ok(!isInterrupted(other), `${other.length} bytes`);
   }
 });

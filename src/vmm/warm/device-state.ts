@@ -21,7 +21,7 @@ const searchBytes = 512;
  *
  * QEMU throws away all that it has translated when it loads this section, and no other makes it do so.
  */
-export function withoutProcessor(state: Buffer): Buffer | undefined {
+export function withoutCpuCommon(state: Buffer): Buffer | undefined {
   const { start, interrupts } = processorIn(state) ?? {};
   if (start === undefined || interrupts !== 0) return undefined;
   return Buffer.concat([state.subarray(0, start), state.subarray(start + sectionBytes)]);

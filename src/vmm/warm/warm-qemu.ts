@@ -15,36 +15,36 @@
  */
 import { link, readFile, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { allOf } from "../all-settled.ts";
+import { allSettledOrThrow } from "../all-settled.ts";
 import type { Jailed } from "../jail/jail.ts";
-import { hatchPath } from "../jail/jail-args.ts";
+import { handoverPath } from "../jail/jail-args.ts";
 import { loadMemory, pagesOf, resetMemory } from "../memory/memory-diff.ts";
-import { canRehearse } from "../qemu-args.ts";
+import { canWarmTranslations } from "../qemu-args.ts";
 import { memoryBytes } from "../qemu-profile.ts";
 import type { QemuVm } from "../qemu-vm.ts";
 import { devicesName, moveFolder, qtestSocketName, writeDevices } from "../vm-folder.ts";
-import type { Blank, SavedVm, Vm, VmEnd, VmProcess, VmSpec } from "../vmm.ts";
-import { withoutProcessor } from "./device-state.ts";
+import type { SavedVm, Vm, VmEnd, VmProcess, VmSpec, WarmProcess } from "../vmm.ts";
+import { withoutCpuCommon } from "./device-state.ts";
 import { snapshotFile } from "./qcow2-snapshot.ts";
 import { type Pages, Qtest } from "./qtest.ts";
 
 /** A guest that makes more than this its own in a rehearsal, 64 MiB, leaves a process that is too large to wait. */
 const mostPages = 16_384;
 
-export class QemuBlank implements Blank {
+export class WarmQemu implements WarmProcess {
   readonly spec: VmSpec;
   readonly ended: Promise<VmEnd>;
   readonly #vm: QemuVm;
   readonly #jailed: Jailed;
   readonly #qtest: Qtest | undefined;
-  #hasRehearsed = false;
+  #isWarm = false;
 
   /** Of a QEMU that was just started. */
-  static async of(vm: QemuVm, jailed: Jailed): Promise<QemuBlank> {
-    if (!canRehearse(vm.spec.machine)) return new QemuBlank(vm, jailed, undefined);
+  static async of(vm: QemuVm, jailed: Jailed): Promise<WarmQemu> {
+    if (!canWarmTranslations(vm.spec.machine)) return new WarmQemu(vm, jailed, undefined);
     const qtest = await Qtest.connect(vm.socket(qtestSocketName));
     await rm(join(vm.spec.files.dir, qtestSocketName));
-    return new QemuBlank(vm, jailed, qtest);
+    return new WarmQemu(vm, jailed, qtest);
   }
 
   private constructor(vm: QemuVm, jailed: Jailed, qtest: Qtest | undefined) {
@@ -59,13 +59,13 @@ export class QemuBlank implements Blank {
     return this.#vm.process;
   }
 
-  get canRehearse(): boolean {
-    return this.#qtest !== undefined && !this.#hasRehearsed;
+  get canWarmTranslations(): boolean {
+    return this.#qtest !== undefined && !this.#isWarm;
   }
 
-  async rehearse(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void> {
+  async warmTranslations(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void> {
     const [vm, qtest] = [this.#vm, this.#qtest];
-    if (qtest === undefined || this.#hasRehearsed) throw new Error("this blank does not rehearse, or not again");
+    if (qtest === undefined || this.#isWarm) throw new Error("this blank does not rehearse, or not again");
     try {
       await this.#load(layer, saved);
       await play(vm);
@@ -74,7 +74,7 @@ export class QemuBlank implements Blank {
       const forget = (runs: Pages[]) => qtest.clear(runs);
       await resetMemory(vm.process.pid, files.memory, memoryBytes(this.spec), mostPages, forget);
       await vm.detach();
-      this.#hasRehearsed = true;
+      this.#isWarm = true;
     } catch (error) {
       await this.kill();
       throw error;
@@ -85,8 +85,8 @@ export class QemuBlank implements Blank {
     const vm = this.#vm;
     try {
       await moveFolder(this.spec.files.dir, spec.files.dir);
-      vm.become(spec);
-      if (this.#hasRehearsed) await this.#reload(spec.files.disk, saved);
+      vm.rebind(spec);
+      if (this.#isWarm) await this.#reload(spec.files.disk, saved);
       else await this.#load(spec.files.disk, saved);
       if (this.#qtest !== undefined) await vm.closeQtest();
       this.#qtest?.close();
@@ -107,7 +107,7 @@ export class QemuBlank implements Blank {
   async #load(layer: string, { state, memory }: SavedVm): Promise<void> {
     const vm = this.#vm;
     const laying = readFile(state).then((devices) => writeDevices(vm.spec.files.dir, devices));
-    await allOf([laying, this.#handIn(layer), this.#fill(memory)]);
+    await allSettledOrThrow([laying, this.#handIn(layer), this.#fill(memory)]);
     await vm.load(`file:${devicesName}`);
   }
 
@@ -116,21 +116,21 @@ export class QemuBlank implements Blank {
     const [vm, qtest] = [this.#vm, this.#qtest!];
     const lay = async () => {
       const devices = await readFile(state);
-      await writeDevices(vm.spec.files.dir, snapshotFile(withoutProcessor(devices) ?? devices));
+      await writeDevices(vm.spec.files.dir, snapshotFile(withoutCpuCommon(devices) ?? devices));
     };
     const refill = async () => {
       if (memory !== null) await qtest.clear(await pagesOf(memory, memoryBytes(vm.spec)));
       await this.#fill(memory);
     };
-    await allOf([lay(), this.#handIn(layer), refill()]);
+    await allSettledOrThrow([lay(), this.#handIn(layer), refill()]);
     await vm.reload();
   }
 
   async #handIn(layer: string): Promise<void> {
     const seenAs = this.spec.files.disk;
-    await this.#jailed.give(layer);
+    await this.#jailed.chownToJail(layer);
     await link(layer, seenAs);
-    await this.#vm.attach(join(hatchPath, basename(seenAs)));
+    await this.#vm.attach(join(handoverPath, basename(seenAs)));
     await rm(seenAs);
   }
 

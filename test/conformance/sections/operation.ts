@@ -33,7 +33,7 @@ export const operation = section(import.meta, "operation", () => {
     await install(real());
     collector = await Collector.start();
     // With nothing made ahead of time: what is asked for while QEMU cannot be started must not find a QEMU.
-    const anew = { CAPSULE_POOL: "off", CAPSULE_BLANKS: "0" };
+    const anew = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
     server = await Server.start({ env: { CAPSULE_QEMU: qemu, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, ...anew } });
     client = await Client.connect(server.url, server.apiKey);
   });

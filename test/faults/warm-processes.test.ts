@@ -8,7 +8,7 @@ import { eventually } from "../conformance/eventually.ts";
 import { assertFurnished, furnish } from "./furniture.ts";
 import { World } from "./world.ts";
 
-const env = { CAPSULE_BLANKS: "2" };
+const env = { CAPSULE_WARM_PROCESSES: "2" };
 const patienceMs = 60_000;
 /** Blanks need users of their own. */
 const skip = process.getuid?.() !== 0;
@@ -22,11 +22,11 @@ after(() => world[Symbol.asyncDispose]());
 /** The processes that wait, once there are as many as there should be, and at least one. */
 async function waiting(): Promise<number[]> {
   const isFull = async () => {
-    const { ready, target } = (await world.health()).blanks;
+    const { ready, target } = (await world.health()).warm_processes;
     return ready >= target && ready > 0;
   };
   await eventually("all that should wait do", isFull, patienceMs);
-  return world.pidsOf("blank");
+  return world.pidsOf("warm");
 }
 
 async function pausedAndExpected(): Promise<{ capsule: TestCapsule; pids: number[] }> {
@@ -112,17 +112,17 @@ test("those that stand on a template end when it is deleted", { skip }, async ()
   for (let each = 0; each < 2; each++) await (await world.client.capsule({ template: "made" })).destroy();
   const [storage] = world.folders("templates");
   const isOnIt = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, "latin1").includes(`/templates/${storage}/`);
-  await eventually("one stands on it", async () => world.pidsOf("blank").some(isOnIt), patienceMs);
+  await eventually("one stands on it", async () => world.pidsOf("warm").some(isOnIt), patienceMs);
   await world.client.expect(204, "DELETE", "/v1/snapshots/made");
-  await eventually("none does", async () => !world.pidsOf("blank").some(isOnIt));
+  await eventually("none does", async () => !world.pidsOf("warm").some(isOnIt));
 });
 
 /** The process that was started last, at the beginning of its rehearsal. */
 async function rehearsing(): Promise<number> {
-  const known = new Set(world.pidsOf("blank"));
+  const known = new Set(world.pidsOf("warm"));
   let found: number | undefined;
   const isThere = async () => {
-    found = world.pidsOf("blank").find((pid) => !known.has(pid));
+    found = world.pidsOf("warm").find((pid) => !known.has(pid));
     return found !== undefined;
   };
   await eventually("another is started", isThere, patienceMs);
@@ -137,7 +137,7 @@ test("one that dies in its rehearsal is replaced, and a server that stops then l
   await capsule.pause();
   await Promise.all([rehearsing(), capsule.resume()]);
   await world.restart("SIGTERM");
-  assert.deepEqual(world.pidsOf("blank"), []);
+  assert.deepEqual(world.pidsOf("warm"), []);
   const again = world.capsule(capsule.id);
   await assertFurnished(again);
   await again.destroy();
@@ -146,7 +146,7 @@ test("one that dies in its rehearsal is replaced, and a server that stops then l
 test("a server that stops takes them along", { skip }, async () => {
   for (const capsule of await Promise.all([1, 2].map(() => world.client.capsule()))) await capsule.destroy();
   await waiting();
-  await world.restart("SIGTERM", undefined, { CAPSULE_BLANKS: "0" });
+  await world.restart("SIGTERM", undefined, { CAPSULE_WARM_PROCESSES: "0" });
   assert.deepEqual(world.vms(), []);
   await world.assertNoResidue();
 });
