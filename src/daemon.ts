@@ -1,20 +1,18 @@
 /**
- * The composition root: the only place that makes the services, joins them, and takes them apart in reverse.
+ * The composition root: makes the services from the configuration, joins them, and stops them in reverse order.
  */
 import { chmodSync, mkdirSync } from "node:fs";
-import { availableParallelism, totalmem } from "node:os";
+import { totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
 import { connectAgent } from "./agent/connection.ts";
 import { Activity } from "./capsules/activity.ts";
 import { Capsules } from "./capsules/capsules.ts";
 import { systemClock } from "./capsules/clock.ts";
-import { DiskUse } from "./capsules/disk-use.ts";
 import { Idle } from "./capsules/idle.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
-import { Newcomers } from "./capsules/newcomers.ts";
-import { type QuotaLimits, Quotas } from "./capsules/quotas.ts";
+import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
 import { CapsuleStore } from "./capsules/store.ts";
@@ -34,6 +32,7 @@ import { stepThatEnds } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
+import { startMaintenance } from "./maintenance.ts";
 import { Audit } from "./teams/audit.ts";
 import { ensureFirstKey } from "./teams/first-key.ts";
 import { Teams } from "./teams/teams.ts";
@@ -45,9 +44,6 @@ import { layerMerger } from "./vmm/layer-merge.ts";
 import { flattenMemory } from "./vmm/memory/base-memory.ts";
 import type { Health } from "./wire/health.ts";
 
-const flushMs = 1_000;
-const reconcileMs = 300_000;
-const measureMs = 60_000;
 const dayMs = 86_400_000;
 const traceGraceMs = 3_000;
 const defaultShape = { vcpus: 1, memoryMb: 512 };
@@ -58,17 +54,17 @@ export interface Daemon {
   /** The first key of team `default`, only when it was made by this start. */
   newKey: string | undefined;
   accelerator: "kvm" | "tcg";
-  /** Reads the TLS files again, if there are any. Throws when they cannot be used; the old ones stay in use then. */
+  /** Reads the TLS files again, if there are any. Throws when they cannot be used; the old ones then stay in use. */
   renewCertificate(): void;
-  /** Stops listening, lets requests and changes end, lets go of the VMs, which run on. */
+  /** Stops listening, waits for requests and changes within the drain time, and detaches from the VMs, which run on. */
   stop(): Promise<void>;
 }
 
-/** Starts the service. `progress` is told of each step that can take long. Throws when the data folder is in use. */
+/** Starts the service. `progress` is called with each step that can take long. Throws when the data folder is in use. */
 export async function startDaemon(config: Config, progress: (step: string) => void): Promise<Daemon> {
   const certificate = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
   requireSafeBinding(config.host, certificate !== undefined, config.plainHttp);
-  process.umask(0o077); // whatever is made from here on is ours alone
+  process.umask(0o077); // files made from here on are readable by this user only
   mkdirSync(config.dataDir, { recursive: true, mode: 0o700 });
   chmodSync(config.dataDir, 0o700);
   const lock = lockData(config.dataDir);
@@ -98,8 +94,8 @@ async function startLocked(
     health,
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
-  const floors = joinFloors(config, { log, data, machine, store, telemetry });
-  const { capsules, templates, transitions, reconciler } = floors;
+  const services = buildServices(config, { log, data, machine, store, telemetry });
+  const { capsules, templates, transitions, reconciler } = services;
   const { teams, audit } = data;
   const app = buildServer(
     { teams, capsules: telemetry.watchCapsules(capsules), templates, health: { health }, audit },
@@ -117,7 +113,7 @@ async function startLocked(
   );
   await recover({ store, host, transitions, log, reconciler });
   await templates.collect();
-  const rest = keepHouse(log, data, floors);
+  const stopMaintenance = startMaintenance({ ...data, ...services, log });
   const url = await app.listen({ host: config.host, port: config.port });
   host.openWarmPools();
   host.verifyAll();
@@ -131,7 +127,7 @@ async function startLocked(
       if (renewed !== undefined) renewCertificate(app, renewed);
     },
     async stop() {
-      rest();
+      stopMaintenance();
       await app.close(); // within the drain time
       await capsules.close(config.drainMs);
       await host.close();
@@ -147,7 +143,7 @@ async function startLocked(
 
 type Data = ReturnType<typeof openData>;
 
-/** The database, and what stands on it alone. */
+/** The database, its rows, and the services that need nothing else. */
 function openData(config: Config, log: Log) {
   const database = openDatabase(databasePath(config.dataDir));
   const teams = new Teams(new TeamRows(database));
@@ -164,7 +160,7 @@ function openData(config: Config, log: Log) {
 
 type OpenHost = Awaited<ReturnType<typeof openHost>>;
 
-/** The host, with the template that most will ask for. */
+/** The host, with the base of the default shape prepared. */
 async function openHost(config: Config, log: Log, progress: (step: string) => void) {
   const paths = new Paths(config.dataDir);
   const connect: Connect = (socket, deadlineMs, signal) =>
@@ -179,8 +175,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   });
   log.info({ accelerator: accelerator.kind, why: accelerator.why }, "accelerator chosen");
   const jailReport = jail?.report() ?? noJail;
-  if (jail === undefined)
-    log.error({ jail: jailReport }, "QEMU runs without a jail: do not run code that nobody has read");
+  if (jail === undefined) log.error({ jail: jailReport }, "QEMU runs without a jail: do not run untrusted code");
   else log.info({ jail: jailReport }, "jail built");
   const step = stepThatEnds(config.crashAt);
   const host = new LocalHost({
@@ -200,12 +195,12 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
       newId: newCapsuleId,
       budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
       minimum: { key: { origin: { kind: "base", name: "minimal" }, shape: defaultShape }, size: config.poolMin },
-      onFailure: (error) => log.warn({ err: error }, "a capsule could not be made ahead of time"),
+      onFailure: (error) => log.warn({ err: error }, "a warm capsule could not be made"),
     },
     warmProcesses: {
       maxCount: config.warmProcesses,
       budgetBytes: config.warmProcessesMemoryMb * 2 ** 20,
-      onFailure: (error) => log.warn({ err: error }, "a process could not be started ahead of time, or was of no use"),
+      onFailure: (error) => log.warn({ err: error }, "a warm process could not be started or claimed"),
     },
     onDamage: (folder, why) => log.error({ folder, why }, "a checkpoint is damaged"),
     step,
@@ -231,7 +226,7 @@ function healthOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleSto
   });
 }
 
-interface Ground {
+interface ServiceInputs {
   log: Log;
   data: Data;
   machine: OpenHost;
@@ -239,10 +234,8 @@ interface Ground {
   telemetry: Telemetry;
 }
 
-type Floors = ReturnType<typeof joinFloors>;
-
-/** Capsules and templates, with all that they need of each other. */
-function joinFloors(config: Config, { log, data, machine, store, telemetry }: Ground) {
+/** Capsules and templates, with the parts that only they use. */
+function buildServices(config: Config, { log, data, machine, store, telemetry }: ServiceInputs) {
   const { database, capsuleRows, templateRows } = data;
   const { host, step } = machine;
   const clock = systemClock;
@@ -251,8 +244,7 @@ function joinFloors(config: Config, { log, data, machine, store, telemetry }: Gr
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const watchedHost = telemetry.watchHost(host);
   const onFreed = () => templates.collect();
-  const newcomers = new Newcomers(host.accelerator === "tcg" ? availableParallelism() + 1 : Infinity, activity);
-  const about = { store, locks, activity, idle, newcomers, clock, log, step, onFreed };
+  const about = { store, locks, activity, idle, clock, log, step, onFreed };
   const transitions = new Transitions({ ...about, host: watchedHost });
   const diskUse = new DiskUse({
     ids: () => capsuleRows.all().map((row) => row.id),
@@ -282,29 +274,6 @@ function joinFloors(config: Config, { log, data, machine, store, telemetry }: Gr
   return { activity, transitions, capsules, templates, diskUse, reconciler };
 }
 
-/** What is done now and then for as long as the service runs; the returned function ends it. */
-function keepHouse(log: Log, { teams, audit }: Data, { activity, diskUse, reconciler }: Floors): () => void {
-  const reconcile = () => {
-    reconciler
-      .reconcile()
-      .then(() => audit.age())
-      .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
-  };
-  const measure = () => {
-    diskUse.measure().catch((error: unknown) => log.error({ err: error }, "the disk could not be looked at"));
-  };
-  measure();
-  const timers = [
-    setInterval(reconcile, reconcileMs),
-    setInterval(measure, measureMs),
-    setInterval(() => flush(teams, activity, audit, log), flushMs),
-  ];
-  for (const timer of timers) timer.unref();
-  return () => {
-    for (const timer of timers) clearInterval(timer);
-  };
-}
-
 function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
   return {
     capsules: limits.capsules_max,
@@ -314,15 +283,4 @@ function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
     templates: limits.templates_max,
     hostMemoryMb: memoryOvercommit * Math.floor(totalmem() / 2 ** 20),
   };
-}
-
-function flush(teams: Teams, activity: Activity, audit: Audit, log: Log): void {
-  try {
-    teams.noticeRevoked();
-    teams.flush();
-    activity.flush();
-    audit.flush();
-  } catch (error) {
-    log.error({ err: error }, "activity or the audit log could not be written; it will be tried again");
-  }
 }

@@ -14,6 +14,7 @@ const arrows: Record<string, string[]> = {
   operator: ["daemon.ts", "config.ts", "version.ts", "teams", "db", "host", "vmm", "agent"],
   "daemon.ts": [
     "config.ts",
+    "maintenance.ts",
     "version.ts",
     "telemetry",
     "http",
@@ -25,6 +26,7 @@ const arrows: Record<string, string[]> = {
     "vmm",
     "agent",
   ],
+  "maintenance.ts": ["capsules", "teams"],
   "config.ts": ["setting.ts"],
   "setting.ts": [],
   "version.ts": [],

@@ -1,7 +1,7 @@
 /**
- * When each capsule was last used, and whether a command is running in it. Kept in memory and written in batches, so
- * that a command costs no write: a crash can lose one flush interval of `last_active_at`, and a power cut what was written since
- * the last commit that waited for the disk.
+ * The last activity of each capsule, and how many commands run in it. Kept in memory and written in batches without an
+ * fsync, so that a command costs no write. A crash loses at most one flush interval (1 s) of `last_active_at`; a power cut
+ * also loses the batches since the last synced commit.
  */
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { Clock } from "./clock.ts";
@@ -9,7 +9,7 @@ import type { Clock } from "./clock.ts";
 interface Moment {
   /** Wall clock, for `last_active_at`. */
   atMs: number;
-  /** Monotonic, for the idle timer: a step of the host's clock must not pause anybody. */
+  /** Monotonic, for the idle timer: a step of the host's wall clock must not pause a capsule. */
   ticksMs: number;
 }
 
@@ -38,7 +38,7 @@ export class Activity {
     for (const listener of this.#listeners) listener(id);
   }
 
-  /** A command began; the returned function says it ended (once, however often it is called). */
+  /** Counts a running command until the returned function is called; further calls of it do nothing. */
   began(id: string): () => void {
     this.#busy.set(id, (this.#busy.get(id) ?? 0) + 1);
     this.note(id);
@@ -47,7 +47,7 @@ export class Activity {
       if (isOver) return;
       isOver = true;
       const busy = this.#busy.get(id);
-      if (busy === undefined) return; // forgotten meanwhile
+      if (busy === undefined) return; // the capsule was destroyed meanwhile
       const left = busy - 1;
       if (left > 0) this.#busy.set(id, left);
       else this.#busy.delete(id);
@@ -59,7 +59,7 @@ export class Activity {
     return this.#busy.has(id);
   }
 
-  /** Epoch milliseconds; undefined when nothing newer than the row is known. */
+  /** Epoch milliseconds; undefined when the row has the latest value. */
   lastOf(id: string): number | undefined {
     return this.#last.get(id)?.atMs;
   }

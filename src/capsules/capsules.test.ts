@@ -49,21 +49,13 @@ test("unknown, malformed and foreign ids give the same answer", async () => {
   }
 });
 
-test("a view is the same object until something about the capsule transitions, and then it is another", async () => {
+test("a view shows activity and status at once, before and after they are written", async () => {
   const floors = buildFloors();
   const id = await running(floors, 60);
-  const seen = new Set([floors.capsules.get(floors.team, id)]);
-  const shown = () => {
-    const view = floors.capsules.get(floors.team, id);
-    assert.equal(floors.capsules.get(floors.team, id), view);
-    assert.ok(Object.isFrozen(view) && !seen.has(view));
-    seen.add(view);
-    return view;
-  };
+  const shown = () => floors.capsules.get(floors.team, id);
   floors.clock.advance(10);
   floors.capsules.ping(floors.team, id);
-  const pingedAt = floors.clock.now();
-  assert.equal(shown().lastActiveAt, pingedAt);
+  assert.equal(shown().lastActiveAt, floors.clock.now());
   const ended = floors.capsules.beginExec(id);
   floors.clock.advance(10);
   ended();
@@ -75,6 +67,33 @@ test("a view is the same object until something about the capsule transitions, a
   assert.deepEqual([shown().status, floors.capsules.list(floors.team)[0]?.status], ["paused", "paused"]);
   await floors.capsules.destroy(floors.team, id);
   assert.throws(shown, { code: "not_found" });
+});
+
+test("a destroy begins in one transaction, and a capture ends its capsule in the one that makes the template", async () => {
+  const statements = new Statements();
+  const floors = buildFloors(undefined, statements.database);
+  const [first, second] = [await running(floors), await running(floors)];
+  const writes = () =>
+    statements
+      .take()
+      .flatMap((sql) => /^(BEGIN|COMMIT|INSERT[A-Z ]* INTO \w+|UPDATE \w+|DELETE FROM \w+)/.exec(sql)?.[0] ?? []);
+  writes();
+  await floors.capsules.destroy(floors.team, first);
+  const destroy = ["INSERT OR IGNORE INTO tombstones", "UPDATE capsules", "COMMIT"];
+  assert.deepEqual(writes(), ["BEGIN", ...destroy, "DELETE FROM capsules"]);
+  await floors.templates.capture(floors.team, { capsuleId: second, name: "t", overwrite: false });
+  const capture = ["UPDATE capsules", "BEGIN", "INSERT INTO templates", ...destroy, "DELETE FROM capsules"];
+  assert.deepEqual(writes(), capture);
+});
+
+test("a capture whose template cannot be recorded leaves capsule, name and id as they were", async () => {
+  const floors = buildFloors();
+  const id = await running(floors);
+  floors.templateRows.insert = () => assert.fail("the disk is full");
+  const captured = floors.templates.capture(floors.team, { capsuleId: id, name: "t", overwrite: false });
+  await assert.rejects(captured, { code: "agent_error" });
+  assert.equal(floors.capsules.get(floors.team, id).status, "running");
+  assert.equal(floors.database.prepare("SELECT COUNT(*) AS n FROM tombstones").get()?.n, 0);
 });
 
 test("pause and resume keep every field but status and times", async () => {

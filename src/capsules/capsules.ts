@@ -1,6 +1,4 @@
-/**
- * The capsules of all teams: what clients may ask of them. Looks, permits, and hands each change to transitions.ts.
- */
+/** The capsules of all teams, as clients use them: each call checks team and status and hands the change to transitions.ts. */
 import type { Agent } from "../agent/agent.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Guest, Host } from "../host/host.ts";
@@ -23,23 +21,11 @@ export interface CreateRequest {
   timeoutSec: number;
 }
 
-/** A capsule as its team sees it; times are epoch milliseconds. Never changes: of what has changed there is another. */
-export interface CapsuleView {
-  readonly id: string;
-  readonly status: Status;
-  readonly template: string;
-  readonly vcpus: number;
-  readonly memoryMb: number;
-  readonly timeoutSec: number;
-  readonly createdAt: number;
-  readonly lastUpdated: number;
-  readonly startedAt: number | null;
-  readonly lastActiveAt: number | null;
-  readonly errorReason: string | null;
-}
+/** A capsule as its team sees it; times are epoch milliseconds. */
+export type CapsuleView = Readonly<Omit<Capsule, "teamId" | "generation" | "intent" | "storage" | "blockedBy">>;
 
-/** Records a captured template; must be durable when it returns. */
-export type CaptureCommit = (capsule: CapsuleView, sizeBytes: number) => void;
+/** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
+export type CaptureCommit<T> = (capsule: CapsuleView, sizeBytes: number) => T;
 
 export interface CapsulesOptions {
   store: CapsuleStore;
@@ -55,8 +41,6 @@ export interface CapsulesOptions {
 
 export class Capsules {
   readonly #options: CapsulesOptions;
-  /** By their rows, which stay the same objects for as long as nobody writes them. */
-  readonly #views = new WeakMap<Capsule, CapsuleView>();
   #isClosing = false;
 
   constructor(options: CapsulesOptions) {
@@ -64,14 +48,14 @@ export class Capsules {
   }
 
   /**
-   * Makes the record and begins the boot; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
+   * Inserts the row and begins the start; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
    * "quota_exceeded", "no_capacity".
    */
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
     const { store, transitions, clock, host, quotas } = this.#options;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
     await host.admit(this.#resolve(teamId, request).memoryMb);
-    const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: it may be gone by now
+    const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
     quotas.requireCreate(teamId, { vcpus, memoryMb });
     const now = clock.now();
     const origin = originOf({ storage, template: request.template });
@@ -100,7 +84,7 @@ export class Capsules {
       await host.remove(row.id);
       throw error;
     }
-    void transitions.boot(row, reserved !== undefined);
+    void transitions.boot(row);
     return this.#view(row);
   }
 
@@ -114,44 +98,35 @@ export class Capsules {
     return this.#view(this.#options.store.require(teamId, id));
   }
 
-  /** Resolves when the capsule has `status`, can no longer reach it, or `timeoutMs` is over; with its view then. */
+  /** Resolves with the capsule when it has `status`, can no longer reach it, or `timeoutMs` is over. Throws "not_found". */
   async wait(teamId: string, id: string, status: Status, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView> {
     const { store } = this.#options;
+    store.require(teamId, id);
     const isOver = () => {
-      const row = store.require(teamId, id);
-      return row.status === status || isFinal(row.status);
+      const row = store.get(id);
+      return row === undefined || row.intent === "destroy" || row.status === status || isFinal(row.status);
     };
-    if (isOver()) return this.get(teamId, id);
-    await new Promise<void>((resolve, reject) => {
-      const done = (error?: unknown) => {
-        clearTimeout(timer);
-        off();
-        signal.removeEventListener("abort", onAbort);
-        if (error === undefined) resolve();
-        else reject(error);
-      };
-      const onAbort = () => done();
-      const timer = setTimeout(done, timeoutMs);
-      const off = store.onChange(id, () => {
-        try {
-          if (isOver()) done();
-        } catch (error) {
-          done(error);
-        }
-      });
-      signal.addEventListener("abort", onAbort);
-    });
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const end = () => resolve();
+    const timer = setTimeout(end, timeoutMs);
+    signal.addEventListener("abort", end);
+    const off = store.onChange(id, () => isOver() && resolve());
+    if (isOver() || signal.aborted) resolve();
+    await promise;
+    off();
+    signal.removeEventListener("abort", end);
+    clearTimeout(timer);
     return this.get(teamId, id);
   }
 
-  /** The gate: throws "not_found", then "invalid_state". */
+  /** Checks team and status: throws "not_found", then "invalid_state". */
   permit(teamId: string, id: string, action: Action): Capsule {
     const row = this.#options.store.require(teamId, id);
     allow(action, id, row.status, row.intent);
     return row;
   }
 
-  /** Through the gate to the agent inside. Throws also "agent_error". */
+  /** As `permit`, with the agent inside. Throws also "agent_error". */
   async enter(teamId: string, id: string, action: Action): Promise<Agent> {
     this.permit(teamId, id, action);
     const guest: Guest | undefined = this.#options.transitions.guest(id);
@@ -159,17 +134,17 @@ export class Capsules {
     return guest.agent;
   }
 
-  /** A command began in this capsule: the idle timer stands still until the returned function is called. */
+  /** Marks a command as running: the idle timer stops until the returned function is called. */
   beginExec(id: string): () => void {
     return this.#options.activity.began(id);
   }
 
-  /** Calls `listener` once when the capsule's guest is paused, destroyed or ends; the returned function takes it back. */
-  onEnd(id: string, listener: (parting: RunEnd) => void): () => void {
+  /** Calls `listener` once when the capsule's run ends; the returned function removes it. */
+  onEnd(id: string, listener: (end: RunEnd) => void): () => void {
     return this.#options.transitions.onRunEnd(id, listener);
   }
 
-  /** Calls `listener` at each change of any capsule that its team can see, without a view when it is gone. */
+  /** Calls `listener` at each change that a team can see; `view` is undefined when the capsule is gone. */
   onChange(listener: (teamId: string, id: string, view: CapsuleView | undefined) => void): () => void {
     return this.#options.store.subscribe((teamId, id, row) => {
       listener(teamId, id, row === undefined ? undefined : this.#view(row));
@@ -191,30 +166,35 @@ export class Capsules {
   async resume(teamId: string, id: string): Promise<CapsuleView> {
     const { host, quotas, transitions, store } = this.#options;
     await host.admit(this.#requireResumable(teamId, id).memoryMb);
-    const row = this.#requireResumable(teamId, id); // again: much may have happened meanwhile
+    const row = this.#requireResumable(teamId, id); // again: its status may have changed during the await
     quotas.requireResume(teamId, row);
     return this.#view(await transitions.resume(store.setIntentUnsynced(row, "resume")));
   }
 
   /**
-   * Turns a running capsule into the files of a template; `commit` makes the template's record and runs in the same
-   * transaction that ends the capsule's. On failure the capsule is still running.
+   * Turns a running capsule into a template's files and destroys it; resolves with what `commit` returned. On failure the
+   * capsule is still running.
    */
-  async capture(teamId: string, id: string, storage: string, commit: CaptureCommit): Promise<void> {
-    const row = this.#options.store.setIntent(this.permit(teamId, id, "snapshot"), "capture");
-    await this.#options.transitions.capture(row, storage, (sizeBytes) => {
-      commit(row, sizeBytes);
-      this.#options.store.publishRemoved(row);
+  async capture<T>(teamId: string, id: string, storage: string, commit: CaptureCommit<T>): Promise<T> {
+    const { store, transitions } = this.#options;
+    const row = store.setIntent(this.permit(teamId, id, "snapshot"), "capture");
+    let result: { value: T } | undefined;
+    await transitions.capture(row, storage, (sizeBytes) => {
+      store.beginDestroy(row, () => {
+        result = { value: commit(row, sizeBytes) };
+      });
     });
+    if (result === undefined) throw new Error(`the capture of capsule ${id} was not committed`);
+    return result.value;
   }
 
-  /** Waits for its turn and wins. Resolves when nothing is left. */
+  /** Waits for the change under way, if any, and resolves when nothing of the capsule is left. */
   async destroy(teamId: string, id: string): Promise<void> {
-    const row = this.#options.store.require(teamId, id);
-    await this.#options.transitions.destroy(this.#options.store.beginDestroy(row));
+    const { store, transitions } = this.#options;
+    await transitions.destroy(store.beginDestroy(store.require(teamId, id)));
   }
 
-  /** The idle timer's pause: the same path as a client's. */
+  /** The idle timer's pause, by the same path as a client's. */
   async expire(id: string): Promise<void> {
     const { store, transitions } = this.#options;
     const row = store.get(id);
@@ -230,7 +210,7 @@ export class Capsules {
     return this.#options.store.counts();
   }
 
-  /** Lets running changes finish, within `graceMs`; VMs run on. */
+  /** Waits up to `graceMs` for changes under way; VMs run on. */
   async close(graceMs: number): Promise<void> {
     this.#isClosing = true;
     this.#options.idle.stop();
@@ -257,23 +237,7 @@ export class Capsules {
   }
 
   #view(row: Capsule): CapsuleView {
-    const lastActiveAt = this.#options.activity.lastOf(row.id) ?? row.lastActiveAt;
-    const known = this.#views.get(row);
-    if (known?.lastActiveAt === lastActiveAt) return known;
-    const view: CapsuleView = Object.freeze({
-      id: row.id,
-      status: row.status,
-      template: row.template,
-      vcpus: row.vcpus,
-      memoryMb: row.memoryMb,
-      timeoutSec: row.timeoutSec,
-      createdAt: row.createdAt,
-      lastUpdated: row.lastUpdated,
-      startedAt: row.startedAt,
-      lastActiveAt,
-      errorReason: row.errorReason,
-    });
-    if (Object.isFrozen(row)) this.#views.set(row, view);
-    return view;
+    const { teamId: _team, generation: _generation, intent: _intent, storage: _storage, blockedBy: _by, ...view } = row;
+    return { ...view, lastActiveAt: this.#options.activity.lastOf(row.id) ?? row.lastActiveAt };
   }
 }

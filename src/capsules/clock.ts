@@ -1,10 +1,10 @@
-/** Time, as this room uses it; tests bring their own. */
+/** The clock of this room, replaced by a manual one in tests. */
 export interface Clock {
   /** Wall clock, epoch milliseconds. */
   now(): number;
   /** Monotonic milliseconds. */
   ticks(): number;
-  /** Calls back once after about `ms`, perhaps early; the returned function takes it back. */
+  /** Calls back once after about `ms`, possibly early; the returned function cancels. */
   after(ms: number, callback: () => void): () => void;
 }
 

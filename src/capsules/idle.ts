@@ -1,13 +1,13 @@
 /**
- * The inactivity timer. One timer per running capsule that has a TTL; the clock runs from the last activity, or from the
- * moment it began to run until there was any, and stands still while a command runs.
+ * The inactivity timers, one per running capsule with a TTL. A TTL counts from the last activity, or from the start of the
+ * run if there was none, and is suspended while a command runs.
  */
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 
 interface Watched {
   timeoutMs: number;
-  /** Monotonic milliseconds from which it has been idle, unless there was activity since. */
+  /** Monotonic milliseconds from which it counts as idle, unless there was activity since. */
   sinceTicks: number;
   cancel: () => void;
 }
@@ -19,15 +19,15 @@ export class Idle {
   readonly #watched = new Map<string, Watched>();
   readonly #retryMs: number;
 
-  /** `expire` pauses the capsule, which then is watched no more; `retryMs`: see `watchAgain`. */
+  /** `expire` pauses the capsule and unwatches it; `retryMs`: see `watchAgain`. */
   constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<void>, retryMs = 30_000) {
     this.#clock = clock;
     this.#activity = activity;
     this.#expire = expire;
     this.#retryMs = retryMs;
     activity.onChange((id) => {
-      // Activity only ever moves the deadline out: the timer finds that when it fires. The end of a command is the
-      // exception, since no timer runs meanwhile.
+      // Activity moves the deadline later, which #fire notices. Only the end of a command needs a new timer: while it ran,
+      // none was armed.
       const watched = this.#watched.get(id);
       if (watched !== undefined && !activity.isBusy(id)) this.#arm(id, watched);
     });
@@ -42,7 +42,7 @@ export class Idle {
     this.#arm(id, watched);
   }
 
-  /** As `watch`, for a capsule whose pause has just failed: the next try comes after a while, not after a whole TTL. */
+  /** As `watch`, for a capsule whose pause has just failed: the next try comes after `retryMs` instead of a whole TTL. */
   watchAgain(id: string, timeoutSec: number): void {
     this.watch(id, timeoutSec, timeoutSec * 1_000 - this.#retryMs);
   }
@@ -73,7 +73,7 @@ export class Idle {
       return;
     }
     this.#expire(id).catch(() => {
-      // Whoever failed to pause it watches it again. If nobody even began to, nobody does.
+      // A pause that failed has called watchAgain itself; one that never began has not.
       if (this.#watched.get(id) === watched) this.watchAgain(id, watched.timeoutMs / 1_000);
     });
   }

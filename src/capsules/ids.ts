@@ -1,4 +1,4 @@
-/** Random names. */
+/** Random ids and names. */
 import { randomBytes } from "node:crypto";
 
 const alphabet = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -9,14 +9,14 @@ export function newCapsuleId(): string {
   let id = "cl-";
   while (id.length < idLength + 3) {
     for (const byte of randomBytes(32)) {
-      // 252 = 7 × 36: higher bytes would favour the first letters.
+      // 252 = 7 × 36: higher bytes would make the first letters more likely.
       if (byte < 252 && id.length < idLength + 3) id += alphabet[byte % 36];
     }
   }
   return id;
 }
 
-/** A template's storage id, which is never shown and never reused. */
+/** A template's storage id: internal, and never reused. */
 export function newStorageId(): string {
   return `t${randomBytes(12).toString("hex")}`;
 }

@@ -1,38 +1,39 @@
 /**
- * The state machine of a capsule: what may happen, as data. Which status a client's wish needs is in
- * ../wire/requirements.ts; how it happens, in transitions.ts; who goes first, in locks.ts.
+ * The state machine of a capsule as data. Which status a client's action requires stands in ../wire/requirements.ts, the
+ * work behind each arrow in transitions.ts, and the order of changes in locks.ts.
  *
- *            ┌─────────┐  begin   ┌──────────┐  ready   ┌─────────┐  pause   ┌────────┐
- *  create ──►│ pending ├─────────►│ starting ├─────────►│ running ├─────────►│ paused │
- *            └────┬────┘          └────┬─────┘          │         │◄─────────┤        │
- *                 │ fail               │ fail           └┬───┬───┬┘  resume  └────────┘
- *                 ▼                    ▼            fail │   │   │ capture: a template is made, the capsule is gone
- *            ┌─────────┐◄────────────────────────────────┘   │ halt
- *            │  error  │                              ┌──────▼──┐
- *            └─────────┘                              │ stopped │        destroy: from every state, the capsule is gone
- *                                                     └─────────┘
+ *              ┌──────────┐  ready   ┌─────────┐  pause   ┌────────┐
+ *   create ───►│ starting ├─────────►│ running ├─────────►│ paused │
+ *              └────┬─────┘          │         │◄─────────┤        │
+ *                   │ fail           └┬───┬───┬┘  resume  └────────┘
+ *                   ▼            fail │   │   │ capture: a template is made and the capsule is gone
+ *              ┌─────────┐◄───────────┘   │ halt
+ *              │  error  │         ┌──────▼──┐
+ *              └─────────┘         │ stopped │        destroy: from every status, the capsule is gone
+ *                                  └─────────┘
  *
- *  What exists in each state:
- *    pending, starting   a row with the intent `create`; soon a folder, a journal, perhaps a QEMU process
- *    running             a folder with a disk layer, a QEMU process, a connection to the agent
- *    paused              a folder with a disk layer and a checkpoint; no process, but for the moment in which it ends
- *    stopped             a folder with a disk layer; the guest powered itself off; no process
- *    error               a row with a reason, perhaps a folder; no process
+ *  What exists in each status:
+ *    starting   a row with the intent `create`; soon a folder, a journal, perhaps a QEMU process
+ *    running    a folder with a disk layer, a QEMU process, a connection to the agent
+ *    paused     a folder with a disk layer and a checkpoint; no process, once the one that wrote it has ended
+ *    stopped    a folder with a disk layer; the guest powered itself off; no process
+ *    error      a row with a reason, perhaps a folder; no process
+ *
+ *  The wire also knows `pending`, which this server never answers: a create inserts its row as `starting`.
  */
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { type Action, cannot, refusal, requires } from "../wire/requirements.ts";
 
-export type Status = CapsuleStatus;
+export type Status = Exclude<CapsuleStatus, "pending">;
 
-export type Trigger = "begin" | "ready" | "pause" | "resume" | "halt" | "fail" | "capture" | "destroy";
+export type Trigger = "ready" | "pause" | "resume" | "halt" | "fail" | "capture" | "destroy";
 
-/** What is being done to a capsule; stands in its row while it is. */
+/** The change under way, kept in the capsule's row from before the work begins until its result is committed. */
 export type Intent = "create" | "pause" | "resume" | "capture" | "destroy";
 
-/** Status × trigger → the status after it; "gone": the capsule exists no more. */
+/** Status × trigger → the next status; "gone": the capsule no longer exists. */
 export const transitionTable = {
-  pending: { begin: "starting", fail: "error", destroy: "gone" },
   starting: { ready: "running", fail: "error", destroy: "gone" },
   running: { pause: "paused", capture: "gone", halt: "stopped", fail: "error", destroy: "gone" },
   paused: { resume: "running", destroy: "gone" },
@@ -42,7 +43,7 @@ export const transitionTable = {
 
 export const statuses = Object.keys(transitionTable) as Status[];
 
-/** Where a trigger leads. No such arrow is a bug of ours, not of the client's. */
+/** The status after `trigger`. Throws where the table has no arrow, which is a bug of the server. */
 export function next(status: Status, trigger: Trigger): Status | "gone" {
   const after = (transitionTable[status] as Partial<Record<Trigger, Status | "gone">>)[trigger];
   if (after === undefined) throw new Error(`a ${status} capsule has no way to ${trigger}`);
@@ -58,8 +59,8 @@ const underWay: Record<Intent, string> = {
 };
 
 /**
- * Throws CapsuleError("invalid_state") unless `action` is allowed in `status`. While a change is under way the capsule
- * counts as not being in the status that it is leaving.
+ * Throws CapsuleError("invalid_state") unless `action` is allowed in `status`. A capsule with an intent counts as having
+ * left its status already.
  */
 export function allow(action: Action, id: string, status: Status, intent: Intent | null): void {
   const required = requires[action];

@@ -1,41 +1,39 @@
-/**
- * One change at a time per capsule. Whoever wants to change a capsule takes a turn; changes of one capsule run one after
- * the other in the order they were asked for, changes of different capsules side by side.
- */
+/** One mutex per capsule: changes of one capsule run one after the other in FIFO order, those of different ones in parallel. */
 export class CapsuleLocks {
+  /** The end of each locked capsule's queue. */
   readonly #last = new Map<string, Promise<void>>();
 
-  /** Runs `work` when every earlier turn of `id` is over; resolves or rejects as `work` does. */
+  /** Runs `work` when all earlier holders of the lock `id` have released it; settles as `work` does. */
   runExclusive<T>(id: string, work: () => Promise<T>): Promise<T> {
-    return this.#begin(id, work, (turn) => turn);
+    return this.#enqueue(id, work, (result) => result);
   }
 
-  /** As `take`, for work that has its answer ahead of its end: the turn is over when `rest` is, which must not reject. */
+  /** As `runExclusive`, but resolves with `answer` while the lock is held until `rest` resolves. `rest` must not reject. */
   async runExclusiveDetached<T>(id: string, work: () => Promise<{ answer: T; rest: Promise<void> }>): Promise<T> {
-    const { answer } = await this.#begin(id, work, async (turn) => (await turn).rest);
+    const { answer } = await this.#enqueue(id, work, async (result) => (await result).rest);
     return answer;
   }
 
-  #begin<T>(id: string, work: () => Promise<T>, endOf: (turn: Promise<T>) => Promise<unknown>): Promise<T> {
+  #enqueue<T>(id: string, work: () => Promise<T>, heldUntil: (result: Promise<T>) => Promise<unknown>): Promise<T> {
     const before = this.#last.get(id);
-    const turn = before === undefined ? work() : before.then(work);
-    const over = endOf(turn).then(
+    const result = before === undefined ? work() : before.then(work);
+    const released = heldUntil(result).then(
       () => {},
       () => {},
     );
-    this.#last.set(id, over);
-    void over.then(() => {
-      if (this.#last.get(id) === over) this.#last.delete(id);
+    this.#last.set(id, released);
+    void released.then(() => {
+      if (this.#last.get(id) === released) this.#last.delete(id);
     });
-    return turn;
+    return result;
   }
 
-  /** True while a turn of `id` runs or waits. */
+  /** True while the lock is held or waited for. */
   isLocked(id: string): boolean {
     return this.#last.has(id);
   }
 
-  /** Resolves when no turn is running or waiting. */
+  /** Resolves when no lock is held or waited for. */
   async settled(): Promise<void> {
     while (this.#last.size > 0) await Promise.all(this.#last.values());
   }

@@ -4,8 +4,7 @@ import { FakeHost } from "../../test/fakes/fake-host.ts";
 import { buildFloors, FakeClock, type Floors, roomy, running } from "../../test/fakes/floors.ts";
 import { openDatabase } from "../db/database.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { DiskUse } from "./disk-use.ts";
-import type { QuotaLimits } from "./quotas.ts";
+import { DiskUse, type QuotaLimits } from "./quotas.ts";
 
 function floorsWith(limits: Partial<QuotaLimits>): Floors {
   return buildFloors(new FakeHost(), openDatabase(":memory:"), new FakeClock(), { ...roomy, ...limits });

@@ -1,6 +1,6 @@
 /**
- * What one team may have at once, and what it has. Checked in the same tick as the row that uses it up is written (or, of
- * a template, its name is claimed), so that of two requests at once for the last place one wins.
+ * The quotas of a team and its usage. A quota is checked in the same tick in which the row that uses it up is inserted (for
+ * a template: its name claimed), so that two requests cannot share the last unit.
  */
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
@@ -14,7 +14,7 @@ export interface QuotaLimits {
   runningMemoryMb: number;
   diskBytes: number;
   templates: number;
-  /** Memory of the running capsules of all teams together: what the host may have promised. */
+  /** Memory of the running capsules of all teams together. */
   hostMemoryMb: number;
 }
 
@@ -30,12 +30,12 @@ export interface QuotasOptions {
   rows: CapsuleRows;
   templates: TemplateRows;
   limits: QuotaLimits;
-  /** Bytes on disk of one capsule, as of the last look. */
+  /** Bytes on disk of one capsule, as last measured. */
   diskOf: (id: string) => number;
 }
 
-/** A capsule in these has a VM, or is about to. */
-const live: Status[] = ["pending", "starting", "running"];
+/** Statuses in which a capsule has a VM or is being given one. */
+const live: Status[] = ["starting", "running"];
 
 interface Shape {
   vcpus: number;
@@ -56,7 +56,7 @@ export class Quotas {
     return { ...rows.usage(teamId, live), diskBytes: disk, templates: own.named };
   }
 
-  /** Throws "quota_exceeded", and "no_capacity" when it is the host that has promised enough. */
+  /** Throws "quota_exceeded", and "no_capacity" when the host's own bound is reached. */
   requireCreate(teamId: string, shape: Shape): void {
     const { limits } = this.#options;
     const usage = this.usage(teamId);
@@ -71,8 +71,8 @@ export class Quotas {
   }
 
   /**
-   * Throws "quota_exceeded". `isNew`: it replaces none of the team's templates. `underWay`: how many new ones are being
-   * made already, since their rows come only at their ends.
+   * Throws "quota_exceeded". `isNew`: it replaces none of the team's templates. `underWay`: new ones being captured now,
+   * which have no row yet.
    */
   requireCapture(teamId: string, { isNew, underWay }: { isNew: boolean; underWay: number }): void {
     const { limits } = this.#options;
@@ -95,4 +95,43 @@ function within(what: string, unit: string, used: number, more: number, limit: n
   if (used + more <= limit) return;
   const message = `cannot ${what}: the team has ${used} ${unit} and may have ${limit}`;
   throw new CapsuleError("quota_exceeded", message, { details: { quota: unit, used, limit } });
+}
+
+export interface DiskUseOptions {
+  ids: () => string[];
+  /** Bytes that the capsule's files take; 0 when there are none. */
+  measure: (id: string) => Promise<number>;
+}
+
+/**
+ * Bytes on disk per capsule, measured in the background one capsule after the other: guests write without asking, and no
+ * request waits for these figures.
+ */
+export class DiskUse {
+  readonly #options: DiskUseOptions;
+  #bytes = new Map<string, number>();
+  #measuring: Promise<void> | undefined;
+
+  constructor(options: DiskUseOptions) {
+    this.#options = options;
+  }
+
+  /** As last measured; 0 for a capsule that was not measured yet. */
+  of(id: string): number {
+    return this.#bytes.get(id) ?? 0;
+  }
+
+  /** Measures all capsules; a call during a measurement joins it. */
+  measure(): Promise<void> {
+    this.#measuring ??= this.#measureAll().finally(() => {
+      this.#measuring = undefined;
+    });
+    return this.#measuring;
+  }
+
+  async #measureAll(): Promise<void> {
+    const found = new Map<string, number>();
+    for (const id of this.#options.ids()) found.set(id, await this.#options.measure(id).catch(() => this.of(id)));
+    this.#bytes = found;
+  }
 }

@@ -1,7 +1,7 @@
 /**
- * What should not be there, looked for now and then: capsules whose destruction failed half-way, running ones without a
- * guest, intents that nobody carries out, folders without a record. A folder that is being made or removed at this moment
- * can look like one, so it goes only when two looks in a row find it.
+ * Repairs at intervals what a failure left behind: destroys that failed half-way, running capsules without a guest, intents
+ * whose change has ended, folders without a row. A folder may be missing its row only because it is being made or removed,
+ * so it goes when two passes in a row find it.
  */
 import type { Host } from "../host/host.ts";
 import type { CapsuleLocks } from "./locks.ts";
@@ -28,17 +28,17 @@ export class Reconciler {
   }
 
   /**
-   * One look, or the one that is under way: two at once would be two in a row. Resolves with the names of the folders it
-   * removed. What fails is left to the next look.
+   * One pass; a call during a pass joins it. Resolves with the names of the folders it removed. The next pass retries what
+   * failed.
    */
   reconcile(): Promise<string[]> {
-    this.#reconciling ??= this.#lookAtAll().finally(() => {
+    this.#reconciling ??= this.#pass().finally(() => {
       this.#reconciling = undefined;
     });
     return this.#reconciling;
   }
 
-  async #lookAtAll(): Promise<string[]> {
+  async #pass(): Promise<string[]> {
     const { host, log } = this.#options;
     const attempt = async (what: string, work: () => Promise<unknown>): Promise<boolean> => {
       try {
@@ -49,7 +49,7 @@ export class Reconciler {
         return false;
       }
     };
-    for (const row of this.#atRest()) await attempt(row.id, () => this.#mend(row));
+    for (const row of this.#unlocked()) await attempt(row.id, () => this.#repair(row));
     const orphans = this.orphans();
     const removed: string[] = [];
     for (const { name, remove } of orphans) {
@@ -62,13 +62,13 @@ export class Reconciler {
     return removed;
   }
 
-  #atRest(): Capsule[] {
+  #unlocked(): Capsule[] {
     const { store, locks } = this.#options;
     return store.all().filter((row) => !locks.isLocked(row.id));
   }
 
-  /** What happened to it could not be written when it did. A row that has moved on since it was read stays as it is. */
-  async #mend(row: Capsule): Promise<void> {
+  /** Writes the outcome that could not be written at the time. A row that has changed since it was read is left alone. */
+  async #repair(row: Capsule): Promise<void> {
     const { store, transitions } = this.#options;
     const needsGuest = row.status === "running" || row.status === "starting";
     const isLost = needsGuest && transitions.guest(row.id) === undefined;
@@ -77,7 +77,7 @@ export class Reconciler {
     else if (row.intent !== null) await transitions.undo(row);
   }
 
-  /** Folders that have no record now. */
+  /** Folders that have no row now. */
   orphans(): { name: string; remove: () => Promise<void> }[] {
     const { store, host, storages } = this.#options;
     const { capsules, templates } = host.inventory();

@@ -1,6 +1,6 @@
 /**
- * After a start: makes rows, processes and folders agree again, whatever moment the last daemon ended at. What was half
- * done is finished where the client was already told so or the way forward is safe, and undone where it is not.
+ * Startup recovery: makes rows, processes and folders agree, at whatever step the last daemon ended. A half-done change is
+ * completed where that is safe or was acknowledged already, and undone otherwise.
  */
 import type { Adopted, Host } from "../host/host.ts";
 import type { Reconciler } from "./reconciler.ts";
@@ -21,10 +21,10 @@ export interface Recovered {
   removed: number;
 }
 
-/** More at once would cost memory and bring no speed. */
+/** Bounds memory; more in parallel is not faster. */
 const recoveredAtOnce = 64;
 
-/** Every row to a state it can rest in; every folder without a row away. */
+/** Brings every row to a stable status, and removes every folder without a row. */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
   const { store, reconciler, log } = options;
   const result: Recovered = { adopted: 0, lost: 0, removed: 0 };
@@ -50,11 +50,11 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
       case "destroy":
         await transitions.destroy(row);
         return;
-      case "create": // accepted, so it is owed: begin again from nothing
+      case "create": // the create was acknowledged: start again from nothing
         await host.remove(row.id);
-        void transitions.boot(row, false);
+        void transitions.boot(row);
         return;
-      case "resume": // no process of the user has run since, so the checkpoint is as good as before
+      case "resume": // no process of the user has run since, so the checkpoint is still valid
         await host.reap(row.id);
         store.clearIntent(row);
         return;
@@ -63,12 +63,12 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
         return await recoverRunning(row, await host.adopt(row.id), options, result);
       case null:
         if (row.status === "running") await recoverRunning(row, await host.adopt(row.id), options, result);
-        else await host.reap(row.id); // paused, stopped, error: no process belongs to it
+        else await host.reap(row.id); // paused, stopped, error: such a capsule has no process
     }
   } catch (error) {
     log.error({ err: error, capsule: row.id }, "capsule could not be recovered");
     const now = store.get(row.id);
-    if (now === undefined || now.intent === "destroy") return; // the reconciler goes on with it
+    if (now === undefined || now.intent === "destroy") return; // the reconciler retries a destroy
     if (now.status === "running" || now.status === "starting") {
       store.commit(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
       result.lost++;
@@ -76,15 +76,15 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
   }
 }
 
-/** It was running, perhaps half-way into a pause or a capture nobody was told of: let it run on. */
+/** For a row in `running`, perhaps with an unacknowledged pause or capture: the guest runs on if it is still there. */
 async function recoverRunning(row: Capsule, found: Adopted, o: RecoveryOptions, result: Recovered): Promise<void> {
   if (found.kind === "running") {
     const running = row.intent === null ? row : o.store.clearIntent(row);
     if (running !== undefined) await o.transitions.adopt(running, found.guest);
     result.adopted++;
   } else if (found.kind === "checkpoint" && row.intent !== null) {
-    // The pause had reached the disk, and the VM is gone: nothing is lost by finishing it. Without such an intent the
-    // checkpoint is one that it was resumed from, and older than its disk.
+    // The checkpoint is durable and the VM is gone: completing the pause loses nothing. Without the intent it would be
+    // the checkpoint the capsule was resumed from, which is older than its disk.
     o.store.commit(row, "pause");
   } else if (found.kind === "powered_off") {
     o.store.commit(row, "halt");

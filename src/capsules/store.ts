@@ -1,19 +1,20 @@
 /**
- * The rows of this room, with the state machine's arrows on top: an intent is set before work begins and cleared with
- * its result, every write is compare-and-set, and whoever waits for a capsule to change is told.
+ * Capsule rows under the state machine: an intent is set before work begins and cleared with its result, each such write
+ * is compare-and-set on the row's generation, and subscribers are notified of it.
  */
 import { EventEmitter } from "node:events";
 import type { CapsuleChange, CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
+import { type CapsuleStatus, capsuleStatuses } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { type Intent, next, type Status, statuses, type Trigger } from "./lifecycle.ts";
+import { type Intent, next, type Status, type Trigger } from "./lifecycle.ts";
 
-/** A row whose status and intent are known to be of the state machine. */
+/** A row whose status and intent are those of the state machine. */
 export interface Capsule extends CapsuleRow {
   status: Status;
   intent: Intent | null;
 }
 
-/** What a team sees of a change: the capsule as it is now, undefined when it is gone for them. Must not throw. */
+/** Called with the capsule after a change that its team can see; `row` is undefined when it is gone. Must not throw. */
 export type Subscriber = (teamId: string, id: string, row: Capsule | undefined) => void;
 
 export class CapsuleStore {
@@ -27,7 +28,7 @@ export class CapsuleStore {
     this.#now = now;
   }
 
-  /** Everybody's, the ones being destroyed too. */
+  /** The capsules of all teams, including those being destroyed. */
   all(): Capsule[] {
     return this.#rows.all() as Capsule[];
   }
@@ -36,9 +37,9 @@ export class CapsuleStore {
     return this.#rows.get(id) as Capsule | undefined;
   }
 
-  /** How many there are of each status. */
-  counts(): Record<Status, number> {
-    const counts = Object.fromEntries(statuses.map((status) => [status, 0])) as Record<Status, number>;
+  /** The number of capsules in each status. */
+  counts(): Record<CapsuleStatus, number> {
+    const counts = Object.fromEntries(capsuleStatuses.map((status) => [status, 0])) as Record<CapsuleStatus, number>;
     for (const [status, count] of this.#rows.counts()) counts[status as Status] = count;
     return counts;
   }
@@ -47,7 +48,7 @@ export class CapsuleStore {
     return (this.#rows.ofTeam(teamId) as Capsule[]).filter((row) => row.intent !== "destroy");
   }
 
-  /** Throws the same CapsuleError("not_found") whether it never existed, is destroyed, or is another team's. */
+  /** Throws the same CapsuleError("not_found") for an unknown id, a destroyed capsule and another team's. */
   require(teamId: string, id: string): Capsule {
     const row = this.#rows.ofTeamById(teamId, id);
     if (row === undefined || row.intent === "destroy") throw missing(id);
@@ -63,47 +64,46 @@ export class CapsuleStore {
     return isNew;
   }
 
-  /** Says what is about to be done. Throws when the row has moved on since it was read. */
-  setIntent(row: Capsule, intent: Intent): Capsule {
-    return this.#marked(row, this.#change(row, { intent }));
+  /** Records the change that is about to begin. Throws when the row has changed since it was read. */
+  setIntent(row: Capsule, intent: Exclude<Intent, "destroy">): Capsule {
+    return requireChanged(row, this.#change(row, { intent }));
   }
 
   /**
-   * The same, without waiting for the disk. For a pause or a resume: a power cut ends the VM too, and then the row says the
-   * right thing without the intent.
+   * As `setIntent`, without an fsync. For a pause or a resume: a power cut ends the VM too, and the row without the intent
+   * then describes what is left.
    */
   setIntentUnsynced(row: Capsule, intent: Extract<Intent, "pause" | "resume">): Capsule {
-    return this.#marked(row, this.#told(row, this.#rows.changeUnsynced(row.id, row.generation, { intent })));
+    const changed = this.#rows.changeUnsynced(row.id, row.generation, { intent });
+    return requireChanged(row, this.#notified(row, changed));
   }
 
-  /** The work succeeded: follows the trigger's arrow. Undefined when the capsule was destroyed meanwhile. */
+  /** Follows the trigger's arrow after the work succeeded. Undefined when a destroy began meanwhile. */
   commit(
     row: Capsule,
     trigger: Exclude<Trigger, "destroy" | "capture">,
     also: CapsuleChange = {},
   ): Capsule | undefined {
     const status = next(row.status, trigger);
-    const settled = this.#change(row, { status, intent: null, lastUpdated: this.#now(), ...also });
-    if (settled !== undefined) this.#publish(row.teamId, row.id, settled);
-    return settled;
+    const committed = this.#change(row, { status, intent: null, lastUpdated: this.#now(), ...also });
+    if (committed !== undefined) this.#publish(row.teamId, row.id, committed);
+    return committed;
   }
 
-  /** The work failed and nothing has changed. */
+  /** Takes the intent back after the work failed and was undone. */
   clearIntent(row: Capsule): Capsule | undefined {
     return this.#change(row, { intent: null });
   }
 
-  /** From here on the capsule does not exist for anybody; its id is never used again. */
-  beginDestroy(row: Capsule): Capsule {
-    this.#rows.bury(row.id, this.#now());
-    const condemned = this.setIntent(row, "destroy");
-    this.publishRemoved(row);
-    return condemned;
-  }
-
-  /** For a capsule that became a template: condemned in the transaction that made it. */
-  publishRemoved({ teamId, id }: Capsule): void {
-    this.#publish(teamId, id, undefined);
+  /**
+   * Ends the capsule for its team: one transaction runs `alongside`, adds the tombstone that keeps the id from being used
+   * again, and sets the intent. Throws when the row has changed since it was read; then nothing is written.
+   */
+  beginDestroy(row: Capsule, alongside: () => void = () => {}): Capsule {
+    const destroyed = this.#rows.beginDestroy(row.id, row.generation, this.#now(), alongside) as Capsule;
+    this.#notify(row.id);
+    this.#publish(row.teamId, row.id, undefined);
+    return destroyed;
   }
 
   remove(id: string): void {
@@ -117,24 +117,19 @@ export class CapsuleStore {
     return () => this.#emitter.off(id, listener);
   }
 
-  /** Calls `witness` at each change that a team can see, until the returned function is called. */
-  subscribe(witness: Subscriber): () => void {
-    this.#subscribers.add(witness);
-    return () => this.#subscribers.delete(witness);
+  /** Calls `subscriber` at each change that a team can see, until the returned function is called. */
+  subscribe(subscriber: Subscriber): () => void {
+    this.#subscribers.add(subscriber);
+    return () => this.#subscribers.delete(subscriber);
   }
 
   #change(row: Capsule, change: CapsuleChange): Capsule | undefined {
-    return this.#told(row, this.#rows.change(row.id, row.generation, change));
+    return this.#notified(row, this.#rows.change(row.id, row.generation, change));
   }
 
-  #told({ id }: Capsule, changed: CapsuleRow | undefined): Capsule | undefined {
+  #notified({ id }: Capsule, changed: CapsuleRow | undefined): Capsule | undefined {
     if (changed !== undefined) this.#notify(id);
     return changed as Capsule | undefined;
-  }
-
-  #marked({ id }: Capsule, marked: Capsule | undefined): Capsule {
-    if (marked === undefined) throw new Error(`capsule ${id} moved on unseen`);
-    return marked;
   }
 
   #notify(id: string): void {
@@ -142,8 +137,13 @@ export class CapsuleStore {
   }
 
   #publish(teamId: string, id: string, row: Capsule | undefined): void {
-    for (const witness of this.#subscribers) witness(teamId, id, row);
+    for (const subscriber of this.#subscribers) subscriber(teamId, id, row);
   }
+}
+
+function requireChanged({ id }: Capsule, changed: Capsule | undefined): Capsule {
+  if (changed === undefined) throw new Error(`the row of capsule ${id} has changed since it was read`);
+  return changed;
 }
 
 export function missing(id: string): CapsuleError {

@@ -1,8 +1,7 @@
 /**
- * The mechanism behind the state machine's arrows: each method carries one capsule along one arrow, inside a turn of
- * that capsule. The pattern is always the same: the intent is already in the row; do the work on the host; commit the
- * result by compare-and-set; and only then burn the bridge (end the VM, forget the checkpoint). A failure before the
- * commit puts everything back as it was.
+ * The work behind the state machine's arrows. Each method takes one capsule along one arrow while it holds that capsule's
+ * lock, in one pattern: the intent is in the row already; the host does the work; the row is committed by compare-and-set;
+ * only then is the way back given up (the VM ended, the checkpoint removed). A failure before the commit is undone.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
@@ -12,7 +11,6 @@ import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import type { CapsuleLocks } from "./locks.ts";
-import type { Newcomers } from "./newcomers.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
 
 export interface Log {
@@ -21,7 +19,7 @@ export interface Log {
   error(about: object, message: string): void;
 }
 
-/** Why clients inside a capsule are being cut off. */
+/** Why a capsule's run ended; sockets into it are closed with this. */
 export type RunEnd = "paused" | "destroyed" | "stopped" | "error";
 
 export interface TransitionsOptions {
@@ -30,22 +28,22 @@ export interface TransitionsOptions {
   locks: CapsuleLocks;
   activity: Activity;
   idle: Idle;
-  newcomers: Newcomers;
   clock: Clock;
   log: Log;
   step: Step;
+  /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
 }
 
-/** From the commit to what is left to do: until the server sleeps, a client may have no processor to read its answer with. */
-const answeredMs = 2;
+/** Delay of a VM's end after its pause is answered, so that the client reads the answer first on a busy machine. */
+const endDelayMs = 2;
 
 export class Transitions {
   readonly #options: TransitionsOptions;
   readonly #guests = new Map<string, Guest>();
-  /** Under way. */
+  /** Starts and restores under way; a destroy aborts them. */
   readonly #starts = new Map<string, AbortController>();
-  readonly #runEndListeners = new Map<string, Set<(parting: RunEnd) => void>>();
+  readonly #runEndListeners = new Map<string, Set<(end: RunEnd) => void>>();
 
   constructor(options: TransitionsOptions) {
     this.#options = options;
@@ -56,8 +54,8 @@ export class Transitions {
     return this.#guests.get(id);
   }
 
-  /** Calls `listener` once, when the capsule's guest is cut off; the returned function takes it back. */
-  onRunEnd(id: string, listener: (parting: RunEnd) => void): () => void {
+  /** Calls `listener` once, when the capsule's run ends; the returned function removes it. */
+  onRunEnd(id: string, listener: (end: RunEnd) => void): () => void {
     let listeners = this.#runEndListeners.get(id);
     if (listeners === undefined) {
       listeners = new Set();
@@ -70,37 +68,31 @@ export class Transitions {
     };
   }
 
-  /** starting → running, or error. `isMade`: the host has one that it made ahead of time. */
-  boot(row: Capsule, isMade: boolean): Promise<void> {
-    const { host, store, locks, newcomers, clock, log } = this.#options;
+  /** starting → running, or error. */
+  boot(row: Capsule): Promise<void> {
+    const { host, store, locks, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
+      if (this.#isBeingDestroyed(row.id)) return;
       try {
-        if (this.#isBeingDestroyed(row.id)) return;
-        const guest = await this.#whileWanted(row.id, async (signal) => {
-          if (isMade) await newcomers.enter(row.id, signal);
-          return await host.start(row.id, originOf(row), row, signal);
-        });
-        const running = store.commit(row, "ready", { startedAt: clock.now() });
-        this.#options.step("running.committed");
+        const guest = await this.#abortable(row.id, (signal) => host.start(row.id, originOf(row), row, signal));
+        const running = store.commit(row, "ready", this.#startedNow());
+        step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
       } catch (error) {
-        if (this.#isBeingDestroyed(row.id)) return; // its destroyer waits for this turn and removes what there is
+        if (this.#isBeingDestroyed(row.id)) return; // the destroy waits for this lock and removes what there is
         log.error({ err: error, capsule: row.id }, "capsule did not start");
-        await host.remove(row.id).catch(() => {}); // of a VM that runs while its record could not be written
+        await host.remove(row.id).catch(() => {}); // a VM may run whose row could not be committed
         this.#fail(row, reasonOf(error));
-      } finally {
-        newcomers.arrived(row.id);
       }
     });
   }
 
   /**
-   * running → paused. `row` carries the intent. Resolves when the checkpoint and the record are durable. Ending the VM, which
-   * stands still and is nobody's any more, is the rest of the turn: the kernel takes some milliseconds to take its memory
-   * back, and would take them from whoever is being answered.
+   * running → paused. `row` carries the intent. Resolves when checkpoint and row are durable. The stopped VM is ended after
+   * that, with the lock held: the kernel takes milliseconds to free its memory, which would delay the answer.
    */
   pause(row: Capsule): Promise<Capsule> {
-    const { host, store, locks, log } = this.#options;
+    const { store, locks, step } = this.#options;
     return locks.runExclusiveDetached(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "pause");
@@ -111,47 +103,41 @@ export class Transitions {
         await this.#runOn(row, guest);
         throw error;
       }
-      this.#options.step("paused.committed");
+      step("paused.committed");
       this.#endRun(row.id, guest, "paused");
-      const rest = delay(answeredMs)
-        .then(() => host.end(guest))
-        .catch((error: unknown) =>
-          log.error({ err: error, capsule: row.id }, "the VM of a paused capsule has not ended"),
-        );
-      if (paused === undefined) {
-        await rest;
-        throw missing(row.id);
-      }
-      return { answer: paused, rest };
+      const rest = this.#endPaused(row.id, guest);
+      if (paused !== undefined) return { answer: paused, rest };
+      await rest;
+      throw missing(row.id);
     });
   }
 
   /** paused → running. `row` carries the intent. */
   resume(row: Capsule): Promise<Capsule> {
-    const { host, store, locks, clock } = this.#options;
+    const { host, store, locks, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
       if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
       let guest: Guest | undefined;
       let running: Capsule | undefined;
       try {
-        guest = await this.#whileWanted(row.id, (signal) => host.restore(row.id, signal));
-        running = store.commit(row, "resume", { startedAt: clock.now() });
+        guest = await this.#abortable(row.id, (signal) => host.restore(row.id, signal));
+        running = store.commit(row, "resume", this.#startedNow());
       } catch (error) {
         if (guest !== undefined) await host.end(guest);
         if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
         store.clearIntent(row);
         throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
       }
-      this.#options.step("running.committed");
-      if (running === undefined) throw missing(row.id); // its destroyer waits for this turn and ends the guest
+      step("running.committed");
+      if (running === undefined) throw missing(row.id); // the destroy waits for this lock and ends the guest
       await this.#run(guest, running);
       return running;
     });
   }
 
-  /** running → gone, its files in a template. `commit` makes the template's record and removes the capsule's, at once. */
+  /** running → gone, its files in a template. `commit` makes the template's row and begins the destroy, in one transaction. */
   capture(row: Capsule, storage: string, commit: (sizeBytes: number) => void): Promise<void> {
-    const { host, locks, log } = this.#options;
+    const { host, locks, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "capture");
@@ -159,27 +145,27 @@ export class Transitions {
         const { sizeBytes } = await host.capture(guest, storage);
         if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
         commit(sizeBytes);
-        this.#options.step("captured.committed");
+        step("captured.committed");
       } catch (error) {
         if (!this.#isBeingDestroyed(row.id)) await this.#runOn(row, guest);
-        await host.removeTemplate(storage).catch(() => {}); // the reconciler finds it again
+        await host.removeTemplate(storage).catch(() => {}); // left to the reconciler
         throw asAgentError(error, `capsule ${row.id} could not be captured and is still running`);
       }
       this.#endRun(row.id, guest, "destroyed");
       await this.#erase(row).catch((error: unknown) => {
-        // The template is made and the capsule condemned; what is left of it is destroyed later.
+        // The template is committed; the reconciler removes the rest of the capsule.
         log.error({ err: error, capsule: row.id }, "a captured capsule could not be removed");
       });
     });
   }
 
-  /** any → gone. `row` is condemned. */
+  /** any → gone. `row` carries the intent. */
   destroy(row: Capsule): Promise<void> {
     const { host, locks, step } = this.#options;
     step("destroy.committed");
     this.#starts.get(row.id)?.abort(missing(row.id));
-    const hanging = locks.isLocked(row.id) ? this.#guests.get(row.id) : undefined;
-    if (hanging !== undefined) host.abandon(hanging);
+    const busy = locks.isLocked(row.id) ? this.#guests.get(row.id) : undefined;
+    if (busy !== undefined) host.abandon(busy);
     return locks.runExclusive(row.id, async () => {
       const guest = this.#guests.get(row.id);
       if (guest !== undefined) this.#endRun(row.id, guest, "destroyed");
@@ -187,7 +173,7 @@ export class Transitions {
     });
   }
 
-  /** For a change that failed when its record could not be written: as its failure should have left the capsule. */
+  /** Undoes a change whose failure could not be written to the row at the time. */
   undo(row: Capsule): Promise<void> {
     const { host, store, locks } = this.#options;
     return locks.runExclusive(row.id, async () => {
@@ -197,7 +183,7 @@ export class Transitions {
     });
   }
 
-  /** A guest of an earlier daemon. In a turn: idle for too long, it is paused only when its old checkpoint has been taken away. */
+  /** Takes over a guest of an earlier daemon. Under the lock, so that the idle timer cannot pause it before its old checkpoint is removed. */
   adopt(row: Capsule, guest: Guest): Promise<void> {
     const idleFrom = Math.max(row.lastActiveAt ?? 0, row.startedAt ?? 0);
     return this.#options.locks.runExclusive(row.id, () =>
@@ -216,7 +202,7 @@ export class Transitions {
     }
   }
 
-  /** Takes a save back. A guest that cannot run on ends, and `ended` takes the capsule to `error`. */
+  /** Undoes a save. A guest that cannot run on is ended, and `#ended` takes the capsule to `error`. */
   async #runOn(row: Capsule, guest: Guest): Promise<void> {
     const { host, log } = this.#options;
     await host.unsave(guest).catch((error: unknown) => {
@@ -225,25 +211,25 @@ export class Transitions {
     this.#undo(row);
   }
 
-  /** Nothing has changed, as far as the record goes; a running capsule is watched again. */
+  /** Clears the intent; a running capsule gets its idle timer back. */
   #undo(row: Capsule): void {
     const { store, idle } = this.#options;
     if (store.clearIntent(row) !== undefined && row.status === "running") idle.watchAgain(row.id, row.timeoutSec);
   }
 
-  /** The record says running: let the user's processes go, and watch. How long that took counts for nobody's idleness. */
+  /** The row says running: releases the guest and then starts the idle timer, so that the release does not count as idle. */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
     const { host, idle, log } = this.#options;
     this.#guests.set(row.id, guest);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
     await host.release(guest).catch((error: unknown) => {
-      // The agent is gone; `ended` will say so and take the capsule to `error`.
+      // The agent is gone; `#ended` follows and takes the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");
     });
     if (this.#guests.get(row.id) === guest) idle.watch(row.id, row.timeoutSec, idleMs);
   }
 
-  /** A record that cannot be written now is found by the reconciler. */
+  /** The reconciler retries a commit that fails here. */
   #fail(row: Capsule, errorReason: string): void {
     try {
       this.#options.store.commit(row, "fail", { errorReason });
@@ -270,15 +256,29 @@ export class Transitions {
       .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));
   }
 
-  /** A VM's start, which a destroy meanwhile aborts. */
-  async #whileWanted(id: string, start: (signal: AbortSignal) => Promise<Guest>): Promise<Guest> {
-    const wish = new AbortController();
-    this.#starts.set(id, wish);
+  /** Runs `start` with a signal that fires when a destroy begins. */
+  async #abortable(id: string, start: (signal: AbortSignal) => Promise<Guest>): Promise<Guest> {
+    const controller = new AbortController();
+    this.#starts.set(id, controller);
     try {
-      return await start(wish.signal);
+      return await start(controller.signal);
     } finally {
       this.#starts.delete(id);
     }
+  }
+
+  /** One instant for both columns. */
+  #startedNow(): { startedAt: number; lastUpdated: number } {
+    const now = this.#options.clock.now();
+    return { startedAt: now, lastUpdated: now };
+  }
+
+  async #endPaused(id: string, guest: Guest): Promise<void> {
+    const { host, log } = this.#options;
+    await delay(endDelayMs);
+    await host.end(guest).catch((error: unknown) => {
+      log.error({ err: error, capsule: id }, "the VM of a paused capsule has not ended");
+    });
   }
 
   async #erase(row: Capsule): Promise<void> {
@@ -289,12 +289,12 @@ export class Transitions {
     if (row.storage !== null) await onFreed(row.storage);
   }
 
-  #endRun(id: string, guest: Guest, parting: RunEnd): void {
+  #endRun(id: string, guest: Guest, end: RunEnd): void {
     if (this.#guests.get(id) === guest) this.#guests.delete(id);
     this.#options.idle.unwatch(id);
     const listeners = this.#runEndListeners.get(id);
     this.#runEndListeners.delete(id);
-    for (const listener of listeners ?? []) listener(parting);
+    for (const listener of listeners ?? []) listener(end);
   }
 
   #isBeingDestroyed(id: string): boolean {

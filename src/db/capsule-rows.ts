@@ -67,9 +67,8 @@ export class CapsuleRows {
   readonly #all: StatementSync;
   readonly #insert: StatementSync;
   readonly #active: StatementSync;
-  readonly #bury: StatementSync;
-  readonly #buried: StatementSync;
-  readonly #condemn: StatementSync;
+  readonly #addTombstone: StatementSync;
+  readonly #hasTombstone: StatementSync;
   readonly #remove: StatementSync;
   readonly #block: StatementSync;
   readonly #onStorage: StatementSync;
@@ -93,11 +92,8 @@ export class CapsuleRows {
       `INSERT INTO capsules (${Object.values(columns).join(", ")}) VALUES (${fields.map((f) => `:${f}`).join(", ")})`,
     );
     this.#active = database.prepare("UPDATE capsules SET last_active_at = ? WHERE id = ?");
-    this.#bury = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
-    this.#buried = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
-    this.#condemn = database.prepare(
-      "UPDATE capsules SET intent = 'destroy', generation = generation + 1 WHERE id = ?",
-    );
+    this.#addTombstone = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
+    this.#hasTombstone = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
     this.#remove = database.prepare("DELETE FROM capsules WHERE id = ?");
     this.#block = database.prepare(
       "UPDATE capsules SET blocked_by = ? WHERE storage = ? AND status = ? AND intent IS NULL",
@@ -159,7 +155,7 @@ export class CapsuleRows {
   /** False when the id exists or once existed. */
   insert(row: CapsuleRow): boolean {
     return transact(this.#database, () => {
-      if (this.get(row.id) !== undefined || this.#buried.get(row.id) !== undefined) return false;
+      if (this.get(row.id) !== undefined || this.#hasTombstone.get(row.id) !== undefined) return false;
       this.#insert.run({ ...row });
       return true;
     });
@@ -201,15 +197,18 @@ export class CapsuleRows {
     withoutSync(this.#database, () => transact(this.#database, note));
   }
 
-  /** The id can never be used again. */
-  bury(id: string, atMs: number): void {
-    this.#bury.run(id, atMs);
-  }
-
-  /** Marks a capsule as being destroyed, whatever was being done to it. */
-  condemn(id: string): void {
-    this.#known.forget(id);
-    this.#condemn.run(id);
+  /**
+   * One transaction: `alongside`, a tombstone, and the intent `destroy` by compare-and-set. Throws, and writes nothing,
+   * when the row is gone or has another generation.
+   */
+  beginDestroy(id: string, generation: number, atMs: number, alongside: () => void): CapsuleRow {
+    return transact(this.#database, () => {
+      alongside();
+      this.#addTombstone.run(id, atMs);
+      const changed = this.change(id, generation, { intent: "destroy" });
+      if (changed === undefined) throw new Error(`the row of capsule ${id} has changed since it was read`);
+      return changed;
+    });
   }
 
   remove(id: string): void {

@@ -74,7 +74,7 @@ test("each way to write a capsule shows at once", (t) => {
   assert.equal(seen()?.lastActiveAt, 7);
   rows.block("t1", "running", "tools");
   assert.equal(seen()?.blockedBy, "tools");
-  rows.condemn("cl-one");
+  rows.beginDestroy("cl-one", 2, 0, () => {});
   assert.equal(seen()?.intent, "destroy");
   rows.remove("cl-one");
   assert.equal(seen(), undefined);

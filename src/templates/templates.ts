@@ -1,6 +1,6 @@
 /**
- * Templates: the built-in images, and what teams captured from their capsules. A name belongs to a team; the files
- * behind it live under a storage id of their own, and stay as long as a capsule needs them.
+ * Templates: the built-in images and the snapshots that teams captured. A name is unique in its team; the files behind it
+ * lie under a storage id, and stay as long as a capsule needs them.
  */
 import type { Capsules } from "../capsules/capsules.ts";
 import { newStorageId, newTemplateName } from "../capsules/ids.ts";
@@ -48,7 +48,7 @@ export interface TemplatesOptions {
 
 export class Templates {
   readonly #options: TemplatesOptions;
-  /** Names being captured now, as `team/name`: of two at once, one wins. */
+  /** Names being captured, as `team/name`: the second capture into one is refused. */
   readonly #claimed = new Map<string, { teamId: string; isNew: boolean }>();
   readonly #listeners = new Set<Listener>();
 
@@ -67,11 +67,11 @@ export class Templates {
   }
 
   /**
-   * Captures a running capsule, which is gone afterwards. Throws CapsuleError: "not_found", "invalid_state",
+   * Captures a running capsule and destroys it. Throws CapsuleError: "not_found", "invalid_state",
    * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "quota_exceeded", "no_space", "agent_error".
    */
   async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
-    const { capsules, rows, capsuleRows, database, now } = this.#options;
+    const { capsules, rows, now } = this.#options;
     capsules.permit(teamId, request.capsuleId, "snapshot");
     const name = request.name ?? newTemplateName();
     if (!namePattern.test(name)) {
@@ -87,25 +87,19 @@ export class Templates {
     const claim = `${teamId}/${name}`;
     this.#claimed.set(claim, { teamId, isNew });
     const storage = newStorageId();
-    let made: TemplateView | undefined;
+    let made: TemplateView;
     try {
-      await capsules.capture(teamId, request.capsuleId, storage, (capsule, sizeBytes) => {
+      made = await capsules.capture(teamId, request.capsuleId, storage, ({ vcpus, memoryMb }, sizeBytes) => {
         const createdAt = now();
-        const { vcpus, memoryMb } = capsule;
-        transact(database, () => {
-          const old = rows.named(teamId, name);
-          if (old !== undefined) rows.retire(old.storage, createdAt);
-          rows.insert({ storage, teamId, name, vcpus, memoryMb, sizeBytes, createdAt });
-          made = { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
-          capsuleRows.bury(capsule.id, createdAt);
-          capsuleRows.condemn(capsule.id);
-        });
+        const old = rows.named(teamId, name);
+        if (old !== undefined) rows.retire(old.storage, createdAt);
+        rows.insert({ storage, teamId, name, vcpus, memoryMb, sizeBytes, createdAt });
+        return { name, type: "snapshot", vcpus, memoryMb, sizeBytes, createdAt };
       });
     } finally {
       this.#claimed.delete(claim);
     }
-    if (made === undefined) throw new Error(`the capture of ${name} was not recorded`);
-    this.#tell(teamId, name, made);
+    this.#notify(teamId, name, made);
     await this.collect();
     return made;
   }
@@ -120,7 +114,7 @@ export class Templates {
       capsuleRows.block(row.storage, "paused", name);
     });
     step("template.retired");
-    this.#tell(teamId, name, undefined);
+    this.#notify(teamId, name, undefined);
     await this.collect();
   }
 
@@ -131,8 +125,8 @@ export class Templates {
   }
 
   /**
-   * Of retired templates, ends what was made ahead of time, and removes the files that no capsule needs any more; what fails
-   * is tried again the next time.
+   * Ends warm capsules of retired templates and removes the files that no capsule needs. What fails is retried at the next
+   * call.
    */
   async collect(): Promise<void> {
     const { rows, capsuleRows, host, log } = this.#options;
@@ -148,7 +142,7 @@ export class Templates {
     }
   }
 
-  #tell(teamId: string, name: string, view: TemplateView | undefined): void {
+  #notify(teamId: string, name: string, view: TemplateView | undefined): void {
     for (const listener of this.#listeners) listener(teamId, name, view);
   }
 

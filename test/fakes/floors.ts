@@ -4,7 +4,6 @@ import { Capsules } from "../../src/capsules/capsules.ts";
 import type { Clock } from "../../src/capsules/clock.ts";
 import { Idle } from "../../src/capsules/idle.ts";
 import { CapsuleLocks } from "../../src/capsules/locks.ts";
-import { Newcomers } from "../../src/capsules/newcomers.ts";
 import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
 import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { recover } from "../../src/capsules/recovery.ts";
@@ -82,8 +81,7 @@ export function buildFloors(
   const activity = new Activity(rows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
-  const newcomers = new Newcomers(1, activity);
-  const transitions = new Transitions({ store, host, locks, activity, idle, newcomers, clock, log, step, onFreed });
+  const transitions = new Transitions({ store, host, locks, activity, idle, clock, log, step, onFreed });
   const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
   const capsules = new Capsules({
     store,

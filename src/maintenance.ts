@@ -1,0 +1,55 @@
+/** The periodic work of a running service: flushing activity, key uses and audit entries, reconciling, measuring disk use. */
+import type { Activity } from "./capsules/activity.ts";
+import type { DiskUse } from "./capsules/quotas.ts";
+import type { Reconciler } from "./capsules/reconciler.ts";
+import type { Log } from "./capsules/transitions.ts";
+import type { Audit } from "./teams/audit.ts";
+import type { Teams } from "./teams/teams.ts";
+
+const flushMs = 1_000;
+const reconcileMs = 300_000;
+const measureMs = 60_000;
+
+export interface MaintenanceOptions {
+  teams: Teams;
+  audit: Audit;
+  activity: Activity;
+  diskUse: DiskUse;
+  reconciler: Reconciler;
+  log: Log;
+}
+
+/** Starts the timers; the returned function stops them. What fails is logged and tried again at the next interval. */
+export function startMaintenance(options: MaintenanceOptions): () => void {
+  const { audit, diskUse, reconciler, log } = options;
+  const reconcile = () => {
+    reconciler
+      .reconcile()
+      .then(() => audit.age())
+      .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
+  };
+  const measure = () => {
+    diskUse.measure().catch((error: unknown) => log.error({ err: error }, "disk use could not be measured"));
+  };
+  measure();
+  const timers = [
+    setInterval(reconcile, reconcileMs),
+    setInterval(measure, measureMs),
+    setInterval(() => flush(options), flushMs),
+  ];
+  for (const timer of timers) timer.unref();
+  return () => {
+    for (const timer of timers) clearInterval(timer);
+  };
+}
+
+function flush({ teams, activity, audit, log }: MaintenanceOptions): void {
+  try {
+    teams.noticeRevoked();
+    teams.flush();
+    activity.flush();
+    audit.flush();
+  } catch (error) {
+    log.error({ err: error }, "activity or the audit log could not be written; it will be tried again");
+  }
+}
