@@ -74,6 +74,14 @@ describe("former names of settings", () => {
 });
 
 describe("configHelp", () => {
+  test("each meaning fits into 90 characters and is no sentence", () => {
+    for (const line of configHelp().split("\n")) {
+      const meaning = line.split(/ {2,}/).at(-1)!;
+      assert.ok(meaning.length <= 90, `${meaning.length}: ${line}`);
+      assert.doesNotMatch(meaning, /\.$/, line);
+    }
+  });
+
   test("has one line per row, and is the same on every machine", () => {
     const lines = configHelp().split("\n");
     const { limits, ...settings } = loadConfig({});

@@ -1,6 +1,6 @@
 /**
- * Everything an operator can set, as rows: name, default, how it is read, what it means. One frozen Config comes out;
- * `--help` and docs/OPERATIONS.md are printed from the same rows. Only the daemon reads it.
+ * All settings as rows of name, default, parser and meaning, read into one frozen Config. `--help` and docs/OPERATIONS.md
+ * are printed from the same rows.
  */
 import { availableParallelism, totalmem } from "node:os";
 import { resolve } from "node:path";
@@ -23,13 +23,13 @@ import type { Limits } from "./wire/limits.ts";
 
 const mib = 1024 * 1024;
 const repository = resolve(import.meta.dirname, "..");
-/** A capsule's memory is a private copy, made page by page, of its template's: an idle one takes about a 17th of it. */
+/** A capsule's memory is mapped copy-on-write from its template's: an idle one has written about a 17th of it. */
 const overcommit = 16;
 const hostMemoryMb = Math.floor(totalmem() / mib);
-/** In a container or a service with a bound of its own, less than the host's. */
+/** Less than the host's memory in a container or a service with a memory limit. */
 const ownMemoryMb = Math.min(hostMemoryMb, Math.floor((process.constrainedMemory() || Infinity) / mib));
 const poolMemoryMb = Math.ceil(ownMemoryMb / 16);
-/** For half of the pool's memory, at 36 MiB each: what one is measured to take without KVM. */
+/** Fits into half of the pool's memory at 36 MiB each, the measured size of a warm capsule without KVM. */
 const poolMin = Math.min(24, Math.max(1, Math.floor(poolMemoryMb / 2 / 36)));
 
 const settings = {
@@ -49,28 +49,28 @@ const settings = {
     oneOf("no", "loopback"),
     "loopback: believe X-Forwarded-For of a proxy on this machine",
   ),
-  dataDir: row("CAPSULE_DATA", resolve(repository, ".capsule"), folder, "folder that holds everything", "./.capsule"),
+  dataDir: row("CAPSULE_DATA", resolve(repository, ".capsule"), folder, "data folder", "./.capsule"),
   qemu: row("CAPSULE_QEMU", "qemu-system-x86_64", word, "QEMU's program, looked up in PATH unless absolute"),
   concurrentStarts: row(
     "CAPSULE_CONCURRENT_STARTS",
     String(2 * availableParallelism()),
     integer(1, 1_000),
-    "VMs that are started at once; more wait in line",
+    "VMs that are started at the same time; more are queued",
     "twice the CPUs of the host",
   ),
-  spareBases: row("CAPSULE_SPARE_BASES", "8", integer(1, 1_000), "booted shapes kept ready that no capsule uses"),
+  spareBases: row("CAPSULE_SPARE_BASES", "8", integer(1, 1_000), "unused bases (booted shapes) that are kept"),
   pool: row(
     "CAPSULE_POOL",
     "auto",
     oneOf("auto", "off"),
-    "auto: capsules are restored and warmed ahead of time, as recent demand suggests; off: none is",
+    "auto: capsules warmed ahead of time, as many as recent demand suggests; off: none",
   ),
   poolMemoryMb: row(
     "CAPSULE_POOL_MEMORY_MB",
     String(poolMemoryMb),
     integer(0, 1_048_576),
     "most memory of all warm capsules, MiB",
-    "a sixteenth of what there is",
+    "a sixteenth of the memory",
   ),
   poolMin: renamed(
     "CAPSULE_POOL_LEAST",
@@ -78,7 +78,7 @@ const settings = {
       "CAPSULE_POOL_MIN",
       String(poolMin),
       integer(0, 1_000),
-      "smallest number of warm capsules of the default template and shape, in at most half of that memory",
+      "least warm capsules of the default template and shape, within half of that memory",
       "1 to 24, by the memory",
     ),
   ),
@@ -100,19 +100,19 @@ const settings = {
     "CAPSULE_ACCELERATOR",
     "auto",
     oneOf("auto", "tcg", "kvm"),
-    "auto: hardware virtualization where a probe VM boots with it; tcg: emulation; kvm: hardware or refuse to start",
+    "auto: kvm if a probe VM boots with it, else tcg; kvm: or refuse to start; tcg: emulation",
   ),
   jail: row(
     "CAPSULE_JAIL",
     "auto",
     oneOf("auto", "off"),
-    "auto: the strictest jail around each QEMU that the service's rights allow, or refuse to start; off: none",
+    "auto: the strictest jail that the service's rights allow, or refuse to start; off: none",
   ),
   jailUids: row(
     "CAPSULE_JAIL_UIDS",
     "1900000000-1900065535",
     range(1, 2_147_483_647, 16),
-    "users that VMs run as when the service is root; nobody else may have them",
+    "uids that VMs run as when the service is root; reserve them for it",
   ),
   bootDeadlineMs: row("CAPSULE_BOOT_DEADLINE_MS", "120000", integer(1_000, 3_600_000), "longest boot of a capsule"),
   wakeDeadlineMs: row(
@@ -125,9 +125,9 @@ const settings = {
     "CAPSULE_SILENCE_MS",
     "180000",
     integer(600, 86_400_000),
-    "how long an agent may leave a probe and all else unanswered",
+    "longest silence of an agent, probes included, before its capsule counts as lost",
   ),
-  drainMs: row("CAPSULE_DRAIN_MS", "10000", integer(0, 3_600_000), "how long open requests may end at shutdown"),
+  drainMs: row("CAPSULE_DRAIN_MS", "10000", integer(0, 3_600_000), "time for open requests to end at shutdown"),
   web: row(
     "CAPSULE_WEB",
     "",
@@ -163,7 +163,7 @@ const settings = {
     "CAPSULE_METRICS",
     "loopback",
     oneOf("loopback", "any", "off"),
-    "who may read /metrics; loopback: this machine alone, any: anybody, off: nobody",
+    "clients that may read /metrics; loopback: this machine, any: all, off: none",
   ),
   tracesEndpoint: row(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -199,12 +199,24 @@ const limits = {
     "memory of a team's running capsules, MiB",
     { fallbackSaid: `${overcommit} times the host's memory` },
   ),
-  disk_max_bytes: limit("DISK_MAX_BYTES", 2 ** 40, 1, 2 ** 50, "a team's files on disk, beyond which it makes no more"),
+  disk_max_bytes: limit(
+    "DISK_MAX_BYTES",
+    2 ** 40,
+    1,
+    2 ** 50,
+    "a team's files on disk; beyond it creates and captures are refused",
+  ),
   templates_max: limit("TEMPLATES_MAX", 200, 0, 1_000_000, "snapshot templates of a team"),
   body_max_bytes: limit("BODY_MAX_BYTES", mib, 1_024, 64 * mib, "JSON request body"),
   exec_timeout_default_sec: limit("EXEC_TIMEOUT_DEFAULT_SEC", 30, 0, 2_000_000, "foreground exec without a timeout"),
   exec_timeout_max_sec: limit("EXEC_TIMEOUT_MAX_SEC", 604_800, 1, 2_000_000, "longest foreground exec timeout"),
-  exec_output_max_bytes: limit("EXEC_OUTPUT_MAX_BYTES", 16 * mib, 0, 256 * mib, "kept of each foreground stream"),
+  exec_output_max_bytes: limit(
+    "EXEC_OUTPUT_MAX_BYTES",
+    16 * mib,
+    0,
+    256 * mib,
+    "output kept of each foreground stream",
+  ),
   file_write_max_bytes: limit("FILE_WRITE_MAX_BYTES", 100 * mib, 0, 2 ** 40, "file content sent to files/write"),
   list_entries_max: limit("LIST_ENTRIES_MAX", 100_000, 1, 1_000_000, "entries of one listing"),
   list_depth_max: limit("LIST_DEPTH_MAX", 1_000, 1, 4_096, "depth of one listing"),
@@ -234,7 +246,7 @@ const limits = {
 
 export type Config = Values<typeof settings> & { readonly limits: Readonly<Limits> };
 
-/** What could not be read, all of it at once: a person mends the environment in one go. */
+/** Names every value that could not be parsed, so that one edit of the environment is enough. */
 export class ConfigError extends Error {
   constructor(problems: string[]) {
     super(`the configuration cannot be used:\n${problems.map((problem) => `  ${problem}`).join("\n")}`);

@@ -1,11 +1,11 @@
-/** One thing that an operator can set: what it is called, what it is unless it is set, and how it is read. */
+/** One setting of the operator: its name, its default, and how its value is parsed. */
 import { resolve } from "node:path";
 
 export interface Row<T> {
   name: string;
-  /** As the environment would say it. */
+  /** The default, as it would stand in the environment. */
   fallback: string;
-  /** What the table says where the default depends on the machine. */
+  /** The default in words where it depends on the machine. */
   fallbackSaid: string;
   meaning: string;
   /** The name of the release before, still read. */
@@ -73,7 +73,7 @@ export function integer(least: number, most: number): (text: string) => number {
   };
 }
 
-/** Two whole numbers, the first and the last, that leave at least `fewest` between them. */
+/** FIRST-LAST, two whole numbers that span at least `fewest`. */
 export function range(least: number, most: number, fewest: number): (text: string) => { first: number; last: number } {
   return (text) => {
     const [first = Number.NaN, last = Number.NaN] = /^\d{1,15}-\d{1,15}$/.test(text) ? text.split("-").map(Number) : [];
@@ -100,7 +100,7 @@ export function httpUrl(text: string): string {
   return text;
 }
 
-/** Empty: none. */
+/** An empty text means none. */
 export function file(text: string): string | undefined {
   return text === "" ? undefined : folder(text);
 }

@@ -1,6 +1,6 @@
 /**
- * The audit log's rows: only ever appended. The schema itself refuses to change a row, and to remove one that is not
- * among the oldest of its team, so nothing in the middle can be taken out: see the triggers in migrations.ts.
+ * The audit log's rows, append-only. Triggers in the schema (migrations.ts) refuse to change a row, and to remove one that
+ * is not among the oldest of its team.
  */
 import type { StatementSync } from "node:sqlite";
 import type { AuditAction } from "../wire/audit.ts";
@@ -8,7 +8,7 @@ import { type Database, transact } from "./database.ts";
 
 /** Who did what, when, and how it ended. `at` in epoch milliseconds. */
 export interface AuditRow {
-  /** Grows with each row of whatever team. */
+  /** Increases over all teams. */
   id: number;
   at: number;
   teamId: string;
@@ -18,7 +18,7 @@ export interface AuditRow {
   action: AuditAction;
   capsuleId: string | null;
   subject: string | null;
-  /** As HTTP says it. */
+  /** The HTTP status. */
   status: number;
 }
 

@@ -1,7 +1,4 @@
-/**
- * Capsule rows. Writes that follow a decision are compare-and-set on the generation the decision was made from; the
- * only rule this file knows is that one.
- */
+/** Capsule rows. Changes of status and intent are compare-and-set on the generation that the caller has read. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
 import { RowCache } from "./row-cache.ts";
@@ -11,15 +8,15 @@ export interface CapsuleRow {
   id: string;
   teamId: string;
   status: string;
-  /** Grows with every compare-and-set. */
+  /** Incremented by every compare-and-set. */
   generation: number;
-  /** What is being done to it; set before the work begins, cleared with its result. */
+  /** The change under way: set before the work begins, cleared with its result. */
   intent: string | null;
-  /** Name of the template as the client knows it. */
+  /** Name of the template, as the client gave it. */
   template: string;
   /** Storage id of the snapshot template it came from; null for a base template. */
   storage: string | null;
-  /** Name of the deleted template that it was paused on. */
+  /** Name of the template it was paused on, once that is deleted. */
   blockedBy: string | null;
   vcpus: number;
   memoryMb: number;
@@ -85,7 +82,7 @@ export class CapsuleRows {
     this.#ofTeamById = database.prepare(
       `SELECT ${selection} FROM capsules INDEXED BY capsules_of_team_by_id WHERE id = ? AND team_id = ?`,
     );
-    // By insertion: clocks can be set back, and two rows can have one time.
+    // By insertion order: a clock can be set back, and two rows can have the same time.
     this.#ofTeam = database.prepare(`SELECT ${selection} FROM capsules WHERE team_id = ? ORDER BY rowid DESC`);
     this.#all = database.prepare(`SELECT ${selection} FROM capsules ORDER BY rowid`);
     this.#insert = database.prepare(
@@ -112,7 +109,7 @@ export class CapsuleRows {
     );
   }
 
-  /** What the team's capsules of every status are, and what those in a `live` status, or on their way to it, have. */
+  /** The number of a team's capsules, and the vCPUs and memory of those in a `live` status or being resumed. */
   usage(teamId: string, live: string[]): { capsules: number; runningVcpus: number; runningMemoryMb: number } {
     const row = this.#usage.get({ teamId, live: JSON.stringify(live) });
     return { ...(row as { capsules: number; runningVcpus: number; runningMemoryMb: number }) };
@@ -127,7 +124,7 @@ export class CapsuleRows {
     return (this.#ids.all(teamId) as { id: string }[]).map(({ id }) => id);
   }
 
-  /** How many there are of each status that occurs. */
+  /** The number of capsules in each status that occurs. */
   counts(): [status: string, count: number][] {
     const rows = this.#counts.all() as { status: string; count: number }[];
     return rows.map(({ status, count }) => [status, count]);
@@ -181,12 +178,12 @@ export class CapsuleRows {
     return statement.get({ id, generation, ...change }) as CapsuleRow | undefined;
   }
 
-  /** The same, durable only with the next commit. */
+  /** As `change`, durable only with the next synced commit. */
   changeUnsynced(id: string, generation: number, change: CapsuleChange): CapsuleRow | undefined {
     return withoutSync(this.#database, () => this.change(id, generation, change));
   }
 
-  /** Notes activity of several capsules in one commit without a sync; no generation is touched. */
+  /** Writes the last activity of several capsules in one unsynced commit, without touching their generations. */
   noteActive(times: Iterable<[id: string, atMs: number]>): void {
     const note = () => {
       for (const [id, atMs] of times) {
@@ -216,7 +213,7 @@ export class CapsuleRows {
     this.#remove.run(id);
   }
 
-  /** Marks every capsule of this storage that rests in `status` as depending on a deleted template. */
+  /** Marks every capsule of this storage in `status` without an intent as depending on a deleted template. */
   block(storage: string, status: string, templateName: string): void {
     this.#known.forgetAll();
     this.#block.run(templateName, storage, status);

@@ -1,8 +1,7 @@
 /**
- * Opens the one database file. node:sqlite is synchronous on purpose (docs/adr/0002-sqlite-synchronously.md): a read costs
- * microseconds, a commit one fdatasync, and between two awaits the rows cannot change under our feet.
+ * Opens the database file. node:sqlite is used synchronously (docs/adr/0002): a read costs microseconds, a commit one
+ * fdatasync, and rows cannot change between two awaits.
  */
-
 import { chmodSync, closeSync, fdatasyncSync, fstatSync, openSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -10,14 +9,14 @@ import { migrate } from "./migrations.ts";
 
 export type Database = DatabaseSync;
 
-/** How long a statement waits for another process, which writes one row at most. */
+/** Busy timeout of a statement: another process writes at most one row at a time. */
 const busyMs = 5_000;
-/** How long opening waits for another process, which may be making, repairing or closing the file on a slow disk. */
+/** Busy timeout while opening: another process may be creating, recovering or closing the file on a slow disk. */
 const openingMs = 30_000;
 const longestPauseMs = 20;
 const sqliteBusy = 5;
 
-/** SQLite empties the log at every 1 000 pages of 4 KiB, as far as readers and the disk let it. */
+/** Size reserved for the write-ahead log, which SQLite checkpoints every 1 000 pages of 4 KiB. */
 const logBytes = 8 << 20;
 
 /**
@@ -43,8 +42,8 @@ export function openDatabase(path: string): Database {
 }
 
 /**
- * The file keeps its mode, so this changes it once in its life. SQLite's own waiting is no use for that: two processes that
- * both have the new file open would wait for each other until one gives up. So each lets go, and tries again.
+ * Sets WAL mode, which the file keeps. SQLite's busy handler cannot be used for that: two processes with the new file open
+ * would wait for each other until the timeout. Each one backs off for a random time and tries again instead.
  */
 function useWriteAheadLog(database: Database): void {
   const deadline = performance.now() + openingMs;
@@ -61,17 +60,17 @@ function useWriteAheadLog(database: Database): void {
   }
 }
 
-/** SQLite says more of the reason in the upper bytes. */
+/** The lower byte is the primary result code. */
 function isBusy(error: unknown): boolean {
   return (((error as { errcode?: number }).errcode ?? 0) & 0xff) === sqliteBusy;
 }
 
 /**
- * Makes the write-ahead log as long as it will become. It is written from its beginning again and again, so on a full
- * disk records can still change, and a capsule can be destroyed to make room.
+ * Allocates the write-ahead log at its full size. SQLite overwrites it from the beginning, so rows can still be changed on
+ * a full disk, and a capsule can be destroyed to free space.
  */
 function reserveLog(database: Database, path: string): void {
-  database.exec("BEGIN IMMEDIATE"); // nobody else appends meanwhile
+  database.exec("BEGIN IMMEDIATE"); // keeps other processes from appending
   const log = openSync(path, "r+");
   try {
     const { size } = fstatSync(log);
@@ -86,9 +85,9 @@ function reserveLog(database: Database, path: string): void {
 }
 
 /**
- * Runs `work` without waiting for the disk. What it writes outlives this process at once, but a power cut only together with
- * the next synced commit: for what need not outlive the running VMs, and for notes of when something was used last. One commit in
- * a thousand pages syncs all the same, when SQLite moves its log into the file. Throws in a transaction.
+ * Runs `work` with commits that do not fsync. They survive the end of this process, and a power cut only once a later
+ * synced commit has followed. For rows that need not outlive the running VMs, and for times of last use. A commit that
+ * triggers a checkpoint of the log syncs all the same. Throws in a transaction.
  */
 export function withoutSync<T>(database: Database, work: () => T): T {
   database.exec("PRAGMA synchronous = NORMAL");
@@ -99,12 +98,12 @@ export function withoutSync<T>(database: Database, work: () => T): T {
   }
 }
 
-/** Where the database of a data folder is. */
+/** Path of a data folder's database. */
 export function databasePath(dataDir: string): string {
   return join(dataDir, "capsule.db");
 }
 
-/** Runs `work` in one transaction: all of it is durable when this returns (see withoutSync), none of it when it throws. */
+/** Runs `work` in one transaction: durable when this returns (except in withoutSync), rolled back when it throws. */
 export function transact<T>(database: Database, work: () => T): T {
   database.exec("BEGIN IMMEDIATE");
   try {
@@ -112,7 +111,7 @@ export function transact<T>(database: Database, work: () => T): T {
     database.exec("COMMIT");
     return result;
   } catch (error) {
-    if (database.isTransaction) database.exec("ROLLBACK"); // a full disk has ended it already
+    if (database.isTransaction) database.exec("ROLLBACK"); // a full disk has rolled it back already
     throw error;
   }
 }

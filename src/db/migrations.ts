@@ -1,6 +1,6 @@
 /**
- * The schema, as the list of steps that made it. A step is never edited once released: append another.
- * `PRAGMA user_version` holds how many steps a file has seen.
+ * The schema as a list of migrations. A released migration is never edited; append another.
+ * `PRAGMA user_version` holds the number of migrations that a file has run.
  */
 import type { DatabaseSync } from "node:sqlite";
 
@@ -97,13 +97,13 @@ const steps = [
   CREATE TRIGGER audit_horizon_stays BEFORE DELETE ON audit_horizons
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
   `,
-  // Found by team first: who asks for another team's capsule is not told by the time it takes that there is one.
+  // The team comes first: the lookup of another team's capsule takes as long as that of an id that does not exist.
   `
   CREATE UNIQUE INDEX capsules_of_team_by_id ON capsules (team_id, id);
   `,
 ];
 
-/** Two programs may open a new file at once: the steps are counted and taken in one transaction. */
+/** Two processes may open a new file at once, so counting and running the migrations is one transaction. */
 export function migrate(database: DatabaseSync): void {
   database.exec("BEGIN IMMEDIATE");
   try {
@@ -114,7 +114,7 @@ export function migrate(database: DatabaseSync): void {
     for (const step of steps.slice(seen)) database.exec(step);
     database.exec(`PRAGMA user_version = ${steps.length}; COMMIT`);
   } catch (error) {
-    if (database.isTransaction) database.exec("ROLLBACK"); // a full disk has ended it already
+    if (database.isTransaction) database.exec("ROLLBACK"); // a full disk has rolled it back already
     throw error;
   }
 }
