@@ -1,7 +1,6 @@
 /** Capsule rows. Changes of status and intent are compare-and-set on the generation that the caller has read. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
-import { RowCache } from "./row-cache.ts";
 
 /** One row; times are epoch milliseconds. */
 export interface CapsuleRow {
@@ -57,7 +56,6 @@ const selection = fields.map((field) => `${columns[field]} AS ${field}`).join(",
 
 export class CapsuleRows {
   readonly #database: Database;
-  readonly #known: RowCache<CapsuleRow>;
   readonly #byId: StatementSync;
   readonly #ofTeamById: StatementSync;
   readonly #ofTeam: StatementSync;
@@ -77,7 +75,6 @@ export class CapsuleRows {
 
   constructor(database: Database) {
     this.#database = database;
-    this.#known = new RowCache(database);
     this.#byId = database.prepare(`SELECT ${selection} FROM capsules WHERE id = ?`);
     this.#ofTeamById = database.prepare(
       `SELECT ${selection} FROM capsules INDEXED BY capsules_of_team_by_id WHERE id = ? AND team_id = ?`,
@@ -131,13 +128,12 @@ export class CapsuleRows {
   }
 
   get(id: string): CapsuleRow | undefined {
-    return this.#known.get(id, () => this.#byId.get(id) as CapsuleRow | undefined);
+    return this.#byId.get(id) as CapsuleRow | undefined;
   }
 
-  /** One of the team's own; another team's takes the same way as one that never was. */
+  /** Found by team first: another team's capsule takes the same time as an unknown id. */
   ofTeamById(teamId: string, id: string): CapsuleRow | undefined {
-    const read = () => this.#ofTeamById.get(id, teamId) as CapsuleRow | undefined;
-    return this.#known.get(id, read, (row) => row.teamId === teamId);
+    return this.#ofTeamById.get(id, teamId) as CapsuleRow | undefined;
   }
 
   /** Newest first. */
@@ -174,7 +170,6 @@ export class CapsuleRows {
       );
       this.#changes.set(key, statement);
     }
-    this.#known.forget(id);
     return statement.get({ id, generation, ...change }) as CapsuleRow | undefined;
   }
 
@@ -186,10 +181,7 @@ export class CapsuleRows {
   /** Writes the last activity of several capsules in one unsynced commit, without touching their generations. */
   noteActive(times: Iterable<[id: string, atMs: number]>): void {
     const note = () => {
-      for (const [id, atMs] of times) {
-        this.#known.forget(id);
-        this.#active.run(atMs, id);
-      }
+      for (const [id, atMs] of times) this.#active.run(atMs, id);
     };
     withoutSync(this.#database, () => transact(this.#database, note));
   }
@@ -209,13 +201,11 @@ export class CapsuleRows {
   }
 
   remove(id: string): void {
-    this.#known.forget(id);
     this.#remove.run(id);
   }
 
   /** Marks every capsule of this storage in `status` without an intent as depending on a deleted template. */
   block(storage: string, status: string, templateName: string): void {
-    this.#known.forgetAll();
     this.#block.run(templateName, storage, status);
   }
 

@@ -1,7 +1,6 @@
 /** Team and API key rows. A key itself is never here, only its SHA-256. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
-import { RowCache } from "./row-cache.ts";
 
 export interface TeamRow {
   id: string;
@@ -42,8 +41,6 @@ const isLive = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at >
 
 export class TeamRows {
   readonly #database: Database;
-  /** By their hashes. */
-  readonly #knownKeys: RowCache<KeyRow>;
   readonly #byName: StatementSync;
   readonly #insert: StatementSync;
   readonly #insertKey: StatementSync;
@@ -57,7 +54,6 @@ export class TeamRows {
 
   constructor(database: Database) {
     this.#database = database;
-    this.#knownKeys = new RowCache(database);
     this.#byName = database.prepare("SELECT id, name, created_at AS createdAt FROM teams WHERE name = ?");
     this.#insert = database.prepare("INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :createdAt)");
     this.#insertKey = database.prepare(
@@ -94,9 +90,7 @@ export class TeamRows {
 
   /** The key with this hash (SHA-256 in hexadecimal digits), unless it was revoked or has expired. */
   liveKey(hash: string, now: number): KeyRow | undefined {
-    const read = () => this.#live.get({ hash: Buffer.from(hash, "hex"), now }) as KeyRow | undefined;
-    const row = this.#knownKeys.get(hash, read);
-    return row === undefined || hasExpired(row, now) ? undefined : row;
+    return this.#live.get({ hash: Buffer.from(hash, "hex"), now }) as KeyRow | undefined;
   }
 
   /** The team's live keys, oldest first. */
@@ -106,7 +100,6 @@ export class TeamRows {
 
   /** Removes the rows of keys that had ended by these times. */
   forgetKeys(ended: { expired: number; revoked: number }): void {
-    this.#knownKeys.forgetAll();
     this.#forget.run(ended);
   }
 
@@ -120,20 +113,14 @@ export class TeamRows {
 
   /** False when there is no such key or it was revoked before. */
   revoke(keyId: string, atMs: number): boolean {
-    this.#knownKeys.forgetAll();
     return this.#revoke.run(atMs, keyId).changes === 1;
   }
 
   /** Notes uses of several keys in one commit without a sync, which everybody would wait for. */
   noteUsed(times: Iterable<[keyId: string, atMs: number]>): void {
-    this.#knownKeys.forgetAll();
     const note = () => {
       for (const [keyId, atMs] of times) this.#used.run(atMs, keyId);
     };
     withoutSync(this.#database, () => transact(this.#database, note));
   }
-}
-
-function hasExpired({ expiresAt }: KeyRow, now: number): boolean {
-  return expiresAt !== null && expiresAt <= now;
 }

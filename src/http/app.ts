@@ -2,9 +2,10 @@
  * The HTTP server, put together: request → gate → section → service → response. It neither listens nor stops by
  * itself; whoever built it does both.
  */
+import { randomBytes } from "node:crypto";
 import type { ServerOptions as HttpOptions, IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
-import fastify, { LogController } from "fastify";
+import fastify, { type FastifyBaseLogger, LogController } from "fastify";
 import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
 import { Authentication } from "./access/authentication.ts";
@@ -15,10 +16,9 @@ import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { acceptJson } from "./json-body.ts";
 import { KnownPaths } from "./known-paths.ts";
-import { logResponses, quietUntilUsed } from "./log.ts";
+import { logResponses } from "./log.ts";
 import { countRequests, metricsRoutes } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
-import { requestIds } from "./request-ids.ts";
 import type { App, RouteContext } from "./route.ts";
 import { auditRoutes } from "./routes/audit.ts";
 import { capsuleRoutes } from "./routes/capsules.ts";
@@ -65,6 +65,7 @@ export interface ServerOptions {
 }
 
 const headersMaxBytes = 16 * 1024;
+const requestIdBytes = 16;
 
 /**
  * No limit on how long an answer may take: a silent command of hours is in order. Headers are bounded in time here,
@@ -104,9 +105,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const callers = new Authentication(services.teams, tickets, limits);
   const crowds = new InFlightLimiter(limits.requests_max);
   const app: App = fastify({
-    loggerInstance: quietUntilUsed(logger),
+    loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
-    genReqId: requestIds(),
+    genReqId: () => randomBytes(requestIdBytes).toString("hex"),
     trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
     bodyLimit: limits.body_max_bytes,
     keepAliveTimeout: keepAliveMs,

@@ -3,8 +3,8 @@
  * never handed to the logger, so no key, ticket, command or output can be in it.
  */
 import { writeSync } from "node:fs";
-import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from "fastify";
-import pino, { type LogFn, type Logger } from "pino";
+import type { FastifyReply, FastifyRequest } from "fastify";
+import pino, { type Logger } from "pino";
 import type { App } from "./route.ts";
 
 /** Call before the routes are declared. */
@@ -49,56 +49,3 @@ export const standardOutput: pino.DestinationStream = {
     } catch {}
   },
 };
-
-/** The same logger, but its children are made when they first have something to say: most requests never have. */
-export function quietUntilUsed(logger: Logger): FastifyBaseLogger {
-  return new QuietLogger(() => logger);
-}
-
-class QuietLogger implements FastifyBaseLogger {
-  readonly #make: () => FastifyBaseLogger;
-  #made: FastifyBaseLogger | undefined;
-
-  constructor(make: () => FastifyBaseLogger) {
-    this.#make = make;
-  }
-
-  get #logger(): FastifyBaseLogger {
-    this.#made ??= this.#make();
-    return this.#made;
-  }
-
-  child(...args: Parameters<FastifyBaseLogger["child"]>): FastifyBaseLogger {
-    return new QuietLogger(() => this.#logger.child(...args));
-  }
-
-  get level(): string {
-    return this.#logger.level;
-  }
-
-  trace(...args: unknown[]): void {
-    this.#logger.trace(...(args as Parameters<LogFn>));
-  }
-
-  debug(...args: unknown[]): void {
-    this.#logger.debug(...(args as Parameters<LogFn>));
-  }
-
-  info(...args: unknown[]): void {
-    this.#logger.info(...(args as Parameters<LogFn>));
-  }
-
-  warn(...args: unknown[]): void {
-    this.#logger.warn(...(args as Parameters<LogFn>));
-  }
-
-  error(...args: unknown[]): void {
-    this.#logger.error(...(args as Parameters<LogFn>));
-  }
-
-  fatal(...args: unknown[]): void {
-    this.#logger.fatal(...(args as Parameters<LogFn>));
-  }
-
-  silent(): void {}
-}

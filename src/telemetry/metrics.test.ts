@@ -66,7 +66,15 @@ test("the machine's and the process's figures are there", async () => {
   assert.ok(((await figure("nodejs_heap_size_used_bytes")) ?? 0) > 0);
 });
 
-test("nobody has Node tell of every collection of the heap, which is dear", async () => {
-  const { metrics } = fresh();
-  assert.doesNotMatch(await metrics.text(), /nodejs_gc/);
+test("requests are counted by method, route and status", async () => {
+  const { metrics, figure } = fresh();
+  metrics.requestEnded("GET", "/v1/capsules/:id", 200, 0.002);
+  metrics.requestEnded("GET", "/v1/capsules/:id", 200, 0.004);
+  metrics.requestEnded("GET", "/v1/capsules/:id", 404, 0.004);
+  const of = (field: string, labels: string) => figure(`capsule_http_request_duration_seconds_${field}{${labels}}`);
+  const found = 'method="GET",route="/v1/capsules/:id",status="200"';
+  assert.equal(await of("count", found), 2);
+  assert.equal(await of("bucket", `le="0.0025",${found}`), 1);
+  assert.equal(await of("bucket", `le="0.005",${found}`), 2);
+  assert.equal(await of("count", 'method="GET",route="/v1/capsules/:id",status="404"'), 1);
 });

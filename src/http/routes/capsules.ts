@@ -1,5 +1,4 @@
 /** Section "Capsules": create, list, get, destroy, pause, resume, ping. */
-import type { FastifyReply } from "fastify";
 import Type from "typebox";
 import {
   Capsule,
@@ -12,13 +11,9 @@ import {
 import { CapsuleParams } from "../../wire/schema.ts";
 import { note } from "../audit-trail.ts";
 import { clientGoneSignal } from "../client-gone.ts";
-import { Departures } from "../departures.ts";
 import type { App, RouteContext } from "../route.ts";
 import type { CapsuleView } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
-
-/** What views were answered as: the text is written once, for a view never changes. */
-const texts = new WeakMap<CapsuleView, string>();
 
 export function capsuleRoutes(app: App, section: RouteContext): void {
   createRoute(app, section);
@@ -51,7 +46,6 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
 }
 
 function readRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
-  const departures = new Departures();
   app.get(
     "/capsules",
     { schema: { summary: "List the team's capsules", response: { 200: CapsuleList } } },
@@ -73,7 +67,7 @@ function readRoutes(app: App, { services: { capsules }, limits }: RouteContext):
     },
     ({ identity, params, query }, reply) => {
       if (query.wait === undefined) {
-        sendCapsule(departures, reply, capsules.get(identity.teamId, params.id));
+        reply.send(capsuleBody(capsules.get(identity.teamId, params.id)));
         return;
       }
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
@@ -126,15 +120,6 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
       reply.code(204).send(null);
     },
   );
-}
-
-function sendCapsule(departures: Departures, reply: FastifyReply, view: CapsuleView): void {
-  let text = texts.get(view);
-  if (text === undefined) {
-    text = reply.serialize(capsuleBody(view)) as string;
-    if (Object.isFrozen(view)) texts.set(view, text);
-  }
-  departures.send(reply.header("content-type", "application/json; charset=utf-8"), text);
 }
 
 export function capsuleBody(view: CapsuleView): Capsule {
