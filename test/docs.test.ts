@@ -1,7 +1,7 @@
 /** The documents say what the code does. */
 import assert from "node:assert/strict";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { test } from "node:test";
 import { entryOf, figureIds } from "../bench/catalog.ts";
 import { withFindings } from "../bench/performance-page.ts";
@@ -87,12 +87,38 @@ test("every wall that docs/SECURITY.md lists names a test that is there", () => 
   }
 });
 
-test("decisions are numbered without gaps", () => {
-  const numbers = list("docs/adr").map((path) => Number(/(\d{4})-/.exec(path)?.[1]));
-  assert.deepEqual(
-    numbers.sort((a, b) => a - b),
-    numbers.map((_, index) => index + 1),
-  );
+test("decisions are numbered without gaps, have a short title, a status and a date, and are all in the index", () => {
+  const paths = list("docs/adr").filter((path) => !path.endsWith("README.md"));
+  const index = read("docs/adr/README.md");
+  for (const [position, path] of paths.sort().entries()) {
+    const number = position + 1;
+    const text = read(path);
+    assert.equal(basename(path).slice(0, 5), `${String(number).padStart(4, "0")}-`, path);
+    const [, title, status, date] =
+      new RegExp(
+        `^# ${number}\\. (.+)\n\nStatus: (accepted|superseded by ADR \\d+)\nDate: (20\\d\\d-\\d\\d-\\d\\d)\n`,
+      ).exec(text) ?? [];
+    assert.ok(title !== undefined, `${path} begins with its title, "Status:" and "Date:"`);
+    assert.ok(title.length <= 70, `${path}: a title of ${title.length} characters`);
+    assert.ok(text.split("\n").length <= 61, `${path} is longer than a page`);
+    assert.ok(
+      index.includes(`| ${number} | [${title}](${basename(path)}) | ${status} | ${date} |\n`),
+      `${path}: index`,
+    );
+  }
+  assert.equal(index.match(/^\| \d+ \|/gm)?.length, paths.length);
+});
+
+test("a decision that the code names is there", () => {
+  for (const folder of ["src", "web", "bench", "test", "guest/agent/src", "guest/image"]) {
+    for (const name of readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })) {
+      if (!/\.(tsx?|rs)$/.test(name) || name.includes("target/")) continue;
+      for (const [, number, rest] of read(join(folder, name)).matchAll(/docs\/adr\/(\d{4})(-[a-z0-9-]+\.md)?/g)) {
+        const found = list("docs/adr").filter((path) => basename(path).startsWith(`${number}${rest ?? "-"}`));
+        assert.equal(found.length, 1, `${folder}/${name} names docs/adr/${number}${rest ?? ""}`);
+      }
+    }
+  }
 });
 
 test("the figures and targets in docs/PERFORMANCE.md are those of the benchmarks", () => {

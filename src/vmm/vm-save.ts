@@ -1,8 +1,8 @@
 /**
  * One moment of a VM, on disk. Devices and memory are read one after the other, yet must be of one moment
- * (docs/adr/0006-saving-a-moment.md): the CPUs stand still, but a byte that is still on its way through the agent's port moves
+ * (docs/adr/0006): the CPUs stand still, but a byte that is still on its way through the agent's port moves
  * both, so the devices are looked at again afterwards. What QEMU does for it goes over its monitor, which reads byte by byte
- * (docs/adr/0016-a-monitor-that-reads-byte-by-byte.md).
+ * (docs/adr/0016).
  */
 import { rm, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";

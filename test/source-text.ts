@@ -1,0 +1,44 @@
+/** Source text cut into what the house rules look at. The files are formatted by a tool, so layout can be relied on. */
+
+/** A function's name or first line, and how many lines it spans. */
+export interface FunctionSpan {
+  line: number;
+  lines: number;
+  head: string;
+}
+
+const notCode = /\/\/.*|\/\*[\s\S]*?\*\/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'/g;
+
+/** Identifiers in code; words of comments and quoted strings are none. */
+export function identifiersIn(text: string): Set<string> {
+  const code = text.replace(notCode, " ").replace(/`(?:\\[\s\S]|[^`\\])*`/g, (template) => interpolations(template));
+  return new Set(code.match(/[A-Za-z_$][\w$]*/g));
+}
+
+function interpolations(template: string): string {
+  return [...template.matchAll(/\$\{([^}]*)\}/g)].map(([, code]) => code).join(" ");
+}
+
+const opensFunction = /=> [{(]$|\bfunction\b.*\{$|\)(?:: [^=]*)? \{$/;
+const opensOtherBlock = /^(?:\} )?(?:if|else|for|while|do|switch|try|catch|finally|class|interface)\b/;
+
+/** Every function, method and arrow function with a body of several lines. */
+export function functionsIn(text: string): FunctionSpan[] {
+  const lines = text.split("\n");
+  const spans: FunctionSpan[] = [];
+  for (const [index, line] of lines.entries()) {
+    const indent = /^ */.exec(line)![0];
+    let first = index;
+    while (first > 0 && /^[)}]/.test(lines[first]!.trimStart())) first = previousAt(lines, first, indent);
+    const head = lines[first]!.trim();
+    if (!opensFunction.test(line) || opensOtherBlock.test(head)) continue;
+    const last = lines.findIndex((each, at) => at > index && new RegExp(`^${indent}[})]`).test(each));
+    if (last > index) spans.push({ line: first + 1, lines: last - first + 1, head });
+  }
+  return spans;
+}
+
+function previousAt(lines: readonly string[], from: number, indent: string): number {
+  for (let at = from - 1; at > 0; at--) if (new RegExp(`^${indent}\\S`).test(lines[at]!)) return at;
+  return 0;
+}
