@@ -1,14 +1,14 @@
-/** Cold boot (kernel to agent) and what a client sees instead: create to running, from the frozen base. */
+/** A cold boot (kernel to agent) next to a create from the frozen base. */
 import { coldBoots } from "./cold-boot.ts";
+import type { Fixture } from "./fixture.ts";
 import { ratio } from "./report.ts";
-import type { Rig } from "./rig.ts";
 import { repeat, timed } from "./statistics.ts";
 
 const rounds = 5;
 
-export async function boot(rig: Rig): Promise<void> {
-  const { service, report } = rig;
-  const { toAgent } = await coldBoots(rig);
+export async function boot(fixture: Fixture): Promise<void> {
+  const { service, report } = fixture;
+  const { toAgent } = await coldBoots(fixture);
   const created = await repeat(rounds, async () => {
     let id = "";
     const ms = await timed(async () => (id = await service.createRunning()));

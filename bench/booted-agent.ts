@@ -1,4 +1,4 @@
-/** The agent of a VM that was booted for a measurement, asked by a socket: no server, no HTTP, no records. */
+/** The agent of a VM booted for a measurement, over its socket: no server, no HTTP, no records. */
 import { join } from "node:path";
 import type { Agent } from "../src/agent/agent.ts";
 import { connectAgent } from "../src/agent/connection.ts";
@@ -6,7 +6,7 @@ import { identityOf } from "../src/host/identity.ts";
 
 const deadlineMs = 120_000;
 
-/** With the agent of the VM in `folder`, which is awake and lets commands run. Nobody else may be connected to it. */
+/** Runs `work` with the agent of the VM in `folder`, woken and thawed. It must have no other connection. */
 export async function withAgent<T>(folder: string, work: (agent: Agent) => Promise<T>): Promise<T> {
   const agent = await connectAgent(join(folder, "agent.sock"), { deadlineMs });
   try {
@@ -18,7 +18,7 @@ export async function withAgent<T>(folder: string, work: (agent: Agent) => Promi
   }
 }
 
-/** What a command prints that ends well. */
+/** What the command prints. Rejects unless it exits with 0. */
 export function output(agent: Agent, cmd: string, ...args: string[]): Promise<string> {
   return new Promise((resolve, reject) => {
     let text = "";

@@ -1,78 +1,78 @@
-/** Many creates at once, or one every so often, by a server with its defaults; each capsule runs a command. */
+/** Creates at once, or at a fixed interval, on a server with default settings; each capsule runs a command. */
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import { coresAtOnce } from "./cores.ts";
+import type { Fixture } from "./fixture.ts";
 import { type Run, successOf, type Trial, timesOf } from "./public-format.ts";
-import { ratioOfTurns } from "./report.ts";
-import type { Rig } from "./rig.ts";
+import { pairedRatio } from "./report.ts";
 import { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
 
-/** Each of some single creates of either kind and one burst. */
+/** A turn is three single creates of each kind, then one burst. */
 const turns = 5;
 const singles = 3;
-/** A server's first ones are slower, as in the group `create`. */
+/** The first creates of a server are slower, as in the group `create`. */
 const uncounted = 3;
 const smallBurst = 20;
 const largeBurst = 100;
 const staggerMs = 200;
-/** Full or not, a burst comes when it comes. */
+/** After this time the burst starts even if the pool is not full. */
 const poolWaitMs = 30_000;
 const getEveryMs = 10;
 
-export async function burst(rig: Rig): Promise<void> {
-  const { report } = rig;
+export async function burst(fixture: Fixture): Promise<void> {
+  const { report } = fixture;
   report.note("cores", await coresAtOnce(), {});
   await using service = await Service.start();
   await repeat(uncounted, () => service.timeToInteractive());
-  await smallBursts(rig, service);
+  await smallBursts(fixture, service);
 
   await service.poolIsFull(poolWaitMs);
-  await largeBursts(rig, service);
+  await largeBursts(fixture, service);
 
   await service.poolIsFull(poolWaitMs);
-  const staggered = await launch(service, "staggered", rig.rounds(20, largeBurst));
+  const staggered = await launch(service, "staggered", fixture.rounds(20, largeBurst));
   report.note("staggered", succeeded(staggered), { success: { value: successOf(staggered) } });
-  rig.runs.push(staggered);
+  fixture.runs.push(staggered);
 }
 
-/** Each right after the single creates that it is compared with. */
-async function smallBursts(rig: Rig, service: Service): Promise<void> {
-  const { report, runs } = rig;
-  const expectant = await rig.expectant();
-  await repeat(uncounted, () => expectant.timeToInteractive());
-  const taken = { bursts: [] as Run[], anew: [] as number[][], empty: [] as number[][] };
+/** Each burst right after the single creates that it is compared with. */
+async function smallBursts(fixture: Fixture, service: Service): Promise<void> {
+  const { report, runs } = fixture;
+  const warmService = await fixture.warmService();
+  await repeat(uncounted, () => warmService.timeToInteractive());
+  const taken = { bursts: [] as Run[], unprepared: [] as number[][], warm: [] as number[][] };
   for (let turn = 0; turn < turns; turn++) {
     await service.requirePool();
-    await service.requireBlanks(); // what makes them must not take time from others
-    taken.anew.push(await repeat(singles, () => rig.service.timeToInteractive()));
-    taken.empty.push(await poolEmpty(expectant));
+    await service.requireWarmProcesses(); // refilling them must not take time from others
+    taken.unprepared.push(await repeat(singles, () => fixture.service.timeToInteractive()));
+    taken.warm.push(await inWarmProcess(warmService));
     taken.bursts.push(await launch(service, "burst", smallBurst));
   }
   report.note("burst20", taken.bursts.flatMap(succeeded), {
-    wall: ratioOfTurns(taken.bursts.map(shareOfCores), "single, pool empty", taken.empty),
-    anew: ratioOfTurns(taken.bursts.map(shareOfCores), "single, nothing prepared", taken.anew),
+    wall: pairedRatio(taken.bursts.map(shareOfCores), "single, warm process", taken.warm),
+    unprepared: pairedRatio(taken.bursts.map(shareOfCores), "single, nothing prepared", taken.unprepared),
     success: { value: Math.min(...taken.bursts.map(successOf)) },
   });
   runs.push(...taken.bursts);
 }
 
-/** One at a time, by a server without a pool, each when its processes wait: what *create, pool empty* measures. */
-async function poolEmpty(expectant: Service): Promise<number[]> {
+/** Single creates on a server without a pool, each when its warm processes are ready. */
+async function inWarmProcess(warmService: Service): Promise<number[]> {
   const taken = await repeat(singles, async () => {
-    await expectant.requireBlanks();
-    return expectant.timeToInteractive();
+    await warmService.requireWarmProcesses();
+    return warmService.timeToInteractive();
   });
-  await expectant.requireBlanks(); // what makes them anew must not take time from the burst
+  await warmService.requireWarmProcesses(); // what makes them anew must not take time from the burst
   return taken;
 }
 
-/** What each had of all cores' time. */
+/** Wall time per create, times the number of cores. */
 function shareOfCores({ wallMs, trials }: Run): number[] {
   return [(wallMs * navigator.hardwareConcurrency) / trials.length];
 }
 
-async function largeBursts({ report, runs }: Rig, service: Service): Promise<void> {
+async function largeBursts({ report, runs }: Fixture, service: Service): Promise<void> {
   const bystander = await service.createRunning();
   const swapped = pagesSwappedOut();
   const watch = watchGets(service, bystander);
@@ -87,7 +87,7 @@ async function largeBursts({ report, runs }: Rig, service: Service): Promise<voi
   runs.push(large);
 }
 
-/** So many creates; nothing is destroyed before the last one has its result. */
+/** Starts `count` creates and destroys the capsules after the last one has its result. */
 async function launch(service: Service, mode: "burst" | "staggered", count: number): Promise<Run> {
   const began = performance.now();
   const ids: string[] = [];
@@ -111,19 +111,19 @@ async function launch(service: Service, mode: "burst" | "staggered", count: numb
   }
   const trials = await Promise.all(started);
   const wallMs = performance.now() - began;
-  await Promise.all(ids.map((id) => service.destroy(id))); // those that failed end with their server
+  await Promise.all(ids.map((id) => service.destroy(id))); // failed ones end with their server
   for (const { error } of trials) if (error !== undefined) console.error(`bench: ${mode}: ${error}`);
   return mode === "staggered" ? { mode, trials, wallMs, staggerMs } : { mode, trials, wallMs };
 }
 
-/** Throws when nothing succeeded, for then there is no time to tell. */
+/** The times of the creates that succeeded. Throws when none did. */
 function succeeded(run: Run): number[] {
   const times = timesOf(run);
   if (times.length === 0) throw new Error(`no capsule of the ${run.mode} ran its command: ${run.trials[0]?.error}`);
   return times;
 }
 
-/** Asks for one capsule again and again, until told to end; the times of the answers. */
+/** GETs one capsule repeatedly until `end` is called, which resolves with the latencies. */
 function watchGets(service: Service, id: string): { end(): Promise<number[]> } {
   let isOver = false;
   const asking = (async () => {

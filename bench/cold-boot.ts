@@ -1,10 +1,10 @@
-/** The same kernel and image as a capsule's, booted by plain QEMU: what starting a sandbox costs without any of our work. */
+/** A capsule's kernel and image booted by plain QEMU: the baseline of all starts. */
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { bootImage } from "../src/host/images/boot.ts";
 import { output, withAgent } from "./booted-agent.ts";
-import { connect, type Rig } from "./rig.ts";
+import { connect, type Fixture } from "./fixture.ts";
 import { timed } from "./statistics.ts";
 
 const bootDeadlineMs = 120_000;
@@ -16,22 +16,22 @@ export interface ColdBoots {
   toExec: number[];
 }
 
-/** Taken once in a run, when they are first asked for. */
-export function coldBoots(rig: Rig): Promise<ColdBoots> {
-  let boots = taken.get(rig);
+/** Measured once per run, at the first call. */
+export function coldBoots(fixture: Fixture): Promise<ColdBoots> {
+  let boots = taken.get(fixture);
   if (boots === undefined) {
-    boots = takeBoots(rig);
-    taken.set(rig, boots);
+    boots = takeBoots(fixture);
+    taken.set(fixture, boots);
   }
   return boots;
 }
 
-const taken = new WeakMap<Rig, Promise<ColdBoots>>();
+const taken = new WeakMap<Fixture, Promise<ColdBoots>>();
 
-async function takeBoots(rig: Rig): Promise<ColdBoots> {
+async function takeBoots(fixture: Fixture): Promise<ColdBoots> {
   const boots: ColdBoots = { toAgent: [], toExec: [] };
-  for (let round = 0; round < rig.rounds(6, 20); round++) {
-    await withBootedVm(rig, async (folder, bootMs) => {
+  for (let round = 0; round < fixture.rounds(6, 20); round++) {
+    await withBootedVm(fixture, async (folder, bootMs) => {
       boots.toAgent.push(bootMs);
       boots.toExec.push(bootMs + (await firstExec(folder)));
     });
@@ -43,11 +43,14 @@ function firstExec(folder: string): Promise<number> {
   return withAgent(folder, (agent) => timed(() => output(agent, "/bin/true")));
 }
 
-/** A VM of the default shape, booted from its kernel in a folder of its own, with nobody connected to its sockets. */
-export async function withBootedVm<T>(rig: Rig, work: (folder: string, bootMs: number) => Promise<T>): Promise<T> {
-  const { vmm, images } = rig.machine;
+/** Runs `work` with a VM of the default shape, booted in a folder of its own, with no connection to its sockets. */
+export async function withBootedVm<T>(
+  fixture: Fixture,
+  work: (folder: string, bootMs: number) => Promise<T>,
+): Promise<T> {
+  const { vmm, images } = fixture.machine;
   const nonce = randomBytes(16).toString("hex");
-  const folder = join(rig.service.dataDir, "work", `bench-${nonce}`);
+  const folder = join(fixture.service.dataDir, "work", `bench-${nonce}`);
   const boot = { vmm, connect, image: images[0]!, machine: vmm.machine(1, 512), folder };
   try {
     const began = performance.now();

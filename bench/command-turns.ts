@@ -1,14 +1,14 @@
-/** One way to run /bin/true in a VM, against a program that is already inside and spawns it there. */
+/** One way to run /bin/true in a VM, interleaved with a program in the guest that spawns it there. */
 import { repeat, summarize, timed } from "./statistics.ts";
 
-/** Few of each at a time: the machine is slower in one half of a second than in the next, and a turn has to fit into one. */
+/** Few per turn: the machine changes its speed every half second, and both sides of a turn have to see the same. */
 const perTurn = 5;
-/** They find the caches, and what an emulator has at hand, as what ran before has left them: of each side, in each turn. */
+/** Dropped from each side of each turn, because they run with the caches of the other side. */
 const uncounted = 2;
-/** Until what a server does for a command is compiled as it will be. */
+/** Warm-up until V8 has compiled the server's code for a command. */
 const commandsBefore = 400;
 
-/** Waits inside until it is asked, since Python takes a quarter of a second to start. */
+/** Waits in the guest for each request, because starting Python takes a quarter of a second. */
 const spawner = `
 import json, os, time
 while True:
@@ -23,10 +23,10 @@ while True:
         json.dump(times, answered)
 `;
 const start = 'mkfifo /tmp/asked /tmp/answered && { setsid python3 -c "$0" </dev/null >/dev/null 2>&1 & }';
-/** Without a spawner nobody would ever open the other ends. */
+/** `timeout`, because without the spawner opening the FIFOs would block for ever. */
 const ask = ["60", "/bin/sh", "-c", "echo > /tmp/asked; cat /tmp/answered"];
 
-/** Resolves with what it prints. Throws unless it ends well. */
+/** Resolves with the output. Rejects unless the command exits with 0. */
 export type Run = (cmd: string, ...args: string[]) => Promise<string>;
 
 /** Milliseconds, turn by turn. */
@@ -35,7 +35,7 @@ export class CommandTurns {
   readonly outside: number[][] = [];
   readonly #run: Run;
 
-  /** After as many commands as it takes until they cost what they will. */
+  /** Starts the spawner and runs the warm-up commands. */
   static async start(run: Run): Promise<CommandTurns> {
     await run("/bin/sh", "-c", start, spawner);
     for (let command = 0; command < commandsBefore; command++) await run("/bin/true");
@@ -58,7 +58,7 @@ export class CommandTurns {
     this.inside.push(inside.slice(uncounted));
   }
 
-  /** By how much each turn's p50 lies above that of the spawns inside. */
+  /** Each turn's p50 minus that of the spawns in the guest. */
   above(): number[] {
     return this.outside.map((turn, index) => summarize(turn).p50 - summarize(this.inside[index]!).p50);
   }

@@ -1,29 +1,29 @@
-/** How much all cores compute at once: where other machines have a share in them, less than their number times what one does. */
+/** Throughput of all cores at once. On a shared machine it is less than their number times that of one core. */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";
 
-const looks = 3;
+const samples = 3;
 const spinMs = 400;
 
 const spin = `
 const { parentPort } = require("node:worker_threads");
 parentPort.on("message", (ms) => {
-  let turns = 0;
-  for (const until = performance.now() + ms; performance.now() < until; turns++) for (let i = 0, x = 1; i < 10_000; i++) x = (x * 48_271) % 2_147_483_647;
-  parentPort.postMessage(turns);
+  let rounds = 0;
+  for (const until = performance.now() + ms; performance.now() < until; rounds++) for (let i = 0, x = 1; i < 10_000; i++) x = (x * 48_271) % 2_147_483_647;
+  parentPort.postMessage(rounds);
 });
 parentPort.postMessage("ready");
 `;
 
-/** Percent of what one core does alone, look by look. */
+/** Percent of the throughput of one core alone, per sample. */
 export async function coresAtOnce(): Promise<number[]> {
   const workers = Array.from({ length: navigator.hardwareConcurrency }, () => new Worker(spin, { eval: true }));
   try {
     await Promise.all(workers.map((worker) => once(worker, "message")));
     const found: number[] = [];
-    for (let look = 0; look < looks; look++) {
-      const alone = await turnsOf(workers.slice(0, 1));
-      found.push((100 * (await turnsOf(workers))) / alone);
+    for (let sample = 0; sample < samples; sample++) {
+      const alone = await roundsOf(workers.slice(0, 1));
+      found.push((100 * (await roundsOf(workers))) / alone);
     }
     return found;
   } finally {
@@ -31,8 +31,8 @@ export async function coresAtOnce(): Promise<number[]> {
   }
 }
 
-async function turnsOf(workers: Worker[]): Promise<number> {
+async function roundsOf(workers: Worker[]): Promise<number> {
   const told = workers.map((worker) => once(worker, "message") as Promise<[number]>);
   for (const worker of workers) worker.postMessage(spinMs);
-  return (await Promise.all(told)).reduce((sum, [turns]) => sum + turns, 0);
+  return (await Promise.all(told)).reduce((sum, [rounds]) => sum + rounds, 0);
 }

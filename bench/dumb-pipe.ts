@@ -1,6 +1,6 @@
 /**
- * What the virtio-serial port and the guest's disk give at best: a VM of the default shape in which a program that knows
- * no protocol (guest/agent/examples/dumb-pipe.rs) is process 1, and we on its socket, just as dumb.
+ * The throughput limit of the virtio-serial port and the guest's disk: a VM of the default shape whose process 1 copies
+ * bytes without a protocol (guest/agent/examples/dumb-pipe.rs), and a plain socket on the host.
  */
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -13,7 +13,7 @@ import { overlayOn } from "../src/host/images/boot.ts";
 import type { ThisMachine } from "../src/host/machine.ts";
 import { emptyOverlay } from "../src/vmm/qcow2.ts";
 import type { Vm } from "../src/vmm/vmm.ts";
-import type { Rig } from "./rig.ts";
+import type { Fixture } from "./fixture.ts";
 
 const crate = resolve(import.meta.dirname, "../guest/agent");
 const chunk = randomBytes(65_536);
@@ -23,10 +23,10 @@ export class DumbPipe implements AsyncDisposable {
   readonly #folder: string;
   readonly #vm: Vm;
   readonly #socket: net.Socket;
-  /** What is being waited for: so many bytes. */
+  /** The bytes still expected by the current operation. */
   #wanted = { bytes: 0, arrived: () => {} };
 
-  static async start({ service: { dataDir }, machine }: Rig): Promise<DumbPipe> {
+  static async start({ service: { dataDir }, machine }: Fixture): Promise<DumbPipe> {
     const folder = join(dataDir, "work", `dumb-${randomBytes(4).toString("hex")}`);
     await mkdir(folder, { recursive: true });
     const vm = await boot(machine, folder);
@@ -45,7 +45,7 @@ export class DumbPipe implements AsyncDisposable {
     });
   }
 
-  /** Resolves when all of it is in the file. */
+  /** Resolves when the guest has written everything to its file. */
   async write(sizeBytes: number): Promise<void> {
     const done = this.#receive(1);
     this.#socket.write(order("w", sizeBytes));
@@ -56,14 +56,14 @@ export class DumbPipe implements AsyncDisposable {
     await done;
   }
 
-  /** The file's first bytes. */
+  /** Reads the first bytes of the file. */
   async read(sizeBytes: number): Promise<void> {
     const done = this.#receive(sizeBytes);
     this.#socket.write(order("r", sizeBytes));
     await done;
   }
 
-  /** Resolves when the guest has nothing left to write to its disk. */
+  /** Resolves when the guest has synced its disk. */
   async sync(signal?: AbortSignal): Promise<void> {
     const done = this.#receive(1, signal);
     this.#socket.write("s");
@@ -98,7 +98,7 @@ async function boot({ vmm, images }: ThisMachine, folder: string): Promise<Vm> {
   return vmm.boot({ name: "dumb-pipe", nonce: randomBytes(16).toString("hex"), machine, files }, () => {});
 }
 
-/** The kernel unpacks archive after archive, and a later file takes an earlier one's place. */
+/** The kernel unpacks all archives in order, so this one replaces /init. */
 async function replacementOfInit(): Promise<Buffer> {
   await promisify(execFile)(join(crate, "build"), ["build", "--example", "dumb-pipe"]);
   const target = process.env.CARGO_TARGET_DIR ?? join(crate, "target");

@@ -1,9 +1,9 @@
-/** A command over HTTP, against the same program spawned by a program that is already inside, and in gVisor. */
+/** A command over HTTP, against the same program spawned in the guest, through a relay, and in gVisor. */
 import { commandsAtPort } from "./agent-port.ts";
 import { CommandTurns } from "./command-turns.ts";
+import type { Fixture } from "./fixture.ts";
 import { withRelay } from "./relay.ts";
-import { aboveOfTurns, type Finding, ratioOfTurns } from "./report.ts";
-import type { Rig } from "./rig.ts";
+import { type Finding, pairedDifference, pairedRatio } from "./report.ts";
 import type { Runsc } from "./runsc.ts";
 import type { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
@@ -12,34 +12,34 @@ const turns = 100;
 const execsInGvisor = 3;
 const relayName = "a Fastify that only relays";
 
-export async function exec(rig: Rig): Promise<void> {
-  const runsc = await rig.runsc();
-  if (typeof runsc === "string") await compare(rig, runsc);
-  else await runsc.withIdle((container) => compare(rig, new InGvisor(runsc, container)));
-  const atPort = await commandsAtPort(rig);
-  rig.report.note("execAtPort", atPort.outside.flat(), {});
-  rig.report.note("aboveAtPort", atPort.above(), {});
+export async function exec(fixture: Fixture): Promise<void> {
+  const runsc = await fixture.runsc();
+  if (typeof runsc === "string") await compare(fixture, runsc);
+  else await runsc.withIdle((container) => compare(fixture, new InGvisor(runsc, container)));
+  const atPort = await commandsAtPort(fixture);
+  fixture.report.note("execAtPort", atPort.outside.flat(), {});
+  fixture.report.note("aboveAtPort", atPort.above(), {});
 }
 
-/** With what gVisor does, or why that is not known. */
-async function compare(rig: Rig, gvisor: InGvisor | string): Promise<void> {
-  const { service } = rig;
+/** `gvisor` is a sentence where it cannot run here. */
+async function compare(fixture: Fixture, gvisor: InGvisor | string): Promise<void> {
+  const { service } = fixture;
   const id = await service.createRunning();
   try {
-    await compareWith(rig, id, gvisor);
+    await compareWith(fixture, id, gvisor);
   } finally {
     await service.destroy(id);
   }
 }
 
-async function compareWith(rig: Rig, id: string, gvisor: InGvisor | string): Promise<void> {
-  const { service, report } = rig;
+async function compareWith(fixture: Fixture, id: string, gvisor: InGvisor | string): Promise<void> {
+  const { service, report } = fixture;
   const served = await CommandTurns.start(async (cmd, ...args) => (await service.exec(id, cmd, ...args)).stdout);
   const gets: number[] = [];
-  const relayed = await withRelay(rig, async (run) => {
+  const relayed = await withRelay(fixture, async (run) => {
     const taken = await CommandTurns.start(run);
-    for (let turn = 0; turn < rig.rounds(turns, 3 * turns); turn++) {
-      // Each side of each way meets what gVisor has left behind in a quarter of the turns.
+    for (let turn = 0; turn < fixture.rounds(turns, 3 * turns); turn++) {
+      // The order changes so that each side follows gVisor in a quarter of the turns.
       for (const way of turn % 4 < 2 ? [served, taken] : [taken, served]) await way.take(turn % 2 === 0);
       gets.push(await getAfterExec(service, id));
       if (typeof gvisor !== "string") await gvisor.take();
@@ -47,9 +47,9 @@ async function compareWith(rig: Rig, id: string, gvisor: InGvisor | string): Pro
     return taken;
   });
   report.note("exec", served.outside.flat(), {
-    inside: aboveOfTurns(served.outside, "posix_spawn inside the guest", served.inside),
+    inside: pairedDifference(served.outside, "posix_spawn inside the guest", served.inside),
     gvisor: typeof gvisor === "string" ? { absent: gvisor } : gvisor.finding(served.outside, relayed.outside),
-    relay: ratioOfTurns(served.outside, relayName, relayed.outside),
+    relay: pairedRatio(served.outside, relayName, relayed.outside),
   });
   report.note("execByRelay", relayed.outside.flat(), {});
   report.note("aboveByRelay", relayed.above(), {});
@@ -75,20 +75,20 @@ class InGvisor {
     this.taken.push(await repeat(execsInGvisor, () => this.#runsc.exec(this.#container)));
   }
 
-  /** Of `turns`, which cannot be better than what another server, that does nothing else, takes in the same run. */
+  /** `limit`: the turns of the relay, which no service on the same Fastify can beat. */
   finding(turns: readonly number[][], limit: readonly number[][]): Finding {
-    const finding = ratioOfTurns(turns, this.name, this.taken);
+    const finding = pairedRatio(turns, this.name, this.taken);
     const value = summarize(this.percentages(limit)).p50 / 100;
     return { ...finding, limit: { name: relayName, value } };
   }
 
-  /** What these turns took, each of what this one's took. */
+  /** Each turn's p50 in percent of gVisor's in the same turn. */
   percentages(turns: readonly number[][]): number[] {
     return turns.map((turn, index) => (100 * summarize(turn).p50) / summarize(this.taken[index]!).p50);
   }
 }
 
-/** What HTTP alone costs a client whose server has slept meanwhile, beside a guest that has not. */
+/** HTTP alone, measured right after a command, while the guest may still be busy. */
 async function getAfterExec(service: Service, id: string): Promise<number> {
   await service.exec(id, "/bin/true");
   return timed(() => service.ask("GET", `/v1/capsules/${id}`));

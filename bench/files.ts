@@ -1,11 +1,11 @@
 /**
- * Files over HTTP: how fast they stream, against a dumb pair of programs on the same kind of port; how much memory the
- * server takes meanwhile; how long a long listing takes.
+ * Files over HTTP: throughput against the dumb pipe, growth of the server's memory meanwhile, and the time of a long
+ * listing.
  */
 import { DumbPipe } from "./dumb-pipe.ts";
+import type { Fixture } from "./fixture.ts";
 import { rssMib } from "./process-costs.ts";
-import { ratioOfTurns } from "./report.ts";
-import type { Rig } from "./rig.ts";
+import { pairedRatio } from "./report.ts";
 import type { Service } from "./service.ts";
 import { summarize, timed } from "./statistics.ts";
 import { checkContent, download, makeFile, upload } from "./transfers.ts";
@@ -13,28 +13,28 @@ import { checkContent, download, makeFile, upload } from "./transfers.ts";
 const mib = 1 << 20;
 const streamedBytes = 256 * mib;
 const longBytes = 3 * 1024 * mib;
-/** Each upload and download right beside the dumb pair's, so that what the machine does meanwhile hits both. */
+/** Each upload and download is next to one through the dumb pipe, so that both see the same machine. */
 const turns = 5;
 const entries = 10_000;
 const listingRounds = 5;
 const samplingMs = 20;
 
-export async function files(rig: Rig): Promise<void> {
-  const { service, report } = rig;
+export async function files(fixture: Fixture): Promise<void> {
+  const { service, report } = fixture;
   const id = await service.createRunning();
-  await streaming(rig, id);
+  await streaming(fixture, id);
   const listings = await listing(service, id);
   report.note("listing", listings, { bound: { value: summarize(listings).p50 } });
-  if (rig.isLong) {
+  if (fixture.isLong) {
     const growth = await longStreams(service, id);
     report.note("longStreamMemory", [growth], { most: { value: growth } });
   }
   await service.destroy(id);
 }
 
-async function streaming(rig: Rig, id: string): Promise<void> {
-  const { service, report } = rig;
-  await using dumb = await DumbPipe.start(rig);
+async function streaming(fixture: Fixture, id: string): Promise<void> {
+  const { service, report } = fixture;
+  await using dumb = await DumbPipe.start(fixture);
   const file = await makeFile(service, streamedBytes);
   const speeds: Record<"write" | "read" | "dumbWrite" | "dumbRead", number[]> = {
     write: [],
@@ -61,13 +61,13 @@ async function streaming(rig: Rig, id: string): Promise<void> {
     if (turn % 2 === 1) await theirs();
   }
   await checkContent(service, id, file);
-  const against = (samples: number[], dumb: number[]) => ratioOfTurns(asTurns(samples), "dumb pipe", asTurns(dumb));
+  const against = (samples: number[], dumb: number[]) => pairedRatio(asTurns(samples), "dumb pipe", asTurns(dumb));
   report.note("streamWrite", speeds.write, { dumb: against(speeds.write, speeds.dumbWrite) });
   report.note("streamRead", speeds.read, { dumb: against(speeds.read, speeds.dumbRead) });
   report.note("streamMemory", growth, { most: { value: Math.max(...growth) } });
 }
 
-/** A turn of its own for each sample. */
+/** One turn per sample. */
 function asTurns(samples: number[]): number[][] {
   return samples.map((sample) => [sample]);
 }
@@ -98,7 +98,7 @@ async function listing(service: Service, id: string): Promise<number[]> {
   return samples;
 }
 
-/** How far the server's memory rises above what it is at the start, MiB. */
+/** The peak of the server's memory above its value at the start, MiB. */
 async function rssGrowth(service: Service, work: () => Promise<void>): Promise<number> {
   const before = rssMib(service.pid);
   let most = before;

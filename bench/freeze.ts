@@ -1,6 +1,6 @@
 /**
- * Pause and resume, against what the same VM costs by QEMU's own means: a full `migrate` to a file with fsync, and a cold
- * boot. And what a pause writes, against what the capsule has dirtied.
+ * Pause and resume, against QEMU's own `migrate` to a file with fsync, a cold boot, and gVisor's checkpoint. And the bytes
+ * that a pause writes beyond the capsule's dirty pages.
  */
 import { execFile } from "node:child_process";
 import { statSync } from "node:fs";
@@ -13,8 +13,8 @@ import { readDiff } from "../src/vmm/memory/diff-format.ts";
 import { endProcess } from "../src/vmm/process.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
 import { coldBoots, withBootedVm } from "./cold-boot.ts";
-import { above, type Finding, ratio, ratioOfTurns } from "./report.ts";
-import type { Rig } from "./rig.ts";
+import type { Fixture } from "./fixture.ts";
+import { above, type Finding, pairedRatio, ratio } from "./report.ts";
 import type { Runsc } from "./runsc.ts";
 import type { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
@@ -22,33 +22,33 @@ import { repeat, summarize, timed } from "./statistics.ts";
 const run = promisify(execFile);
 const rounds = 10;
 const migrations = 4;
-/** How long nothing has been asked of a capsule or a container that counts as idle. */
+/** A capsule or container is idle after this time without a request. */
 const idleMs = 500;
 const dirtyMib = 50;
-/** What an idle capsule has dirtied, roughly. */
+/** About the size of the dirty pages of an idle capsule. */
 const idleMib = 2;
 const writes = 30;
 const memoryBytes = 512 << 20;
 
 const holdMemory = `import os, time; held = os.urandom(${dirtyMib} << 20); print("held", flush=True); time.sleep(1e6)`;
 
-export async function freeze(rig: Rig): Promise<void> {
-  const { service, report } = rig;
-  const runsc = await rig.runsc();
-  const migrated = await repeat(migrations, () => migrate(rig));
-  const booted = (await coldBoots(rig)).toExec;
+export async function freeze(fixture: Fixture): Promise<void> {
+  const { service, report } = fixture;
+  const runsc = await fixture.runsc();
+  const migrated = await repeat(migrations, () => migrate(fixture));
+  const booted = (await coldBoots(fixture)).toExec;
   const id = await service.createRunning();
   await service.exec(id, "/bin/true");
   const checkpoints = new Checkpoints(runsc);
-  const { expected, anew } = await inTurns(rig, id, checkpoints);
-  const { pauses, resumes } = expected;
+  const { warm, unprepared } = await interleaved(fixture, id, checkpoints);
+  const { pauses, resumes } = warm;
   const gvisor = checkpoints.against();
   const migration = ratio(pauses, "QEMU's migrate to a file + fsync", migrated);
   const least = await repeat(rounds, () => leastOf(service));
   const floor = ratio(pauses, `dd of ${idleMib} MiB conv=fsync + the end of a QEMU`, least);
   report.note("pauseIdle", pauses, { migrate: migration, gvisor, floor });
-  report.note("pauseAnew", anew.pauses, {});
-  report.note("resumeAnew", anew.resumes, {});
+  report.note("pauseUnprepared", unprepared.pauses, {});
+  report.note("resumeUnprepared", unprepared.resumes, {});
   report.note("resume", resumes, { boot: ratio(resumes, "cold boot to exec", booted) });
   const written = await overhead(service, id);
   report.note("pauseWrites", written, { most: { value: summarize(written).p99 } });
@@ -64,7 +64,7 @@ export async function freeze(rig: Rig): Promise<void> {
   await service.destroy(id);
 }
 
-/** A checkpoint of one of gVisor's containers that sleeps, right after a pause; runsc cannot do it everywhere. */
+/** A checkpoint of an idle gVisor container after each pause. Not every platform of runsc supports it. */
 class Checkpoints {
   readonly #runsc: Runsc | string;
   readonly #pauses: number[][] = [];
@@ -76,7 +76,7 @@ class Checkpoints {
     if (typeof runsc === "string") this.#why = runsc;
   }
 
-  /** None is taken after one that failed. */
+  /** Does nothing after a failure. */
   async takeAfter(pauseMs: number): Promise<void> {
     const runsc = this.#runsc;
     if (typeof runsc === "string" || this.#why !== undefined) return;
@@ -94,7 +94,7 @@ class Checkpoints {
 
   against(): Finding {
     if (typeof this.#runsc === "string" || this.#why !== undefined) return { absent: this.#why ?? "" };
-    return ratioOfTurns(this.#pauses, `${this.#runsc.name} checkpoint + fsync`, this.#saved);
+    return pairedRatio(this.#pauses, `${this.#runsc.name} checkpoint + fsync`, this.#saved);
   }
 }
 
@@ -103,7 +103,7 @@ interface Cycles {
   resumes: number[];
 }
 
-/** Milliseconds of each pause, and of each resume until a command has its result. */
+/** Milliseconds of each pause, and of each resume to the result of a command. */
 async function cycles(service: Service, id: string, count: number): Promise<Cycles> {
   const taken: Cycles = { pauses: [], resumes: [] };
   for (let each = 0; each < count; each++) {
@@ -114,29 +114,33 @@ async function cycles(service: Service, id: string, count: number): Promise<Cycl
 }
 
 /**
- * Cycles of this capsule, with nothing prepared, and of one that is resumed in a process that waits, as it is when there have
- * been resumes before.
+ * Cycles of capsule `id` on the server with nothing prepared, interleaved with those of a capsule that is resumed in a warm
+ * process.
  */
-async function inTurns(rig: Rig, id: string, checkpoints: Checkpoints): Promise<{ expected: Cycles; anew: Cycles }> {
-  const expectant = await rig.expectant();
-  const other = await expectant.createRunning();
-  await cycles(expectant, other, 2);
-  const expected: Cycles = { pauses: [], resumes: [] };
-  const anew: Cycles = { pauses: [], resumes: [] };
-  for (let each = 0; each < rig.rounds(40, 100); each++) {
+async function interleaved(
+  fixture: Fixture,
+  id: string,
+  checkpoints: Checkpoints,
+): Promise<{ warm: Cycles; unprepared: Cycles }> {
+  const warmService = await fixture.warmService();
+  const other = await warmService.createRunning();
+  await cycles(warmService, other, 2);
+  const warm: Cycles = { pauses: [], resumes: [] };
+  const unprepared: Cycles = { pauses: [], resumes: [] };
+  for (let each = 0; each < fixture.rounds(40, 100); each++) {
     await delay(idleMs);
-    const pauseMs = await pauseTime(expectant, other);
-    expected.pauses.push(pauseMs);
+    const pauseMs = await pauseTime(warmService, other);
+    warm.pauses.push(pauseMs);
     await checkpoints.takeAfter(pauseMs);
-    await expectant.requireBlanks();
-    expected.resumes.push(await resumeTime(expectant, other));
-    await expectant.requireBlanks(); // what replaces it must not take time from the other
-    const { pauses, resumes } = await cycles(rig.service, id, 1);
-    anew.pauses.push(...pauses);
-    anew.resumes.push(...resumes);
+    await warmService.requireWarmProcesses();
+    warm.resumes.push(await resumeTime(warmService, other));
+    await warmService.requireWarmProcesses(); // its replacement must not take time from the other
+    const { pauses, resumes } = await cycles(fixture.service, id, 1);
+    unprepared.pauses.push(...pauses);
+    unprepared.resumes.push(...resumes);
   }
-  await expectant.destroy(other);
-  return { expected, anew };
+  await warmService.destroy(other);
+  return { warm, unprepared };
 }
 
 function pauseTime(service: Service, id: string): Promise<number> {
@@ -150,7 +154,7 @@ function resumeTime(service: Service, id: string): Promise<number> {
   });
 }
 
-/** What each pause leaves on disk beyond the pages that hold data and the disk layer's growth. */
+/** Bytes that each pause leaves on disk beyond the data pages and the growth of the disk layer. */
 async function overhead(service: Service, id: string): Promise<number[]> {
   const folder = join(service.dataDir, "capsules", id);
   const samples: number[] = [];
@@ -167,9 +171,9 @@ async function overhead(service: Service, id: string): Promise<number[]> {
   return samples;
 }
 
-/** Freezes a running VM of the default shape by QEMU's own migration to a file, until the bytes are on disk. */
-async function migrate(rig: Rig): Promise<number> {
-  return withBootedVm(rig, async (folder) => {
+/** Saves a running VM of the default shape by QEMU's migration to a file, with fsync. */
+async function migrate(fixture: Fixture): Promise<number> {
+  return withBootedVm(fixture, async (folder) => {
     const file = join(folder, "migrated");
     const qmp = await Qmp.connect(join(folder, "qmp.sock"), () => {}, 5_000);
     try {
@@ -192,7 +196,7 @@ async function migrate(rig: Rig): Promise<number> {
   });
 }
 
-/** What no pause can do without, though its answer need not wait for all of it: as many bytes on disk, and the end of a QEMU. */
+/** The unavoidable parts of a pause: the same number of bytes synced to disk, and the end of a QEMU. */
 async function leastOf(service: Service): Promise<number> {
   const id = await service.createRunning();
   const process = (await readVm(join(service.dataDir, "capsules", id)))?.process;

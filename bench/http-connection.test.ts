@@ -21,11 +21,11 @@ async function withServer(
   }
 }
 
-test("an answer is whole with its last byte and not before, and keeps no piece that may change", () => {
+test("an answer is complete with its last byte, and chunks are copied", () => {
   const body = Buffer.from('{"é":"ü"}');
   const whole = Buffer.from(`HTTP/1.1 201 Created\r\nDate: now\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
   const reader = new AnswerReader();
-  const piece = Buffer.alloc(1); // a socket's, which is filled anew each time
+  const piece = Buffer.alloc(1); // reused, as the socket's buffer is
   for (const byte of whole.subarray(0, -1)) {
     piece[0] = byte;
     assert.equal(reader.take(piece), undefined);
@@ -35,7 +35,7 @@ test("an answer is whole with its last byte and not before, and keeps no piece t
   assert.deepEqual(new AnswerReader().take(empty), { status: 204, text: "" });
 });
 
-test("requests are asked one after the other on one connection, with their key and body", () =>
+test("requests follow each other on one connection, with key and body", () =>
   withServer(
     async (request, response) => {
       const parts: Buffer[] = [];
@@ -48,12 +48,12 @@ test("requests are asked one after the other on one connection, with their key a
     async (connection) => {
       assert.deepEqual(await connection.ask("GET", "/a", "k", undefined), { status: 200, text: "GET /a k " });
       const asked = connection.ask("POST", "/b", "k", '{"ö":1}');
-      await assert.rejects(connection.ask("GET", "/c", "k", undefined), /one thing at a time/);
+      await assert.rejects(connection.ask("GET", "/c", "k", undefined), /one request at a time/);
       assert.deepEqual(await asked, { status: 200, text: 'POST /b k {"ö":1}' });
     },
   ));
 
-test("what is asked fails when the connection is lost", () =>
+test("a request fails when the connection is lost", () =>
   withServer(
     (request) => request.socket.destroy(),
     async (connection) => {
@@ -63,7 +63,7 @@ test("what is asked fails when the connection is lost", () =>
     },
   ));
 
-test("an answer of unknown length fails the question, and nothing else", () =>
+test("an answer of unknown length fails its request", () =>
   withServer(
     (_request, response) => {
       response.write("a");

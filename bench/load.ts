@@ -1,9 +1,9 @@
-/** Some clients that ask one server for one thing, each as soon as it has been answered, in slices of a fraction of a second. */
+/** Closed-loop load: clients that repeat one GET, each as soon as it is answered, in slices of given length. */
 import { HttpConnection } from "./http-connection.ts";
 
 export interface Slice {
   seconds: number;
-  /** Of each request that was answered, milliseconds. */
+  /** Milliseconds of each answered request. */
   latencies: number[];
 }
 

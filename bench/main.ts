@@ -1,23 +1,21 @@
 /** `./dev bench`: runs the benchmarks against servers of their own and prints one table. */
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { setFlagsFromString } from "node:v8";
-import { earlyOptimization } from "../src/operator/serve.ts";
 import { boot } from "./boot.ts";
 import { burst } from "./burst.ts";
 import { create } from "./create.ts";
 import { exec } from "./exec.ts";
 import { files } from "./files.ts";
+import { Fixture } from "./fixture.ts";
 import { freeze } from "./freeze.ts";
 import { memory } from "./memory.ts";
 import { neighbours } from "./neighbours.ts";
-import { withFindings } from "./performance-page.ts";
 import { publicDocument } from "./public-format.ts";
 import { reads } from "./reads.ts";
 import { records } from "./records.ts";
 import { isAllMet, Report } from "./report.ts";
-import { Rig } from "./rig.ts";
+import { resultsPage } from "./results-page.ts";
 import { abandonAll } from "./service.ts";
 import { streams } from "./streams.ts";
 import { textTable, textTrace } from "./table.ts";
@@ -25,7 +23,7 @@ import { templates } from "./templates.ts";
 import { terminal } from "./terminal.ts";
 import { trace } from "./trace.ts";
 
-const groups: Record<string, (rig: Rig) => Promise<void>> = {
+const groups: Record<string, (fixture: Fixture) => Promise<void>> = {
   boot,
   create,
   exec,
@@ -42,15 +40,15 @@ const groups: Record<string, (rig: Rig) => Promise<void>> = {
   trace,
 };
 
-const page = resolve(import.meta.dirname, "../docs/PERFORMANCE.md");
+const page = resolve(import.meta.dirname, "RESULTS.md");
 
 const usage = `./dev bench [OPTION…] [GROUP…]     all groups without GROUP: ${Object.keys(groups).join(", ")}
 
-  --check       exit with 1 unless every target of the groups that ran is met; what could not be measured is not met
-  --long        more samples, and what takes minutes
+  --check       exit with 1 unless every target of the groups that ran is met; a target that could not be measured is not
+  --long        more samples, and the figures that take minutes
   --json FILE   write everything as JSON; "public" in it is the format of the public sandbox benchmarks
-  --markdown    write the table into docs/PERFORMANCE.md; for a whole run
-  --help        this
+  --markdown    write bench/RESULTS.md; for a whole run
+  --help        print this text
 `;
 
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
@@ -59,7 +57,6 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.exit(1);
   });
 }
-for (const flag of earlyOptimization) setFlagsFromString(flag); // what the client costs is not the service's
 process.exitCode = await main();
 
 async function main(): Promise<number> {
@@ -84,33 +81,37 @@ async function main(): Promise<number> {
   }
   const wanted = positionals.length > 0 ? positionals : Object.keys(groups);
   const report = new Report();
-  await using rig = await Rig.start({ isLong: values.long, report });
-  const failed = await runGroups(rig, wanted);
+  await using fixture = await Fixture.start({ isLong: values.long, report });
+  const failed = await runGroups(fixture, wanted);
 
   const rows = report.rows(wanted, values.long);
   if (rows.length > 0) console.log(textTable(rows));
   for (const each of report.traces) console.log(`\n${textTrace(each)}`);
   const timestamp = new Date().toISOString();
   if (values.json !== undefined) {
-    const document = { timestamp, figures: rows, traces: report.traces, public: publicDocument(rig.runs, timestamp) };
+    const document = {
+      timestamp,
+      figures: rows,
+      traces: report.traces,
+      public: publicDocument(fixture.runs, timestamp),
+    };
     writeFileSync(values.json, `${JSON.stringify(document, null, 2)}\n`);
   }
   if (values.markdown) {
-    const accelerator = rig.machine.accelerator.kind;
-    const findings = { rows, traces: report.traces, timestamp, accelerator };
-    writeFileSync(page, withFindings(readFileSync(page, "utf8"), findings));
+    const accelerator = fixture.machine.accelerator.kind;
+    writeFileSync(page, resultsPage({ rows, traces: report.traces, timestamp, accelerator }));
   }
   return failed > 0 || (values.check && !isAllMet(rows)) ? 1 : 0;
 }
 
-/** One after the other, those too that come after one that failed; how many failed. */
-async function runGroups(rig: Rig, wanted: readonly string[]): Promise<number> {
+/** Runs the groups one after the other, even after a failure. Resolves with the number of groups that failed. */
+async function runGroups(fixture: Fixture, wanted: readonly string[]): Promise<number> {
   let failed = 0;
   for (const [name, run] of Object.entries(groups)) {
     if (!wanted.includes(name)) continue;
     const began = performance.now();
     try {
-      await run(rig);
+      await run(fixture);
     } catch (error) {
       failed++;
       console.error(`bench: ${name} failed:`, error);

@@ -1,29 +1,29 @@
-/** What an idle capsule costs: its proportional share (PSS) of everything its VM has mapped, and its processor time. */
+/** The cost of an idle capsule: the proportional set size (PSS) of its VM, and its processor time. */
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { readVm } from "../src/host/disk/capsule-folder.ts";
+import type { Fixture } from "./fixture.ts";
 import { pssMib, ranSinceMs, threadsRanMs } from "./process-costs.ts";
-import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { summarize } from "./statistics.ts";
 import { withTemplate } from "./templates.ts";
 
 const capsules = 10;
-/** Capsules have nothing to do for so long before their processor time is looked at, and while it is. */
+/** Idle time before and during the measurement of processor time. */
 const idleMs = { before: 6_000, during: 4_000 };
 
-export async function memory(rig: Rig): Promise<void> {
-  const { service, report } = rig;
-  const expectant = await rig.expectant();
-  const anew = await costs(service, async () => {});
-  const waited = await costs(expectant, () => expectant.requireBlanks());
+export async function memory(fixture: Fixture): Promise<void> {
+  const { service, report } = fixture;
+  const warmService = await fixture.warmService();
+  const unprepared = await costs(service, async () => {});
+  const warm = await costs(warmService, () => warmService.requireWarmProcesses());
   const value = (samples: number[]) => ({ value: summarize(samples).p50 });
-  report.note("idleMemory", anew.mib, { most: value(anew.mib) });
-  report.note("idleMemoryWaited", waited.mib, { most: value(waited.mib) });
-  report.note("idleProcessor", anew.msEachSecond, { most: value(anew.msEachSecond) });
+  report.note("idleMemory", unprepared.mib, { most: value(unprepared.mib) });
+  report.note("idleMemoryWarmProcess", warm.mib, { most: value(warm.mib) });
+  report.note("idleProcessor", unprepared.msEachSecond, { most: value(unprepared.msEachSecond) });
 }
 
-/** What each of some capsules of one template takes, when each has run a command; `ready` before each. */
+/** Costs of ten capsules of one template after a command each. `ready` is awaited before each create. */
 async function costs(service: Service, ready: () => Promise<void>): Promise<{ mib: number[]; msEachSecond: number[] }> {
   const found = { mib: [] as number[], msEachSecond: [] as number[] };
   await withTemplate(service, async () => {

@@ -1,31 +1,31 @@
-/** A command in one capsule while another does its worst, against the same with nobody beside it. */
+/** A command in one capsule beside a hostile one, against the same command without a neighbour. */
 import type { FigureId } from "./catalog.ts";
+import type { Fixture } from "./fixture.ts";
 import type { Finding } from "./report.ts";
-import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
 
 const rounds = 5;
 const perRound = 40;
 
-/** What the neighbour runs, for ever. */
+/** The command that the neighbour runs until it is destroyed. */
 const noises = {
-  besideFlood: "exec yes", // down to the daemon, and thrown away there
+  besideFlood: "exec yes", // travels to the daemon and is discarded there
   besideDisk: "while :; do dd if=/dev/zero of=/root/fill bs=1M count=512 conv=fsync; done 2>/dev/null",
   besideForks: "bomb() { bomb | bomb & }; bomb; exec sleep 1000",
   besideMemory: "while :; do tail /dev/zero; done 2>/dev/null",
   besideSpin: "while :; do :; done",
 } as const satisfies Partial<Record<FigureId, string>>;
 
-export async function neighbours(rig: Rig): Promise<void> {
-  const { service, report } = rig;
+export async function neighbours(fixture: Fixture): Promise<void> {
+  const { service, report } = fixture;
   const id = await service.createRunning();
   const sample = () => repeat(perRound, () => timed(() => service.exec(id, "/bin/true")));
   await sample();
   for (const [figure, noise] of Object.entries(noises) as [keyof typeof noises, string][]) {
     const quiet: number[] = [];
     const noisy: number[] = [];
-    for (let round = 0; round < rig.rounds(rounds, 3 * rounds); round++) {
+    for (let round = 0; round < fixture.rounds(rounds, 3 * rounds); round++) {
       quiet.push(...(await sample()));
       await beside(service, noise, async () => void noisy.push(...(await sample())));
     }
@@ -39,7 +39,7 @@ function tail(noisy: number[], quiet: number[]): Finding {
   return { value: summarize(noisy).p95 / against.measured.p95, against };
 }
 
-/** A neighbour of its own for each round: none of these leaves its capsule as it was. */
+/** A new neighbour per round, because each noise leaves its capsule changed. */
 async function beside(service: Service, noise: string, work: () => Promise<void>): Promise<void> {
   const neighbour = await service.createRunning();
   const over = new AbortController();

@@ -1,28 +1,28 @@
-/** A process's memory as the kernel counts it, MiB; and its processor time. */
+/** Memory (MiB) and processor time of a process, as the kernel counts them. */
 import { readdirSync, readFileSync } from "node:fs";
 
-/** Everything resident, shared or not. */
+/** Resident set size. */
 export function rssMib(pid: number): number {
   return kilobytes(`/proc/${pid}/status`, "VmRSS") / 1024;
 }
 
-/** Its own pages, and its share of those that others map too. */
+/** Proportional set size. */
 export function pssMib(pid: number): number {
   return kilobytes(`/proc/${pid}/smaps_rollup`, "Pss") / 1024;
 }
 
-/** How long each of its threads has run, ms. */
+/** Processor time of each thread, ms. */
 export function threadsRanMs(pid: number): Map<string, number> {
   const ran = new Map<string, number>();
   for (const thread of readdirSync(`/proc/${pid}/task`)) {
     try {
       ran.set(thread, Number.parseInt(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, "latin1"), 10) / 1e6);
-    } catch {} // it has ended
+    } catch {} // the thread has ended
   }
   return ran;
 }
 
-/** How long they have run since, ms; without what those did that have ended. */
+/** Processor time since `before`, ms. Threads that have ended are not counted. */
 export function ranSinceMs(pid: number, before: ReadonlyMap<string, number>): number {
   let sum = 0;
   for (const [thread, ms] of threadsRanMs(pid)) sum += ms - (before.get(thread) ?? 0);

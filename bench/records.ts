@@ -1,13 +1,13 @@
 /**
- * Many capsules that are only records: listing them, starting with them, and what they cost the server in memory. The rows
- * are written into the database of a server that is not running; there is no VM behind any of them.
+ * Many paused capsules: the time to list them, the time to start with them, and the memory they cost the server. The rows are
+ * written into the database of a stopped server, without VMs.
  */
 
 import { CapsuleRows } from "../src/db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../src/db/database.ts";
 import { TeamRows } from "../src/db/team-rows.ts";
+import type { Fixture } from "./fixture.ts";
 import { rssMib } from "./process-costs.ts";
-import type { Rig } from "./rig.ts";
 import { Service } from "./service.ts";
 import { repeat, summarize, timed } from "./statistics.ts";
 
@@ -16,8 +16,8 @@ const paused = 10_000;
 const starts = 3;
 const warmUps = 20;
 
-export async function records(rig: Rig): Promise<void> {
-  const { report } = rig;
+export async function records(fixture: Fixture): Promise<void> {
+  const { report } = fixture;
   await using service = await Service.start({ CAPSULE_POOL: "off" });
   const without = await restarts(service, () => {});
   report.note("serverStart", without.startsMs, {});
@@ -29,7 +29,7 @@ export async function records(rig: Rig): Promise<void> {
     if (capsules.length !== listed) throw new Error(`${capsules.length} capsules were listed instead of ${listed}`);
   };
   await repeat(warmUps, () => timed(list));
-  const lists = await repeat(rig.rounds(200, 1_000), () => timed(list));
+  const lists = await repeat(fixture.rounds(200, 1_000), () => timed(list));
   report.note("list", lists, { tail: { value: summarize(lists).p99 } });
 
   const teams = paused / listed - 1;
@@ -45,7 +45,7 @@ export async function records(rig: Rig): Promise<void> {
   report.note("memoryPerThousand", perThousand, { bound: { value: summarize(perThousand).p50 } });
 }
 
-/** The server with what `prepare` has put into its database, started several times. */
+/** Starts the server several times; `prepare` changes the database before the first start. */
 async function restarts(service: Service, prepare: () => void): Promise<{ startsMs: number[]; memoryMib: number[] }> {
   const startsMs: number[] = [];
   const memoryMib: number[] = [];
@@ -58,7 +58,7 @@ async function restarts(service: Service, prepare: () => void): Promise<{ starts
 
 function insertPaused(dataDir: string, team: string, count: number): void {
   const database = openDatabase(databasePath(dataDir));
-  database.exec("PRAGMA synchronous = OFF"); // a commit for each of them is not what is measured
+  database.exec("PRAGMA synchronous = OFF"); // their commits are not measured
   const now = Date.now();
   const { id: teamId } = new TeamRows(database).ensure({ id: team, name: team, createdAt: now });
   const rows = new CapsuleRows(database);

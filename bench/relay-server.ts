@@ -1,6 +1,6 @@
 /**
- * The yardstick of commands over HTTP: the same Fastify, in a process of its own, that hands what it is asked for to one VM's
- * agent and answers with the end of it. It knows no keys, no limits, no records and no audit.
+ * The baseline of commands over HTTP: Fastify in a process of its own, with one route that passes a command to the agent of a VM
+ * and answers with its result. No keys, limits, records or audit.
  */
 import fastify from "fastify";
 import { output, withAgent } from "./booted-agent.ts";
@@ -30,5 +30,5 @@ await withAgent(folder, async (agent) => {
     return { stdout: await output(agent, cmd, ...args), stderr: "", exit_code: 0 };
   });
   console.log(await app.listen({ host: "127.0.0.1", port: 0 }));
-  throw await agent.closed; // without its VM it is of no use
+  throw await agent.closed; // the VM has ended
 });

@@ -1,15 +1,15 @@
-/** Commands over HTTP through next to nothing: what any service has to cost that is built on the same Fastify. */
-import { earlyOptimization } from "../src/operator/serve.ts";
+/** Commands over HTTP through a minimal relay: the least that a service built on the same Fastify can take. */
+
+import { BaselineServer } from "./baseline-server.ts";
 import { withBootedVm } from "./cold-boot.ts";
 import type { Run } from "./command-turns.ts";
+import type { Fixture } from "./fixture.ts";
 import { HttpConnection } from "./http-connection.ts";
-import type { Rig } from "./rig.ts";
-import { YardstickServer } from "./yardstick-server.ts";
 
-/** Commands run in a VM of their own, which nobody else asks for anything. */
-export function withRelay<T>(rig: Rig, work: (run: Run) => Promise<T>): Promise<T> {
-  return withBootedVm(rig, async (folder) => {
-    await using server = await YardstickServer.start([...earlyOptimization, "relay-server.ts", folder]);
+/** Runs the commands in a VM booted for this purpose. */
+export function withRelay<T>(fixture: Fixture, work: (run: Run) => Promise<T>): Promise<T> {
+  return withBootedVm(fixture, async (folder) => {
+    await using server = await BaselineServer.start(["relay-server.ts", folder]);
     const connection = await HttpConnection.open(server.url);
     try {
       return await work(async (cmd, ...args) => {

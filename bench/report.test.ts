@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { catalog, entryOf, figureIds } from "./catalog.ts";
-import { above, aboveOfTurns, isAllMet, Report, ratio, ratioOfTurns } from "./report.ts";
+import { above, isAllMet, pairedDifference, pairedRatio, Report, ratio } from "./report.ts";
 import { summarize } from "./statistics.ts";
 import { markdownTable, textTable } from "./table.ts";
 
@@ -12,7 +12,7 @@ const groups = [...new Set(figureIds.map((id) => catalog[id].group))];
 test("a value within its bound is met, one beyond it is missed, and the bound itself is met", () => {
   const verdict = (p95: number) => {
     const report = new Report();
-    report.note("createPoolWarm", [1], { gvisor: { value: 1 / 5 }, tail: { value: p95 } });
+    report.note("createWarmPool", [1], { gvisor: { value: 1 / 5 }, tail: { value: p95 } });
     return report.rows(["create"], false)[0]!.checks.map((check) => check.verdict);
   };
   assert.deepEqual(verdict(2), ["met", "met"]);
@@ -22,18 +22,18 @@ test("a value within its bound is met, one beyond it is missed, and the bound it
 test("a least bound is missed from below", () => {
   const verdict = (share: number) => {
     const report = new Report();
-    report.note("get", [1], { constant: { value: share } });
-    return report.rows(["reads"], false)[0]!.checks[0]!.verdict;
+    report.note("streamWrite", [1], { dumb: { value: share } });
+    return report.rows(["files"], false)[0]!.checks[0]!.verdict;
   };
-  assert.equal(verdict(0.6), "met");
-  assert.equal(verdict(0.599), "missed");
+  assert.equal(verdict(0.5), "met");
+  assert.equal(verdict(0.499), "missed");
   assert.equal(verdict(Number.NaN), "missed");
 });
 
 test("what was not measured is absent, with the reason, and does not pass", () => {
   const report = new Report();
-  report.miss("createPoolWarm", "the server has no pool");
-  report.note("createPoolEmpty", [100], { gvisor: { absent: "runsc is not installed" }, boot: { value: 0.01 } });
+  report.miss("createWarmPool", "the server has no pool");
+  report.note("createWarmProcess", [100], { gvisor: { absent: "runsc is not installed" }, boot: { value: 0.01 } });
   const rows = report.rows(["create"], false);
   assert.deepEqual(
     rows.map(({ checks }) => checks.map(({ verdict }) => verdict)),
@@ -53,7 +53,7 @@ test("every figure of a group that ran has to be there, those of other groups no
   assert.equal(isAllMet(report.rows(["memory"], false)), false);
   report.note("idleMemory", [39], { most: { value: 39 } });
   assert.equal(isAllMet(report.rows(["memory"], false)), false);
-  report.note("idleMemoryWaited", [39], { most: { value: 39 } });
+  report.note("idleMemoryWarmProcess", [39], { most: { value: 39 } });
   assert.equal(isAllMet(report.rows(["memory"], false)), false);
   report.note("idleProcessor", [2], { most: { value: 2 } });
   assert.equal(isAllMet(report.rows(["memory"], false)), true);
@@ -138,19 +138,19 @@ function value(finding: ReturnType<typeof ratio>): number {
   return finding.value;
 }
 
-test("of turns the middle one counts, whatever the machine does to a turn as a whole", () => {
+test("the median turn counts, so that a slow turn changes nothing", () => {
   const slow = 1.75;
   const inside = [[5, 5, 5], [slow * 5], [5]];
   const outside = [[9, 7, 7], [slow * 7], [8]];
-  assert.deepEqual(ratioOfTurns(outside, "inside", inside), {
+  assert.deepEqual(pairedRatio(outside, "inside", inside), {
     value: 7 / 5,
-    against: { name: "inside, in turns", measured: summarize(inside.flat()) },
+    against: { name: "inside, interleaved", measured: summarize(inside.flat()) },
   });
-  const found = aboveOfTurns(outside, "inside", inside);
+  const found = pairedDifference(outside, "inside", inside);
   assert.ok("value" in found && found.value === 3);
-  assert.deepEqual(aboveOfTurns([[1]], "inside", [[2]]), {
+  assert.deepEqual(pairedDifference([[1]], "inside", [[2]]), {
     value: 0,
-    against: { name: "inside, in turns", measured: summarize([2]) },
+    against: { name: "inside, interleaved", measured: summarize([2]) },
   });
-  assert.throws(() => ratioOfTurns([[1]], "inside", []), /another number of turns/);
+  assert.throws(() => pairedRatio([[1]], "inside", []), /another number of turns/);
 });

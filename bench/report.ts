@@ -1,6 +1,6 @@
 /**
- * What a run has found, beside what the catalog asks for. A figure that was not measured, or a yardstick that is not here,
- * is absent: neither met nor missed, and never passed over in silence.
+ * The measurements of a run next to the targets of the catalog. A figure that was not measured, or whose baseline is not
+ * installed, is absent: reported as such, and neither met nor missed.
  */
 import {
   type Catalog,
@@ -15,24 +15,24 @@ import {
 import { type Summary, summarize } from "./statistics.ts";
 import type { Trace } from "./trace-stages.ts";
 
-/** What a figure is compared with, measured in the same run. */
-export interface Yardstick {
+/** The other side of a comparison, measured in the same run. */
+export interface Baseline {
   name: string;
   measured: Summary;
 }
 
-/** The same value of something that does nothing but what cannot be done without. */
+/** The same value of a program that does only the unavoidable part of the work. */
 export interface Limit {
   name: string;
   value: number;
 }
 
-/** The value that a target bounds, what it was compared with, and what it cannot be better than; or why there is none. */
-export type Finding = { value: number; against?: Yardstick; limit?: Limit } | { absent: string };
+/** The value that a target bounds, with its baseline and its limit; or the reason why it is absent. */
+export type Finding = { value: number; against?: Baseline; limit?: Limit } | { absent: string };
 
 type Findings<F extends FigureId> = Record<keyof Catalog[F]["targets"], Finding>;
 
-/** Out of reach: in this run the limit itself misses the target. How close the value comes to it is a target of its own. */
+/** Out of reach: in this run the limit itself misses the target. */
 export type Verdict = "met" | "missed" | "out of reach" | "absent";
 
 export interface Row {
@@ -50,7 +50,7 @@ export class Report {
   readonly #absent = new Map<FigureId, string>();
   readonly #traces: Trace[] = [];
 
-  /** Takes a figure's samples down, and for each of its targets what was found. */
+  /** Records a figure's samples and a finding for each of its targets. */
   note<F extends FigureId>(id: F, samples: readonly number[] | Summary, findings: Findings<F>): void {
     const measured = "p50" in samples ? samples : summarize(samples);
     this.#measured.set(id, { measured, findings });
@@ -69,7 +69,7 @@ export class Report {
     return this.#traces;
   }
 
-  /** The figures of these groups in the catalog's order, with what nobody has measured among them. */
+  /** The figures of these groups in the catalog's order, unmeasured ones included. */
   rows(groups: readonly string[], isLong: boolean): Row[] {
     const isAsked = (entry: Entry) => groups.includes(entry.group) && (isLong || entry.isLong !== true);
     return figureIds.filter((id) => isAsked(entryOf(id))).map((id) => this.#row(id));
@@ -89,49 +89,46 @@ export class Report {
   }
 }
 
-/** How many times the yardstick's p50. */
-export function ratio(samples: readonly number[], name: string, yardstick: readonly number[]): Finding {
-  const against = { name, measured: summarize(yardstick) };
+/** The ratio of the p50s. */
+export function ratio(samples: readonly number[], name: string, baseline: readonly number[]): Finding {
+  const against = { name, measured: summarize(baseline) };
   return { value: summarize(samples).p50 / against.measured.p50, against };
 }
 
-/** By how much the p50 lies above the yardstick's; 0 where it lies below. */
-export function above(samples: readonly number[], name: string, yardstick: readonly number[], times = 1): Finding {
-  const against = { name, measured: summarize(yardstick) };
+/** The difference of the p50s; 0 if it is negative. */
+export function above(samples: readonly number[], name: string, baseline: readonly number[], times = 1): Finding {
+  const against = { name, measured: summarize(baseline) };
   return { value: Math.max(0, summarize(samples).p50 - times * against.measured.p50), against };
 }
 
 /**
- * The same of samples that were taken in turns with their yardstick's: of the turns' ratios, each of a turn's own p50s, the
- * middle one. What the machine does for a second or two hits both sides of a turn.
+ * The ratio of samples that were interleaved with their baseline's, turn by turn: the median of the turns' ratios of p50s. A
+ * slow second of the machine then affects both sides of a turn.
  */
-export function ratioOfTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
-  return ofTurns(samples, name, yardstick, (ours, theirs) => ours / theirs);
+export function pairedRatio(samples: readonly number[][], name: string, baseline: readonly number[][]): Finding {
+  return paired(samples, name, baseline, (ours, theirs) => ours / theirs);
 }
 
-/** By how much a turn's p50 lies above the yardstick's; 0 where it lies below. */
-export function aboveOfTurns(samples: readonly number[][], name: string, yardstick: readonly number[][]): Finding {
-  return ofTurns(samples, name, yardstick, (ours, theirs) => Math.max(0, ours - theirs));
+/** The median of the turns' differences of p50s; a negative difference counts as 0. */
+export function pairedDifference(samples: readonly number[][], name: string, baseline: readonly number[][]): Finding {
+  return paired(samples, name, baseline, (ours, theirs) => Math.max(0, ours - theirs));
 }
 
-function ofTurns(
+function paired(
   samples: readonly number[][],
   name: string,
-  yardstick: readonly number[][],
+  baseline: readonly number[][],
   compare: (ours: number, theirs: number) => number,
 ): Finding {
-  if (samples.length !== yardstick.length) throw new Error(`${name} had another number of turns`);
-  const values = samples.map((turn, index) => compare(summarize(turn).p50, summarize(yardstick[index]!).p50));
+  if (samples.length !== baseline.length) throw new Error(`${name} had another number of turns`);
+  const values = samples.map((turn, index) => compare(summarize(turn).p50, summarize(baseline[index]!).p50));
   return {
     value: summarize(values).p50,
-    against: { name: `${name}, in turns`, measured: summarize(yardstick.flat()) },
+    against: { name: `${name}, interleaved`, measured: summarize(baseline.flat()) },
   };
 }
 
-/**
- * True when every target of these rows was looked at, and kept unless nothing could have kept it. A figure without targets has
- * to be measured, no more.
- */
+/** True when every figure was measured and every target is met or out of reach. */
 export function isAllMet(rows: readonly Row[]): boolean {
   const isFine = (verdict: Verdict) => verdict === "met" || verdict === "out of reach";
   return rows.every(({ measured, checks }) => measured !== undefined && checks.every(({ verdict }) => isFine(verdict)));

@@ -1,8 +1,8 @@
 /**
- * gVisor as a yardstick: what people pick for a sandbox where there is no hardware virtualization. A container of nothing
- * but busybox, run by `runsc` with its own defaults, on the platform that is the fastest here.
+ * gVisor as a baseline: the usual choice for a sandbox without hardware virtualization. A container with busybox only, run by
+ * `runsc` with its default configuration, on its fastest platform.
  *
- * The clock is read by the shell that starts runsc, so what it costs this process to start a program is not counted.
+ * The shell that starts runsc reads the clock, so that the cost of spawning from Node is not counted.
  */
 import { execFile, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -14,7 +14,7 @@ import { promisify } from "node:util";
 import { repeat, summarize, timed } from "./statistics.ts";
 
 const execute = promisify(execFile);
-/** KVM that does not run a stock kernel hangs gVisor too, so it is tried only where we use it ourselves. */
+/** A KVM that cannot run Debian's kernel hangs gVisor too, so it is tried only if the server uses KVM. */
 const platforms = { tcg: ["systrap", "ptrace"], kvm: ["kvm", "systrap", "ptrace"] };
 const trials = 5;
 const deadlineMs = 20_000;
@@ -34,28 +34,28 @@ export class Runsc implements AsyncDisposable {
     return `runsc (${this.platform})`;
   }
 
-  /** Milliseconds of a container that runs /bin/true, from nothing to nothing. */
+  /** Milliseconds to create a container, run /bin/true in it, and remove it. */
   async run(): Promise<number> {
     return this.#timed("run", "--bundle", join(this.#folder, "true"), newId());
   }
 
-  /** A container in which nothing happens, while `work` goes on. */
+  /** Runs `work` with an idle container. */
   async withIdle<T>(work: (container: string) => Promise<T>): Promise<T> {
     const container = newId();
     await this.#timed("run", "--bundle", join(this.#folder, "idle"), "--detach", container);
     try {
       return await work(container);
     } finally {
-      await this.#runsc("delete", "--force", container).catch(() => {}); // after a checkpoint it has ended
+      await this.#runsc("delete", "--force", container).catch(() => {}); // it has already ended after a checkpoint
     }
   }
 
-  /** Milliseconds of /bin/true in a container that runs. */
+  /** Milliseconds of /bin/true in a running container. */
   exec(container: string): Promise<number> {
     return this.#timed("exec", container, "/bin/true");
   }
 
-  /** Milliseconds until the container's state is on disk; the container has ended then. */
+  /** Milliseconds until the container's state is synced to disk. Ends the container. */
   async checkpoint(container: string): Promise<number> {
     const image = join(this.#folder, `image-${container}`);
     try {
@@ -75,7 +75,7 @@ export class Runsc implements AsyncDisposable {
   async #timed(...args: string[]): Promise<number> {
     const said = join(this.#folder, "said");
     const command = ["-c", stopwatch, said, "runsc", ...this.#flags, ...args];
-    // A group of its own: what hangs is ended together with what it has started.
+    // A process group of its own, so that a hanging runsc is killed with its children.
     const child = spawn("bash", command, { detached: true, stdio: ["ignore", "pipe", "ignore"] });
     const timer = setTimeout(() => process.kill(-child.pid!, "SIGKILL"), deadlineMs);
     let times = "";
@@ -98,7 +98,7 @@ export class Runsc implements AsyncDisposable {
   }
 }
 
-/** On its fastest platform; a sentence instead when it is not here or does not run. */
+/** gVisor on its fastest platform, or a sentence that says why it cannot run here. */
 export async function openRunsc(accelerator: "kvm" | "tcg"): Promise<Runsc | string> {
   if (!(await isInstalled("runsc"))) return "runsc is not installed";
   if (!(await isInstalled(busybox))) return "busybox-static is not installed";
@@ -127,7 +127,7 @@ async function isInstalled(program: string): Promise<boolean> {
   );
 }
 
-/** Two bundles on one root, with the configuration that runsc itself proposes. */
+/** Two bundles on one root, with the configuration of `runsc spec`. */
 async function makeBundles(folder: string): Promise<void> {
   const root = join(folder, "root");
   await mkdir(join(root, "bin"), { recursive: true });

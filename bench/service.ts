@@ -1,4 +1,4 @@
-/** A server of the benchmarks' own with real VMs, and as little of a client to it as there can be. */
+/** A server with real VMs, started for the benchmarks, and a minimal client for it. */
 import { setTimeout as delay } from "node:timers/promises";
 import { Server } from "../test/server.ts";
 import { type Answer, HttpConnection } from "./http-connection.ts";
@@ -20,14 +20,14 @@ const poolPollMs = 10;
 
 const running = new Set<Service>();
 
-/** For a run that is cut off: ends all servers and VMs without waiting for what comes of it. */
+/** For an interrupted run: kills all servers and VMs without waiting. */
 export function abandonAll(): void {
   for (const service of running) service.abandon();
 }
 
 export class Service implements AsyncDisposable {
   readonly #server: Server;
-  /** Open, and not asking anything now. */
+  /** Open connections without a request in flight. */
   #idle: HttpConnection[] = [];
 
   /** `env` on top of the defaults. */
@@ -69,7 +69,7 @@ export class Service implements AsyncDisposable {
     return await timed(() => this.#server.start());
   }
 
-  /** By one connection that stays open. Throws when the answer is an error. */
+  /** Uses an idle keep-alive connection. Throws when the answer is an error. */
   async ask<T>(method: string, path: string, body?: object): Promise<T> {
     const { status, text } = await this.#answer(method, path, body === undefined ? undefined : JSON.stringify(body));
     if (status >= 300) throw new Error(`${method} ${path} answered ${status} ${text}`);
@@ -110,31 +110,31 @@ export class Service implements AsyncDisposable {
     }
   }
 
-  /** True as soon as the pool holds as many capsules as it wants to; false when it does not in time, or is none. */
+  /** True as soon as the pool has its target size; false after `withinMs`, or if there is no pool. */
   poolIsFull(withinMs = poolDeadlineMs): Promise<boolean> {
     return this.#isFull("pool", withinMs);
   }
 
-  /** Throws when it does not. */
+  /** Throws when the pool is not full in time. */
   async requirePool(): Promise<void> {
     if (!(await this.poolIsFull())) throw new Error("the pool was not filled in time");
   }
 
-  /** The same of the processes that were started ahead of time. */
-  blanksAreFull(withinMs = poolDeadlineMs): Promise<boolean> {
-    return this.#isFull("warm_processes", withinMs);
+  /** The same for warm processes. */
+  warmProcessesAreReady(withinMs = poolDeadlineMs): Promise<boolean> {
+    return this.#isFull("blanks", withinMs);
   }
 
   /** Throws when there are none in time. */
-  async requireBlanks(): Promise<void> {
-    if (!(await this.blanksAreFull())) throw new Error("no process was started ahead of time");
+  async requireWarmProcesses(): Promise<void> {
+    if (!(await this.warmProcessesAreReady())) throw new Error("no process was started ahead of time");
   }
 
-  async #isFull(stock: "pool" | "warm_processes", withinMs: number): Promise<boolean> {
+  async #isFull(field: "pool" | "blanks", withinMs: number): Promise<boolean> {
     const lateMs = performance.now() + withinMs;
     do {
       const health = await this.ask<Record<string, { ready: number; target: number } | undefined>>("GET", "/healthz");
-      const { ready, target } = health[stock] ?? { ready: 0, target: -1 };
+      const { ready, target } = health[field] ?? { ready: 0, target: -1 };
       if (target < 0) return false;
       if (target > 0 && ready >= target) return true;
       await delay(poolPollMs);

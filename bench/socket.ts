@@ -1,4 +1,4 @@
-/** A WebSocket of a capsule, message by message. */
+/** A WebSocket of a capsule that carries JSON messages. */
 import { WebSocket } from "ws";
 import type { Service } from "./service.ts";
 
@@ -29,7 +29,7 @@ export class BenchSocket {
     this.#socket.send(JSON.stringify(message));
   }
 
-  /** Resolves with the first message from now on of which this holds. Throws when the server closes before. */
+  /** Resolves with the next message for which `holds` is true. Rejects when the server closes first. */
   until(holds: (message: Message) => boolean): Promise<Message> {
     return new Promise((resolve, reject) => {
       const hear = (data: { toString(): string }) => {

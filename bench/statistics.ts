@@ -1,4 +1,4 @@
-/** Samples and what is said about them. */
+/** Summaries of samples. */
 
 export interface Summary {
   p50: number;
@@ -10,7 +10,7 @@ export interface Summary {
   samples: number;
 }
 
-/** Of at least one sample. A percentile is always a sample that was measured. */
+/** Throws without samples. A percentile is always a measured sample, never interpolated. */
 export function summarize(samples: readonly number[]): Summary {
   if (samples.length === 0) throw new Error("nothing was measured");
   const sorted = samples.toSorted((a, b) => a - b);

@@ -1,7 +1,7 @@
-/** Exec streams: how soon the first byte is there, and whether fifty at once keep every byte. */
+/** Exec streams: the time to the first byte, and whether fifty at once deliver every byte. */
 import { createHash } from "node:crypto";
+import type { Fixture } from "./fixture.ts";
 import { above } from "./report.ts";
-import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { BenchSocket } from "./socket.ts";
 import { timed } from "./statistics.ts";
@@ -11,15 +11,15 @@ const perBatch = 20;
 const streamsAtOnce = 50;
 const printedBytes = 1_000_000;
 
-export async function streams(rig: Rig): Promise<void> {
-  const id = await rig.service.createRunning();
-  await firstByte(rig, id);
-  await concurrent(rig, id);
-  await rig.service.destroy(id);
+export async function streams(fixture: Fixture): Promise<void> {
+  const id = await fixture.service.createRunning();
+  await firstByte(fixture, id);
+  await concurrent(fixture, id);
+  await fixture.service.destroy(id);
 }
 
-/** Against the same command in the foreground, whose answer cannot come before its process was spawned and has ended. */
-async function firstByte({ service, report }: Rig, id: string): Promise<void> {
+/** Against the same command in the foreground, whose answer waits for the end of the process. */
+async function firstByte({ service, report }: Fixture, id: string): Promise<void> {
   const streamed: number[] = [];
   const answered: number[] = [];
   for (let batch = 0; batch < batches; batch++) {
@@ -39,7 +39,7 @@ async function firstByte({ service, report }: Rig, id: string): Promise<void> {
   report.note("firstByte", streamed, { foreground: above(streamed, "echo in the foreground", answered) });
 }
 
-async function concurrent({ service, report }: Rig, id: string): Promise<void> {
+async function concurrent({ service, report }: Fixture, id: string): Promise<void> {
   let exact = 0;
   const ms = await timed(async () => {
     const runs = Array.from({ length: streamsAtOnce }, () => isExact(service, id));
@@ -48,7 +48,7 @@ async function concurrent({ service, report }: Rig, id: string): Promise<void> {
   report.note("streamsAtOnce", [(streamsAtOnce * printedBytes) / 1_000 / ms], { exact: { value: exact } });
 }
 
-/** A command that prints random bytes, and on its other output their hash. */
+/** Runs a command that prints random bytes on stdout and their hash on stderr; true when they match. */
 async function isExact(service: Service, id: string): Promise<boolean> {
   const socket = await BenchSocket.open(service, `/v1/capsules/${id}/exec/stream?encoding=base64`);
   const hash = createHash("sha256");

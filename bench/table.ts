@@ -1,4 +1,4 @@
-/** A report for the eye: as aligned text for a terminal, as Markdown for docs/PERFORMANCE.md. */
+/** A report as a table: aligned text for a terminal, Markdown for RESULTS.md. */
 import type { Row } from "./report.ts";
 import type { Trace } from "./trace-stages.ts";
 
@@ -47,7 +47,7 @@ function cellsOfTrace({ stages }: Trace): string[][] {
   });
 }
 
-/** One line for each target of a figure; what does not change from one to the next stands on the first. */
+/** One line per target. The figure itself stands on the first line only. */
 function cellsOf(rows: readonly Row[]): string[][] {
   return rows.flatMap(({ name, unit, measured, absent, checks }) => {
     const figure =
@@ -67,7 +67,7 @@ function cellsOf(rows: readonly Row[]): string[][] {
   });
 }
 
-/** Three digits that mean something. */
+/** Three significant digits. */
 function round(value: number): string {
   if (Number.isInteger(value)) return String(value);
   const size = Math.abs(value);

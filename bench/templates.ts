@@ -1,35 +1,38 @@
-/** From a snapshot template to the first command's result, against the same from a cold boot. */
+/** From a snapshot template to the result of a first command, against a cold boot. */
 import { coldBoots } from "./cold-boot.ts";
+import type { Fixture } from "./fixture.ts";
 import { ratio } from "./report.ts";
-import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { timed } from "./statistics.ts";
 
 const rounds = 10;
 const name = "bench";
 
-export async function templates(rig: Rig): Promise<void> {
-  const { report } = rig;
-  const booted = (await coldBoots(rig)).toExec;
+export async function templates(fixture: Fixture): Promise<void> {
+  const { report } = fixture;
+  const booted = (await coldBoots(fixture)).toExec;
   const create = (service: Service) => service.timeToInteractive({ template: name });
-  const expectant = await rig.expectant();
-  const [anew, expected]: [number[], number[]] = [[], []];
-  const inTurns = async () => {
-    for (let each = 0; each < 2; each++) await create(expectant);
+  const warmService = await fixture.warmService();
+  const [unprepared, warm]: [number[], number[]] = [[], []];
+  const interleaved = async () => {
+    for (let each = 0; each < 2; each++) await create(warmService);
     for (let each = 0; each < rounds; each++) {
-      await expectant.requireBlanks();
-      expected.push(await create(expectant));
-      await expectant.requireBlanks(); // what replaces it must not take time from the other
-      anew.push(await create(rig.service));
+      await warmService.requireWarmProcesses();
+      warm.push(await create(warmService));
+      await warmService.requireWarmProcesses(); // its replacement must not take time from the other
+      unprepared.push(await create(fixture.service));
     }
   };
-  const captureMs = await withTemplate(rig.service, async () => void (await withTemplate(expectant, inTurns)));
+  const captureMs = await withTemplate(
+    fixture.service,
+    async () => void (await withTemplate(warmService, interleaved)),
+  );
   report.note("capture", [captureMs], {});
-  report.note("fromTemplateAnew", anew, {});
-  report.note("fromTemplate", expected, { boot: ratio(expected, "cold boot to exec", booted) });
+  report.note("fromTemplateUnprepared", unprepared, {});
+  report.note("fromTemplate", warm, { boot: ratio(warm, "cold boot to exec", booted) });
 }
 
-/** A snapshot template called "bench" while `work` goes on; resolves with the milliseconds of its capture. */
+/** Captures the template "bench", runs `work`, deletes it. Resolves with the milliseconds of the capture. */
 export async function withTemplate(service: Service, work: () => Promise<void>): Promise<number> {
   const source = await service.createRunning();
   await service.exec(source, "bash", "-c", "echo tools > /root/tools; sync");

@@ -1,16 +1,17 @@
-/** A keystroke's echo in a terminal session, against the echo that a program inside the guest gets from its own terminal. */
+/** A keystroke's echo in a terminal session, against the echo in a terminal of a program in the guest. */
+
+import type { Fixture } from "./fixture.ts";
 import { above } from "./report.ts";
-import type { Rig } from "./rig.ts";
 import type { Service } from "./service.ts";
 import { BenchSocket } from "./socket.ts";
 import { timed } from "./statistics.ts";
 
 const batches = 4;
 const perBatch = 50;
-/** One line holds all that a batch types. */
+/** Wide enough for a batch on one line. */
 const cols = 400;
 
-/** Bash reads keys one by one and echoes them itself, here and there. */
+/** Bash reads and echoes key by key, in both cases. */
 const shell = ["--norc", "--noprofile", "-i"];
 const prompt = "ready> ";
 
@@ -32,7 +33,7 @@ for _ in range(${perBatch}):
 print(json.dumps(times))
 `;
 
-export async function terminal({ service, report }: Rig): Promise<void> {
+export async function terminal({ service, report }: Fixture): Promise<void> {
   const id = await service.createRunning();
   const outside: number[] = [];
   const inside: number[] = [];

@@ -1,8 +1,7 @@
 /**
- * Loaded into a server by NODE_OPTIONS, it takes down when what happened at the server's borders: HTTP, QEMU's processes
- * and monitors, the agents inside, what is made durable. The product knows nothing of it and pays nothing for it: Node's own
- * diagnostics channels tell the first two, and the doors of the others are wrapped from outside. At the end of the process
- * all of it goes into the file named by `CAPSULE_BENCH_TRACE`.
+ * Loaded into a server by NODE_OPTIONS, it records the time of events at the server's interfaces: HTTP, QEMU's processes and
+ * monitors, agents, and syncs. The product has no code for it: HTTP and processes report through Node's diagnostics channels,
+ * and the methods of the others are wrapped here. At exit the marks are written to the file named by `CAPSULE_BENCH_TRACE`.
  */
 import { subscribe } from "node:diagnostics_channel";
 import fs, { readlinkSync, writeFileSync } from "node:fs";
@@ -12,9 +11,9 @@ import { syncBuiltinESMExports } from "node:module";
 import { basename } from "node:path";
 import { Channel } from "../src/agent/channel.ts";
 import { Verb } from "../src/agent/protocol.ts";
-import { CapsuleRows } from "../src/db/capsule-rows.ts";
 import { QemuVm } from "../src/vmm/qemu-vm.ts";
 import { Qmp } from "../src/vmm/qmp.ts";
+import { watchCommits } from "./commit-probe.ts";
 import type { Mark } from "./trace-stages.ts";
 
 const maxMarks = 200_000;
@@ -37,7 +36,7 @@ function watchHttp(): void {
   const markOf = (arrow: string) => (message: unknown) => {
     const { url = "", method } = (message as { request: IncomingMessage }).request;
     const path = url.split("?", 1)[0]!.replace(/cl-[0-9a-z]+/, "{id}");
-    if (path !== "/healthz") mark(`HTTP ${arrow} ${method} ${path}`); // the bench itself, looking at the pool
+    if (path !== "/healthz") mark(`HTTP ${arrow} ${method} ${path}`); // the bench itself polls the pool
   };
   subscribe("http.server.request.start", markOf("→"));
   subscribe("http.server.response.finish", markOf("←"));
@@ -82,7 +81,7 @@ function watchAgents(): void {
   };
 }
 
-/** Files and folders that are synced, and capsules' records that are committed. */
+/** Syncs of files and folders, and synced commits. */
 async function watchDisk(): Promise<void> {
   await using any = await open(import.meta.filename);
   const handles = Object.getPrototypeOf(any) as typeof any;
@@ -106,13 +105,7 @@ async function watchDisk(): Promise<void> {
     Object.assign(fs, { [name]: marked });
   }
   syncBuiltinESMExports();
-  const { change } = CapsuleRows.prototype;
-  CapsuleRows.prototype.change = function (id, generation, changes) {
-    mark("disk → the record");
-    const row = change.call(this, id, generation, changes);
-    mark("disk ← the record");
-    return row;
-  };
+  watchCommits(mark);
 }
 
 function markSync(fd: number): () => void {

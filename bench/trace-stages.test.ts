@@ -12,7 +12,7 @@ test("stages are the times between marks, by the p50 of samples whose marks have
     { atNs: 13 * ms, what: "b" },
     { atNs: 21 * ms, what: "b" },
     { atNs: 22 * ms, what: "a" },
-    { atNs: 95 * ms, what: "nobody's" },
+    { atNs: 95 * ms, what: "unrelated" },
   ];
   const samples = [0, 10, 20].map((at) => ({ beganNs: at * ms, endedNs: (at + 5) * ms }));
   assert.deepEqual(traceOf("it", marks, samples), {

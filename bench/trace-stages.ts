@@ -1,4 +1,4 @@
-/** From marks in time to stages: what happened between the start and the end of a sample, and how long each step took. */
+/** From marks to stages: the events between the start and the end of a sample, and the time of each step. */
 import { summarize } from "./statistics.ts";
 
 /** Nanoseconds of the clock that all processes of the machine share. */
@@ -14,14 +14,14 @@ export interface Sample {
 
 export interface Trace {
   name: string;
-  /** What ended each stage, and the milliseconds since the one before. */
+  /** The event that ends each stage, and the milliseconds since the one before. */
   stages: { until: string; p50Ms: number }[];
   samples: number;
 }
 
 /**
- * Samples differ in the order of what happens at once; those with the commonest order of marks count, and `samples` says
- * how many they are.
+ * Concurrent events differ in their order from sample to sample. Only samples with the most frequent order count; `samples` is
+ * their number.
  */
 export function traceOf(name: string, marks: readonly Mark[], samples: readonly Sample[]): Trace {
   const paths = samples.map(({ beganNs, endedNs }) => {

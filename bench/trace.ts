@@ -1,23 +1,23 @@
-/** Where each millisecond of a create, an exec, a pause and a resume goes, seen from the server's borders (trace-probe.ts). */
+/** Timelines of a create, an exec, a pause and a resume, from events at the server's interfaces (trace-probe.ts). */
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import type { Rig } from "./rig.ts";
+import type { Fixture } from "./fixture.ts";
 import { Service } from "./service.ts";
 import { repeat } from "./statistics.ts";
 import { type Mark, nowNs, type Sample, traceOf } from "./trace-stages.ts";
 
 const probe = pathToFileURL(join(import.meta.dirname, "trace-probe.ts")).href;
 
-/** A server, and what is waited for before each sample. */
+/** A server configuration, and the state that each sample waits for. */
 interface Scene {
   name: string;
   env: Record<string, string>;
-  /** Shows it what is asked for. */
+  /** Creates the demand that the preparation follows. */
   before(service: Service): Promise<void>;
   ready(service: Service): Promise<unknown>;
-  /** What is traced besides creates. */
+  /** Traced besides creates. */
   also: ("resume" | "exec" | "pause")[];
 }
 
@@ -30,14 +30,14 @@ const scenes: Scene[] = [
     also: ["resume"],
   },
   {
-    name: "a process waiting",
+    name: "warm process",
     env: { CAPSULE_POOL: "off" },
     before: async (service) => void (await repeat(2, () => service.timeToInteractive())),
-    ready: (service) => service.requireBlanks(),
+    ready: (service) => service.requireWarmProcesses(),
     also: ["resume", "exec", "pause"],
   },
   {
-    name: "pool warm",
+    name: "warm pool",
     env: { CAPSULE_POOL: "auto", CAPSULE_WARM_PROCESSES: "0" },
     before: async (service) => void (await service.timeToInteractive()),
     ready: (service) => service.requirePool(),
@@ -45,19 +45,19 @@ const scenes: Scene[] = [
   },
 ];
 
-export async function trace(rig: Rig): Promise<void> {
+export async function trace(fixture: Fixture): Promise<void> {
   for (const scene of scenes) {
     const creates: Sample[] = [];
     const also = { exec: [] as Sample[], pause: [] as Sample[], resume: [] as Sample[] };
     const marks = await marksOf(scene, async (service) => {
-      for (let round = 0; round < rig.rounds(20, 100); round++) {
+      for (let round = 0; round < fixture.rounds(20, 100); round++) {
         await scene.ready(service);
         await one(service, creates, also.exec);
       }
-      if (scene.also.includes("resume")) await cycles(service, scene, rig.rounds(20, 100), also.pause, also.resume);
+      if (scene.also.includes("resume")) await cycles(service, scene, fixture.rounds(20, 100), also.pause, also.resume);
     });
-    rig.report.trace(traceOf(`create → first exec, ${scene.name}`, marks, creates));
-    for (const what of scene.also) rig.report.trace(traceOf(names[what](scene), marks, also[what]));
+    fixture.report.trace(traceOf(`create → first exec, ${scene.name}`, marks, creates));
+    for (const what of scene.also) fixture.report.trace(traceOf(names[what](scene), marks, also[what]));
   }
 }
 
@@ -67,7 +67,7 @@ const names = {
   resume: ({ name }: Scene) => `resume → first exec, ${name}`,
 };
 
-/** A capsule from its create to its first command, and then commands as they are when everything is warm. */
+/** A capsule from its create to its first command, and a later command of it. */
 async function one(service: Service, creates: Sample[], execs: Sample[]): Promise<void> {
   const create = nowNs();
   const id = await service.createRunning();
@@ -80,7 +80,7 @@ async function one(service: Service, creates: Sample[], execs: Sample[]): Promis
   await service.destroy(id);
 }
 
-/** One capsule, paused and resumed again and again. */
+/** One capsule, paused and resumed repeatedly. */
 async function cycles(
   service: Service,
   { ready }: Scene,
@@ -104,7 +104,7 @@ async function cycles(
   await service.destroy(id);
 }
 
-/** What the probe has seen when the server has ended. */
+/** The probe's marks, read when the server has ended. */
 async function marksOf({ env, before }: Scene, work: (service: Service) => Promise<void>): Promise<Mark[]> {
   const folder = await mkdtemp(join(tmpdir(), "capsule-trace-"));
   const file = join(folder, "marks.json");

@@ -1,4 +1,4 @@
-/** One file to and from a capsule over HTTP, by curl: what a client costs is not the service's. */
+/** One file to and from a capsule over HTTP, by curl, in a process of its own. */
 import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { createReadStream } from "node:fs";
@@ -11,7 +11,7 @@ const run = promisify(execFile);
 const guestPath = "/root/file";
 const chunkBytes = 1 << 20;
 
-/** A file on the host whose content no compression or doubled chunk could fake. */
+/** A file of random bytes on the host, which cannot be compressed. */
 export async function makeFile(service: Service, sizeBytes: number): Promise<string> {
   const path = join(service.dataDir, `bench-${sizeBytes}`);
   await using file = await open(path, "w");
@@ -23,14 +23,14 @@ export async function upload(service: Service, id: string, file: string): Promis
   await curl(service, `/v1/capsules/${id}/files/stream/write`, ["-F", `path=${guestPath}`, "-F", `file=@${file}`]);
 }
 
-/** Throws unless so many bytes arrive. */
+/** Throws unless `sizeBytes` bytes arrive. */
 export async function download(service: Service, id: string, sizeBytes: number): Promise<void> {
   const body = ["-H", "Content-Type: application/json", "-d", JSON.stringify({ path: guestPath })];
   const said = await curl(service, `/v1/capsules/${id}/files/stream/read`, [...body, "-w", "%{size_download}"]);
   if (said !== String(sizeBytes)) throw new Error(`stream/read gave ${said} bytes instead of ${sizeBytes}`);
 }
 
-/** Throws unless the guest has the file that was uploaded last. */
+/** Throws unless the file in the guest has the same SHA-256. */
 export async function checkContent(service: Service, id: string, file: string): Promise<void> {
   const hash = createHash("sha256");
   for await (const chunk of createReadStream(file)) hash.update(chunk as Buffer);

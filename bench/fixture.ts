@@ -1,4 +1,4 @@
-/** What the benchmarks measure on: a service without a pool, the machine below it, and gVisor beside it if it is here. */
+/** What the benchmarks share: a service without a pool, the machine it runs on, and gVisor where it is installed. */
 import { connectAgent } from "../src/agent/connection.ts";
 import { loadConfig } from "../src/config.ts";
 import { Paths } from "../src/host/disk/paths.ts";
@@ -9,53 +9,53 @@ import type { Report } from "./report.ts";
 import { openRunsc, type Runsc } from "./runsc.ts";
 import { Service } from "./service.ts";
 
-export interface RigOptions {
-  /** More samples, and what takes minutes. */
+export interface FixtureOptions {
+  /** More samples, and the figures that take minutes. */
   isLong: boolean;
   report: Report;
 }
 
-export class Rig implements AsyncDisposable {
+export class Fixture implements AsyncDisposable {
   readonly isLong: boolean;
   readonly report: Report;
-  /** Every create and resume starts a process: nothing was prepared, and nothing is prepared in the background. */
+  /** A server that prepares nothing: every create and resume starts a QEMU. */
   readonly service: Service;
-  /** What the yardsticks run on. */
+  /** The machine for baselines. */
   readonly machine: ThisMachine;
-  /** Runs whose samples are told one by one. */
+  /** Runs that are reported sample by sample. */
   readonly runs: Run[] = [];
   #runsc: Promise<Runsc | string> | undefined;
-  #expectant: Promise<Service> | undefined;
+  #warmService: Promise<Service> | undefined;
 
-  static async start(options: RigOptions): Promise<Rig> {
+  static async start(options: FixtureOptions): Promise<Fixture> {
     const service = await Service.start({ CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" });
     try {
-      return new Rig(options, service, await plainMachine(service.dataDir));
+      return new Fixture(options, service, await plainMachine(service.dataDir));
     } catch (error) {
       await service[Symbol.asyncDispose]();
       throw error;
     }
   }
 
-  private constructor({ isLong, report }: RigOptions, service: Service, machine: ThisMachine) {
+  private constructor({ isLong, report }: FixtureOptions, service: Service, machine: ThisMachine) {
     this.isLong = isLong;
     this.report = report;
     this.service = service;
     this.machine = machine;
   }
 
-  /** How many samples: the first number, or the second in a long run. */
+  /** The number of samples: `quick`, or `long` in a long run. */
   rounds(quick: number, long: number): number {
     return this.isLong ? long : quick;
   }
 
-  /** A server without a pool, that starts processes ahead of time as it does by default. */
-  expectant(): Promise<Service> {
-    this.#expectant ??= Service.start({ CAPSULE_POOL: "off" });
-    return this.#expectant;
+  /** A server without a pool, with warm processes as by default. */
+  warmService(): Promise<Service> {
+    this.#warmService ??= Service.start({ CAPSULE_POOL: "off" });
+    return this.#warmService;
   }
 
-  /** gVisor's runtime, or why it cannot be compared with. */
+  /** gVisor's runtime, or a sentence that says why it cannot run here. */
   runsc(): Promise<Runsc | string> {
     this.#runsc ??= openRunsc(this.machine.accelerator.kind);
     return this.#runsc;
@@ -64,7 +64,7 @@ export class Rig implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const runsc = await this.#runsc;
     if (typeof runsc === "object") await runsc[Symbol.asyncDispose]();
-    await (await this.#expectant)?.[Symbol.asyncDispose]();
+    await (await this.#warmService)?.[Symbol.asyncDispose]();
     await this.service[Symbol.asyncDispose]();
   }
 }
@@ -73,7 +73,7 @@ export function connect(socketPath: string, deadlineMs: number, signal?: AbortSi
   return connectAgent(socketPath, { deadlineMs, signal });
 }
 
-/** With the accelerator that the server has chosen, and without its jail: a yardstick has no walls to pay for. */
+/** The server's accelerator without its jail, whose cost is not part of a baseline. */
 async function plainMachine(dataDir: string): Promise<ThisMachine> {
   const { qemu, jail, jailUids: uids } = loadConfig();
   const paths = new Paths(dataDir);

@@ -1,16 +1,16 @@
 /**
- * A server to compare ours with, in a process of its own. It prints its address as soon as it listens, and ends with its
- * standard input, so with us.
+ * A baseline server in a process of its own. It prints its address when it listens, and exits when its standard input is
+ * closed, which happens when this process ends.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 
-export class YardstickServer implements AsyncDisposable {
+export class BaselineServer implements AsyncDisposable {
   readonly url: string;
   readonly #end: () => Promise<void>;
 
-  /** Node's `args`, with the program's in this folder and what it is to be told. Throws when it does not start. */
-  static async start(args: readonly string[]): Promise<YardstickServer> {
+  /** `args`: a program of this folder and its arguments. Throws when it does not start. */
+  static async start(args: readonly string[]): Promise<BaselineServer> {
     const child = spawn(process.execPath, args, { cwd: import.meta.dirname, stdio: ["pipe", "pipe", "inherit"] });
     const gone = once(child, "exit");
     const end = async () => {
@@ -18,8 +18,8 @@ export class YardstickServer implements AsyncDisposable {
       await gone;
     };
     const [said] = (await Promise.race([once(child.stdout, "data"), gone])) as [unknown];
-    if (!Buffer.isBuffer(said)) throw new Error(`the yardstick did not start: ${args.join(" ")}`);
-    return new YardstickServer(said.toString().trim(), end);
+    if (!Buffer.isBuffer(said)) throw new Error(`the baseline did not start: ${args.join(" ")}`);
+    return new BaselineServer(said.toString().trim(), end);
   }
 
   private constructor(url: string, end: () => Promise<void>) {

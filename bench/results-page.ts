@@ -1,12 +1,15 @@
-/** The generated part of docs/PERFORMANCE.md: the machine, the last table and the last traces, between two markers. */
+/** The page bench/RESULTS.md: the machine, the table and the traces of one run. */
 import { execFileSync } from "node:child_process";
 import { cpus, release, totalmem } from "node:os";
 import type { Row } from "./report.ts";
 import { markdownTable, markdownTrace } from "./table.ts";
 import type { Trace } from "./trace-stages.ts";
 
-const begin = "<!-- bench: from here on written by ./dev bench --markdown -->";
-const end = "<!-- bench: up to here -->";
+const head = "# Results of the last run";
+const explanation = [
+  "Written by `./dev bench --markdown`. [README.md](README.md) describes the method.",
+  "The value of each target decides. Absolute times and sizes are those of this run and this machine.",
+];
 
 export interface Findings {
   rows: readonly Row[];
@@ -16,15 +19,9 @@ export interface Findings {
   accelerator: string;
 }
 
-/** The page with its generated part replaced. Throws when the page has no place for it. */
-export function withFindings(page: string, findings: Findings): string {
-  const { rows, traces, timestamp, accelerator } = findings;
-  const [before, rest] = page.split(begin);
-  const after = rest?.split(end)[1];
-  if (before === undefined || after === undefined) throw new Error(`the page has no place between ${begin} and ${end}`);
-  const about = `${timestamp.slice(0, 10)}, on ${machine(accelerator)}. Times and sizes are of this run; the targets' values decide.`;
-  const parts = [begin, about, markdownTable(rows), ...traces.map(markdownTrace), end];
-  return `${before}${parts.join("\n\n")}${after}`;
+export function resultsPage({ rows, traces, timestamp, accelerator }: Findings): string {
+  const about = `${timestamp.slice(0, 10)}, on ${machine(accelerator)}.`;
+  return `${[head, about, ...explanation, markdownTable(rows), ...traces.map(markdownTrace)].join("\n\n")}\n`;
 }
 
 function machine(accelerator: string): string {
