@@ -122,7 +122,7 @@ export class Service implements AsyncDisposable {
 
   /** The same for warm processes. */
   warmProcessesAreReady(withinMs = poolDeadlineMs): Promise<boolean> {
-    return this.#isFull("blanks", withinMs);
+    return this.#isFull("warm_processes", withinMs);
   }
 
   /** Throws when there are none in time. */
@@ -130,7 +130,7 @@ export class Service implements AsyncDisposable {
     if (!(await this.warmProcessesAreReady())) throw new Error("no process was started ahead of time");
   }
 
-  async #isFull(field: "pool" | "blanks", withinMs: number): Promise<boolean> {
+  async #isFull(field: "pool" | "warm_processes", withinMs: number): Promise<boolean> {
     const lateMs = performance.now() + withinMs;
     do {
       const health = await this.ask<Record<string, { ready: number; target: number } | undefined>>("GET", "/healthz");

@@ -46,13 +46,14 @@ const knownBackArrows = new Set([
 /** Functions beyond `maxFunctionLines` today. To be split; no new ones. */
 const knownLongFunctions = new Set(["web/pages/create-dialog.tsx", "web/pages/files.tsx", "web/pages/terminals.tsx"]);
 
+/** Names of the last release that the service still accepts or shows. To be removed with them. */
+const formerNames = new Set(["CAPSULE_BLANKS", "blanks"]);
+
 /** Rooms in which identifiers still have a banned word today. To be renamed; no new ones. */
 const roomsWithBannedWords = new Set([
-  "bench",
   "guest/agent",
   "src/agent",
   "src/capsules",
-  "src/config.ts",
   "src/daemon.ts",
   "src/db",
   "src/host",
@@ -61,7 +62,6 @@ const roomsWithBannedWords = new Set([
   "src/telemetry",
   "src/templates",
   "src/vmm",
-  "src/wire",
   "test",
   "web",
 ]);
@@ -239,7 +239,7 @@ test("no identifier and no file has a word that the house does not use", () => {
     const [top, second] = path.split("/");
     if (roomsWithBannedWords.has(top === "src" || top === "guest" ? `${top}/${second}` : top!)) continue;
     const words = [basename(path), ...identifiersIn(readFileSync(join(root, path), "utf8"))];
-    for (const word of bannedWordsIn(words)) wrong.push(`${path}: ${word}`);
+    for (const word of bannedWordsIn(words).filter((each) => !formerNames.has(each))) wrong.push(`${path}: ${word}`);
   }
   assert.deepEqual(wrong, []);
 });
