@@ -9,6 +9,7 @@ import { exitCodes } from "../src/cli/failures.ts";
 import { helpOf, overview } from "../src/cli/help.ts";
 import { configHelp } from "../src/config.ts";
 import { help } from "../src/operator/commands.ts";
+import { bannedWordsIn } from "./banned-words.ts";
 
 const root = resolve(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(root, path), "utf8");
@@ -65,6 +66,21 @@ test("the commands that the documents tell people to type exist", () => {
       assert.match(`${help()}\n${overview()}`, new RegExp(`capsule ${name}\\b`), `${document}: ./capsule ${name}`);
     }
   }
+});
+
+/** Documents whose prose still has such words. No new ones. */
+const documentsWithBannedWords = new Set(["docs/AGENT-PROTOCOL.md", "docs/CLI.md"]);
+
+test("no document has a word that the house does not use, outside of code", () => {
+  const wrong: string[] = [];
+  for (const document of documents.filter((path) => !documentsWithBannedWords.has(path))) {
+    const prose = read(document).replace(/^```.*?^```$|`[^`\n]*`|\]\([^)]*\)/gms, " ");
+    const words = new Set(prose.match(/[A-Za-z]+/g));
+    for (const word of [...bannedWordsIn(words), ...["whoever", "somebody"].filter((each) => words.has(each))]) {
+      wrong.push(`${document}: ${word}`);
+    }
+  }
+  assert.deepEqual(wrong, []);
 });
 
 test("every wall that docs/SECURITY.md lists names a test that is there", () => {

@@ -18,6 +18,7 @@ const timeout = 600_000;
 
 /** What each example prints, in this order among other things. */
 const printed: Record<string, string[][]> = {
+  "README.md": [["42"], ["42"], ['"status":"running"', "42"]],
   "docs/QUICKSTART.md": [
     ["42", "from a file"],
     ["0 42", "remember the milk"],
