@@ -1,23 +1,16 @@
 /**
- * Leaves an entry in the audit log for every request to a route that declares `audit`, however it was answered: from
- * those that were let in to those whose capsule does not exist. Requests without a valid key are nobody's, and leave none.
+ * Writes an audit entry for every authenticated request to a route that declares `audit`, whatever its response: also for
+ * a refused one or for an unknown capsule. A request without a valid key belongs to no team and leaves no entry.
  */
 import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
 import type { AuditAction } from "../wire/audit.ts";
-import type { App } from "./route.ts";
+import type { App, AuditDetails } from "./route.ts";
 import type { AuditService } from "./services.ts";
-
-/** What an entry says beyond what the route knows. */
-export interface Noted {
-  capsuleId?: string;
-  /** The command, path, process, template or key that it is about; never arguments, variables or contents. */
-  subject?: string;
-}
 
 const clientGoneStatus = 499;
 
-/** Entries of these are on disk before the client has its answer; the others follow within a second. */
-const lasting: ReadonlySet<AuditAction> = new Set([
+/** Entries of these actions are on disk before the response is sent; all other entries within a second. */
+const durableActions: ReadonlySet<AuditAction> = new Set([
   "capsule.create",
   "capsule.pause",
   "capsule.resume",
@@ -31,11 +24,11 @@ const lasting: ReadonlySet<AuditAction> = new Set([
 
 /** Call before the routes are declared. */
 export function keepAudit(app: App, audit: AuditService): void {
-  app.decorateRequest("noted");
+  app.decorateRequest("auditDetails");
   app.addHook("onRoute", (route: RouteOptions) => {
     const action = route.config?.audit;
     if (action === undefined) return;
-    if (lasting.has(action)) {
+    if (durableActions.has(action)) {
       route.onSend = (request, reply, _payload, done) => {
         record(audit, action, request, reply.statusCode);
         try {
@@ -51,34 +44,35 @@ export function keepAudit(app: App, audit: AuditService): void {
       done();
     };
     route.onResponse = recordEnd;
-    // A client that hangs up gets no response.
+    // onResponse does not run when the client disconnects before the response.
     route.onRequest = (request, reply, done) => {
-      void request.ip; // which is known afterwards only if it was asked for while the connection was open
+      void request.ip; // Fastify reads it from the socket on first use, which must be while the socket is open
       reply.raw.once("close", () => recordEnd(request, reply, () => {}));
       done();
     };
   });
 }
 
-export function note(request: FastifyRequest, noted: Noted): void {
-  request.noted = { ...request.noted, ...noted };
+export function addAuditDetails(request: FastifyRequest, details: AuditDetails): void {
+  request.auditDetails = { ...request.auditDetails, ...details };
 }
 
-/** Something was begun over a WebSocket, whose request itself is answered only by 101. */
-export function recordBegun(audit: AuditService, request: FastifyRequest, subject: string): void {
-  note(request, { subject });
+/** For a WebSocket, whose request ends with status 101: records the command or session started over it. */
+export function recordStart(audit: AuditService, request: FastifyRequest, subject: string): void {
+  addAuditDetails(request, { subject });
   const { audit: action } = request.routeOptions.config;
   if (action !== undefined) record(audit, action, request, 101);
 }
 
 const recorded = new WeakSet<FastifyRequest>();
 
+/** Once per request. */
 function record(audit: AuditService, action: AuditAction, request: FastifyRequest, status: number): void {
-  const { identity, noted, params, ip } = request;
+  const { identity, auditDetails, params, ip, routeOptions } = request;
   if (identity === undefined || recorded.has(request)) return;
   recorded.add(request);
   const { id } = (params ?? {}) as { id?: string };
-  const capsuleId = noted?.capsuleId ?? (isAboutCapsule(request) ? id : undefined);
+  const capsuleId = auditDetails?.capsuleId ?? (routeOptions.config.action === undefined ? undefined : id);
   audit.record({
     teamId: identity.teamId,
     keyId: identity.keyId,
@@ -86,13 +80,9 @@ function record(audit: AuditService, action: AuditAction, request: FastifyReques
     address: (ip as string | undefined) ?? "",
     action,
     capsuleId: capsuleId ?? null,
-    subject: noted?.subject ?? null,
+    subject: auditDetails?.subject ?? null,
     status,
   });
-}
-
-function isAboutCapsule({ routeOptions }: FastifyRequest): boolean {
-  return routeOptions.config.action !== undefined;
 }
 
 function statusOf({ raw, statusCode }: FastifyReply): number {

@@ -1,6 +1,6 @@
 /**
- * The one road from whatever was thrown to a response: services' own errors as they are, the framework's and the HTTP
- * parser's translated, anything else logged whole and answered as internal_error.
+ * Turns every thrown value into a response: a CapsuleError as it is, the framework's and the HTTP parser's errors
+ * translated, any other error logged in full and answered as internal_error.
  */
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
@@ -9,14 +9,15 @@ import type { ErrorBody } from "../wire/error-body.ts";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import { announcesBody } from "./json-body.ts";
 import { describeError } from "./log.ts";
+import { pendingResponse } from "./node-internals.ts";
 
-/** How long the rest of a refused body is read and thrown away, so that the client can read the answer. */
+/** How long the rest of a refused body is read and discarded, so that the client can read the response. */
 const discardMs = 10_000;
 const retryAfterSec = 5;
 
 export function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   if (reply.raw.destroyed) {
-    reply.hijack(); // nobody is there to be told
+    reply.hijack(); // the client is gone
     return;
   }
   const error = toCapsuleError(thrown);
@@ -25,7 +26,7 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   }
   if (error.code === "quota_exceeded" || error.code === "no_capacity")
     reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
-  // A refused upgrade is the last word on its connection; any other refusal is not.
+  // Only a refused upgrade closes its connection.
   if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");
   else reply.header("connection", "close");
   discardBody(request.raw);
@@ -61,10 +62,9 @@ export function bodyOf({ code, message, details }: CapsuleError): ErrorBody {
   return { error: { code, message, ...(details === undefined ? {} : { details }) } };
 }
 
-/** For bytes that never became a request: the HTTP parser gave up on them. */
+/** For bytes that the HTTP parser could not read as a request. */
 export function refuseMalformedRequest(error: NodeJS.ErrnoException, socket: Socket): void {
-  const { _httpMessage: response } = socket as Socket & { _httpMessage?: { headersSent: boolean } | null };
-  if (error.code === "ECONNRESET" || !socket.writable || response?.headersSent === true) {
+  if (error.code === "ECONNRESET" || !socket.writable || pendingResponse(socket)?.headersSent === true) {
     socket.destroy();
     return;
   }
@@ -97,7 +97,7 @@ const parserRefusals: Record<string, ParserRefusal> = {
   },
 };
 
-/** Closing at once would reset the connection under a client that is still sending, and the answer would be lost. */
+/** Closing at once would reset the connection of a client that is still sending, and it would not get the response. */
 function discardBody(request: IncomingMessage): void {
   if (!announcesBody(request) || request.complete || request.readableEnded) return;
   const timer = setTimeout(() => request.destroy(), discardMs);

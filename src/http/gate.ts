@@ -1,40 +1,41 @@
 /**
- * The order of checks, in one place and before any byte of the body is read: key (401), route (404, 405), capsule
- * (404), its state (409). What is wrong with the body (400) comes after, in the route.
+ * The order of checks before any byte of the body is read: key (401), route (404, 405), capsule (404), its state (409).
+ * The body's own errors (400) come after, in the route.
  *
- * A route is closed unless it says that it is open, so that a forgotten declaration locks instead of unlocks.
+ * A route is closed unless it declares `open`, so that a forgotten declaration locks instead of unlocks.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Authentication } from "./access/authentication.ts";
 import type { InFlightLimiter } from "./access/in-flight.ts";
 import { sendError } from "./errors.ts";
-import type { KnownPaths } from "./known-paths.ts";
 import type { App } from "./route.ts";
-import type { Identity, Services } from "./services.ts";
+import type { Services } from "./services.ts";
 
 export interface Gate {
   services: Services;
-  callers: Authentication;
-  crowds: InFlightLimiter;
-  paths: KnownPaths;
+  authentication: Authentication;
+  inFlight: InFlightLimiter;
   hasTls: boolean;
 }
 
-const halfYearSec = 15_768_000;
+const hstsMaxAgeSec = 15_768_000; // half a year
 
-export function guardRoutes(app: App, { services, callers, crowds, paths, hasTls }: Gate): void {
+/** Call before the routes are declared. */
+export function guardRoutes(app: App, { services, authentication, inFlight, hasTls }: Gate): void {
+  const paths = new KnownPaths();
+  app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
   app.addHook("onRequest", (request, reply, done) => {
     reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
-    if (hasTls) reply.header("strict-transport-security", `max-age=${halfYearSec}`);
+    if (hasTls) reply.header("strict-transport-security", `max-age=${hstsMaxAgeSec}`);
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
-      request.identity = callers.identify(request);
-      // A WebSocket is counted by itself, for as long as it is open.
-      if (config.socket !== true) reply.raw.on("close", crowds.enter(request.identity.teamId));
+      request.identity = authentication.identify(request);
+      // WebSockets have a limit of their own.
+      if (config.socket !== true) reply.raw.on("close", inFlight.enter(request.identity.teamId));
     } else {
-      callers.admitAnonymous(request);
+      authentication.admitAnonymous(request);
     }
     if (request.is404) {
       answerUnrouted(request, reply, paths);
@@ -48,18 +49,18 @@ export function guardRoutes(app: App, { services, callers, crowds, paths, hasTls
   });
 }
 
-/** A URL that cannot be routed: refused as malformed, but to strangers only as strangers. */
+/** For a URL that the router cannot parse: refused as malformed, without a valid key as unauthorized. */
 export function refuseUnroutable(
   error: Error,
   request: FastifyRequest,
   reply: FastifyReply,
-  identifyCaller: () => Identity,
+  authentication: Authentication,
 ): void {
   let refusal: unknown = error;
   try {
-    if (isVersioned(request.url)) identifyCaller();
-  } catch (stranger) {
-    refusal = stranger;
+    if (isVersioned(request.url)) authentication.identify(request);
+  } catch (unauthorized) {
+    refusal = unauthorized;
   }
   sendError(refusal, request, reply);
 }
@@ -82,4 +83,28 @@ function answerUnrouted(request: FastifyRequest, reply: FastifyReply, paths: Kno
     throw new CapsuleError("method_not_allowed", `${request.method} cannot be done to ${path}; allowed: ${allow}`);
   }
   reply.code(204).send();
+}
+
+/** The methods of each registered path: distinguishes a wrong method (405) from a wrong path (404). */
+class KnownPaths {
+  readonly #paths = new Map<string, { pattern: RegExp; methods: Set<string> }>();
+
+  add(route: { url: string; method: string | string[] }): void {
+    const known = this.#paths.get(route.url) ?? { pattern: patternOf(route.url), methods: new Set() };
+    for (const method of [route.method].flat()) known.methods.add(method);
+    this.#paths.set(route.url, known);
+  }
+
+  methodsOf(path: string): string[] | undefined {
+    const matching = [...this.#paths.values()].filter(({ pattern }) => pattern.test(path));
+    return matching.length === 0 ? undefined : matching.flatMap(({ methods }) => [...methods]).sort();
+  }
+}
+
+/** `/capsules/:id` → a pattern with any one segment in the parameter's place. */
+function patternOf(url: string): RegExp {
+  const segments = url
+    .split("/")
+    .map((segment) => (segment === "*" ? ".*" : segment.startsWith(":") ? "[^/]+" : segment.replaceAll(".", "\\.")));
+  return new RegExp(`^${segments.join("/")}$`);
 }

@@ -1,6 +1,6 @@
 /**
- * Request bodies as JSON objects: bounded in size and time, strictly UTF-8. An empty body is `{}` whatever its type,
- * so that `POST …/pause` works from every client.
+ * Reads request bodies as JSON objects, bounded in size and time, strictly UTF-8. An empty body of any type is `{}`, so
+ * that `POST …/pause` works from every client.
  */
 import { isUtf8 } from "node:buffer";
 import type { IncomingMessage } from "node:http";
@@ -8,15 +8,15 @@ import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
 import type { App } from "./route.ts";
 
-/** A body that trickles in for longer than this is refused. */
+/** Time to receive a whole body. */
 const arrivalMs = 60_000;
 
-/** Of a request that needs no key: many strangers must not fill the memory with what they send. */
-const strangersMaxBytes = 16 * 1024;
+/** Body of a request to an open route, which anyone can send. */
+const anonymousMaxBytes = 16 * 1024;
 
 export function acceptJson(app: App, maxBytes: number): void {
   const read = ({ routeOptions }: FastifyRequest, payload: IncomingMessage) =>
-    readJson(payload, routeOptions.config.open === true ? Math.min(strangersMaxBytes, maxBytes) : maxBytes);
+    readJson(payload, routeOptions.config.open === true ? Math.min(anonymousMaxBytes, maxBytes) : maxBytes);
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("application/json", read);
   app.addContentTypeParser("*", async (request: FastifyRequest, payload: IncomingMessage) => {
@@ -30,7 +30,7 @@ export function acceptJson(app: App, maxBytes: number): void {
   });
 }
 
-/** By its headers, as HTTP has it; a Content-Type alone says nothing. */
+/** HTTP announces a body by Transfer-Encoding or Content-Length; a Content-Type alone does not. */
 export function announcesBody({ headers }: IncomingMessage): boolean {
   return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) !== 0;
 }

@@ -1,6 +1,6 @@
 /**
- * Structured logs. One line per request says who asked what and how it ended. Headers, queries, bodies and outputs are
- * never handed to the logger, so no key, ticket, command or output can be in it.
+ * Structured logs: one line per request with its team, path, status and duration. Headers, queries, bodies and output are
+ * never passed to the logger, so no key, ticket, command or output can appear in it.
  */
 import { writeSync } from "node:fs";
 import type { FastifyReply, FastifyRequest } from "fastify";
@@ -29,7 +29,7 @@ function logResponse(request: FastifyRequest, reply: FastifyReply): void {
   );
 }
 
-/** Only what an error says of itself, and its causes: its other fields may hold a command's output. */
+/** Type, message, stack and code, with those of the causes; an error's other fields may hold a command's output. */
 export function describeError(error: unknown): object {
   if (!(error instanceof Error)) return { message: String(error) };
   const { type, message, stack } = pino.stdSerializers.err(error);
@@ -38,8 +38,8 @@ export function describeError(error: unknown): object {
 }
 
 /**
- * Standard output, as the logger's destination. Lines that cannot be written are lost, and nothing else: pino's own
- * destination ends the process when the log's disk is full, and then waits for room for ever.
+ * The logger's destination: standard output. A line that cannot be written is dropped. pino's own destination would end
+ * the process when the log's disk is full, or block until there is space.
  */
 export const standardOutput: pino.DestinationStream = {
   write(line) {

@@ -1,10 +1,16 @@
-/** Figures for Prometheus: counted at the end of each request, told to those who may know. */
+/** Prometheus metrics: measures each request, and serves the metrics to permitted addresses. */
 import Type from "typebox";
 import { CapsuleError } from "../wire/errors.ts";
 import type { App } from "./route.ts";
-import type { MetricsService } from "./services.ts";
 
 const textType = "text/plain";
+
+export interface MetricsService {
+  requestEnded(method: string, route: string, status: number, seconds: number): void;
+  /** All metrics in the format of `contentType`. */
+  text(): Promise<string>;
+  contentType: string;
+}
 
 /** Call before the routes are declared. */
 export function countRequests(app: App, metrics: MetricsService): void {
@@ -29,7 +35,7 @@ export function metricsRoutes(app: App, metrics: MetricsService, to: "loopback" 
       },
     },
     async ({ ip, headers }, reply) => {
-      // A proxy on this machine speaks for somebody else.
+      // A request by a proxy on this machine comes from another address.
       const isLocal = isLoopback(ip) && headers["x-forwarded-for"] === undefined && headers.forwarded === undefined;
       if (to === "loopback" && !isLocal) {
         throw new CapsuleError(

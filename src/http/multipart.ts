@@ -1,6 +1,6 @@
 /**
- * multipart/form-data, taken apart while it arrives and no faster than it is read: nothing is kept but the bytes that
- * may be the beginning of a boundary.
+ * A pull parser for multipart/form-data. It reads from the request only as fast as its caller reads parts, and buffers
+ * only bytes that may begin a boundary.
  *
  *   --boundary CRLF headers CRLF CRLF body CRLF --boundary … CRLF --boundary--
  */
@@ -11,11 +11,11 @@ const partsMax = 100;
 
 export interface Part {
   name: string;
-  /** To be read before the next part is asked for; what is left unread is skipped. */
+  /** Read it before asking for the next part, which skips the rest. */
   body: AsyncGenerator<Buffer, void>;
 }
 
-/** Throws unsupported_media_type when it is no form, invalid_request when the boundary is missing. */
+/** Throws unsupported_media_type for another content type, invalid_request without a usable boundary. */
 export function boundaryOf(contentType: string | undefined): string {
   if (contentType === undefined || !/^multipart\/form-data *(?:;|$)/i.test(contentType)) {
     throw new CapsuleError("unsupported_media_type", "a file is sent as multipart/form-data");
@@ -27,7 +27,7 @@ export function boundaryOf(contentType: string | undefined): string {
 }
 
 export async function* readParts(source: AsyncIterator<Buffer>, boundary: string): AsyncGenerator<Part, void> {
-  const bytes = new HeldBytes(source);
+  const bytes = new BufferedBytes(source);
   const delimiter = Buffer.from(`\r\n--${boundary}`, "latin1");
   try {
     await drain(bytes.until(delimiter));
@@ -52,7 +52,7 @@ async function drain(chunks: AsyncIterable<Buffer>): Promise<void> {
   for await (const _ of chunks);
 }
 
-/** Sticky, so that it stops at what is no parameter instead of looking for one behind every semicolon. */
+/** Sticky: it stops at the first character that is no parameter, so matching is linear. */
 const parameterPattern = /\s*;\s*([^=;\s"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))/gy;
 
 /** The block begins with the rest of the boundary's line. */
@@ -67,29 +67,29 @@ function nameIn(block: string): string {
   throw malformed("a part has no name");
 }
 
-/** What has arrived and was not taken. Begins with a line end, since the first boundary may stand at the very start. */
-class HeldBytes {
+/** Received bytes that are not consumed yet. Starts with CRLF, since the first boundary may be the first bytes. */
+class BufferedBytes {
   readonly #source: AsyncIterator<Buffer>;
-  #held: Buffer = Buffer.from("\r\n");
+  #buffer: Buffer = Buffer.from("\r\n");
 
   constructor(source: AsyncIterator<Buffer>) {
     this.#source = source;
   }
 
-  /** The bytes before the delimiter, which is taken too. */
+  /** Yields the bytes before the delimiter, and consumes both. */
   async *until(delimiter: Buffer): AsyncGenerator<Buffer, void> {
     for (;;) {
-      const at = this.#held.indexOf(delimiter);
+      const at = this.#buffer.indexOf(delimiter);
       if (at !== -1) {
-        const chunk = this.#held.subarray(0, at);
-        this.#held = this.#held.subarray(at + delimiter.length);
+        const chunk = this.#buffer.subarray(0, at);
+        this.#buffer = this.#buffer.subarray(at + delimiter.length);
         if (chunk.length > 0) yield chunk;
         return;
       }
-      // The delimiter may have begun to arrive; it begins with a CR.
-      const begun = this.#held.indexOf("\r", Math.max(0, this.#held.length - delimiter.length + 1));
-      const chunk = begun === -1 ? this.#held : this.#held.subarray(0, begun);
-      this.#held = this.#held.subarray(chunk.length);
+      // The last bytes may be the start of the delimiter, which begins with CR.
+      const partial = this.#buffer.indexOf("\r", Math.max(0, this.#buffer.length - delimiter.length + 1));
+      const chunk = partial === -1 ? this.#buffer : this.#buffer.subarray(0, partial);
+      this.#buffer = this.#buffer.subarray(chunk.length);
       if (chunk.length > 0) yield chunk;
       await this.#more();
     }
@@ -97,12 +97,12 @@ class HeldBytes {
 
   async textUntil(delimiter: string, maxBytes: number): Promise<string> {
     for (;;) {
-      const at = this.#held.indexOf(delimiter);
-      if (at > maxBytes || (at === -1 && this.#held.length > maxBytes))
+      const at = this.#buffer.indexOf(delimiter);
+      if (at > maxBytes || (at === -1 && this.#buffer.length > maxBytes))
         throw malformed("a part's headers are too long");
       if (at !== -1) {
-        const text = this.#held.toString("utf8", 0, at);
-        this.#held = this.#held.subarray(at + delimiter.length);
+        const text = this.#buffer.toString("utf8", 0, at);
+        this.#buffer = this.#buffer.subarray(at + delimiter.length);
         return text;
       }
       await this.#more();
@@ -110,18 +110,18 @@ class HeldBytes {
   }
 
   async startsWith(text: string): Promise<boolean> {
-    while (this.#held.length < text.length) await this.#more();
-    return this.#held.toString("latin1", 0, text.length) === text;
+    while (this.#buffer.length < text.length) await this.#more();
+    return this.#buffer.toString("latin1", 0, text.length) === text;
   }
 
   async discardRest(): Promise<void> {
-    this.#held = Buffer.alloc(0);
+    this.#buffer = Buffer.alloc(0);
     while (!(await this.#source.next()).done);
   }
 
   async #more(): Promise<void> {
     const next = await this.#source.next();
     if (next.done) throw malformed("it ends before its last boundary");
-    this.#held = this.#held.length === 0 ? next.value : Buffer.concat([this.#held, next.value]);
+    this.#buffer = this.#buffer.length === 0 ? next.value : Buffer.concat([this.#buffer, next.value]);
   }
 }

@@ -1,6 +1,6 @@
 /**
- * The OpenAPI document, from the schemas that also check requests and write answers. What a route can refuse follows
- * from its declaration: a key is asked for unless it is open, its action has a state, its body can be malformed.
+ * The OpenAPI document, from the schemas that also check requests and serialize responses. A route's error responses
+ * follow from its declaration: it needs a key unless it is open, its action needs a state, its body can be malformed.
  */
 import { STATUS_CODES } from "node:http";
 import swagger from "@fastify/swagger";
@@ -12,7 +12,7 @@ import type { App } from "./route.ts";
 
 type Json = Record<string, unknown>;
 
-/** The chapters of the reference, and the paths that belong to each; the first that fits counts. */
+/** The chapters of the reference and the paths in each; the first match counts. */
 const chapters: [name: string, paths: RegExp][] = [
   ["Files", /^\/v1\/capsules\/[^/]+\/files/],
   ["Execution", /^\/v1\/capsules\/[^/]+\/(exec|processes|pty)/],
@@ -70,7 +70,7 @@ function successes(responses: unknown): Json {
   );
 }
 
-/** Error responses of a route, by status; codes that share a status share a line. */
+/** Error responses of a route, by status; codes with the same status share one. */
 function refusals({ method, config = {}, schema }: RouteOptions): Json {
   const codes = new Set<ErrorCode>(config.refuses ?? []);
   if (!config.open) codes.add("unauthorized");
@@ -91,7 +91,7 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   return responses;
 }
 
-/** Names the schemas that have a title, and says which bodies may be left out. */
+/** Moves schemas with a title to the components, and marks the bodies that may be omitted. */
 function finish(document: object): object {
   const schemas: Json = {};
   const paths = lift((document as { paths: Json }).paths, schemas) as Record<string, Record<string, Json>>;

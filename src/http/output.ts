@@ -1,4 +1,4 @@
-/** A command's two output streams, kept up to a limit, and how they are put into JSON. */
+/** A foreground command's output, kept in memory up to a limit and within a budget of bytes, and its form in JSON. */
 import { isUtf8 } from "node:buffer";
 import { ChunkBuffer } from "../agent/growing-bytes.ts";
 
@@ -9,32 +9,32 @@ export interface EncodedOutput {
   truncated?: true;
 }
 
-/** How many bytes of output may be kept at one time. */
+/** Bytes of output that may be in memory at one time. */
 export class OutputBudget {
   #freeBytes: number;
-  readonly #whole: OutputBudget | undefined;
+  readonly #parent: OutputBudget | undefined;
 
-  /** `whole`: the budget that this one is a share of. Shares together may promise more than there is. */
-  constructor(totalBytes: number, whole?: OutputBudget) {
+  /** Bytes count against `parent` too. Its children together may be larger than it is. */
+  constructor(totalBytes: number, parent?: OutputBudget) {
     this.#freeBytes = totalBytes;
-    this.#whole = whole;
+    this.#parent = parent;
   }
 
-  /** As much of it as there is. */
+  /** Reserves up to `bytes` and returns how many. */
   take(bytes: number): number {
     const wanted = Math.min(bytes, this.#freeBytes);
-    const taken = this.#whole?.take(wanted) ?? wanted;
+    const taken = this.#parent?.take(wanted) ?? wanted;
     this.#freeBytes -= taken;
     return taken;
   }
 
   giveBack(bytes: number): void {
     this.#freeBytes += bytes;
-    this.#whole?.giveBack(bytes);
+    this.#parent?.giveBack(bytes);
   }
 }
 
-/** The whole of the foreground commands' output, and what one team may have of it: no team cuts off all others'. */
+/** One budget for all teams and a smaller one per team, so that no team can use up the whole. */
 export class OutputBudgets {
   readonly #all: OutputBudget;
   readonly #teamBytes: number;
@@ -71,8 +71,8 @@ export class Output {
   }
 
   /**
-   * Hands over what was kept, whose part of the budget stays taken until `release`: it is not gone before its reader has
-   * it. Base64 for both streams if either is not UTF-8. A character that the limit cut in two is dropped, not mangled.
+   * Returns the kept output. Its bytes stay reserved until `release`, since the response is in memory until the client has
+   * read it. Both streams are base64 if either is not UTF-8. A character that the limit cut in two is dropped.
    */
   encode(): EncodedOutput {
     const truncated = this.#stdout.cut || this.#stderr.cut;
@@ -86,7 +86,7 @@ export class Output {
     };
   }
 
-  /** Nobody waits for it any longer: keeps nothing more, and gives its part of the budget back. */
+  /** Gives the reserved bytes back and keeps no further output. */
   release(): void {
     this.#stdout.release();
     this.#stderr.release();
@@ -98,7 +98,6 @@ class KeptBytes {
   readonly #maxBytes: number;
   readonly #budget: OutputBudget;
   readonly #bytes = new ChunkBuffer();
-  /** Of the budget. */
   #takenBytes = 0;
 
   constructor(maxBytes: number, budget: OutputBudget) {
@@ -127,7 +126,7 @@ class KeptBytes {
   }
 }
 
-/** How many bytes at the end begin a UTF-8 character that is not complete: 0 to 3. */
+/** Number of bytes at the end that begin an incomplete UTF-8 character: 0 to 3. */
 export function incompleteTail(bytes: Uint8Array): number {
   const end = bytes.length;
   for (let back = 1; back <= Math.min(3, end); back++) {

@@ -1,13 +1,13 @@
-/** What every section of routes is given, and what a route may say about itself in its `config`. */
+/** What every route is built with, and what it declares about itself in its `config`. */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import type { FastifyBaseLogger, FastifyInstance } from "fastify";
+import type { Identity } from "../teams/teams.ts";
 import type { AuditAction } from "../wire/audit.ts";
 import type { ErrorCode } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
 import type { Action } from "../wire/requirements.ts";
-import type { Noted } from "./audit-trail.ts";
-import type { Identity, Services } from "./services.ts";
+import type { Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
@@ -16,25 +16,31 @@ export interface RouteContext {
   limits: Limits;
 }
 
+/** What an audit entry says beyond the route's own declaration. */
+export interface AuditDetails {
+  capsuleId?: string;
+  /** The command, path, process, template or key concerned; never arguments, variables or contents. */
+  subject?: string;
+}
+
 declare module "fastify" {
   interface FastifyContextConfig {
-    /** Anyone may call it, without a key. */
+    /** Needs no key. */
     open?: true;
     /** What it does to the capsule `:id`: checked before the body is read. */
     action?: Action;
-    /** It is a WebSocket, so a ticket will do instead of a key. */
+    /** A WebSocket: accepts a ticket instead of a key. */
     socket?: true;
-    /** It leaves an entry in the audit log. */
+    /** Leaves an entry in the audit log. */
     audit?: AuditAction;
-    /** Its answer goes on until somebody hangs up, so how long it took says nothing. */
+    /** Its response ends only when the client disconnects, so its duration is not measured. */
     endless?: true;
-    /** Error codes of its own, beyond those that follow from the rest of its declaration. */
+    /** Its error codes beyond those that follow from the rest of its declaration. */
     refuses?: ErrorCode[];
   }
   interface FastifyRequest {
-    /** Not there on open routes. */
+    /** Undefined on open routes. */
     identity: Identity;
-    /** For the audit log. */
-    noted?: Noted;
+    auditDetails?: AuditDetails;
   }
 }

@@ -3,12 +3,12 @@ import { once } from "node:events";
 import { createServer, type RequestListener, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
-import { release, StallWatch } from "./slow-readers.ts";
+import { exemptFromStallWatch, StallWatch } from "./slow-readers.ts";
 
 const stallMs = 400;
 const mebibyte = 1 << 20;
 
-/** A server whose connections are looked at when it is told to, and connections to it. */
+/** A server whose connections the test checks, and connections to it. */
 async function start(t: TestContext, answer: RequestListener) {
   let nowMs = 0;
   const watch = new StallWatch(stallMs);
@@ -52,7 +52,7 @@ async function read(client: Socket, bytes: number): Promise<void> {
   assert.fail("the connection ended");
 }
 
-test("who says nothing is hung up on; who waits for an answer is not, however long", async (t) => {
+test("a silent client is disconnected; one that waits for its response is not", async (t) => {
   const asked = Promise.withResolvers<ServerResponse>();
   const { connection, pass } = await start(t, (_request, response) => asked.resolve(response));
   const waiting = await connection(request);
@@ -68,28 +68,28 @@ test("who says nothing is hung up on; who waits for an answer is not, however lo
   await read(waiting.client, 7);
 });
 
-test("who takes a little now and then is served; who takes nothing is hung up on, even as more is written", async (t) => {
+test("a slow reader is served; a client that reads nothing is disconnected, even while more is written", async (t) => {
   const asked = Promise.withResolvers<ServerResponse>();
   const { connection, pass } = await start(t, (_request, response) => asked.resolve(response));
   const { client, served } = await connection(request);
   const response = await asked.promise;
-  response.write(Buffer.alloc(128 * mebibyte)); // far more than both systems' buffers take
+  response.write(Buffer.alloc(128 * mebibyte)); // more than the socket buffers of both ends
   for (let round = 0; round < 3; round++) {
     await read(client, 16 * mebibyte);
     pass(stallMs);
     assert.equal(served.destroyed, false);
   }
   for (let round = 0; round < 8; round++) {
-    response.write("méhr"); // of which Node counts letters in one place and bytes in another
+    response.write("méhr"); // Node counts its characters in one place and its bytes in another
     pass(stallMs / 4);
   }
   assert.equal(served.destroyed, true);
 });
 
-test("a connection that was released is somebody else's to watch", async (t) => {
+test("an exempt connection is not watched", async (t) => {
   const { connection, pass } = await start(t, () => {});
   const { served } = await connection();
-  release(served);
+  exemptFromStallWatch(served);
   pass(3 * stallMs);
   assert.equal(served.destroyed, false);
 });

@@ -1,4 +1,4 @@
-/** Epoch milliseconds as the wire writes them: UTC, milliseconds, Z. */
+/** Epoch milliseconds in the wire's form: ISO 8601, UTC, with milliseconds. */
 export function timestamp(epochMs: number): string {
   return new Date(epochMs).toISOString();
 }

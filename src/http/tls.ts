@@ -1,11 +1,11 @@
-/** TLS by certificate files, and where the service may do without it. */
+/** TLS from certificate files, and the bindings that are safe without it. */
 import { readFileSync } from "node:fs";
 import { BlockList, isIPv4, isIPv6 } from "node:net";
 import { createSecureContext, type Server as TlsServer } from "node:tls";
 import type { App } from "./route.ts";
 
 export interface Certificate {
-  /** PEM: the certificate and those between it and a root. */
+  /** PEM: the certificate and its intermediates. */
   cert: Buffer;
   /** PEM. */
   key: Buffer;
@@ -16,7 +16,7 @@ export interface TlsFiles {
   keyPath: string | undefined;
 }
 
-/** undefined: no TLS. Throws with what is wrong with the files, never with what is in them. */
+/** undefined: no TLS. Throws when the files cannot be used; the message does not quote their content. */
 export function readCertificate({ certPath, keyPath }: TlsFiles): Certificate | undefined {
   if (certPath === undefined && keyPath === undefined) return undefined;
   if (certPath === undefined || keyPath === undefined) {
@@ -32,14 +32,14 @@ export function readCertificate({ certPath, keyPath }: TlsFiles): Certificate | 
   return certificate;
 }
 
-/** New connections get the new certificate; open ones go on. */
+/** New connections get the new certificate; open ones keep theirs. */
 export function renewCertificate(app: App, certificate: Certificate): void {
   (app.server as unknown as TlsServer).setSecureContext(certificate);
 }
 
 /**
- * Keys must not cross a network in the clear. Throws unless HTTP stays on this machine, or goes over TLS, or the
- * operator has said that something in front of the service takes care of it.
+ * API keys must not cross a network in the clear. Throws unless the server listens on a loopback address, uses TLS, or is
+ * configured to serve plain HTTP behind a proxy.
  */
 export function requireSafeBinding(host: string, hasTls: boolean, plainHttp: "loopback" | "anywhere"): void {
   if (hasTls || plainHttp === "anywhere" || isLoopback(host)) return;

@@ -1,6 +1,19 @@
-/** Requests as spans. Everything a request goes on to do, down to the VM, runs inside its own. */
+/** One span per request. All work for the request, down to the VM, runs inside it. */
 import type { App } from "./route.ts";
-import type { TracingService } from "./services.ts";
+
+export interface TracingService {
+  /** Calls `next` inside the request's span; the returned function ends the span. Must not throw. */
+  requestBegan(request: TracedRequest, next: () => void): (status: number) => void;
+}
+
+export interface TracedRequest {
+  method: string;
+  /** As declared; `none` for an unknown path. */
+  route: string;
+  id: string;
+  capsuleId: string | undefined;
+  headers: Record<string, string | string[] | undefined>;
+}
 
 /** Call before the gate, so that refused requests are traced too. */
 export function traceRequests(app: App, tracing: TracingService): void {
@@ -17,8 +30,8 @@ export function traceRequests(app: App, tracing: TracingService): void {
       },
       next,
     );
-    // A WebSocket's answer is detached from its socket, and the span is as long as the conversation.
-    const over = config.socket === true ? request.raw.socket : reply.raw;
-    over.once("close", () => end(config.socket === true && !reply.sent ? 101 : reply.statusCode));
+    // A WebSocket's response is detached from its socket, and its span lasts until the socket closes.
+    const ending = config.socket === true ? request.raw.socket : reply.raw;
+    ending.once("close", () => end(config.socket === true && !reply.sent ? 101 : reply.statusCode));
   });
 }

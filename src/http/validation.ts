@@ -1,4 +1,4 @@
-/** Requests against their schemas. Bodies are taken as they are; in a query, digits are a number where one is asked for. */
+/** Checks requests against their schemas. Digits in a query become a number where the schema has an integer. */
 import type { FastifySchemaCompiler } from "fastify";
 import type { TSchema } from "typebox";
 import { CapsuleError } from "../wire/errors.ts";

@@ -15,7 +15,7 @@ import {
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, NodeTracerProvider } from "@opentelemetry/sdk-trace-node";
-import type { TracedRequest, TracingService } from "../http/services.ts";
+import type { TracedRequest, TracingService } from "../http/tracing.ts";
 import type { Observe } from "./observe.ts";
 
 export class Traces implements TracingService {

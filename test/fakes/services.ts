@@ -1,20 +1,13 @@
 /** Teams, capsules and templates in memory, with the states and refusals of the real ones and no VM behind them. */
 import type { Agent } from "../../src/agent/agent.ts";
+import type { CapsuleView, CreateRequest } from "../../src/capsules/capsules.ts";
+import type { Usage } from "../../src/capsules/quotas.ts";
+import type { RunEnd } from "../../src/capsules/transitions.ts";
 import { AuditRows } from "../../src/db/audit-rows.ts";
 import { openDatabase } from "../../src/db/database.ts";
-import type {
-  CapsuleRequest,
-  CapsulesService,
-  CapsuleView,
-  CaptureRequest,
-  HealthService,
-  QuotaUsage,
-  RunEnd,
-  Services,
-  TemplatesService,
-  TemplateView,
-} from "../../src/http/services.ts";
+import type { CapsulesService, Services, TemplatesService } from "../../src/http/services.ts";
 import { Audit } from "../../src/teams/audit.ts";
+import type { CaptureRequest, TemplateView } from "../../src/templates/templates.ts";
 import type { CapsuleStatus } from "../../src/wire/capsule.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 import type { Health } from "../../src/wire/health.ts";
@@ -53,7 +46,7 @@ export class FakeCapsules implements CapsulesService {
   nextFailure: unknown;
   #clock = Date.UTC(2024, 0, 2, 3, 4, 5, 6);
 
-  async create(teamId: string, request: CapsuleRequest): Promise<CapsuleView> {
+  async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
     this.#mayFail();
     if (request.template !== "minimal") {
       throw new CapsuleError("not_found", `template ${JSON.stringify(request.template)} does not exist`);
@@ -193,7 +186,7 @@ export class FakeCapsules implements CapsulesService {
     for (const listener of this.#listeners) listener(teamId, id, view && { ...view });
   }
 
-  usage(teamId: string): QuotaUsage {
+  usage(teamId: string): Usage {
     const own = this.list(teamId);
     const running = own.filter((view) => view.status === "running" || view.status === "starting");
     return {
@@ -296,7 +289,7 @@ export class FakeServices implements Services {
   readonly capsules = new FakeCapsules();
   readonly templates = new FakeTemplates(this.capsules);
   ready = true;
-  readonly health: HealthService = { health: () => this.#health() };
+  readonly health: Services["health"] = { health: () => this.#health() };
 
   #health(): Health {
     const capsules: Record<string, number> = {};

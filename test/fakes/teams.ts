@@ -1,5 +1,6 @@
 /** Two teams with a key each, and what keys they make. */
-import type { Identity, KeyView, TeamsService } from "../../src/http/services.ts";
+import type { TeamsService } from "../../src/http/services.ts";
+import type { Identity, KeyView } from "../../src/teams/teams.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 
 export const keys = { red: "capk_red", blue: "capk_blue" } as const;

@@ -1,48 +1,50 @@
 /**
- * Who is asking, and whether they ask too much: the team that holds the request's API key, or that a one-time ticket was
- * made for. A flood is refused before anything is done for it, and costs nobody else their turn.
+ * Identifies the team behind a request, by API key or by one-time ticket, and applies the rate limits. Both happen before
+ * the body is read, so that a flood of refused requests costs little.
  */
 import type { FastifyRequest } from "fastify";
+import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
-import type { Identity, TeamsService } from "../services.ts";
+import type { TeamsService } from "../services.ts";
+import type { OneTimeTokens } from "./one-time-tokens.ts";
 import { RateLimiter } from "./rate-limiter.ts";
-import type { Tickets } from "./tickets.ts";
 
-/** How many seconds' worth of requests may come at once. */
-const burstSec = { keys: 5, strangers: 20, pages: 10 };
-/** A team can make keys without number, so that all of them together have a bound, too. */
-const keysPerTeam = 4;
+/** Bucket sizes, in seconds of each rate. */
+const burstSec = { keys: 5, refusals: 20, anonymous: 10 };
+/** A team can make any number of keys, so all of them together get this many times the rate of one. */
+const teamRateFactor = 4;
 
 export class Authentication {
   readonly #teams: TeamsService;
-  readonly #tickets: Tickets;
-  readonly #ofKey: RateLimiter;
-  readonly #ofTeam: RateLimiter;
-  readonly #ofStrangers: RateLimiter;
-  readonly #ofPages: RateLimiter;
+  readonly #tickets: OneTimeTokens;
+  readonly #perKey: RateLimiter;
+  readonly #perTeam: RateLimiter;
+  /** Requests without a valid key, per network. */
+  readonly #refusals: RateLimiter;
+  /** Requests to open routes, per network. */
+  readonly #anonymous: RateLimiter;
 
-  constructor(teams: TeamsService, tickets: Tickets, limits: Limits) {
+  constructor(teams: TeamsService, tickets: OneTimeTokens, limits: Limits) {
     this.#teams = teams;
     this.#tickets = tickets;
-    const rate = limits.requests_per_sec;
-    this.#ofKey = new RateLimiter(rate, rate * burstSec.keys);
-    this.#ofTeam = new RateLimiter(rate * keysPerTeam, rate * keysPerTeam * burstSec.keys);
-    const strangers = limits.refused_keys_per_sec;
-    this.#ofStrangers = new RateLimiter(strangers, strangers * burstSec.strangers);
-    const pages = limits.open_requests_per_sec;
-    this.#ofPages = new RateLimiter(pages, pages * burstSec.pages);
+    const { requests_per_sec: perKey, refused_keys_per_sec: refusals, open_requests_per_sec: anonymous } = limits;
+    const perTeam = perKey * teamRateFactor;
+    this.#perKey = new RateLimiter(perKey, perKey * burstSec.keys);
+    this.#perTeam = new RateLimiter(perTeam, perTeam * burstSec.keys);
+    this.#refusals = new RateLimiter(refusals, refusals * burstSec.refusals);
+    this.#anonymous = new RateLimiter(anonymous, anonymous * burstSec.anonymous);
   }
 
   /**
-   * Throws unauthorized, with the same words whether the key is missing, malformed, unknown, expired or revoked; and
-   * quota_exceeded. A valid key is never held against the address it comes from, which may be shared.
+   * Throws unauthorized, with the same message whether the key is missing, malformed, unknown, expired or revoked; and
+   * quota_exceeded. A request with a valid key is not charged to its address, which clients may share.
    */
   identify(request: FastifyRequest): Identity {
     const key = request.headers["x-api-key"];
     const identity = typeof key === "string" ? this.#teams.authenticate(key) : this.#ticketHolder(request);
     if (identity === undefined) throw this.refusal(request, "the X-API-Key header is missing or not valid");
-    const waitSec = this.#ofKey.take(identity.keyId) || this.#ofTeam.take(identity.teamId);
+    const waitSec = this.#perKey.take(identity.keyId) || this.#perTeam.take(identity.teamId);
     if (waitSec > 0) {
       throw new CapsuleError("quota_exceeded", "too many requests with this key; send them more slowly", {
         retryAfterSec: waitSec,
@@ -51,7 +53,25 @@ export class Authentication {
     return identity;
   }
 
-  /** A ticket is worth no more than the key that it was asked for with. */
+  /** For requests to open routes. Throws quota_exceeded. */
+  admitAnonymous(request: FastifyRequest): void {
+    const retryAfterSec = this.#anonymous.take(networkOf(request.ip ?? ""));
+    if (retryAfterSec === 0) return;
+    throw new CapsuleError("quota_exceeded", "too many requests came from this address; send them more slowly", {
+      retryAfterSec,
+    });
+  }
+
+  /** The error for an invalid key or token: unauthorized, or quota_exceeded after too many from this network. */
+  refusal(request: FastifyRequest, message: string): CapsuleError {
+    const retryAfterSec = this.#refusals.take(networkOf(request.ip ?? ""));
+    if (retryAfterSec === 0) return new CapsuleError("unauthorized", message);
+    return new CapsuleError("quota_exceeded", "too many requests without a valid key came from this address", {
+      retryAfterSec,
+    });
+  }
+
+  /** A ticket ends with the key that requested it. */
   #ticketHolder(request: FastifyRequest): Identity | undefined {
     if (request.routeOptions.config.socket !== true) return undefined;
     const { ticket } = request.query as { ticket?: unknown };
@@ -59,34 +79,12 @@ export class Authentication {
     const identity = this.#tickets.redeem(ticket, request.url.split("?", 1)[0] as string);
     return identity !== undefined && this.#teams.isLive(identity.keyId) ? identity : undefined;
   }
-
-  /** For whoever asks for nothing that takes a key. Throws quota_exceeded. */
-  admitAnonymous(request: FastifyRequest): void {
-    const retryAfterSec = this.#ofPages.take(addressOf(request));
-    if (retryAfterSec === 0) return;
-    throw new CapsuleError("quota_exceeded", "too many requests came from this address; send them more slowly", {
-      retryAfterSec,
-    });
-  }
-
-  /** Of a key, or of what stands for one: unauthorized in these words, or quota_exceeded when it was guessed at too often. */
-  refusal(request: FastifyRequest, message: string): CapsuleError {
-    const retryAfterSec = this.#ofStrangers.take(addressOf(request));
-    if (retryAfterSec === 0) return new CapsuleError("unauthorized", message);
-    return new CapsuleError("quota_exceeded", "too many requests without a valid key came from this address", {
-      retryAfterSec,
-    });
-  }
 }
 
-function addressOf(request: FastifyRequest): string {
-  return neighbourhood(request.ip ?? "");
-}
-
-/** An IPv6 host has 2^64 addresses of its own: its network, the first four groups, stands for it. */
-function neighbourhood(address: string): string {
+/** One IPv6 client owns 2^64 addresses, so an IPv6 address counts as its /64 network: the first four groups. */
+function networkOf(address: string): string {
   if (!address.includes(":") || address.includes(".")) return address;
   const [head = [], tail = []] = address.split("::").map((groups) => groups.split(":"));
-  const zeros = Array<string>(Math.max(0, 8 - head.length - tail.length)).fill("0"); // what :: stands for
+  const zeros = Array<string>(Math.max(0, 8 - head.length - tail.length)).fill("0"); // in the place of ::
   return [...head, ...zeros, ...tail].slice(0, 4).join(":");
 }

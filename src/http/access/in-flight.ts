@@ -1,43 +1,95 @@
-/** How many requests of each team are under way, so that no team can take the whole server by waiting in it. */
+/**
+ * Two bounds per team on work in progress: a counter that refuses beyond its maximum, and a semaphore that queues. Both
+ * keep state only for teams that have work in progress, and no team's work uses up another team's share.
+ */
 import { CapsuleError } from "../../wire/errors.ts";
 
-interface Crowd {
-  size: number;
-}
-
+/** Requests in progress per team. */
 export class InFlightLimiter {
   readonly #max: number;
-  /** Of all teams that have asked: only the operator makes teams, so there are not too many to remember. */
-  readonly #crowds = new Map<string, Crowd>();
+  readonly #counts = new Map<string, number>();
 
   constructor(max: number) {
     this.#max = max;
   }
 
-  /** One more; call what is returned once, when it has left. Throws quota_exceeded. */
+  /** Counts one more request; call the returned function once when it is closed. Throws quota_exceeded. */
   enter(teamId: string): () => void {
-    const crowd = this.#crowd(teamId);
-    if (crowd.size >= this.#max) {
-      throw new CapsuleError("quota_exceeded", `the team has ${crowd.size} requests under way, as many as it may`, {
+    const count = this.countOf(teamId);
+    if (count >= this.#max) {
+      throw new CapsuleError("quota_exceeded", `the team has ${count} requests under way, as many as it may`, {
         retryAfterSec: 1,
       });
     }
-    crowd.size += 1;
+    this.#counts.set(teamId, count + 1);
     return () => {
-      crowd.size -= 1;
+      const rest = this.countOf(teamId) - 1;
+      if (rest > 0) this.#counts.set(teamId, rest);
+      else this.#counts.delete(teamId);
     };
   }
 
-  of(teamId: string): number {
-    return this.#crowds.get(teamId)?.size ?? 0;
+  countOf(teamId: string): number {
+    return this.#counts.get(teamId) ?? 0;
+  }
+}
+
+interface Slots {
+  taken: number;
+  /** In order of arrival; empty while a slot is free. */
+  readonly waiting: Set<() => void>;
+}
+
+/** A few slots per team for requests that hold much memory, such as a whole directory listing. */
+export class TeamSemaphore {
+  readonly #slotsPerTeam: number;
+  readonly #teams = new Map<string, Slots>();
+
+  constructor(slotsPerTeam: number) {
+    this.#slotsPerTeam = slotsPerTeam;
   }
 
-  #crowd(teamId: string): Crowd {
-    let crowd = this.#crowds.get(teamId);
-    if (crowd === undefined) {
-      crowd = { size: 0 };
-      this.#crowds.set(teamId, crowd);
-    }
-    return crowd;
+  /** Resolves with the function that releases the slot. Rejects with the signal's reason if it aborts before. */
+  acquire(teamId: string, signal: AbortSignal): Promise<() => void> {
+    return new Promise((resolve, reject) => {
+      signal.throwIfAborted();
+      const slots = this.#teams.get(teamId) ?? { taken: 0, waiting: new Set() };
+      this.#teams.set(teamId, slots);
+      const take = () => {
+        signal.removeEventListener("abort", giveUp);
+        slots.taken += 1;
+        resolve(this.#releaser(teamId, slots));
+      };
+      const giveUp = () => {
+        slots.waiting.delete(take);
+        reject(signal.reason);
+      };
+      if (slots.taken < this.#slotsPerTeam) {
+        take();
+        return;
+      }
+      slots.waiting.add(take);
+      signal.addEventListener("abort", giveUp);
+    });
+  }
+
+  /** Teams that hold a slot. */
+  get size(): number {
+    return this.#teams.size;
+  }
+
+  /** Idempotent: a second call must not free another request's slot. */
+  #releaser(teamId: string, slots: Slots): () => void {
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      slots.taken -= 1;
+      const [next] = slots.waiting;
+      if (next !== undefined) {
+        slots.waiting.delete(next);
+        next();
+      } else if (slots.taken === 0) this.#teams.delete(teamId);
+    };
   }
 }

@@ -3,36 +3,36 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { RateLimiter } from "./rate-limiter.ts";
 
-test("a burst passes, then the rate, and the wait that is told is enough", () => {
+test("a burst passes, then the rate, and the returned wait is sufficient", () => {
   let nowMs = 0;
-  const buckets = new RateLimiter(2, 5, () => nowMs);
+  const limiter = new RateLimiter(2, 5, () => nowMs);
   assert.deepEqual(
-    Array.from({ length: 6 }, () => buckets.take("a")),
+    Array.from({ length: 6 }, () => limiter.take("a")),
     [0, 0, 0, 0, 0, 1],
   );
-  assert.equal(buckets.take("b"), 0, "each has a bucket of its own");
+  assert.equal(limiter.take("b"), 0, "names do not share a bucket");
   nowMs += 499;
-  assert.equal(buckets.take("a"), 1);
+  assert.equal(limiter.take("a"), 1);
   nowMs += 1;
-  assert.equal(buckets.take("a"), 0);
-  assert.equal(buckets.take("a"), 1);
+  assert.equal(limiter.take("a"), 0);
+  assert.equal(limiter.take("a"), 1);
   nowMs += 3_600_000;
   assert.deepEqual(
-    Array.from({ length: 6 }, () => buckets.take("a")),
+    Array.from({ length: 6 }, () => limiter.take("a")),
     [0, 0, 0, 0, 0, 1],
   );
 });
 
-test("in no stretch of time do more pass than the burst and the rate allow", () => {
+test("no interval admits more than the burst and the rate", () => {
   const steps = fc.array(fc.integer({ min: 0, max: 700 }), { minLength: 1, maxLength: 200 });
   fc.assert(
     fc.property(steps, fc.integer({ min: 1, max: 50 }), fc.integer({ min: 1, max: 20 }), (waits, rate, burst) => {
       let nowMs = 0;
-      const buckets = new RateLimiter(rate, burst, () => nowMs);
+      const limiter = new RateLimiter(rate, burst, () => nowMs);
       const passed: number[] = [];
       for (const waitMs of waits) {
         nowMs += waitMs;
-        if (buckets.take("a") === 0) passed.push(nowMs);
+        if (limiter.take("a") === 0) passed.push(nowMs);
       }
       passed.forEach((from, i) => {
         for (const to of passed.slice(i)) {
@@ -45,13 +45,13 @@ test("in no stretch of time do more pass than the burst and the rate allow", () 
   );
 });
 
-test("names without number take no memory without bound", () => {
-  const buckets = new RateLimiter(1, 1, () => 0);
-  buckets.take("steady");
+test("an unbounded number of names takes bounded memory", () => {
+  const limiter = new RateLimiter(1, 1, () => 0);
+  limiter.take("steady");
   for (let i = 0; i < 110_000; i++) {
-    buckets.take(String(i));
-    if (i % 20_000 === 0) assert.equal(buckets.take("steady"), 1, `who keeps coming is remembered, also after ${i}`);
+    limiter.take(String(i));
+    if (i % 20_000 === 0) assert.equal(limiter.take("steady"), 1, `a name in use is kept, also after ${i} others`);
   }
-  assert.ok(buckets.size <= 50_000, `${buckets.size} are kept`);
-  for (let i = 109_999; i > 85_000; i--) assert.equal(buckets.take(String(i)), 1, `the latest are remembered, ${i}`);
+  assert.ok(limiter.size <= 50_000, `${limiter.size} are kept`);
+  for (let i = 109_999; i > 85_000; i--) assert.equal(limiter.take(String(i)), 1, `recent names are kept, ${i}`);
 });

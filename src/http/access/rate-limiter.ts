@@ -1,6 +1,6 @@
 /**
- * Token buckets, one per name: each fills at a constant rate up to its burst, and every request takes a token out. So a
- * caller may be fast for a while, and for long only as fast as the rate.
+ * Token buckets by name. Each bucket refills at a constant rate up to its burst, and every request takes one token. Memory
+ * is bounded: buckets are kept in two generations, and a full generation replaces the one before.
  */
 
 interface Bucket {
@@ -8,16 +8,15 @@ interface Bucket {
   atMs: number;
 }
 
-/** Of one age. Two ages are remembered: names of before are forgotten and start anew. */
-const namesMax = 25_000;
+/** Names in one generation. A forgotten name starts again with a full bucket. */
+const generationMax = 25_000;
 
 export class RateLimiter {
   readonly #ratePerSec: number;
   readonly #burst: number;
   readonly #now: () => number;
-  /** Seen in this age, and only in the one before; an age ends when it has seen as many names as it may. */
   #recent = new Map<string, Bucket>();
-  #earlier = new Map<string, Bucket>();
+  #previous = new Map<string, Bucket>();
 
   constructor(ratePerSec: number, burst: number, now: () => number = () => performance.now()) {
     this.#ratePerSec = ratePerSec;
@@ -25,10 +24,10 @@ export class RateLimiter {
     this.#now = now;
   }
 
-  /** Takes a token. 0: there was one; else the seconds, rounded up, until there is one again. */
+  /** Takes a token and returns 0, or returns the seconds, rounded up, until there is one. */
   take(name: string): number {
     const nowMs = this.#now();
-    const bucket = this.#recent.get(name) ?? this.#bringBack(name, nowMs);
+    const bucket = this.#recent.get(name) ?? this.#restore(name, nowMs);
     bucket.tokens = Math.min(this.#burst, bucket.tokens + ((nowMs - bucket.atMs) / 1_000) * this.#ratePerSec);
     bucket.atMs = nowMs;
     if (bucket.tokens < 1) return Math.ceil((1 - bucket.tokens) / this.#ratePerSec);
@@ -37,17 +36,17 @@ export class RateLimiter {
   }
 
   get size(): number {
-    return this.#recent.size + this.#earlier.size;
+    return this.#recent.size + this.#previous.size;
   }
 
-  /** Into this age, from the one before or anew. */
-  #bringBack(name: string, nowMs: number): Bucket {
-    const bucket = this.#earlier.get(name) ?? { tokens: this.#burst, atMs: nowMs };
-    if (this.#recent.size >= namesMax) {
-      this.#earlier = this.#recent;
+  /** Moves the bucket from the previous generation, or makes a full one. */
+  #restore(name: string, nowMs: number): Bucket {
+    const bucket = this.#previous.get(name) ?? { tokens: this.#burst, atMs: nowMs };
+    if (this.#recent.size >= generationMax) {
+      this.#previous = this.#recent;
       this.#recent = new Map();
     }
-    this.#earlier.delete(name);
+    this.#previous.delete(name);
     this.#recent.set(name, bucket);
     return bucket;
   }

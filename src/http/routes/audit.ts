@@ -1,7 +1,6 @@
-/** The team's audit log, page by page. */
+/** The team's audit log, in pages. */
 import { AuditPage, AuditQuery, auditPageDefault } from "../../wire/audit.ts";
 import type { App, RouteContext } from "../route.ts";
-import type { AuditView } from "../services.ts";
 import { timestamp } from "../timestamps.ts";
 
 export function auditRoutes(app: App, { services: { audit } }: RouteContext): void {
@@ -20,21 +19,20 @@ export function auditRoutes(app: App, { services: { audit } }: RouteContext): vo
         before: query.before === undefined ? undefined : Number(query.before),
         capsuleId: query.capsule,
       });
-      reply.send({ entries: entries.map(toWire), next: next === null ? null : String(next) });
+      reply.send({
+        entries: entries.map((entry) => ({
+          id: String(entry.id),
+          at: timestamp(entry.at),
+          key_id: entry.keyId,
+          key_name: entry.keyName,
+          address: entry.address,
+          action: entry.action,
+          capsule_id: entry.capsuleId,
+          subject: entry.subject,
+          status: entry.status,
+        })),
+        next: next === null ? null : String(next),
+      });
     },
   );
-}
-
-function toWire(view: AuditView) {
-  return {
-    id: String(view.id),
-    at: timestamp(view.at),
-    key_id: view.keyId,
-    key_name: view.keyName,
-    address: view.address,
-    action: view.action,
-    capsule_id: view.capsuleId,
-    subject: view.subject,
-    status: view.status,
-  };
 }

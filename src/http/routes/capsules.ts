@@ -1,5 +1,6 @@
-/** Section "Capsules": create, list, get, destroy, pause, resume, ping. */
+/** Capsules: create, list, get, destroy, pause, resume, ping. */
 import Type from "typebox";
+import type { CapsuleView } from "../../capsules/capsules.ts";
 import {
   Capsule,
   CapsuleList,
@@ -9,16 +10,15 @@ import {
   waitDefaultSec,
 } from "../../wire/capsule.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { note } from "../audit-trail.ts";
-import { clientGoneSignal } from "../client-gone.ts";
+import { addAuditDetails } from "../audit-trail.ts";
+import { requestSignal } from "../client-gone.ts";
 import type { App, RouteContext } from "../route.ts";
-import type { CapsuleView } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
-export function capsuleRoutes(app: App, section: RouteContext): void {
-  createRoute(app, section);
-  readRoutes(app, section);
-  changeRoutes(app, section);
+export function capsuleRoutes(app: App, context: RouteContext): void {
+  createRoute(app, context);
+  readRoutes(app, context);
+  changeRoutes(app, context);
 }
 
 function createRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
@@ -39,7 +39,7 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
         memoryMb: body.memory_mb ?? createDefaults.memory_mb,
         timeoutSec: body.timeout_sec ?? createDefaults.timeout_sec,
       });
-      note(request, { capsuleId: capsule.id, subject: capsule.template });
+      addAuditDetails(request, { capsuleId: capsule.id, subject: capsule.template });
       return reply.code(201).send(capsuleBody(capsule));
     },
   );
@@ -71,8 +71,8 @@ function readRoutes(app: App, { services: { capsules }, limits }: RouteContext):
         return;
       }
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
-      const signal = clientGoneSignal(reply);
-      return capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, signal).then(capsuleBody);
+      const waited = capsules.wait(identity.teamId, params.id, query.wait, timeoutMs, requestSignal(reply));
+      return waited.then(capsuleBody);
     },
   );
 }

@@ -6,13 +6,13 @@ import fc from "fast-check";
 import { EventStream } from "../../../test/event-stream.ts";
 import { EventFeed } from "./event-feed.ts";
 
-const hear = (stream: Readable) => new EventStream(stream.setEncoding("utf8"));
+const read = (stream: Readable) => new EventStream(stream.setEncoding("utf8"));
 const publish = (feed: EventFeed, n: number, team = "red") => feed.publish(team, "capsule-removed", () => ({ id: n }));
 
-test("a new listener hears reset and then what happens, but nothing of other teams", async () => {
+test("a new stream starts with reset, then has the events of its own team only", async () => {
   const feed = new EventFeed();
-  const red = hear(feed.listen("red", undefined).stream);
-  feed.listen("blue", undefined).stream;
+  const red = read(feed.subscribe("red", undefined).stream);
+  feed.subscribe("blue", undefined).stream;
   publish(feed, 1, "blue");
   publish(feed, 2);
   assert.deepEqual((await red.next())?.data, { reason: "new" });
@@ -20,66 +20,66 @@ test("a new listener hears reset and then what happens, but nothing of other tea
   assert.deepEqual([event?.name, event?.data], ["capsule-removed", { id: 2 }]);
 });
 
-test("without listeners nothing is kept, nor even encoded", () => {
+test("without streams no event is kept or encoded", () => {
   const feed = new EventFeed();
-  feed.publish("red", "capsule", () => assert.fail("nobody listens"));
+  feed.publish("red", "capsule", () => assert.fail("encoded without a stream"));
   assert.equal(feed.size, 0);
 });
 
-test("whoever was cut off anywhere hears each event once and in order", async () => {
+test("a client that was disconnected at any point gets each event once and in order", async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(fc.boolean(), { minLength: 1, maxLength: 40 }), async (cuts) => {
       const feed = new EventFeed({ ringMax: 100 });
-      let stream = feed.listen("red", undefined).stream;
-      let ear = hear(stream);
-      await ear.next();
-      const heard: number[] = [];
+      let stream = feed.subscribe("red", undefined).stream;
+      let events = read(stream);
+      await events.next();
+      const received: number[] = [];
       for (const [n, isCut] of cuts.entries()) {
         if (isCut) stream.destroy();
         publish(feed, n);
         if (isCut) {
-          stream = feed.listen("red", ear.lastId).stream;
-          ear = hear(stream);
+          stream = feed.subscribe("red", events.lastId).stream;
+          events = read(stream);
         }
-        const event = await ear.next();
-        heard.push(event?.data.id);
+        const event = await events.next();
+        received.push(event?.data.id);
       }
-      assert.deepEqual(heard, [...cuts.keys()]);
+      assert.deepEqual(received, [...cuts.keys()]);
       feed.close();
     }),
   );
 });
 
-test("an id that has left the ring, of another life, of the future or of no form at all is answered by reset", async () => {
+test("an id that has left the ring, of another epoch, of a later event or malformed is answered by reset", async () => {
   const feed = new EventFeed({ ringMax: 3 });
-  const first = hear(feed.listen("red", undefined).stream);
+  const first = read(feed.subscribe("red", undefined).stream);
   const { id = "" } = (await first.next()) ?? {};
   for (let n = 1; n <= 4; n++) publish(feed, n);
   const [epoch] = id.split("-");
   const ids = [id, "00000000-2", `${epoch}-5`, `${epoch}--1`, `${epoch}-1e3`, "", "x", "9".repeat(10_000)];
   for (const each of ids) {
-    const ear = hear(feed.listen("red", each).stream);
-    const reset = await ear.next();
+    const events = read(feed.subscribe("red", each).stream);
+    const reset = await events.next();
     assert.deepEqual([reset?.name, reset?.data], ["reset", { reason: "missed" }], each.slice(0, 50));
   }
-  const ear = hear(feed.listen("red", `${epoch}-1`).stream);
-  assert.deepEqual((await ear.next())?.data, { id: 2 });
+  const events = read(feed.subscribe("red", `${epoch}-1`).stream);
+  assert.deepEqual((await events.next())?.data, { id: 2 });
 });
 
-test("after a reset, its id is a place to go on from", async () => {
+test("a stream can resume from the id of a reset", async () => {
   const feed = new EventFeed();
-  const first = feed.listen("red", undefined).stream;
-  const reset = await hear(first).next();
+  const first = feed.subscribe("red", undefined).stream;
+  const reset = await read(first).next();
   first.destroy();
   await once(first, "close");
   publish(feed, 1);
-  assert.deepEqual((await hear(feed.listen("red", reset?.id).stream).next())?.data, { id: 1 });
+  assert.deepEqual((await read(feed.subscribe("red", reset?.id).stream).next())?.data, { id: 1 });
 });
 
-test("a listener who does not read is cut off, and nobody else is", async () => {
+test("only the stream of a client that does not read is destroyed", async () => {
   const feed = new EventFeed({ backlogMaxBytes: 1_000 });
-  const idle = feed.listen("red", undefined).stream;
-  const busy = hear(feed.listen("red", undefined).stream);
+  const idle = feed.subscribe("red", undefined).stream;
+  const busy = read(feed.subscribe("red", undefined).stream);
   await busy.next();
   for (let n = 0; n < 30; n++) {
     publish(feed, n);
@@ -88,49 +88,49 @@ test("a listener who does not read is cut off, and nobody else is", async () => 
   assert.ok(idle.destroyed);
 });
 
-test("events are kept for a while after the last listener, then forgotten", async (t) => {
+test("events are kept for the linger time after the last stream", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const feed = new EventFeed({ lingerMs: 1_000 });
-  const leave = async () => {
-    const stream = feed.listen("red", undefined).stream;
+  const openAndClose = async () => {
+    const stream = feed.subscribe("red", undefined).stream;
     stream.destroy();
     await once(stream, "close");
   };
-  await leave();
+  await openAndClose();
   t.mock.timers.tick(999);
-  await leave();
+  await openAndClose();
   t.mock.timers.tick(999);
   assert.equal(feed.size, 1);
   t.mock.timers.tick(1);
   assert.equal(feed.size, 0);
 });
 
-test("a beat keeps the line alive; who may hear no more hears the end", async () => {
+test("a heartbeat is a comment; an ended stream ends after its queued events", async () => {
   const feed = new EventFeed();
-  const { stream, end } = feed.listen("red", undefined);
+  const { stream, end } = feed.subscribe("red", undefined);
   stream.setEncoding("utf8");
   assert.match(stream.read(), /^retry: 1000\n\nid: /);
-  feed.beat();
+  feed.heartbeat();
   assert.equal(stream.read(), ": still here\n\n");
   end();
   end();
-  feed.beat();
+  feed.heartbeat();
   publish(feed, 1);
   stream.resume();
   await once(stream, "end");
 });
 
-test("a team's streams are counted", () => {
-  const feed = new EventFeed({ listenersMax: 1 });
-  feed.listen("red", undefined).stream;
-  assert.throws(() => feed.listen("red", undefined).stream, { code: "quota_exceeded" });
-  feed.listen("blue", undefined).stream;
+test("a team has a bounded number of streams", () => {
+  const feed = new EventFeed({ streamsMax: 1 });
+  feed.subscribe("red", undefined).stream;
+  assert.throws(() => feed.subscribe("red", undefined).stream, { code: "quota_exceeded" });
+  feed.subscribe("blue", undefined).stream;
 });
 
-test("a closed feed ends its streams, the late ones too", async () => {
+test("a closed feed ends its streams, also later ones", async () => {
   const feed = new EventFeed();
-  const early = feed.listen("red", undefined).stream;
+  const early = feed.subscribe("red", undefined).stream;
   feed.close();
-  const late = feed.listen("red", undefined).stream;
+  const late = feed.subscribe("red", undefined).stream;
   await Promise.all([early, late].map((stream) => once(stream.resume(), "end")));
 });

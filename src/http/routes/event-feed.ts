@@ -1,11 +1,11 @@
 /**
- * What changed, to whoever of the team listens. A team's last events are kept in a ring while somebody listens and a
- * while longer, so that a listener who was cut off goes on where it was:
+ * Distributes events to the event streams of a team. A ring keeps the team's last events while it has streams and
+ * `lingerMs` longer, so that a client that was disconnected resumes where it was:
  *
  *     id 5f0c2a91-41 = the ring's epoch and the event's number in it
  *
- * An id of another epoch (the server or the ring is new) or one that has left the ring is answered by `reset`. Nothing
- * here can fail or wait: a listener who does not read is cut off, and comes back.
+ * A client whose id is of another epoch (new server or new ring) or has left the ring gets the event `reset`. Publishing
+ * never waits and cannot fail: a stream whose client does not read is destroyed, and the client reconnects.
  */
 import { randomBytes } from "node:crypto";
 import { Readable } from "node:stream";
@@ -13,29 +13,29 @@ import { CapsuleError } from "../../wire/errors.ts";
 import type { EventName } from "../../wire/event.ts";
 
 export interface FeedOptions {
-  /** Events of one team that are kept. */
+  /** Events of one team in its ring. */
   ringMax?: number;
-  /** How long they are kept when nobody listens any more. */
+  /** Life of a ring without streams. */
   lingerMs?: number;
-  /** How far a listener may fall behind. */
+  /** Unread bytes of one stream. */
   backlogMaxBytes?: number;
-  /** Of one team. */
-  listenersMax?: number;
+  /** Streams of one team. */
+  streamsMax?: number;
 }
 
 interface Ring {
   readonly epoch: string;
-  /** Whole events, oldest first; the last one has number `count`. */
+  /** Encoded events, oldest first; the last one has number `count`. */
   readonly kept: string[];
   count: number;
-  readonly listeners: Set<Readable>;
-  lingering: NodeJS.Timeout | undefined;
+  readonly streams: Set<Readable>;
+  lingerTimer: NodeJS.Timeout | undefined;
 }
 
-export interface Hearing {
-  /** Bytes of an event stream. */
+export interface Subscription {
+  /** The bytes of the response. */
   stream: Readable;
-  /** Ends the stream: the listener may hear no more. */
+  /** Ends the stream after its queued events. */
   end: () => void;
 }
 
@@ -46,35 +46,35 @@ export class EventFeed {
   readonly #ringMax: number;
   readonly #lingerMs: number;
   readonly #backlogMaxBytes: number;
-  readonly #listenersMax: number;
+  readonly #streamsMax: number;
   #isClosed = false;
 
-  constructor({ ringMax = 256, lingerMs = 300_000, backlogMaxBytes = 1 << 20, listenersMax = 100 }: FeedOptions = {}) {
+  constructor({ ringMax = 256, lingerMs = 300_000, backlogMaxBytes = 1 << 20, streamsMax = 100 }: FeedOptions = {}) {
     this.#ringMax = ringMax;
     this.#lingerMs = lingerMs;
     this.#backlogMaxBytes = backlogMaxBytes;
-    this.#listenersMax = listenersMax;
+    this.#streamsMax = streamsMax;
   }
 
   /**
-   * The team's events from after `lastId` on, as the bytes of an event stream; without it, or when it is not known any
-   * more, from now on. Throws CapsuleError("quota_exceeded").
+   * Streams the team's events that follow `lastId`, or those from now on when it is undefined or unknown. Throws
+   * CapsuleError("quota_exceeded").
    */
-  listen(teamId: string, lastId: string | undefined): Hearing {
+  subscribe(teamId: string, lastId: string | undefined): Subscription {
     const ring = this.#ringOf(teamId);
-    if (ring.listeners.size >= this.#listenersMax) {
-      throw new CapsuleError("quota_exceeded", `the team has ${ring.listeners.size} event streams open already`);
+    if (ring.streams.size >= this.#streamsMax) {
+      throw new CapsuleError("quota_exceeded", `the team has ${ring.streams.size} event streams open already`);
     }
     const stream = new Readable({ highWaterMark: this.#backlogMaxBytes, read() {} });
-    clearTimeout(ring.lingering);
-    ring.listeners.add(stream);
-    stream.once("close", () => this.#leave(teamId, ring, stream));
-    this.#push(stream, `retry: ${reconnectMs}\n\n${missed(ring, lastId)}`);
-    if (this.#isClosed) dismiss(ring, stream);
-    return { stream, end: () => dismiss(ring, stream) };
+    clearTimeout(ring.lingerTimer);
+    ring.streams.add(stream);
+    stream.once("close", () => this.#remove(teamId, ring, stream));
+    this.#push(stream, `retry: ${reconnectMs}\n\n${replayOf(ring, lastId)}`);
+    if (this.#isClosed) endStream(ring, stream);
+    return { stream, end: () => endStream(ring, stream) };
   }
 
-  /** Tells the team's listeners; costs nothing when there are none. */
+  /** `data` is called only if the team has a ring. */
   publish(teamId: string, name: EventName, data: () => object): void {
     const ring = this.#rings.get(teamId);
     if (ring === undefined) return;
@@ -82,13 +82,13 @@ export class EventFeed {
     const event = encode(`${ring.epoch}-${ring.count}`, name, data());
     ring.kept.push(event);
     if (ring.kept.length > this.#ringMax) ring.kept.shift();
-    for (const stream of ring.listeners) this.#push(stream, event);
+    for (const stream of ring.streams) this.#push(stream, event);
   }
 
-  /** Shows every listener, and every proxy between, that the line is alive. */
-  beat(): void {
-    for (const { listeners } of this.#rings.values()) {
-      for (const stream of listeners) this.#push(stream, ": still here\n\n");
+  /** Sends a comment to every stream, so that clients and proxies do not time out. */
+  heartbeat(): void {
+    for (const { streams } of this.#rings.values()) {
+      for (const stream of streams) this.#push(stream, ": still here\n\n");
     }
   }
 
@@ -96,12 +96,12 @@ export class EventFeed {
   close(): void {
     this.#isClosed = true;
     for (const ring of this.#rings.values()) {
-      clearTimeout(ring.lingering);
-      for (const stream of ring.listeners) dismiss(ring, stream);
+      clearTimeout(ring.lingerTimer);
+      for (const stream of ring.streams) endStream(ring, stream);
     }
   }
 
-  /** Teams whose events are kept. */
+  /** Teams that have a ring. */
   get size(): number {
     return this.#rings.size;
   }
@@ -110,7 +110,7 @@ export class EventFeed {
     let ring = this.#rings.get(teamId);
     if (ring === undefined) {
       const epoch = randomBytes(4).toString("hex");
-      ring = { epoch, kept: [], count: 0, listeners: new Set(), lingering: undefined };
+      ring = { epoch, kept: [], count: 0, streams: new Set(), lingerTimer: undefined };
       this.#rings.set(teamId, ring);
     }
     return ring;
@@ -121,21 +121,21 @@ export class EventFeed {
     if (stream.readableLength > this.#backlogMaxBytes) stream.destroy();
   }
 
-  #leave(teamId: string, ring: Ring, stream: Readable): void {
-    ring.listeners.delete(stream);
-    if (ring.listeners.size > 0 || this.#isClosed) return;
-    clearTimeout(ring.lingering);
-    ring.lingering = setTimeout(() => this.#rings.delete(teamId), this.#lingerMs).unref();
+  #remove(teamId: string, ring: Ring, stream: Readable): void {
+    ring.streams.delete(stream);
+    if (ring.streams.size > 0 || this.#isClosed) return;
+    clearTimeout(ring.lingerTimer);
+    ring.lingerTimer = setTimeout(() => this.#rings.delete(teamId), this.#lingerMs).unref();
   }
 }
 
-/** Nothing may be pushed after the end, so it is no listener any more. */
-function dismiss({ listeners }: Ring, stream: Readable): void {
-  if (listeners.delete(stream)) stream.push(null);
+/** Removes it from the ring first: nothing may be pushed after the end. */
+function endStream({ streams }: Ring, stream: Readable): void {
+  if (streams.delete(stream)) stream.push(null);
 }
 
-/** What a listener who comes with `lastId` is told at once. */
-function missed({ epoch, count, kept }: Ring, lastId: string | undefined): string {
+/** The events after `lastId`, or a reset. */
+function replayOf({ epoch, count, kept }: Ring, lastId: string | undefined): string {
   const position = `${epoch}-${count}`;
   if (lastId === undefined) return encode(position, "reset", { reason: "new" });
   const [, sameEpoch, digits] = /^([0-9a-f]{8})-(\d{1,15})$/.exec(lastId) ?? [];

@@ -5,7 +5,7 @@ import { EventStream } from "../../../test/event-stream.ts";
 import { keys } from "../../../test/fakes/services.ts";
 
 describe("GET /v1/events", () => {
-  test("tells of each change in the form the resource has elsewhere", async () => {
+  test("sends each change in the form of the resource's own endpoint", async () => {
     const api = new Api();
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
     await using events = await EventStream.open(url, keys.red);
@@ -33,7 +33,7 @@ describe("GET /v1/events", () => {
     await api.app.close();
   });
 
-  test("goes on after Last-Event-ID", async () => {
+  test("resumes after Last-Event-ID", async () => {
     const api = new Api();
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
     const first = await EventStream.open(url, keys.red);
@@ -46,7 +46,7 @@ describe("GET /v1/events", () => {
     await api.app.close();
   });
 
-  test("ends when the server stops, so that nobody waits for it", async () => {
+  test("ends when the server stops, which does not wait for the drain time", async () => {
     const api = new Api({}, { drainMs: 60_000 });
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
     await using events = await EventStream.open(url, keys.red);
@@ -56,7 +56,7 @@ describe("GET /v1/events", () => {
     await closed;
   });
 
-  test("ends with the key it was asked for with", async () => {
+  test("ends when its key is revoked", async () => {
     const api = new Api();
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
     const { json } = await api.call("POST", "/v1/keys", { json: { name: "short-lived" } });
@@ -67,7 +67,7 @@ describe("GET /v1/events", () => {
     await api.app.close();
   });
 
-  test("needs a key, and is nothing that HEAD could ask for", async () => {
+  test("needs a key, and does not support HEAD", async () => {
     const api = new Api();
     assert.equal((await api.call("GET", "/v1/events", { key: null })).status, 401);
     assert.equal((await api.call("HEAD", "/v1/events")).status, 405);

@@ -1,4 +1,4 @@
-/** Live events of the team's capsules and templates, as a stream that a client can take up again. */
+/** Changes of the team's capsules and templates as server-sent events, which a client can resume. */
 import type { Readable } from "node:stream";
 import Type from "typebox";
 import { EventStreamHeaders, eventData, eventStreamType } from "../../wire/event.ts";
@@ -7,12 +7,12 @@ import { capsuleBody } from "./capsules.ts";
 import { EventFeed } from "./event-feed.ts";
 import { templateBody } from "./snapshots.ts";
 
-const beatMs = 15_000;
+const heartbeatMs = 15_000;
 const Stream = { content: { [eventStreamType]: { schema: Type.Unsafe<Readable>({ type: "string" }) } } };
 
 export function eventRoutes(app: App, { services: { teams, capsules, templates } }: RouteContext): void {
   const feed = new EventFeed();
-  const ends = [
+  const unsubscribes = [
     capsules.onChange((teamId, id, view) => {
       if (view === undefined) feed.publish(teamId, "capsule-removed", () => ({ id }));
       else feed.publish(teamId, "capsule", () => capsuleBody(view));
@@ -22,10 +22,10 @@ export function eventRoutes(app: App, { services: { teams, capsules, templates }
       else feed.publish(teamId, "template", () => templateBody(view));
     }),
   ];
-  const beating = setInterval(() => feed.beat(), beatMs).unref();
+  const heartbeat = setInterval(() => feed.heartbeat(), heartbeatMs).unref();
   app.addHook("preClose", (done) => {
-    clearInterval(beating);
-    for (const end of ends) end();
+    clearInterval(heartbeat);
+    for (const unsubscribe of unsubscribes) unsubscribe();
     feed.close();
     done();
   });
@@ -43,7 +43,7 @@ export function eventRoutes(app: App, { services: { teams, capsules, templates }
       },
     },
     ({ identity, headers }, reply) => {
-      const { stream, end } = feed.listen(identity.teamId, headers["last-event-id"]);
+      const { stream, end } = feed.subscribe(identity.teamId, headers["last-event-id"]);
       stream.once("close", teams.onRevoked(identity.keyId, end));
       reply.type(eventStreamType).header("cache-control", "no-store").header("x-accel-buffering", "no").send(stream);
     },

@@ -1,26 +1,26 @@
-/** Section "Execution": one command, in the foreground (the answer is its result) or in the background. */
+/** Runs one command: in the foreground, answered with its result, or in the background, answered at its start. */
 import type { FastifyReply } from "fastify";
 import type { Command } from "../../agent/agent.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { note } from "../audit-trail.ts";
-import { onAnswered, onClientGone, patience, promptMs } from "../client-gone.ts";
+import { addAuditDetails } from "../audit-trail.ts";
+import { guestReplyMs, onClientGone, onClosed, requestSignal } from "../client-gone.ts";
 import { Output, OutputBudgets } from "../output.ts";
 import type { App, RouteContext } from "../route.ts";
 import { runForeground } from "./foreground.ts";
 
 /**
- * Output that waits for its command to end, or for its reader: beyond it the output of those that print on is cut. In
- * streams as long as one may be, of one team and of all together.
+ * Memory for the output of foreground commands until their clients have read it, in streams of maximal length. Beyond it
+ * output is truncated.
  */
-const keptStreams = { team: 16, all: 32 };
+const bufferedStreams = { team: 16, all: 32 };
 
 export function execRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
   const outputMaxBytes = limits.exec_output_max_bytes;
   const budgets = new OutputBudgets({
-    teamBytes: keptStreams.team * outputMaxBytes,
-    allBytes: keptStreams.all * outputMaxBytes,
+    teamBytes: bufferedStreams.team * outputMaxBytes,
+    allBytes: bufferedStreams.all * outputMaxBytes,
   });
   app.post(
     "/capsules/:id/exec",
@@ -35,17 +35,17 @@ export function execRoutes(app: App, { services: { capsules }, limits }: RouteCo
     },
     async (request, reply) => {
       const { identity, params, body } = request;
-      note(request, { subject: body.cmd });
+      addAuditDetails(request, { subject: body.cmd });
       const agent = await capsules.enter(identity.teamId, params.id, "exec");
       const command = commandOf(body, limits.path_max_bytes);
       const running = body.background
-        ? agent.start(command, patience(reply, promptMs))
+        ? agent.start(command, requestSignal(reply, guestReplyMs))
         : runForeground(agent, command, {
             timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
-            output: releasedWith(reply, new Output(outputMaxBytes, budgets.of(identity.teamId))),
+            output: releasedOnClose(reply, new Output(outputMaxBytes, budgets.of(identity.teamId))),
             onAbandoned: (cancel) => onClientGone(reply, cancel),
           });
-      const ended = capsules.beginExec(params.id); // while the guest is at work already
+      const ended = capsules.beginExec(params.id); // after the command was sent, to run beside the guest
       try {
         const result = await running;
         if (body.background) reply.code(202);
@@ -57,8 +57,8 @@ export function execRoutes(app: App, { services: { capsules }, limits }: RouteCo
   );
 }
 
-function releasedWith(reply: FastifyReply, output: Output): Output {
-  onAnswered(reply, () => output.release());
+function releasedOnClose(reply: FastifyReply, output: Output): Output {
+  onClosed(reply, () => output.release());
   return output;
 }
 

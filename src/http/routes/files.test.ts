@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { Api } from "../../../test/api.ts";
 import type { FakeUpload } from "../../../test/fakes/agent.ts";
 import { keys } from "../../../test/fakes/services.ts";
-import { permissionsOf } from "./file-entries.ts";
+import { permissionsOf } from "./files.ts";
 
 async function setUp(limits: ConstructorParameters<typeof Api>[0] = {}) {
   const api = new Api(limits);

@@ -1,48 +1,46 @@
-/** Section "Files": read, write (both also as streams), list, mkdir, remove. */
+/** Files of a capsule: read, write (both also as streams), list, mkdir, remove. */
 import { Readable } from "node:stream";
 import type { FastifyRequest } from "fastify";
 import Type from "typebox";
-import type { Agent } from "../../agent/agent.ts";
-import { FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../../wire/file.ts";
+import type { Agent, GuestEntry } from "../../agent/agent.ts";
+import { type FileEntry, FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../../wire/file.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { TeamSemaphore } from "../access/places.ts";
-import { note } from "../audit-trail.ts";
-import { onAnswered, patience, promptMs } from "../client-gone.ts";
+import { TeamSemaphore } from "../access/in-flight.ts";
+import { addAuditDetails } from "../audit-trail.ts";
+import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
 import { boundaryOf } from "../multipart.ts";
 import type { App, RouteContext } from "../route.ts";
-import { toFileEntry } from "./file-entries.ts";
-import { checkPath } from "./guest-path.ts";
-import { receiveFile } from "./uploads.ts";
+import { checkPath, receiveFile } from "./uploads.ts";
 
 const bytesType = "application/octet-stream";
 const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary" });
 const Bytes = { content: { [bytesType]: { schema: Binary } } };
 const config = { action: "files" as const, refuses: ["quota_exceeded" as const, "agent_error" as const] };
-/** Listings of one team at once. Each can be tens of megabytes, from the guest's first entry to the reader's last. */
+/** Listings of one team at once. Each can take tens of megabytes until its client has read it. */
 const listingsMax = 8;
-/** Up to here a file is answered in one piece, with its length. */
+/** A file up to this size is answered in one piece, with its length. */
 const wholeMaxBytes = 64 * 1024;
 
-export function fileRoutes(app: App, section: RouteContext): void {
-  const { services, limits } = section;
-  const door: Door = {
+export function fileRoutes(app: App, context: RouteContext): void {
+  const { services, limits } = context;
+  const access: FileAccess = {
     enter: ({ identity }, id) => services.capsules.enter(identity.teamId, id, "files"),
     pathIn: (body) => checkPath(body.path, limits.path_max_bytes),
   };
-  readRoutes(app, door);
-  listRoute(app, door, section);
-  changeRoutes(app, door);
-  app.register(async (uploads: App) => writeRoutes(uploads, section));
+  readRoutes(app, access);
+  listRoute(app, access, context);
+  changeRoutes(app, access);
+  app.register(async (uploads: App) => writeRoutes(uploads, context));
 }
 
-/** What all of these routes begin with. */
-interface Door {
+/** The first steps of these routes. */
+interface FileAccess {
   enter(request: FastifyRequest, id: string): Promise<Agent>;
   /** Throws invalid_request. */
   pathIn(body: { path: string }): string;
 }
 
-function readRoutes(app: App, { enter, pathIn }: Door): void {
+function readRoutes(app: App, { enter, pathIn }: FileAccess): void {
   for (const [url, summary, asStream] of [
     ["/capsules/:id/files/read", "Read a file", false],
     ["/capsules/:id/files/stream/read", "Read a file, chunked", true],
@@ -52,15 +50,15 @@ function readRoutes(app: App, { enter, pathIn }: Door): void {
       { config, schema: { summary, params: CapsuleParams, body: PathBody, response: { 200: Bytes } } },
       async (request, reply) => {
         const agent = await enter(request, request.params.id);
-        const { body } = await agent.read(pathIn(request.body), patience(reply));
+        const { body } = await agent.read(pathIn(request.body), requestSignal(reply));
         return reply.type(bytesType).send(asStream ? body : await wholeIfSmall(body));
       },
     );
   }
 }
 
-function listRoute(app: App, { enter, pathIn }: Door, { limits }: RouteContext): void {
-  const places = new TeamSemaphore(listingsMax);
+function listRoute(app: App, { enter, pathIn }: FileAccess, { limits }: RouteContext): void {
+  const semaphore = new TeamSemaphore(listingsMax);
   app.post(
     "/capsules/:id/files/list",
     {
@@ -75,16 +73,16 @@ function listRoute(app: App, { enter, pathIn }: Door, { limits }: RouteContext):
     async (request, reply) => {
       const { depth = 1 } = request.body;
       const path = pathIn(request.body);
-      const gone = patience(reply);
-      onAnswered(reply, await places.acquire(request.identity.teamId, gone));
+      const signal = requestSignal(reply);
+      onClosed(reply, await semaphore.acquire(request.identity.teamId, signal));
       const agent = await enter(request, request.params.id);
-      const entries = await agent.list(path, depth, limits.list_entries_max, gone);
-      return { entries: entries.map(toFileEntry) };
+      const entries = await agent.list(path, depth, limits.list_entries_max, signal);
+      return { entries: entries.map(entryBody) };
     },
   );
 }
 
-function changeRoutes(app: App, { enter, pathIn }: Door): void {
+function changeRoutes(app: App, { enter, pathIn }: FileAccess): void {
   app.post(
     "/capsules/:id/files/mkdir",
     {
@@ -97,9 +95,9 @@ function changeRoutes(app: App, { enter, pathIn }: Door): void {
       },
     },
     async (request, reply) => {
-      note(request, { subject: request.body.path });
+      addAuditDetails(request, { subject: request.body.path });
       const agent = await enter(request, request.params.id);
-      return { entry: toFileEntry(await agent.mkdir(pathIn(request.body), patience(reply, promptMs))) };
+      return { entry: entryBody(await agent.mkdir(pathIn(request.body), requestSignal(reply, guestReplyMs))) };
     },
   );
 
@@ -115,15 +113,15 @@ function changeRoutes(app: App, { enter, pathIn }: Door): void {
       },
     },
     async (request, reply) => {
-      note(request, { subject: request.body.path });
+      addAuditDetails(request, { subject: request.body.path });
       const agent = await enter(request, request.params.id);
-      await agent.remove(pathIn(request.body), patience(reply));
+      await agent.remove(pathIn(request.body), requestSignal(reply));
       return reply.code(204).send(null);
     },
   );
 }
 
-/** In a scope of their own, where a body is not JSON and is not read before the handler does. */
+/** A separate plugin scope, in which bodies are not JSON and the handler reads them itself. */
 function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", (_request: FastifyRequest, _payload: unknown, done: (error: null) => void) =>
@@ -138,7 +136,7 @@ function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext)
       url,
       {
         config: { ...config, audit: "file.write", refuses: [...config.refuses, "no_space"] },
-        validatorCompiler: () => () => true, // the form checks itself while it arrives
+        validatorCompiler: () => () => true, // receiveFile checks the form as it arrives
         schema: {
           summary,
           params: CapsuleParams,
@@ -154,9 +152,9 @@ function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext)
         const options = {
           pathMaxBytes: limits.path_max_bytes,
           fileMaxBytes,
-          onPath: (path: string) => note(request, { subject: path }),
+          onPath: (path: string) => addAuditDetails(request, { subject: path }),
         };
-        await receiveFile(agent, raw, boundary, options, patience(reply));
+        await receiveFile(agent, raw, boundary, options, requestSignal(reply));
         return reply.code(204).send(null);
       },
     );
@@ -173,12 +171,46 @@ async function wholeIfSmall(body: Readable): Promise<Buffer | Readable> {
     chunks.push(next.value);
     size += next.value.length;
   }
-  const stream = Readable.from(continued(chunks, rest), { objectMode: false });
+  const stream = Readable.from(concatenated(chunks, rest), { objectMode: false });
   stream.once("close", () => body.destroy());
   return stream;
 }
 
-async function* continued(chunks: Buffer[], rest: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
+async function* concatenated(chunks: Buffer[], rest: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
   yield* chunks;
   for (let next = await rest.next(); !next.done; next = await rest.next()) yield next.value;
+}
+
+function entryBody(entry: GuestEntry): FileEntry {
+  return {
+    name: entry.name,
+    path: entry.path,
+    type: entry.type,
+    size: entry.size,
+    permissions: permissionsOf(entry.mode),
+    owner: entry.owner,
+    group: entry.group,
+    modified_at: entry.mtime,
+    symlink_target: entry.target,
+  };
+}
+
+/** Indexed by the four highest bits of st_mode: fifo, character device, directory, block device, file, link, socket. */
+const typeLetters = "?pc?d?b?-?l?s???";
+
+/** As `ls -l` writes it. */
+export function permissionsOf(mode: number): string {
+  return (
+    typeLetters.charAt((mode >> 12) & 15) +
+    triple(mode >> 6, (mode & 0o4000) !== 0, "s") +
+    triple(mode >> 3, (mode & 0o2000) !== 0, "s") +
+    triple(mode, (mode & 0o1000) !== 0, "t")
+  );
+}
+
+/** `special` takes the place of x: in lower case if x is set too, else in upper case. */
+function triple(bits: number, isSpecial: boolean, special: string): string {
+  const executes = (bits & 1) !== 0;
+  const last = isSpecial ? (executes ? special : special.toUpperCase()) : executes ? "x" : "-";
+  return (bits & 4 ? "r" : "-") + (bits & 2 ? "w" : "-") + last;
 }

@@ -3,8 +3,8 @@
  *
  *   run ──► exited ─────────────► result
  *    │ ├──► refused: no such command ► result with exit code 127
- *    │ └──► failed ───────────────► error; never a made-up exit
- *    ├─ time over ─► stop ─► exited ─► timeout, with what was printed so far
+ *    │ └──► failed ───────────────► error; never an invented exit code
+ *    ├─ timeout ─► stop ─► exited ──► timeout, with the output so far
  *    └─ client gone ─► cancel (the guest kills the tree)
  */
 import type { Agent, Command, Exit, RunningStream } from "../../agent/agent.ts";
@@ -14,15 +14,15 @@ import type { ForegroundResult } from "../../wire/exec.ts";
 import type { Output } from "../output.ts";
 
 const commandNotFoundExitCode = 127;
-/** How long a guest may take to confirm that a stopped tree is gone. */
+/** Time for the guest to confirm that a killed process tree is gone. */
 const stopDeadlineMs = 15_000;
 
 export interface ForegroundOptions {
   /** 0: no limit. */
   timeoutSec: number;
-  /** Released by whoever made it. */
+  /** The caller releases it. */
   output: Output;
-  /** Is given the way to drop the command when nobody waits for it any longer. */
+  /** Registers the function to call when the client disconnects. */
   onAbandoned(cancel: () => void): void;
 }
 

@@ -1,9 +1,9 @@
 /** The team's API keys: list, make, revoke. */
 import Type from "typebox";
+import type { Identity, KeyView } from "../../teams/teams.ts";
 import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/key.ts";
-import { note } from "../audit-trail.ts";
+import { addAuditDetails } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
-import type { Identity, KeyView } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
 export function keyRoutes(app: App, { services: { teams } }: RouteContext): void {
@@ -11,7 +11,7 @@ export function keyRoutes(app: App, { services: { teams } }: RouteContext): void
     "/keys",
     { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },
     ({ identity }, reply) => {
-      reply.send({ keys: teams.keysOf(identity.teamId).map((view) => toWire(view, identity)) });
+      reply.send({ keys: teams.keysOf(identity.teamId).map((view) => keyBody(view, identity)) });
     },
   );
 
@@ -24,8 +24,8 @@ export function keyRoutes(app: App, { services: { teams } }: RouteContext): void
     (request, reply) => {
       const { identity, body } = request;
       const { key, ...view } = teams.issueKey(identity.teamId, body.name);
-      note(request, { subject: view.id });
-      reply.code(201).send({ ...toWire(view, identity), key });
+      addAuditDetails(request, { subject: view.id });
+      reply.code(201).send({ ...keyBody(view, identity), key });
     },
   );
 
@@ -41,14 +41,14 @@ export function keyRoutes(app: App, { services: { teams } }: RouteContext): void
     },
     (request, reply) => {
       const { identity, params } = request;
-      note(request, { subject: params.id });
+      addAuditDetails(request, { subject: params.id });
       teams.revokeKeyOf(identity.teamId, params.id);
       reply.code(204).send(null);
     },
   );
 }
 
-function toWire(view: KeyView, { keyId }: Identity): Key {
+function keyBody(view: KeyView, { keyId }: Identity): Key {
   return {
     id: view.id,
     name: view.name,

@@ -1,18 +1,28 @@
-/** Processes of a capsule: list, kill. */
+/** Processes of a capsule: list, signal, wait for the exit of a background process. */
 import Type from "typebox";
-import { ProcessList, ProcessParams, SignalQuery } from "../../wire/process.ts";
+import type { Agent, Selector } from "../../agent/agent.ts";
+import { waitDefaultSec } from "../../wire/capsule.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { ExitQuery, ProcessExit, ProcessList, ProcessParams, SignalQuery } from "../../wire/process.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { TeamSemaphore } from "../access/places.ts";
-import { note } from "../audit-trail.ts";
-import { onAnswered, patience, promptMs } from "../client-gone.ts";
+import { TeamSemaphore } from "../access/in-flight.ts";
+import { addAuditDetails } from "../audit-trail.ts";
+import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
 import type { App, RouteContext } from "../route.ts";
-import { selectorOf } from "./selector.ts";
 
-/** Lists of one team at once. A guest that lies makes one 16 MiB long. */
+/** Lists of one team at once. A hostile guest can send one of 16 MiB. */
 const listsMax = 8;
+/** The largest PID that Linux can be configured to use. */
+const pidMax = 2 ** 22;
 
-export function processRoutes(app: App, { services: { capsules } }: RouteContext): void {
-  const places = new TeamSemaphore(listsMax);
+export function processRoutes(app: App, context: RouteContext): void {
+  listRoute(app, context);
+  signalRoute(app, context);
+  exitRoute(app, context);
+}
+
+function listRoute(app: App, { services: { capsules } }: RouteContext): void {
+  const semaphore = new TeamSemaphore(listsMax);
   app.get(
     "/capsules/:id/processes",
     {
@@ -20,12 +30,14 @@ export function processRoutes(app: App, { services: { capsules } }: RouteContext
       schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
     },
     async ({ identity, params }, reply) => {
-      onAnswered(reply, await places.acquire(identity.teamId, patience(reply)));
+      onClosed(reply, await semaphore.acquire(identity.teamId, requestSignal(reply)));
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      return { processes: await agent.processes(patience(reply, promptMs)) };
+      return { processes: await agent.processes(requestSignal(reply, guestReplyMs)) };
     },
   );
+}
 
+function signalRoute(app: App, { services: { capsules } }: RouteContext): void {
   app.delete(
     "/capsules/:id/processes/:selector",
     {
@@ -39,10 +51,66 @@ export function processRoutes(app: App, { services: { capsules } }: RouteContext
     },
     async (request, reply) => {
       const { identity, params, query } = request;
-      note(request, { subject: params.selector });
+      addAuditDetails(request, { subject: params.selector });
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      await agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL", patience(reply, promptMs));
+      await agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL", requestSignal(reply, guestReplyMs));
       return reply.code(204).send(null);
     },
   );
+}
+
+function exitRoute(app: App, { services: { capsules }, limits }: RouteContext): void {
+  app.get(
+    "/capsules/:id/processes/:selector/exit",
+    {
+      config: { action: "processes", refuses: ["quota_exceeded", "agent_error"] },
+      schema: {
+        summary: "Wait for the end of a background process (an extension)",
+        params: ProcessParams,
+        querystring: ExitQuery(limits),
+        response: { 200: ProcessExit },
+      },
+    },
+    async ({ identity, params, query }, reply) => {
+      const agent = await capsules.enter(identity.teamId, params.id, "processes");
+      const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
+      try {
+        return { exit_code: await exitWithin(agent, selectorOf(params.selector), timeoutMs, requestSignal(reply)) };
+      } catch (error) {
+        await capsules.enter(identity.teamId, params.id, "processes"); // throws if it was paused or destroyed meanwhile
+        throw error;
+      }
+    },
+  );
+}
+
+/** null: still running after `timeoutMs`. */
+async function exitWithin(
+  agent: Agent,
+  selector: Selector,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<number | null> {
+  const timeout = AbortSignal.timeout(timeoutMs);
+  try {
+    return (await agent.exit(selector, AbortSignal.any([signal, timeout]))).exitCode;
+  } catch (error) {
+    if (error === timeout.reason) return null;
+    throw error;
+  }
+}
+
+/** In a URL, digits are a PID and any other text is a tag. Throws not_found for PID 1 and for impossible values. */
+export function selectorOf(text: string): Selector {
+  if (!/^[0-9]+$/.test(text)) {
+    if (text === "" || text.includes("\0") || text.length > 64) throw noSuchProcess(text);
+    return { tag: text };
+  }
+  const pid = Number(text);
+  if (pid <= 1 || pid > pidMax) throw noSuchProcess(text);
+  return { pid };
+}
+
+function noSuchProcess(text: string): CapsuleError {
+  return new CapsuleError("not_found", `process ${JSON.stringify(text.slice(0, 100))} does not exist`);
 }

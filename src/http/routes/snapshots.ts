@@ -1,5 +1,6 @@
-/** Section "Snapshot templates": list, capture, delete. */
+/** Templates: list, capture, delete. */
 import Type from "typebox";
+import type { TemplateView } from "../../templates/templates.ts";
 import { captureSubject } from "../../wire/capture-subject.ts";
 import {
   CaptureBody,
@@ -9,9 +10,8 @@ import {
   TemplateList,
   TemplateParams,
 } from "../../wire/template.ts";
-import { note } from "../audit-trail.ts";
+import { addAuditDetails } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
-import type { TemplateView } from "../services.ts";
 import { timestamp } from "../timestamps.ts";
 
 export function snapshotRoutes(app: App, { services: { templates } }: RouteContext): void {
@@ -41,13 +41,16 @@ export function snapshotRoutes(app: App, { services: { templates } }: RouteConte
     },
     async (request, reply) => {
       const { identity, body, query } = request;
-      note(request, { capsuleId: body[captureSubject], ...(body.name === undefined ? {} : { subject: body.name }) });
+      addAuditDetails(request, {
+        capsuleId: body[captureSubject],
+        ...(body.name === undefined ? {} : { subject: body.name }),
+      });
       const template = await templates.capture(identity.teamId, {
         capsuleId: body[captureSubject],
         name: body.name,
         overwrite: query.overwrite === "true",
       });
-      note(request, { subject: template.name });
+      addAuditDetails(request, { subject: template.name });
       return reply.code(201).send(templateBody(template));
     },
   );
@@ -60,7 +63,7 @@ export function snapshotRoutes(app: App, { services: { templates } }: RouteConte
     },
     async (request, reply) => {
       const { identity, params } = request;
-      note(request, { subject: params.name });
+      addAuditDetails(request, { subject: params.name });
       await templates.delete(identity.teamId, params.name);
       return reply.code(204).send(null);
     },

@@ -1,18 +1,17 @@
-/** A file on its way from a form into a capsule: as it arrives, at the guest's pace, never whole in memory. */
+/** Streams a file from a multipart form into a capsule, at the guest's pace and never whole in memory. */
 import type { IncomingMessage } from "node:http";
 import type { Agent, Upload } from "../../agent/agent.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { malformed, type Part, readParts } from "../multipart.ts";
-import { checkPath } from "./guest-path.ts";
 
-/** A client that sends nothing for so long is given up. */
+/** Time without a byte from the client after which the upload fails. */
 const stallMs = 120_000;
 
 export interface UploadOptions {
   pathMaxBytes: number;
-  /** Infinity: as much as the guest takes. */
+  /** Infinity: no limit but the guest's disk. */
   fileMaxBytes: number;
-  /** Told where the file is to go, as soon as that is known. */
+  /** Called once with the form's path. */
   onPath(path: string): void;
 }
 
@@ -22,14 +21,14 @@ export async function receiveFile(
   request: IncomingMessage,
   boundary: string,
   options: UploadOptions,
-  abandoned: AbortSignal,
+  signal: AbortSignal,
 ): Promise<void> {
   if (Number(request.headers["content-length"]) > options.fileMaxBytes + formMaxBytes) throw tooLarge(options);
   let path: string | undefined;
   let upload: Upload | undefined;
-  abandoned.addEventListener("abort", () => upload?.cancel());
+  signal.addEventListener("abort", () => upload?.cancel());
   try {
-    for await (const part of readParts(arriving(request), boundary)) {
+    for await (const part of readParts(chunksOf(request), boundary)) {
       if (part.name === "path") {
         if (path !== undefined) throw malformed("it has two paths");
         path = checkPath(await textOf(part, options.pathMaxBytes), options.pathMaxBytes);
@@ -38,7 +37,7 @@ export async function receiveFile(
       } else if (part.name === "file") {
         if (upload !== undefined) throw malformed("it has two files");
         upload = agent.write(path);
-        await pour(part, upload, options);
+        await copy(part, upload, options);
       }
     }
     if (path === undefined) throw malformed("it has no field path");
@@ -50,10 +49,10 @@ export async function receiveFile(
   }
 }
 
-/** What a form of an acceptable file can measure beyond the file: boundaries, headers, the path. */
+/** Bytes of a form besides the file: boundaries, headers, the path. */
 const formMaxBytes = 1024 * 1024;
 
-async function pour({ body }: Part, upload: Upload, options: UploadOptions): Promise<void> {
+async function copy({ body }: Part, upload: Upload, options: UploadOptions): Promise<void> {
   let size = 0;
   for await (const chunk of body) {
     size += chunk.length;
@@ -77,22 +76,22 @@ async function textOf({ name, body }: Part, maxBytes: number): Promise<string> {
   }
 }
 
-/** The body's chunks. Leaving early does not destroy the request, whose answer is still to be sent. */
-async function* arriving(request: IncomingMessage): AsyncGenerator<Buffer, void> {
+/** The body's chunks. Returning early does not destroy the request, whose response is still to be sent. */
+async function* chunksOf(request: IncomingMessage): AsyncGenerator<Buffer, void> {
   const chunks: AsyncIterator<Buffer> = request.iterator({ destroyOnReturn: false });
   try {
     for (;;) {
-      const next = await inTime(chunks.next());
+      const next = await withinStallTime(chunks.next());
       if (next.done) return;
       yield next.value;
     }
   } finally {
-    void chunks.return?.(); // behind a chunk that may never come
+    void chunks.return?.(); // not awaited: it settles after the next chunk, which may never arrive
   }
 }
 
-/** The request is left whole for the answer; reading on to throw the rest away ends by a clock of its own. */
-async function inTime<T>(chunk: Promise<T>): Promise<T> {
+/** Does not destroy the request on a stall, so that the client can read the response. */
+async function withinStallTime<T>(chunk: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const stall = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(stalled()), stallMs);
@@ -109,4 +108,19 @@ function tooLarge({ fileMaxBytes }: UploadOptions): CapsuleError {
     "too_large",
     `the file is larger than ${fileMaxBytes} bytes; files/stream/write has no such limit`,
   );
+}
+
+/** Throws invalid_request unless the path is absolute, without NUL, encodable and not too long. */
+export function checkPath(path: string, maxBytes: number): string {
+  const problem = pathProblem(path, maxBytes);
+  if (problem === undefined) return path;
+  throw new CapsuleError("invalid_request", `path ${problem}`, { details: { field: "path" } });
+}
+
+function pathProblem(path: string, maxBytes: number): string | undefined {
+  if (!path.startsWith("/")) return "must be absolute";
+  if (path.includes("\0")) return "must not contain NUL";
+  if (!path.isWellFormed()) return "must be encodable as UTF-8";
+  if (Buffer.byteLength(path) > maxBytes) return `must not be longer than ${maxBytes} bytes`;
+  return undefined;
 }

@@ -1,14 +1,13 @@
-/** Attach: the output of a background process from now on. The process does not notice; clients have nothing to say. */
+/** Streams the output of a background process from now on. The client's messages are ignored. */
 import type { OutputSink, RunningStream } from "../../agent/agent.ts";
 import { ExecServerMessage } from "../../wire/exec-messages.ts";
 import { ProcessParams } from "../../wire/process.ts";
 import { OutputSocketQuery } from "../../wire/ticket.ts";
 import { onClientGone } from "../client-gone.ts";
 import type { App, RouteContext } from "../route.ts";
-import { selectorOf } from "../routes/selector.ts";
+import { selectorOf } from "../routes/processes.ts";
 import { OutputRelay } from "./output-relay.ts";
-import { socketMessages } from "./socket-messages.ts";
-import type { Sockets } from "./upgrades.ts";
+import { type Sockets, socketMessages } from "./upgrades.ts";
 
 export function attachSocketRoutes(app: App, { services: { capsules } }: RouteContext, sockets: Sockets): void {
   app.get(
@@ -31,9 +30,9 @@ export function attachSocketRoutes(app: App, { services: { capsules } }: RouteCo
       await attached(
         (sink) => agent.attach(selector, sink),
         () => {
-          const line = sockets.accept(request, reply, params.id, {});
-          const relay = new OutputRelay(line, query.encoding ?? "utf-8");
-          line.handle({ onText() {}, onBinary() {}, onGone: () => relay.drop() });
+          const connection = sockets.accept(request, reply, params.id, {});
+          const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
+          connection.handle({ onText() {}, onBinary() {}, onClosed: () => relay.drop() });
           return relay;
         },
         (cancel) => onClientGone(reply, cancel),
@@ -42,7 +41,7 @@ export function attachSocketRoutes(app: App, { services: { capsules } }: RouteCo
   );
 }
 
-/** Accepts the socket only when the process is there; until then a refusal is still an HTTP answer. */
+/** Accepts the socket when the process is found, so that a refusal before is an HTTP response. */
 function attached(
   attach: (sink: OutputSink) => RunningStream,
   accept: () => OutputRelay,

@@ -1,29 +1,29 @@
 /**
- * One accepted WebSocket, as a conversation sees it: messages in, messages out with word when they have left, one end.
- * Whoever ends it, the client gets a close frame, and `onGone` is called exactly once.
+ * One accepted WebSocket: received messages, sent messages with a callback when the operating system has them, and one
+ * end. Whichever side closes it, the client gets a close frame, and `onClosed` is called exactly once.
  */
 import type { FastifyBaseLogger } from "fastify";
 import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../../agent/failure.ts";
+import type { RunEnd } from "../../capsules/transitions.ts";
 import { closeCodes } from "../../wire/close-codes.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { describeError } from "../log.ts";
-import type { RunEnd } from "../services.ts";
 
 const keepaliveMs = 30_000;
-/** Flow control keeps output far below this; only a client that provokes errors and reads none gets here. */
+/** Flow control keeps output far below this. Only error messages to a client that does not read can exceed it. */
 const bufferedMaxBytes = 8 * 1024 * 1024;
-/** A capsule that ends takes its agent along; the news of the two may come in either order. */
-const endNewsMs = 2_000;
+/** When a run ends, its agent fails too, before or after. An agent error waits this long for the end of the run. */
+const runEndGraceMs = 2_000;
 
 export interface ConnectionHandlers {
   onText(text: string): void;
-  /** A frame that is no text. */
+  /** A binary frame. */
   onBinary(): void;
-  onGone(): void;
+  onClosed(): void;
 }
 
-/** What an error message says beyond its text: a terminal's errors are marked fatal. */
+/** Fields of an error message besides its text: a terminal's errors are marked fatal. */
 export type ErrorMark = { fatal: true } | Record<string, never>;
 
 export class Connection {
@@ -33,9 +33,9 @@ export class Connection {
   readonly #keepalive: NodeJS.Timeout;
   #handlers: ConnectionHandlers | undefined;
   #isOpen = true;
-  #heardOf = true;
-  #waitingForEnd: NodeJS.Timeout | undefined;
-  #caughtUp: (() => void) | undefined;
+  #isResponsive = true;
+  #failTimer: NodeJS.Timeout | undefined;
+  #onDrained: (() => void) | undefined;
 
   constructor(socket: WebSocket, mark: ErrorMark, log: FastifyBaseLogger) {
     this.#socket = socket;
@@ -43,11 +43,11 @@ export class Connection {
     this.#mark = mark;
     this.#keepalive = setInterval(() => this.#checkAlive(), keepaliveMs);
     socket.on("pong", () => {
-      this.#heardOf = true;
+      this.#isResponsive = true;
     });
     socket.on("message", (data: RawData, isBinary: boolean) => this.#receive(data, isBinary));
-    socket.on("error", () => {}); // the close that follows says all
-    socket.on("close", () => this.#over());
+    socket.on("error", () => {}); // "close" follows
+    socket.on("close", () => this.#end());
   }
 
   get isOpen(): boolean {
@@ -56,36 +56,36 @@ export class Connection {
 
   handle(handlers: ConnectionHandlers): void {
     this.#handlers = handlers;
-    if (!this.#isOpen) handlers.onGone();
+    if (!this.#isOpen) handlers.onClosed();
   }
 
-  /** The operating system has not taken everything yet: the client reads more slowly than we send. */
+  /** Sent bytes wait for the operating system: the client reads more slowly than the server sends. */
   get isBehind(): boolean {
     return this.#socket.bufferedAmount > 0;
   }
 
-  /** One callback at a time, only while the line is behind: called when it no longer is, unless it closes before. */
-  onceCaughtUp(callback: () => void): void {
-    this.#caughtUp = callback;
+  /** Call only while `isBehind`, with one callback at a time: it is called when all is sent, unless the socket closes. */
+  onceDrained(callback: () => void): void {
+    this.#onDrained = callback;
   }
 
-  /** `left` is called when the message is in the hands of the operating system; never when the line broke before. */
-  send(message: object, left?: () => void): void {
+  /** `onWritten` is called when the operating system has the message; never if the socket closes before. */
+  send(message: object, onWritten?: () => void): void {
     if (!this.#isOpen) return;
     this.#socket.send(JSON.stringify(message), (error) => {
-      if (error == null) this.#noteWritten(left);
+      if (error == null) this.#noteWritten(onWritten);
     });
     if (this.#socket.bufferedAmount > bufferedMaxBytes)
       this.close(closeCodes.tooSlow, "you do not read what you are sent");
   }
 
-  /** Tells the error, then closes. */
+  /** Sends an error message, then closes. */
   fail(text: string, code: number): void {
     this.send({ type: "error", data: text, ...this.#mark });
     this.close(code, text);
   }
 
-  /** What became of the process is not known, or it never was one. */
+  /** For a process that could not be started, or whose exit is unknown. */
   failWith(error: Error): void {
     if (error instanceof AgentFailure) {
       this.fail(error.message, error.failure === "slow_reader" ? closeCodes.tooSlow : closeCodes.done);
@@ -97,50 +97,49 @@ export class Connection {
       return;
     }
     const fail = () => this.fail(error.message, closeCodes.broken);
-    if (error.code === "agent_error") this.#waitingForEnd ??= setTimeout(fail, endNewsMs);
+    if (error.code === "agent_error") this.#failTimer ??= setTimeout(fail, runEndGraceMs);
     else fail();
   }
 
-  /** The capsule's present life is over. */
   runEnded(end: RunEnd): void {
-    const [text, code] = endings[end];
+    const [text, code] = runEndCloses[end];
     this.fail(text, code);
   }
 
   close(code: number, reason: string): void {
     if (!this.#isOpen) return;
-    this.#socket.resume(); // or the client's own close frame would never be read
+    this.#socket.resume(); // a paused socket would not receive the client's close frame
     this.#socket.close(code, cutReason(reason));
-    this.#over();
+    this.#end();
   }
 
-  /** Without a word: for clients that are no longer there to read one. */
+  /** Without a close frame: for a client that does not respond. */
   terminate(): void {
     this.#socket.terminate();
-    this.#over();
+    this.#end();
   }
 
-  /** Reads no more messages until `resume`. */
+  /** Receives no messages until `resume`. */
   pause(): void {
     if (this.#isOpen) this.#socket.pause();
   }
 
   resume(): void {
     if (!this.#isOpen || !this.#socket.isPaused) return;
-    this.#heardOf = true; // its pong may be among what was not read
+    this.#isResponsive = true; // its pong may be among the unread bytes
     this.#socket.resume();
   }
 
-  #noteWritten(left?: () => void): void {
-    left?.();
+  #noteWritten(onWritten?: () => void): void {
+    onWritten?.();
     if (this.isBehind || !this.#isOpen) return;
-    const caughtUp = this.#caughtUp;
-    this.#caughtUp = undefined;
-    caughtUp?.();
+    const onDrained = this.#onDrained;
+    this.#onDrained = undefined;
+    onDrained?.();
   }
 
   #receive(data: RawData, isBinary: boolean): void {
-    this.#heardOf = true;
+    this.#isResponsive = true;
     if (!this.#isOpen) return;
     try {
       if (isBinary) this.#handlers?.onBinary();
@@ -151,38 +150,38 @@ export class Connection {
   }
 
   /**
-   * A client that has unread output may be slow, and TCP knows whether it is there, as it does of one that we do not
-   * read; a silent one must answer.
+   * Pings an idle client and terminates one that has not answered the last ping. While bytes wait to be sent or received,
+   * TCP itself detects a dead client, and a slow one may answer late.
    */
   #checkAlive(): void {
     if (this.isBehind || this.#socket.isPaused) return;
-    if (!this.#heardOf) {
+    if (!this.#isResponsive) {
       this.terminate();
       return;
     }
-    this.#heardOf = false;
+    this.#isResponsive = false;
     this.#socket.ping(undefined, undefined, (error) => {
       if (error == null) this.#noteWritten();
     });
   }
 
-  #over(): void {
+  #end(): void {
     if (!this.#isOpen) return;
     this.#isOpen = false;
     clearInterval(this.#keepalive);
-    clearTimeout(this.#waitingForEnd);
-    this.#handlers?.onGone();
+    clearTimeout(this.#failTimer);
+    this.#handlers?.onClosed();
   }
 }
 
-const endings: Record<RunEnd, [string, number]> = {
+const runEndCloses: Record<RunEnd, [string, number]> = {
   paused: ["the capsule was paused", closeCodes.paused],
   destroyed: ["the capsule was destroyed", closeCodes.destroyed],
   stopped: ["the capsule's guest powered off", closeCodes.broken],
   error: ["the capsule was lost", closeCodes.broken],
 };
 
-/** A close frame has room for 123 bytes of reason. */
+/** A close frame holds at most 123 bytes of reason. */
 function cutReason(reason: string): string {
   const text = reason.replace(/[^\x20-\x7e]/g, "?");
   return text.length <= 123 ? text : `${text.slice(0, 120)}...`;

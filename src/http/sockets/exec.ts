@@ -1,17 +1,16 @@
-/** Exec stream: one command, its output while it runs. The command lives no longer than the socket. */
+/** Runs one command over a WebSocket and streams its output. Closing the socket kills the command. */
 import type { Agent, Command } from "../../agent/agent.ts";
 import { closeCodes } from "../../wire/close-codes.ts";
 import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../../wire/exec-messages.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { OutputSocketQuery } from "../../wire/ticket.ts";
-import { recordBegun } from "../audit-trail.ts";
+import { recordStart } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { OutputRelay } from "./output-relay.ts";
-import { socketMessages } from "./socket-messages.ts";
-import type { Sockets } from "./upgrades.ts";
+import { type Sockets, socketMessages } from "./upgrades.ts";
 
-/** A client that connects and says nothing is sent away. */
+/** Time for the client to send its first message. */
 export const firstMessageMs = 30_000;
 
 export function execSocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
@@ -31,31 +30,34 @@ export function execSocketRoutes(app: App, { services: { capsules, audit } }: Ro
       const { identity, params, query } = request;
       sockets.check(request);
       const agent = await capsules.enter(identity.teamId, params.id, "exec");
-      const line = sockets.accept(request, reply, params.id, {});
-      const relay = new OutputRelay(line, query.encoding ?? "utf-8");
-      const noteBegin = (cmd: string) => {
-        recordBegun(audit, request, cmd);
+      const connection = sockets.accept(request, reply, params.id, {});
+      const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
+      const beginExec = (cmd: string) => {
+        recordStart(audit, request, cmd);
         return capsules.beginExec(params.id);
       };
-      line.handle(new ExecConversation(line, relay, agent, noteBegin));
+      connection.handle(new ExecHandlers(connection, relay, agent, beginExec));
     },
   );
 }
 
-class ExecConversation implements ConnectionHandlers {
-  readonly #line: Connection;
+class ExecHandlers implements ConnectionHandlers {
+  readonly #connection: Connection;
   readonly #relay: OutputRelay;
   readonly #agent: Agent;
-  readonly #noteBegin: (cmd: string) => () => void;
-  readonly #silence: NodeJS.Timeout;
-  #noteEnd: (() => void) | undefined;
+  readonly #beginExec: (cmd: string) => () => void;
+  readonly #startTimer: NodeJS.Timeout;
+  #endExec: (() => void) | undefined;
 
-  constructor(line: Connection, relay: OutputRelay, agent: Agent, noteBegin: (cmd: string) => () => void) {
-    this.#line = line;
+  constructor(connection: Connection, relay: OutputRelay, agent: Agent, beginExec: (cmd: string) => () => void) {
+    this.#connection = connection;
     this.#relay = relay;
     this.#agent = agent;
-    this.#noteBegin = noteBegin;
-    this.#silence = setTimeout(() => line.fail("no command was given in time", closeCodes.silent), firstMessageMs);
+    this.#beginExec = beginExec;
+    this.#startTimer = setTimeout(
+      () => connection.fail("no command was given in time", closeCodes.silent),
+      firstMessageMs,
+    );
   }
 
   onText(text: string): void {
@@ -83,26 +85,26 @@ class ExecConversation implements ConnectionHandlers {
     this.#refuse("a message must be a text frame");
   }
 
-  onGone(): void {
-    clearTimeout(this.#silence);
+  onClosed(): void {
+    clearTimeout(this.#startTimer);
     this.#relay.drop();
-    this.#noteEnd?.();
+    this.#endExec?.();
   }
 
   get #hasStarted(): boolean {
-    return this.#noteEnd !== undefined;
+    return this.#endExec !== undefined;
   }
 
   #start({ cmd, args = [], envs, cwd }: ExecStart): void {
-    clearTimeout(this.#silence);
-    this.#noteEnd = this.#noteBegin(cmd);
+    clearTimeout(this.#startTimer);
+    this.#endExec = this.#beginExec(cmd);
     const command: Command = { cmd, args, envs, cwd };
     this.#relay.follow(this.#agent.run(command, this.#relay));
   }
 
-  /** A running command survives a client's slip; before it there is nothing to lose. */
+  /** A malformed message closes the socket only if no command is running. */
   #refuse(problem: string): void {
-    if (this.#hasStarted) this.#line.send({ type: "error", data: problem } as ExecServerMessage);
-    else this.#line.fail(problem, closeCodes.badMessage);
+    if (this.#hasStarted) this.#connection.send({ type: "error", data: problem } as ExecServerMessage);
+    else this.#connection.fail(problem, closeCodes.badMessage);
   }
 }

@@ -1,8 +1,8 @@
 /**
- * A terminal session. The session lives in the guest: a client that goes away leaves it running, and comes back with
- * its tag.
+ * A terminal over a WebSocket. Its session belongs to the guest: it runs on when the client disconnects, and the client can
+ * rejoin it by its tag.
  *
- *   (first message) ─ start ──► waiting ── started ──► talking ── exit ──► closed
+ *   (first message) ─ start ──► waiting ── started ──► attached ── exit ──► closed
  *                   └ connect ─►    └─ refused: error, fatal
  */
 import type { Agent, Exit, OutputSink, PtyStream, Started } from "../../agent/agent.ts";
@@ -16,17 +16,19 @@ import {
 } from "../../wire/pty-messages.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { SocketQuery } from "../../wire/ticket.ts";
-import { recordBegun } from "../audit-trail.ts";
+import { recordStart } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { firstMessageMs } from "./exec.ts";
-import { JoinedOutput } from "./joined-output.ts";
-import { socketMessages } from "./socket-messages.ts";
-import type { Sockets } from "./upgrades.ts";
+import { JoinedOutput } from "./output-relay.ts";
+import { type Sockets, socketMessages } from "./upgrades.ts";
 
 const pingMs = 30_000;
-/** Read ahead of a program that does not read its input, so that a kill or a resize behind it gets through. */
-const inputAheadMaxBytes = 1024 * 1024;
+/**
+ * Input buffered for a program that does not read. Without a buffer, a kill or resize behind the input would not be
+ * received.
+ */
+const bufferedInputMaxBytes = 1024 * 1024;
 
 export function ptySocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
   app.get(
@@ -45,61 +47,66 @@ export function ptySocketRoutes(app: App, { services: { capsules, audit } }: Rou
       const { identity, params } = request;
       sockets.check(request);
       const agent = await capsules.enter(identity.teamId, params.id, "pty");
-      const line = sockets.accept(request, reply, params.id, { fatal: true });
-      line.handle(new PtyConversation(line, agent, (subject) => recordBegun(audit, request, subject)));
+      const connection = sockets.accept(request, reply, params.id, { fatal: true });
+      connection.handle(new PtyHandlers(connection, agent, (subject) => recordStart(audit, request, subject)));
     },
   );
 }
 
-class PtyConversation implements ConnectionHandlers, OutputSink {
-  readonly #line: Connection;
+class PtyHandlers implements ConnectionHandlers, OutputSink {
+  readonly #connection: Connection;
   readonly #agent: Agent;
-  /** Is told the command, or the tag of the session that is rejoined. */
-  readonly #noteBegin: (subject: string) => void;
-  readonly #silence: NodeJS.Timeout;
+  /** Called with the command, or with the tag of the rejoined session. */
+  readonly #recordStart: (subject: string) => void;
+  readonly #startTimer: NodeJS.Timeout;
   readonly #pings: NodeJS.Timeout;
   #stream: PtyStream | undefined;
   readonly #joined: JoinedOutput<"pty">;
   #hasStarted = false;
-  #inputAheadBytes = 0;
+  #bufferedInputBytes = 0;
 
-  constructor(line: Connection, agent: Agent, noteBegin: (subject: string) => void) {
-    this.#line = line;
+  constructor(connection: Connection, agent: Agent, recordStarted: (subject: string) => void) {
+    this.#connection = connection;
     this.#agent = agent;
-    this.#noteBegin = noteBegin;
-    this.#joined = new JoinedOutput(line, (_channel, bytes) => this.#tell(bytes));
-    this.#silence = setTimeout(() => line.fail("no session was asked for in time", closeCodes.silent), firstMessageMs);
+    this.#recordStart = recordStarted;
+    this.#joined = new JoinedOutput(connection, (_channel, bytes) => this.#sendOutput(bytes));
+    this.#startTimer = setTimeout(
+      () => connection.fail("no session was asked for in time", closeCodes.silent),
+      firstMessageMs,
+    );
     this.#pings = setInterval(() => this.#send({ type: "ping" }), pingMs);
   }
 
-  // ---- The client
+  // ---- Messages of the client
 
   onText(text: string): void {
     const decoded = decodePtyMessage(text);
     if ("problem" in decoded) this.#refuse(decoded.problem);
-    else this.#obey(decoded.message);
+    else this.#handle(decoded.message);
   }
 
   onBinary(): void {
     this.#refuse("a message must be a text frame");
   }
 
-  onGone(): void {
-    clearTimeout(this.#silence);
+  onClosed(): void {
+    clearTimeout(this.#startTimer);
     clearInterval(this.#pings);
     this.#stream?.cancel();
   }
 
-  #obey(message: PtyClientMessage): void {
+  #handle(message: PtyClientMessage): void {
     switch (message.type) {
       case "start":
-        this.#join(message.cmd ?? ptyDefaults.cmd, () => this.#agent.pty(commandOf(message), sizeOf(message), this));
+        this.#openSession(message.cmd ?? ptyDefaults.cmd, () =>
+          this.#agent.pty(commandOf(message), sizeOf(message), this),
+        );
         return;
       case "connect":
-        this.#join(message.tag, () => this.#agent.connect(message.tag, this));
+        this.#openSession(message.tag, () => this.#agent.connect(message.tag, this));
         return;
       case "input":
-        if (this.#isReady()) this.#type(message.data);
+        if (this.#isReady()) this.#writeInput(message.data);
         return;
       case "resize":
         if (this.#isReady()) this.#stream?.resize(message.cols, message.rows);
@@ -112,20 +119,20 @@ class PtyConversation implements ConnectionHandlers, OutputSink {
     }
   }
 
-  #join(subject: string, open: () => PtyStream): void {
+  #openSession(subject: string, open: () => PtyStream): void {
     if (this.#stream !== undefined) {
       this.#refuse("this socket has its session already");
       return;
     }
-    clearTimeout(this.#silence);
-    this.#noteBegin(subject);
+    clearTimeout(this.#startTimer);
+    this.#recordStart(subject);
     const stream = open();
     this.#stream = stream;
     stream.onDrain(() => {
-      this.#inputAheadBytes = 0;
-      this.#line.resume();
+      this.#bufferedInputBytes = 0;
+      this.#connection.resume();
     });
-    if (!this.#line.isOpen) stream.cancel();
+    if (!this.#connection.isOpen) stream.cancel();
   }
 
   #isReady(): boolean {
@@ -133,21 +140,21 @@ class PtyConversation implements ConnectionHandlers, OutputSink {
     return this.#hasStarted;
   }
 
-  /** A program that does not read its input stops the client's sending in the end. */
-  #type(data: string): void {
+  /** When the program does not read its input, the socket is not read either. */
+  #writeInput(data: string): void {
     const bytes = Buffer.from(data, "base64");
     if (bytes.length !== decodedBytes(data)) this.#refuse("the message input cannot be used: data must be base64");
-    else if (this.#stream?.write(bytes) === false) this.#inputAheadBytes += bytes.length;
-    if (this.#inputAheadBytes > inputAheadMaxBytes) this.#line.pause();
+    else if (this.#stream?.write(bytes) === false) this.#bufferedInputBytes += bytes.length;
+    if (this.#bufferedInputBytes > bufferedInputMaxBytes) this.#connection.pause();
   }
 
-  /** Once there is a session, a client's slip does not cost it. */
+  /** A malformed message closes the socket only if there is no session yet. */
   #refuse(problem: string): void {
-    if (this.#stream === undefined) this.#line.fail(problem, closeCodes.badMessage);
+    if (this.#stream === undefined) this.#connection.fail(problem, closeCodes.badMessage);
     else this.#send({ type: "error", data: problem, fatal: false });
   }
 
-  // ---- The session
+  // ---- Events of the session
 
   started({ pid, tag }: Started): void {
     this.#hasStarted = true;
@@ -158,23 +165,23 @@ class PtyConversation implements ConnectionHandlers, OutputSink {
     this.#joined.add("pty", chunk);
   }
 
-  #tell(bytes: Buffer): void {
+  #sendOutput(bytes: Buffer): void {
     const { length } = bytes;
     this.#send({ type: "output", data: bytes.toString("base64") }, () => this.#stream?.consumed(length));
   }
 
   exited({ exitCode }: Exit): void {
     this.#joined.flush();
-    const close = () => this.#line.close(closeCodes.done, "the terminal's process ended");
+    const close = () => this.#connection.close(closeCodes.done, "the terminal's process ended");
     this.#send({ type: "exit", exit_code: exitCode }, close);
   }
 
   failed(error: Error): void {
-    this.#line.failWith(error);
+    this.#connection.failWith(error);
   }
 
-  #send(message: PtyServerMessage, left?: () => void): void {
-    this.#line.send(message, left);
+  #send(message: PtyServerMessage, onWritten?: () => void): void {
+    this.#connection.send(message, onWritten);
   }
 }
 
@@ -186,7 +193,7 @@ function sizeOf({ cols = ptyDefaults.cols, rows = ptyDefaults.rows }: PtyStart) 
   return { cols, rows };
 }
 
-/** How long the decoded text is if it is base64; the decoder skips what is none, and comes out shorter. */
+/** The decoded length of valid base64. Node's decoder skips invalid characters, so its result would be shorter. */
 function decodedBytes(base64: string): number {
   const padding = base64.endsWith("==") ? 2 : base64.endsWith("=") ? 1 : 0;
   return (base64.length / 4) * 3 - padding;

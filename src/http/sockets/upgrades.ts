@@ -1,29 +1,39 @@
 /**
- * From an upgrade request to a line. The request goes the same road as any other (gate, schemas, errors), so that
- * every refusal is an HTTP answer in JSON; only a route that decides to accept turns it into a WebSocket.
+ * Turns upgrade requests into WebSocket connections. An upgrade request passes the router, the gate and the schemas like
+ * any other, so that every refusal is an HTTP response in JSON; only `accept`, called by the route, upgrades it.
  */
 import { type IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { FastifyReply, FastifyRequest } from "fastify";
+import Type, { type TSchema } from "typebox";
 import { type WebSocket, WebSocketServer } from "ws";
 import { closeCodes } from "../../wire/close-codes.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
 import { describeError } from "../log.ts";
+import { pendingResponse } from "../node-internals.ts";
 import type { App } from "../route.ts";
 import type { Services } from "../services.ts";
-import { isAnswering, release } from "../slow-readers.ts";
+import { exemptFromStallWatch } from "../slow-readers.ts";
 import { Connection, type ErrorMark } from "./connection.ts";
 
-/** How long clients may take to answer a close frame when the server stops. */
+/** Time for clients to answer the close frame when the server stops. */
 const stopMs = 1_000;
+
+/** The schema of a WebSocket's messages, as an extension of OpenAPI. */
+export function socketMessages(client: TSchema | undefined, server: TSchema) {
+  return {
+    "x-websocket": { ...(client === undefined ? {} : { client }), server },
+    response: { 101: Type.Null() },
+  };
+}
 
 export class Sockets {
   readonly #services: Pick<Services, "capsules" | "teams">;
   readonly #limits: Limits;
   readonly #server: WebSocketServer;
   readonly #upgrades = new WeakMap<IncomingMessage, { socket: Socket; head: Buffer }>();
-  readonly #lines = new Map<Connection, { teamId: string; capsuleId: string }>();
+  readonly #connections = new Map<Connection, { teamId: string; capsuleId: string }>();
 
   constructor(services: Pick<Services, "capsules" | "teams">, limits: Limits) {
     this.#services = services;
@@ -41,7 +51,7 @@ export class Sockets {
       try {
         this.#route(app, request, socket, head);
       } catch (error) {
-        // An event's listener has nobody above it: what it throws would end the process.
+        // An error thrown by an event listener would end the process.
         socket.destroy();
         app.log.error({ error: describeError(error as Error) }, "an upgrade request could not be served");
       }
@@ -51,8 +61,8 @@ export class Sockets {
 
   #route(app: App, request: IncomingMessage, socket: Socket, head: Buffer): void {
     socket.on("error", () => socket.destroy());
-    if (isAnswering(socket)) {
-      socket.destroy();
+    if (pendingResponse(socket) !== undefined) {
+      socket.destroy(); // pipelined behind another request
       return;
     }
     const response = new ServerResponse(request);
@@ -63,7 +73,7 @@ export class Sockets {
     app.routing(request, response);
   }
 
-  /** Throws what an HTTP answer can say: not an upgrade, malformed, too many. */
+  /** Throws the errors that can still be an HTTP response: not an upgrade, malformed, too many. */
   check({ raw, identity, params }: FastifyRequest): void {
     if (!this.#upgrades.has(raw))
       throw new CapsuleError("invalid_request", "this is a WebSocket endpoint; ask for an upgrade");
@@ -71,15 +81,15 @@ export class Sockets {
     if (key === undefined || !/^[+/0-9A-Za-z]{22}==$/.test(key) || version !== "13") {
       throw new CapsuleError("invalid_request", "the WebSocket handshake is malformed or of another version than 13");
     }
-    this.#requireRoom(identity.teamId, (params as { id: string }).id);
+    this.#requireQuota(identity.teamId, (params as { id: string }).id);
   }
 
-  /** Call `check` first. Answers 101; from then on the client hears of errors in messages. */
+  /** Call `check` first. Answers with status 101; errors after that are messages. */
   accept(request: FastifyRequest, reply: FastifyReply, capsuleId: string, mark: ErrorMark): Connection {
     const { raw, identity, log } = request;
-    this.#requireRoom(identity.teamId, capsuleId); // others may have come in since the check
+    this.#requireQuota(identity.teamId, capsuleId); // again: other sockets may have opened since the check
     const { socket, head } = this.#upgrades.get(raw)!;
-    delete raw.headers["sec-websocket-protocol"]; // we speak none
+    delete raw.headers["sec-websocket-protocol"]; // no subprotocol is supported
     reply.hijack();
     reply.raw.detachSocket(socket);
     let accepted: WebSocket | undefined;
@@ -87,36 +97,36 @@ export class Sockets {
       accepted = webSocket;
     });
     if (accepted === undefined) throw new Error("the client hung up before its WebSocket was accepted");
-    release(socket);
-    const line = new Connection(accepted, mark, log);
+    exemptFromStallWatch(socket);
+    const connection = new Connection(accepted, mark, log);
     const { capsules, teams } = this.#services;
-    const listening = [
-      capsules.onEnd(capsuleId, (end) => line.runEnded(end)),
-      teams.onRevoked(identity.keyId, () => line.fail("the API key is no longer valid", closeCodes.revoked)),
+    const unsubscribes = [
+      capsules.onEnd(capsuleId, (end) => connection.runEnded(end)),
+      teams.onRevoked(identity.keyId, () => connection.fail("the API key is no longer valid", closeCodes.revoked)),
     ];
     const path = request.url.split("?", 1)[0];
-    const began = performance.now();
-    this.#lines.set(line, { teamId: identity.teamId, capsuleId });
+    const openedAt = performance.now();
+    this.#connections.set(connection, { teamId: identity.teamId, capsuleId });
     log.info({ path, team: identity.team, key: identity.keyId }, "socket opened");
     accepted.once("close", (code: number) => {
-      this.#lines.delete(line);
-      for (const stopListening of listening) stopListening();
-      log.info({ path, code, durationMs: Math.round(performance.now() - began) }, "socket closed");
+      this.#connections.delete(connection);
+      for (const unsubscribe of unsubscribes) unsubscribe();
+      log.info({ path, code, durationMs: Math.round(performance.now() - openedAt) }, "socket closed");
     });
-    return line;
+    return connection;
   }
 
-  /** How many the team has open. */
-  openOf(teamId: string): number {
-    return [...this.#lines.values()].filter((line) => line.teamId === teamId).length;
+  /** Open sockets of the team. */
+  countOf(teamId: string): number {
+    return [...this.#connections.values()].filter((each) => each.teamId === teamId).length;
   }
 
-  #requireRoom(teamId: string, capsuleId: string): void {
-    const ofTeam = this.openOf(teamId);
+  #requireQuota(teamId: string, capsuleId: string): void {
+    const ofTeam = this.countOf(teamId);
     if (ofTeam >= this.#limits.sockets_max) {
       throw new CapsuleError("quota_exceeded", `the team has ${ofTeam} WebSockets open, as many as it may`);
     }
-    const ofCapsule = [...this.#lines.values()].filter((line) => line.capsuleId === capsuleId).length;
+    const ofCapsule = [...this.#connections.values()].filter((each) => each.capsuleId === capsuleId).length;
     if (ofCapsule >= this.#limits.sockets_per_capsule_max) {
       throw new CapsuleError(
         "quota_exceeded",
@@ -126,7 +136,7 @@ export class Sockets {
   }
 
   #stop(done: () => void): void {
-    for (const line of this.#lines.keys()) line.close(closeCodes.stopping, "the server is stopping");
+    for (const connection of this.#connections.keys()) connection.close(closeCodes.stopping, "the server is stopping");
     setTimeout(() => {
       for (const client of this.#server.clients) client.terminate();
     }, stopMs).unref();

@@ -1,0 +1,56 @@
+/** Fails when a release of Node changes the undocumented properties that node-internals.ts reads. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type ServerResponse } from "node:http";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { type TestContext, test } from "node:test";
+import { pendingResponse, transferPosition } from "./node-internals.ts";
+
+/** When Node has passed a response's bytes to the socket, before the event loop sends any more of them. */
+const written = () => new Promise<void>((resolve) => process.nextTick(resolve));
+
+/** A connection as client and server see it, with the response to its first request. */
+async function request(t: TestContext): Promise<{ client: Socket; served: Socket; response: ServerResponse }> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const accepted = once(server, "connection") as Promise<[Socket]>;
+  const requested = once(server, "request") as Promise<[unknown, ServerResponse]>;
+  const client = connect((server.address() as AddressInfo).port, "127.0.0.1").on("error", () => {});
+  t.after(() => client.destroy());
+  const [served] = await accepted;
+  assert.equal(pendingResponse(served), undefined, "no request has arrived");
+  client.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  const [, response] = await requested;
+  return { client, served, response };
+}
+
+test("a connection has a pending response until the response is complete", async (t) => {
+  const { served, response } = await request(t);
+  assert.equal(pendingResponse(served), response);
+  response.end("text");
+  await once(response, "close");
+  assert.equal(pendingResponse(served), undefined);
+});
+
+test("the transfer position moves with bytes that the client accepts, not with bytes that wait for it", async (t) => {
+  const { client, served, response } = await request(t);
+  const before = transferPosition(served);
+  response.write(Buffer.alloc(64 << 20)); // more than the socket buffers of both ends
+  await written();
+  const blocked = transferPosition(served);
+  assert.notEqual(blocked, before);
+  assert.match(blocked, /^\d+ \d+ [1-9]\d*$/, "bytes written, and bytes that wait");
+  response.write("more");
+  await written();
+  assert.equal(transferPosition(served), blocked);
+  let missing = 16 << 20;
+  for await (const chunk of client.iterator({ destroyOnReturn: false })) {
+    missing -= (chunk as Buffer).length;
+    if (missing <= 0) break;
+  }
+  assert.notEqual(transferPosition(served), blocked);
+});

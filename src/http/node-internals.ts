@@ -1,0 +1,28 @@
+/**
+ * The two undocumented properties of Node's sockets that the server reads, in one place. Node offers no other way to see
+ * them; node-internals.test.ts fails when a release of Node changes either.
+ */
+import type { ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+
+interface SocketInternals {
+  /** The response that Node writes to this socket now. */
+  _httpMessage?: ServerResponse | null;
+  _handle?: {
+    /** Bytes given to the operating system or queued before it. */
+    bytesWritten: number;
+    /** Of these, bytes that the operating system has not accepted yet. */
+    writeQueueSize: number;
+  } | null;
+}
+
+/** The response to a request on this connection, until it is complete. */
+export function pendingResponse(socket: Socket): ServerResponse | undefined {
+  return (socket as SocketInternals)._httpMessage ?? undefined;
+}
+
+/** Changes with every byte that the client sends or accepts; bytes that only wait to be sent do not change it. */
+export function transferPosition(socket: Socket): string {
+  const handle = (socket as SocketInternals)._handle;
+  return [socket.bytesRead, handle?.bytesWritten, handle?.writeQueueSize].join(" ");
+}

@@ -1,0 +1,46 @@
+/** The state of the service: health for probes, limits and their use for clients. */
+import { Health } from "../../wire/health.ts";
+import { LimitsAndUsage } from "../../wire/limits.ts";
+import type { App, RouteContext } from "../route.ts";
+
+/** 200 while the service can make capsules, 503 while it cannot. */
+export function healthRoutes(app: App, { services }: RouteContext): void {
+  app.get(
+    "/healthz",
+    { config: { open: true }, schema: { summary: "Health", response: { 200: Health, 503: Health } } },
+    (_request, reply) => {
+      const health = services.health.health();
+      reply.code(health.ready ? 200 : 503).send(health);
+    },
+  );
+}
+
+interface Counter {
+  countOf(teamId: string): number;
+}
+
+export function limitRoutes(
+  app: App,
+  { services, limits }: RouteContext,
+  { sockets, inFlight }: { sockets: Counter; inFlight: Counter },
+): void {
+  app.get(
+    "/limits",
+    { schema: { summary: "Read the limits, and what the team has of them", response: { 200: LimitsAndUsage } } },
+    ({ identity: { teamId } }, reply) => {
+      const used = services.capsules.usage(teamId);
+      reply.send({
+        ...limits,
+        usage: {
+          capsules: used.capsules,
+          running_vcpus: used.runningVcpus,
+          running_memory_mb: used.runningMemoryMb,
+          disk_bytes: used.diskBytes,
+          templates: used.templates,
+          sockets: sockets.countOf(teamId),
+          requests: inFlight.countOf(teamId),
+        },
+      });
+    },
+  );
+}
