@@ -1,4 +1,4 @@
-/** On a tree of plain files: what is written where. Machines with control groups v1 only have no other to offer. */
+/** Which values are written to which files, on a tree of plain files, so that it also runs on machines without control groups v2. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -28,7 +28,7 @@ function group(name: string, controllers: string): void {
 const read = (...path: string[]) => readFileSync(join(root, ...path), "utf8");
 const open = (isRoot: boolean) => Cgroups.open(isRoot, { root, own: join(folder, "own") });
 
-test("as root, a VM's group lies below a group of ours, with its bounds", () => {
+test("as root, a VM's group is a child of /capsule and has its limits", () => {
   open(true)!.make("vm1", limits);
   for (const name of ["", "capsule"]) assert.equal(read(name, "cgroup.subtree_control"), "+memory +cpu +pids +io");
   assert.equal(read("capsule/vm1/memory.max"), "1610612736");
@@ -37,7 +37,7 @@ test("as root, a VM's group lies below a group of ours, with its bounds", () => 
   assert.equal(read("capsule/vm1/pids.max"), "98");
 });
 
-test("where io is offered, VMs share a disk evenly and leave the greater part to others; else nothing is said of it", () => {
+test("with an io controller the groups get weights 50 and 100; without one no weight is written", () => {
   open(true)!.make("vm1", limits);
   for (const file of ["io.weight", "io.bfq.weight"]) {
     assert.equal(read("capsule", file), "default 50");
@@ -50,7 +50,7 @@ test("where io is offered, VMs share a disk evenly and leave the greater part to
   for (const name of ["capsule", "capsule/vm1"]) assert.ok(!existsSync(join(root, name, "io.weight")));
 });
 
-test("a kernel that has io without weights is good enough", () => {
+test("a kernel with an io controller but no weights is accepted", () => {
   mkdirSync(join(root, "capsule/io.weight"), { recursive: true }); // cannot be written
   open(true)!.make("vm1", limits);
   assert.equal(read("capsule/vm1/pids.max"), "98");
@@ -63,13 +63,13 @@ test("a command joins the group before it runs, and keeps its arguments as they 
   assert.equal(read("capsule/vm1/cgroup.procs"), `${pid}\n`);
 });
 
-test("a command whose group is gone does not run outside of it", () => {
+test("a command whose group has been removed does not run outside of it", () => {
   const command = [...open(true)!.make("vm1", limits), "/bin/echo", "ran"];
   rmSync(join(root, "capsule/vm1"), { recursive: true });
   assert.equal(spawnSync(command[0]!, command.slice(1), { encoding: "utf8" }).stdout, "");
 });
 
-test("without root, it lies in what was delegated, out of which the service has moved", () => {
+test("without root, groups are children of the delegated group, and the service moves to a child of it", () => {
   group("user.slice/capsule.service", "cpu memory pids");
   group("user.slice/capsule.service/capsule", "cpu memory pids");
   open(false)!.make("vm1", limits);
@@ -78,7 +78,7 @@ test("without root, it lies in what was delegated, out of which the service has 
   assert.equal(read("user.slice/capsule.service/capsule/vm1/pids.max"), "98");
 });
 
-test("as root of a container, whose top is no other's, it lies beside the service, which has moved out of the top", () => {
+test("as root of a container, groups are children of the container's top group, and the service moves out of it", () => {
   writeFileSync(join(root, "cgroup.type"), "domain\n");
   writeFileSync(join(folder, "own"), "0::/\n");
   open(true)!.make("vm1", limits);
@@ -87,7 +87,7 @@ test("as root of a container, whose top is no other's, it lies beside the servic
   assert.equal(read("capsule/vm1/pids.max"), "98");
 });
 
-test("without root, a service that is started where it moves to finds the same groups again", () => {
+test("without root, a service that is started in its service group uses the same groups again", () => {
   group("user.slice/capsule.service", "cpu memory pids");
   group("user.slice/capsule.service/capsule", "cpu memory pids");
   writeFileSync(join(folder, "own"), "0::/user.slice/capsule.service/service\n");
@@ -96,24 +96,24 @@ test("without root, a service that is started where it moves to finds the same g
   assert.equal(read("user.slice/capsule.service/capsule/vm1/pids.max"), "98");
 });
 
-test("only a process whose own bound of memory was its end is said to have been too large", () => {
+test("only a kill for the group's own memory limit is reported", () => {
   const own = /^0::(.*)$/m.exec(readFileSync("/proc/self/cgroup", "utf8"))?.[1];
   if (own === undefined) return assert.equal(memoryVerdict(process.pid, root)(), false);
   const verdict = memoryVerdict(process.pid, root);
-  assert.equal(verdict(), false, "nothing is known of its group");
+  assert.equal(verdict(), false, "its group is not in the tree");
   mkdirSync(join(root, own), { recursive: true });
-  const judge = (counts: string) => {
+  const verdictAfter = (counts: string) => {
     writeFileSync(join(root, own, "memory.events"), counts);
     return verdict();
   };
-  assert.equal(judge("low 0\nmax 7\noom 0\noom_kill 0\n"), false);
-  assert.equal(judge("max 0\noom 0\noom_kill 1\n"), false, "the machine was full");
-  assert.equal(judge("max 7\noom 1\noom_kill 0\n"), false, "it was spared");
-  assert.equal(judge("max 7\noom 1\noom_kill 12\n"), true);
+  assert.equal(verdictAfter("low 0\nmax 7\noom 0\noom_kill 0\n"), false);
+  assert.equal(verdictAfter("max 0\noom 0\noom_kill 1\n"), false, "killed because the machine ran out of memory");
+  assert.equal(verdictAfter("max 7\noom 1\noom_kill 0\n"), false, "reached its limit, but was not killed");
+  assert.equal(verdictAfter("max 7\noom 1\noom_kill 12\n"), true);
   assert.equal(memoryVerdict(2 ** 30, root)(), false, "there is no such process");
 });
 
-test("without the controllers, a mount, or anything delegated there are none", () => {
+test("without a required controller, a mount or a delegated group there are no control groups", () => {
   group("", "cpu pids");
   assert.equal(open(true), undefined);
   group("", "cpu memory pids");
@@ -122,7 +122,7 @@ test("without the controllers, a mount, or anything delegated there are none", (
   assert.equal(open(true), undefined, "nothing mounted");
 });
 
-test("old empty groups go, busy ones and new ones stay", () => {
+test("old empty groups are removed; busy and new ones are kept", () => {
   const groups = open(true)!;
   for (const name of ["empty", "busy"]) mkdirSync(join(root, "capsule", name));
   writeFileSync(join(root, "capsule/busy/cgroup.procs"), "1");

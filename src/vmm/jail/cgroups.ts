@@ -1,14 +1,13 @@
 /**
- * Control groups, version 2, one for each process in a jail: bounds on its memory, processor and number of processes that
- * it cannot leave, whatever it does. As root they lie beside all services and not below ours, so that a service manager
- * which ends the service's group leaves the VMs alone. Without root they lie in what was delegated to the service, and so
- * they do in a container, whose top is a group like any other.
+ * Control groups (version 2), one for each jailed process: limits on memory, CPU and number of processes. As root they are
+ * siblings of all services' groups and not children of this service's group, so that a service manager which kills the
+ * service's group leaves the VMs alone. Without root, and in a container, they are children of the group delegated to the service.
  *
- *      <root>/capsule/<name>                       as root
- *      <root>/<the service's own>/capsule/<name>   else; the service itself moves to …/service, where a service manager
- *                                                  has to start it when it comes back to VMs that run on
+ *      <root>/capsule/<name>                    as root
+ *      <root>/<delegated group>/capsule/<name>  else; the service itself moves to <delegated group>/service, and a service
+ *                                               manager must restart it there while VMs run (DelegateSubgroup=service)
  *
- * A process joins before it becomes bubblewrap. Empty groups are removed when another one is made.
+ * A process joins its group before it executes bubblewrap. Empty groups are removed when the next one is made.
  *
  * https://docs.kernel.org/admin-guide/cgroup-v2.html
  */
@@ -16,45 +15,45 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, 
 import { basename, dirname, join } from "node:path";
 import type { ProfileLimits } from "./jail-args.ts";
 
-const needed = ["memory", "cpu", "pids"];
-/** A group this old has been joined, or never will be. */
+const requiredControllers = ["memory", "cpu", "pids"];
+/** A group is removed only after this time: a younger one may not have been joined yet. */
 const joinedMs = 60_000;
 const periodUs = 100_000;
 const serviceName = "service";
 /**
- * Of a busy disk, VMs share evenly, and all together leave the greater part to the service and whatever else stands beside
- * them. There is no bound in bytes or operations (io.max): what a disk bears, nobody knows but who bought it.
+ * Weights on a busy disk. VMs share evenly; together they get half the weight of the service (100 by default). There is no
+ * io.max: the right limit depends on the disk, which only the operator knows.
  */
 const ioWeights = { all: 50, each: 100 };
-export const remedy =
-  "control groups v2 with memory, cpu and pids (boot with systemd.unified_cgroup_hierarchy=1; without root, have them delegated to the service: Delegate=yes and DelegateSubgroup=service)";
+export const cgroupRemedy =
+  "control groups v2 with memory, cpu and pids (boot with systemd.unified_cgroup_hierarchy=1; without root, delegate them to the service: Delegate=yes and DelegateSubgroup=service)";
 
-export interface CgroupPlaces {
+export interface CgroupPaths {
   root: string;
-  /** Says which group the service is in. */
+  /** File that names the group of this process. */
   own: string;
 }
 
-const places: CgroupPlaces = { root: "/sys/fs/cgroup", own: "/proc/self/cgroup" };
+const systemPaths: CgroupPaths = { root: "/sys/fs/cgroup", own: "/proc/self/cgroup" };
 
 export class Cgroups {
   readonly #parent: string;
   readonly #hasIo: boolean;
 
-  /** Undefined where this machine, or our rights on it, has none. */
-  static open(isRoot: boolean, { root, own }: CgroupPlaces = places): Cgroups | undefined {
+  /** Undefined when control groups are not mounted, not delegated, or lack a required controller. */
+  static open(isRoot: boolean, { root, own }: CgroupPaths = systemPaths): Cgroups | undefined {
     try {
-      if (!includesAll(readWords(join(root, "cgroup.controllers")), needed)) return undefined;
-      const isFree = isRoot && isTop(root);
-      const base = isFree ? root : join(root, delegatedGroup(own));
-      if (!isFree) moveTo(join(base, serviceName));
+      if (!includesAll(readWords(join(root, "cgroup.controllers")), requiredControllers)) return undefined;
+      const isTopLevel = isRoot && isRootGroup(root);
+      const base = isTopLevel ? root : join(root, delegatedGroup(own));
+      if (!isTopLevel) moveTo(join(base, serviceName));
       const parent = join(base, "capsule");
       for (const group of [base, parent]) {
         mkdirSync(group, { recursive: true });
         enable(group);
       }
       const hasIo = readWords(join(parent, "cgroup.controllers")).includes("io");
-      if (hasIo) weigh(parent, ioWeights.all);
+      if (hasIo) setIoWeight(parent, ioWeights.all);
       return new Cgroups(parent, hasIo);
     } catch {
       return undefined; // not mounted, not ours, or not delegated
@@ -66,27 +65,27 @@ export class Cgroups {
     this.#hasIo = hasIo;
   }
 
-  /** Makes a group; returns what to put before a command line that is to run in it. */
+  /** Makes a group; returns the command prefix that joins it. */
   make(name: string, limits: ProfileLimits): string[] {
-    this.#sweep();
+    this.#removeEmpty();
     const group = join(this.#parent, name);
     mkdirSync(group);
     for (const [file, value] of Object.entries(settings(limits))) writeFileSync(join(group, file), value);
-    if (this.#hasIo) weigh(group, ioWeights.each);
+    if (this.#hasIo) setIoWeight(group, ioWeights.each);
     return ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', group];
   }
 
-  #sweep(): void {
+  #removeEmpty(): void {
     for (const entry of readdirSync(this.#parent, { withFileTypes: true })) {
       const group = join(this.#parent, entry.name);
       try {
         if (entry.isDirectory() && Date.now() - statSync(group).ctimeMs > joinedMs) rmdirSync(group);
-      } catch {} // somebody is in it
+      } catch {} // a process is in it
     }
   }
 }
 
-/** What is written to a group's files. */
+/** Files of a group and the values written to them. */
 export function settings({ dataBytes, processes, cpus }: ProfileLimits): Record<string, string> {
   return {
     "memory.max": String(dataBytes),
@@ -105,10 +104,11 @@ function includesAll(words: string[], wanted: string[]): boolean {
 }
 
 /**
- * Whether its memory's bound was the end of a process; to be had while the process lives, and asked when it is gone. Its
- * group counts what the kernel did to keep that bound, and not the kills for a machine that is full.
+ * Returns a function that tells whether the kernel killed a process for exceeding its group's memory limit. Call this while
+ * the process lives and the function after its end. Kills for lack of memory on the whole machine do not count: the group's
+ * `oom` counter stays 0 for them.
  */
-export function memoryVerdict(pid: number, root = places.root): () => boolean {
+export function memoryVerdict(pid: number, root = systemPaths.root): () => boolean {
   let events: string;
   try {
     events = join(root, groupIn(`/proc/${pid}/cgroup`), "memory.events");
@@ -120,44 +120,44 @@ export function memoryVerdict(pid: number, root = places.root): () => boolean {
       const counts = readFileSync(events, "utf8");
       return ["oom", "oom_kill"].every((name) => new RegExp(`^${name} [1-9]`, "m").test(counts));
     } catch {
-      return false; // version 1, or swept away meanwhile
+      return false; // version 1, or the group has been removed
     }
   };
 }
 
-/** "0::/user.slice/…": the group in the unified hierarchy. */
+/** The group in the unified hierarchy: the line "0::/user.slice/…". */
 function groupIn(path: string): string {
   const group = /^0::(\/.*)$/m.exec(readFileSync(path, "utf8"))?.[1];
   if (group === undefined) throw new Error("no unified hierarchy");
   return group;
 }
 
-/** What was handed to the service, whether it has been moved within it or not. */
+/** The group delegated to the service, whether or not the service has moved to its "service" child. */
 function delegatedGroup(own: string): string {
   const group = groupIn(own);
   return basename(group) === serviceName ? dirname(group) : group;
 }
 
-/** Of the whole tree, which alone may hold processes and hand controllers on. */
-function isTop(group: string): boolean {
+/** True for the hierarchy's root, the only group that may both hold processes and enable controllers for children. */
+function isRootGroup(group: string): boolean {
   return !existsSync(join(group, "cgroup.type"));
 }
 
-/** Any other group that hands controllers on may hold no process itself. */
+/** Moves this process to a child: a group other than the root that enables controllers may hold no process. */
 function moveTo(group: string): void {
   mkdirSync(group, { recursive: true });
   writeFileSync(join(group, "cgroup.procs"), String(process.pid));
 }
 
-/** Lets a group's children use what we need; `io` where there is some, so that VMs share a disk evenly. */
+/** Enables the required controllers for a group's children, and `io` where available. */
 function enable(group: string): void {
-  const there = readWords(join(group, "cgroup.controllers"));
-  const wanted = [...needed, ...(there.includes("io") ? ["io"] : [])];
+  const available = readWords(join(group, "cgroup.controllers"));
+  const wanted = [...requiredControllers, ...(available.includes("io") ? ["io"] : [])];
   writeFileSync(join(group, "cgroup.subtree_control"), wanted.map((name) => `+${name}`).join(" "));
 }
 
-/** For either of the kernel's two ways to share a disk; a kernel without one has no such file. */
-function weigh(group: string, weight: number): void {
+/** Sets the weight for io.cost and for BFQ; a kernel without one of them lacks its file. */
+function setIoWeight(group: string, weight: number): void {
   for (const file of ["io.weight", "io.bfq.weight"]) {
     try {
       writeFileSync(join(group, file), `default ${weight}`);

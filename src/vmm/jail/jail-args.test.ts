@@ -19,7 +19,7 @@ const start: JailedStart = {
   argv: ["/usr/bin/qemu", "-name", "guest=cl-1 nonce=0 dir=/data"],
 };
 
-/** The whole of it: a wall that falls here falls in sight. */
+/** The whole command line, so that a removed option shows in this test's diff. */
 const asRoot = `
 /b/chrt --batch 0
 /b/bwrap --unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try
@@ -43,39 +43,39 @@ const asRoot = `
 const words = (text: string) => text.trim().split(/\s+/);
 const without = (args: string[], ...left: string[]) => args.filter((arg) => !left.includes(arg));
 
-test("as root: bubblewrap, bounds, a user without capabilities, a namespace of its own", () => {
+test("as root: bubblewrap, limits, a separate user without capabilities, a user namespace", () => {
   assert.deepEqual(jailArgs(start), [...words(asRoot), "guest=cl-1 nonce=0 dir=/data"]);
 });
 
-test("without root: the same walls but for the user, who is whoever runs the service", () => {
+test("without root: the same, except that the user stays the service's", () => {
   const args = jailArgs({ ...start, user: null });
-  const walls = without(words(asRoot).slice(0, words(asRoot).indexOf("/b/setpriv", 60)), "--cap-add");
+  const shared = without(words(asRoot).slice(0, words(asRoot).indexOf("/b/setpriv", 60)), "--cap-add");
   const root = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "/b/setpriv", "/b/unshare"];
-  for (const wall of without(walls, ...root)) assert.ok(args.includes(wall), wall);
+  for (const option of without(shared, ...root)) assert.ok(args.includes(option), option);
   assert.ok(args.includes("--unshare-user"));
   for (const absent of [...root, "--cap-add", "--reuid"]) assert.ok(!args.includes(absent), absent);
   assert.deepEqual(args.slice(-3), start.argv);
 });
 
-test("a hatch is seen beside the folder where the program works, and whose it is stays as it was", () => {
+test("the hand-over folder is mounted beside the working directory", () => {
   const handover = "/data/work/handover";
   const args = jailArgs({ ...start, profile: { ...start.profile, handoverDir: handover } }).join(" ");
   assert.ok(args.includes(`--bind ${handover} /data/capsules/handover --remount-ro /`), args);
 });
 
-test("a group is joined before anything else; where there is no filter, none is promised", () => {
+test("the control group is joined first; without a filter there is no --seccomp", () => {
   const args = jailArgs({ ...start, join: ["/bin/sh", "-c", "x", "group"], filterFd: null });
   assert.deepEqual(args.slice(0, 5), ["/bin/sh", "-c", "x", "group", "/b/chrt"]);
   assert.ok(!args.includes("--seccomp"));
 });
 
-test("where batches wait too long it is scheduled like everybody", () => {
+test("before Linux 6.12 the program is not scheduled as a batch", () => {
   const args = jailArgs({ ...start, tools: { ...start.tools, chrt: null } });
   assert.deepEqual(args, [...words(asRoot).slice(3), "guest=cl-1 nonce=0 dir=/data"]);
   const kernels = ["5.10.0-1-amd64", "6.1.0-28-amd64", "6.11.9", "6.12.1-amd64", "6.18.44-fc-v657", "7.0"];
   assert.deepEqual(kernels.map(isSchedulerRecent), [false, false, false, true, true, true]);
 });
 
-test("VMs outlive the service: nothing in the jail dies with its parent", () => {
+test("VMs outlive the service: bubblewrap runs without --die-with-parent", () => {
   assert.ok(!jailArgs(start).includes("--die-with-parent"));
 });

@@ -1,60 +1,60 @@
 /**
- * From what a process may see and use to the command line that starts it in a jail. Pure.
+ * Builds the command line that starts a process under a sandbox profile. Pure. Each program executes the next one:
  *
- *      sh         joins its control group, where there are any
- *      chrt       where that helps: is scheduled as a batch, which does not interrupt others when it wakes up
- *      bwrap      its own mount, process, network, IPC, host name and cgroup namespaces; a root that holds what is listed
- *                 and nothing else, at the paths it has outside but for a hatch; a filter of system calls; no new privileges, ever
- *      prlimit    bounds that the kernel keeps whether there are cgroups or not
- *      setpriv    as root: a user and group of its own, no capability
- *      unshare    as root: a user namespace in which only that user exists. (Without root, bwrap makes it at once.)
+ *      sh         joins the control group, where control groups are available
+ *      chrt       sets SCHED_BATCH, so that a waking guest does not preempt the service (recent kernels only)
+ *      bwrap      makes mount, pid, network, IPC, UTS and cgroup namespaces; a root with the listed files only, at their
+ *                 outside paths except for the hand-over folder; a system call filter; no_new_privs
+ *      prlimit    sets limits that the kernel enforces without control groups
+ *      setpriv    as root: switches to the jail's user and groups, drops all capabilities
+ *      unshare    as root: makes a user namespace that maps only that user (without root, bwrap makes it)
  *      the program
  *
- * All of them replace each other: the program has the pid that bubblewrap told of.
+ * From bubblewrap's child on they share one pid: the one that bubblewrap reports, which is the program's.
  */
 import { dirname, join as joinPath } from "node:path";
 
-/** What one process may see and use. */
+/** The files, devices and limits of one process. */
 export interface SandboxProfile {
   /** Files and folders, at the same paths inside. */
   readOnly: string[];
   writable: string[];
   /**
-   * A folder of ours through which files are handed in when the program runs already: it sees it as `hatchPath` from its working
-   * directory, and opens them by name. Only where the program has a user of its own, to whom the folder is closed.
+   * A folder through which files are handed to a program that already runs. The program sees it at `handoverPath`, relative to
+   * its working directory, and opens files in it by name. Only with a separate user, who may neither list nor write the folder.
    */
   handoverDir?: string | undefined;
   /** Device files; /dev/null and /dev/urandom are always there. */
   devices: string[];
-  /** Its working directory; in it nothing is to be seen but what is listed. */
+  /** The working directory. Only listed files are visible in it. */
   folder: string;
   limits: ProfileLimits;
 }
 
 export interface ProfileLimits {
-  /** Largest file it can write. */
+  /** Largest file that the process can write. */
   fileBytes: number;
-  /** Memory of its own: heap, private mappings, the guest's memory. */
+  /** Heap and private mappings; the guest's memory is one of them. */
   dataBytes: number;
   /** Processes and threads. */
   processes: number;
-  /** Of the processor; kept by a control group where there is one. */
+  /** Enforced by the control group, or else by the resource watchdog. */
   cpus: number;
   openFiles: number;
 }
 
-/** Who it is on this machine. */
+/** The user that a jailed process runs under. */
 export interface JailUser {
   uid: number;
   gid: number;
-  /** Groups that let it read files which all jails share, and devices. */
+  /** Supplementary groups: read access to the files shared by all jails, and to devices. */
   groups: number[];
 }
 
 /** Absolute paths. */
 export interface Tools {
   bwrap: string;
-  /** Null on a host whose scheduler makes batches wait too long. */
+  /** Null on a kernel that delays SCHED_BATCH tasks too long (see isSchedulerRecent). */
   chrt: string | null;
   prlimit: string;
   setpriv: string;
@@ -63,64 +63,56 @@ export interface Tools {
 
 export interface JailedStart {
   profile: SandboxProfile;
-  /** Null: without root; the process stays who started it, in a user namespace. */
+  /** Null without root: the process keeps the service's user, in a user namespace. */
   user: JailUser | null;
   tools: Tools;
-  /** What makes it join its control group, if it has one. */
+  /** Command prefix that joins the control group; empty without control groups. */
   join: string[];
-  /** Descriptor on which bubblewrap tells the program's pid. */
+  /** Descriptor to which bubblewrap writes the program's pid. */
   infoFd: number;
-  /** Descriptor of the system call filter; null where there is none. */
+  /** Descriptor that bubblewrap reads the system call filter from; null without a filter. */
   filterFd: number | null;
   /** The program, by its absolute path, and its arguments. */
   argv: string[];
 }
 
-/** Beside the folder, so that what a file's own content says of others, relative to it, is true in both. */
+/** A sibling of the working directory, so that relative backing file names inside an image resolve the same in both. */
 export const handoverPath = "../handover";
 
-const always = ["/dev/null", "/dev/urandom"];
+const commonDevices = ["/dev/null", "/dev/urandom"];
 
-export function jailArgs({
-  profile: cell,
-  user: identity,
-  tools,
-  join,
-  infoFd,
-  filterFd,
-  argv,
-}: JailedStart): string[] {
-  const chain = identity === null ? [tools.prlimit] : [tools.prlimit, tools.setpriv, tools.unshare];
-  const readOnly = [...new Set([...chain, ...cell.readOnly])];
-  const devices = [...always, ...cell.devices];
-  const folders = ancestors([...readOnly, ...cell.writable, ...devices, `${cell.folder}/.`]);
+export function jailArgs({ profile, user, tools, join, infoFd, filterFd, argv }: JailedStart): string[] {
+  const chain = user === null ? [tools.prlimit] : [tools.prlimit, tools.setpriv, tools.unshare];
+  const readOnly = [...new Set([...chain, ...profile.readOnly])];
+  const devices = [...commonDevices, ...profile.devices];
+  const folders = ancestors([...readOnly, ...profile.writable, ...devices, `${profile.folder}/.`]);
   return [
     join,
     tools.chrt === null ? [] : [tools.chrt, "--batch", "0"],
     [tools.bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"],
-    identity === null ? ["--unshare-user"] : [],
+    user === null ? ["--unshare-user"] : [],
     ["--new-session", "--as-pid-1", "--clearenv"],
     ["--cap-drop", "ALL"],
-    // Spent by setpriv on becoming somebody without any.
-    identity === null ? [] : ["SETUID", "SETGID", "SETPCAP"].flatMap((name) => ["--cap-add", `CAP_${name}`]),
+    // setpriv needs them to switch users, and drops them then.
+    user === null ? [] : ["SETUID", "SETGID", "SETPCAP"].flatMap((name) => ["--cap-add", `CAP_${name}`]),
     ["--info-fd", String(infoFd)],
     filterFd === null ? [] : ["--seccomp", String(filterFd)],
-    // Folders that bubblewrap makes unasked are closed to everybody but root.
+    // Parent folders that bubblewrap creates implicitly would have mode 0700.
     folders.flatMap((folder) => ["--dir", folder]),
     readOnly.flatMap((path) => ["--ro-bind", path, path]),
     ["--proc", "/proc"],
     devices.flatMap((path) => ["--dev-bind", path, path]),
-    cell.writable.flatMap((path) => ["--bind", path, path]),
-    cell.handoverDir === undefined ? [] : ["--bind", cell.handoverDir, joinPath(cell.folder, handoverPath)],
-    ["--remount-ro", "/", "--chdir", cell.folder, "--"],
-    limitArgs(tools, cell.limits),
-    identity === null ? [] : identityArgs(tools, identity),
+    profile.writable.flatMap((path) => ["--bind", path, path]),
+    profile.handoverDir === undefined ? [] : ["--bind", profile.handoverDir, joinPath(profile.folder, handoverPath)],
+    ["--remount-ro", "/", "--chdir", profile.folder, "--"],
+    limitArgs(tools, profile.limits),
+    user === null ? [] : userArgs(tools, user),
     argv,
   ].flat();
 }
 
 function limitArgs({ prlimit }: Tools, { fileBytes, dataBytes, processes, openFiles }: ProfileLimits): string[] {
-  const bounds = {
+  const limits = {
     core: 0,
     fsize: fileBytes,
     data: dataBytes,
@@ -129,10 +121,10 @@ function limitArgs({ prlimit }: Tools, { fileBytes, dataBytes, processes, openFi
     memlock: 0,
     msgqueue: 0,
   };
-  return [prlimit, ...Object.entries(bounds).map(([name, most]) => `--${name}=${most}`), "--"];
+  return [prlimit, ...Object.entries(limits).map(([name, value]) => `--${name}=${value}`), "--"];
 }
 
-function identityArgs({ setpriv, unshare }: Tools, { uid, gid, groups }: JailUser): string[] {
+function userArgs({ setpriv, unshare }: Tools, { uid, gid, groups }: JailUser): string[] {
   return [
     [setpriv, "--reuid", String(uid), "--regid", String(gid)],
     groups.length === 0 ? ["--clear-groups"] : ["--groups", groups.join(",")],
@@ -141,7 +133,7 @@ function identityArgs({ setpriv, unshare }: Tools, { uid, gid, groups }: JailUse
   ].flat();
 }
 
-/** Every folder on the way to these paths, outer ones first. */
+/** All parent folders of these paths, outer ones first. */
 function ancestors(paths: string[]): string[] {
   const found = new Set<string>();
   for (const path of paths) {

@@ -4,34 +4,34 @@ import { test } from "node:test";
 import { endProcess, startTicksOf } from "../process.ts";
 import { isUnderJailUid, JailUids, uidOf } from "./jail-uids.ts";
 
-/** Far from what the service is given by default. */
+/** Far from the default range of the service. */
 const first = 2_100_000_000;
 const isRoot = process.getuid!() === 0;
 
-test("every user is taken once, the group of all by nobody; what is given back can be had again", () => {
+test("each user is reserved once, the group of all jails never; a released user can be reserved again", () => {
   const uids = new JailUids({ first, last: first + 8 });
-  const taken = Array.from({ length: 8 }, () => uids.take());
+  const taken = Array.from({ length: 8 }, () => uids.reserve());
   assert.equal(uids.readers, first);
   assert.deepEqual(
     taken.toSorted(),
     [1, 2, 3, 4, 5, 6, 7, 8].map((each) => first + each),
   );
-  assert.throws(() => uids.take(), { code: "no_capacity" });
-  uids.giveBack(taken[3]!);
-  assert.equal(uids.take(), taken[3]);
+  assert.throws(() => uids.reserve(), { code: "no_capacity" });
+  uids.release(taken[3]!);
+  assert.equal(uids.reserve(), taken[3]);
 });
 
 test("a user is free again when its process has ended", async () => {
   const uids = new JailUids({ first, last: first + 1 });
   const child = spawn("sleep", ["1000"]);
   const process = { pid: child.pid!, startTicks: startTicksOf(child.pid!)! };
-  uids.assign(uids.take(), process);
-  assert.throws(() => uids.take(), { code: "no_capacity" });
+  uids.assign(uids.reserve(), process);
+  assert.throws(() => uids.reserve(), { code: "no_capacity" });
   await endProcess(process);
-  assert.equal(uids.take(), first + 1);
+  assert.equal(uids.reserve(), first + 1);
 });
 
-test("a user that any process of the machine runs under is not taken", { skip: !isRoot }, async () => {
+test("a user that any process of the machine runs under is not reserved", { skip: !isRoot }, async () => {
   const child = spawn("sleep", ["1000"], { uid: first + 1, gid: first + 1 });
   const process = { pid: child.pid!, startTicks: startTicksOf(child.pid!)! };
   try {
@@ -41,12 +41,12 @@ test("a user that any process of the machine runs under is not taken", { skip: !
     assert.ok(!isUnderJailUid(range, { ...process, startTicks: 1 }), "another process with this pid");
     assert.ok(!isUnderJailUid({ first: first + 1, last: first + 2 }, process), "the first of a range is a group");
     const others = new JailUids(range);
-    assert.equal(others.take(), first + 2);
-    assert.throws(() => others.take(), { code: "no_capacity" });
+    assert.equal(others.reserve(), first + 2);
+    assert.throws(() => others.reserve(), { code: "no_capacity" });
     const adopting = new JailUids(range);
     adopting.adopt(process);
     assert.ok(adopting.holds(process));
-    assert.equal(adopting.take(), first + 2);
+    assert.equal(adopting.reserve(), first + 2);
   } finally {
     await endProcess(process);
   }

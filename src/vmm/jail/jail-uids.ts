@@ -1,6 +1,6 @@
 /**
- * Users for jails: one for each VM, so that a QEMU that got out of everything else still owns nothing but its own files.
- * Which are taken is asked of the machine and not written down: whatever runs under a user has it, whoever started it.
+ * Users for jails. Each VM has a user of its own, so that a QEMU that escaped every other wall still owns only its own files.
+ * /proc tells which users are taken, not a file: a user is taken while any process runs under it, of this daemon or another.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -12,27 +12,27 @@ export interface UidRange {
   last: number;
 }
 
-/** Other daemons' VMs are looked for as often as this at most. */
-const lookMs = 5_000;
+/** Minimum time between two scans of /proc for users taken by other daemons' VMs. */
+const scanIntervalMs = 5_000;
 const attempts = 1_000;
 
 export class JailUids {
-  /** Group of all jails: may read what templates share. No process runs under it as a user. */
+  /** Group of all jails; may read the files that templates share. It is never a process's user. */
   readonly readers: number;
   readonly #range: UidRange;
-  /** Null: a start is under way. */
+  /** Null: a process is being started under this user. */
   readonly #held = new Map<number, VmProcess | null>();
   #others = new Set<number>();
   #scannedMs = Number.NEGATIVE_INFINITY;
 
-  /** The first of the range is the readers' group, the others are users. */
+  /** The first number of the range is the readers' group, the others are users. */
   constructor(range: UidRange) {
     this.readers = range.first;
     this.#range = { first: range.first + 1, last: range.last };
   }
 
-  /** A user that no process of this machine runs under, and that nobody else gets before it is given back. */
-  take(): number {
+  /** Reserves a user that no process of this machine runs under. */
+  reserve(): number {
     const { first, last } = this.#range;
     this.#rescan();
     for (let attempt = 0; attempt < attempts; attempt++) {
@@ -41,20 +41,20 @@ export class JailUids {
       this.#held.set(uid, null);
       return uid;
     }
-    throw new CapsuleError("no_capacity", `no user is left for a VM: ${last - first + 1} are set aside`);
+    throw new CapsuleError("no_capacity", `all ${last - first + 1} users reserved for VMs are taken`);
   }
 
-  /** A start has succeeded: the user is given back when this process ends. */
+  /** After a start: the user is free again when this process has ended. */
   assign(uid: number, process: VmProcess): void {
     this.#held.set(uid, process);
   }
 
-  /** A start has failed, and nothing of it is left. */
-  giveBack(uid: number): void {
+  /** After a failed start or an ended program: no process runs under the user any more. */
+  release(uid: number): void {
     this.#held.delete(uid);
   }
 
-  /** A process of an earlier daemon: its user is taken for as long as it lives. */
+  /** Keeps the user of an earlier daemon's process taken until that process ends. */
   adopt(process: VmProcess): void {
     const uid = uidOf(process.pid);
     if (uid !== null && uid >= this.#range.first && uid <= this.#range.last) this.#held.set(uid, process);
@@ -71,34 +71,34 @@ export class JailUids {
 
   #rescan(): void {
     const nowMs = performance.now();
-    if (nowMs - this.#scannedMs < lookMs) return;
+    if (nowMs - this.#scannedMs < scanIntervalMs) return;
     this.#scannedMs = nowMs;
     this.#others = ownersOfProcesses();
   }
 }
 
 /**
- * True for a process under a user set aside for jails. With pid and start time it is proof enough that it is a VM: what a
- * QEMU shows as its command line, the one who took it over can paint over.
+ * True for a process whose user is reserved for jails. Together with pid and start time this identifies a VM. The command
+ * line does not: a compromised QEMU can rewrite its own.
  */
 export function isUnderJailUid({ first, last }: UidRange, process: VmProcess): boolean {
   const uid = uidOf(process.pid);
   return uid !== null && uid > first && uid <= last && isAlive(process);
 }
 
-/** The users that own a process of this machine. */
+/** Owners of all processes of this machine. */
 function ownersOfProcesses(): Set<number> {
   const owners = new Set<number>();
   for (const entry of readdirSync("/proc")) {
     if (!/^\d+$/.test(entry)) continue;
     try {
       owners.add(statSync(`/proc/${entry}`).uid);
-    } catch {} // it has just ended
+    } catch {} // the process has ended meanwhile
   }
   return owners;
 }
 
-/** The real user of a process; null when it is gone. */
+/** Real uid of a process; null when it has ended. */
 export function uidOf(pid: number): number | null {
   try {
     return Number(/^Uid:\t(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? Number.NaN);

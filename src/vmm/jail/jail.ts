@@ -1,22 +1,21 @@
 /**
- * The jail around every QEMU, and around every other program that opens what a guest has written. What a process may see
- * and use is a Cell; the jail readies the cell's files, gives it a user of its own where root allows, and starts the
- * program in it (jail-args.ts says how, and docs/adr/0008 why).
+ * The jail around every QEMU, and around every other program that opens files written by a guest. A SandboxProfile lists
+ * the files, devices and limits of one process. The jail sets the files' owners, assigns a user where it runs as root, and
+ * starts the program (jail-args.ts builds the command line; docs/adr/0008 has the reasons).
  *
- *      full      as root: a user of its own for every VM
- *      rootless  everything that does not need root; the process stays the user who runs the service, in a user namespace
- *      off       none: QEMU runs with the rights of whoever runs the service, behind its own system call filter only
+ *      full      as root: each VM runs under a user that no other process has
+ *      rootless  everything that does not need root; the process keeps the service's user, in a user namespace
+ *      off       no jail: QEMU runs with the rights of the service, behind its own system call filter only
  */
 import { randomUUID } from "node:crypto";
-import { constants } from "node:fs";
+import { closeSync, constants, readdirSync, readFileSync } from "node:fs";
 import { chmod, chown, open, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { release } from "node:os";
 import { CapsuleError } from "../../wire/errors.ts";
 import { endProcess, type Inherited, lowerPriority, type Spawned, spawnDetached, startTicksOf } from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
-import { Cgroups, remedy as cgroupRemedy } from "./cgroups.ts";
-import { closeInheritedFds } from "./inherited-fds.ts";
+import { Cgroups, cgroupRemedy } from "./cgroups.ts";
 import { type JailUser, jailArgs, type SandboxProfile, type Tools } from "./jail-args.ts";
 import { JailUids, type UidRange } from "./jail-uids.ts";
 import { findProgram, programFilesOf } from "./program-files.ts";
@@ -24,41 +23,42 @@ import { seccompFilter } from "./seccomp-filter.ts";
 
 const startMs = 20_000;
 const runMs = 120_000;
-const tellingBytes = 4_096;
+/** Longest JSON object that bubblewrap writes to its info descriptor. */
+const infoBytes = 4_096;
+const closeOnExecFlag = 0o2000000;
 
 export interface JailOptions {
   uids: UidRange;
 }
 
-/** What stands around each QEMU, for operators. */
+/** The protection around each QEMU, as reported to operators. */
 export interface JailReport {
   mode: "full" | "rootless" | "off";
-  /** Whether control groups bound its memory, processor and processes; else only the kernel's per-process limits do. */
+  /** "v2": control groups limit memory, CPU and processes. "none": only the kernel's per-process limits do. */
   cgroup: "v2" | "none";
-  /** What there is not, each with a remedy. */
+  /** Protections that this machine lacks, each with a remedy. */
   missing: string[];
 }
 
-/** Nothing is not to be mistaken for something. */
 export const noJail: JailReport = {
   mode: "off",
   cgroup: "none",
   missing: ["the jail around QEMU (unset CAPSULE_JAIL)"],
 };
 
-/** What a start leaves: the process inside, not the one of the jail that waits for it. */
 export interface Jailed {
+  /** The program itself, not the bubblewrap process that waits for it. */
   process: VmProcess;
   stderrTail: Spawned["stderrTail"];
-  /** Makes a file the process's own: one that it shall be able to open through its hatch. */
+  /** Makes the process the owner of a file, so that it can open it through its hand-over folder. */
   chownToJail: (path: string) => Promise<void>;
 }
 
 export class Jail {
   readonly mode: "full" | "rootless";
   readonly #tools: Tools;
-  /** What the way into the jail needs to see. */
-  readonly #toolsView: string[];
+  /** Files of the programs that run inside the jail before the jailed program does. */
+  readonly #toolFiles: string[];
   readonly #uids: JailUids | null;
   readonly #filter: Buffer | null;
   readonly #cgroups: Cgroups | undefined;
@@ -69,90 +69,91 @@ export class Jail {
     const isRoot = process.geteuid?.() === 0;
     const tools = findTools();
     const inside = isRoot ? [tools.prlimit, tools.setpriv, tools.unshare] : [tools.prlimit];
-    const views = await Promise.all(inside.map(programFilesOf));
-    const view = [...new Set(views.flatMap(({ readOnly }) => readOnly))];
-    const jail = new Jail(isRoot ? new JailUids(uids) : null, tools, view);
+    const filesOfEach = await Promise.all(inside.map(programFilesOf));
+    const toolFiles = [...new Set(filesOfEach.flatMap(({ readOnly }) => readOnly))];
+    const jail = new Jail(isRoot ? new JailUids(uids) : null, tools, toolFiles);
     await jail.#requireWorking();
     return jail;
   }
 
-  private constructor(uids: JailUids | null, tools: Tools, toolsView: string[]) {
+  private constructor(uids: JailUids | null, tools: Tools, toolFiles: string[]) {
     this.mode = uids === null ? "rootless" : "full";
     this.#uids = uids;
     this.#tools = tools;
-    this.#toolsView = toolsView;
+    this.#toolFiles = toolFiles;
     this.#filter = seccompFilter({ mayUnshareUser: uids !== null });
     this.#cgroups = Cgroups.open(uids !== null);
   }
 
   report(): JailReport {
     const missing: string[] = [];
-    if (this.mode === "rootless") missing.push("users of their own for VMs (run the service as root)");
-    if (this.#filter === null) missing.push("our own system call filter (written for x86-64 only)");
+    if (this.mode === "rootless") missing.push("a separate user for each VM (run the service as root)");
+    if (this.#filter === null) missing.push("the jail's system call filter (written for x86-64 only)");
     if (this.#cgroups === undefined) missing.push(cgroupRemedy);
     return { mode: this.mode, cgroup: this.#cgroups === undefined ? "none" : "v2", missing };
   }
 
   /**
-   * Starts a program, given by its absolute path, in a cell. It inherits the descriptors in `inherited`, from 3 on.
-   * Writable files become its own; read-only ones are made readable to all jails, whose only way to them is the cell.
+   * Starts the program at the absolute path `argv[0]`. It inherits the descriptors in `inherited`, from 3 on. It becomes the
+   * owner of the profile's writable files. Read-only files become readable to the group of all jails; a process still sees
+   * only those of its own profile.
    */
-  async start(argv: string[], cell: SandboxProfile, inherited: Inherited[] = []): Promise<Jailed> {
-    const identity = await this.#enroll(cell);
+  async start(argv: string[], profile: SandboxProfile, inherited: Inherited[] = []): Promise<Jailed> {
+    const user = await this.#assignUser(profile);
     try {
-      const { spawned, process } = await this.#spawn(argv, cell, identity, inherited);
-      if (process === null) throw await failure(spawned, "it ended before it ran");
-      if (identity !== null) this.#uids?.assign(identity.uid, process);
-      const handIn = async (path: string) => (identity === null ? undefined : await give(path, identity.uid));
-      return { process, stderrTail: spawned.stderrTail, chownToJail: handIn };
+      const { spawned, process } = await this.#spawn(argv, profile, user, inherited);
+      if (process === null) throw await failure(spawned, "the program ended before it ran");
+      if (user !== null) this.#uids?.assign(user.uid, process);
+      const chownToJail = async (path: string) => (user === null ? undefined : await chownFile(path, user.uid));
+      return { process, stderrTail: spawned.stderrTail, chownToJail };
     } catch (error) {
-      if (identity !== null) this.#uids?.giveBack(identity.uid);
+      if (user !== null) this.#uids?.release(user.uid);
       throw error;
     }
   }
 
-  /** Runs a program to its end in a cell; resolves with its last words, and throws with them when it fails. */
-  async run(argv: string[], cell: SandboxProfile, deadlineMs = runMs): Promise<string> {
-    const identity = await this.#enroll(cell);
+  /** Runs a program to its end. Resolves with the end of its standard error; throws with it when the program fails. */
+  async run(argv: string[], profile: SandboxProfile, deadlineMs = runMs): Promise<string> {
+    const user = await this.#assignUser(profile);
     try {
-      const { spawned, process } = await this.#spawn(argv, cell, identity, []);
+      const { spawned, process } = await this.#spawn(argv, profile, user, []);
       const end = () => process === null || void endProcess(process).catch(() => {});
       const timer = setTimeout(end, deadlineMs);
       const { code, signal } = await spawned.exited;
       clearTimeout(timer);
-      const said = await spawned.stderrTail();
-      if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${said}`);
-      return said;
+      const stderr = await spawned.stderrTail();
+      if (code !== 0) throw new Error(`${argv[0]} ended with ${signal ?? code}: ${stderr}`);
+      return stderr;
     } finally {
-      if (identity !== null) this.#uids?.giveBack(identity.uid);
+      if (user !== null) this.#uids?.release(user.uid);
     }
   }
 
-  /** True for a process that can only be in a jail, whatever it calls itself. */
+  /** True for a process whose user is reserved for jails. Its name and command line do not matter. */
   holds(process: VmProcess): boolean {
     return this.#uids?.holds(process) ?? false;
   }
 
-  /** Of an earlier daemon: nobody else gets its user. */
+  /** Keeps the user of a VM that an earlier daemon started from being assigned again. */
   adopt(process: VmProcess): void {
     this.#uids?.adopt(process);
   }
 
   /** The process is null when it has ended already. */
-  async #spawn(argv: string[], cell: SandboxProfile, identity: JailUser | null, inherited: Inherited[]) {
+  async #spawn(argv: string[], profile: SandboxProfile, user: JailUser | null, inherited: Inherited[]) {
     const infoFd = 3 + inherited.length;
     const filterFd = this.#filter === null ? null : infoFd + 1;
-    const whole: SandboxProfile = { ...cell, readOnly: [...this.#toolsView, ...cell.readOnly] };
-    const join = this.#cgroups?.make(randomUUID(), cell.limits) ?? [];
-    const command = jailArgs({ profile: whole, user: identity, tools: this.#tools, join, infoFd, filterFd, argv });
+    const withTools: SandboxProfile = { ...profile, readOnly: [...this.#toolFiles, ...profile.readOnly] };
+    const join = this.#cgroups?.make(randomUUID(), profile.limits) ?? [];
+    const command = jailArgs({ profile: withTools, user, tools: this.#tools, join, infoFd, filterFd, argv });
     const pipes: Inherited[] = filterFd === null ? ["pipe"] : ["pipe", "pipe"];
     const spawned = spawnDetached(command, "/", [...inherited, ...pipes]);
     const [info, filter] = spawned.pipes;
     try {
       if (this.#filter !== null) filter?.end(this.#filter);
-      const pid = await insideOf(info!);
+      const pid = await readChildPid(info!);
       if (pid === null) throw await failure(spawned, "bubblewrap does not answer");
-      lowerPriority(pid); // bubblewrap may have made it before it was told to give way itself
+      lowerPriority(pid); // bubblewrap may have forked it before its own priority was lowered
       const startTicks = startTicksOf(pid);
       return { spawned, process: startTicks === null ? null : { pid, startTicks } };
     } finally {
@@ -160,37 +161,37 @@ export class Jail {
     }
   }
 
-  async #enroll(cell: SandboxProfile): Promise<JailUser | null> {
+  async #assignUser(profile: SandboxProfile): Promise<JailUser | null> {
     if (this.#uids === null) {
-      if (cell.handoverDir !== undefined) throw new Error("a hatch is closed only to a user of its own");
+      if (profile.handoverDir !== undefined) throw new Error("a hand-over folder needs a jail with separate users");
       return null;
     }
-    const uid = this.#uids.take();
+    const uid = this.#uids.reserve();
     try {
       const { readers } = this.#uids;
       await Promise.all([
-        ...cell.writable.map((path) => give(path, uid)),
-        ...cell.readOnly.map((path) => share(path, readers)),
-        cell.handoverDir === undefined ? undefined : showHatch(cell.handoverDir, uid),
+        ...profile.writable.map((path) => chownFile(path, uid)),
+        ...profile.readOnly.map((path) => share(path, readers)),
+        profile.handoverDir === undefined ? undefined : allowTraversal(profile.handoverDir, uid),
       ]);
-      const groups = await Promise.all(cell.devices.map(groupOf));
+      const groups = await Promise.all(profile.devices.map(groupOf));
       return { uid, gid: uid, groups: [...new Set([readers, ...groups])] };
     } catch (error) {
-      this.#uids.giveBack(uid);
+      this.#uids.release(uid);
       throw error;
     }
   }
 
-  /** A jail that cannot be built is better found out now than by every capsule. */
+  /** Runs a trivial program once, so that a jail that cannot be built fails at start and not with every capsule. */
   async #requireWorking(): Promise<void> {
     const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64, cpus: 1 };
-    const cell: SandboxProfile = { readOnly: [], writable: [], devices: [], folder: "/", limits };
+    const profile: SandboxProfile = { readOnly: [], writable: [], devices: [], folder: "/", limits };
     try {
-      await this.run([this.#tools.prlimit, "--version"], cell, startMs);
+      await this.run([this.#tools.prlimit, "--version"], profile, startMs);
     } catch (cause) {
       const why = cause instanceof Error ? cause.message : String(cause);
       const remedy = "allow namespaces to this service, or set CAPSULE_JAIL=off to run hostile code without a jail";
-      throw new CapsuleError("internal_error", `no jail can be built here (${why}); ${remedy}`, { cause });
+      throw new CapsuleError("internal_error", `no jail can be built on this machine (${why}); ${remedy}`, { cause });
     }
   }
 }
@@ -200,7 +201,7 @@ function findTools(): Tools {
     const path = findProgram(name);
     if (path !== undefined) return path;
     const remedy = `run apt-get install ${debianPackage}, or set CAPSULE_JAIL=off to run hostile code without a jail`;
-    throw new CapsuleError("internal_error", `no jail can be built here: ${name} is missing; ${remedy}`);
+    throw new CapsuleError("internal_error", `no jail can be built on this machine: ${name} is missing; ${remedy}`);
   };
   return {
     bwrap: find("bwrap", "bubblewrap"),
@@ -212,51 +213,51 @@ function findTools(): Tools {
 }
 
 /**
- * Linux 6.12 and later, whose scheduler gives whoever wakes up its turn soon in any case. Before, a batch that is waited for
- * waits until the slice of whoever runs is over.
+ * True for Linux 6.12 and later. Older schedulers let a SCHED_BATCH task that wakes up wait for the end of the running task's
+ * time slice, which delays every answer of a guest.
  */
 export function isSchedulerRecent(kernel: string): boolean {
   const [major = 0, minor = 0] = kernel.split(/[.-]/).map(Number);
   return major > 6 || (major === 6 && minor >= 12);
 }
 
-/** Ends what there is of a jail. */
+/** Kills bubblewrap, and the program with it; the error quotes its standard error, or else `why`. */
 async function failure(spawned: Spawned, why: string): Promise<CapsuleError> {
   await endProcess(spawned.process);
-  const said = await spawned.stderrTail();
-  return new CapsuleError("agent_error", `A jail could not be built: ${said === "" ? why : said}`);
+  const stderr = await spawned.stderrTail();
+  return new CapsuleError("agent_error", `A jail could not be built: ${stderr === "" ? why : stderr}`);
 }
 
-/** The pid that bubblewrap tells, in a JSON object, of the process it has made; null when it does not. */
-async function insideOf(info: Socket): Promise<number | null> {
+/** Reads the pid of bubblewrap's child from the JSON object on its info descriptor; null when none comes. */
+async function readChildPid(info: Socket): Promise<number | null> {
   const timer = setTimeout(() => info.destroy(), startMs);
-  const said = await new Promise<string>((resolve) => {
+  const json = await new Promise<string>((resolve) => {
     let text = "";
     info.on("data", (chunk: Buffer) => {
       text += chunk.toString("latin1");
-      if (text.includes("}") || text.length > tellingBytes) resolve(text);
+      if (text.includes("}") || text.length > infoBytes) resolve(text);
     });
     info.once("close", () => resolve(text));
   });
   clearTimeout(timer);
-  const pid = /"child-pid": (\d+)/.exec(said)?.[1];
+  const pid = /"child-pid": (\d+)/.exec(json)?.[1];
   return pid === undefined ? null : Number(pid);
 }
 
-/** Makes a file of ours the jail's own. It cannot have become anything else: no jail sees the folder it lies in. */
-async function give(path: string, uid: number): Promise<void> {
+/** Makes the jail's user the owner of a file. No jail can replace the file first: none sees the folder around it. */
+async function chownFile(path: string, uid: number): Promise<void> {
   await using file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW);
   await file.chown(uid, uid);
   await file.chmod(0o600);
 }
 
-/** Lets a jail's user, through its group, open what lies in a folder of root's and is known to it by name. */
-async function showHatch(path: string, gid: number): Promise<void> {
+/** Lets a jail's user, through its group, open files in a folder of root by name; it can neither list nor write it. */
+async function allowTraversal(path: string, gid: number): Promise<void> {
   await chown(path, 0, gid);
   await chmod(path, 0o710);
 }
 
-/** Lets the jails' group read a file that not everybody may read; whoever it was a VM's before, it is root's now. */
+/** Makes root the owner of a regular file and lets the jails' group read it, unless it is readable already. */
 async function share(path: string, readers: number): Promise<void> {
   const { mode, uid, gid } = await stat(path);
   const isReadable = (mode & 0o004) !== 0 || (uid === 0 && gid === readers && (mode & 0o040) !== 0);
@@ -270,4 +271,24 @@ async function groupOf(device: string): Promise<number> {
   const { mode, gid } = await stat(device);
   if ((mode & 0o060) === 0o060) return gid;
   throw new CapsuleError("internal_error", `${device} is closed to VMs in a jail (run chmod 660 ${device})`);
+}
+
+/**
+ * Closes the descriptors without FD_CLOEXEC: those that this process inherited from its parent. Every VM would inherit them
+ * as well. Node sets FD_CLOEXEC on every descriptor that it opens or talks to its parent through.
+ */
+export function closeInheritedFds(): void {
+  for (const entry of readdirSync("/proc/self/fdinfo")) {
+    const fd = Number(entry);
+    if (fd > 2 && isInheritable(fd)) closeSync(fd);
+  }
+}
+
+function isInheritable(fd: number): boolean {
+  try {
+    const flags = /^flags:\t([0-7]+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1];
+    return flags !== undefined && (Number.parseInt(flags, 8) & closeOnExecFlag) === 0;
+  } catch {
+    return false; // the descriptor that the folder was read through is closed by now
+  }
 }

@@ -5,29 +5,29 @@ import { ResourceWatchdog } from "./resource-watchdog.ts";
 
 const limits = { dataBytes: 1_000, cpus: 3 };
 
-test("more memory than the limit is noticed at once", () => {
-  const overuse = new ResourceWatchdog(limits);
-  assert.equal(overuse.check({ atMs: 0, spentTicks: 0, ownBytes: 1_000 }), undefined);
-  assert.equal(overuse.check({ atMs: 1, spentTicks: 0, ownBytes: 1_001 }), "memory: 1001 bytes, of 1000");
+test("more memory than the limit is reported at once", () => {
+  const watchdog = new ResourceWatchdog(limits);
+  assert.equal(watchdog.check({ atMs: 0, spentTicks: 0, memoryBytes: 1_000 }), undefined);
+  assert.equal(watchdog.check({ atMs: 1, spentTicks: 0, memoryBytes: 1_001 }), "memory: 1001 bytes, of 1000");
 });
 
-test("more CPUs than the limit are noticed when they are taken for long, and bursts are not", () => {
-  const overuse = new ResourceWatchdog(limits);
+test("more CPUs than the limit are reported over 30 s, shorter bursts are not", () => {
+  const watchdog = new ResourceWatchdog(limits);
   const use = (sec: number, cpuSec: number) =>
-    overuse.check({ atMs: sec * 1_000, spentTicks: cpuSec * 100, ownBytes: 0 });
-  assert.equal(use(0, 500), undefined, "what it took before is of no interest");
+    watchdog.check({ atMs: sec * 1_000, spentTicks: cpuSec * 100, memoryBytes: 0 });
+  assert.equal(use(0, 500), undefined, "CPU time from before the first sample does not count");
   assert.equal(use(5, 600), undefined, "20 CPUs for 5 s");
   assert.equal(use(35, 605), undefined, "105 s of CPU in 35 s: exactly 3");
   assert.equal(use(50, 650), undefined);
   assert.equal(use(65, 696), "processor: 3.0 CPUs for 30 s, of 3");
 });
 
-test("a real process is looked at, and not more often than needed", () => {
+test("a real process is sampled, at most once in 5 s", () => {
   const child = spawn("sleep", ["100"]);
   try {
-    const overuse = new ResourceWatchdog({ dataBytes: 1, cpus: 1 });
-    assert.match(overuse.sample(child.pid!) ?? "nothing", /^memory: \d{4,} bytes, of 1$/);
-    assert.equal(overuse.sample(child.pid!), undefined, "it was looked at just now");
+    const watchdog = new ResourceWatchdog({ dataBytes: 1, cpus: 1 });
+    assert.match(watchdog.sample(child.pid!) ?? "nothing", /^memory: \d{4,} bytes, of 1$/);
+    assert.equal(watchdog.sample(child.pid!), undefined, "the last sample is younger than 5 s");
     assert.equal(
       new ResourceWatchdog({ dataBytes: 1, cpus: 1 }).sample(2 ** 30),
       undefined,

@@ -1,65 +1,65 @@
 /**
- * The watch over what a VM takes where no control group bounds it. Limits of a process do not count memory that is shared
- * anonymously, nor how much of the processor many threads take together. No guest gets QEMU to exceed these; a QEMU that
- * does is no longer ours.
+ * Enforces a VM's memory and CPU limits where no control group does. The kernel's per-process limits count neither shared
+ * anonymous memory nor the CPU time of all threads together. A guest cannot make QEMU exceed these limits, so a QEMU
+ * that does has been compromised.
  */
 import { readFileSync } from "node:fs";
 import { statOf } from "../process.ts";
 import type { ProfileLimits } from "./jail-args.ts";
 
-/** Clock ticks of /proc a second, the same on every machine that Linux runs on today. */
+/** USER_HZ: unit of the CPU times in /proc, 100 on every architecture of Linux. */
 const ticksPerSec = 100;
-const lookMs = 5_000;
-/** Short bursts are QEMU's workers at the disk. */
-const burstMs = 30_000;
+const sampleIntervalMs = 5_000;
+/** CPU use is averaged over this time: QEMU's disk threads exceed the limit in short bursts. */
+const averageMs = 30_000;
 
-export interface Use {
+export interface ResourceUse {
   atMs: number;
-  /** Of the processor, since the process began. */
+  /** CPU time since the process began. */
   spentTicks: number;
-  /** Memory of its own, swapped out or not. */
-  ownBytes: number;
+  /** Anonymous and shared memory, resident or swapped out. */
+  memoryBytes: number;
 }
 
 export class ResourceWatchdog {
   readonly #limits: Pick<ProfileLimits, "dataBytes" | "cpus">;
   #sampledMs = Number.NEGATIVE_INFINITY;
-  #since: Use | undefined;
+  #since: ResourceUse | undefined;
 
   constructor(limits: Pick<ProfileLimits, "dataBytes" | "cpus">) {
     this.#limits = limits;
   }
 
-  /** What the process takes too much of; undefined: nothing. Cheap when it has looked a short while ago. */
+  /** Names an exceeded limit; undefined when there is none, or the last sample is younger than 5 s. */
   sample(pid: number): string | undefined {
     const atMs = performance.now();
-    if (atMs - this.#sampledMs < lookMs) return undefined;
+    if (atMs - this.#sampledMs < sampleIntervalMs) return undefined;
     this.#sampledMs = atMs;
     const use = useOf(pid, atMs);
     return use === null ? undefined : this.check(use);
   }
 
-  check(use: Use): string | undefined {
+  check(use: ResourceUse): string | undefined {
     const { dataBytes, cpus } = this.#limits;
-    if (use.ownBytes > dataBytes) return `memory: ${use.ownBytes} bytes, of ${dataBytes}`;
+    if (use.memoryBytes > dataBytes) return `memory: ${use.memoryBytes} bytes, of ${dataBytes}`;
     this.#since ??= use;
     const spanMs = use.atMs - this.#since.atMs;
-    if (spanMs < burstMs) return undefined;
-    const taken = ((use.spentTicks - this.#since.spentTicks) / ticksPerSec / spanMs) * 1_000;
+    if (spanMs < averageMs) return undefined;
+    const usedCpus = ((use.spentTicks - this.#since.spentTicks) / ticksPerSec / spanMs) * 1_000;
     this.#since = use;
-    return taken > cpus
-      ? `processor: ${taken.toFixed(1)} CPUs for ${Math.round(spanMs / 1_000)} s, of ${cpus}`
+    return usedCpus > cpus
+      ? `processor: ${usedCpus.toFixed(1)} CPUs for ${Math.round(spanMs / 1_000)} s, of ${cpus}`
       : undefined;
   }
 }
 
-function useOf(pid: number, atMs: number): Use | null {
+function useOf(pid: number, atMs: number): ResourceUse | null {
   const stat = statOf(pid);
   if (stat === null) return null;
-  return { atMs, spentTicks: stat.spentTicks, ownBytes: ownBytesOf(pid) };
+  return { atMs, spentTicks: stat.spentTicks, memoryBytes: memoryOf(pid) };
 }
 
-function ownBytesOf(pid: number): number {
+function memoryOf(pid: number): number {
   try {
     const status = readFileSync(`/proc/${pid}/status`, "latin1");
     const lines = [...status.matchAll(/^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB$/gm)];

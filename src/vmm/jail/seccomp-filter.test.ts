@@ -1,4 +1,4 @@
-/** The filter, run as the kernel would run it. That the kernel agrees is tried in test/jail. */
+/** The filter in an interpreter of BPF. test/jail runs it in the kernel. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -14,7 +14,7 @@ interface Call {
   argument?: number;
 }
 
-/** What the program answers to a call. */
+/** The filter's return value for a call. */
 function answer(program: Buffer, { number, arch = x64, argument = 0 }: Call): number {
   const fields: Record<number, number> = { 0: number, 4: arch, 16: argument };
   let accumulator = 0;
@@ -35,21 +35,21 @@ function answer(program: Buffer, { number, arch = x64, argument = 0 }: Call): nu
 const asRoot = seccompFilter({ mayUnshareUser: true }, "x64")!;
 const rootless = seccompFilter({ mayUnshareUser: false }, "x64")!;
 
-test("what QEMU needs is allowed", () => {
+test("calls that QEMU needs are allowed", () => {
   // read, mmap, ioctl, writev, accept4, futex, openat, ppoll, listen, getsockopt, prctl, execve, setresuid
   for (const number of [0, 9, 16, 20, 288, 202, 257, 271, 50, 55, 157, 59, 117]) {
     assert.equal(answer(asRoot, { number }), allow, String(number));
   }
 });
 
-test("what leads out of jails is denied", () => {
+test("calls that escapes have used are denied", () => {
   // ptrace, mount, socket, setns, bpf, userfaultfd, io_uring_setup, keyctl, open_by_handle_at, mknodat, pidfd_getfd
   for (const number of [101, 165, 41, 308, 321, 323, 425, 250, 304, 259, 438]) {
     assert.equal(answer(asRoot, { number }), eperm, String(number));
   }
 });
 
-test("threads may be cloned, namespaces not; clone3, whose flags no filter sees, is said not to be there", () => {
+test("clone makes threads but no namespaces; clone3, whose flags a filter cannot read, fails with ENOSYS", () => {
   const thread = 0x003d_0f00;
   assert.equal(answer(asRoot, { number: 56, argument: thread }), allow);
   for (const flag of [0x0002_0000, 0x0200_0000, 0x0400_0000, 0x0800_0000, newUser, 0x2000_0000, 0x4000_0000]) {
@@ -58,13 +58,13 @@ test("threads may be cloned, namespaces not; clone3, whose flags no filter sees,
   assert.equal(answer(asRoot, { number: 435 }), enosys);
 });
 
-test("only the way in makes a user namespace, and only that", () => {
+test("unshare makes a user namespace and no other, and only as root", () => {
   assert.equal(answer(asRoot, { number: 272, argument: newUser }), allow);
   assert.equal(answer(asRoot, { number: 272, argument: newUser | 0x0002_0000 }), eperm);
   assert.equal(answer(rootless, { number: 272, argument: newUser }), eperm);
 });
 
-test("calls by another architecture's numbers end the process", () => {
+test("a call of another architecture kills the process", () => {
   fc.assert(
     fc.property(fc.nat(0xffff_ffff), fc.nat(600), (arch, number) => {
       if (arch !== x64) assert.equal(answer(asRoot, { number, arch }), kill);
@@ -73,7 +73,7 @@ test("calls by another architecture's numbers end the process", () => {
   );
 });
 
-test("it fits the kernel's bounds, and is none where the numbers mean something else", () => {
+test("the filter fits the kernel's 4,096 instructions; on other architectures there is none", () => {
   assert.ok(asRoot.length / 8 < 4_096);
   assert.equal(seccompFilter({ mayUnshareUser: true }, "arm64"), null);
 });

@@ -1,8 +1,8 @@
 /**
- * The filter of system calls that a jail starts its process with, as the kernel's BPF. QEMU puts its own filter on top
- * once it runs; this one is there from the first instruction, whatever runs inside. It denies what no QEMU of ours needs
- * and what has led out of jails before: new namespaces, mounts, sockets, other processes' memory, keyrings, io_uring,
- * handles and the like. Calls of another architecture end the process: their numbers mean other calls.
+ * The jail's system call filter, as classic BPF. It holds from the program's first instruction; QEMU adds its own filter when
+ * it runs. It denies calls that QEMU does not need here and that escapes have used: new namespaces, mounts, sockets, other
+ * processes' memory, keyrings, io_uring, file handles. A call of another architecture kills the process, because
+ * its number means a different call there.
  *
  * https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
  */
@@ -71,7 +71,7 @@ const clone3 = 435;
 const unshare = 272;
 
 const archX8664 = 0xc000003e;
-/** Numbers from here on are the 32-bit pointer dialect of the same architecture. */
+/** Numbers from here on belong to the x32 ABI. */
 const x32Numbers = 0x4000_0000;
 const newUserNamespace = 0x1000_0000;
 /** CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. */
@@ -83,15 +83,15 @@ const fail = (errno: number) => 0x0005_0000 | errno;
 const eperm = 1;
 const enosys = 38;
 
-/** Where the kernel shows the call to the filter; the low half of the first argument. */
+/** Offsets in struct seccomp_data; of the first argument, its low half. */
 const field = { number: 0, arch: 4, firstArgument: 16 };
 
 export interface FilterOptions {
-  /** The way to the program makes one user namespace and nothing else. */
+  /** Lets unshare(1), which runs before the program, make a user namespace. */
   mayUnshareUser: boolean;
 }
 
-/** The program, 8 bytes an instruction, as `bwrap --seccomp` reads it. Null on an architecture it was not written for. */
+/** The BPF program, 8 bytes per instruction, as `bwrap --seccomp` reads it. Null on other architectures than x86-64. */
 export function seccompFilter(options: FilterOptions, architecture: string = process.arch): Buffer | null {
   if (architecture !== "x64") return null;
   const program = [
@@ -102,7 +102,7 @@ export function seccompFilter(options: FilterOptions, architecture: string = pro
     jumpIf(atLeast, x32Numbers, 0, 1),
     answer(kill),
     ...Object.values(denied).flatMap((number) => [jumpIf(equal, number, 0, 1), answer(fail(eperm))]),
-    // Its flags lie in memory, where no filter sees them; libraries go back to `clone` then.
+    // A filter cannot read clone3's flags, which are in memory. ENOSYS makes libc fall back to clone.
     jumpIf(equal, clone3, 0, 1),
     answer(fail(enosys)),
     jumpIf(equal, clone, 0, 4),
@@ -124,12 +124,12 @@ const equal = 0x15;
 const atLeast = 0x35;
 const anyBit = 0x45;
 
-/** The accumulator becomes a field of the call. */
+/** Loads a field of seccomp_data into the accumulator. */
 function load(offset: number): Buffer {
   return instruction(0x20, 0, 0, offset);
 }
 
-/** Skips as many instructions as said. */
+/** Compares the accumulator and skips the given number of instructions. */
 function jumpIf(test: number, value: number, skipIfTrue: number, skipIfFalse: number): Buffer {
   return instruction(test, skipIfTrue, skipIfFalse, value);
 }
