@@ -2,12 +2,12 @@
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type Accelerator, chooseAccelerator } from "../vmm/accelerator.ts";
+import { chooseAccelerator } from "../vmm/accelerator.ts";
 import { Jail, type JailOptions } from "../vmm/jail/jail.ts";
 import { programFilesOf } from "../vmm/jail/program-files.ts";
 import { Qemu, type QemuOptions } from "../vmm/qemu.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
-import type { Vmm } from "../vmm/vmm.ts";
+import type { Accelerator, Vmm } from "../vmm/vmm.ts";
 import type { Paths } from "./disk/paths.ts";
 import type { Connect } from "./guest.ts";
 import { bootImage } from "./images/boot.ts";
@@ -47,8 +47,8 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
     progress("trying hardware virtualization: booting a VM with it");
     await tryBoot(options, vmm, image, signal);
   };
-  const memory = join(paths.data, acceleratorName);
-  const accelerator = await chooseAccelerator({ program: qemu, version, wanted, jail, memory, boots });
+  const cacheFile = join(paths.data, acceleratorName);
+  const accelerator = await chooseAccelerator({ program: qemu, version, wanted, jail, cacheFile, boots });
   const vmm = new Qemu({ program: qemu, version, accelerator, jail });
   return { vmm, accelerator, jail: jail?.jail, images: [image] };
 }

@@ -3,28 +3,27 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
-import { type Choice, chooseAccelerator } from "./accelerator.ts";
-import { parseTimer, rate } from "./tsc.ts";
+import { type AcceleratorOptions, chooseAccelerator, parseTimer, rateKhz } from "./accelerator.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "accelerator-"));
-const memory = join(folder, "accelerator.json");
+const cacheFile = join(folder, "accelerator.json");
 const device = join(folder, "kvm");
 let boots = 0;
 
-/** A measured rate is kept there, so that no test has to wait for a measurement. */
+/** The cache holds a counter rate, so that no test waits for a measurement. */
 beforeEach(async () => {
   boots = 0;
   await writeFile(device, "");
-  await remember({ kvm: null, tscKhz: 2_000_000 });
+  await cache({ kvm: null, tscKhz: 2_000_000 });
 });
 after(() => rm(folder, { recursive: true, force: true }));
 
-async function remember(known: object): Promise<void> {
+async function cache(known: object): Promise<void> {
   const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
-  await writeFile(memory, JSON.stringify({ bootId, program: "qemu", version: "10.0.2", isJailed: false, ...known }));
+  await writeFile(cacheFile, JSON.stringify({ bootId, program: "qemu", version: "10.0.2", isJailed: false, ...known }));
 }
 
-function choose(choice: Partial<Choice> = {}) {
+function choose(options: Partial<AcceleratorOptions> = {}) {
   const working = async () => {
     boots++;
   };
@@ -32,10 +31,10 @@ function choose(choice: Partial<Choice> = {}) {
     program: "qemu",
     version: "10.0.2",
     wanted: "auto",
-    memory,
+    cacheFile,
     device,
     boots: working,
-    ...choice,
+    ...options,
   });
 }
 
@@ -44,14 +43,14 @@ const failing = async () => {
   throw new Error("the guest printed one line and stopped");
 };
 
-test("KVM is used where the real kernel has booted on it, and that is found out once", async () => {
+test("KVM is used after a boot on it succeeded, and the boot is tried once", async () => {
   const first = await choose();
   assert.deepEqual(first, { kind: "kvm", cpu: "host", tscKhz: null, why: `a VM booted with ${device}` });
   assert.deepEqual(await choose(), first);
   assert.equal(boots, 1);
 });
 
-test("where it has not, emulation is used, and says why", async () => {
+test("emulation is used when the boot fails, with the reason, and the boot is tried once", async () => {
   const first = await choose({ boots: failing });
   assert.equal(first.kind, "tcg");
   assert.equal(first.cpu, "max,-erms,-fsrm");
@@ -61,28 +60,28 @@ test("where it has not, emulation is used, and says why", async () => {
   assert.equal(boots, 1);
 });
 
-test("without a device nothing is booted", async () => {
+test("without the device no boot is tried", async () => {
   assert.match((await choose({ device: join(folder, "none") })).why, /none does not exist/);
   assert.equal(boots, 0);
 });
 
-test("KVM that was asked for and does not work is an error; emulation that was asked for is not questioned", async () => {
-  await assert.rejects(choose({ wanted: "kvm", boots: failing }), /KVM was asked for, and a VM did not boot/);
-  assert.equal((await choose({ wanted: "tcg" })).why, "software emulation was asked for");
+test("KVM that is required and does not work is an error; configured emulation boots nothing", async () => {
+  await assert.rejects(choose({ wanted: "kvm", boots: failing }), /KVM was required, but a VM did not boot/);
+  assert.equal((await choose({ wanted: "tcg" })).why, "software emulation was configured");
 });
 
-test("an answer does not outlive the machine's boot or another QEMU", async () => {
-  const kvm = { works: false, why: "it was so then" };
-  await remember({ bootId: "another", kvm });
+test("cached findings are ignored after a reboot, with another QEMU, or when damaged", async () => {
+  const kvm = { works: false, why: "an earlier result" };
+  await cache({ bootId: "another", kvm });
   assert.equal((await choose()).kind, "kvm");
-  await remember({ version: "9.0.0", kvm });
+  await cache({ version: "9.0.0", kvm });
   assert.equal((await choose()).kind, "kvm");
-  await writeFile(memory, "{damaged");
+  await writeFile(cacheFile, "{damaged");
   assert.equal((await choose()).kind, "kvm");
   assert.equal(boots, 3);
 });
 
-test("the counter's rate is read out of two saved states", () => {
+test("the counter's rate is computed from two saved states", () => {
   const state = (ticks: bigint, clockNs: bigint) => {
     const body = Buffer.alloc(32);
     body.writeUInt32BE(2, 4);
@@ -93,9 +92,9 @@ test("the counter's rate is read out of two saved states", () => {
   const first = parseTimer(state(130_842_075n, 50_399_921n));
   const second = parseTimer(state(1_432_774_148n, 551_890_676n));
   assert.deepEqual(first, { ticks: 130_842_075n, clockNs: 50_399_921n });
-  assert.equal(rate(first, second), 2_596_124);
-  assert.throws(() => rate(first, first), /cannot be measured/);
-  assert.throws(() => rate(second, { ticks: 0n, clockNs: second.clockNs + 1n }), /cannot be measured/);
+  assert.equal(rateKhz(first, second), 2_596_124);
+  assert.throws(() => rateKhz(first, first), /cannot be measured/);
+  assert.throws(() => rateKhz(second, { ticks: 0n, clockNs: second.clockNs + 1n }), /cannot be measured/);
   assert.throws(() => parseTimer(Buffer.from("QEVM and nothing else")), /no timer section/);
   assert.throws(() => parseTimer(Buffer.from("\x05timer\0\0")), /no timer section/);
 });

@@ -1,46 +1,38 @@
 /**
- * Hardware virtualization or software emulation. That /dev/kvm opens says little: there are machines where it makes VMs
- * in which no stock kernel gets past its first line. So KVM counts only when the real kernel has booted on it, all the way to
- * the agent's first message. The answer, and what else had to be measured, is kept until this machine boots again.
+ * Chooses hardware virtualization or software emulation. On some machines /dev/kvm opens, but no kernel boots in its VMs.
+ * So KVM is used only after the image's kernel has booted on it, up to the agent's first message. The result and the rate of
+ * the time stamp counter are cached in a file until this machine boots again.
  */
+import { spawn } from "node:child_process";
 import { constants } from "node:fs";
-import { open, readFile, rename, writeFile } from "node:fs/promises";
+import { mkdtemp, open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { Qemu, type QemuOptions } from "./qemu.ts";
-import { measureTscKhz } from "./tsc.ts";
-import type { Vmm } from "./vmm.ts";
+import { Qmp } from "./qmp.ts";
+import type { Accelerator, Vmm } from "./vmm.ts";
 
 const probeDeadlineMs = 20_000;
 
-export interface Accelerator {
-  kind: "kvm" | "tcg";
-  /** The -cpu argument. */
-  cpu: string;
-  /** Rate of the time stamp counter that guests must be told; null: they know. */
-  tscKhz: number | null;
-  /** Why this one: a sentence for operators. */
-  why: string;
-}
-
-export interface Choice {
+export interface AcceleratorOptions {
   program: string;
-  /** See qemu-version.ts. */
+  /** QEMU's version, see qemu-version.ts. */
   version: string;
   wanted: "auto" | "kvm" | "tcg";
-  /** File in which the answer is kept. */
-  memory: string;
-  /** The jail that VMs will run in: a device that is closed to it does not count. */
+  /** File in which the result is cached. */
+  cacheFile: string;
+  /** The jail of the VMs. A device that it may not open is not used. */
   jail?: QemuOptions["jail"];
   /** Default: /dev/kvm. */
   device?: string;
-  /**
-   * Boots a VM and waits for its agent; rejects when it does not come, or when `signal` aborts. The VM is gone when it
-   * settles.
-   */
+  /** Boots a VM and waits for its agent. Rejects when the agent does not answer or `signal` aborts. Ends the VM in both cases. */
   boots(vmm: Vmm, signal: AbortSignal): Promise<void>;
 }
 
-interface Remembered {
+/** The cache file's content. */
+interface Findings {
   bootId: string;
   program: string;
   version: string;
@@ -52,22 +44,22 @@ interface Remembered {
 }
 
 /** Throws CapsuleError when KVM is wanted and does not work. */
-export async function chooseAccelerator(choice: Choice): Promise<Accelerator> {
-  const known = await recall(choice);
-  if (choice.wanted !== "tcg") {
+export async function chooseAccelerator(options: AcceleratorOptions): Promise<Accelerator> {
+  const known = await readCache(options);
+  if (options.wanted !== "tcg") {
     if (known.kvm === null) {
-      known.kvm = await probe(choice);
-      await remember(choice.memory, known);
+      known.kvm = await probe(options);
+      await writeCache(options.cacheFile, known);
     }
     if (known.kvm.works) return onKvm(known.kvm.why);
-    if (choice.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was asked for, and ${known.kvm.why}`);
+    if (options.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was required, but ${known.kvm.why}`);
   }
   if (known.tscKhz === null) {
-    known.tscKhz = await measureTscKhz(choice.program);
-    await remember(choice.memory, known);
+    known.tscKhz = await measureTscKhz(options.program);
+    await writeCache(options.cacheFile, known);
   }
-  const why = known.kvm === null || choice.wanted === "tcg" ? "software emulation was asked for" : known.kvm.why;
-  // Without erms and fsrm the guest's kernel copies by words; emulation does the "fast" byte copies byte by byte.
+  const why = known.kvm === null || options.wanted === "tcg" ? "software emulation was configured" : known.kvm.why;
+  // With erms or fsrm the guest's kernel copies memory by `rep movsb`, which QEMU emulates byte by byte.
   return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: known.tscKhz, why };
 }
 
@@ -75,8 +67,8 @@ function onKvm(why: string): Accelerator {
   return { kind: "kvm", cpu: "host", tscKhz: null, why };
 }
 
-async function probe(choice: Choice): Promise<{ works: boolean; why: string }> {
-  const { program, version, jail, device = "/dev/kvm", boots } = choice;
+async function probe(options: AcceleratorOptions): Promise<{ works: boolean; why: string }> {
+  const { program, version, jail, device = "/dev/kvm", boots } = options;
   try {
     await (await open(device, constants.O_RDWR)).close();
   } catch (error) {
@@ -88,35 +80,122 @@ async function probe(choice: Choice): Promise<{ works: boolean; why: string }> {
   }
   const signal = AbortSignal.timeout(probeDeadlineMs);
   try {
-    await boots(new Qemu({ program, version, accelerator: onKvm("being probed"), jail }), signal);
+    await boots(new Qemu({ program, version, accelerator: onKvm("probe"), jail }), signal);
     return { works: true, why: `a VM booted with ${device}` };
   } catch (error) {
-    const reason = signal.aborted ? `it did not within ${probeDeadlineMs / 1_000} s` : reasonOf(error);
+    const reason = signal.aborted ? `no answer within ${probeDeadlineMs / 1_000} s` : reasonOf(error);
     return { works: false, why: `a VM did not boot with ${device}: ${reason}` };
   }
 }
 
-/** What went wrong at the bottom of it. */
+/** The innermost cause. */
 function reasonOf(error: unknown): string {
   const { cause } = (error ?? {}) as { cause?: unknown };
   return cause === undefined ? String(error) : reasonOf(cause);
 }
 
-/** What is known since this machine booted; about this very QEMU, or nothing. */
-async function recall({ program, version, jail, memory }: Choice): Promise<Remembered> {
+/** The cached findings, if they were made with this QEMU and jail since this machine booted; else empty ones. */
+async function readCache({ program, version, jail, cacheFile }: AcceleratorOptions): Promise<Findings> {
   const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
   const isJailed = jail !== undefined;
-  const fresh: Remembered = { bootId, program, version, isJailed, kvm: null, tscKhz: null };
+  const fresh: Findings = { bootId, program, version, isJailed, kvm: null, tscKhz: null };
   try {
-    const kept = JSON.parse(await readFile(memory, "utf8")) as Remembered;
-    const isSame = kept.program === program && kept.version === version && kept.isJailed === isJailed;
-    return isSame && kept.bootId === bootId ? kept : fresh;
+    const cached = JSON.parse(await readFile(cacheFile, "utf8")) as Findings;
+    const isSame = cached.program === program && cached.version === version && cached.isJailed === isJailed;
+    return isSame && cached.bootId === bootId ? cached : fresh;
   } catch {
-    return fresh; // none yet, or damaged: everything in it can be found out again
+    return fresh; // no file yet, or a damaged one: everything in it can be measured again
   }
 }
 
-async function remember(path: string, known: Remembered): Promise<void> {
+async function writeCache(path: string, known: Findings): Promise<void> {
   await writeFile(`${path}.new`, `${JSON.stringify(known, null, 1)}\n`, { mode: 0o600 });
   await rename(`${path}.new`, path);
+}
+
+// ---- The rate of the time stamp counter
+
+const tscSpanMs = 1_000;
+/** An empty machine starts in some 100 ms; only an overloaded machine needs much longer. */
+const emptyStartDeadlineMs = 60_000;
+const pollMs = 5;
+const plausibleKhz = { min: 100_000, max: 20_000_000 };
+
+export interface TimerReading {
+  ticks: bigint;
+  clockNs: bigint;
+}
+
+/**
+ * Measures the rate of this machine's time stamp counter. Under software emulation the guest reads that counter and needs its
+ * rate on the kernel command line (see qemu-args.ts). JavaScript cannot read the counter. QEMU can: the saved state of an
+ * empty machine holds the counter and a clock. Two such pairs, 1 s apart, give the rate to a few millionths.
+ *
+ * In kHz. Takes a little over 1 s.
+ */
+export async function measureTscKhz(program: string): Promise<number> {
+  const folder = await mkdtemp(join(tmpdir(), "capsule-tsc-"));
+  const args = ["-machine", "none", "-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none", "-S"];
+  const child = spawn(program, [...args, "-qmp", "unix:qmp.sock,server=on,wait=off"], { cwd: folder, stdio: "ignore" });
+  const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()).once("error", () => resolve()));
+  try {
+    const qmp = await connectWhenReady(join(folder, "qmp.sock"), exited);
+    try {
+      const state = join(folder, "state");
+      const first = await readTimer(qmp, state, pollMs);
+      return rateKhz(first, await readTimer(qmp, state, tscSpanMs));
+    } finally {
+      qmp.close();
+    }
+  } finally {
+    child.kill("SIGKILL");
+    await exited;
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+export function rateKhz(first: TimerReading, second: TimerReading): number {
+  const ticks = Number(second.ticks - first.ticks);
+  const khz = Math.round((ticks / Number(second.clockNs - first.clockNs)) * 1e6);
+  if (!(khz >= plausibleKhz.min && khz <= plausibleKhz.max)) {
+    throw new CapsuleError("internal_error", `The time stamp counter of this machine cannot be measured: ${khz} kHz`);
+  }
+  return khz;
+}
+
+/** Finds the "timer" section in a saved state: name, instance u32, version u32, ticks i64, 8 unused bytes, clock i64. */
+export function parseTimer(state: Buffer): TimerReading {
+  const name = state.indexOf("\x05timer", 0, "latin1");
+  const at = name + 6 + 8;
+  if (name === -1 || at + 24 > state.length) {
+    throw new CapsuleError("internal_error", "QEMU saved no timer section; the time stamp counter cannot be measured");
+  }
+  return { ticks: state.readBigInt64BE(at), clockNs: state.readBigInt64BE(at + 16) };
+}
+
+/** Lets the counter run for `runMs` and reads it. */
+async function readTimer(qmp: Qmp, path: string, runMs: number): Promise<TimerReading> {
+  await qmp.command("cont");
+  await delay(runMs);
+  await qmp.command("stop");
+  await qmp.command("xen-save-devices-state", { filename: path, live: false });
+  return parseTimer(await readFile(path));
+}
+
+async function connectWhenReady(path: string, exited: Promise<void>): Promise<Qmp> {
+  let hasExited = false;
+  void exited.then(() => {
+    hasExited = true;
+  });
+  const deadline = performance.now() + emptyStartDeadlineMs;
+  for (;;) {
+    try {
+      return await Qmp.connect(path, () => {}, emptyStartDeadlineMs);
+    } catch (cause) {
+      if (hasExited || performance.now() > deadline) {
+        throw new CapsuleError("internal_error", "QEMU did not start an empty machine", { cause });
+      }
+      await delay(pollMs);
+    }
+  }
 }

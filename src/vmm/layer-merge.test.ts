@@ -1,4 +1,4 @@
-/** Real qemu-img on real layers: in its jail, and on layers that a hostile QEMU might have left. */
+/** Real qemu-img on real layers, with and without its jail, and on layers that a compromised QEMU could leave. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
@@ -28,7 +28,7 @@ before(async () => {
   const jail = await Jail.open({ uids: loadConfig({}).jailUids });
   merges = [
     ["jailed", await layerMerger(jail)],
-    ["free", await layerMerger(undefined)],
+    ["unjailed", await layerMerger(undefined)],
   ];
 });
 after(() => rm(folder, { recursive: true, force: true }));
@@ -38,7 +38,7 @@ async function write(name: string, byte: number, at: number): Promise<void> {
   await run("qemu-io", ["-f", "qcow2", "-c", `write -P ${byte} ${at} 65536`, join(folder, name)]);
 }
 
-/** A layer in a folder of its own, and what it is to be merged with. */
+/** A layer in a new folder, with its parent and root. */
 async function layer(backingFile = "../bases/parent") {
   const name = `layer-${count++}`;
   await mkdir(join(folder, name), { mode: 0o700 });
@@ -47,7 +47,7 @@ async function layer(backingFile = "../bases/parent") {
   return { layer: path, parent: join(folder, "bases/parent"), root: join(folder, "bases/root") };
 }
 
-test("layers are merged, with and without a jail, and are ours afterwards", async () => {
+test("layers are merged, with and without a jail, and belong to the service afterwards", async () => {
   for (const [how, merge] of merges) {
     const what = await layer();
     await run("qemu-io", ["-f", "qcow2", "-c", "write -P 9 131072 65536", what.layer]);
@@ -62,18 +62,18 @@ test("layers are merged, with and without a jail, and are ours afterwards", asyn
   }
 });
 
-test("a layer that names a file of the host as the one below is not opened", async () => {
+test("a layer whose backing file is a file of the host is refused and not changed", async () => {
   const secret = join(folder, "secret");
   await writeFile(secret, Buffer.alloc(sizeBytes, "secret "));
   for (const [how, merge] of merges) {
     const what = await layer(secret);
     const before = await readFile(what.layer);
-    await assert.rejects(merge(what), { code: "agent_error", message: /stands on ".*secret"/ }, how);
+    await assert.rejects(merge(what), { code: "agent_error", message: /backing file is ".*secret"/ }, how);
     assert.deepEqual(await readFile(what.layer), before, how);
   }
 });
 
-test("a layer whose tables lead astray fails, within its bounds", async () => {
+test("a layer with a damaged L1 table fails", async () => {
   for (const [how, merge] of merges) {
     const what = await layer();
     const bytes = await readFile(what.layer);

@@ -1,7 +1,7 @@
 /**
- * Merges a disk layer with the one below it, so that it stands on the root disk alone. The layer comes from a QEMU that
- * its guest may have taken over, so nobody with rights opens it: its header is checked first, and qemu-img reads the rest
- * in a jail like QEMU's own.
+ * Merges a disk layer with its backing layer, so that its only backing file is the root disk. The layer comes from a QEMU that
+ * may be compromised, so no privileged process parses it: its header is checked first, and qemu-img reads the rest in
+ * a jail like QEMU's.
  */
 import { execFile } from "node:child_process";
 import { open, stat } from "node:fs/promises";
@@ -18,44 +18,44 @@ const mergeMs = 120_000;
 const headerBytes = 65_536;
 
 export interface LayerMerge {
-  /** A copy that no QEMU has in its hands; changed in place, and ours afterwards. */
+  /** A copy that no QEMU has open. It is changed in place and belongs to the service afterwards. */
   layer: string;
-  /** The layer below, a base's or a template's. */
+  /** The backing layer, of a base or a template. */
   parent: string;
-  /** The root disk below that, of which both show every byte. */
+  /** The root disk, the backing file of `parent`. */
   root: string;
 }
 
 export type MergeLayer = (merge: LayerMerge) => Promise<void>;
 
 export async function layerMerger(jail: Jail | undefined): Promise<MergeLayer> {
-  const view = await programFilesOf("qemu-img");
+  const qemuImg = await programFilesOf("qemu-img");
   return async (merge) => {
     const { layer, parent, root } = merge;
     const folder = dirname(layer);
     const { size: sizeBytes } = await stat(root);
     await requireOverlay(layer, { sizeBytes, backingFile: relative(folder, parent), backingFormat: "qcow2" });
     const backingFile = relative(folder, root);
-    const argv = [view.program, "rebase", "-f", "qcow2", "-F", "raw", "-b", backingFile, layer];
-    await (jail === undefined ? runFree(argv) : runJailed(jail, view, argv, merge, sizeBytes));
+    const argv = [qemuImg.program, "rebase", "-f", "qcow2", "-F", "raw", "-b", backingFile, layer];
+    await (jail === undefined ? runUnjailed(argv) : runJailed(jail, qemuImg, argv, merge, sizeBytes));
     await requireOverlay(layer, { sizeBytes, backingFile, backingFormat: "raw" });
   };
 }
 
-async function runFree([program = "", ...args]: string[]): Promise<void> {
+async function runUnjailed([program = "", ...args]: string[]): Promise<void> {
   await run(program, args, { timeout: mergeMs, maxBuffer: 1 << 20 });
 }
 
 async function runJailed(
   jail: Jail,
-  view: ProgramFiles,
+  qemuImg: ProgramFiles,
   argv: string[],
   merge: LayerMerge,
   diskBytes: number,
 ): Promise<void> {
-  const readOnly = [...view.readOnly, merge.parent, merge.root];
-  const cell = { readOnly, writable: [merge.layer], devices: [], folder: dirname(merge.layer) };
-  await jail.run(argv, { ...cell, limits: layerLimits(diskBytes) }, mergeMs);
+  const readOnly = [...qemuImg.readOnly, merge.parent, merge.root];
+  const profile = { readOnly, writable: [merge.layer], devices: [], folder: dirname(merge.layer) };
+  await jail.run(argv, { ...profile, limits: layerLimits(diskBytes) }, mergeMs);
   await using file = await open(merge.layer, "r");
   await file.chown(process.geteuid!(), process.getegid!());
 }
@@ -65,5 +65,6 @@ export async function requireOverlay(path: string, overlay: Overlay): Promise<vo
   await using file = await open(path, "r");
   const { buffer, bytesRead } = await file.read(Buffer.alloc(headerBytes), 0, headerBytes, 0);
   const problem = overlayProblem(buffer.subarray(0, bytesRead), overlay);
-  if (problem !== undefined) throw new CapsuleError("agent_error", `The disk layer is not what it was: ${problem}.`);
+  if (problem !== undefined)
+    throw new CapsuleError("agent_error", `The disk layer's header has been changed: ${problem}.`);
 }

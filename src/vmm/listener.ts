@@ -1,33 +1,33 @@
 /**
- * Sockets that are made for QEMU and handed to it as open descriptors: it never needs to see, or to write to, the folder
- * they lie in. A QEMU that its guest has taken over can so neither put another socket in their place nor a link.
+ * Listening sockets that QEMU inherits as open descriptors. QEMU has no access to the folder with their names, so a
+ * compromised QEMU cannot replace a socket by another one or by a link.
  */
 import { chmod, rename } from "node:fs/promises";
 import { createServer } from "node:net";
 
-/** To be closed as soon as the process that shall own the socket has been started, and before the folder is. */
+/** Close it after the process that inherits it has been started, and before the folder is closed. */
 export interface Listener {
   fd: number;
   close(): void;
 }
 
 /**
- * A listening socket under `name` in an open folder: through the folder's descriptor, a path is short enough however
- * deep it lies.
+ * Makes a listening socket `name` in an open folder. The path goes through the folder's descriptor, because a UNIX socket's path
+ * is limited to 107 bytes.
  */
 export async function listenIn(folder: number, name: string): Promise<Listener> {
   const path = `/proc/self/fd/${folder}/${name}`;
-  const made = `${path}.new`;
-  const server = createServer((stranger) => stranger.destroy());
+  const temporary = `${path}.new`;
+  const server = createServer((connection) => connection.destroy());
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
-    server.listen({ path: made, backlog: 8 }, resolve);
+    server.listen({ path: temporary, backlog: 8 }, resolve);
   });
   server.unref();
   try {
-    await chmod(made, 0o600);
-    // Closing it removes what it was made as, and must not remove what it is from here on.
-    await rename(made, path);
+    await chmod(temporary, 0o600);
+    // close() unlinks the name that Node listened on, so the socket gets another one.
+    await rename(temporary, path);
     return { fd: descriptorOf(server), close: () => server.close() };
   } catch (error) {
     server.close();
@@ -35,9 +35,12 @@ export async function listenIn(folder: number, name: string): Promise<Listener> 
   }
 }
 
-/** Node hands a listening socket to its own workers only; to any other program it goes by its descriptor. */
-function descriptorOf(server: object): number {
+/**
+ * The descriptor of a listening socket. Node has no public way to get it, so this reads its undocumented `_handle.fd`. It throws,
+ * and listener.test.ts fails, when a version of Node lacks that field.
+ */
+export function descriptorOf(server: object): number {
   const { fd = -1 } = (server as { _handle?: { fd?: number } })._handle ?? {};
-  if (fd < 0) throw new Error("the descriptor of a listening socket cannot be found out");
+  if (fd < 0) throw new Error("this version of Node does not reveal the descriptor of a listening socket");
   return fd;
 }

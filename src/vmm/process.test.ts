@@ -3,7 +3,7 @@ import { getPriority } from "node:os";
 import { test } from "node:test";
 import { endProcess, findByNonce, isAlive, isGoneWithin, isVm, parseStat, spawnDetached } from "./process.ts";
 
-/** A process with a VM's name in its command line: a shell that ignores its arguments. */
+/** A process whose command line looks like a VM's: a shell that ignores its arguments. */
 function spawnNamed(nonce: string, script = "read line < /dev/zero; :") {
   return spawnDetached(["/bin/sh", "-c", script, "-name", `guest=cl-test nonce=${nonce} dir=/nowhere`], "/");
 }
@@ -12,7 +12,7 @@ function randomNonce(): string {
   return crypto.randomUUID().replaceAll("-", "");
 }
 
-test("a process is found by its nonce, recognized by all three marks, and ended for good", async () => {
+test("a process is found by its nonce, identified by pid, start time and nonce, and killed", async () => {
   const nonce = randomNonce();
   const { process } = spawnNamed(nonce);
   try {
@@ -23,7 +23,7 @@ test("a process is found by its nonce, recognized by all three marks, and ended 
     const earlier = { ...process, startTicks: process.startTicks - 1 };
     assert.ok(!(await isVm(earlier, nonce)), "another process with this pid");
     await endProcess(earlier);
-    assert.ok(isAlive(process), "a stranger's pid is not killed");
+    assert.ok(isAlive(process), "a process with another start time is not killed");
   } finally {
     await endProcess(process);
   }
@@ -32,7 +32,7 @@ test("a process is found by its nonce, recognized by all three marks, and ended 
   assert.deepEqual(await findByNonce(nonce), []);
 });
 
-test("what is started gives way to us", async () => {
+test("a started process has a lower priority than the daemon", async () => {
   const { process } = spawnNamed(randomNonce());
   try {
     assert.ok(getPriority(process.pid) > getPriority(), "niceness");
@@ -41,21 +41,21 @@ test("what is started gives way to us", async () => {
   }
 });
 
-test("what a process complains of is kept, to a limit", async () => {
+test("the last 8,192 bytes of standard error are kept", async () => {
   const script =
     'i=0; while [ $i -lt 400 ]; do echo "complaint number $i of very many, to fill it up" >&2; i=$((i+1)); done';
   const spawned = spawnNamed(randomNonce(), script);
   assert.ok(await isGoneWithin(spawned.process, 10_000));
-  const said = await spawned.stderrTail();
-  assert.match(said, /complaint number 399 of very many, to fill it up$/);
-  assert.ok(said.length <= 8_192);
+  const tail = await spawned.stderrTail();
+  assert.match(tail, /complaint number 399 of very many, to fill it up$/);
+  assert.ok(tail.length <= 8_192);
 });
 
-test("a program that is not there is an error that names it", () => {
-  assert.throws(() => spawnDetached(["/no/such/qemu"], "/"), /\/no\/such\/qemu does not run here/);
+test("a missing program is an error that names it", () => {
+  assert.throws(() => spawnDetached(["/no/such/qemu"], "/"), /\/no\/such\/qemu did not run/);
 });
 
-test("a process's state is read past any name it gives itself", () => {
+test("the state is parsed correctly whatever name the process gives itself", () => {
   const stat = (name: string, state: string, threads: number) =>
     `7 (${name}) ${state} 1 7 7 0 -1 4194304 93 0 0 0 0 0 0 0 20 0 ${threads} 0 294273 2703360 123`;
   assert.deepEqual(parseStat(stat("qemu", "S", 3)), { parent: 1, startTicks: 294_273, spentTicks: 0 });

@@ -1,7 +1,6 @@
 /**
- * Processes that outlive us. A QEMU is started in its own session and belongs to nobody afterwards, so it is known by what
- * /proc says of it and not by being our child: pid and start time name a process beyond doubt, the nonce in its command
- * line says that it is the one we meant.
+ * Processes that outlive the daemon. A QEMU runs in its own session and may be no child of this daemon, so it is identified through
+ * /proc: pid and start time identify a process, the nonce in its command line tells which VM it is.
  */
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -14,36 +13,37 @@ import { CapsuleError } from "../wire/errors.ts";
 import { namesVm, nonceBelow } from "./qemu-args.ts";
 import type { VmProcess } from "./vmm.ts";
 
-/** What is kept of a process's complaints. */
-const complaintBytes = 8_192;
-const lastWordsMs = 200;
+/** Length of the kept end of a process's standard error. */
+const stderrTailBytes = 8_192;
+/** Time for output that is still in the pipe when the process has ended. */
+const stderrDrainMs = 200;
 const killPollMs = 1;
-/** A killed QEMU with much to write ends when the disk has taken it; an error before that would be a false one. */
+/** A killed QEMU ends only after its pending disk writes, which may take long on a slow disk. */
 const killDeadlineMs = 60_000;
-const jailerDeadlineMs = 1_000;
+const bwrapDeadlineMs = 1_000;
 
-/** Guests give way to the service, which answers for all of them, and share what is left equally. */
+/** Guests run at a lower priority than the service, and at the same priority among each other. */
 const niceness = 5;
 
-/** What it may write before nobody listens any more: a QEMU that its guest has taken over may write for ever. */
-const complaintsReadBytes = 1 << 20;
+/** Standard error is closed after this many bytes: a compromised QEMU may write without end. */
+const maxStderrBytes = 1 << 20;
 
 export interface Spawned {
   process: VmProcess;
-  /** Our ends of those that were asked for as "pipe", in order. */
+  /** This daemon's ends of the pipes in `inherited`, in order. */
   pipes: Socket[];
-  /** How it ended, if it ends while we live. */
+  /** Resolves when the process ends. */
   exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
-  /** The end of what it wrote to its standard error. For when it has ended: waits a moment for what is still on its way. */
+  /** The end of its standard error. To be called after its end: waits up to 200 ms for the pipe to drain. */
   stderrTail(): Promise<string>;
 }
 
-/** A descriptor, or a new pipe to us. */
+/** A descriptor, or a new pipe to this daemon. */
 export type Inherited = number | "pipe";
 
 /**
- * Starts a program in its own session. It inherits no descriptor but a pipe for its complaints (a file would be a
- * disk to fill) and those in `inherited`, from 3 on.
+ * Starts a program in its own session. It inherits a pipe as standard error, because a file could fill the disk, the
+ * descriptors in `inherited` from 3 on, and no others.
  */
 export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[] = []): Spawned {
   const [program = "", ...args] = argv;
@@ -54,51 +54,51 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
     env: { PATH: process.env.PATH ?? "/usr/bin:/bin", LANG: "C.UTF-8" },
   });
   child.unref();
-  child.on("error", () => {}); // told below, by the missing pid
+  child.on("error", () => {}); // reported below, by the missing pid
   lowerPriority(child.pid);
   const exited = new Promise<Awaited<Spawned["exited"]>>((resolve) => {
     child.once("exit", (code, signal) => resolve({ code, signal }));
   });
   const pipes = inherited.flatMap((each, index) => (each === "pipe" ? [child.stdio[index + 3] as Socket] : []));
   for (const pipe of pipes) pipe?.on("error", () => {});
-  const lastWords = listen(child.stderr as Socket | null); // a pipe, which Node makes as a pair of sockets
+  const stderrTail = readTail(child.stderr as Socket | null); // Node makes pipes as pairs of sockets
   const startTicks = child.pid === undefined ? null : startTicksOf(child.pid);
   if (child.pid === undefined || startTicks === null) {
-    throw new CapsuleError("agent_error", `The VM could not be started: ${program} does not run here.`);
+    throw new CapsuleError("agent_error", `The VM could not be started: ${program} did not run.`);
   }
-  return { process: { pid: child.pid, startTicks }, pipes, exited, stderrTail: lastWords };
+  return { process: { pid: child.pid, startTicks }, pipes, exited, stderrTail };
 }
 
-/** Threads and processes that it starts from now on inherit it. */
+/** Threads and processes that the process starts from now on inherit the priority. */
 export function lowerPriority(pid: number | undefined): void {
   try {
     if (pid !== undefined) setPriority(pid, niceness);
-  } catch {} // it has ended already
+  } catch {} // the process has ended already
 }
 
-function listen(stderr: Socket | null): () => Promise<string> {
+function readTail(stderr: Socket | null): () => Promise<string> {
   let tail = Buffer.alloc(0);
   stderr?.on("data", (chunk: Buffer) => {
-    tail = Buffer.concat([tail, chunk]).subarray(-complaintBytes);
-    if (stderr.bytesRead > complaintsReadBytes) stderr.destroy();
+    tail = Buffer.concat([tail, chunk]).subarray(-stderrTailBytes);
+    if (stderr.bytesRead > maxStderrBytes) stderr.destroy();
   });
   stderr?.on("error", () => {});
   stderr?.unref();
-  const isSilent = new Promise<void>((resolve) => stderr?.once("close", resolve));
+  const closed = new Promise<void>((resolve) => stderr?.once("close", resolve));
   return async () => {
-    await Promise.race([isSilent, delay(lastWordsMs)]);
+    await Promise.race([closed, delay(stderrDrainMs)]);
     return tail.toString("utf8").trim();
   };
 }
 
-/** True while this very process exists; a zombie does not count. */
+/** True while the process exists; false for a zombie. */
 export function isAlive({ pid, startTicks }: VmProcess): boolean {
   return startTicksOf(pid) === startTicks;
 }
 
 /**
- * Field 22 of /proc/<pid>/stat, or null when there is no such process or only its zombie. A zombie whose other threads
- * are still ending is not gone: it holds its files and their locks.
+ * Field 22 of /proc/<pid>/stat; null for no process or a zombie. A zombie whose other threads have not ended yet counts as a
+ * process: it holds its files and their locks.
  */
 export function startTicksOf(pid: number): number | null {
   return statOf(pid)?.startTicks ?? null;
@@ -115,12 +115,12 @@ export function statOf(pid: number): Stat | null {
 export interface Stat {
   parent: number;
   startTicks: number;
-  /** Of the processor, by all its threads, in user and kernel mode; clock ticks. */
+  /** CPU time of all threads, in user and kernel mode; clock ticks. */
   spentTicks: number;
 }
 
 export function parseStat(stat: string): Stat | null {
-  // The second field is the program's name in brackets and may itself hold brackets and spaces.
+  // The second field is the program's name in parentheses; it may contain parentheses and spaces.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const [state, parent, threads, startTicks] = [fields[0], Number(fields[1]), Number(fields[17]), Number(fields[19])];
   const hasEnded = state === "X" || (state === "Z" && threads <= 1);
@@ -128,14 +128,14 @@ export function parseStat(stat: string): Stat | null {
   return { parent, startTicks, spentTicks: Number(fields[11]) + Number(fields[12]) };
 }
 
-/** True when this very process exists and carries the nonce. */
+/** True when the process exists and its command line contains the nonce. */
 export async function isVm(process: VmProcess, nonce: string): Promise<boolean> {
   return isAlive(process) && namesVm(await argumentsOf(process.pid), nonce) && isAlive(process);
 }
 
 /**
- * Every process whose command line carries the nonce. A VM in a jail is found a second time while the jail's own process
- * waits for it; that one stands after it.
+ * Processes whose command line contains the nonce. For a jailed VM these are QEMU and then the bubblewrap process that
+ * waits for it.
  */
 export async function findByNonce(nonce: string): Promise<VmProcess[]> {
   const found: (VmProcess & { parent: number })[] = [];
@@ -150,7 +150,7 @@ export async function findByNonce(nonce: string): Promise<VmProcess[]> {
   return found.sort((a, b) => children(a) - children(b)).map(({ pid, startTicks }) => ({ pid, startTicks }));
 }
 
-/** Every VM whose own folder lies below `folder`, with its nonce. */
+/** VMs whose folder is below `folder`, with their nonces. */
 export async function findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]> {
   const found: { process: VmProcess; nonce: string }[] = [];
   for (const entry of await readdir("/proc")) {
@@ -171,21 +171,21 @@ async function argumentsOf(pid: number): Promise<string[]> {
   }
 }
 
-/** Kills a process and waits until it is gone, and its jailer with it. Nothing happens when it is gone already. */
+/** Kills a process and the bubblewrap process that waits for it, and waits until both have ended. Idempotent. */
 export async function endProcess(victim: VmProcess): Promise<void> {
   const parent = parentOf(victim);
   kill(victim);
-  const jailer = await jailerAt(parent);
+  const bwrap = await bwrapAt(parent);
   if (!(await isGoneWithin(victim, killDeadlineMs))) {
     throw new CapsuleError("internal_error", `Process ${victim.pid} did not end after being killed.`);
   }
-  if (jailer !== null && !(await isGoneWithin(jailer, jailerDeadlineMs))) kill(jailer);
+  if (bwrap !== null && !(await isGoneWithin(bwrap, bwrapDeadlineMs))) kill(bwrap);
 }
 
-/** The process that bubblewrap leaves outside of a jail has nothing to do but to wait for the one inside. */
-export async function endJailer(process: VmProcess): Promise<void> {
-  const jailer = await jailerAt(parentOf(process));
-  if (jailer !== null) kill(jailer);
+/** Kills the bubblewrap process outside the jail, which only waits for the process inside. */
+export async function endBwrap(process: VmProcess): Promise<void> {
+  const bwrap = await bwrapAt(parentOf(process));
+  if (bwrap !== null) kill(bwrap);
 }
 
 function parentOf(process: VmProcess): VmProcess | null {
@@ -195,8 +195,8 @@ function parentOf(process: VmProcess): VmProcess | null {
   return startTicks === null ? null : { pid: stat.parent, startTicks };
 }
 
-/** The parent, if it is a jailer. */
-async function jailerAt(parent: VmProcess | null): Promise<VmProcess | null> {
+/** The parent, if it is bubblewrap. */
+async function bwrapAt(parent: VmProcess | null): Promise<VmProcess | null> {
   if (parent === null) return null;
   const [program = ""] = await argumentsOf(parent.pid);
   return basename(program) === "bwrap" ? parent : null;
@@ -211,7 +211,7 @@ function kill(victim: VmProcess): void {
   }
 }
 
-/** True as soon as the process is gone; false when it is still there after `deadlineMs`. */
+/** True as soon as the process has ended; false when it still runs after `deadlineMs`. */
 export async function isGoneWithin(process: VmProcess, deadlineMs: number): Promise<boolean> {
   const deadline = performance.now() + deadlineMs;
   while (isAlive(process)) {

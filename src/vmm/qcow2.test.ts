@@ -72,7 +72,7 @@ function altered(at: number, bytes: number[] | string): Buffer {
   return start;
 }
 
-test("an overlay is recognized as what was written, also after QEMU has written to it", async () => {
+test("an overlay passes the check, also after QEMU has written to it", async () => {
   assert.equal(overlayProblem(emptyOverlay(overlay), overlay), undefined);
   await writeFile(join(folder, "root"), Buffer.alloc(1 << 20, 7));
   const used = { sizeBytes: 1 << 20, backingFile: "root", backingFormat: "raw" } as const;
@@ -83,27 +83,27 @@ test("an overlay is recognized as what was written, also after QEMU has written 
 });
 
 for (const [what, start, problem] of [
-  ["another backing file", emptyOverlay({ ...overlay, backingFile: "/etc/shadow" }), /stands on "\/etc\/shadow"/],
-  ["another format of it", emptyOverlay({ ...overlay, backingFormat: "raw" }), /said to be raw/],
+  ["another backing file", emptyOverlay({ ...overlay, backingFile: "/etc/shadow" }), /backing file is "\/etc\/shadow"/],
+  ["a backing file of another format", emptyOverlay({ ...overlay, backingFormat: "raw" }), /has the format raw/],
   ["another size", emptyOverlay({ ...overlay, sizeBytes: 2 ** 31 }), /disk has 2147483648 bytes/],
   ["an external data file", altered(79, [4]), /incompatible features: 0x4/],
-  ["its name", altered(104, [0x44, 0x41, 0x54, 0x41]), /extension 0x44415441/],
-  ["a feature nobody knows", altered(72, [0x80]), /incompatible features/],
+  ["the name of a data file", altered(104, [0x44, 0x41, 0x54, 0x41]), /extension 0x44415441/],
+  ["an unknown feature", altered(72, [0x80]), /incompatible features/],
   ["encryption", altered(35, [2]), /encrypted/],
   ["snapshots", altered(63, [1]), /snapshots/],
   ["bitmaps", altered(95, [1]), /extensions to be cleared/],
   ["version 2", altered(7, [2]), /version is 2/],
-  ["a name beyond the cluster", altered(8, [0, 0, 0, 1]), /out of place/],
+  ["a name beyond the cluster", altered(8, [0, 0, 0, 1]), /outside the first cluster/],
   ["a longer header", altered(100, [0, 0, 1, 0]), /header has 256 bytes/],
-  ["another file", Buffer.alloc(65_536), /no qcow2/],
-  ["nothing", Buffer.alloc(0), /no qcow2/],
+  ["another file", Buffer.alloc(65_536), /not a qcow2 file/],
+  ["nothing", Buffer.alloc(0), /not a qcow2 file/],
 ] as const) {
   test(`a layer with ${what} is refused`, () => {
     assert.match(overlayProblem(start, overlay) ?? "nothing", problem);
   });
 }
 
-test("no header makes the check fail in another way than by saying so", () => {
+test("the check throws for no header", () => {
   fc.assert(
     fc.property(fc.array(fc.tuple(fc.nat(199), fc.nat(255)), { maxLength: 8 }), (changes) => {
       const start = emptyOverlay(overlay).subarray(0, 65_536);

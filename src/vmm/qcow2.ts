@@ -1,19 +1,18 @@
 /**
- * Empty qcow2 overlays, written as bytes: a capsule's own disk layer is made in a millisecond, without a program to
- * start. And the check that a layer which a QEMU has had in its hands still says what we wrote: its header can name any
- * file of the machine as the one to read from. Everything else about the format is QEMU's business. Layout of version 3,
- * big-endian:
+ * Writes empty qcow2 overlays as bytes: a capsule's disk layer is made in 1 ms, without starting qemu-img. Checks the header of
+ * a layer that a QEMU has written: a changed header could name any file of the machine as backing file. The rest of the
+ * format is left to QEMU. Layout of version 3, big-endian:
  *
  *      0      header, header extensions, name of the backing file
  *      64 K   refcount table, one entry: the block below
- *      128 K  refcount block: these four clusters are in use
+ *      128 K  refcount block: marks these four clusters as used
  *      192 K  L1 table, all zero: every read goes to the backing file
  *
  * https://gitlab.com/qemu-project/qemu/-/blob/master/docs/interop/qcow2.rst
  */
 
 export interface Overlay {
-  /** The disk as the guest sees it; at least the backing file's size. */
+  /** Size of the guest's disk; at least the backing file's size. */
   sizeBytes: number;
   /** Relative names are relative to the overlay's folder. */
   backingFile: string;
@@ -29,9 +28,9 @@ const bytesPerL1Entry = (clusterBytes / 8) * clusterBytes;
 const sizeLimitBytes = (clusterBytes / 8) * bytesPerL1Entry;
 const backingNameLimitBytes = 1_023;
 const backingFormatExtension = 0xe2792aca;
-/** Names of features, for messages; QEMU writes it of its own accord. */
+/** Feature names for error messages; QEMU adds this extension unasked. */
 const featureNamesExtension = 0x6803f857;
-/** QEMU's headers; a longer one would have fields that we do not know. */
+/** Length of QEMU's headers. A longer one would have fields that this check does not know. */
 const headerLimitBytes = 112;
 
 /** The bytes of an empty disk layer on top of a backing file. */
@@ -68,12 +67,12 @@ export function emptyOverlay({ sizeBytes, backingFile, backingFormat }: Overlay)
 }
 
 /**
- * What is wrong with a layer, of which `start` is the first cluster, when it should be this overlay; undefined: nothing.
- * Refused is whatever would make a program that opens it read another file than the backing file, or misread the rest:
- * another backing file, an external data file, encryption, bitmaps, snapshots, features that we did not ask for.
+ * Compares a layer's first cluster `start` with an expected overlay and names the difference; undefined when there is none.
+ * It refuses each feature through which a program that opens the layer could read another file or misread the rest:
+ * another backing file, an external data file, encryption, bitmaps, snapshots, unknown features.
  */
 export function overlayProblem(start: Buffer, { sizeBytes, backingFile, backingFormat }: Overlay): string | undefined {
-  if (start.length < clusterBytes || start.toString("latin1", 0, 4) !== "QFI\xfb") return "it is no qcow2 file";
+  if (start.length < clusterBytes || start.toString("latin1", 0, 4) !== "QFI\xfb") return "it is not a qcow2 file";
   const word = (at: number) => start.readUInt32BE(at);
   const long = (at: number) => start.readBigUInt64BE(at);
   if (word(4) !== 3) return `its version is ${word(4)}`;
@@ -87,13 +86,13 @@ export function overlayProblem(start: Buffer, { sizeBytes, backingFile, backingF
   if (word(96) !== 4) return `its refcounts have 2^${word(96)} bits`;
   const length = word(100);
   if (length < headerBytes || length > headerLimitBytes || length % 8 !== 0) return `its header has ${length} bytes`;
-  if (length > headerBytes && start.readUInt8(headerBytes) !== 0) return "it is compressed in an unusual way";
+  if (length > headerBytes && start.readUInt8(headerBytes) !== 0) return "it has an unknown compression type";
   if (long(8) > BigInt(clusterBytes - backingNameLimitBytes) || word(16) > backingNameLimitBytes) {
-    return "its backing file's name is out of place";
+    return "its backing file's name is outside the first cluster";
   }
   const nameAt = Number(long(8));
   const name = start.subarray(nameAt, nameAt + word(16));
-  if (!name.equals(Buffer.from(backingFile))) return `it stands on ${JSON.stringify(name.toString("latin1"))}`;
+  if (!name.equals(Buffer.from(backingFile))) return `its backing file is ${JSON.stringify(name.toString("latin1"))}`;
   return extensionProblem(start, length, nameAt, backingFormat);
 }
 
@@ -102,13 +101,13 @@ function extensionProblem(start: Buffer, from: number, end: number, format: stri
   let foundFormat: string | undefined;
   for (let at = from; at + 8 <= end; ) {
     const [type, length] = [start.readUInt32BE(at), start.readUInt32BE(at + 4)];
-    if (type === 0) return foundFormat === format ? undefined : `its backing file is said to be ${foundFormat}`;
+    if (type === 0) return foundFormat === format ? undefined : `its backing file has the format ${foundFormat}`;
     if (length > end - at - 8) return "its extensions are damaged";
     if (type === backingFormatExtension) foundFormat = start.toString("latin1", at + 8, at + 8 + length);
     else if (type !== featureNamesExtension) return `it has an extension 0x${type.toString(16)}`;
     at += 8 + roundUp(length, 8);
   }
-  return "its extensions have no end";
+  return "its extensions have no end mark";
 }
 
 function roundUp(value: number, step: number): number {

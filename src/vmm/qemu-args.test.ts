@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isRecent, kernelOptions, namesVm, nonceBelow, qemuArgs } from "./qemu-args.ts";
+import { kernelOptions, namesVm, nonceBelow, qemuArgs } from "./qemu-args.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
 const tcg: Machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms,-fsrm", layout: 1, vcpus: 2, memoryMb: 512 };
@@ -112,7 +112,6 @@ test("a VM booted under KVM differs in accelerator, processor and clock only", (
 test("an old QEMU gets no option that it does not know", () => {
   const args = lines(qemuArgs({ spec: specOf({ ...tcg, qemu: "7.2.22" }), tscKhz: 1, isIncoming: false }));
   assert.ok(args.includes("-object memory-backend-file,id=ram,size=512M,mem-path=/data/bases/b/memory,share=off"));
-  assert.deepEqual(["7.2.22", "8.1.9", "8.2.0", "9.0.0", "10.0.2"].map(isRecent), [false, false, true, true, true]);
 });
 
 test("commas in paths do not become options", () => {

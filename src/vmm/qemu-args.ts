@@ -3,6 +3,7 @@
  * same machine, so every device and option stands here, in one place and in one order. Whoever changes what the guest
  * can see (a device, its order, a property) raises `layout`.
  */
+import { isRecent } from "./qemu-version.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
 /** Version of the device line-up below; saved VMs of another layout cannot be restored. */
@@ -113,12 +114,6 @@ export function nonceBelow(args: readonly string[], folder: string): string | nu
   if (name === undefined || match === null) return null;
   const dir = name.slice(match.index + match[0].length);
   return dir.startsWith(`${escape(folder)}/`) ? match[1]! : null;
-}
-
-/** QEMU 8.2 and later can map the base read-only and can load a saved VM from a file by its name. */
-export function isRecent(qemu: string): boolean {
-  const [major = 0, minor = 0] = qemu.split(".").map(Number);
-  return major > 8 || (major === 8 && minor >= 2);
 }
 
 /** Guest memory up to here lies at its own addresses. */

@@ -10,7 +10,7 @@ import { flushDeadlineMs, loadDevices, reloadDevices, resetDevices, statusOf } f
 import { attachLayer, detachLayer } from "./disk-layer.ts";
 import { memoryVerdict } from "./jail/cgroups.ts";
 import { ResourceWatchdog } from "./jail/resource-watchdog.ts";
-import { endJailer, endProcess, isAlive, isGoneWithin } from "./process.ts";
+import { endBwrap, endProcess, isAlive, isGoneWithin } from "./process.ts";
 import { consoleBytes, consoleDevice, qtestName, qtestPortName } from "./qemu-args.ts";
 import { sizeOfDisk, vmLimits } from "./qemu-profile.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
@@ -198,7 +198,7 @@ export class QemuVm implements Vm {
       this.release();
       throw error;
     }
-    await endJailer(this.process);
+    await endBwrap(this.process);
     const overuse = new ResourceWatchdog(vmLimits(this.spec));
     this.#wasTooLarge = memoryVerdict(this.process.pid);
     this.#watch = setInterval(() => {

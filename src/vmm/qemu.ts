@@ -8,14 +8,14 @@
 import { closeSync, constants, openSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import type { Accelerator } from "./accelerator.ts";
 import type { Jail, Jailed } from "./jail/jail.ts";
 import type { ProgramFiles } from "./jail/program-files.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
 import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
-import { canWarmTranslations, inheritedFd, isRecent, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
+import { canWarmTranslations, inheritedFd, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
+import { isRecent } from "./qemu-version.ts";
 import { QemuVm } from "./qemu-vm.ts";
 import {
   agentSocketName,
@@ -26,7 +26,7 @@ import {
   qmpSocketName,
   qtestSocketName,
 } from "./vm-folder.ts";
-import type { Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec, WarmProcess } from "./vmm.ts";
+import type { Accelerator, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec, WarmProcess } from "./vmm.ts";
 import { WarmQemu } from "./warm/warm-qemu.ts";
 
 export interface QemuOptions {

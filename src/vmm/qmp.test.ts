@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { Qmp, QmpError, type QmpEvent } from "./qmp.ts";
 
-/** The far end, as a test has it behave: an honest QEMU, or one that its guest has taken over. */
+/** A QMP server that behaves as a test needs: an honest QEMU or a compromised one. */
 let server: Server;
 let folder = "";
 let path = "";
@@ -32,7 +32,7 @@ type Respond = (command: { execute: string; id: number; arguments: unknown }, so
 const greeting = '{"QMP": {"version": {}, "capabilities": ["oob"]}}\r\n';
 const ok = (id: number, value: unknown = {}) => `${JSON.stringify({ return: value, id })}\r\n`;
 
-/** Greets, agrees on capabilities, and leaves the rest to `respond`. */
+/** Greets, negotiates capabilities, and passes other commands to `respond`. */
 function serve(respond: Respond): void {
   server.on("connection", (socket) => {
     opened.sockets.push(socket);
@@ -57,7 +57,7 @@ async function open(onEvent: (event: QmpEvent) => void = () => {}): Promise<Qmp>
   return qmp;
 }
 
-test("a command says what it has to, and no more", async () => {
+test("a command without arguments sends none", async () => {
   const asked: unknown[] = [];
   serve((command, socket) => {
     asked.push(command);
@@ -71,7 +71,7 @@ test("a command says what it has to, and no more", async () => {
   ]);
 });
 
-test("answers find their command, in whatever order and pieces they come", async () => {
+test("answers are matched to commands in any order and chunking", async () => {
   const held: number[] = [];
   serve(({ id }, socket) => {
     held.push(id);
@@ -94,7 +94,7 @@ test("answers find their command, in whatever order and pieces they come", async
   assert.equal((answers[0] as { text: string }).text, "Grüße");
 });
 
-test("an error is told with QEMU's words", async () => {
+test("an error contains QEMU's description", async () => {
   serve(({ id }, socket) => {
     socket.write(`${JSON.stringify({ error: { class: "GenericError", desc: "no such node" }, id })}\n`);
   });
@@ -120,7 +120,7 @@ test("events arrive in order, between answers", async () => {
   assert.deepEqual(events, ["STOP {}", 'SHUTDOWN {"guest":true}', "RESUME {}"]);
 });
 
-test("a command that is not answered is given up at its deadline, and its late answer ignored", async () => {
+test("an unanswered command rejects at its deadline, and a late answer is ignored", async () => {
   let late: (() => void) | undefined;
   serve(({ execute, id }, socket) => {
     if (execute === "slow") late = () => socket.write(ok(id, "late"));
@@ -134,7 +134,7 @@ test("a command that is not answered is given up at its deadline, and its late a
   assert.equal(await qmp.command("quick"), "prompt");
 });
 
-test("a QEMU that does not greet is given up", async () => {
+test("connecting to a QEMU that does not greet rejects at the deadline", async () => {
   server.on("connection", (socket) => opened.sockets.push(socket));
   await assert.rejects(
     Qmp.connect(path, () => {}, 20),
@@ -163,7 +163,7 @@ for (const [what, bytes, reason] of hostile) {
   });
 }
 
-test("answers to commands that were never given are ignored", async () => {
+test("answers to unknown commands are ignored", async () => {
   serve(({ id }, socket) => {
     socket.write(
       `{"return": {}, "id": 99}\n{"return": {}}\n{"id": "x", "error": 7}\n{}\n{"event": 5}\n\n${ok(id, "mine")}`,
@@ -172,14 +172,14 @@ test("answers to commands that were never given are ignored", async () => {
   assert.equal(await (await open()).command("query-status"), "mine");
 });
 
-test("a QEMU that goes away rejects what is under way and says so", async () => {
+test("when QEMU disconnects, pending commands reject and `closed` resolves", async () => {
   serve((_command, socket) => socket.destroy());
   const qmp = await open();
   await assert.rejects(qmp.command("cont"), /QMP cont: .*clos/i);
   await qmp.closed;
 });
 
-test("no more than 64 commands wait at once", async () => {
+test("at most 64 commands are pending at a time", async () => {
   serve(() => {});
   const qmp = await open();
   const waiting = Array.from({ length: 64 }, () => qmp.command("stop"));

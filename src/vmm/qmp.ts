@@ -1,15 +1,15 @@
 /**
- * A client of QMP, QEMU's control socket: one JSON object a line, answers matched to commands by id, events in between.
- * Behind the socket may sit a QEMU that its guest has taken over, so nothing it sends is trusted: lines are bounded, what
- * does not parse or does not fit ends the connection, and no command waits for ever.
+ * A client of QMP, QEMU's control socket: one JSON object per line, answers matched to commands by id, events in between.
+ * The QEMU may be compromised, so its output is not trusted: lines have a maximum length, a line that does not parse ends the
+ * connection, and every command has a deadline.
  *
- * QEMU reads its monitor a byte at a time, some 4 µs each. So commands are kept short, and those that need not wait for each
- * other's answers are asked in one breath: QEMU takes them in order (docs/adr/0016).
+ * QEMU reads its monitor byte by byte, at about 4 µs each. So commands are short, and independent commands are sent without
+ * waiting for each other's answers; QEMU runs them in order (docs/adr/0016).
  */
 import { connect, type Socket } from "node:net";
 
-const lineBytes = 1_048_576;
-const pendingCommands = 64;
+const maxLineBytes = 1_048_576;
+const maxPending = 64;
 const commandDeadlineMs = 10_000;
 
 export interface QmpEvent {
@@ -17,7 +17,7 @@ export interface QmpEvent {
   data: Record<string, unknown>;
 }
 
-/** An error that QEMU answered a command with. */
+/** QEMU's error answer to a command. */
 export class QmpError extends Error {
   override name = "QmpError";
 }
@@ -32,19 +32,19 @@ interface Pending {
 type Message = Record<string, unknown>;
 
 export class Qmp {
-  /** Resolves when the connection is over, with the reason. Never rejects. */
+  /** Resolves with the reason when the connection has ended. Never rejects. */
   readonly closed: Promise<Error>;
   readonly #socket: Socket;
   readonly #onEvent: (event: QmpEvent) => void;
   readonly #pending = new Map<number, Pending>();
   readonly #greeted = Promise.withResolvers<void>();
-  readonly #over = Promise.withResolvers<Error>();
-  #parts: Buffer[] = [];
-  #partBytes = 0;
+  readonly #closed = Promise.withResolvers<Error>();
+  #lineParts: Buffer[] = [];
+  #lineBytes = 0;
   #lastId = 0;
-  #isOver = false;
+  #isClosed = false;
 
-  /** Connects and negotiates. One client at a time: QEMU greets a second one only when the first has gone. */
+  /** Connects and negotiates. QEMU serves one client at a time and greets the next one after the first has disconnected. */
   static async connect(path: string, onEvent: (event: QmpEvent) => void, deadlineMs: number): Promise<Qmp> {
     const qmp = new Qmp(connect(path), onEvent);
     const timer = setTimeout(() => qmp.#end(new Error(`No QMP greeting within ${deadlineMs} ms`)), deadlineMs);
@@ -63,18 +63,17 @@ export class Qmp {
   private constructor(socket: Socket, onEvent: (event: QmpEvent) => void) {
     this.#socket = socket;
     this.#onEvent = onEvent;
-    this.closed = this.#over.promise;
+    this.closed = this.#closed.promise;
     this.#greeted.promise.catch(() => {});
-    socket.on("data", (chunk) => this.#take(chunk));
+    socket.on("data", (chunk) => this.#receive(chunk));
     socket.on("error", (error) => this.#end(error));
     socket.on("close", () => this.#end(new Error("QMP connection closed")));
   }
 
-  /** Runs one command; its answer is whatever QEMU returned, and no more trustworthy than QEMU. */
+  /** Runs one command. The answer is untrusted: the caller checks its type. */
   command(name: string, args: Record<string, unknown> = {}, deadlineMs = commandDeadlineMs): Promise<unknown> {
-    if (this.#isOver) return Promise.reject(new Error(`QMP ${name}: the connection is closed`));
-    if (this.#pending.size >= pendingCommands)
-      return Promise.reject(new Error(`QMP ${name}: too many commands at once`));
+    if (this.#isClosed) return Promise.reject(new Error(`QMP ${name}: the connection is closed`));
+    if (this.#pending.size >= maxPending) return Promise.reject(new Error(`QMP ${name}: too many commands at once`));
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
@@ -87,31 +86,31 @@ export class Qmp {
   }
 
   close(): void {
-    this.#end(new Error("QMP connection closed by us"));
+    this.#end(new Error("QMP connection closed by the daemon"));
   }
 
-  #take(chunk: Buffer): void {
+  #receive(chunk: Buffer): void {
     let rest = chunk;
-    for (let end = rest.indexOf(10); end !== -1 && !this.#isOver; end = rest.indexOf(10)) {
-      this.#keep(rest.subarray(0, end));
-      const line = Buffer.concat(this.#parts, this.#partBytes);
-      this.#parts = [];
-      this.#partBytes = 0;
+    for (let end = rest.indexOf(10); end !== -1 && !this.#isClosed; end = rest.indexOf(10)) {
+      this.#append(rest.subarray(0, end));
+      const line = Buffer.concat(this.#lineParts, this.#lineBytes);
+      this.#lineParts = [];
+      this.#lineBytes = 0;
       rest = rest.subarray(end + 1);
-      if (!this.#isOver && line.length > 1) this.#read(line);
+      if (!this.#isClosed && line.length > 1) this.#read(line);
     }
-    if (!this.#isOver && rest.length > 0) this.#keep(rest);
+    if (!this.#isClosed && rest.length > 0) this.#append(rest);
   }
 
-  #keep(part: Buffer): void {
-    this.#partBytes += part.length;
-    if (this.#partBytes > lineBytes) this.#end(new Error(`QMP sent a line of more than ${lineBytes} bytes`));
-    else this.#parts.push(part);
+  #append(part: Buffer): void {
+    this.#lineBytes += part.length;
+    if (this.#lineBytes > maxLineBytes) this.#end(new Error(`QMP sent a line of more than ${maxLineBytes} bytes`));
+    else this.#lineParts.push(part);
   }
 
   #read(line: Buffer): void {
     const message = parse(line);
-    if (message === null) this.#end(new Error("QMP sent something that is not a JSON object"));
+    if (message === null) this.#end(new Error("QMP sent a line that is not a JSON object"));
     else if ("QMP" in message) this.#greeted.resolve();
     else if (typeof message.event === "string") {
       this.#onEvent({ name: message.event, data: isObject(message.data) ? message.data : {} });
@@ -120,7 +119,7 @@ export class Qmp {
 
   #answer(message: Message): void {
     const pending = typeof message.id === "number" ? this.#pending.get(message.id) : undefined;
-    if (pending === undefined) return; // given up on
+    if (pending === undefined) return; // its deadline has passed
     this.#pending.delete(message.id as number);
     clearTimeout(pending.timer);
     if ("return" in message) pending.resolve(message.return);
@@ -131,17 +130,17 @@ export class Qmp {
   }
 
   #end(reason: Error): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
+    if (this.#isClosed) return;
+    this.#isClosed = true;
     this.#socket.destroy();
-    this.#parts = [];
+    this.#lineParts = [];
     this.#greeted.reject(reason);
     for (const pending of this.#pending.values()) {
       clearTimeout(pending.timer);
       pending.reject(new Error(`QMP ${pending.command}: ${reason.message}`, { cause: reason }));
     }
     this.#pending.clear();
-    this.#over.resolve(reason);
+    this.#closed.resolve(reason);
   }
 }
 

@@ -19,6 +19,16 @@ export interface Machine {
   memoryMb: number;
 }
 
+export interface Accelerator {
+  kind: "kvm" | "tcg";
+  /** The -cpu argument. */
+  cpu: string;
+  /** Rate of the time stamp counter, on the kernel command line under emulation; null: the guest measures it. */
+  tscKhz: number | null;
+  /** The reason for the choice, a sentence for operators. */
+  why: string;
+}
+
 export interface VmFiles {
   /** The VM's own folder: its sockets are in it. QEMU sees no more of it than its disk layer and its device state. */
   dir: string;

@@ -1,4 +1,4 @@
-/** A server's data folder is closed to everybody else, whatever it has done: bases booted, capsules run, paused, captured. */
+/** A server's data folder is closed to all other users after bases booted and capsules ran, were paused and were captured. */
 import assert from "node:assert/strict";
 import { type Dirent, lstatSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,7 +20,7 @@ after(async () => {
   await server?.[Symbol.asyncDispose]();
 });
 
-test("folders are 0700, files 0600; what VMs share is readable to their group, a hatch open to its one user", async () => {
+test("folders are 0700, files 0600; shared files are readable to the jails' group, a hand-over folder to one user", async () => {
   await using running = await client.capsule();
   await using paused = await client.capsule();
   await paused.pause();
@@ -34,10 +34,10 @@ test("folders are 0700, files 0600; what VMs share is readable to their group, a
   let shared = 0;
   for (const path of everythingIn(server.dataDir)) {
     const found = lstatSync(path, { throwIfNoEntry: false });
-    if (found === undefined) continue; // the server goes on meanwhile
+    if (found === undefined) continue; // removed by the running server meanwhile
     const { mode, uid, gid } = found;
-    const isHatch = path.startsWith(join(server.dataDir, "work/hatch-")) && found.isDirectory();
-    if (isHatch && uid === 0 && gid > uids.first && (mode & 0o777) === 0o710) continue;
+    const isHandover = path.startsWith(join(server.dataDir, "work/handover-")) && found.isDirectory();
+    if (isHandover && uid === 0 && gid > uids.first && (mode & 0o777) === 0o710) continue;
     const isShared = gid === uids.first && (mode & 0o777) === 0o640;
     if (isShared) shared++;
     else if ((mode & 0o077) !== 0) open.push(`${path} ${(mode & 0o777).toString(8)}`);
@@ -47,14 +47,14 @@ test("folders are 0700, files 0600; what VMs share is readable to their group, a
   assert.equal(shared, isRoot ? 4 : 0, "memory and disk of a base and of a template");
 });
 
-test("the service says what stands around its VMs", async () => {
+test("/healthz reports the jail around VMs", async () => {
   const { json } = await client.expect(200, "GET", "/healthz");
   assert.equal(json.jail.mode, process.getuid!() === 0 ? "full" : "rootless");
   assert.ok(["v2", "none"].includes(json.jail.cgroup));
   assert.equal(json.jail.missing.length === 0, json.jail.cgroup === "v2" && json.jail.mode === "full");
 });
 
-test("no secret of the server's is in a VM's environment or command line", async () => {
+test("a VM's environment and command line contain no secret of the server", async () => {
   await using capsule = await client.capsule();
   const journal = readFileSync(join(server.dataDir, "capsules", capsule.id, "vm.json"), "utf8");
   const pid = String(JSON.parse(journal).process.pid);
@@ -63,7 +63,7 @@ test("no secret of the server's is in a VM's environment or command line", async
   assert.deepEqual(read(pid, "environ").split("\0").filter(Boolean).map(nameOf), ["PWD"]);
 });
 
-/** All below a folder but links and what they lead to: the images are borrowed. */
+/** All paths below a folder except symbolic links, which lead to images of another folder. */
 function everythingIn(folder: string): string[] {
   const paths = [folder];
   for (const entry of entriesOf(folder)) {
@@ -78,7 +78,7 @@ function entriesOf(folder: string): Dirent[] {
   try {
     return readdirSync(folder, { withFileTypes: true });
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return []; // it has just been removed
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return []; // removed meanwhile
     throw error;
   }
 }
@@ -87,7 +87,7 @@ function read(pid: string, name: string): string {
   try {
     return readFileSync(`/proc/${pid}/${name}`, "utf8");
   } catch {
-    return ""; // it has just ended
+    return ""; // ended meanwhile
   }
 }
 

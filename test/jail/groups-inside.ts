@@ -1,6 +1,6 @@
 /**
- * Runs in a capsule, as the root of a kernel that has control groups v2: the host's own code for them at work, and what
- * that kernel makes of it. Prints one JSON object; whether it is as it should be is judged outside (groups.test.ts).
+ * Runs in a capsule, as root of a kernel with control groups v2: uses the host's own code and observes the kernel. Prints
+ * one JSON object, which groups.test.ts checks outside.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -23,12 +23,12 @@ const deadlineMs = 60_000;
 const limits: ProfileLimits = { fileBytes: mib, dataBytes: 256 * mib, processes: 64, openFiles: 64, cpus: 3 };
 const enough = { dataBytes: 128 * mib };
 const tooLittle = { dataBytes: 48 * mib };
-/** Takes 64 MiB, beside somebody in the same group who takes nothing. */
+/** Takes 64 MiB, beside a second process of the same group that takes nothing. */
 const eat = "sleep 1000 >/dev/null 2>&1 & exec dd if=/dev/zero of=/dev/null bs=64M count=1";
-/** The same, of a kind that limits of a process do not count. */
+/** The same as shared anonymous memory, which per-process limits do not count. */
 const eatShared = "import mmap\nm = mmap.mmap(-1, 64 << 20)\nfor i in range(64): m.write(bytes(1 << 20))";
 
-type Bounds = Partial<ProfileLimits>;
+type Limits = Partial<ProfileLimits>;
 
 const path = (group: string, file = "") => join(tree, group, file);
 const read = (group: string, file: string) => readFileSync(path(group, file), "utf8").trim();
@@ -36,7 +36,7 @@ const write = (group: string, file: string, text: string) => writeFileSync(path(
 const isBusy = (group: string) => read(group, "cgroup.events").includes("populated 1");
 const areThere = (...names: string[]) => names.filter((name) => existsSync(path("capsule", name)));
 
-/** The number behind a name in a group's file. */
+/** The value of a key in a group's file. */
 function figure(group: string, file: string, name: string): number {
   return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(read(group, file))?.[1]);
 }
@@ -47,65 +47,65 @@ async function until(what: string, isSo: () => boolean): Promise<void> {
   }
 }
 
-/** A shell's script in a group of its own. */
-function command(groups: Cgroups, name: string, bounds: Bounds, script: string): [string, string[]] {
-  const [program = "", ...args] = groups.make(name, { ...limits, ...bounds });
+/** The command that runs a shell script in a new group. */
+function command(groups: Cgroups, name: string, own: Limits, script: string): [string, string[]] {
+  const [program = "", ...args] = groups.make(name, { ...limits, ...own });
   return [program, [...args, "/bin/sh", "-c", script]];
 }
 
-function begin(groups: Cgroups, name: string, bounds: Bounds, script: string) {
-  return spawn(...command(groups, name, bounds, script), { stdio: ["pipe", "ignore", "ignore"] });
+function begin(groups: Cgroups, name: string, own: Limits, script: string) {
+  return spawn(...command(groups, name, own, script), { stdio: ["pipe", "ignore", "ignore"] });
 }
 
-/** A group that has no memory to hand on is no tree to build on. One that has hands it on, whatever it did before. */
+/** A tree whose memory controller is not available is refused; one whose controllers were disabled enables them. */
 function delegation() {
   write("", "cgroup.subtree_control", "-memory -cpu -io +pids");
   mkdirSync(path("poor"));
-  const isPoorTaken = Cgroups.open(true, { root: path("poor"), own: "/proc/self/cgroup" }) !== undefined;
+  const isPoorAccepted = Cgroups.open(true, { root: path("poor"), own: "/proc/self/cgroup" }) !== undefined;
   const groups = Cgroups.open(true);
-  if (groups === undefined) throw new Error("the tree is not taken for one");
-  const handedOn = ["", "capsule"].map((group) => read(group, "cgroup.subtree_control").split(" "));
-  return { groups, facts: { isPoorTaken, handedOn } };
+  if (groups === undefined) throw new Error("the tree is not accepted");
+  const enabled = ["", "capsule"].map((group) => read(group, "cgroup.subtree_control").split(" "));
+  return { groups, facts: { isPoorAccepted, enabled } };
 }
 
-/** This process in the top of a container, as it appears in there. */
+/** This process in the top group of a container, with the paths that it has inside. */
 function container() {
   mkdirSync(path("container"));
   write("container", "cgroup.procs", String(process.pid));
   writeFileSync("/root/top", "0::/\n");
   Cgroups.open(true, { root: path("container"), own: "/root/top" })?.make("first", limits);
-  const place = readFileSync("/proc/self/cgroup", "utf8").trim();
+  const group = readFileSync("/proc/self/cgroup", "utf8").trim();
   write("", "cgroup.procs", String(process.pid));
-  return { place, bound: outcome(() => read("container/capsule/first", "pids.max")) };
+  return { group, limit: outcome(() => read("container/capsule/first", "pids.max")) };
 }
 
-function bounds(groups: Cgroups) {
-  groups.make("bounds", { ...limits, dataBytes: 1_610_612_736, processes: 98 });
+function appliedLimits(groups: Cgroups) {
+  groups.make("limits", { ...limits, dataBytes: 1_610_612_736, processes: 98 });
   const files = ["memory.max", "memory.oom.group", "cpu.max", "pids.max", "io.weight"];
-  const own = Object.fromEntries(files.map((file) => [file, read("capsule/bounds", file)]));
+  const own = Object.fromEntries(files.map((file) => [file, read("capsule/limits", file)]));
   return { own, weightOfAll: read("capsule", "io.weight") };
 }
 
-/** Each eater is taken for a QEMU, so that its end is told as a VM's would be. */
+/** Each eater is followed like a QEMU, so that its end is reported like a VM's. */
 async function memory(groups: Cgroups) {
   const neighbour = begin(groups, "neighbour", tooLittle, "exec sleep 1000");
-  const end = async (name: string, bounds: Bounds) => {
-    const eater = begin(groups, name, bounds, `read go; ${eat}`);
+  const end = async (name: string, limits: Limits) => {
+    const eater = begin(groups, name, limits, `read go; ${eat}`);
     const ended = once(eater, "exit");
     await until(`${name} is in its group`, () => isBusy(`capsule/${name}`));
     await using vm = await followed(name, eater.pid!);
     eater.stdin!.end("go\n");
     const [status, signal] = await ended;
-    const isGone = () => until("all of a group go together", () => !isBusy(`capsule/${name}`));
+    const isGone = () => until("the group is empty", () => !isBusy(`capsule/${name}`));
     const isSleeperGone = signal !== null && (await isGone().then(() => true, String));
-    return { end: signal ?? status, isSleeperGone, told: await vm.ended };
+    return { end: signal ?? status, isSleeperGone, reported: await vm.ended };
   };
   const [large, small] = [await end("large", enough), await end("small", tooLittle)];
   const isNeighbourAlive = neighbour.exitCode === null && neighbour.signalCode === null && isBusy("capsule/neighbour");
   return { large, small, isNeighbourAlive };
 }
 
-/** The host's own view of a process as a VM, of whose control socket no more is needed than that it greets and agrees. */
+/** A process followed as a VM by the host's own code; its QMP socket greets and answers every command with success. */
 async function followed(name: string, pid: number): Promise<AsyncDisposable & { ended: QemuVm["ended"] }> {
   const dir = join("/root", name);
   mkdirSync(dir);
@@ -134,23 +134,23 @@ function processes(groups: Cgroups) {
   return { of10: made("some", 10), of20: made("more", 20) };
 }
 
-/** Both spin until they have had as much of the processor, so that nothing depends on its speed. */
+/** Both run until they have used the same CPU time, so that nothing depends on the machine's speed. */
 async function processor(groups: Cgroups) {
   const throttled = async (name: string, cpus: number) => {
     begin(groups, name, { cpus }, "while :; do :; done");
     const group = `capsule/${name}`;
-    await until(`${name} has had its turns`, () => figure(group, "cpu.stat", "usage_usec") > 100_000);
+    await until(`${name} has used 100 ms of CPU`, () => figure(group, "cpu.stat", "usage_usec") > 100_000);
     write(group, "cgroup.kill", "1");
-    await until(`${name} is gone`, () => !isBusy(group));
+    await until(`${name} is empty`, () => !isBusy(group));
     return figure(group, "cpu.stat", "nr_throttled");
   };
   return { slow: await throttled("slow", 0.2), fast: await throttled("fast", 3) };
 }
 
-/** What is left, for a new VM, of a group's 100 MiB when somebody has taken 64 of them. */
+/** Memory left for a new VM of a group's 100 MiB when another process has taken 64 of them. */
 async function admission(groups: Cgroups) {
   begin(groups, "taken", { dataBytes: 100 * mib }, "dd if=/dev/zero bs=64M count=1 | sleep 1000");
-  await until("it is taken", () => Number(read("capsule/taken", "memory.current")) > 64 * mib);
+  await until("64 MiB are taken", () => Number(read("capsule/taken", "memory.current")) > 64 * mib);
   writeFileSync("/root/own", "0::/capsule/taken/further/down\n");
   return memoryLeft({ meminfo: "/proc/meminfo", own: "/root/own", cgroups: tree }) / mib;
 }
@@ -160,9 +160,9 @@ async function removal(groups: Cgroups) {
   Date.now = () => clock() + 120_000;
   try {
     groups.make("later", limits);
-    const first = areThere("bounds", "small", "neighbour", "later");
+    const first = areThere("limits", "small", "neighbour", "later");
     write("capsule/neighbour", "cgroup.kill", "1");
-    await until("the neighbour is gone", () => !isBusy("capsule/neighbour"));
+    await until("the neighbour's group is empty", () => !isBusy("capsule/neighbour"));
     groups.make("last", limits);
     return [first, areThere("neighbour", "last")];
   } finally {
@@ -170,23 +170,23 @@ async function removal(groups: Cgroups) {
   }
 }
 
-/** The whole jail, as it is built around every QEMU. */
-async function jailed(each: Bounds[]) {
+/** The same jail that is built around every QEMU. */
+async function jailed(each: Limits[]) {
   const jail = await Jail.open({ uids: { first: 100_000, last: 100_100 } });
   const { program, readOnly } = await programFilesOf("python3");
   const libraries = readdirSync("/usr/lib").filter((name) => /^python3\.\d+$/.test(name));
   const shown = [...readOnly, ...libraries.map((name) => `/usr/lib/${name}`)];
   const ends: string[] = [];
   for (const more of each) {
-    const cell = { readOnly: shown, writable: [], devices: [], folder: "/", limits: { ...limits, ...more } };
-    const work = jail.run([program, "-I", "-S", "-c", eatShared], cell);
+    const profile = { readOnly: shown, writable: [], devices: [], folder: "/", limits: { ...limits, ...more } };
+    const work = jail.run([program, "-I", "-S", "-c", eatShared], profile);
     ends.push(await work.then(() => "well", String));
   }
   const { mode, cgroup } = jail.report();
   return { mode, cgroup, ends };
 }
 
-/** A group as a service manager hands it to a user, and this process in it, as that user. */
+/** Makes a group as a service manager delegates it to a user, and enters it as that user. */
 function enterDelegated(): string {
   const [user, group] = [1_000, "user.slice/capsule.scope"];
   mkdirSync(path("user.slice"));
@@ -202,16 +202,16 @@ function enterDelegated(): string {
   return group;
 }
 
-/** The group that busy groups stand below takes no process any more; a service that comes back is started beside them. */
+/** A group with busy children accepts no process, so a service that restarts is started in a sibling of them. */
 async function rootless() {
   writeFileSync("/tmp/slice", "0::/user.slice\n");
   const group = enterDelegated();
-  const isForeignTaken = Cgroups.open(false, { root: tree, own: "/tmp/slice" }) !== undefined;
+  const isForeignAccepted = Cgroups.open(false, { root: tree, own: "/tmp/slice" }) !== undefined;
   const jail = await jailed([tooLittle]);
-  const wayBack = outcome(() => write(group, "cgroup.procs", String(process.pid)));
+  const moveBack = outcome(() => write(group, "cgroup.procs", String(process.pid)));
   Cgroups.open(false)?.make("again", limits);
-  const place = readFileSync("/proc/self/cgroup", "utf8").trim();
-  return { isForeignTaken, jail, wayBack, place, isThereAgain: existsSync(path(group, "capsule/again")) };
+  const groupNow = readFileSync("/proc/self/cgroup", "utf8").trim();
+  return { isForeignAccepted, jail, moveBack, group: groupNow, isThereAgain: existsSync(path(group, "capsule/again")) };
 }
 
 function outcome(act: () => unknown): string {
@@ -226,7 +226,7 @@ const { groups, facts } = delegation();
 const seen = {
   delegation: facts,
   container: container(),
-  bounds: bounds(groups),
+  limits: appliedLimits(groups),
   memory: await memory(groups),
   processes: processes(groups),
   processor: await processor(groups),
@@ -237,4 +237,4 @@ const seen = {
 };
 export type Seen = typeof seen;
 console.log(JSON.stringify(seen));
-process.exit(0); // whoever sleeps in a group ends with the capsule
+process.exit(0); // the sleeping processes end with the capsule

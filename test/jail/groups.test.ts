@@ -1,6 +1,6 @@
 /**
- * Control groups on a kernel that has them, which this machine's may not: the host's own code runs in a capsule, whose
- * kernel has version 2 with all controllers, and tells what became of what it asked for (groups-inside.ts).
+ * Control groups on a kernel with version 2 and all controllers. This machine may lack them, so the host's own code runs in a
+ * capsule (groups-inside.ts) and reports the kernel's behaviour.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -24,12 +24,12 @@ before(async () => {
   client = await Client.connect(server.url, server.apiKey);
   await using capsule = await client.capsule();
   const bwrap = findProgram("bwrap");
-  assert.ok(bwrap !== undefined, "no bwrap here");
+  assert.ok(bwrap !== undefined, "bwrap is not installed");
   await bring(capsule, "/usr/local/bin/node", readFileSync(process.execPath));
   await bring(capsule, "/usr/local/bin/bwrap", readFileSync(bwrap));
   await bring(capsule, "/root/groups.mjs", await bundle("groups-inside.ts"));
-  const said = await capsule.sh("chmod 755 /usr/local/bin/*; exec node /root/groups.mjs", { timeout: runSec });
-  seen = JSON.parse(said);
+  const report = await capsule.sh("chmod 755 /usr/local/bin/*; exec node /root/groups.mjs", { timeout: runSec });
+  seen = JSON.parse(report);
 });
 after(async () => {
   client?.close();
@@ -40,26 +40,26 @@ async function bring({ path }: TestCapsule, to: string, content: Uint8Array): Pr
   await client.expect(204, "POST", `${path}/files/stream/write`, { form: fileForm(to, content) });
 }
 
-/** One file, with all that it imports of the host's code. */
+/** The script and all its imports as one file. */
 async function bundle(name: string): Promise<Uint8Array> {
   const entryPoints = [join(import.meta.dirname, name)];
   const made = await build({ entryPoints, bundle: true, write: false, platform: "node", format: "esm" });
   return made.outputFiles[0]!.contents;
 }
 
-test("a tree is built on where it hands on memory, cpu and pids, and our groups hand on these and io alone", () => {
-  const { isPoorTaken, handedOn } = seen.delegation;
-  assert.equal(isPoorTaken, false);
-  assert.deepEqual(handedOn[1]?.toSorted(), ["cpu", "io", "memory", "pids"]);
-  for (const controller of handedOn[1]!) assert.ok(handedOn[0]?.includes(controller), controller);
+test("a tree needs memory, cpu and pids; groups enable these and io for their children", () => {
+  const { isPoorAccepted, enabled } = seen.delegation;
+  assert.equal(isPoorAccepted, false);
+  assert.deepEqual(enabled[1]?.toSorted(), ["cpu", "io", "memory", "pids"]);
+  for (const controller of enabled[1]!) assert.ok(enabled[0]?.includes(controller), controller);
 });
 
-test("in a container, whose top holds the service, the service makes way for the groups", () => {
-  assert.deepEqual(seen.container, { place: "0::/container/service", bound: "64" });
+test("in a container the service moves out of the top group", () => {
+  assert.deepEqual(seen.container, { group: "0::/container/service", limit: "64" });
 });
 
-test("the kernel takes every bound as it is meant", () => {
-  assert.deepEqual(seen.bounds, {
+test("the kernel accepts every limit with its value unchanged", () => {
+  assert.deepEqual(seen.limits, {
     own: {
       "memory.max": "1610612736",
       "memory.oom.group": "1",
@@ -71,43 +71,43 @@ test("the kernel takes every bound as it is meant", () => {
   });
 });
 
-test("what takes more memory than its group may have is ended with all of it, and told so; a neighbour lives", () => {
-  assert.deepEqual(seen.memory.large, { end: 0, isSleeperGone: false, told: { kind: "exited" } });
-  const told = { kind: "overused", what: "memory" };
-  assert.deepEqual(seen.memory.small, { end: "SIGKILL", isSleeperGone: true, told });
+test("a process over its group's memory limit is killed with the whole group, and its VM reports that; other groups live", () => {
+  assert.deepEqual(seen.memory.large, { end: 0, isSleeperGone: false, reported: { kind: "exited" } });
+  const reported = { kind: "overused", what: "memory" };
+  assert.deepEqual(seen.memory.small, { end: "SIGKILL", isSleeperGone: true, reported });
   assert.equal(seen.memory.isNeighbourAlive, true);
 });
 
-test("processes end at their number: one that forks, and what it has made", () => {
+test("the number of processes in a group is limited", () => {
   assert.deepEqual(seen.processes, { of10: 9, of20: 19 });
 });
 
-test("who spins is held back when its group has had its share, and only then", () => {
-  assert.ok(seen.processor.slow > 0, "never held back");
+test("a busy process is throttled at its group's CPU limit, and only then", () => {
+  assert.ok(seen.processor.slow > 0, "never throttled");
   assert.equal(seen.processor.fast, 0);
 });
 
-test("what a group on the way up has left is what admission sees", () => {
+test("admission sees the memory that the limit of a parent group leaves", () => {
   assert.ok(seen.leftMib > 20 && seen.leftMib < 36, `${seen.leftMib} MiB of 100, of which 64 are taken`);
 });
 
-test("groups go when all in them have ended, and not before", () => {
+test("a group is removed after its last process has ended, and not before", () => {
   assert.deepEqual(seen.removal, [["neighbour", "later"], ["last"]]);
 });
 
 const killed = "Error: /usr/bin/python3 ended with SIGKILL: ";
 
-test("a jail puts its process in such a group, which also counts what limits of a process do not", () => {
+test("the jail puts its process in a group, which also limits memory that per-process limits do not count", () => {
   assert.deepEqual(seen.jailed, { mode: "full", cgroup: "v2", ends: ["well", killed] });
 });
 
-test("without root, all of it works in what was delegated, and nowhere else", () => {
-  assert.equal(seen.rootless.isForeignTaken, false);
+test("without root, the jail uses the delegated group and no other", () => {
+  assert.equal(seen.rootless.isForeignAccepted, false);
   assert.deepEqual(seen.rootless.jail, { mode: "rootless", cgroup: "v2", ends: [killed] });
 });
 
-test("without root, a service that comes back has to be started beside its busy groups, and finds them", () => {
-  assert.equal(seen.rootless.wayBack, "EBUSY");
-  assert.equal(seen.rootless.place, "0::/user.slice/capsule.scope/service");
+test("without root, a service that restarts beside busy groups must start in its service group, and finds the groups again", () => {
+  assert.equal(seen.rootless.moveBack, "EBUSY");
+  assert.equal(seen.rootless.group, "0::/user.slice/capsule.scope/service");
   assert.equal(seen.rootless.isThereAgain, true);
 });

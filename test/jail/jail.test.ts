@@ -1,7 +1,7 @@
 /**
- * Each wall of the jail, tried from inside: a program that stands in for a QEMU taken over by its guest is started in the
- * very cell that QEMU gets, and tries what such a one would. The same program, started free, must succeed with all of it:
- * so every refusal here is the jail's doing.
+ * Each wall of the jail, tried from inside. The program probe.c stands for a compromised QEMU: it runs under QEMU's own sandbox
+ * profile and attempts escapes. The same program without a jail must succeed with every attempt, so each refusal
+ * here is due to the jail.
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -29,7 +29,7 @@ const own = join(data, "capsules/cl-own");
 const foreign = join(data, "capsules/cl-foreign");
 const base = join(data, "bases/b");
 const disk = join(own, "disk.qcow2");
-/** What nobody inside may read, all of it there. */
+/** Existing files that the jailed program must not be able to read. */
 const hidden = [
   join(data, "capsule.db"),
   join(data, "api-key"),
@@ -58,10 +58,10 @@ const spec: VmSpec = {
   },
 };
 
-/** The probe's words: what follows a line's name. */
-type Words = Map<string, string>;
-let free: Words;
-let jailed: Words;
+/** The probe's results by the name of the attempt. */
+type Results = Map<string, string>;
+let free: Results;
+let jailed: Results;
 let jail: Jail;
 
 before(async () => {
@@ -74,15 +74,15 @@ before(async () => {
   const [shown] = [spec.files.memory];
   const args = [own, String(port), socket, String(process.pid), disk, shown, ...hidden];
 
-  // Mounts and the like are to stay its own.
+  // In a mount namespace of its own, so that its mounts do not reach the host.
   const { stderr } = spawnSync("unshare", ["--mount", probe, ...args], { cwd: own, encoding: "utf8" });
-  free = wordsOf(stderr);
+  free = resultsOf(stderr);
   writeFileSync(disk, "secret");
   chmodSync(shown, 0o600);
 
   chownSync(spec.files.backing[0]!, uids.first + 7, uids.first + 7);
   jail = await Jail.open({ uids });
-  jailed = wordsOf(await jail.run([probe, ...args], await qemuProfile(spec, await programFilesOf(probe), "restore")));
+  jailed = resultsOf(await jail.run([probe, ...args], await qemuProfile(spec, await programFilesOf(probe), "restore")));
 });
 
 after(() => {
@@ -101,52 +101,54 @@ function listen(where: number | string): Promise<number | undefined> {
   );
 }
 
-function wordsOf(said: string): Words {
+function resultsOf(output: string): Results {
   return new Map(
-    said.split("\n").map((line) => {
+    output.split("\n").map((line) => {
       const at = / (ok$|failed: .*$|\d+( \d+)*$)/.exec(line)?.index ?? line.length;
       return [line.slice(0, at), line.slice(at + 1)];
     }),
   );
 }
 
-describe("inside the jail", { skip: isRoot ? false : "what a free process can do is tried as root" }, () => {
+describe("inside the jail", {
+  skip: isRoot ? false : "the unjailed probe must run as root to succeed with every attempt",
+}, () => {
   const refusals: Record<string, string[]> = {
     "files of the host, of other capsules, and of the daemon in its own folder": hidden.map((path) => `read ${path}`),
-    "writing to what templates share": ["write shown", "chmod shown"],
+    "writing to files that templates share": ["write shown", "chmod shown"],
     "making, linking or renaming files": ["make a file", "link", "rename own"],
     "the host's network and sockets": ["tcp", "udp", "unix"],
     "the host's processes": ["signal the host", "trace"],
     "mounts, namespaces and other roots": ["mount", "mount in namespaces", "clone a namespace", "change root"],
-    "becoming somebody else": ["become root", "become another"],
+    "changing its user": ["become root", "become another"],
     devices: ["make a device"],
-    "the kernel's back rooms": ["write the kernel's settings", "x32", "io_uring", "keys", "bpf", "file handles"],
-    "loosening the jail": ["talk the filter away", "raise limits"],
-    "more than its share of disk and memory": ["huge file", "much memory"],
+    "rarely used kernel interfaces": ["write the kernel's settings", "x32", "io_uring", "keys", "bpf", "file handles"],
+    "loosening the jail": ["remove the filter", "raise limits"],
+    "more disk and memory than its limits": ["huge file", "much memory"],
   };
   for (const [what, names] of Object.entries(refusals)) {
     test(`refused: ${what}`, () => {
       for (const name of names) {
-        assert.equal(free.get(name), "ok", `${name}, started free`);
+        assert.equal(free.get(name), "ok", `${name}, without a jail`);
         assert.match(jailed.get(name) ?? "not tried", /^failed: /, `${name}, jailed`);
       }
     });
   }
 
-  test("it can do its work: read what it is shown, write its own disk", () => {
+  test("it can read its read-only files and write its own disk", () => {
     assert.equal(jailed.get("allowed: read shown"), "ok");
     assert.equal(jailed.get("allowed: write own"), "ok");
   });
 
-  test("it is nobody of this machine, without environment, and sees itself and its files alone", () => {
+  test("it has a reserved user and no environment, and sees only its own process and files", () => {
     const uid = Number(jailed.get("uid"));
     assert.ok(uid > uids.first && uid <= uids.last, `uid ${uid}`);
-    const variables = (words: Words) => [...words.keys()].filter((name) => name.startsWith("variable "));
+    const variables = (results: Results) => [...results.keys()].filter((name) => name.startsWith("variable "));
     assert.deepEqual(variables(jailed), [`variable PWD=${own}`]);
     assert.ok(variables(free).some((name) => name.startsWith("variable PATH=")));
     assert.equal(jailed.get("processes"), "1");
     assert.ok(free.get("processes")!.split(" ").includes(String(process.pid)));
-    // The fourth is the folder being listed.
+    // Descriptor 3 is the folder being listed.
     assert.equal(jailed.get("descriptors"), "0 1 2 3");
     assert.ok(
       jailed.has("folder devices disk.qcow2") || jailed.has("folder disk.qcow2 devices"),
@@ -154,41 +156,42 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
     );
   });
 
-  test("a hatch is no folder to it: nothing can be seen, made or renamed in it, nor opened that was not given", async () => {
-    const [dir, handover] = [join(data, "work/blank"), join(data, "work/hatch-1")];
+  test("in its hand-over folder it can list, create and rename nothing, and opens only files handed over", async () => {
+    const [dir, handover] = [join(data, "work/warm"), join(data, "work/handover-1")];
     for (const each of [dir, handover]) mkdirSync(each, { recursive: true, mode: 0o700 });
     const held = join(handover, "disk.qcow2");
     const [folder, seen] = [join(dir, handoverPath), join(dir, handoverPath, "disk.qcow2")];
     for (const path of [join(dir, "devices"), held]) writeFileSync(path, "secret", { mode: 0o600 });
-    const cell = await qemuProfile(
+    const profile = await qemuProfile(
       { ...spec, files: { ...spec.files, dir, disk: held } },
       await programFilesOf(probe),
       "warm",
     );
-    const said = wordsOf(await jail.run([probe, folder, "1", "/none", "1", seen, spec.files.memory, seen], cell));
+    const args = [folder, "1", "/none", "1", seen, spec.files.memory, seen];
+    const results = resultsOf(await jail.run([probe, ...args], profile));
     for (const name of ["make a file", "rename own", "allowed: write own"]) {
-      assert.match(said.get(name) ?? "not tried", /^failed: /, name);
+      assert.match(results.get(name) ?? "not tried", /^failed: /, name);
     }
-    assert.equal(said.get(`read ${seen}`), "failed: Permission denied", "it is there");
-    assert.ok(said.has("folder"), "it is listed as empty");
-    assert.equal(said.get("allowed: read shown"), "ok");
+    assert.equal(results.get(`read ${seen}`), "failed: Permission denied", "the file exists");
+    assert.ok(results.has("folder"), "the folder is listed as empty");
+    assert.equal(results.get("allowed: read shown"), "ok");
     assert.equal(readFileSync(held, "utf8"), "secret");
   });
 
-  test("it interrupts nobody when it wakes up, where the host's scheduler is made for that", () => {
+  test("it runs under SCHED_BATCH on kernels since 6.12", () => {
     const [other, batch] = ["0", "3"]; // SCHED_OTHER, SCHED_BATCH
     assert.equal(free.get("scheduling policy"), other);
     assert.equal(jailed.get("scheduling policy"), isSchedulerRecent(release()) ? batch : other);
   });
 
-  test("processes and open files end at its bounds", () => {
+  test("the numbers of processes and open files are limited", () => {
     assert.equal(free.get("forks"), "400");
     assert.ok(Number(jailed.get("forks")) < 100, jailed.get("forks"));
     assert.equal(free.get("files"), "1000");
     assert.ok(Number(jailed.get("files")) < 256, jailed.get("files"));
   });
 
-  test("what it left in its files is all that has changed", () => {
+  test("no other file has changed its content, owner or mode", () => {
     assert.equal(readFileSync(spec.files.memory, "utf8"), "secret");
     assert.equal(statSync(spec.files.memory).uid, 0);
     for (const path of hidden.filter((each) => each.startsWith(data))) {
@@ -197,26 +200,26 @@ describe("inside the jail", { skip: isRoot ? false : "what a free process can do
     }
   });
 
-  test("what was a VM's own and is shared now is root's", () => {
+  test("a shared file that belonged to a VM belongs to root now", () => {
     for (const path of [spec.files.memory, ...spec.files.backing]) {
       const { uid, gid, mode } = statSync(path);
       assert.deepEqual([uid, gid, mode & 0o777], [0, uids.first, 0o640], path);
     }
   });
 
-  test("no two at a time are the same user", async () => {
-    const view = await programFilesOf(probe);
-    const cells = Array.from({ length: 8 }, async (_, index) => {
+  test("no two programs run under the same user at a time", async () => {
+    const programFiles = await programFilesOf(probe);
+    const profiles = Array.from({ length: 8 }, async (_, index) => {
       const dir = join(data, `capsules/cl-${index}`);
       mkdirSync(dir, { mode: 0o700 });
       for (const name of ["disk", "devices"]) writeFileSync(join(dir, name), "", { mode: 0o600 });
-      return qemuProfile({ ...spec, files: { ...spec.files, dir, disk: join(dir, "disk") } }, view, "restore");
+      return qemuProfile({ ...spec, files: { ...spec.files, dir, disk: join(dir, "disk") } }, programFiles, "restore");
     });
-    const said = cells.map(async (cell) => {
-      const { folder: dir, writable } = await cell;
+    const users = profiles.map(async (profile) => {
+      const { folder: dir, writable } = await profile;
       const args = [dir, "1", "/none", "1", writable[0]!, spec.files.memory];
-      return wordsOf(await jail.run([probe, ...args], await cell)).get("uid");
+      return resultsOf(await jail.run([probe, ...args], await profile)).get("uid");
     });
-    assert.equal(new Set(await Promise.all(said)).size, 8);
+    assert.equal(new Set(await Promise.all(users)).size, 8);
   });
 });

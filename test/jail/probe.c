@@ -1,7 +1,6 @@
 /*
- * The stand-in for a QEMU that its guest has taken over: tries what such a one would, and says on standard error, one line
- * each, "NAME ok" or "NAME failed: WHY". Started free as root, everything it tries must work; started in a jail, nothing
- * may, but what its first lines show that it is allowed.
+ * Stands for a compromised QEMU: attempts escapes and writes one line each, "NAME ok" or "NAME failed: WHY", to standard
+ * error. As root without a jail every attempt must succeed. In a jail only those named "allowed: …" may.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -46,7 +45,7 @@ static void try_open(const char *name, const char *path, int flags) {
   if (fd >= 0) close(fd);
 }
 
-/* In a process of its own: what succeeds there must not change who tries the rest. */
+/* Runs an attempt in a child process, so that its success does not change the user or namespaces of later attempts. */
 static int in_child(int (*attempt)(void)) {
   int channel[2], error = 0;
   if (pipe(channel) != 0) return 0;
@@ -57,7 +56,7 @@ static int in_child(int (*attempt)(void)) {
     _exit(0);
   }
   close(channel[1]);
-  error = ECHILD; /* it was killed before it could say */
+  error = ECHILD; /* killed before it could report */
   if (child > 0 && read(channel[0], &error, sizeof error) < 0) error = EIO;
   close(channel[0]);
   if (child > 0) waitpid(child, NULL, 0);
@@ -116,8 +115,8 @@ static int opens_handles(void) {
   handle->handle_bytes = 128;
   return name_to_handle_at(AT_FDCWD, "/", handle, &mount_id, 0) == 0;
 }
-/* A filter that allows everything, on top of the one that does not. */
-static int talks_its_filter_away(void) {
+/* Installs a second filter that allows everything. The first one must still hold. */
+static int removes_its_filter(void) {
   struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   struct sock_fprog program = {.len = 1, .filter = &allow};
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -142,7 +141,7 @@ static void try_network(const char *port, const char *socket_path) {
   say("unix", fd >= 0 && connect(fd, (struct sockaddr *)&here, sizeof here) == 0);
 }
 
-/* Children that wait, as many as there may be; at most `most`. */
+/* Forks sleeping children until fork fails, `most` at most. */
 static void try_forks(int most) {
   pid_t children[most];
   int count = 0;
@@ -182,7 +181,7 @@ static void list(const char *name, const char *path, int only_numbers) {
   if (folder != NULL) closedir(folder);
 }
 
-/* FOLDER PORT SOCKET PID WRITABLE SHOWN HIDDEN… : its own folder, where the host listens, a process of the host, files. */
+/* FOLDER PORT SOCKET PID WRITABLE SHOWN HIDDEN… : working folder, the host's TCP port and socket, a process of the host, files. */
 int main(int argc, char **argv) {
   if (argc < 7) return 2;
   const char *folder = argv[1], *writable = argv[5], *shown = argv[6];
@@ -223,7 +222,7 @@ int main(int argc, char **argv) {
   say("keys", in_child(uses_keys));
   say("bpf", in_child(loads_bpf));
   say("file handles", in_child(opens_handles));
-  say("talk the filter away", in_child(talks_its_filter_away));
+  say("remove the filter", in_child(removes_its_filter));
   say("raise limits", in_child(raises_its_limits));
   try_forks(400);
   try_bounds(writable);

@@ -85,8 +85,8 @@ export const secrets = section(import.meta, "secrets", () => {
       const open = entriesBelow(server!.dataDir).filter(({ path, mode, isFile }) => {
         const name = relative(server!.dataDir, path);
         const isSource = isFile && (/^(bases|templates)\//.test(name) || emptyMemory.test(name));
-        const isHatch = !isFile && /^work\/hatch-[0-9a-f]{32}$/.test(name);
-        const allowed = isSource ? 0o740 : isHatch ? 0o710 : 0o700;
+        const isHandover = !isFile && /^work\/handover-[0-9a-f]{32}$/.test(name);
+        const allowed = isSource ? 0o740 : isHandover ? 0o710 : 0o700;
         return (mode & 0o777 & ~allowed) !== 0;
       });
       assert.deepEqual(
