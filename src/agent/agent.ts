@@ -1,8 +1,9 @@
 /**
- * The program inside a capsule, as the host speaks to it: one method per verb of docs/AGENT-PROTOCOL.md.
- * Everything a guest says is untrusted; a protocol violation ends the connection and rejects every open call with
- * CapsuleError("agent_error"). What the guest refuses rejects (or fails the sink) with AgentFailure, see failure.ts. Nothing here
- * throws for what a guest or a lost connection does: a stream's sink hears `failed`, never before the call has returned.
+ * The host's interface to the agent in a capsule: one method per verb of docs/AGENT-PROTOCOL.md.
+ *
+ * Everything from the guest is untrusted. A protocol violation ends the connection and rejects every open call with
+ * CapsuleError("agent_error"). A request that the guest refuses rejects, or fails its sink, with AgentFailure (failure.ts).
+ * No method throws because of the guest or a lost connection; a sink's `failed` is called after the method has returned.
  */
 import type { Readable } from "node:stream";
 
@@ -31,17 +32,17 @@ export interface Started {
 export interface Exit {
   /** 128 + n after death by signal n. */
   exitCode: number;
-  /** Spawn to waitpid by the guest's clock, microseconds. A guest can lie: never use it for a decision. */
+  /** From spawn to waitpid by the guest's clock, in microseconds. Untrusted: never base a decision on it. */
   guestDurationUs: number;
 }
 
-/** What a stream of process output delivers, in order. `exited` is the last call; or `failed`, and nothing after it. */
+/** Receiver of a process's output, in order. The last call is `exited` or `failed`. */
 export interface OutputSink {
-  /** Without it, a guest that runs a command is not asked to tell when it starts: one message less. */
+  /** Without this method, EXEC does not request the start message, which saves one frame. */
   started?(process: Started): void;
   /**
-   * A chunk; ours until it returns, so copy what must live longer. The sink calls `consumed(n)` on the handle when the
-   * bytes are dealt with: that is the flow control.
+   * The chunk is valid only during the call. The sink calls `consumed(n)` on the stream when it has processed the bytes, which
+   * lets the guest send more.
    */
   output(channel: "stdout" | "stderr" | "pty", chunk: Uint8Array): void;
   exited(exit: Exit): void;
@@ -53,12 +54,12 @@ export interface RunningStream {
   consumed(bytes: number): void;
   /** Kills the tree; `exited` follows. */
   stop(): void;
-  /** Drops the stream: kills a foreground tree, detaches from a session. No further calls to the sink. */
+  /** Ends the stream: kills a foreground tree, or detaches from a session. The sink gets no further calls. */
   cancel(): void;
 }
 
 export interface PtyStream extends RunningStream {
-  /** False: wait for the drain before writing more; 4 MiB beyond it the stream fails. The bytes must not change afterwards. */
+  /** False: wait for the drain before writing more. With 4 MiB queued the stream fails. The bytes must not change afterwards. */
   write(bytes: Uint8Array): boolean;
   onDrain(callback: () => void): void;
   resize(cols: number, rows: number): void;
@@ -74,7 +75,7 @@ export interface GuestProcess {
 }
 
 export interface GuestEntry {
-  /** UTF-8, with U+FFFD for bytes that are none. */
+  /** UTF-8; U+FFFD replaces invalid bytes. */
   name: string;
   path: string;
   type: "file" | "directory" | "symlink";
@@ -90,36 +91,36 @@ export interface GuestEntry {
 
 export interface Upload {
   /**
-   * Resolves when more may be written (flow control). Rejects when the guest refused: stop sending. One at a time; the
-   * bytes must not change afterwards.
+   * Resolves when more may be written. Rejects when the guest has refused the upload. One call at a time. The bytes must
+   * not change afterwards.
    */
   write(bytes: Uint8Array): Promise<void>;
-  /** Names the target when it was not known at the start. */
+  /** Sets the target path of an upload that was started without one. */
   target(path: string): void;
-  /** Ends the data; resolves after close and rename in the guest. */
+  /** Ends the data. Resolves after the guest has closed and renamed the file. */
   end(): Promise<{ bytes: number }>;
-  /** Abandons: the old file stays. */
+  /** Aborts the upload. An existing file at the target stays unchanged. */
   cancel(): void;
 }
 
 export interface Agent {
-  /** Resolves when the connection is lost or closed, with the reason. Never rejects. */
+  /** Resolves with the reason when the connection is lost or closed. Never rejects. */
   readonly closed: Promise<Error>;
-  /** From WELCOME. */
+  /** From WELCOME: the guest has had its WAKE. */
   readonly awake: boolean;
   probe(): Promise<void>;
   wake(wake: Wake): Promise<void>;
-  /** From here until `thaw` or `wake` the guest may fall silent (a stopped VM) without being given up. */
+  /** Also suspends the detection of an unresponsive guest until `thaw` or `wake`, because the VM may be stopped. */
   freeze(): Promise<{ frozen: boolean }>;
   thaw(): Promise<void>;
 
-  // A call with an abort signal is dropped when it fires, and rejects with the signal's reason.
+  // When an abort signal fires, the call is cancelled and rejects with the signal's reason.
 
   /** Foreground: killed when cancelled or when the connection ends. */
   run(command: Command, sink: OutputSink): RunningStream;
   start(command: Command, signal?: AbortSignal): Promise<Started>;
   attach(selector: Selector, sink: OutputSink): RunningStream;
-  /** How a background process ends, or has ended within the last minutes. */
+  /** The exit of a background process that runs or has ended within the last five minutes. */
   exit(selector: Selector, signal?: AbortSignal): Promise<Exit>;
   signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void>;
   processes(signal?: AbortSignal): Promise<GuestProcess[]>;
@@ -127,12 +128,12 @@ export interface Agent {
   connect(tag: string, sink: OutputSink): PtyStream;
 
   read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }>;
-  /** `path` undefined: the guest spools until `target` is called. */
+  /** Without `path`, the guest stores the data in a temporary file until `target` is called. */
   write(path: string | undefined): Upload;
   list(path: string, depth: number, limit: number, signal?: AbortSignal): Promise<GuestEntry[]>;
   mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry>;
   remove(path: string, signal?: AbortSignal): Promise<void>;
 
-  /** Lets go of the connection; sessions in the guest live on. */
+  /** Closes the connection. Sessions in the guest continue. */
   close(reason?: Error): void;
 }

@@ -5,9 +5,9 @@ import { Transcript } from "../../test/fakes/transcript.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
 import { encodeFrame, FrameType, moreFlag } from "./frames.ts";
+import { SilenceError } from "./liveness.ts";
 import { emptyRecord, endRecord, execRequest, limits, Verb, windowRecord } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
-import { SilenceError } from "./silence.ts";
 
 const deadlineMs = 10_000;
 const { OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE } = FrameType;

@@ -1,34 +1,34 @@
 /**
- * One connection after its handshake: takes frames to their streams, and judges the guest. Any breach of the protocol
- * closes the connection; every open stream then hears `failed` with the same reason.
+ * One connection after its handshake: dispatches frames to streams and enforces the protocol. A violation closes the
+ * connection and fails every open stream with the same reason.
  */
 import { CapsuleError } from "../wire/errors.ts";
 import { failureOf, violation } from "./failure.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes, maxPayloadBytes, moreFlag, writeHeader } from "./frames.ts";
+import { Liveness, SilenceError } from "./liveness.ts";
 import type { Pipe, PipeReader } from "./pipe.ts";
 import { decodeEmpty, decodeFail, decodeNotice, limits, request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordWriter } from "./records.ts";
-import { Silence, SilenceError } from "./silence.ts";
-import { type Carrier, Stream, type StreamHandler } from "./stream.ts";
+import { Stream, type StreamHandler, type StreamTransport } from "./stream.ts";
 
-/** What keeps a capsule going, and what finds out whether it does, is never refused. */
-const vitalVerbs: ReadonlySet<Verb> = new Set([Verb.PROBE, Verb.WAKE, Verb.FREEZE, Verb.THAW]);
-/** Of frames that wait for a guest that does not read: from here on nothing new is asked of it; there it is given up. */
-const backlogBytes = 8 * 1024 * 1024;
+/** Verbs that are sent whatever the limits below: pausing, resuming and probing must work in an overloaded capsule. */
+const unlimitedVerbs: ReadonlySet<Verb> = new Set([Verb.PROBE, Verb.WAKE, Verb.FREEZE, Verb.THAW]);
+/** Bytes queued for a guest that does not read: above the first limit new requests are refused, above the second the connection ends. */
+const refusalBacklogBytes = 8 * 1024 * 1024;
 const maxBacklogBytes = 16 * 1024 * 1024;
 
 /**
- * What a guest may send to no purpose: padding, and frames of other epochs and streams that are over. Per cancelled stream it is owed
- * what was on its way; on top of that, so much between two looks at its silence.
+ * Bytes of padding and of frames for other epochs or ended streams that a guest may send between two ticks of the liveness
+ * timer. A cancelled stream adds the bytes that the guest may have sent before it saw the cancellation.
  */
-const uselessBytes = 1024 * 1024;
+const discardBudgetBytes = 1024 * 1024;
 
 export interface ChannelOptions {
-  /** A guest that leaves a probe and all else unanswered for this long is given up. */
+  /** The connection is closed when a probe and all other requests are unanswered for this long. */
   silenceMs: number;
 }
 
-export class Channel implements PipeReader, Carrier {
+export class Channel implements PipeReader, StreamTransport {
   /** Resolves once, with the reason. */
   readonly closed: Promise<Error>;
   readonly #resolveClosed: (reason: Error) => void;
@@ -37,13 +37,13 @@ export class Channel implements PipeReader, Carrier {
   readonly #parser: FrameParser;
   readonly #streams = new Map<number, Stream>();
   readonly #congested = new Set<Stream>();
-  readonly #silence: Silence;
+  readonly #liveness: Liveness;
   #lastStream = 0;
-  /** Streams up to this id have been open at some time. */
+  /** Largest stream id used so far. */
   #highestStream = 0;
   #reason: Error | undefined;
   #halting: "power_off" | "reboot" | undefined;
-  #uselessRoomBytes = uselessBytes;
+  #discardableBytes = discardBudgetBytes;
 
   constructor(pipe: Pipe, epoch: number, options: ChannelOptions) {
     const { promise, resolve } = Promise.withResolvers<Error>();
@@ -53,34 +53,38 @@ export class Channel implements PipeReader, Carrier {
     this.#epoch = epoch;
     this.#parser = new FrameParser(
       (type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload),
-      (bytes) => this.#bear(bytes),
+      (bytes) => this.#discard(bytes),
     );
-    this.#silence = new Silence({
+    this.#liveness = new Liveness({
       silenceMs: options.silenceMs,
       probe: () => this.call(Verb.PROBE, request(Verb.PROBE), decodeEmpty).catch(() => {}),
-      onSilence: () => this.#giveUp(),
-      onLook: () => {
-        this.#uselessRoomBytes = Math.max(this.#uselessRoomBytes, uselessBytes);
+      onUnresponsive: () => this.#closeAsUnresponsive(),
+      onTick: () => {
+        this.#discardableBytes = Math.max(this.#discardableBytes, discardBudgetBytes);
       },
     });
   }
 
-  /** Sends what was written in this turn of the event loop without waiting for its end. */
+  /** Writes queued frames now instead of at the end of the current event loop tick. */
   flush(): void {
     this.#pipe.flush();
   }
 
-  /** A guest about to be stopped may fall silent. */
-  allowSilence(allowed: boolean): void {
-    this.#silence.allow(allowed);
+  /** Before a VM is stopped: its guest cannot answer probes then. */
+  suspendLiveness(): void {
+    this.#liveness.suspend();
   }
 
-  /** Opens a stream. What goes wrong, even at once, goes to `handler.failed`, never before this returns. */
+  resumeLiveness(): void {
+    this.#liveness.resume();
+  }
+
+  /** Opens a stream. Every failure is passed to `handler.failed`, after this method has returned. */
   open(verb: Verb, request: RecordWriter, handler: StreamHandler): Stream {
     const refusal = this.#refusal(verb, request);
     const stream = new Stream(refusal ? 0 : this.#nextId(), verb, handler, this);
     if (refusal) {
-      stream.shut();
+      stream.close();
       queueMicrotask(() => handler.failed(refusal));
     } else {
       this.#streams.set(stream.id, stream);
@@ -89,7 +93,7 @@ export class Channel implements PipeReader, Carrier {
     return stream;
   }
 
-  /** A verb that is one question and one answer. */
+  /** Sends a verb with one request and one result. */
   call<T>(verb: Verb, request: RecordWriter, decode: (payload: Buffer) => T, signal?: AbortSignal): Promise<T> {
     return new Promise((resolve, reject) => {
       const stream = this.open(verb, request, {
@@ -98,15 +102,15 @@ export class Channel implements PipeReader, Carrier {
         result: (payload) => resolve(decode(payload)),
         failed: reject,
       });
-      stream.heed(signal);
+      stream.cancelOn(signal);
     });
   }
 
-  /** Idempotent: the first reason stands. */
+  /** Idempotent; the first reason is kept. */
   close(reason: Error): void {
     if (this.#reason) return;
     this.#reason = reason;
-    this.#silence.stop();
+    this.#liveness.stop();
     this.#parser.stop();
     this.#pipe.destroy();
     const streams = [...this.#streams.values()];
@@ -116,22 +120,22 @@ export class Channel implements PipeReader, Carrier {
     this.#resolveClosed(reason);
   }
 
-  // ---- The pipe's reader
+  // ---- PipeReader
 
   space(): Uint8Array {
     return this.#parser.space();
   }
 
   filled(bytes: number): void {
-    this.#judge(() => this.#parser.filled(bytes));
+    this.#closeOnError(() => this.#parser.filled(bytes));
   }
 
-  /** Bytes that came right behind the handshake. */
+  /** Takes bytes that were read together with the WELCOME. */
   push(bytes: Uint8Array): void {
-    this.#judge(() => this.#parser.push(bytes));
+    this.#closeOnError(() => this.#parser.push(bytes));
   }
 
-  /** Everyone who waited gets a turn, in the order of waiting; who is stopped again goes to the back. */
+  /** Lets congested streams send, in the order of their congestion. A stream that fills the pipe again is queued last. */
   drained(): void {
     const waiting = [...this.#congested];
     this.#congested.clear();
@@ -139,12 +143,12 @@ export class Channel implements PipeReader, Carrier {
   }
 
   lost(cause: Error | undefined): void {
-    const end = { power_off: "the guest powered itself off", reboot: "the guest rebooted itself" };
-    const what = this.#halting ? end[this.#halting] : "the connection to the guest agent was lost";
-    this.close(new CapsuleError("agent_error", what, { cause }));
+    const reasons = { power_off: "the guest powered itself off", reboot: "the guest rebooted itself" };
+    const reason = this.#halting ? reasons[this.#halting] : "the connection to the guest agent was lost";
+    this.close(new CapsuleError("agent_error", reason, { cause }));
   }
 
-  // ---- What streams need
+  // ---- StreamTransport
 
   get congested(): boolean {
     return this.#pipe.congested;
@@ -153,8 +157,8 @@ export class Channel implements PipeReader, Carrier {
   control(type: number, stream: number, payload: Uint8Array): void {
     this.#pipe.write(encodeFrame({ type, flags: 0, epoch: this.#epoch, stream }, payload));
     if (this.#pipe.queuedBytes <= maxBacklogBytes) return;
-    // Not now: whoever sends this must not hear of the end before the call returns.
-    queueMicrotask(() => this.close(new CapsuleError("agent_error", "the guest agent does not read")));
+    // Deferred, because the caller's `failed` must not run before the call returns.
+    queueMicrotask(() => this.close(new CapsuleError("agent_error", "the guest agent does not read its requests")));
   }
 
   data(stream: number, bytes: Uint8Array): void {
@@ -164,15 +168,15 @@ export class Channel implements PipeReader, Carrier {
     this.#pipe.write(bytes);
   }
 
-  whenClear(stream: Stream): void {
+  onceDrained(stream: Stream): void {
     this.#congested.add(stream);
   }
 
-  /** It was cancelled; the guest will hear of that later. */
-  forget(stream: Stream): void {
+  /** Removes a cancelled stream. The guest may send more of it until it reads the CANCEL. */
+  release(stream: Stream): void {
     this.#remove(stream);
-    // Its whole window may be on its way, byte by byte, and a last word.
-    this.#uselessRoomBytes += stream.allowanceBytes * (headerBytes + 1) + maxPayloadBytes;
+    // Its whole window may arrive, one byte per frame, and one more frame with its result.
+    this.#discardableBytes += stream.allowanceBytes * (headerBytes + 1) + maxPayloadBytes;
   }
 
   #remove(stream: Stream): void {
@@ -184,9 +188,9 @@ export class Channel implements PipeReader, Carrier {
 
   #refusal(verb: Verb, request: RecordWriter): Error | undefined {
     if (this.#reason) return this.#reason;
-    if (vitalVerbs.has(verb)) return undefined;
-    if (this.#pipe.queuedBytes > backlogBytes) {
-      return new CapsuleError("quota_exceeded", "the capsule does not keep up with the requests it has already");
+    if (unlimitedVerbs.has(verb)) return undefined;
+    if (this.#pipe.queuedBytes > refusalBacklogBytes) {
+      return new CapsuleError("quota_exceeded", "the capsule does not keep up with its earlier requests");
     }
     if (this.#streams.size >= limits.streams) {
       return new CapsuleError("quota_exceeded", `the capsule already has ${limits.streams} operations under way`);
@@ -204,7 +208,7 @@ export class Channel implements PipeReader, Carrier {
     return this.#lastStream;
   }
 
-  /** `framed` begins with room for the first frame's header: the usual short request is one write of one buffer. */
+  /** `framed` starts with space for the first frame's header, so that a short request is one write of one buffer. */
   #writeOpen(stream: number, framed: Buffer): void {
     const open = { type: FrameType.OPEN, epoch: this.#epoch, stream };
     for (let at = headerBytes; at < framed.length; at += maxPayloadBytes) {
@@ -217,11 +221,11 @@ export class Channel implements PipeReader, Carrier {
     }
   }
 
-  // ---- Judging
+  // ---- Incoming frames
 
-  #judge(take: () => void): void {
+  #closeOnError(parse: () => void): void {
     try {
-      take();
+      parse();
     } catch (error) {
       this.close(violation(error));
     }
@@ -229,12 +233,12 @@ export class Channel implements PipeReader, Carrier {
 
   #frame(type: number, flags: number, epoch: number, id: number, payload: Buffer): void {
     if (epoch !== this.#epoch) {
-      this.#bear(headerBytes + payload.length);
+      this.#discard(headerBytes + payload.length);
       return;
     }
     if (flags !== 0 && type !== FrameType.DATA) throw new ProtocolError(`a frame of type ${type} with flags ${flags}`);
     if (type === FrameType.NOTICE) {
-      if (this.#halting !== undefined) throw new ProtocolError("a second notice of its end");
+      if (this.#halting !== undefined) throw new ProtocolError("a second halt notice");
       this.#halting = decodeNotice(payload).reboot ? "reboot" : "power_off";
       return;
     }
@@ -242,16 +246,16 @@ export class Channel implements PipeReader, Carrier {
     const stream = this.#streams.get(id);
     if (stream) this.#deliver(stream, type, flags, payload);
     else if (id === 0 || id > this.#highestStream) throw new ProtocolError("a frame for a stream never opened");
-    else this.#bear(headerBytes + payload.length);
+    else this.#discard(headerBytes + payload.length);
   }
 
-  #bear(bytes: number): void {
-    this.#uselessRoomBytes -= bytes;
-    if (this.#uselessRoomBytes < 0) throw new ProtocolError("more frames to no purpose than can be borne");
+  #discard(bytes: number): void {
+    this.#discardableBytes -= bytes;
+    if (this.#discardableBytes < 0) throw new ProtocolError("too many frames for closed streams, or too much padding");
   }
 
   #deliver(stream: Stream, type: number, flags: number, payload: Buffer): void {
-    this.#silence.break();
+    this.#liveness.heard();
     switch (type) {
       case FrameType.DATA:
         stream.receiveData(flags, payload);
@@ -277,34 +281,34 @@ export class Channel implements PipeReader, Carrier {
     }
   }
 
-  /** The stream is closed before its handler hears of it; a last word that makes no sense is the handler's failure too. */
-  #finish(stream: Stream, lastWord: () => void): void {
+  /** Closes the stream, then runs its handler. A payload that cannot be decoded fails the handler as well as the connection. */
+  #finish(stream: Stream, handle: () => void): void {
     this.#remove(stream);
-    stream.shut();
+    stream.close();
     try {
-      lastWord();
+      handle();
     } catch (error) {
       if (error instanceof ProtocolError) fail(stream, violation(error));
       throw error;
     }
   }
 
-  #giveUp(): void {
+  #closeAsUnresponsive(): void {
     const cause = new SilenceError("a probe was left unanswered");
     this.close(new CapsuleError("agent_error", "the guest agent has stopped answering", { cause }));
   }
 }
 
 function unexpected(): never {
-  throw new ProtocolError("a message that the verb does not have");
+  throw new ProtocolError("a frame that the verb does not have");
 }
 
 function fail(stream: Stream, reason: Error): void {
-  stream.shut();
+  stream.close();
   try {
     stream.handler.failed(reason);
   } catch (error) {
-    // One bad listener must not keep the others from hearing; nobody is left to tell but the operator.
+    // An exception of one handler must not keep the others from being called; it is reported as a process warning.
     process.emitWarning(error instanceof Error ? error : String(error));
   }
 }

@@ -1,4 +1,4 @@
-/** The agent of one capsule, live: each verb sent over the channel. */
+/** A connection to a capsule's agent: sends each verb over the channel. */
 import type { Readable } from "node:stream";
 import { CapsuleError } from "../wire/errors.ts";
 import type {
@@ -16,10 +16,10 @@ import type {
   Wake,
 } from "./agent.ts";
 import type { Channel } from "./channel.ts";
-import { exitOf } from "./exit.ts";
-import { shakeHands } from "./handshake.ts";
+import { FileDownload } from "./download.ts";
+import { handshake } from "./handshake.ts";
 import { Listing } from "./listing.ts";
-import { commandOutputs, OutputStream } from "./output.ts";
+import { commandOutputs, exitOf, OutputStream, Terminal } from "./process-streams.ts";
 import {
   decodeEmpty,
   decodeEntry,
@@ -36,25 +36,23 @@ import {
   type Welcome,
   wakeRequest,
 } from "./protocol.ts";
-import { FileReading } from "./reading.ts";
-import { Terminal } from "./terminal.ts";
 import { FileUpload } from "./upload.ts";
 
 export interface ConnectOptions {
-  /** For the whole of connecting and shaking hands. */
+  /** For connecting and the handshake together. */
   deadlineMs: number;
-  /** Gives up before the deadline. */
+  /** Aborts connecting before the deadline. */
   signal?: AbortSignal | undefined;
-  /** An agent that leaves a probe and all else unanswered for this long is hung up on, for a SilenceError. Default 180 s. */
+  /** The connection is closed, with a SilenceError, when a probe and all other requests are unanswered for this long. Default 180 s. */
   silenceMs?: number | undefined;
 }
 
 /**
- * Connects to an agent's UNIX socket, waiting for a guest that is still booting. Rejects with
- * CapsuleError("agent_error") at the deadline, or at once when the socket is not there or closes.
+ * Connects to an agent's UNIX socket and waits for a guest that is still booting. Rejects with CapsuleError("agent_error")
+ * at the deadline, or at once when the socket does not exist or closes.
  */
 export async function connectAgent(socketPath: string, options: ConnectOptions): Promise<Agent> {
-  const { channel, welcome } = await shakeHands(socketPath, { ...options, silenceMs: options.silenceMs ?? 180_000 });
+  const { channel, welcome } = await handshake(socketPath, { ...options, silenceMs: options.silenceMs ?? 180_000 });
   return new Connection(channel, welcome);
 }
 
@@ -74,28 +72,28 @@ class Connection implements Agent {
   }
 
   wake(wake: Wake): Promise<void> {
-    this.#channel.allowSilence(false);
+    this.#channel.resumeLiveness();
     const now = BigInt(Date.now()) * 1_000_000n;
     return this.#channel.call(Verb.WAKE, wakeRequest(wake, now), decodeEmpty);
   }
 
-  /** Until the guest is thawed or woken it may be stopped altogether, so its silence is no sign of death. */
+  /** Until THAW or WAKE the guest may be stopped, so an unanswered probe does not mean that it hangs. */
   async freeze(): Promise<{ frozen: boolean }> {
-    this.#channel.allowSilence(true);
+    this.#channel.suspendLiveness();
     const answer = this.#channel.call(Verb.FREEZE, request(Verb.FREEZE), decodeFrozen);
-    this.#channel.flush(); // the guest can be at work while we make ready for what comes
+    this.#channel.flush(); // the guest freezes while the host prepares the save
     return await answer;
   }
 
   thaw(): Promise<void> {
-    this.#channel.allowSilence(false);
+    this.#channel.resumeLiveness();
     return this.#channel.call(Verb.THAW, request(Verb.THAW), decodeEmpty);
   }
 
   run(command: Command, sink: OutputSink): RunningStream {
     const request = execRequest(command, sink.started === undefined ? "outcome" : "foreground");
     const stream = new OutputStream(this.#channel, Verb.EXEC, request, commandOutputs, sink);
-    this.#channel.flush(); // the guest can be at work while we do the rest of what a command takes
+    this.#channel.flush(); // the guest starts the command while the host finishes its own bookkeeping
     return stream;
   }
 
@@ -126,11 +124,11 @@ class Connection implements Agent {
   }
 
   connect(tag: string, sink: OutputSink): PtyStream {
-    return Terminal.rejoin(this.#channel, tag, sink);
+    return Terminal.connect(this.#channel, tag, sink);
   }
 
   read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }> {
-    return FileReading.of(this.#channel, path, signal);
+    return FileDownload.of(this.#channel, path, signal);
   }
 
   write(path: string | undefined): Upload {

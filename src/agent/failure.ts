@@ -1,14 +1,14 @@
 /**
- * What the agent says when it cannot do a thing, as an error for people: its code mapped to ours, its words cleaned.
- * `failure` keeps what the mapping loses: that a command was not found, that a reader was too slow.
+ * Converts the agent's FAIL frames to errors: maps the code to an error code of the API and sanitizes the message. `failure`
+ * keeps the agent's code, which is more specific: command_not_found, slow_reader.
  */
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import { Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 
 /**
- * `too_many` is a quota: the capsule has as much open at once as it may, and trying again later helps. A slow reader is
- * over its quota of backlog; it never becomes a status, since its stream is open already.
+ * `too_many` is a quota: the capsule has its maximum of open operations, and a later retry can succeed. `slow_reader` never
+ * becomes an HTTP status, because its stream is open already.
  */
 const codeOf = {
   not_found: "not_found",
@@ -28,7 +28,7 @@ const codeOf = {
 /** The codes of a FAIL frame. */
 export type Failure = keyof typeof codeOf;
 
-/** The agent refused or gave up; the connection is as good as before. */
+/** The agent refused or aborted one request; the connection stays usable. */
 export class AgentFailure extends CapsuleError {
   readonly failure: Failure;
 
@@ -41,13 +41,13 @@ export class AgentFailure extends CapsuleError {
 
 export function failureOf(verb: Verb, code: string, message: string): AgentFailure {
   const failure = Object.hasOwn(codeOf, code) ? (code as Failure) : "internal";
-  // Only a file's content can be too large in the sense of 413; a command line or a listing is a bad request.
+  // Only a file's content is 413; a command line or a listing that is too large is a bad request.
   const oversizedRequest = failure === "too_large" && verb !== Verb.READ && verb !== Verb.WRITE;
   const text = printable(message) || `the guest agent answered ${failure}`;
   return new AgentFailure(failure, oversizedRequest ? "invalid_request" : codeOf[failure], text);
 }
 
-/** The end of a connection whose guest cannot be trusted, or of which we lost count ourselves. */
+/** The reason for closing a connection after a protocol violation or an exception in a handler. */
 export function violation(error: unknown): CapsuleError {
   const what =
     error instanceof ProtocolError
@@ -58,7 +58,7 @@ export function violation(error: unknown): CapsuleError {
 
 const maxMessageLength = 500;
 
-/** Guest text without control, format and lone surrogate characters, and not long. */
+/** Guest text without control, format and lone surrogate characters, 500 characters at most. */
 export function printable(text: string): string {
   const clean = text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, "\ufffd");
   if (clean.length <= maxMessageLength) return clean;

@@ -1,8 +1,8 @@
 /**
- * Frames: how records and raw bytes travel in the pipe. Cuts a byte stream into frames without copying payloads:
- * the socket reads straight into the parser's arena, and a payload is a view of it.
+ * Frames, the unit of transfer in the pipe. The parser splits a byte stream into frames without copying payloads: the socket
+ * reads directly into the parser's arena, and a payload is a view of it.
  *
- *      arena   [ done │ half a frame │ space: the next read lands here ]
+ *      arena   [ parsed │ incomplete frame │ space: target of the next read ]
  */
 import { ProtocolError } from "./records.ts";
 
@@ -22,7 +22,7 @@ export const FrameType = {
 
 export const headerBytes = 12;
 export const maxPayloadBytes = 65_536;
-/** OPEN only: the payload goes on in the next OPEN of the same stream. */
+/** OPEN only: the payload continues in the next OPEN of the same stream. */
 export const moreFlag = 1;
 
 const arenaBytes = 2 * maxPayloadBytes;
@@ -44,7 +44,7 @@ export function writeHeader(target: Buffer, at: number, header: FrameHeader): vo
   target.writeUInt32LE(header.length, at + 8);
 }
 
-/** A whole frame in one buffer; for control frames, whose payloads are small. */
+/** A whole frame in one buffer, for control frames with their small payloads. */
 export function encodeFrame(header: Omit<FrameHeader, "length">, payload: Uint8Array): Buffer {
   const frame = Buffer.allocUnsafe(headerBytes + payload.length);
   writeHeader(frame, 0, { ...header, length: payload.length });
@@ -52,7 +52,7 @@ export function encodeFrame(header: Omit<FrameHeader, "length">, payload: Uint8A
   return frame;
 }
 
-/** Called once a frame; the payload is a view that dies with the call. */
+/** Called once per frame. The payload is a view that is valid only during the call. */
 export type FrameListener = (type: number, flags: number, epoch: number, stream: number, payload: Buffer) => void;
 
 export class FrameParser {
@@ -68,12 +68,12 @@ export class FrameParser {
     this.#onPadding = onPadding;
   }
 
-  /** Where the next bytes belong; never empty. */
+  /** Buffer for the next bytes; never empty. */
   space(): Buffer {
     return this.#arena.subarray(this.#end);
   }
 
-  /** Takes the first `bytes` of what `space` gave out and hands on every frame that is complete. */
+  /** Parses the first `bytes` of the buffer from `space` and passes every complete frame to the listener. */
   filled(bytes: number): void {
     this.#end += bytes;
     while (!this.#stopped && this.#next());
@@ -81,7 +81,7 @@ export class FrameParser {
     this.#compact();
   }
 
-  /** The same for bytes that lie elsewhere (or further back in the arena). */
+  /** Copies bytes into the arena and parses them. */
   push(bytes: Uint8Array): void {
     for (let at = 0; at < bytes.length && !this.#stopped; ) {
       const space = this.space();
@@ -92,7 +92,7 @@ export class FrameParser {
     }
   }
 
-  /** No frame is handed on any more, not even one that is already here. */
+  /** Passes no more frames to the listener, including those received already. */
   stop(): void {
     this.#stopped = true;
   }
@@ -119,7 +119,7 @@ export class FrameParser {
     return true;
   }
 
-  /** Half a frame is shorter than half the arena, so after a move there is always space. */
+  /** An incomplete frame takes at most half of the arena and a header, so there is space after the move. */
   #compact(): void {
     if (this.#start === this.#end) {
       this.#start = 0;

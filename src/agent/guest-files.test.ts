@@ -7,7 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
 import type { Agent } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
-import { shakeHands } from "./handshake.ts";
+import { handshake } from "./handshake.ts";
 import { decodeEmpty, limits, listRequest, request, Verb, wakeRequest } from "./protocol.ts";
 
 /** The agent's own limit (docs/AGENT-PROTOCOL.md). */
@@ -180,7 +180,7 @@ describe("folders", () => {
     const names = Array.from({ length: 1_500 }, (_, i) => `${"n".repeat(200)}-${i}`);
     await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
     await using own = await AgentProcess.start();
-    const { channel } = await shakeHands(own.socketPath, { deadlineMs: 10_000, silenceMs: 60_000 });
+    const { channel } = await handshake(own.socketPath, { deadlineMs: 10_000, silenceMs: 60_000 });
     const entropy = randomBytes(64);
     await channel.call(Verb.WAKE, wakeRequest({ entropy, hostname: "x", machineId: "0".repeat(32) }, 0n), decodeEmpty);
     await channel.call(Verb.THAW, request(Verb.THAW), decodeEmpty);

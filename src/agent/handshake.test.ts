@@ -6,7 +6,7 @@ import { FakeGuest } from "../../test/fakes/fake-guest.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
 import { encodeFrame, FrameType, writeHeader } from "./frames.ts";
-import { WelcomeScan } from "./handshake.ts";
+import { WelcomeScanner } from "./handshake.ts";
 import { emptyRecord } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
 
@@ -80,7 +80,7 @@ describe("welcome scan", () => {
           const payload = new RecordWriter().raw(nonce).u16(1).str(agent).u8(1).u32(9).finish();
           const frame = encodeFrame({ type: FrameType.WELCOME, flags: 0, epoch, stream: 0 }, payload);
           const bytes = Buffer.concat([before, frame, after]);
-          const scan = new WelcomeScan({ epoch, nonce });
+          const scan = new WelcomeScanner({ epoch, nonce });
           let at = 0;
           for (const size of sizes) {
             const found = scan.take(bytes.subarray(at, at + size));
@@ -98,7 +98,7 @@ describe("welcome scan", () => {
 
   it("does not wait for a WELCOME longer than any that is honest", () => {
     const nonce = randomBytes(16);
-    const scan = new WelcomeScan({ epoch: 7, nonce });
+    const scan = new WelcomeScanner({ epoch: 7, nonce });
     const header = Buffer.alloc(12);
     writeHeader(header, 0, { type: FrameType.WELCOME, flags: 0, epoch: 7, stream: 0, length: 65_536 });
     assert.equal(scan.take(Buffer.concat([header, nonce])), undefined);
@@ -111,7 +111,7 @@ describe("welcome scan", () => {
     const nonce = randomBytes(16);
     const payload = new RecordWriter().raw(nonce).u16(1).str("x").u8(1).u32(9).finish();
     const frame = (epoch: number) => encodeFrame({ type: FrameType.WELCOME, flags: 0, epoch, stream: 0 }, payload);
-    const scan = new WelcomeScan({ epoch: 5, nonce });
+    const scan = new WelcomeScanner({ epoch: 5, nonce });
     assert.equal(scan.take(frame(6)), undefined);
     assert.equal(scan.take(nonce), undefined);
     assert.ok(scan.take(frame(5)));

@@ -1,10 +1,10 @@
 /**
- * Getting in step with a guest over a pipe that may still hold the bytes of an earlier life: zeros to fill up what was
- * cut, HELLO with a fresh nonce, and then everything is thrown away until that nonce comes back.
+ * Synchronizes with a guest over a pipe that may still hold bytes of an earlier connection. The host sends zeros, which
+ * complete any frame that was cut off, and HELLO with a random nonce. It discards input until that nonce returns in a WELCOME.
  *
- * While a VM boots nobody reads the pipe and bytes may be lost, so HELLO is said again until the deadline, with a new
- * nonce each time: an answer to an older one would be followed by the agent's reset for the newer. An agent that is
- * there answers the first one at once; nothing waits on that path.
+ * A booting VM does not read the pipe and may lose bytes, so HELLO is repeated until the deadline. Each one has a new nonce,
+ * because the agent resets the connection at every HELLO: an answer to an older one would be followed by another reset.
+ * A running agent answers the first HELLO at once.
  */
 import { randomBytes } from "node:crypto";
 import { CapsuleError } from "../wire/errors.ts";
@@ -20,42 +20,42 @@ export interface HandshakeOptions extends ChannelOptions {
   signal?: AbortSignal | undefined;
 }
 
-export interface Greeting {
+export interface Hello {
   epoch: number;
   nonce: Buffer;
 }
 
-/** HELLO is said again after this long, and after twice as long each time, up to the latter. */
+/** Delay before HELLO is repeated; it doubles with each repetition, up to the second value. */
 const firstRepeatMs = 100;
 const lastRepeatMs = 800;
 
 /**
- * Longest WELCOME that is waited for. An honest one is below a hundred bytes; one that claims more, and comes byte by
- * byte, would be put together anew with each of them.
+ * Longest WELCOME that is accepted. A real one has fewer than 100 bytes. A hostile one of many bytes, sent one by one, would
+ * be scanned again with each of them.
  */
 const maxWelcomeBytes = 1_024;
 
 const padding = Buffer.alloc(paddingBytes);
 const nothing = Buffer.alloc(0);
 
-function newGreeting(): Greeting {
+function newHello(): Hello {
   const random = randomBytes(nonceBytes + 2);
   return { nonce: random.subarray(0, nonceBytes), epoch: random.readUInt16LE(nonceBytes) || 1 };
 }
 
-/** Looks for one WELCOME in a stream of anything. */
-export class WelcomeScan {
-  readonly #greeting: Greeting;
-  #kept: Buffer = nothing;
+/** Finds the WELCOME with a given nonce in a stream of arbitrary bytes. */
+export class WelcomeScanner {
+  readonly #hello: Hello;
+  #pending: Buffer = nothing;
 
-  constructor(greeting: Greeting) {
-    this.#greeting = greeting;
+  constructor(hello: Hello) {
+    this.#hello = hello;
   }
 
-  /** The WELCOME, and a copy of the bytes behind it, once it is complete. */
+  /** Returns the WELCOME, and a copy of the bytes after it, once it is complete. */
   take(bytes: Uint8Array): { welcome: Welcome; rest: Buffer } | undefined {
-    const seen = Buffer.concat([this.#kept, bytes]);
-    const { epoch, nonce } = this.#greeting;
+    const seen = Buffer.concat([this.#pending, bytes]);
+    const { epoch, nonce } = this.#hello;
     for (let at = seen.indexOf(nonce); at >= 0; at = seen.indexOf(nonce, at + 1)) {
       const start = at - headerBytes;
       if (start < 0) continue;
@@ -65,12 +65,12 @@ export class WelcomeScan {
       writeHeader(header, 0, { type: FrameType.WELCOME, flags: 0, epoch, stream: 0, length });
       if (seen.compare(header, 0, headerBytes, start, at) !== 0) continue;
       if (seen.length < at + length) {
-        this.#kept = seen.subarray(start);
+        this.#pending = seen.subarray(start);
         return undefined;
       }
       return { welcome: decodeWelcome(seen.subarray(at, at + length), nonce), rest: seen.subarray(at + length) };
     }
-    this.#kept = seen.subarray(Math.max(0, seen.length - (headerBytes + nonceBytes - 1)));
+    this.#pending = seen.subarray(Math.max(0, seen.length - (headerBytes + nonceBytes - 1)));
     return undefined;
   }
 }
@@ -85,10 +85,10 @@ class Handshake implements PipeReader {
   readonly #deadline: NodeJS.Timeout;
   readonly #onAbort: () => void;
   #repeat: NodeJS.Timeout | undefined;
-  #greeting = newGreeting();
-  #scan = new WelcomeScan(this.#greeting);
+  #hello = newHello();
+  #scan = new WelcomeScanner(this.#hello);
   #readBytes = 0;
-  #over = false;
+  #isSettled = false;
 
   constructor(socketPath: string, options: HandshakeOptions) {
     const { promise, resolve, reject } = Promise.withResolvers<{ channel: Channel; welcome: Welcome }>();
@@ -101,12 +101,12 @@ class Handshake implements PipeReader {
     this.#deadline = setTimeout(() => this.#fail(new CapsuleError("agent_error", late)), options.deadlineMs);
     this.#onAbort = () => {
       this.#fail(
-        new CapsuleError("agent_error", "given up waiting for the guest agent", { cause: options.signal?.reason }),
+        new CapsuleError("agent_error", "connecting to the guest agent was aborted", { cause: options.signal?.reason }),
       );
     };
     options.signal?.addEventListener("abort", this.#onAbort, { once: true });
     if (options.signal?.aborted) this.#onAbort();
-    else this.#greet(firstRepeatMs);
+    else this.#sendHello(firstRepeatMs);
   }
 
   space(): Uint8Array {
@@ -114,12 +114,13 @@ class Handshake implements PipeReader {
   }
 
   filled(bytes: number): void {
-    if (this.#over) return;
+    if (this.#isSettled) return;
     this.#readBytes += bytes;
     try {
       const found = this.#scan.take(this.#space.subarray(0, bytes));
       if (found) this.#succeed(found.welcome, found.rest);
-      else if (this.#readBytes > limits.handshakeBytes) throw new ProtocolError("no WELCOME in all that it sent");
+      else if (this.#readBytes > limits.handshakeBytes)
+        throw new ProtocolError(`no WELCOME in ${limits.handshakeBytes} bytes`);
     } catch (error) {
       this.#fail(violation(error));
     }
@@ -131,53 +132,53 @@ class Handshake implements PipeReader {
     this.#fail(new CapsuleError("agent_error", "the connection to the guest agent was lost", { cause }));
   }
 
-  #greet(repeatMs: number): void {
-    const { epoch, nonce } = this.#greeting;
+  #sendHello(repeatMs: number): void {
+    const { epoch, nonce } = this.#hello;
     this.#pipe.write(padding);
     this.#pipe.write(encodeFrame({ type: FrameType.HELLO, flags: 0, epoch, stream: 0 }, hello(nonce)));
-    this.#repeat = setTimeout(() => this.#greetAgain(repeatMs), repeatMs);
+    this.#repeat = setTimeout(() => this.#repeatHello(repeatMs), repeatMs);
   }
 
-  #greetAgain(afterMs: number): void {
+  #repeatHello(afterMs: number): void {
     const nextMs = Math.min(2 * afterMs, lastRepeatMs);
     if (this.#pipe.queuedBytes > 0) {
-      // Nobody has read the last one yet; it is not lost, and more of them would only be in its way.
-      this.#repeat = setTimeout(() => this.#greetAgain(afterMs), afterMs);
+      // The guest has not read the last HELLO yet, so it is not lost and need not be repeated.
+      this.#repeat = setTimeout(() => this.#repeatHello(afterMs), afterMs);
       return;
     }
-    this.#greeting = newGreeting();
-    this.#scan = new WelcomeScan(this.#greeting);
-    this.#greet(nextMs);
+    this.#hello = newHello();
+    this.#scan = new WelcomeScanner(this.#hello);
+    this.#sendHello(nextMs);
   }
 
   #succeed(welcome: Welcome, rest: Buffer): void {
     if (welcome.version !== protocolVersion) {
-      throw new ProtocolError(`it speaks version ${welcome.version} of the protocol, not ${protocolVersion}`);
+      throw new ProtocolError(`protocol version ${welcome.version} instead of ${protocolVersion}`);
     }
     this.#finish();
-    const channel = new Channel(this.#pipe, this.#greeting.epoch, this.#options);
+    const channel = new Channel(this.#pipe, this.#hello.epoch, this.#options);
     this.#pipe.reader = channel;
     channel.push(rest);
     this.#resolve({ channel, welcome });
   }
 
   #fail(error: Error): void {
-    if (this.#over) return;
+    if (this.#isSettled) return;
     this.#finish();
     this.#pipe.destroy();
     this.#reject(error);
   }
 
   #finish(): void {
-    this.#over = true;
+    this.#isSettled = true;
     clearTimeout(this.#deadline);
     clearTimeout(this.#repeat);
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
   }
 }
 
-/** Resolves with a connection in step; rejects with CapsuleError("agent_error"), the socket closed. */
-export function shakeHands(
+/** Resolves with a synchronized channel. Rejects with CapsuleError("agent_error") and closes the socket. */
+export function handshake(
   socketPath: string,
   options: HandshakeOptions,
 ): Promise<{ channel: Channel; welcome: Welcome }> {

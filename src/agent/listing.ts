@@ -1,7 +1,7 @@
-/** An answer of many records (LIST, PROCESSES), taken apart while it arrives and bounded in items and bytes. */
+/** Answers of many records (LIST, PROCESSES), decoded while they arrive and limited in items and bytes. */
 import { CapsuleError } from "../wire/errors.ts";
 import type { Channel } from "./channel.ts";
-import { decodeCount, Output, type Verb } from "./protocol.ts";
+import { DataChannel, decodeCount, type Verb } from "./protocol.ts";
 import { ProtocolError, RecordReader, type RecordWriter, ShortRecord } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
 
@@ -18,10 +18,10 @@ export class Listing<T> implements StreamHandler {
   readonly #reject: (error: Error) => void;
   readonly #items: T[] = [];
   #receivedBytes = 0;
-  /** The beginning of an item whose end has not arrived: the first `#heldBytes` of the buffer. */
+  /** Its first `#heldBytes` are received and not yet decoded: the start of an incomplete item. */
   #held = Buffer.alloc(0);
   #heldBytes = 0;
-  #tryAgainAtBytes = 0;
+  #retryAtBytes = 0;
 
   /** Rejects with `invalid_request` when there is more than the bounds allow. */
   static of<T>(
@@ -33,7 +33,7 @@ export class Listing<T> implements StreamHandler {
     signal?: AbortSignal,
   ): Promise<T[]> {
     return new Promise((resolve, reject) => {
-      new Listing(channel, verb, request, readItem, bounds, resolve, reject).#stream.heed(signal);
+      new Listing(channel, verb, request, readItem, bounds, resolve, reject).#stream.cancelOn(signal);
     });
   }
 
@@ -58,21 +58,21 @@ export class Listing<T> implements StreamHandler {
   }
 
   data(output: number, bytes: Buffer): void {
-    if (output !== Output.MAIN) throw new ProtocolError(`a listing on channel ${output}`);
+    if (output !== DataChannel.MAIN) throw new ProtocolError(`a listing on channel ${output}`);
     this.#receivedBytes += bytes.length;
     if (this.#receivedBytes > this.#bounds.bytes) {
       this.#refuse(`${this.#bounds.bytes} bytes`);
       return;
     }
-    this.#hold(bytes);
-    if (this.#heldBytes >= this.#tryAgainAtBytes) this.#takeItems();
+    this.#append(bytes);
+    if (this.#heldBytes >= this.#retryAtBytes) this.#decodeItems();
     if (this.#items.length > this.#bounds.items) this.#refuse(`${this.#bounds.items} entries`);
     else this.#stream.consumed(bytes.length);
   }
 
   result(payload: Buffer): void {
     const count = decodeCount(payload);
-    this.#takeItems();
+    this.#decodeItems();
     if (this.#heldBytes > 0 || this.#items.length !== count) {
       throw new ProtocolError(`a listing of ${count} items, of which ${this.#items.length} arrived`);
     }
@@ -88,7 +88,7 @@ export class Listing<T> implements StreamHandler {
     this.#reject(new CapsuleError("invalid_request", `the listing has more than ${bound}`));
   }
 
-  #hold(bytes: Buffer): void {
+  #append(bytes: Buffer): void {
     const neededBytes = this.#heldBytes + bytes.length;
     if (neededBytes > this.#held.length) {
       const larger = Buffer.allocUnsafe(Math.max(neededBytes, 2 * this.#held.length));
@@ -99,20 +99,20 @@ export class Listing<T> implements StreamHandler {
     this.#heldBytes = neededBytes;
   }
 
-  /** An item that came up short is tried again at twice its bytes, so a huge one costs linear time. */
-  #takeItems(): void {
+  /** Decodes complete items. An incomplete one is retried when its bytes have doubled, so that a huge item costs linear time. */
+  #decodeItems(): void {
     const fields = new RecordReader(this.#held.subarray(0, this.#heldBytes));
-    let taken = 0;
+    let decodedBytes = 0;
     try {
-      while (taken < this.#heldBytes && this.#items.length <= this.#bounds.items) {
+      while (decodedBytes < this.#heldBytes && this.#items.length <= this.#bounds.items) {
         this.#items.push(this.#readItem(fields));
-        taken = fields.position;
+        decodedBytes = fields.position;
       }
     } catch (error) {
       if (!(error instanceof ShortRecord)) throw error;
     }
-    this.#held.copyWithin(0, taken, this.#heldBytes);
-    this.#heldBytes -= taken;
-    this.#tryAgainAtBytes = 2 * this.#heldBytes;
+    this.#held.copyWithin(0, decodedBytes, this.#heldBytes);
+    this.#heldBytes -= decodedBytes;
+    this.#retryAtBytes = 2 * this.#heldBytes;
   }
 }

@@ -1,22 +1,22 @@
 /**
- * The byte pipe to one guest: a UNIX socket, read straight into its reader's memory, written in one system call per
- * turn of the event loop, and before its end only where somebody asks for it.
+ * The byte pipe to one guest: a UNIX socket that is read directly into its reader's memory, and written in one system call
+ * per event loop tick unless flush() is called.
  */
 import net from "node:net";
 
-/** Who reads the pipe. Handed over once, from the handshake to the channel. */
+/** The reader of a pipe: first the handshake, then the channel. */
 export interface PipeReader {
-  /** Where the next bytes are to be put; never empty. */
+  /** Buffer for the next bytes; never empty. */
   space(): Uint8Array;
-  /** The first `bytes` of that space are filled. */
+  /** The first `bytes` of that buffer have been read. */
   filled(bytes: number): void;
-  /** After congestion: there is room again. */
+  /** The pipe is no longer congested. */
   drained(): void;
-  /** The pipe is gone. Nothing follows. */
+  /** The pipe has closed. The last call. */
   lost(cause: Error | undefined): void;
 }
 
-const queuedWritesBytes = 262_144;
+const congestionBytes = 262_144;
 
 export class Pipe {
   reader: PipeReader;
@@ -27,7 +27,7 @@ export class Pipe {
   constructor(socketPath: string, reader: PipeReader) {
     this.reader = reader;
     this.#socket = new net.Socket({
-      writableHighWaterMark: queuedWritesBytes,
+      writableHighWaterMark: congestionBytes,
       onread: {
         buffer: () => this.reader.space(),
         callback: (bytes) => {
@@ -44,12 +44,12 @@ export class Pipe {
     this.#socket.connect(socketPath);
   }
 
-  /** True: write no more bulk until `drained`. Control frames are few and may go on. */
+  /** True: write no more data until `drained`. Control frames are few and may be written. */
   get congested(): boolean {
     return this.#socket.writableNeedDrain;
   }
 
-  /** Bytes the kernel has not taken yet. */
+  /** Bytes not yet written to the kernel. */
   get queuedBytes(): number {
     return this.#socket.writableLength;
   }
@@ -65,7 +65,7 @@ export class Pipe {
     this.#socket.write(bytes);
   }
 
-  /** Writes what this turn has brought so far at once. */
+  /** Writes queued bytes now. */
   flush(): void {
     if (!this.#corked) return;
     this.#corked = false;

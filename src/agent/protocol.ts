@@ -1,6 +1,6 @@
 /**
- * The vocabulary of docs/AGENT-PROTOCOL.md: verbs, events, and one pure function for each record, host requests
- * encoded and guest answers decoded. A decoder checks the whole record before it returns anything.
+ * Verbs, events and records of docs/AGENT-PROTOCOL.md. One pure function encodes each host request or decodes each guest
+ * answer. A decoder checks the whole record before it returns.
  */
 import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
 import { headerBytes, maxPayloadBytes } from "./frames.ts";
@@ -9,7 +9,7 @@ import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
 export const protocolVersion = 1;
 export const magic = Buffer.from("capsule-agent");
 export const nonceBytes = 16;
-/** Enough zeros to fill up any half frame that an earlier life left in the pipe. */
+/** Enough zeros to complete any frame that an earlier connection left incomplete in the pipe. */
 export const paddingBytes = headerBytes + maxPayloadBytes;
 
 export const Verb = {
@@ -37,17 +37,17 @@ export const EventKind = { STARTED: 1, STOP: 16, RESIZE: 17, TAKEN: 18, OPENED: 
 
 const noticeHalting = 1;
 
-/** DATA's flags: the channel within the stream. */
-export const Output = { MAIN: 0, STDOUT: 1, STDERR: 2 } as const;
+/** A DATA frame's flags: its channel within the stream. */
+export const DataChannel = { MAIN: 0, STDOUT: 1, STDERR: 2 } as const;
 
 export const limits = {
-  /** DATA bytes that either side may have under way on a stream. */
+  /** DATA bytes that each side may have in flight on a stream. */
   windowBytes: 262_144,
-  /** The same of a stream of bulk from the guest, once it has been widened. */
+  /** The same after Stream.widen, for a large transfer from the guest. */
   wideWindowBytes: 1024 * 1024,
-  /** Credit is returned in steps of this, to save frames. */
+  /** Credit is returned in steps of this size, to save frames. */
   grantBytes: 65_536,
-  /** The agent serves 1 024; some are left for our own probes. */
+  /** The agent serves 1 024. The rest is reserved for the unlimited verbs, see channel.ts. */
   streams: 1_000,
   requestBytes: 2 * 1024 * 1024,
   listingBytes: 64 * 1024 * 1024,
@@ -55,13 +55,13 @@ export const limits = {
   processes: 65_536,
   /** Bytes read in search of a WELCOME. */
   handshakeBytes: 4 * 1024 * 1024,
-  /** Longest tag that a guest may give a process. */
+  /** Longest tag that the guest may report. */
   tagBytes: 256,
 } as const;
 
 // ---- Requests
 
-/** A request begins with room for its frame's header, then the verb. */
+/** A request starts with space for its frame's header, followed by the verb. */
 export function request(verb: Verb): RecordWriter {
   return new RecordWriter(headerBytes).u16(verb);
 }
@@ -84,7 +84,7 @@ function writeCommand(to: RecordWriter, command: Command): RecordWriter {
     .optionalStr(command.tag);
 }
 
-/** `outcome`: in the foreground, and nothing is told of the start. */
+/** `outcome`: in the foreground, without a start event. */
 const execModes = { foreground: 0, background: 1, outcome: 2 } as const;
 
 export function execRequest(command: Command, mode: keyof typeof execModes): RecordWriter {
@@ -123,7 +123,7 @@ export function resizeEvent(cols: number, rows: number): Buffer {
   return new RecordWriter().u16(EventKind.RESIZE).u16(cols).u16(rows).finish();
 }
 
-/** Said before a terminal's CANCEL: what arrived after `totalBytes` reached nobody and is to be replayed. */
+/** Sent before a terminal's CANCEL: output after `totalBytes` was not consumed and must be replayed to the next client. */
 export function takenEvent(totalBytes: number): Buffer {
   return new RecordWriter().u16(EventKind.TAKEN).u64(BigInt(totalBytes)).finish();
 }
@@ -254,11 +254,11 @@ function started(fields: RecordReader): Started {
 
 function flag(fields: RecordReader): boolean {
   const value = fields.u8();
-  if (value > 1) throw new ProtocolError(`a yes or no that says ${value}`);
+  if (value > 1) throw new ProtocolError(`a boolean of ${value}`);
   return value === 1;
 }
 
 function expectKind(fields: RecordReader, expected: number): void {
   const kind = fields.u16();
-  if (kind !== expected) throw new ProtocolError(`event ${kind} where ${expected} belongs`);
+  if (kind !== expected) throw new ProtocolError(`event ${kind} instead of ${expected}`);
 }

@@ -1,14 +1,14 @@
 /**
- * Records: the fields inside a frame's payload, in a fixed order, closed by one end mark. The writer makes host
- * requests; the reader takes apart what a guest wrote and believes none of its lengths.
+ * Records: the fields of a frame's payload in a fixed order, followed by one end mark. The writer encodes host requests. The
+ * reader decodes bytes of the guest and checks every length against the bytes present.
  */
 
-/** The guest broke the protocol. Whoever reads its bytes closes the connection. */
+/** The guest violated the protocol. The channel or handshake that reads from it closes the connection. */
 export class ProtocolError extends Error {
   override readonly name: string = "ProtocolError";
 }
 
-/** The bytes stop inside a record; in a listing that spans frames, more may follow. */
+/** The bytes end inside a record. In a listing that spans frames, the rest may follow. */
 export class ShortRecord extends ProtocolError {
   override readonly name = "ShortRecord";
 }
@@ -19,7 +19,7 @@ export class RecordWriter {
   #bytes: Buffer;
   #length: number;
 
-  /** Leaves `reserved` bytes at the front, for a header that is known only when the record is finished. */
+  /** Leaves `reserved` bytes at the front for a header that is written when the record is complete. */
   constructor(reserved = 0) {
     this.#bytes = Buffer.allocUnsafe(reserved + 500);
     this.#length = reserved;
@@ -53,7 +53,7 @@ export class RecordWriter {
     return this;
   }
 
-  /** Bytes without a length before them. */
+  /** Bytes without a length field. */
   raw(bytes: Uint8Array): this {
     const at = this.#grow(bytes.length);
     this.#bytes.set(bytes, at);
@@ -89,12 +89,12 @@ export class RecordWriter {
     return text === undefined ? this.u8(0) : this.u8(1).str(text);
   }
 
-  /** Sets the end mark and returns everything, the reserved bytes first. The writer is used up. */
+  /** Appends the end mark and returns everything, the reserved bytes first. The writer must not be used afterwards. */
   finish(): Buffer {
     return this.u8(endMark).bare();
   }
 
-  /** The same without an end mark: for what stands inside a listing. */
+  /** The same without an end mark, for an item of a listing. */
   bare(): Buffer {
     return this.#bytes.subarray(0, this.#length);
   }
@@ -141,7 +141,7 @@ export class RecordReader {
     return this.#bytes.readInt32LE(this.#take(4));
   }
 
-  /** A u64 as a number; what a double cannot hold exactly comes back as the largest that it can. */
+  /** A u64 as a number, at most Number.MAX_SAFE_INTEGER. */
   u64(): number {
     const value = this.#bytes.readBigUInt64LE(this.#take(8));
     return value > Number.MAX_SAFE_INTEGER ? Number.MAX_SAFE_INTEGER : Number(value);
@@ -172,7 +172,7 @@ export class RecordReader {
   strs(): string[] {
     const count = this.u32();
     const texts: string[] = [];
-    // Each item takes at least its own length field, so a lying count runs short before memory does.
+    // Each item takes at least 4 bytes, so a false count fails at the end of the bytes and not by exhausting memory.
     for (let i = 0; i < count; i++) texts.push(this.str());
     return texts;
   }
@@ -183,7 +183,7 @@ export class RecordReader {
     return present === 1 ? this.str() : undefined;
   }
 
-  /** The end mark must be the very next and very last byte. */
+  /** The end mark must be the next byte and the last one. */
   finish(): void {
     if (this.#at !== this.#bytes.length - 1 || this.#bytes[this.#at] !== endMark) {
       throw new ProtocolError("a record does not end at its end mark");
@@ -192,7 +192,7 @@ export class RecordReader {
 
   #take(count: number): number {
     const at = this.#at;
-    if (count > this.#bytes.length - at) throw new ShortRecord("a record stops short");
+    if (count > this.#bytes.length - at) throw new ShortRecord("a record is incomplete");
     this.#at = at + count;
     return at;
   }

@@ -1,44 +1,45 @@
 /**
- * One stream of a connection: its counts, its credit in both directions, and the bytes that wait for credit.
- * What the bytes mean is its handler's business.
+ * One stream of a connection: byte counts, credit in both directions, and bytes queued for credit. Its handler interprets
+ * the bytes.
  */
 import { FrameType, maxPayloadBytes } from "./frames.ts";
 import { decodeCount, decodeTotal, emptyRecord, endRecord, limits, type Verb, windowRecord } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 
-/** `result` or `failed` is the last call. A handler that finds a payload wrong throws ProtocolError. */
+/** `result` or `failed` is the last call. A handler throws ProtocolError for an invalid payload. */
 export interface StreamHandler {
   event(payload: Buffer): void;
-  /** The bytes are a view that dies with the call. */
+  /** The bytes are a view that is valid only during the call. */
   data(output: number, bytes: Buffer): void;
   result(payload: Buffer): void;
   failed(error: Error): void;
-  /** After `send` answered false: everything is on its way. */
+  /** After `send` returned false: everything has been sent. */
   drained?(): void;
 }
 
-/** What a stream needs of the connection it belongs to. */
-export interface Carrier {
+/** The connection, as its streams use it. */
+export interface StreamTransport {
   readonly congested: boolean;
   control(type: number, stream: number, payload: Uint8Array): void;
   data(stream: number, bytes: Uint8Array): void;
-  /** Calls `pump` when the congestion is over. */
-  whenClear(stream: Stream): void;
-  forget(stream: Stream): void;
+  /** Calls the stream's `pump` when the pipe is no longer congested. */
+  onceDrained(stream: Stream): void;
+  release(stream: Stream): void;
 }
 
 export class Stream {
   readonly id: number;
   readonly verb: Verb;
   readonly handler: StreamHandler;
-  readonly #carrier: Carrier;
+  readonly #carrier: StreamTransport;
   #open = true;
 
-  /** What the guest may still send; what it has sent; what of that is not dealt with; dealt with, but not yet granted. */
+  // Receiving: bytes that the guest may still send; received; received and not consumed; consumed and not yet granted again.
+
   #allowanceBytes: number = limits.windowBytes;
   #receivedBytes = 0;
   #heldBytes = 0;
-  #owedBytes = 0;
+  #ungrantedBytes = 0;
   #grantBytes: number = limits.grantBytes;
   #endReceived = false;
 
@@ -48,21 +49,21 @@ export class Stream {
   #queuedBytes = 0;
   #ending = false;
   #blocked = false;
-  /** Events that wait for the pipe, the latest of each name. */
+  /** Events queued while the pipe is congested, the latest of each name. */
   readonly #latest = new Map<string, Uint8Array>();
 
-  constructor(id: number, verb: Verb, handler: StreamHandler, carrier: Carrier) {
+  constructor(id: number, verb: Verb, handler: StreamHandler, carrier: StreamTransport) {
     this.id = id;
     this.verb = verb;
     this.handler = handler;
     this.#carrier = carrier;
   }
 
-  get open(): boolean {
+  get isOpen(): boolean {
     return this.#open;
   }
 
-  /** Bytes given to `send` that wait for credit or for the pipe. */
+  /** Bytes passed to `send` that are queued for credit or for the pipe. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
@@ -71,22 +72,22 @@ export class Stream {
     return this.#sentBytes;
   }
 
-  /** What the guest may still send. */
+  /** Bytes that the guest may still send. */
   get allowanceBytes(): number {
     return this.#allowanceBytes;
   }
 
-  /** Bytes that the receiver has dealt with. */
+  /** Bytes that the receiver has processed. */
   get consumedBytes(): number {
     return this.#receivedBytes - this.#heldBytes;
   }
 
-  /** The guest has ended its data, and the sum was right. */
-  get ended(): boolean {
+  /** The guest has ended its data, and the total was right. */
+  get hasEnded(): boolean {
     return this.#endReceived;
   }
 
-  /** Sends data as credit and pipe allow. False: wait for `drained`. The bytes must not change afterwards. */
+  /** Sends data as far as credit and pipe allow, and queues the rest. False: wait for `drained`. The bytes must not change afterwards. */
   send(bytes: Uint8Array): boolean {
     if (!this.#open || bytes.length === 0) return this.#queuedBytes === 0;
     this.#queue.push(bytes);
@@ -96,7 +97,7 @@ export class Stream {
     return !this.#blocked;
   }
 
-  /** No more data after what is queued. */
+  /** Ends the data after the queued bytes. */
   end(): void {
     this.#ending = true;
     this.pump();
@@ -106,29 +107,29 @@ export class Stream {
     if (this.#open) this.#carrier.control(FrameType.EVENT, this.id, payload);
   }
 
-  /** An event that makes earlier ones of its name needless: of those that the pipe does not take only the last is sent. */
+  /** Sends an event that supersedes earlier ones of its name. While the pipe is congested only the latest is kept. */
   latestEvent(name: string, payload: Uint8Array): void {
     if (!this.#open) return;
     if (this.#carrier.congested) {
       this.#latest.set(name, payload);
-      this.#carrier.whenClear(this);
+      this.#carrier.onceDrained(this);
     } else {
       this.event(payload);
     }
   }
 
-  /** The receiver has dealt with bytes that `data` gave it. */
+  /** The receiver has processed bytes of `data`; the guest gets credit for as many. */
   consumed(bytes: number): void {
     const counted = Math.min(bytes, this.#heldBytes);
     this.#heldBytes -= counted;
-    this.#owedBytes += counted;
-    if (this.#owedBytes < this.#grantBytes || !this.#open || this.#endReceived) return;
-    this.#carrier.control(FrameType.WINDOW, this.id, windowRecord(this.#owedBytes));
-    this.#allowanceBytes += this.#owedBytes;
-    this.#owedBytes = 0;
+    this.#ungrantedBytes += counted;
+    if (this.#ungrantedBytes < this.#grantBytes || !this.#open || this.#endReceived) return;
+    this.#carrier.control(FrameType.WINDOW, this.id, windowRecord(this.#ungrantedBytes));
+    this.#allowanceBytes += this.#ungrantedBytes;
+    this.#ungrantedBytes = 0;
   }
 
-  /** Lets the guest have more bytes under way: for bulk, where each grant costs both sides more than its bytes. */
+  /** Enlarges the window for a large transfer, so that fewer WINDOW frames are sent. */
   widen(): void {
     this.#grantBytes = limits.wideWindowBytes / 4;
     const moreBytes = limits.wideWindowBytes - limits.windowBytes;
@@ -136,39 +137,39 @@ export class Stream {
     this.#allowanceBytes += moreBytes;
   }
 
-  /** The handler hears nothing more. */
+  /** The handler gets no further calls. */
   cancel(): void {
     if (!this.#open) return;
     this.#carrier.control(FrameType.CANCEL, this.id, emptyRecord);
-    this.#carrier.forget(this);
-    this.shut();
+    this.#carrier.release(this);
+    this.close();
   }
 
-  /** When the signal says so the stream is cancelled, and its handler hears why. */
-  heed(signal: AbortSignal | undefined): void {
-    const abandon = () => {
+  /** When the signal fires, cancels the stream and fails its handler with the signal's reason. */
+  cancelOn(signal: AbortSignal | undefined): void {
+    const onAbort = () => {
       if (!this.#open) return;
       this.cancel();
       this.handler.failed(signal?.reason);
     };
-    if (signal?.aborted) queueMicrotask(abandon);
-    else signal?.addEventListener("abort", abandon, { once: true });
+    if (signal?.aborted) queueMicrotask(onAbort);
+    else signal?.addEventListener("abort", onAbort, { once: true });
   }
 
-  /** The stream is over, whoever ended it. */
-  shut(): void {
+  /** Marks the stream as ended and drops queued bytes. */
+  close(): void {
     this.#open = false;
     this.#queue = [];
     this.#queuedBytes = 0;
     this.#latest.clear();
   }
 
-  /** Sends what may be sent now. */
+  /** Sends queued bytes as far as credit and pipe allow. */
   pump(): void {
     if (!this.#carrier.congested) this.#sendLatest();
     while (this.#open && this.#queuedBytes > 0 && this.#creditBytes > 0) {
       if (this.#carrier.congested) {
-        this.#carrier.whenClear(this);
+        this.#carrier.onceDrained(this);
         return;
       }
       this.#sendPart();
@@ -201,11 +202,11 @@ export class Stream {
     this.#carrier.data(this.id, first.subarray(0, length));
   }
 
-  // ---- What the guest sent
+  // ---- Received frames
 
   receiveData(output: number, bytes: Buffer): void {
     if (this.#endReceived) throw new ProtocolError("data after the end of data");
-    if (bytes.length === 0) throw new ProtocolError("data without a byte");
+    if (bytes.length === 0) throw new ProtocolError("an empty data frame");
     if (bytes.length > this.#allowanceBytes) throw new ProtocolError("data beyond the window");
     this.#allowanceBytes -= bytes.length;
     this.#receivedBytes += bytes.length;
@@ -216,16 +217,16 @@ export class Stream {
   receiveEnd(payload: Buffer): void {
     const total = decodeTotal(payload);
     if (this.#endReceived || total !== this.#receivedBytes) {
-      throw new ProtocolError(`an end after ${total} bytes, of which ${this.#receivedBytes} arrived`);
+      throw new ProtocolError(`an end after ${total} bytes, but ${this.#receivedBytes} arrived`);
     }
     this.#endReceived = true;
   }
 
   receiveWindow(payload: Buffer): void {
     const credit = decodeCount(payload);
-    if (credit === 0) throw new ProtocolError("credit for nothing");
+    if (credit === 0) throw new ProtocolError("a grant of 0 bytes");
     if (this.#creditBytes + credit > limits.windowBytes)
-      throw new ProtocolError(`credit for ${credit} bytes nobody sent`);
+      throw new ProtocolError(`a grant of ${credit} bytes that were not sent`);
     this.#creditBytes += credit;
     this.pump();
   }

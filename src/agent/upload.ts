@@ -1,4 +1,4 @@
-/** A file on its way into the guest, no faster than the guest takes it. */
+/** Uploads a file to the guest, no faster than the guest consumes it. */
 import { CapsuleError } from "../wire/errors.ts";
 import type { Upload } from "./agent.ts";
 import type { Channel } from "./channel.ts";
@@ -6,7 +6,7 @@ import { decodeTotal, request, targetEvent, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
 
-interface Waiter<T> {
+interface Deferred<T> {
   resolve(value: T): void;
   reject(error: Error): void;
 }
@@ -14,12 +14,12 @@ interface Waiter<T> {
 export class FileUpload implements Upload, StreamHandler {
   readonly #stream: Stream;
   #failure: Error | undefined;
-  #writing: Waiter<void> | undefined;
-  #ending: Waiter<{ bytes: number }> | undefined;
-  #named: boolean;
+  #writing: Deferred<void> | undefined;
+  #ending: Deferred<{ bytes: number }> | undefined;
+  #hasTarget: boolean;
 
   constructor(channel: Channel, path: string | undefined) {
-    this.#named = path !== undefined;
+    this.#hasTarget = path !== undefined;
     this.#stream = channel.open(Verb.WRITE, request(Verb.WRITE).str(path ?? ""), this);
   }
 
@@ -34,14 +34,14 @@ export class FileUpload implements Upload, StreamHandler {
   }
 
   target(path: string): void {
-    if (this.#named) throw new TypeError("the upload has a target");
-    this.#named = true;
+    if (this.#hasTarget) throw new TypeError("the upload has a target");
+    this.#hasTarget = true;
     this.#stream.event(targetEvent(path));
   }
 
   end(): Promise<{ bytes: number }> {
     if (this.#failure) return Promise.reject(this.#failure);
-    if (this.#ending || !this.#named)
+    if (this.#ending || !this.#hasTarget)
       return Promise.reject(new TypeError("an upload ends once, after it has a target"));
     return new Promise((resolve, reject) => {
       this.#ending = { resolve, reject };
@@ -54,7 +54,7 @@ export class FileUpload implements Upload, StreamHandler {
     this.failed(new CapsuleError("agent_error", "the upload was abandoned"));
   }
 
-  // ---- What the guest says
+  // ---- StreamHandler
 
   event(): void {
     throw new ProtocolError("an event in an upload");

@@ -1,6 +1,6 @@
 /** A foreground command's output, kept in memory up to a limit and within a budget of bytes, and its form in JSON. */
 import { isUtf8 } from "node:buffer";
-import { ChunkBuffer } from "../agent/growing-bytes.ts";
+import { ChunkBuffer } from "../agent/chunk-buffer.ts";
 
 export interface EncodedOutput {
   stdout: string;

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { encodeFrame, FrameType } from "../../src/agent/frames.ts";
-import { WelcomeScan } from "../../src/agent/handshake.ts";
+import { WelcomeScanner } from "../../src/agent/handshake.ts";
 import { ProtocolError, RecordWriter } from "../../src/agent/records.ts";
 import { Random, seedOf } from "../conformance/random.ts";
 import { isLong } from "./form.ts";
@@ -65,10 +65,10 @@ test("a WELCOME is found behind any noise, whatever the pieces", { timeout: long
       random.below(2) === 0 ? random.bytes(random.size(200)) : welcome.subarray(0, random.below(28)),
     );
     const bytes = Buffer.concat([...noise, welcome, Buffer.from("rest")]);
-    const scan = new WelcomeScan({ epoch, nonce });
+    const scan = new WelcomeScanner({ epoch, nonce });
     const most = 1 + random.size(400);
     let at = 0;
-    for (let found: ReturnType<WelcomeScan["take"]>; found === undefined; ) {
+    for (let found: ReturnType<WelcomeScanner["take"]>; found === undefined; ) {
       if (at >= bytes.length) assert.fail(`lost behind ${noise.map((each) => each.toString("hex"))}`);
       const piece = bytes.subarray(at, at + 1 + random.below(most));
       at += piece.length;

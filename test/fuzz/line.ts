@@ -6,14 +6,13 @@ import assert from "node:assert/strict";
 import { setImmediate as turn } from "node:timers/promises";
 import type { OutputSink } from "../../src/agent/agent.ts";
 import { Channel } from "../../src/agent/channel.ts";
+import { FileDownload } from "../../src/agent/download.ts";
 import { FrameType, headerBytes } from "../../src/agent/frames.ts";
 import { Listing } from "../../src/agent/listing.ts";
-import { commandOutputs, OutputStream } from "../../src/agent/output.ts";
 import type { Pipe } from "../../src/agent/pipe.ts";
+import { commandOutputs, OutputStream, Terminal } from "../../src/agent/process-streams.ts";
 import * as protocol from "../../src/agent/protocol.ts";
-import { FileReading } from "../../src/agent/reading.ts";
 import { ProtocolError } from "../../src/agent/records.ts";
-import { Terminal } from "../../src/agent/terminal.ts";
 import { FileUpload } from "../../src/agent/upload.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 import { streams } from "./story.ts";
@@ -163,7 +162,7 @@ export class Line {
   }
 
   async #read(channel: Channel): Promise<number> {
-    const { body } = await FileReading.of(channel, "/x");
+    const { body } = await FileDownload.of(channel, "/x");
     let bytes = 0;
     for await (const chunk of body) bytes += chunk.length;
     return bytes;

@@ -3,7 +3,7 @@
  * slow client slows the process down, and the server neither drops output nor buffers more than one window of it.
  */
 import type { Exit, OutputSink, RunningStream, Started } from "../../agent/agent.ts";
-import { ChunkBuffer } from "../../agent/growing-bytes.ts";
+import { ChunkBuffer } from "../../agent/chunk-buffer.ts";
 import { closeCodes } from "../../wire/close-codes.ts";
 import type { ExecServerMessage } from "../../wire/exec-messages.ts";
 import type { Connection } from "./connection.ts";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Random } from "../../test/conformance/random.ts";
-import { ChunkBuffer } from "./growing-bytes.ts";
+import { ChunkBuffer } from "./chunk-buffer.ts";
 
 test("what is taken is what was added, whatever the pieces, and then it begins anew", (t) => {
   const random = new Random(t);
