@@ -1,4 +1,4 @@
-/** Corners of the real agent's file verbs: mounts, and paths that lead through what does not exist. */
+/** Special cases of the real agent's file verbs: mounts, and paths with missing folders. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -18,7 +18,7 @@ before(async () => {
 });
 after(() => guest[Symbol.asyncDispose]());
 
-/** Another mount of a file system there is already: a rename into it is refused although the device is the same. */
+/** A second mount of a file system: a rename into it fails although the device is the same. */
 async function bindMount(name: string): Promise<string> {
   const dir = guest.file(name);
   await mkdir(dir);
@@ -37,14 +37,14 @@ function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolea
 }
 
 describe("a write", () => {
-  it("through a folder that does not exist has no parent, with dots or without", async () => {
+  it("through a missing folder is refused, with dots or without", async () => {
     await mkdir(guest.file("there"));
     for (const path of ["missing/file", "missing/../file", "there/missing/../../file"])
       await assert.rejects(upload(`${guest.dir}/${path}`, "x"), failsWith("invalid"), path);
     await upload(`${guest.dir}/there/../file`, "x");
   });
 
-  it("that is named last ends up on another mount of the same file system", async () => {
+  it("whose target is set last can be on another mount of the same file system", async () => {
     const dir = await bindMount("mounted");
     try {
       const content = randomBytes(3 * 1024 * 1024 + 7);
@@ -61,7 +61,7 @@ describe("a write", () => {
 });
 
 describe("a removal", () => {
-  it("of a tree with a mount somewhere in it removes nothing at all", async () => {
+  it("of a tree that contains a mount removes nothing", async () => {
     const tree = guest.file("tree");
     await mkdir(`${tree}/a/b`, { recursive: true });
     const mounted = await bindMount("tree/a/b/with space");

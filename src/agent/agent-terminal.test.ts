@@ -1,4 +1,4 @@
-/** What the real agent keeps of terminals that have ended. */
+/** Ended terminals in the real agent. */
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -30,7 +30,7 @@ async function isAlive(pid: number): Promise<boolean> {
 }
 
 describe("an ended terminal", () => {
-  it("that nobody has heard the end of outlives any number of those that somebody has", async () => {
+  it("whose exit was not delivered is kept; delivered ones do not displace it", async () => {
     const { transcript, leave } = open("read line; echo last words; exit 5");
     const { tag, pid } = await transcript.process.promise;
     const ender = new Transcript();

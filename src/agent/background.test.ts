@@ -1,4 +1,4 @@
-/** Background processes of the real agent: they outlive their clients, and hold up nobody. */
+/** Background processes of the real agent outlive their clients and do not block others. */
 import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
@@ -66,7 +66,7 @@ describe("a background process", () => {
     for (const one of [pid, ...pids]) assert.equal(isAlive(one), false);
   });
 
-  it("keeps a given tag to itself while it lives", async () => {
+  it("has its tag to itself while it runs", async () => {
     const sleeper = { cmd: "sleep", args: ["300"], tag: "mine" };
     assert.equal((await agent.start(sleeper)).tag, "mine");
     await assert.rejects(agent.start(sleeper), failsWith("conflict"));
@@ -75,7 +75,7 @@ describe("a background process", () => {
     await agent.signal({ pid: again.pid }, "SIGKILL");
   });
 
-  it("delivers output from attaching onward to everyone attached, and its exit", async () => {
+  it("delivers its output since attaching, and its exit, to every attached client", async () => {
     const go = guest.file("go");
     const { tag, pid } = await agent.start(
       shell(`echo early; while ! [ -e ${go} ]; do sleep 0.01; done; echo late; echo oops >&2; exit 3`),
@@ -91,7 +91,7 @@ describe("a background process", () => {
     await assert.rejects(attach(agent, { tag: "no-such-tag" }).exit(), failsWith("not_found"));
   });
 
-  it("is waited for without its output, also when it has ended already", async () => {
+  it("can be awaited without its output, also after its end", async () => {
     const go = guest.file("awaited");
     const { tag, pid } = await agent.start(shell(`while ! [ -e ${go} ]; do sleep 0.01; done; echo much; exit 7`));
     const waiting = [agent.exit({ tag }), agent.exit({ pid })];
@@ -108,7 +108,7 @@ describe("a background process", () => {
     await assert.rejects(agent.exit({ tag: "no-such-tag" }), failsWith("not_found"));
   });
 
-  it("leaves its exit for so many others, and its tag to the next", async () => {
+  it("keeps its exit until a limited number of others have ended, and frees its tag", async () => {
     const first = await agent.start({ cmd: "sh", args: ["-c", "exit 9"], tag: "early" });
     assert.equal((await agent.exit({ pid: first.pid })).exitCode, 9);
     const next = await agent.start({ cmd: "sh", args: ["-c", "exit 8"], tag: "early" });
@@ -135,7 +135,7 @@ describe("a background process", () => {
     await agent.signal({ tag }, "SIGKILL");
   });
 
-  it("is not held up by a client that does not read, which is dropped", async () => {
+  it("is not blocked by a client that does not read; that client is dropped", async () => {
     const { tag } = await agent.start(shell("while sleep 0.002; do head -c 65536 /dev/zero; done"));
     const slow = new Transcript({ keepsCredit: true });
     slow.of(agent.attach({ tag }, slow));
@@ -146,16 +146,16 @@ describe("a background process", () => {
     assert.equal((await quick.exit()).exitCode, 137);
   });
 
-  it("that cannot start is an error, and so are the processes nobody may touch", async () => {
+  it("that cannot start is an error, and so is a signal to protected processes", async () => {
     await assert.rejects(agent.start({ cmd: "no-such-command-here", args: [] }), failsWith("command_not_found"));
-    // What a VM's pid 1 would say is asked in a VM: here it is this machine's.
+    // Outside a VM, pid 1 is this machine's; conformance tests the guest's.
     for (const pid of [4_194_304, guest.process.pid!]) {
       await assert.rejects(agent.signal({ pid }, "SIGTERM"), failsWith("not_found"), `pid ${pid}`);
     }
   });
 });
 
-/** What can only be waited for by trying. */
+/** Polls, for conditions without an event. */
 async function until<T>(attempt: () => Promise<T>): Promise<T> {
   for (const began = Date.now(); ; await delay(5)) {
     try {

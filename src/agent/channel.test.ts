@@ -34,7 +34,7 @@ async function connected(onFrame?: (frame: HostFrame, guest: FakeGuest) => void)
   };
 }
 
-/** Streams here are 1 (a call without an answer) and 2 (a running command, which has started). */
+/** Stream 1 is an unanswered call, stream 2 a running command that has started. */
 const breaches: Record<string, (guest: FakeGuest) => void> = {
   "a frame of unknown type": (guest) => guest.frame(0x0c, 1, emptyRecord),
   "a frame only the host may send": (guest) => guest.frame(OPEN, 1, emptyRecord),
@@ -58,7 +58,7 @@ const breaches: Record<string, (guest: FakeGuest) => void> = {
   "credit for bytes nobody sent": (guest) => guest.frame(WINDOW, 2, windowRecord(1)),
   "credit for nothing": (guest) => guest.frame(WINDOW, 2, windowRecord(0)),
   "data without a byte": (guest) => guest.frame(DATA, 2, Buffer.alloc(0), 1),
-  "a second notice of its end": (guest) => {
+  "a second halt notice": (guest) => {
     for (let i = 0; i < 2; i++) guest.frame(NOTICE, 0, new RecordWriter().u16(1).u8(0).finish());
   },
   "frames of other epochs without end": (guest) => {
@@ -77,7 +77,7 @@ const breaches: Record<string, (guest: FakeGuest) => void> = {
   "a notice of unknown kind": (guest) => guest.frame(NOTICE, 0, new RecordWriter().u16(9).finish()),
 };
 
-describe("a breach of the protocol ends the connection and everything on it:", () => {
+describe("a protocol violation ends the connection and every stream:", () => {
   for (const [name, breach] of Object.entries(breaches)) {
     it(name, async () => {
       await using peer = await connected();
@@ -98,7 +98,7 @@ describe("a breach of the protocol ends the connection and everything on it:", (
 });
 
 describe("channel", () => {
-  it("ignores frames of other epochs and of streams that are over", async () => {
+  it("ignores frames of other epochs and of closed streams", async () => {
     await using peer = await connected((frame, guest) => {
       if (frame.type !== OPEN) return;
       guest.epoch++;
@@ -111,7 +111,7 @@ describe("channel", () => {
     await peer.agent.probe();
   });
 
-  it("bears word of a start that it did not ask for, from an older agent, once", async () => {
+  it("accepts one start event that it did not request, from an older agent", async () => {
     await using peer = await connected();
     const over = Promise.withResolvers<unknown>();
     const sink = { output() {}, exited: over.resolve, failed: over.reject };
@@ -126,7 +126,7 @@ describe("channel", () => {
     assert.match((await peer.agent.closed).message, /started twice/);
   });
 
-  it("says nothing of an exit when the connection is cut", async () => {
+  it("reports no exit when the connection is lost", async () => {
     await using peer = await connected();
     const transcript = new Transcript();
     peer.agent.run({ cmd: "x", args: [] }, transcript);
@@ -139,14 +139,14 @@ describe("channel", () => {
     assert.ok(isAgentError(await peer.agent.closed));
   });
 
-  it("names the guest's own end as the reason", async () => {
+  it("reports a guest that halted or rebooted itself as the reason", async () => {
     await using peer = await connected();
     peer.guest.frame(NOTICE, 0, new RecordWriter().u16(1).u8(0).finish());
     peer.guest.connection?.end();
     assert.match((await peer.agent.closed).message, /powered itself off/);
   });
 
-  it("returns credit in steps, and a reader that takes nothing holds at most a window", async () => {
+  it("returns credit in steps; an idle reader holds at most a window", async () => {
     await using peer = await connected();
     const transcript = new Transcript();
     const run = peer.agent.run({ cmd: "x", args: [] }, transcript);
@@ -166,7 +166,7 @@ describe("channel", () => {
     assert.equal(transcript.bytes("stdout").length, 5 * 65_536);
   });
 
-  it("cancels without another word to the sink", async () => {
+  it("calls the sink no more after a cancellation", async () => {
     await using peer = await connected();
     const transcript = new Transcript();
     const run = peer.agent.run({ cmd: "x", args: [] }, transcript);
@@ -180,7 +180,7 @@ describe("channel", () => {
     assert.equal(peer.guest.frames.filter((frame) => frame.type === CANCEL).length, 1);
   });
 
-  it("detaches from a terminal with word of what was consumed, not of what arrived", async () => {
+  it("detaches from a terminal with the number of consumed bytes, not of received ones", async () => {
     await using peer = await connected();
     const transcript = new Transcript({ keepsCredit: true });
     const terminal = peer.agent.pty({ cmd: "x", args: [] }, { cols: 80, rows: 24 }, transcript);
@@ -195,7 +195,7 @@ describe("channel", () => {
     assert.equal(taken?.payload.readBigUInt64LE(2), 4n);
   });
 
-  it("bears what was on its way when a stream was cancelled, and not much more", async () => {
+  it("accepts frames in flight of a cancelled stream, and closes the connection for many more", async () => {
     await using peer = await connected((frame, guest) => {
       if (isOpen(frame) && frame.payload.readUInt16LE() === Verb.PROBE) guest.frame(RESULT, frame.stream, emptyRecord);
     });
@@ -210,10 +210,10 @@ describe("channel", () => {
     for (let i = 0; i < 4; i++) peer.guest.say(tiny);
     await peer.agent.probe();
     for (let i = 0; i < 3; i++) peer.guest.say(tiny);
-    assert.match((await peer.agent.closed).message, /to no purpose/);
+    assert.match((await peer.agent.closed).message, /frames for closed streams/);
   });
 
-  it("drops a call whose signal fires, with its reason", async () => {
+  it("cancels a call whose signal fires, with the signal's reason", async () => {
     await using peer = await connected();
     const controller = new AbortController();
     const { signal } = controller;
@@ -249,7 +249,7 @@ describe("channel", () => {
     await assert.rejects(tooLong, (error) => error instanceof CapsuleError && error.code === "invalid_request");
   });
 
-  it("has a limit of streams, and room again when one is over", async () => {
+  it("limits the number of open streams", async () => {
     await using peer = await connected();
     const runs = Array.from({ length: limits.streams }, () => peer.agent.run({ cmd: "x", args: [] }, new Transcript()));
     const refused = (error: unknown) => error instanceof CapsuleError && error.code === "quota_exceeded";
@@ -261,7 +261,7 @@ describe("channel", () => {
     await removal;
   });
 
-  it("probes and freezes however many streams there are", async () => {
+  it("probes and freezes also at the limit of streams", async () => {
     await using peer = await connected((frame, guest) => {
       const verb = isOpen(frame) ? frame.payload.readUInt16LE() : 0;
       if (verb === Verb.PROBE) guest.frame(RESULT, frame.stream, emptyRecord);
@@ -272,7 +272,7 @@ describe("channel", () => {
     assert.deepEqual(await peer.agent.freeze(), { frozen: true });
   });
 
-  it("asks nothing new of a guest that does not read, and gives it up when even that does not help", async () => {
+  it("refuses new requests to a guest that does not read, and closes the connection at twice that backlog", async () => {
     await using peer = await connected();
     const terminal = peer.agent.pty({ cmd: "x", args: [] }, { cols: 80, rows: 24 }, new Transcript());
     peer.guest.connection?.pause();
@@ -301,7 +301,7 @@ describe("channel", () => {
     await Promise.all(wakes);
   });
 
-  it("sends a guest that does not read only the latest size of a terminal", async () => {
+  it("sends only the latest size of a terminal to a guest that did not read", async () => {
     await using peer = await connected();
     const terminal = peer.agent.pty({ cmd: "x", args: [] }, { cols: 80, rows: 24 }, new Transcript());
     await peer.guest.heard(isOpen);
@@ -317,7 +317,7 @@ describe("channel", () => {
     );
   });
 
-  it("keeps the other listeners when one throws", async () => {
+  it("fails the other streams when one handler throws", async () => {
     await using peer = await connected();
     const bad = new Transcript();
     bad.failed = () => {
@@ -333,7 +333,7 @@ describe("channel", () => {
   });
 });
 
-describe("a silent guest", () => {
+describe("an unresponsive guest", () => {
   const silenceMs = 6_000;
   const lookMs = silenceMs / 6;
 
@@ -344,7 +344,7 @@ describe("a silent guest", () => {
     return { guest, agent, pass: (looks: number) => t.mock.timers.tick(looks * lookMs) };
   }
 
-  it("is probed, with nothing asked of it too, and given up when it does not answer for the whole time", async (t) => {
+  it("is probed, also without open requests, and disconnected when it does not answer in time", async (t) => {
     for (const isAsked of [false, true]) {
       const { guest, agent, pass } = await watched(t, () => {});
       const call = isAsked ? assert.rejects(agent.mkdir("/x"), isAgentError) : undefined;
@@ -369,7 +369,7 @@ describe("a silent guest", () => {
     }
   });
 
-  it("is given up all the same when it is asked to freeze and let go again and again", async (t) => {
+  it("is disconnected also when it is frozen and thawed repeatedly", async (t) => {
     const { guest, agent, pass } = await watched(t, () => {});
     const calls: Promise<void>[] = [];
     let isClosed = false;
@@ -388,7 +388,7 @@ describe("a silent guest", () => {
     await guest[Symbol.asyncDispose]();
   });
 
-  it("is left in peace while it answers or is frozen", async (t) => {
+  it("stays connected while it answers or is frozen", async (t) => {
     const { guest, agent, pass } = await watched(t, (frame, guest) => {
       if (!isOpen(frame) || frame.payload.readUInt16LE() === Verb.MKDIR) return;
       const frozen = frame.payload.readUInt16LE() === Verb.FREEZE;

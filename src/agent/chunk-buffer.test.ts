@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Random } from "../../test/conformance/random.ts";
 import { ChunkBuffer } from "./chunk-buffer.ts";
 
-test("what is taken is what was added, whatever the pieces, and then it begins anew", (t) => {
+test("take returns the added bytes for any chunks, and empties the buffer", (t) => {
   const random = new Random(t);
   const bytes = new ChunkBuffer();
   assert.equal(bytes.take().length, 0);
@@ -21,7 +21,7 @@ test("what is taken is what was added, whatever the pieces, and then it begins a
   }
 });
 
-test("many bytes, one at a time, are gathered in few pieces", () => {
+test("many single bytes are collected in few blocks", () => {
   const bytes = new ChunkBuffer();
   const one = Buffer.of(7);
   const counted = Buffer.allocUnsafeSlow;

@@ -1,4 +1,4 @@
-/** File content from guests that cut it as they please, to readers that take it as they please. */
+/** Downloads in any frame lengths, read in different ways. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { type Readable, Writable } from "node:stream";
@@ -14,7 +14,7 @@ import { RecordWriter } from "./records.ts";
 const { OPEN, DATA, END, EVENT, RESULT } = FrameType;
 const stream = 1;
 
-/** A file of `size` bytes that a guest has opened, and of which it has sent nothing yet. */
+/** A file of `size` bytes that the guest has opened and not yet sent. */
 async function opened(size: number) {
   const guest = await FakeGuest.listen({
     onFrame: (frame, guest) => {
@@ -36,7 +36,7 @@ async function opened(size: number) {
   };
 }
 
-/** The content in frames of these lengths, one after the other and again from the first. */
+/** The content in frames of these lengths, repeated cyclically. */
 function cut(guest: FakeGuest, content: Buffer, lengths: number[]): Buffer {
   const frames: Buffer[] = [];
   for (let at = 0, i = 0; at < content.length; i++) {
@@ -58,7 +58,7 @@ async function iterated(body: Readable): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** To a slow destination that keeps no buffer longer than it says, like a socket. */
+/** Piped to a slow destination that, like a socket, keeps no buffer after its callback. */
 async function piped(body: Readable): Promise<Buffer> {
   const chunks: Buffer[] = [];
   const copy = new Writable({
@@ -75,8 +75,8 @@ async function piped(body: Readable): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-describe("a file out of a guest that sends one byte a frame", () => {
-  it("is held in a few buffers while nobody reads it", async () => {
+describe("a download from a guest that sends one byte per frame", () => {
+  it("is held in a few buffers while it is not read", async () => {
     const content = randomBytes(200_000);
     await using file = await opened(content.length);
     file.guest.say(cut(file.guest, content, [1]));
@@ -90,11 +90,11 @@ describe("a file out of a guest that sends one byte a frame", () => {
   });
 });
 
-describe("a file longer than the window, of which a whole window comes before anyone reads,", () => {
+describe("a file longer than the window, with a full window received before reading starts,", () => {
   const content = randomBytes(limits.windowBytes + 100_000);
   for (const [how, read] of Object.entries({ iterated, piped })) {
     for (const lengths of [[65_536], [1_000], [1, 40_000, 7], [65_536, 3]]) {
-      it(`comes whole in frames of ${lengths} bytes when it is ${how}`, async () => {
+      it(`is complete in frames of ${lengths} bytes when it is ${how}`, async () => {
         await using file = await opened(content.length);
         file.guest.say(cut(file.guest, content.subarray(0, limits.windowBytes), lengths));
         await file.agent.probe();

@@ -10,7 +10,7 @@ import type { Agent, Command, Exit } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 import { limits } from "./protocol.ts";
 
-/** Less credit than this is saved up by the guest. */
+/** The guest returns credit in steps of this size. */
 const crumbBytes = 4_096;
 
 let guest: AgentProcess;
@@ -57,7 +57,7 @@ function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolea
 }
 
 describe("a foreground command", () => {
-  it("is told of by its output and its end alone, when nobody asks for its start", async () => {
+  it("sends no start message unless it is requested", async () => {
     const heard: string[] = [];
     const { exitCode } = await new Promise<Exit>((resolve, reject) => {
       const stream = agent.run(
@@ -75,7 +75,7 @@ describe("a foreground command", () => {
     assert.deepEqual([heard, exitCode], [["stdout out\n"], 3]);
   });
 
-  it("delivers its output to the byte, whatever its size", async () => {
+  it("delivers output of any size unchanged", async () => {
     const content = randomBytes(1024 * 1024);
     await writeFile(guest.file("content"), content);
     const borders = [0, 1, 4_095, 4_096, 4_097, 65_535, 65_536, 65_537, 262_143, 262_144, 262_145, 1024 * 1024];
@@ -101,7 +101,7 @@ describe("a foreground command", () => {
     }
   });
 
-  it("tells its own process id first, and how long it took", async () => {
+  it("reports its process id first, and its duration", async () => {
     const transcript = shell("echo $$; sleep 0.05");
     const { pid } = await transcript.process.promise;
     const exit = await transcript.exit();
@@ -165,7 +165,7 @@ describe("a foreground command", () => {
     );
   });
 
-  it("is over when its leader is, though a grandchild holds the pipe", async () => {
+  it("ends with its leader, even if a grandchild holds the pipe", async () => {
     const began = performance.now();
     const transcript = shell("sleep 30 & echo $!");
     await transcript.exit();
@@ -174,7 +174,7 @@ describe("a foreground command", () => {
     if (isAlive(grandchild)) process.kill(grandchild, "SIGKILL");
   });
 
-  it("stops writing when nobody reads", async () => {
+  it("blocks while its output is not consumed", async () => {
     const transcript = new Transcript({ keepsCredit: true });
     const stream = agent.run({ cmd: "yes", args: [] }, transcript);
     const takesNoMoreThan = async (creditBytes: number) => {
@@ -210,7 +210,7 @@ describe("the end of a foreground tree", () => {
     for (const pid of pids) await gone(pid);
   });
 
-  it("is CANCEL: the tree is killed and nothing more is said", async () => {
+  it("is CANCEL: the tree is killed without another message", async () => {
     const transcript = new Transcript();
     const stream = transcript.of(agent.run({ cmd: "/bin/sh", args: ["-c", tree] }, transcript));
     const pids = await pidsOf(transcript);
@@ -220,7 +220,7 @@ describe("the end of a foreground tree", () => {
     assert.equal(transcript.lastWords, 0);
   });
 
-  it("is the next HELLO: what the last connection ran in the foreground is killed", async () => {
+  it("is the next HELLO: foreground commands of the last connection are killed", async () => {
     const first = await guest.connect();
     const transcript = new Transcript();
     transcript.of(first.run({ cmd: "/bin/sh", args: ["-c", tree] }, transcript));
@@ -232,7 +232,7 @@ describe("the end of a foreground tree", () => {
     assert.equal(await textOf(run("echo", ["still here"])), "still here\n");
   });
 
-  it("leaves the agent with the descriptors that it had, however a command ends", async () => {
+  it("leaks no descriptor of the agent, however a command ends", async () => {
     const open = async () => (await readdir(`/proc/${guest.process.pid}/fd`)).length;
     await textOf(run("true"));
     const before = await open();

@@ -1,4 +1,4 @@
-/** Agents of capsules that were made before their end could be asked for. */
+/** Agents without AWAIT, in capsules made by an older daemon. */
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { FakeGuest } from "../../test/fakes/fake-guest.ts";
@@ -12,7 +12,7 @@ const unknownVerb = new RecordWriter().str("invalid").str("this agent has no ver
 const started = new RecordWriter().u16(1).u32(7).str("job").finish();
 const exited = new RecordWriter().u32(6).u8(0).u64(5n).finish();
 
-/** Told of by attaching; `says` is what the process does then. */
+/** A guest without AWAIT; `says` is its answer to ATTACH. */
 async function oldGuest(says: (guest: FakeGuest, stream: number) => void): Promise<FakeGuest> {
   return FakeGuest.listen({
     awake: true,
@@ -24,7 +24,7 @@ async function oldGuest(says: (guest: FakeGuest, stream: number) => void): Promi
   });
 }
 
-it("an older agent's process is waited for by attaching to it", async () => {
+it("an exit is awaited by attaching when the agent lacks AWAIT", async () => {
   await using guest = await oldGuest((guest, stream) => {
     guest.frame(EVENT, stream, started);
     guest.frame(DATA, stream, Buffer.from("nobody reads this"), 1);
@@ -35,7 +35,7 @@ it("an older agent's process is waited for by attaching to it", async () => {
   agent.close();
 });
 
-it("whoever waits no more for it is detached", async () => {
+it("an aborted wait detaches", async () => {
   const leaving = new AbortController();
   await using guest = await oldGuest((guest, stream) => {
     guest.frame(EVENT, stream, started);

@@ -5,7 +5,7 @@ import { failureOf, printable } from "./failure.ts";
 import { Verb } from "./protocol.ts";
 
 describe("failures", () => {
-  it("map to the codes that clients know", () => {
+  it("map to the API's error codes", () => {
     const codes = (verb: Verb, names: string[]) => names.map((name) => failureOf(verb, name, "m").code);
     assert.deepEqual(
       codes(Verb.READ, ["not_found", "invalid", "is_directory", "not_directory", "too_large", "no_space", "conflict"]),
@@ -22,7 +22,7 @@ describe("failures", () => {
     assert.equal(failureOf(Verb.WRITE, "too_large", "m").code, "too_large");
   });
 
-  it("stay distinguishable", () => {
+  it("keep the agent's code", () => {
     assert.equal(failureOf(Verb.EXEC, "command_not_found", "m").failure, "command_not_found");
     assert.equal(failureOf(Verb.ATTACH, "slow_reader", "m").failure, "slow_reader");
     for (const strange of ["", "constructor", "__proto__", "Not_Found"]) {
@@ -30,7 +30,7 @@ describe("failures", () => {
     }
   });
 
-  it("speak printably and briefly, whatever the guest says", () => {
+  it("have a printable message of limited length", () => {
     assert.equal(printable("no /tmp/ä: nothing"), "no /tmp/ä: nothing");
     assert.equal(printable("a\nb\u001b[31m\u202e"), "a\ufffdb\ufffd[31m\ufffd");
     assert.notEqual(failureOf(Verb.EXEC, "internal", "").message, "");

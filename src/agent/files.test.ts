@@ -1,4 +1,4 @@
-/** Listings, reading and uploads against a scripted guest: what arrives when, and who waits for whom. */
+/** Listings, downloads and uploads with a scripted guest: order and flow control. */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
@@ -43,7 +43,7 @@ describe("a listing", () => {
     { noNullPrototype: true },
   );
 
-  it("is put together from any pieces", async () => {
+  it("is decoded from any chunks", async () => {
     const processes = fc.sample(anyProcess, { numRuns: 500, seed: 5 });
     const huge = { pid: 1, tag: "", cmd: "x", args: Array.from({ length: 1_000 }, (_, i) => `${i}`.repeat(300)) };
     const listed = [...processes, huge, ...processes];
@@ -64,7 +64,7 @@ describe("a listing", () => {
     }
   });
 
-  it("that is longer than asked for is refused, and the connection stands", async () => {
+  it("longer than its limit is refused, and the connection stays open", async () => {
     const entry = new RecordWriter()
       .str("a")
       .str("/a")
@@ -88,7 +88,7 @@ describe("a listing", () => {
     assert.deepEqual(entries[0]?.target, null);
   });
 
-  it("with a wrong count, or half an item at its end, breaks the connection", async () => {
+  it("with a wrong count or an incomplete last item ends the connection", async () => {
     for (const [bytes, items] of [
       [Buffer.alloc(0), 1],
       [Buffer.alloc(16), 2],
@@ -106,7 +106,7 @@ describe("a listing", () => {
 });
 
 describe("reading a file", () => {
-  it("waits for its reader: without one, no more than a window arrives", async () => {
+  it("without a reader receives no more than a window", async () => {
     await using peer = await connected();
     const opened = peer.agent.read("/f");
     await peer.guest.heard(isOpen);
@@ -131,7 +131,7 @@ describe("reading a file", () => {
     assert.ok(Buffer.concat(chunks).equals(Buffer.concat(expected)));
   });
 
-  it("fails its body when it fails half-way, and never ends it", async () => {
+  it("fails its body when it fails half-way, and does not end it", async () => {
     await using peer = await connected((frame, guest) => {
       if (!isOpen(frame)) return;
       guest.frame(EVENT, frame.stream, openedEvent(100));
@@ -142,7 +142,7 @@ describe("reading a file", () => {
     await assert.rejects(body.toArray(), /the disk is broken/);
   });
 
-  it("is cancelled when its reader goes away", async () => {
+  it("is cancelled when its body is destroyed", async () => {
     await using peer = await connected((frame, guest) => {
       if (isOpen(frame)) guest.frame(EVENT, frame.stream, openedEvent(100));
     });
@@ -153,7 +153,7 @@ describe("reading a file", () => {
 });
 
 describe("an upload", () => {
-  it("waits for credit, and is complete when the guest says so", async () => {
+  it("waits for credit, and completes with the guest's result", async () => {
     await using peer = await connected();
     const upload = peer.agent.write("/f");
     const bytes = Buffer.alloc(limits.windowBytes + 1, 7);
@@ -185,7 +185,7 @@ describe("an upload", () => {
     await assert.rejects(upload.end(), hasCode("no_space"));
   });
 
-  it("acknowledged with another length breaks the connection", async () => {
+  it("acknowledged with another length ends the connection", async () => {
     await using peer = await connected((frame, guest) => {
       if (frame.type === END) guest.frame(RESULT, frame.stream, endRecord(4));
     });
@@ -197,7 +197,7 @@ describe("an upload", () => {
     await peer.agent.closed;
   });
 
-  it("shares the pipe with others, and stops when abandoned", async () => {
+  it("shares the pipe with other streams, and stops when cancelled", async () => {
     await using peer = await connected((frame, guest) => {
       if (frame.type === DATA) guest.frame(WINDOW, frame.stream, windowRecord(frame.payload.length));
       if (frame.type === END) guest.frame(RESULT, frame.stream, frame.payload);

@@ -29,7 +29,7 @@ const anyFrame: fc.Arbitrary<Frame> = fc.record(
   { noNullPrototype: true },
 );
 
-/** Feeds a parser as a socket would: into its own space, in pieces of the given sizes. */
+/** Feeds a parser like a socket: into its own buffer, in chunks of the given sizes. */
 function feed(parser: FrameParser, bytes: Buffer, sizes: Iterator<number>): void {
   for (let at = 0; at < bytes.length; ) {
     const space = parser.space();
@@ -44,7 +44,7 @@ function feed(parser: FrameParser, bytes: Buffer, sizes: Iterator<number>): void
 const chunkSizes = fc.infiniteStream(fc.oneof(fc.integer({ min: 1, max: 40 }), fc.integer({ min: 1, max: 200_000 })));
 
 describe("frames", () => {
-  it("come back as they were, whatever the chunks and the padding", () => {
+  it("are parsed unchanged from any chunks and padding", () => {
     fc.assert(
       fc.property(fc.array(fc.tuple(anyFrame, fc.nat(30)), { maxLength: 12 }), chunkSizes, (frames, sizes) => {
         const bytes = Buffer.concat(
@@ -63,7 +63,7 @@ describe("frames", () => {
     );
   });
 
-  it("from an enemy give frames or a ProtocolError, and never a payload that is too long", () => {
+  it("of random bytes parse or throw ProtocolError, and never have a payload that is too long", () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 2_000 }), { maxLength: 10 }), chunkSizes, (chunks, sizes) => {
         const bytes = Buffer.concat(chunks);

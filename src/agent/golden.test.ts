@@ -1,4 +1,4 @@
-/** One example of every frame, in a file that the agent's tests read too: the two sides agree to the byte. */
+/** One example of every frame, in a file that the agent's tests read too, so that both sides agree on every byte. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
@@ -66,7 +66,7 @@ const env = { cmd: "env", args: [], envs: { A: "1", EMPTY: "" }, cwd: "/tmp", us
 const bash = { cmd: "/bin/bash", args: ["-l"], envs: { PS1: "$ " }, user: "root" };
 const twoParts = request(Verb.READ).str("/in two parts").finish().subarray(headerBytes);
 
-/** What the host writes. */
+/** Frames of the host. */
 const encoded: Record<string, Buffer> = {
   hello: frame(HELLO, 0, hello(nonce)),
   open_probe: open(1, request(Verb.PROBE)),
@@ -147,7 +147,7 @@ const device = {
   target: null,
 };
 
-/** What the host reads: type, flags, stream, and the value of its payload. */
+/** Frames of the guest: type, flags, stream, and the decoded payload. */
 const decoded: Record<string, [type: number, flags: number, stream: number, decode: Decode, value: unknown]> = {
   welcome: [
     WELCOME,

@@ -45,7 +45,7 @@ function failsWith(...failures: AgentFailure["failure"][]): (error: unknown) => 
 }
 
 describe("files", () => {
-  it("come back as they were written, at every border of a buffer", async () => {
+  it("are read as they were written, at every buffer boundary", async () => {
     const borders = [0, 4_096, 65_536, 131_072, 262_144, 1024 * 1024];
     for (const size of new Set(
       borders.flatMap((border) => [border - 1, border, border + 1]).filter((size) => size >= 0),
@@ -78,7 +78,7 @@ describe("files", () => {
     assert.equal((await lstat(`${dir}/new`)).mode & 0o7777, 0o700);
   });
 
-  it("stay as they were when an upload is abandoned or its connection is cut", async () => {
+  it("stay unchanged when an upload is cancelled or its connection is lost", async () => {
     await upload(`${dir}/file`, Buffer.from("old"));
     for (const sizeBytes of [100_000, 6_000_000]) {
       const abandoned = agent.write(`${dir}/file`);
@@ -95,7 +95,7 @@ describe("files", () => {
     assert.equal(await readFile(`${dir}/file`, "utf8"), "old");
   });
 
-  it("can be named after their content", async () => {
+  it("can get their target after their content", async () => {
     const content = randomBytes(300_000);
     const file = agent.write(undefined);
     await file.write(content);
@@ -108,7 +108,7 @@ describe("files", () => {
     await assert.rejects(lost.end(), AgentFailure);
   });
 
-  it("are refused where none can be", async () => {
+  it("are refused at impossible paths", async () => {
     await writeFile(`${dir}/file`, "x");
     const refused = ["not_found", "invalid", "is_directory", "not_directory"] as const;
     for (const path of [dir, `${dir}/no/file`, `${dir}/file/below`]) {
@@ -120,7 +120,7 @@ describe("files", () => {
     assert.deepEqual(await readdir(dir), ["file"]);
   });
 
-  it("are read no faster than their reader, who may leave", async () => {
+  it("are read no faster than their reader consumes them, until it cancels", async () => {
     await writeFile(`${dir}/big`, Buffer.alloc(20_000_000));
     const { body } = await agent.read(`${dir}/big`);
     await new Promise((resolve) => body.once("readable", resolve));
@@ -167,7 +167,7 @@ describe("folders", () => {
     assert.deepEqual([link?.type, link?.target], ["symlink", "../nowhere"]);
   });
 
-  it("of thousands of entries arrive whole", async () => {
+  it("of thousands of entries are listed completely", async () => {
     const names = Array.from({ length: 2_000 }, (_, i) => `${"n".repeat(i % 200)}-${i}`);
     await mkdir(`${dir}/many`);
     await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
@@ -175,7 +175,7 @@ describe("folders", () => {
     assert.deepEqual(entries.map(({ name }) => name).sort(), names.sort());
   });
 
-  it("that are listed for nobody any more make room for others", async () => {
+  it("whose listing was cancelled make room for others", async () => {
     await mkdir(`${dir}/many`);
     const names = Array.from({ length: 1_500 }, (_, i) => `${"n".repeat(200)}-${i}`);
     await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
@@ -184,7 +184,7 @@ describe("folders", () => {
     const entropy = randomBytes(64);
     await channel.call(Verb.WAKE, wakeRequest({ entropy, hostname: "x", machineId: "0".repeat(32) }, 0n), decodeEmpty);
     await channel.call(Verb.THAW, request(Verb.THAW), decodeEmpty);
-    // Nothing of them is consumed: each comes to a stop when its window is full.
+    // Nothing is consumed, so each listing stops when its window is full.
     const stalled = () => {
       const { promise, resolve, reject } = Promise.withResolvers<void>();
       let bytes = 0;
@@ -207,7 +207,7 @@ describe("folders", () => {
     channel.close(new Error("the test is over"));
   });
 
-  it("are made with what is missing above them, and removed with what is below", async () => {
+  it("are made with missing parents, and removed with their content", async () => {
     const made = await agent.mkdir(`${dir}/x/y/z`);
     assert.deepEqual([made.path, made.type, made.name], [`${dir}/x/y/z`, "directory", "z"]);
     assert.equal((await agent.mkdir(`${dir}/x/y/z`)).type, "directory");

@@ -1,4 +1,4 @@
-/** Getting in step with the real agent, and its sleep. */
+/** The handshake with the real agent, and its state before WAKE. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, it } from "node:test";
@@ -43,7 +43,7 @@ describe("the handshake", () => {
     "an impossible length": half(DATA, 0, Buffer.alloc(0), 0xffff_ffff),
   };
 
-  it("throws away what an earlier host left half said", async () => {
+  it("discards an incomplete frame of an earlier host", async () => {
     await using guest = await AgentProcess.start();
     for (const [name, stale] of Object.entries(leftovers)) {
       await using pipe = await guest.behind(stale);
@@ -56,7 +56,7 @@ describe("the handshake", () => {
     }
   });
 
-  it("works behind random bytes", async () => {
+  it("works after random bytes", async () => {
     await using guest = await AgentProcess.start();
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ maxLength: 3_000 }), async (stale) => {
@@ -81,7 +81,7 @@ describe("the handshake", () => {
 });
 
 describe("an agent", () => {
-  it("serves nobody before it is woken, and only the vital verbs while frozen", async () => {
+  it("refuses requests before WAKE, and all but PROBE, WAKE, FREEZE and THAW while frozen", async () => {
     await using guest = await AgentProcess.start();
     const asleep = (error: unknown) => error instanceof AgentFailure && error.failure === "asleep";
     const agent = await guest.connect();
@@ -92,7 +92,7 @@ describe("an agent", () => {
     await assert.rejects(agent.list("/", 0, 1), asleep);
     await guest.wake(agent);
     assert.equal(await run(agent, "echo hi"), "hi\n");
-    // Without cgroups it cannot freeze anything, however often it is asked.
+    // Without cgroups it cannot freeze.
     for (let attempt = 0; attempt < 2; attempt++) assert.deepEqual(await agent.freeze(), { frozen: false });
     await agent.probe();
     await assert.rejects(run(agent, "echo hi"), asleep);
@@ -107,7 +107,7 @@ describe("an agent", () => {
     assert.equal(await run(third, "echo hi"), "hi\n");
   });
 
-  it("stays asleep when waking fails", async () => {
+  it("stays asleep when WAKE fails", async () => {
     await using guest = await AgentProcess.start();
     const agent = await guest.connect();
     const tooLittle = agent.wake({ entropy: Buffer.alloc(31), hostname: "test", machineId: "0".repeat(32) });

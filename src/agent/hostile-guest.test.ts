@@ -1,4 +1,4 @@
-/** A guest that answers with random, lying and half true frames: the host may lose the connection, never its head. */
+/** A guest that answers with random and false frames. The connection may end; the host must not fail otherwise. */
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import fc from "fast-check";
@@ -19,7 +19,7 @@ const exited = new RecordWriter().u32(0).u8(0).u64(5n).finish();
 const failed = new RecordWriter().str("not_found").str("no \u001b[31m such thing").finish();
 const listed = new RecordWriter().raw(started).str("x").strs(["y", "z"]).bare();
 
-/** What each of the calls below may rightly hear, so that the lies come in every state and not only in the first. */
+/** Valid answers to each call below, so that false frames arrive in every state. */
 const truths: [stream: number, type: number, payload: Uint8Array, flags?: number][] = [
   [1, EVENT, startedEvent],
   [1, DATA, Buffer.alloc(5_000), 1],
@@ -68,12 +68,12 @@ const word = fc.oneof(
   { weight: 2, arbitrary: lie },
   fc.uint8Array({ maxLength: 30 }),
 );
-/** A true story with gaps, and then anything. */
+/** Valid frames with gaps, followed by random ones. */
 const speech = fc
   .tuple(fc.subarray(truths), fc.array(word, { maxLength: 40, size: "max" }))
   .map(([story, words]) => [...story.map(spoken), ...words]);
 
-/** One call of every shape, and the promise that each of them ends. */
+/** One call of each kind; resolves when all have ended. */
 function callEverything(agent: Agent): Promise<unknown>[] {
   const ends: Promise<unknown>[] = [];
   const sink = (): OutputSink => {
@@ -95,7 +95,7 @@ function callEverything(agent: Agent): Promise<unknown>[] {
   return ends;
 }
 
-it("a hostile guest ends calls with errors and nothing else", async () => {
+it("calls to a hostile guest end with errors and nothing else", async () => {
   const strays: unknown[] = [];
   const onStray = (error: unknown) => strays.push(error);
   process.on("unhandledRejection", onStray);

@@ -1,4 +1,4 @@
-/** The real agent, told what our own host never says: it counts right all the same, and greets the next one. */
+/** The real agent with a host that violates the protocol: its accounting stays right, and it accepts the next HELLO. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -13,7 +13,7 @@ import { emptyRecord, hello, limits, paddingBytes, ptyRequest, request, takenEve
 import type { RecordWriter } from "./records.ts";
 
 const { HELLO, WELCOME, OPEN, DATA, EVENT, CANCEL } = FrameType;
-/** A sender may save up credit below this. */
+/** Credit is returned in steps of this size. */
 const crumbBytes = 4_096;
 const size = { cols: 80, rows: 24 };
 
@@ -26,7 +26,7 @@ before(async () => {
 });
 after(() => guest[Symbol.asyncDispose]());
 
-/** A host without any of our own host's manners. */
+/** A host that sends arbitrary frames. */
 class RawHost implements Disposable {
   readonly #socket: net.Socket;
   readonly #parser = new FrameParser((type, _flags, epoch, _stream, payload) => this.#take(type, epoch, payload));
@@ -83,13 +83,13 @@ class RawHost implements Disposable {
   }
 }
 
-test("a stream's number used again, while what the first one said is still on its way", async () => {
+test("a stream id is reused while frames of its first use are in flight", async () => {
   using host = new RawHost(guest.socketPath);
   await host.greet(9);
   const script = `stty raw -echo; head -c ${2 * limits.windowBytes} /dev/zero; exec sleep 300`;
   host.say(host.open(5, ptyRequest({ cmd: "sh", args: ["-c", script], tag: "again" }, size)));
   await host.heard(limits.windowBytes - crumbBytes);
-  // All of it was missed, so each CONNECT is answered at once by more than the pipe takes.
+  // The whole replay is pending, so the answer to each CONNECT is larger than the pipe's buffer.
   const connect = host.open(5, request(Verb.CONNECT).str("again"));
   const cancel = host.frame(CANCEL, 5, emptyRecord);
   const story = [host.frame(EVENT, 5, takenEvent(0)), cancel, connect, cancel, connect];
@@ -98,7 +98,7 @@ test("a stream's number used again, while what the first one said is still on it
   await next.greet(11);
 });
 
-test("what is typed at a program that does not read is bounded, however many clients type it", async () => {
+test("input for a program that does not read is bounded over all clients", async () => {
   agent = await guest.connect();
   const first = new Transcript();
   const script = "stty raw -echo; echo ready; exec sleep 300";

@@ -9,7 +9,7 @@ import { Pipe } from "./pipe.ts";
 
 const nobody = { space: () => Buffer.alloc(1), filled() {}, drained() {}, lost() {} };
 
-test("what a turn brings leaves together at its end, or at once when it is flushed, and what follows at the end again", async (t) => {
+test("writes of one tick are sent together at its end, or at flush()", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "pipe-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const path = join(folder, "guest.sock");

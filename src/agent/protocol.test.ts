@@ -36,7 +36,7 @@ const decoders = {
 };
 
 describe("answers", () => {
-  it("from an enemy decode or throw ProtocolError, nothing else", () => {
+  it("of random bytes decode or throw ProtocolError", () => {
     const small = fc.constantFrom(0, 0, 0, 1, 2, 16, 32, 0x7e, 255);
     const payload = fc.oneof(
       fc.uint8Array({ maxLength: 100 }),
@@ -56,7 +56,7 @@ describe("answers", () => {
     }
   });
 
-  it("that are cut or too long are refused", () => {
+  it("that are truncated or too long are refused", () => {
     const entry = new RecordWriter();
     entry
       .str("a")

@@ -6,7 +6,7 @@ import { ProtocolError, RecordReader, RecordWriter, ShortRecord } from "./record
 const text = fc.string({ unit: "grapheme", maxLength: 50 });
 
 describe("records", () => {
-  it("read back what was written, field by field", () => {
+  it("are read as they were written, field by field", () => {
     fc.assert(
       fc.property(
         fc.record(
@@ -59,14 +59,14 @@ describe("records", () => {
     fields.finish();
   });
 
-  it("from an enemy never read beyond their bytes", () => {
+  it("of random bytes are never read beyond their end", () => {
     const reads = ["u8", "u16", "u32", "i32", "u64", "i64", "bytes", "str", "strs", "optionalStr", "finish"] as const;
     fc.assert(
       fc.property(
         fc.uint8Array({ maxLength: 200 }),
         fc.array(fc.constantFrom(...reads), { maxLength: 20 }),
         (bytes, plan) => {
-          // The record is a view into something larger, as in the parser's arena: reading out of it would succeed quietly.
+          // The record is a view into a larger buffer, as in the parser's arena, where an overread would not fail by itself.
           const around = Buffer.concat([Buffer.alloc(50, 1), bytes, Buffer.alloc(50, 1)]);
           const fields = new RecordReader(around.subarray(50, 50 + bytes.length));
           try {
@@ -83,14 +83,14 @@ describe("records", () => {
     );
   });
 
-  it("that lie about a count or a length come up short at once", () => {
+  it("with a false count or length fail at once", () => {
     const lie = Buffer.alloc(64, 0xff);
     assert.throws(() => new RecordReader(lie).str(), ShortRecord);
     assert.throws(() => new RecordReader(lie).strs(), ShortRecord);
     assert.throws(() => new RecordReader(Buffer.alloc(8, 0)).finish(), ProtocolError);
   });
 
-  it("keep numbers that a double cannot hold within what it can", () => {
+  it("limit 64-bit numbers to the safe integers", () => {
     const largest = new RecordWriter().u64(0xffff_ffff_ffff_ffffn).bare();
     assert.equal(new RecordReader(largest).u64(), Number.MAX_SAFE_INTEGER);
     assert.equal(new RecordReader(largest).i64(), -1);

@@ -1,4 +1,4 @@
-/** Terminals of the real agent: they outlive their clients, and nobody misses a byte or sees one twice. */
+/** Terminals of the real agent outlive their clients, which get every byte exactly once. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { writeFile } from "node:fs/promises";
@@ -49,7 +49,7 @@ describe("a terminal", () => {
     return { transcript, stream: transcript.of(agent.connect(tag, transcript)) };
   }
 
-  it("echoes, has its size, hears of a new one, and ends with its exit code", async () => {
+  it("echoes, has its size, is resized, and ends with its exit code", async () => {
     const { transcript, stream } = open({ cmd: "/bin/sh", args: [], envs: { PS1: "" } });
     assert.match((await transcript.process.promise).tag, /^pty-[0-9a-f]{8}$/);
     stream.write(Buffer.from("stty size; echo $TERM\n"));
@@ -62,7 +62,7 @@ describe("a terminal", () => {
     assert.equal((await transcript.exit()).exitCode, 7);
   });
 
-  it("takes a paste of a mebibyte whole", async () => {
+  it("takes a paste of 1 MiB completely", async () => {
     const paste = Buffer.from(randomBytes(512 * 1024).toString("hex"));
     const { transcript, stream } = open(shell(`stty raw -echo; echo ready; head -c ${paste.length} | sha256sum`));
     await transcript.heard((it) => it.text("pty").includes("ready"));
@@ -71,7 +71,7 @@ describe("a terminal", () => {
     assert.ok(transcript.text("pty").includes(createHash("sha256").update(paste).digest("hex")));
   });
 
-  it("is the same for a client that comes and goes as for one that stays", async () => {
+  it("gives a client that reconnects the same output as one that stays", async () => {
     const twin = open(
       shell("stty -opost -echo; read go; i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done"),
     );
@@ -95,7 +95,7 @@ describe("a terminal", () => {
     assert.equal(twin.transcript.text("pty").replace(/^.*?(?=line 0\n)/s, ""), expected);
   });
 
-  it("replays what was missed while nobody was there, then goes live, without gap or duplicate", async () => {
+  it("replays output missed while detached and continues live, without gap or duplicate", async () => {
     const go = guest.file("go-on");
     const script = `stty -opost -echo; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); [ $i = 1000 ] && while ! [ -e ${go} ]; do sleep 0.01; done; done; read end`;
     const first = open(shell(script));
@@ -121,7 +121,7 @@ describe("a terminal", () => {
     assert.equal((await second.transcript.exit()).exitCode, 137);
   });
 
-  it("tells its whole story to a client that leaves again and again", async () => {
+  it("gives its whole output to a client that reconnects repeatedly", async () => {
     const lines = Array.from({ length: 20_000 }, (_, i) => `${i}\n`).join("");
     const first = open(shell("stty -opost -echo; seq 0 19999 | while read -r i; do echo $i; done; echo the end"));
     const { tag } = await first.transcript.process.promise;
@@ -134,7 +134,7 @@ describe("a terminal", () => {
     assert.equal(story, `${lines}the end\n`);
   });
 
-  it("keeps its exit for who comes late, and is unknown under a wrong tag", async () => {
+  it("keeps its exit for a late client, and is unknown under a wrong tag", async () => {
     const gone = guest.file("client-gone");
     const { transcript, stream } = open(shell(`until [ -e ${gone} ]; do sleep 0.01; done; echo last words; exit 5`));
     const { tag, pid } = await transcript.process.promise;

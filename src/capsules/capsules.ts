@@ -2,13 +2,14 @@
 import type { Agent } from "../agent/agent.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Guest, Host } from "../host/host.ts";
+import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
-import { allow, isFinal, type Status } from "./lifecycle.ts";
+import { allow, isFinal } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
@@ -99,7 +100,7 @@ export class Capsules {
   }
 
   /** Resolves with the capsule when it has `status`, can no longer reach it, or `timeoutMs` is over. Throws "not_found". */
-  async wait(teamId: string, id: string, status: Status, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView> {
+  async wait(teamId: string, id: string, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView> {
     const { store } = this.#options;
     store.require(teamId, id);
     const isOver = () => {

@@ -54,11 +54,11 @@ interface Breach {
 
 const breaches: Partial<Record<Lie, Breach>> = {
   answer_a_stranger: { reason: /a stream never opened/ },
-  flood_of_other_epochs: { reason: /to no purpose/ },
+  flood_of_other_epochs: { reason: /frames for closed streams/ },
   second_start: { reason: /a process that started twice/ },
   huge_frame: { reason: /a payload of 4294967295 bytes/ },
   negative_sizes: { ask: file("list"), reason: /a listing of 4294967295 items, of which 1 arrived/ },
-  halt_again_and_again: { reason: /a second notice of its end/ },
+  halt_again_and_again: { reason: /a second halt notice/ },
   nonsense: { reason: /broke the protocol/ },
 };
 
