@@ -100,7 +100,13 @@ export class Capsules {
   }
 
   /** Resolves with the capsule when it has `status`, can no longer reach it, or `timeoutMs` is over. Throws "not_found". */
-  async wait(teamId: string, id: string, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView> {
+  async wait(
+    teamId: string,
+    id: string,
+    status: CapsuleStatus,
+    timeoutMs: number,
+    signal: AbortSignal,
+  ): Promise<CapsuleView> {
     const { store } = this.#options;
     store.require(teamId, id);
     const isOver = () => {

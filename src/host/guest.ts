@@ -4,8 +4,8 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import type { Agent, Wake } from "../agent/agent.ts";
-import { ProtocolError } from "../agent/records.ts";
 import { SilenceError } from "../agent/liveness.ts";
+import { ProtocolError } from "../agent/records.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { CapsuleFile } from "./disk/capsule-folder.ts";
