@@ -19,7 +19,8 @@ use capsule_agent::files::paths::normalize;
 use capsule_agent::frames::*;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Malformed, Reader};
-use capsule_agent::streams::{Role, Streams};
+use capsule_agent::stream::Role;
+use capsule_agent::streams::Streams;
 use capsule_agent::wake::Wake;
 
 static COUNTERS: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
@@ -118,7 +119,7 @@ fn hear(input: &[u8]) -> usize {
             take(&mut streams, &frame);
             streams.pump();
             if frame.flags & 0x80 != 0 {
-                streams.outbox.clear(); // the pipe has taken all
+                streams.outbox().clear(); // the pipe has taken all
             }
         }
     }

@@ -17,7 +17,8 @@ use crate::orphans::Orphans;
 use crate::port::Port;
 use crate::sessions::Sessions;
 use crate::spawn::Stack;
-use crate::streams::{Role, Streams};
+use crate::stream::Role;
+use crate::streams::Streams;
 use crate::sys::{self, check, owned};
 use crate::timers::{Due, Timers};
 use crate::work::Workers;
@@ -199,26 +200,26 @@ impl Agent {
     }
 
     fn outbox_has_room(&self) -> bool {
-        self.port.is_silent() || self.streams.outbox.len() < MAX_OUTBOX_BYTES
+        self.port.is_silent() || self.streams.outbox_bytes() < MAX_OUTBOX_BYTES
     }
 
     /// Fills the pipe as far as it goes, and lets those go on who waited for that.
     fn send(&mut self) {
         loop {
             self.streams.pump();
-            let is_empty = self.streams.outbox.is_empty();
-            self.port.flush(&mut self.streams.outbox);
-            if is_empty || !self.streams.outbox.is_empty() {
+            let is_empty = self.streams.outbox().is_empty();
+            self.port.flush(self.streams.outbox());
+            if is_empty || !self.streams.outbox().is_empty() {
                 break;
             }
         }
         if let (Some(fd), Some(is_wanted)) = (
             self.port.fd(),
-            self.port.awaits_room_anew(&self.streams.outbox),
+            self.port.awaits_room_anew(self.streams.outbox()),
         ) {
             let _ = self.epoll.watch_output_too(fd, Source::Port, is_wanted);
         }
-        for (stream, role) in self.streams.take_eased() {
+        for (stream, role) in self.streams.take_drained() {
             match role {
                 Role::Foreground(key) => self.sessions.again(key),
                 Role::Work => self.advance_job(stream),
@@ -286,7 +287,7 @@ impl Agent {
         if self.options.place == Place::Machine {
             halt::notify(&mut self.streams, halt);
             self.port
-                .flush_within(&mut self.streams.outbox, halt::NOTICE_MS);
+                .flush_within(self.streams.outbox(), halt::NOTICE_MS);
             return;
         }
         self.tasks.clear();

@@ -8,7 +8,7 @@ use crate::epoll::Source;
 use crate::protocol::{self, channel, exec_mode, Code, Command, Failure, Selector};
 use crate::sessions::{Kind, Output, Session};
 use crate::spawn::{self, Program, Step};
-use crate::streams::Role;
+use crate::stream::Role;
 use crate::sys;
 
 impl Agent {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::agent::Agent;
 use crate::frames::MAX_PAYLOAD_BYTES;
 use crate::protocol::{channel, Code, Failure};
-use crate::streams::Role;
+use crate::stream::Role;
 use crate::work::{Input, Job, Next, Ticket};
 
 /// Each holds up to half a window of data.
@@ -70,7 +70,7 @@ impl Agent {
 
     pub fn advance_job(&mut self, stream: u32) {
         let queued = self.streams.queued(stream);
-        let is_crowded = queued > 0 && self.streams.is_crowded();
+        let is_crowded = queued > 0 && self.streams.is_congested();
         let Some(task) = self.tasks.get_mut(&stream) else {
             return;
         };
@@ -105,7 +105,8 @@ impl Agent {
             if let Some(event) = progress.event {
                 self.streams.event(stream, &event);
             }
-            self.streams.bulk(stream, channel::MAIN, progress.data);
+            self.streams
+                .data_owned(stream, channel::MAIN, progress.data);
             self.streams.consumed(stream, progress.consumed);
             match progress.next {
                 Next::Continue | Next::Await => self.advance_job(stream),

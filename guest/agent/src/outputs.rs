@@ -107,7 +107,7 @@ impl Agent {
                 session.clients.first().map_or(usize::MAX, |&stream| {
                     match self.streams.queued(stream) {
                         0 => FOREGROUND_QUEUE_BYTES,
-                        _ if self.streams.is_crowded() => 0,
+                        _ if self.streams.is_congested() => 0,
                         queued => FOREGROUND_QUEUE_BYTES.saturating_sub(queued),
                     }
                 })
@@ -130,7 +130,7 @@ impl Agent {
         session.clients.retain(|&stream| {
             let behind = streams.queued(stream);
             let is_too_slow = behind + bytes.len() > LISTENER_QUEUE_BYTES
-                || behind > CHUNK_BYTES && streams.is_crowded();
+                || behind > CHUNK_BYTES && streams.is_congested();
             if !is_patient && is_too_slow {
                 let message = format!("reads too slowly: {behind} bytes behind");
                 unsent = streams.fail(stream, &Failure::new(Code::SlowReader, message));

@@ -1,26 +1,46 @@
-//! One stream: its counts, its credit in both directions, and the bytes that wait for credit. Who sends when is the
-//! business of streams.rs.
+//! One stream: its role, its credit in both directions, and the bytes that wait for credit. Which stream sends when is
+//! decided in streams.rs.
 
 use std::collections::VecDeque;
 
 use crate::frames::MAX_PAYLOAD_BYTES;
-use crate::protocol::WINDOW_BYTES;
+use crate::protocol::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 
-/// A chunk is parted by want of credit only into such parts.
+/// A chunk is split for lack of credit only into parts of at least this size.
 const MIN_PART_BYTES: usize = 4_096;
+/// Credit is returned in steps of at least this size, to save frames.
+const GRANT_BYTES: u32 = 131_072;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Waits for one answer.
     Call,
-    /// The foreground command, attached to, or the terminal with this key among the sessions.
+    /// Receives the output of the foreground command with this session key.
     Foreground(u32),
+    /// Receives the output of the background process with this session key.
     Attached(u32),
+    /// Receives the output and sends the input of the terminal with this session key.
     Terminal(u32),
-    /// The background process with this key, of which only the end is told.
+    /// Waits for the exit of the background process with this session key.
     Waiting(u32),
-    /// Work that the threads do.
+    /// Exchanges data with a job (see tasks.rs).
     Work,
+}
+
+/// A stream that ended before all its data was delivered.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Dropped {
+    pub id: u32,
+    pub role: Role,
+    /// Queued, or sent to a host that did not take it.
+    pub unsent: Vec<u8>,
+}
+
+/// The frames after the last queued data; they close the stream.
+pub struct Last {
+    /// An END precedes the RESULT.
+    pub has_end: bool,
+    pub result: Vec<u8>,
 }
 
 struct Chunk {
@@ -29,31 +49,28 @@ struct Chunk {
 }
 
 pub struct Stream {
-    pub role: Role,
-    pub credit: u32,
-    /// What the credit comes to when nothing is under way.
-    pub window: u32,
-    pub sent: u64,
+    role: Role,
+    /// How much may be sent now.
+    credit: u32,
+    /// The credit when the host has consumed everything.
+    window: u32,
+    /// All DATA bytes sent.
+    sent: u64,
     queue: VecDeque<Chunk>,
-    /// Bytes of the first chunk that are sent already.
-    taken: usize,
-    pub queued: usize,
-    /// Of a terminal: what was sent and not granted again, so that what the host did not take any more is not lost.
-    pub in_flight: Option<VecDeque<u8>>,
-    /// What the host has taken of `sent`, told when it is about to leave: the rest goes to nobody.
-    pub taken_by_host: Option<u64>,
-    /// Stands among the turns.
-    pub is_in_line: bool,
-    /// Frames that follow the last of the queue; the stream ends with them.
-    pub last: Option<Last>,
-    /// What the host may still send, and what it has sent that is dealt with but not granted again.
-    pub allowance: u32,
-    pub owed: u32,
-}
-
-pub struct Last {
-    pub has_end: bool,
-    pub result: Vec<u8>,
+    /// Bytes of the first chunk that have been sent.
+    first_chunk_sent: usize,
+    queued: usize,
+    /// Terminals only: bytes sent and not yet credited back, so that the bytes a leaving host did not take can be kept
+    /// for the next client.
+    in_flight: Option<VecDeque<u8>>,
+    /// How much of `sent` a leaving host has taken.
+    taken_by_host: Option<u64>,
+    is_in_send_queue: bool,
+    last: Option<Last>,
+    /// How much the host may still send.
+    allowance: u32,
+    /// Bytes consumed and not yet granted again.
+    ungranted: u32,
 }
 
 impl Default for Stream {
@@ -64,20 +81,51 @@ impl Default for Stream {
             window: WINDOW_BYTES,
             sent: 0,
             queue: VecDeque::new(),
-            taken: 0,
+            first_chunk_sent: 0,
             queued: 0,
             in_flight: None,
             taken_by_host: None,
-            is_in_line: false,
+            is_in_send_queue: false,
             last: None,
             allowance: WINDOW_BYTES,
-            owed: 0,
+            ungranted: 0,
         }
     }
 }
 
 impl Stream {
-    pub fn put_in_queue(&mut self, channel: u8, bytes: &[u8]) {
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    pub fn set_role(&mut self, role: Role) {
+        self.role = role;
+        if matches!(role, Role::Terminal(_)) {
+            self.in_flight = Some(VecDeque::new());
+        }
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    // ---- Agent → host
+
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether a frame of `length` bytes may overtake nothing and has credit.
+    pub fn can_send_at_once(&self, length: usize) -> bool {
+        self.queued == 0 && length <= self.credit as usize
+    }
+
+    /// Queues bytes; small chunks of one channel are joined.
+    pub fn enqueue(&mut self, channel: u8, bytes: &[u8]) {
         self.queued += bytes.len();
         let last = self.queue.back_mut().filter(|chunk| {
             chunk.channel == channel && chunk.bytes.len() + bytes.len() <= MAX_PAYLOAD_BYTES
@@ -91,33 +139,34 @@ impl Stream {
         }
     }
 
-    /// The same, as it is: bulk is not copied on its way.
-    pub fn put_whole_in_queue(&mut self, channel: u8, bytes: Vec<u8>) {
+    /// Queues bytes without copying them.
+    pub fn enqueue_owned(&mut self, channel: u8, bytes: Vec<u8>) {
         self.queued += bytes.len();
         self.queue.push_back(Chunk { channel, bytes });
     }
 
-    /// Hands `send` the next frame's worth, as far as credit goes. False: nothing can be sent.
+    /// Passes the next frame's channel and payload to `send`, as far as credit allows. False: nothing can be sent.
     pub fn send_frame(&mut self, send: impl FnOnce(u8, &[u8])) -> bool {
         let Some(chunk) = self.queue.pop_front() else {
             return false;
         };
-        let rest = chunk.bytes.len() - self.taken;
+        let start = self.first_chunk_sent;
+        let rest = chunk.bytes.len() - start;
         let length = rest.min(self.credit as usize).min(MAX_PAYLOAD_BYTES);
-        // Crumbs of credit are saved up: their frames would cost as much as full ones.
+        // A small frame costs as much as a full one, so small credit is saved up.
         if length < rest.min(MIN_PART_BYTES) {
             self.queue.push_front(chunk);
             return false;
         }
-        let bytes = &chunk.bytes[self.taken..self.taken + length];
+        let bytes = &chunk.bytes[start..start + length];
         self.queued -= length;
         self.note_sent(bytes);
         send(chunk.channel, bytes);
         if length < rest {
-            self.taken += length;
+            self.first_chunk_sent += length;
             self.queue.push_front(chunk);
         } else {
-            self.taken = 0;
+            self.first_chunk_sent = 0;
         }
         true
     }
@@ -130,18 +179,103 @@ impl Stream {
         }
     }
 
-    /// What waits here, and before it what was sent to a host that did not take it any more.
-    pub fn unsent(self) -> Vec<u8> {
+    /// WINDOW from the host.
+    pub fn add_credit(&mut self, bytes: u32) {
+        self.credit = self.credit.saturating_add(bytes).min(MAX_WINDOW_BYTES);
+        self.window = self.window.max(self.credit);
+        if let Some(in_flight) = &mut self.in_flight {
+            let unconsumed = (self.window - self.credit) as usize;
+            let consumed = in_flight.len().saturating_sub(unconsumed);
+            in_flight.drain(..consumed);
+        }
+    }
+
+    /// Whether it has to be added to the send queue. It then counts as a member.
+    pub fn enter_send_queue(&mut self) -> bool {
+        let enters = !self.is_in_send_queue && self.queued > 0 && self.credit > 0;
+        self.is_in_send_queue |= enters;
+        enters
+    }
+
+    pub fn leave_send_queue(&mut self) {
+        self.is_in_send_queue = false;
+    }
+
+    /// No data may follow: its last frames are known, though perhaps not sent.
+    pub fn is_finished(&self) -> bool {
+        self.last.is_some()
+    }
+
+    pub fn finish(&mut self, last: Last) {
+        self.last = Some(last);
+    }
+
+    /// Finished and all data sent: the last frames can follow.
+    pub fn can_close(&self) -> bool {
+        self.queued == 0 && self.is_finished()
+    }
+
+    pub fn take_last(&mut self) -> Option<Last> {
+        self.last.take()
+    }
+
+    /// TAKEN from a host that is about to leave: how many of all bytes sent reached its client.
+    pub fn set_taken(&mut self, total: u64) {
+        self.taken_by_host = Some(total);
+    }
+
+    /// The host left without TAKEN: everything but the `held` bytes still in the outbox counts as taken.
+    pub fn assume_taken_but(&mut self, held: u64) {
+        // The frames in the outbox may be those of an earlier stream of this number.
+        let taken = self.sent.saturating_sub(held);
+        self.taken_by_host.get_or_insert(taken);
+    }
+
+    pub fn into_dropped(self, id: u32) -> Dropped {
+        Dropped {
+            id,
+            role: self.role,
+            unsent: self.into_unsent(),
+        }
+    }
+
+    /// Bytes sent to a host that did not take them, then the queued ones.
+    pub fn into_unsent(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.queued);
         if let (Some(in_flight), Some(taken)) = (self.in_flight, self.taken_by_host) {
             let untaken = usize::try_from(self.sent.saturating_sub(taken)).unwrap_or(usize::MAX);
             bytes.extend(in_flight.range(in_flight.len().saturating_sub(untaken)..));
         }
-        let mut skip = self.taken;
+        let mut skip = self.first_chunk_sent;
         for chunk in self.queue {
             bytes.extend_from_slice(&chunk.bytes[skip..]);
             skip = 0;
         }
         bytes
+    }
+
+    // ---- Host → agent
+
+    /// Data has arrived. False: more than the window allows.
+    pub fn receive(&mut self, bytes: usize) -> bool {
+        match self.allowance.checked_sub(bytes as u32) {
+            Some(rest) => {
+                self.allowance = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Received bytes are processed. The credit to grant the host now, if there is enough for a frame.
+    pub fn consume(&mut self, bytes: usize) -> Option<u32> {
+        // Bytes sent to an earlier stream of this number never reduced this one's allowance.
+        self.ungranted = (self.ungranted + bytes as u32).min(WINDOW_BYTES - self.allowance);
+        if self.ungranted < GRANT_BYTES || self.is_finished() {
+            return None;
+        }
+        let grant = std::mem::take(&mut self.ungranted);
+        self.allowance += grant;
+        Some(grant)
     }
 }

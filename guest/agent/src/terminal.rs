@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::command::{self, check_tag, out_of_resources};
 use crate::protocol::{channel, Code, Command, Failure, Selector};
 use crate::sessions::{Kind, Output};
-use crate::streams::Role;
+use crate::stream::Role;
 use crate::sys::{self, check, owned};
 use crate::timers::Due;
 

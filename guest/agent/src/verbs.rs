@@ -13,7 +13,7 @@ use crate::protocol::{
     self, event, exec_mode, verb, welcome, Code, Command, Failure, Selector, MAX_REQUEST_BYTES,
 };
 use crate::record::{Malformed, Reader};
-use crate::streams::Role;
+use crate::stream::{Dropped, Role};
 use crate::terminal::check_size;
 use crate::wake::Wake;
 use crate::work::{Input, Job};
@@ -40,8 +40,8 @@ impl Agent {
             return;
         }
         self.partial.clear();
-        for (stream, role, unsent) in self.streams.begin_epoch(epoch) {
-            self.dropped(stream, role, unsent);
+        for dropped in self.streams.begin_epoch(epoch) {
+            self.dropped(dropped);
         }
         for kill in &mut self.kills {
             kill.forget_stream();
@@ -75,8 +75,8 @@ impl Agent {
             frames::CANCEL => {
                 Reader::new(frame.payload).finish()?;
                 self.partial.remove(&id);
-                if let Some((role, unsent)) = self.streams.cancel(id) {
-                    self.dropped(id, role, unsent);
+                if let Some(dropped) = self.streams.cancel(id) {
+                    self.dropped(dropped);
                 }
             }
             _ => {}
@@ -277,8 +277,8 @@ impl Agent {
             (event::TAKEN, Some(Role::Terminal(_)) | None) => {
                 let total = fields.u64()?;
                 fields.finish()?;
-                if let Some((role, untaken)) = self.streams.taken(id, total) {
-                    self.dropped(id, role, untaken);
+                if let Some(dropped) = self.streams.taken(id, total) {
+                    self.dropped(dropped);
                 }
             }
             (event::TARGET, Some(Role::Work)) => {
@@ -315,12 +315,12 @@ impl Agent {
         let role = self.streams.role(id);
         let unsent = self.streams.fail(id, failure);
         if let Some(role) = role {
-            self.dropped(id, role, unsent);
+            self.dropped(Dropped { id, role, unsent });
         }
     }
 
     /// A stream that the host has dropped, or that a new epoch ends.
-    fn dropped(&mut self, id: u32, role: Role, unsent: Vec<u8>) {
+    fn dropped(&mut self, Dropped { id, role, unsent }: Dropped) {
         match role {
             Role::Foreground(key) => {
                 self.detach(id, key, &[]);

@@ -4,10 +4,11 @@
 mod random;
 
 use capsule_agent::frames::*;
-use capsule_agent::port::Outbox;
+use capsule_agent::outbox::Outbox;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Reader, Writer, END_MARK};
-use capsule_agent::streams::{Role, Streams};
+use capsule_agent::stream::{Dropped, Role};
+use capsule_agent::streams::Streams;
 use capsule_agent::wake::Wake;
 use random::Random;
 
@@ -169,7 +170,7 @@ fn streams_keep_within_credit_and_lose_nothing() {
                 credit += grant;
             }
             streams.pump();
-            for (_, _, _, payload) in feed(&mut parser, &drain(&mut streams.outbox), &mut random) {
+            for (_, _, _, payload) in feed(&mut parser, &drain(streams.outbox()), &mut random) {
                 credit = credit
                     .checked_sub(payload.len())
                     .expect("beyond the credit");
@@ -178,8 +179,8 @@ fn streams_keep_within_credit_and_lose_nothing() {
         }
         assert_eq!(received, expected[..received.len()]);
         assert_eq!(received.len() + streams.queued(5), expected.len());
-        let (_, unsent) = streams.cancel(5).unwrap();
-        assert_eq!(unsent, expected[received.len()..]);
+        let dropped = streams.cancel(5).unwrap();
+        assert_eq!(dropped.unsent, expected[received.len()..]);
     }
 }
 
@@ -192,7 +193,7 @@ fn a_new_epoch_gives_back_what_never_left() {
         streams.set_role(id, Role::Terminal(id));
     }
     streams.data(5, channel::MAIN, b"heard ");
-    drain(&mut streams.outbox);
+    drain(streams.outbox());
     streams.data(5, channel::MAIN, b"framed ");
     streams.data(5, channel::MAIN, &[b'x'; WINDOW_BYTES as usize]);
     streams.data(7, channel::MAIN, b"last words");
@@ -201,8 +202,8 @@ fn a_new_epoch_gives_back_what_never_left() {
     let mut expected = b"framed ".to_vec();
     expected.extend([b'x'; WINDOW_BYTES as usize]);
     let back = streams.begin_epoch(2);
-    assert!(back.contains(&(5, Role::Terminal(5), expected)));
-    assert!(back.contains(&(7, Role::Terminal(7), b"last words".to_vec())));
+    assert!(back.contains(&dropped_terminal(5, 5, &expected)));
+    assert!(back.contains(&dropped_terminal(7, 7, b"last words")));
     assert!(streams.begin_epoch(3).is_empty());
 }
 
@@ -224,7 +225,15 @@ fn a_number_used_again_within_an_epoch_miscounts_nothing() {
     assert!(streams.receive(5, WINDOW_BYTES as usize));
     assert!(!streams.receive(5, 1), "beyond the window");
     let back = streams.begin_epoch(2);
-    assert_eq!(back, [(5, Role::Terminal(1), b"short".to_vec())]);
+    assert_eq!(back, [dropped_terminal(5, 1, b"short")]);
+}
+
+fn dropped_terminal(id: u32, key: u32, unsent: &[u8]) -> Dropped {
+    Dropped {
+        id,
+        role: Role::Terminal(key),
+        unsent: unsent.to_vec(),
+    }
 }
 
 fn drain(outbox: &mut Outbox) -> Vec<u8> {
