@@ -1,69 +1,50 @@
-//! The loop: one thread waits for everything, and each thing that happens is dealt with in a bounded step. What may
-//! block for long, the file system, is done by a few threads (see work.rs).
+//! The loop. One thread waits for all events, and handles each in a bounded step; file operations, which may block, run
+//! on a few worker threads (see work.rs).
+//!
+//! One iteration: events and timers ─► frames from the host ─► output of commands ─► frames to the host ─► effects
 
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::cgroups::Cgroups;
+use crate::dispatcher::Dispatcher;
+use crate::effects::Effect;
 use crate::epoll::{Epoll, Readiness, Source};
 use crate::frames::Parser;
-use crate::freeze::Freezing;
 use crate::halt::{self, Halt};
-use crate::jobs::Tasks;
-use crate::kill::Kill;
-use crate::options::{Options, Place};
+use crate::options::{Mode, Options};
 use crate::orphans::Orphans;
 use crate::port::Port;
-use crate::sessions::Sessions;
-use crate::spawn::Stack;
-use crate::stream::Role;
-use crate::streams::Streams;
-use crate::sys::{self, check, owned};
+use crate::signals::Signals;
+use crate::supervisor::Supervisor;
+use crate::sys::owned;
+use crate::tasks::Tasks;
 use crate::timers::{Due, Timers};
-use crate::work::Workers;
 
-/// While the host does not read, neither do we; but for a HELLO, since nothing is written before that.
+/// While more than this waits for the host, the port is not read; except before a HELLO, since nothing is written until
+/// then.
 const MAX_OUTBOX_BYTES: usize = 1024 * 1024;
-/// Reads from the port in one turn, so that a flood cannot keep the rest waiting.
-const READS_PER_TURN: usize = 64;
-const HOST_LOOK_MS: u64 = 1_000;
-const GOODBYE_MS: u64 = 1_000;
+/// Bounds how long a flood from the host delays everything else.
+const READS_PER_ITERATION: usize = 64;
+const HOST_POLL_MS: u64 = 1_000;
+const SHUTDOWN_MS: u64 = 1_000;
 
 pub struct Agent {
-    pub options: Options,
-    pub epoll: Epoll,
-    pub port: Port,
-    pub streams: Streams,
-    pub sessions: Sessions,
-    pub orphans: Orphans,
-    pub timers: Timers,
-    pub cgroups: Cgroups,
-    pub kills: Vec<Kill>,
-    pub workers: Workers,
-    pub tasks: Tasks,
-    pub last_serial: u64,
-    /// Ended sessions with a terminal, the oldest first.
-    pub kept: VecDeque<u32>,
-    pub freezing: Option<Freezing>,
-    pub is_awake: bool,
-    /// /dev/null, for commands' standard input.
-    pub null: OwnedFd,
-    /// Every read from a command goes through here.
-    pub scratch: Vec<u8>,
-    pub stack: Stack,
-    /// Outputs that have been read to their end. Letting go of them takes longer than an answer should wait.
-    pub spent: Vec<OwnedFd>,
-    /// Requests of which more frames are to come.
-    pub partial: BTreeMap<u32, Vec<u8>>,
-    signals: OwnedFd,
+    mode: Mode,
+    epoll: Epoll,
+    port: Port,
+    parser: Parser,
     listener: Option<OwnedFd>,
+    signals: Signals,
+    timers: Timers,
+    orphans: Orphans,
+    dispatcher: Dispatcher,
+    is_host_timer_armed: bool,
     halt: Option<Halt>,
-    is_looking_for_host: bool,
 }
 
 impl Agent {
-    /// `port` or, for tests, `listener` is where the host comes from.
+    /// The host comes from `port` or, in tests, from `listener`.
     pub fn new(
         options: Options,
         port: Option<OwnedFd>,
@@ -74,172 +55,104 @@ impl Agent {
             None => Cgroups::default(),
         };
         let epoll = Epoll::new()?;
-        let signals = block_signals()?;
-        let workers = Workers::new()?;
-        epoll.watch(workers.bell(), Source::Workers)?;
-        epoll.watch(signals.as_raw_fd(), Source::Signals)?;
+        let signals = Signals::block()?;
+        let tasks = Tasks::new()?;
+        epoll.watch(tasks.eventfd(), Source::Workers)?;
+        epoll.watch(signals.fd(), Source::Signals)?;
         if let Some(fd) = port.as_ref() {
             epoll.watch_input(fd.as_raw_fd(), Source::Port)?;
         }
         if let Some(fd) = listener.as_ref() {
             epoll.watch(fd.as_raw_fd(), Source::Listener)?;
         }
+        let supervisor = Supervisor::new(cgroups)?;
         Ok(Agent {
-            options,
+            mode: options.mode.clone(),
             epoll,
             port: port.map_or_else(Port::socket, Port::virtio),
-            streams: Streams::default(),
-            sessions: Sessions::default(),
-            orphans: Orphans::default(),
-            timers: Timers::default(),
-            cgroups,
-            kills: Vec::new(),
-            workers,
-            tasks: Tasks::new(),
-            last_serial: 0,
-            kept: VecDeque::new(),
-            freezing: None,
-            is_awake: false,
-            null: sys::open(c"/dev/null", libc::O_RDWR)?,
-            scratch: vec![0; crate::outputs::CHUNK_BYTES],
-            stack: Stack::default(),
-            spent: Vec::new(),
-            partial: BTreeMap::new(),
-            signals,
+            parser: Parser::default(),
             listener,
+            signals,
+            timers: Timers::default(),
+            orphans: Orphans::default(),
+            dispatcher: Dispatcher::new(options.mode, supervisor, tasks),
+            is_host_timer_armed: false,
             halt: None,
-            is_looking_for_host: false,
         })
     }
 
     /// Serves until a signal ends it.
     pub fn run(mut self) -> Halt {
-        let mut parser = Parser::default();
         let mut ready: Vec<Readiness> = Vec::new();
         loop {
-            let has_more = self.port.is_readable() && self.outbox_has_room();
-            let timeout_ms = if has_more || self.sessions.has_again() {
-                0
-            } else {
-                self.timers.timeout_ms()
-            };
             ready.clear();
+            let timeout_ms = self.timeout_ms();
             ready.extend(self.epoll.wait(timeout_ms));
             for readiness in &ready {
-                self.happened(*readiness, &mut parser);
+                self.handle(*readiness);
             }
             while let Some(due) = self.timers.take_due() {
-                self.due(due);
+                match due {
+                    Due::Host => self.poll_host(),
+                    due => self.dispatcher.handle_due(due),
+                }
             }
-            self.read_port(&mut parser);
-            for key in self.sessions.take_again() {
-                self.pump(key);
-            }
+            self.read_port();
+            self.dispatcher.pump_ready();
             self.send();
-            self.tidy();
+            self.apply_effects();
             if let Some(halt) = self.halt {
-                self.say_goodbye(halt);
+                self.shut_down(halt);
                 return halt;
             }
         }
     }
 
-    fn happened(&mut self, readiness: Readiness, parser: &mut Parser) {
-        match readiness.source {
-            Source::Port => self.port.ready(readiness.readable, readiness.writable),
-            Source::Listener => self.accept(parser),
-            Source::Signals => self.take_signals(),
-            Source::Workers => self.take_reports(),
+    fn timeout_ms(&mut self) -> i32 {
+        let can_read = self.port.is_readable() && self.has_outbox_room();
+        if can_read || self.dispatcher.supervisor().sessions().has_ready() {
+            return 0;
+        }
+        self.timers.timeout_ms()
+    }
+
+    fn handle(
+        &mut self,
+        Readiness {
+            source,
+            readable,
+            writable,
+        }: Readiness,
+    ) {
+        match source {
+            Source::Port => self.port.ready(readable, writable),
+            Source::Listener => self.accept(),
+            Source::Signals => self.read_signals(),
+            Source::Workers => self.dispatcher.take_reports(),
             Source::Session(key, index) => {
-                let session = self.sessions.get_mut(key);
-                let output =
-                    session.and_then(|session| session.outputs.get_mut(usize::from(index)));
-                if let Some(output) = output {
-                    output.is_readable |= readiness.readable;
-                    self.sessions.again(key);
-                }
+                let sessions = self.dispatcher.supervisor().sessions();
+                sessions.note_readable(key, index, readable);
             }
-            Source::Orphan(key) => self.orphans.discard(key, &mut self.scratch),
+            Source::Orphan(key) => self.orphans.discard(key),
         }
     }
 
-    fn due(&mut self, due: Due) {
-        match due {
-            Due::Drain(key) => self.drain_is_over(key),
-            Due::Kills => self.kills_are_due(),
-            Due::Freeze => self.look_at_freezer(),
-            Due::Forget(key) => self.forget(key),
-            Due::Host => {
-                self.is_looking_for_host = false;
-                self.port.ready(true, true);
-            }
+    /// The port had no host; an event that one has come may have been lost.
+    fn poll_host(&mut self) {
+        self.is_host_timer_armed = false;
+        self.port.ready(true, true);
+    }
+
+    fn read_signals(&mut self) {
+        let received = self.signals.read();
+        self.halt = received.halt.or(self.halt);
+        if received.has_children {
+            self.dispatcher.reap();
         }
     }
 
-    fn read_port(&mut self, parser: &mut Parser) {
-        for _ in 0..READS_PER_TURN {
-            if !self.outbox_has_room() {
-                return;
-            }
-            let count = self.port.read(parser.space());
-            if count == 0 {
-                break;
-            }
-            parser.filled(count);
-            while let Some(frame) = parser.next() {
-                self.take(frame);
-            }
-        }
-        if !self.port.has_host() {
-            parser.forget_half_data();
-            if !self.is_looking_for_host {
-                self.is_looking_for_host = true;
-                self.timers.after_ms(HOST_LOOK_MS, Due::Host);
-            }
-        }
-    }
-
-    fn outbox_has_room(&self) -> bool {
-        self.port.is_silent() || self.streams.outbox_bytes() < MAX_OUTBOX_BYTES
-    }
-
-    /// Fills the pipe as far as it goes, and lets those go on who waited for that.
-    fn send(&mut self) {
-        loop {
-            self.streams.pump();
-            let is_empty = self.streams.outbox().is_empty();
-            self.port.flush(self.streams.outbox());
-            if is_empty || !self.streams.outbox().is_empty() {
-                break;
-            }
-        }
-        if let (Some(fd), Some(is_wanted)) = (
-            self.port.fd(),
-            self.port.awaits_room_anew(self.streams.outbox()),
-        ) {
-            let _ = self.epoll.watch_output_too(fd, Source::Port, is_wanted);
-        }
-        for (stream, role) in self.streams.take_drained() {
-            match role {
-                Role::Foreground(key) => self.sessions.again(key),
-                Role::Work => self.advance_job(stream),
-                Role::Attached(_) | Role::Terminal(_) | Role::Waiting(_) | Role::Call => {}
-            }
-        }
-        for (stream, role) in self.streams.take_closed() {
-            if let Role::Foreground(key) | Role::Attached(key) | Role::Terminal(key) = role {
-                self.detach(stream, key, &[]);
-            }
-        }
-    }
-
-    /// What nobody waits for, done when all answers are on their way.
-    fn tidy(&mut self) {
-        self.spent.clear();
-        self.cgroups.sweep();
-    }
-
-    fn accept(&mut self, parser: &mut Parser) {
+    /// A new connection replaces the old one.
+    fn accept(&mut self) {
         let Some(listener) = &self.listener else {
             return;
         };
@@ -249,83 +162,78 @@ impl Agent {
         while let Ok(connection) =
             owned(unsafe { libc::accept4(listener.as_raw_fd(), address, length, flags) })
         {
-            if self
-                .epoll
-                .watch_input(connection.as_raw_fd(), Source::Port)
-                .is_ok()
-            {
+            let fd = connection.as_raw_fd();
+            if self.epoll.watch_input(fd, Source::Port).is_ok() {
                 self.port.replace(connection);
-                parser.reset();
+                self.parser.reset();
             }
         }
     }
 
-    fn take_signals(&mut self) {
-        const INFO_BYTES: usize = std::mem::size_of::<libc::signalfd_siginfo>();
-        let mut infos = [0u8; 8 * INFO_BYTES];
-        let mut has_children = false;
-        while let Ok(Some(count)) = sys::read(self.signals.as_raw_fd(), &mut infos) {
-            for info in infos[..count].chunks_exact(INFO_BYTES) {
-                // ssi_signo comes first.
-                let signal = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32;
-                match signal {
-                    libc::SIGCHLD => has_children = true,
-                    libc::SIGUSR2 => self.halt = Some(Halt::PowerOff),
-                    _ => self.halt = Some(Halt::Reboot),
-                }
+    fn has_outbox_room(&self) -> bool {
+        self.port.is_silent() || self.dispatcher.outbox_bytes() < MAX_OUTBOX_BYTES
+    }
+
+    fn read_port(&mut self) {
+        for _ in 0..READS_PER_ITERATION {
+            if !self.has_outbox_room() {
+                return;
             }
-            if count < infos.len() {
+            let count = self.port.read(self.parser.space());
+            if count == 0 {
                 break;
             }
+            self.parser.filled(count);
+            while let Some(frame) = self.parser.next() {
+                let is_new_epoch = self.dispatcher.receive(&frame, &self.epoll);
+                if is_new_epoch {
+                    self.port.speak();
+                }
+            }
         }
-        if has_children {
-            self.reap();
+        if !self.port.has_host() {
+            self.parser.forget_half_data();
+            if !self.is_host_timer_armed {
+                self.is_host_timer_armed = true;
+                self.timers.after_ms(HOST_POLL_MS, Due::Host);
+            }
         }
     }
 
-    fn say_goodbye(&mut self, halt: Halt) {
-        if self.options.place == Place::Machine {
-            halt::notify(&mut self.streams, halt);
-            self.port
-                .flush_within(self.streams.outbox(), halt::NOTICE_MS);
+    /// Writes as much as the pipe takes.
+    fn send(&mut self) {
+        let outbox = loop {
+            let outbox = self.dispatcher.fill_outbox();
+            let was_empty = outbox.is_empty();
+            self.port.flush(outbox);
+            if was_empty || !outbox.is_empty() {
+                break outbox;
+            }
+        };
+        if let (Some(fd), Some(is_wanted)) = (self.port.fd(), self.port.awaits_room_anew(outbox)) {
+            let _ = self.epoll.watch_output_too(fd, Source::Port, is_wanted);
+        }
+        self.dispatcher.sent();
+    }
+
+    /// After all answers are sent, so that none waits for it.
+    fn apply_effects(&mut self) {
+        for effect in self.dispatcher.supervisor().effects() {
+            match effect {
+                Effect::Arm { after_ms, due } => self.timers.after_ms(after_ms, due),
+                Effect::Close(fd) => drop(fd),
+                Effect::Orphan(fd) => self.orphans.adopt(fd, &self.epoll),
+            }
+        }
+        self.dispatcher.supervisor().sweep_cgroups();
+    }
+
+    fn shut_down(&mut self, halt: Halt) {
+        if self.mode == Mode::Machine {
+            let outbox = self.dispatcher.notify(halt);
+            self.port.flush_within(outbox, halt::NOTICE_MS);
             return;
         }
-        self.tasks.clear();
-        self.kill_everything(GOODBYE_MS);
+        self.dispatcher.shut_down(SHUTDOWN_MS);
     }
-}
-
-/// Signals that are read rather than delivered. SIGPIPE is blocked and never read: a write tells by its error. Programs
-/// that are started get an empty mask.
-fn block_signals() -> io::Result<OwnedFd> {
-    // SAFETY: the sets are ours.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGUSR2] {
-            libc::sigaddset(&mut set, signal);
-        }
-        let fd = owned(libc::signalfd(
-            -1,
-            &set,
-            libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
-        ))?;
-        libc::sigaddset(&mut set, libc::SIGPIPE);
-        check(libc::sigprocmask(
-            libc::SIG_BLOCK,
-            &set,
-            std::ptr::null_mut(),
-        ))?;
-        Ok(fd)
-    }
-}
-
-/// A listening UNIX socket; an old file of that name is in the way and goes.
-pub fn listen(path: &std::path::Path) -> io::Result<OwnedFd> {
-    use std::os::unix::net::UnixListener;
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    // SAFETY: `into_raw_fd` gives the descriptor away.
-    Ok(unsafe { OwnedFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(listener)) })
 }

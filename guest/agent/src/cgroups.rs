@@ -63,11 +63,6 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// Without them trees are found in /proc and cannot be frozen.
-    pub fn are_used(&self) -> bool {
-        self.base.is_some()
-    }
-
     /// An empty group for a command; `None` without cgroups.
     pub fn take(&mut self) -> io::Result<Option<u32>> {
         if self.base.is_none() {

@@ -6,5 +6,6 @@ pub mod making;
 pub mod paths;
 pub mod reading;
 pub mod removal;
+pub mod request;
 pub mod temporary;
 pub mod writing;

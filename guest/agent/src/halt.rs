@@ -2,10 +2,8 @@
 
 use std::io;
 
-use crate::frames::NOTICE;
 use crate::protocol::notice;
 use crate::record::Writer;
-use crate::streams::Streams;
 use crate::sys::{monotonic_ns, sleep_ms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,11 +18,11 @@ pub const NOTICE_MS: u64 = 200;
 const TERM_MS: u64 = 500;
 const KILL_MS: u64 = 1_000;
 
-pub fn notify(streams: &mut Streams, halt: Halt) {
-    let record = Writer::new()
-        .u16(notice::HALTING)
-        .u8((halt == Halt::Reboot).into());
-    streams.control(NOTICE, 0, &record.finish());
+/// The payload of the NOTICE.
+pub fn notice(halt: Halt) -> Vec<u8> {
+    let is_reboot = halt == Halt::Reboot;
+    let record = Writer::new().u16(notice::HALTING).u8(is_reboot.into());
+    record.finish()
 }
 
 /// Ends every process, brings the disk in order, and stops the machine.

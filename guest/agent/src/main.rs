@@ -6,11 +6,11 @@
 use std::ffi::{c_char, c_int, CStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
-use capsule_agent::agent::{self, Agent};
+use capsule_agent::agent::Agent;
 use capsule_agent::boot;
 use capsule_agent::halt;
-use capsule_agent::options::{Options, Place, HELP};
-use capsule_agent::sys::reason;
+use capsule_agent::options::{Mode, Options, HELP};
+use capsule_agent::sys::{listen, reason};
 
 /// # Safety
 ///
@@ -48,11 +48,11 @@ fn serve_socket(options: Options) -> c_int {
         libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
         libc::umask(0o022);
     }
-    let Place::Socket { path, .. } = &options.place else {
+    let Mode::Socket { path, .. } = &options.mode else {
         return 2;
     };
     let path = path.clone();
-    let agent = agent::listen(&path).and_then(|listener| Agent::new(options, None, Some(listener)));
+    let agent = listen(&path).and_then(|listener| Agent::new(options, None, Some(listener)));
     match agent {
         Ok(agent) => {
             agent.run();

@@ -1,4 +1,4 @@
-//! The command line. Process 1 of a VM has none that counts: the kernel hands it whatever it did not understand itself.
+//! The command line. Process 1 of a VM ignores it: the kernel passes on every word that it did not understand itself.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ named capsule.agent. Elsewhere, for tests:
                  Here WAKE never touches the clock, the random generator or the host name.
 ";
 
-#[derive(Debug, PartialEq, Eq)]
-pub enum Place {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
     /// Process 1 of a VM.
     Machine,
     Socket {
@@ -28,7 +28,7 @@ pub enum Place {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
-    pub place: Place,
+    pub mode: Mode,
     /// Where cgroups of commands are made.
     pub cgroup: Option<String>,
 }
@@ -38,12 +38,12 @@ pub const MACHINE_CGROUP: &str = "/sys/fs/cgroup/capsule";
 impl Options {
     pub fn machine() -> Options {
         Options {
-            place: Place::Machine,
+            mode: Mode::Machine,
             cgroup: Some(MACHINE_CGROUP.into()),
         }
     }
 
-    /// `None`: the arguments make no sense, or ask for help.
+    /// `None`: the arguments are invalid, or ask for help.
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Options> {
         let (mut path, mut root, mut cgroup) = (None, None, None);
         let mut args = args.into_iter();
@@ -57,7 +57,7 @@ impl Options {
             }
         }
         Some(Options {
-            place: Place::Socket { path: path?, root },
+            mode: Mode::Socket { path: path?, root },
             cgroup,
         })
     }

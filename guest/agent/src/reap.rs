@@ -1,40 +1,18 @@
-//! Ends of processes, from `waitpid` and nowhere else. As process 1 (or the nearest subreaper) we get every orphan of
-//! the guest too; those are reaped and forgotten.
+//! Ends of processes, from `waitpid` and nowhere else. As process 1, or as a subreaper in tests, we also get every orphan
+//! of the guest; those are reaped and ignored.
 
-use crate::agent::Agent;
 use crate::protocol::Exit;
 use crate::sys::monotonic_ns;
 
-impl Agent {
-    pub fn reap(&mut self) {
-        let mut has_reaped = false;
-        loop {
-            let mut status = 0;
-            // SAFETY: `status` is ours.
-            let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
-            if pid <= 0 {
-                break;
-            }
-            has_reaped = true;
-            if let Some(key) = self.sessions.leader_reaped(pid) {
-                self.note_exit(key, status);
-            }
-        }
-        if has_reaped {
-            self.cgroups.processes_ended();
-            self.look_at_kills();
-        }
-    }
-
-    fn note_exit(&mut self, key: u32, status: i32) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.exit = Some(exit(status, session.started_ns));
-            self.leader_ended(key);
-        }
-    }
+/// A process that has ended, and its status.
+pub fn next() -> Option<(libc::pid_t, i32)> {
+    let mut status = 0;
+    // SAFETY: `status` is ours.
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+    (pid > 0).then_some((pid, status))
 }
 
-fn exit(status: i32, started_ns: u64) -> Exit {
+pub fn exit(status: i32, started_ns: u64) -> Exit {
     let (code, signal) = if libc::WIFSIGNALED(status) {
         let signal = libc::WTERMSIG(status);
         (128 + signal, signal as u8)

@@ -1,102 +1,32 @@
-//! What runs: one session for every command started through the API, from its start until its last word is said.
+//! All sessions: by key, by tag and by their leader's pid; which have output to read, and which ended ones are kept for
+//! late clients.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use crate::protocol::{Code, Exit, Failure, Selector};
-use crate::sys;
-use crate::terminal::Terminal;
+use crate::command::check_tag;
+use crate::epoll::Epoll;
+use crate::protocol::{Code, Failure, Selector};
+use crate::session::{Kind, Session};
+use crate::stream::Role;
+use crate::streams::Streams;
+use crate::tags::TagSequence;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Foreground,
-    Background,
-    Terminal,
-}
-
-/// One of a session's pipes, or the master side of its terminal.
-pub struct Output {
-    pub fd: Option<OwnedFd>,
-    /// The writing end of a pipe, until the leader has ended.
-    pub held: Option<OwnedFd>,
-    pub channel: u8,
-    /// There may be something to read.
-    pub is_readable: bool,
-    /// After the leader's end and the drain: bytes that were already there and still belong to the output.
-    pub owed: Option<usize>,
-}
-
-impl Output {
-    pub fn pipe((reading, writing): (OwnedFd, OwnedFd), channel: u8) -> Output {
-        Output::new(reading, Some(writing), channel)
-    }
-
-    pub fn terminal(master: OwnedFd, channel: u8) -> Output {
-        Output::new(master, None, channel)
-    }
-
-    fn new(fd: OwnedFd, held: Option<OwnedFd>, channel: u8) -> Output {
-        Output {
-            fd: Some(fd),
-            held,
-            channel,
-            is_readable: false,
-            owed: None,
-        }
-    }
-
-    pub fn raw(&self) -> Option<RawFd> {
-        self.fd.as_ref().map(AsRawFd::as_raw_fd)
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.fd.is_none() || self.owed == Some(0)
-    }
-}
-
-pub struct Session {
-    pub kind: Kind,
-    pub tag: String,
-    pub pid: libc::pid_t,
-    pub cgroup: Option<u32>,
-    pub started_ns: u64,
-    pub outputs: Vec<Output>,
-    /// Streams that hear its output and its end.
-    pub clients: Vec<u32>,
-    /// Streams that hear its end only.
-    pub waiters: Vec<u32>,
-    /// What `waitpid` said.
-    pub exit: Option<Exit>,
-    /// Attempts to kill its tree that are under way; until they are over, so is nothing else.
-    pub kills: u32,
-    /// Only of a session with a terminal.
-    pub terminal: Option<Terminal>,
-    /// Its last word is said; a terminal and a background process are kept for late clients.
-    pub is_over: bool,
-    /// And sent to a client, with all that came before it.
-    pub is_told: bool,
-}
-
-impl Session {
-    pub fn is_alive(&self) -> bool {
-        self.exit.is_none()
-    }
-}
-
-/// As many as may run.
-const MAX_SESSIONS: usize = 1_024;
+const MAX_LIVE: usize = 1_024;
+/// Of each kind.
+const MAX_KEPT: usize = 64;
 
 #[derive(Default)]
 pub struct Sessions {
-    /// In boxes: a node of the tree has room for eleven, and the first session has one made.
+    /// Boxed: a node of the tree has room for eleven values, and the first session allocates a whole node.
     table: BTreeMap<u32, Box<Session>>,
     /// Leaders that `waitpid` has not reported.
     by_pid: BTreeMap<libc::pid_t, u32>,
-    last: u32,
-    /// Of the tags that nobody chose.
-    last_tag: u32,
-    /// Sessions with something to read and somewhere to put it.
-    again: VecDeque<u32>,
+    last_key: u32,
+    tags: TagSequence,
+    /// Sessions with output to read and room for it.
+    ready: VecDeque<u32>,
+    /// Ended terminals and background processes, the oldest first.
+    kept: VecDeque<u32>,
 }
 
 impl Sessions {
@@ -108,41 +38,47 @@ impl Sessions {
         self.table.get_mut(&key).map(Box::as_mut)
     }
 
-    /// Those that are only kept take nobody's place.
-    pub fn is_full(&self) -> bool {
-        let live = || self.table.values().filter(|session| !session.is_over);
-        self.table.len() >= MAX_SESSIONS && live().count() >= MAX_SESSIONS
+    pub fn keys(&self) -> Vec<u32> {
+        self.table.keys().copied().collect()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
-        self.table
-            .iter()
-            .map(|(&key, session)| (key, session.as_ref()))
+    /// Sessions that are kept do not count.
+    pub fn check_room(&self) -> Result<(), Failure> {
+        let live = || self.table.values().filter(|session| !session.is_over());
+        if self.table.len() >= MAX_LIVE && live().count() >= MAX_LIVE {
+            let message = "the capsule has too many commands running";
+            return Err(Failure::new(Code::TooMany, message));
+        }
+        Ok(())
     }
 
-    /// A key that no session has.
-    pub fn new_key(&mut self) -> u32 {
+    /// Has the loop told when there is output. Returns the key too.
+    pub fn insert(&mut self, session: Session, epoll: &Epoll) -> (u32, &mut Session) {
+        let key = self.new_key();
+        session.watch_outputs(key, epoll);
+        self.by_pid.insert(session.leader().pid, key);
+        (key, self.table.entry(key).or_insert(Box::new(session)))
+    }
+
+    fn new_key(&mut self) -> u32 {
         loop {
-            self.last = self.last.wrapping_add(1);
-            if !self.table.contains_key(&self.last) {
-                return self.last;
+            self.last_key = self.last_key.wrapping_add(1);
+            if !self.table.contains_key(&self.last_key) {
+                return self.last_key;
             }
         }
     }
 
-    pub fn insert(&mut self, key: u32, session: Session) {
-        self.by_pid.insert(session.pid, key);
-        self.table.insert(key, Box::new(session));
-    }
-
-    pub fn remove(&mut self, key: u32) -> Option<Session> {
-        self.table.remove(&key).map(|session| *session)
+    pub fn remove(&mut self, key: u32) {
+        self.table.remove(&key);
     }
 
     /// The session whose leader has been reaped just now.
     pub fn leader_reaped(&mut self, pid: libc::pid_t) -> Option<u32> {
         self.by_pid.remove(&pid)
     }
+
+    // ---- Search
 
     /// By leader's pid or tag, while the leader lives.
     pub fn select(&self, selector: &Selector) -> Option<u32> {
@@ -153,44 +89,41 @@ impl Sessions {
     }
 
     /// A background process by leader's pid or tag, while it lives and as long as it is kept.
-    pub fn background(&self, selector: &Selector) -> Option<u32> {
+    pub fn select_background(&self, selector: &Selector) -> Option<u32> {
         let found = match selector {
             Selector::Tag(tag) => self.tagged(tag),
             Selector::Pid(pid) => self.select(selector).or_else(|| {
-                let is_it = |session: &Session| u32::try_from(session.pid) == Ok(*pid);
-                let ended = self.iter().filter(|(_, session)| is_it(session));
+                let ended = self.iter().filter(|(_, session)| session.pid() == *pid);
                 ended.last().map(|(key, _)| key)
             }),
         };
-        found.filter(|key| self.table[key].kind == Kind::Background)
+        found.filter(|key| self.table[key].kind() == Kind::Background)
     }
 
-    /// Also one that is only kept.
+    /// By tag, also when it is only kept.
     pub fn tagged(&self, tag: &[u8]) -> Option<u32> {
-        let mut found = self
+        let found = self
             .iter()
-            .filter(|(_, session)| session.tag.as_bytes() == tag);
+            .filter(|(_, session)| session.tag().as_bytes() == tag);
         // A live one first: an ended session's tag may be used again.
-        let newest_first = |(key, session): &(u32, &Session)| (session.is_alive(), *key);
-        let first = found.next()?;
-        Some(
-            found
-                .fold(first, |a, b| {
-                    if newest_first(&b) > newest_first(&a) {
-                        b
-                    } else {
-                        a
-                    }
-                })
-                .0,
-        )
+        let newest = found.max_by_key(|(key, session)| (session.is_alive(), *key));
+        newest.map(|(key, _)| key)
     }
 
-    /// The one asked for, unless a live session has it; or a new one.
-    pub fn claim_tag(&mut self, asked: Option<String>, prefix: &str) -> Result<String, Failure> {
+    fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
+        self.table
+            .iter()
+            .map(|(&key, session)| (key, session.as_ref()))
+    }
+
+    // ---- Tags
+
+    /// The tag asked for, unless a live session has it; or else a new one.
+    pub fn claim_tag(&mut self, asked: Option<&[u8]>, prefix: &str) -> Result<String, Failure> {
         if let Some(tag) = asked {
+            let tag = check_tag(tag)?;
             if self
-                .select(&Selector::Tag(tag.clone().into_bytes()))
+                .select(&Selector::Tag(tag.as_bytes().to_vec()))
                 .is_some()
             {
                 let message = format!("a live process has the tag {tag}");
@@ -199,58 +132,157 @@ impl Sessions {
             return Ok(tag);
         }
         loop {
-            // All numbers, one after the other. Drawing them would be a system call for each command.
-            self.last_tag = self.last_tag.wrapping_add(0x9e37_79b9);
-            let tag = [prefix, "-", &sys::hex(&self.last_tag.to_be_bytes())].concat();
+            let tag = self.tags.next(prefix);
             if self.tagged(tag.as_bytes()).is_none() {
                 return Ok(tag);
             }
         }
     }
 
-    /// Clones of one VM go on from another tag each. To be called when randomness is this VM's own.
+    /// See `TagSequence::scatter`.
     pub fn scatter_tags(&mut self) {
-        self.last_tag = u32::from_ne_bytes(sys::random());
+        self.tags.scatter();
     }
 
-    /// Of the leaders that live.
+    /// The tags of all living leaders.
     pub fn tags(&self) -> BTreeMap<libc::pid_t, String> {
-        let tag = |(&pid, key)| Some((pid, self.table.get(key)?.tag.clone()));
+        let tag = |(&pid, key)| Some((pid, self.table.get(key)?.tag().to_string()));
         self.by_pid.iter().filter_map(tag).collect()
     }
 
-    /// To be pumped in the next turn.
-    pub fn again(&mut self, key: u32) {
-        if !self.again.contains(&key) {
-            self.again.push_back(key);
+    // ---- Clients
+
+    pub fn attach(
+        &mut self,
+        stream: u32,
+        selector: &Selector,
+        streams: &mut Streams,
+    ) -> Result<(), Failure> {
+        let key = self.select(selector);
+        let Some((key, session)) = self.find(key, |it| it.kind() == Kind::Background) else {
+            return Err(selector.not_found());
+        };
+        session.add_listener(stream, Role::Attached(key), streams);
+        session.send_started(stream, streams);
+        Ok(())
+    }
+
+    pub fn connect(
+        &mut self,
+        stream: u32,
+        tag: &[u8],
+        streams: &mut Streams,
+    ) -> Result<(), Failure> {
+        let key = self.tagged(tag);
+        let Some((key, session)) = self.find(key, Session::has_terminal) else {
+            return Err(Selector::Tag(tag.to_vec()).not_found());
+        };
+        session.connect(stream, Role::Terminal(key), streams);
+        Ok(())
+    }
+
+    pub fn await_exit(
+        &mut self,
+        stream: u32,
+        selector: &Selector,
+        streams: &mut Streams,
+    ) -> Result<(), Failure> {
+        let key = self.select_background(selector);
+        let Some((key, session)) = self.find(key, |_| true) else {
+            return Err(selector.not_found());
+        };
+        session.await_exit(stream, Role::Waiting(key), streams);
+        Ok(())
+    }
+
+    fn find(
+        &mut self,
+        key: Option<u32>,
+        is_wanted: impl Fn(&Session) -> bool,
+    ) -> Option<(u32, &mut Session)> {
+        let session = self.get_mut(key?)?;
+        is_wanted(session).then_some((key?, session))
+    }
+
+    /// The stream is closed, by either side. `unsent` is what it did not deliver.
+    pub fn detach(&mut self, stream: u32, key: u32, unsent: &[u8]) {
+        if let Some(session) = self.get_mut(key) {
+            session.detach(stream, unsent);
         }
     }
 
-    pub fn has_again(&self) -> bool {
-        !self.again.is_empty()
+    pub fn remove_waiter(&mut self, stream: u32, key: u32) {
+        if let Some(session) = self.get_mut(key) {
+            session.remove_waiter(stream);
+        }
     }
 
-    pub fn take_again(&mut self) -> VecDeque<u32> {
-        std::mem::take(&mut self.again)
+    /// Input for a terminal.
+    pub fn add_input(
+        &mut self,
+        stream: u32,
+        key: u32,
+        bytes: &[u8],
+        streams: &mut Streams,
+    ) -> Result<(), Failure> {
+        match self.get_mut(key) {
+            Some(session) => session.add_input(stream, bytes, streams),
+            None => {
+                streams.consumed(stream, bytes.len());
+                Ok(())
+            }
+        }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
+    // ---- Sessions to pump
 
-    #[test]
-    fn tags_that_nobody_chose_are_never_alike_nor_the_same_in_clones() {
-        let drawn = |sessions: &mut Sessions| -> BTreeSet<String> {
-            let tags = (0..1_000).map(|_| sessions.claim_tag(None, "proc"));
-            tags.collect::<Result<_, _>>().unwrap()
-        };
-        let (mut one, mut clone) = (Sessions::default(), Sessions::default());
-        assert_eq!(drawn(&mut one).len(), 1_000);
-        assert_eq!(drawn(&mut clone).len(), 1_000);
-        one.scatter_tags();
-        clone.scatter_tags();
-        assert_ne!(drawn(&mut one), drawn(&mut clone));
+    pub fn note_readable(&mut self, key: u32, index: u8, is_readable: bool) {
+        if let Some(session) = self.get_mut(key) {
+            session.note_readable(index, is_readable);
+            self.mark_ready(key);
+        }
+    }
+
+    pub fn mark_ready(&mut self, key: u32) {
+        if !self.ready.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub fn take_ready(&mut self) -> VecDeque<u32> {
+        std::mem::take(&mut self.ready)
+    }
+
+    // ---- Ended sessions
+
+    /// Keeps an ended session. Beyond the limit of its kind it or another one is removed: the oldest whose exit a client
+    /// has received, or else the oldest.
+    pub fn keep(&mut self, key: u32) {
+        self.kept.push_back(key);
+        let kind = |key: u32| self.get(key).map(Session::kind);
+        let alike = |&at: &usize| kind(self.kept[at]) == kind(key);
+        let kept: Vec<usize> = (0..self.kept.len()).filter(alike).collect();
+        if kept.len() > MAX_KEPT {
+            let is_delivered = |&&at: &&usize| {
+                let session = self.get(self.kept[at]);
+                session.is_none_or(Session::is_delivered)
+            };
+            let first = *kept.iter().find(is_delivered).unwrap_or(&kept[0]);
+            if let Some(key) = self.kept.remove(first) {
+                self.table.remove(&key);
+            }
+        }
+    }
+
+    /// Kept long enough. The key may belong to another session by now.
+    pub fn forget(&mut self, key: u32) {
+        if self.get(key).is_some_and(Session::is_over) {
+            self.kept.retain(|&kept| kept != key);
+            self.table.remove(&key);
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::ffi::{CStr, CString};
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 
 /// The result of a call that answers -1 on failure.
 pub fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -78,6 +80,14 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: plain call; a fresh pipe, socket or terminal has no other status flags that would be lost.
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }).map(drop)
+}
+
+/// A listening UNIX socket that does not block. An old file of that name is removed.
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener.into())
 }
 
 pub fn monotonic_ns() -> u64 {

@@ -1,6 +1,5 @@
-//! WAKE: a VM that was restored, or cloned from a template, becomes a machine of its own. Commands run only when the
-//! host thaws them afterwards: two capsules that draw the same random numbers, or one that lives in the past, must not
-//! exist.
+//! WAKE: gives a VM that was restored, or cloned from a template, the current time, fresh randomness and its own identity.
+//! Commands run only after the THAW that follows, so that none sees the past or the random numbers of another capsule.
 
 use std::ffi::c_int;
 use std::fs::OpenOptions;
@@ -8,10 +7,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::agent::Agent;
 use crate::identity;
-use crate::options::Place;
-use crate::protocol::{empty, Code, Failure};
+use crate::options::Mode;
+use crate::protocol::{Code, Failure};
 use crate::record::{Malformed, Reader};
 use crate::sys::{check, context};
 
@@ -26,7 +24,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Well-formed, but perhaps nonsense: `check` tells.
+    /// Checks the encoding only, not the values.
     pub fn read(fields: &mut Reader) -> Result<Wake, Malformed> {
         Ok(Wake {
             realtime_ns: fields.u64()?,
@@ -50,38 +48,33 @@ impl Wake {
         }
         Ok(())
     }
-}
 
-impl Agent {
-    pub fn wake(&mut self, stream: u32, wake: &Wake) -> Result<(), Failure> {
-        wake.check()
+    pub fn apply(&self, mode: &Mode) -> Result<(), Failure> {
+        self.check()
             .map_err(|message| Failure::new(Code::Invalid, message))?;
-        let steps = match &self.options.place {
-            Place::Machine => become_a_machine(wake),
-            Place::Socket {
-                root: Some(root), ..
-            } => identity::write(root, &wake.hostname, &wake.machine_id),
-            Place::Socket { root: None, .. } => Ok(()),
+        let result = match mode {
+            Mode::Machine => self.apply_to_machine(),
+            Mode::Socket { root, .. } => match root {
+                Some(root) => identity::write(root, &self.hostname, &self.machine_id),
+                None => Ok(()),
+            },
         };
-        steps.map_err(|message| Failure::new(Code::Internal, message))?;
-        self.sessions.scatter_tags();
-        self.streams.result(stream, empty());
-        Ok(())
+        result.map_err(|message| Failure::new(Code::Internal, message))
     }
-}
 
-fn become_a_machine(wake: &Wake) -> Result<(), String> {
-    // The clock first: the rest takes a while, and the host said what time it was when it sent this.
-    context(set_clock(wake.realtime_ns), "the clock cannot be set")?;
-    context(
-        reseed(&wake.entropy),
-        "the random generator cannot be reseeded",
-    )?;
-    let name = wake.hostname.as_bytes();
-    // SAFETY: `name` is as long as we say.
-    let named = check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) });
-    context(named, "the host name cannot be set")?;
-    identity::write(Path::new("/"), &wake.hostname, &wake.machine_id)
+    fn apply_to_machine(&self) -> Result<(), String> {
+        // The clock first: the host read its own when it sent WAKE, and the rest takes time.
+        context(set_clock(self.realtime_ns), "the clock cannot be set")?;
+        context(
+            reseed(&self.entropy),
+            "the random generator cannot be reseeded",
+        )?;
+        let name = self.hostname.as_bytes();
+        // SAFETY: `name` is as long as we say.
+        let named = check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) });
+        context(named, "the host name cannot be set")?;
+        identity::write(Path::new("/"), &self.hostname, &self.machine_id)
+    }
 }
 
 fn set_clock(realtime_ns: u64) -> io::Result<()> {
@@ -101,7 +94,7 @@ struct RandPoolInfo {
     bytes: [u8; MAX_ENTROPY_BYTES],
 }
 
-/// Credits the bytes, and has every generator in the kernel start anew from them.
+/// Adds the bytes with credit, and reseeds every generator of the kernel.
 fn reseed(entropy: &[u8]) -> io::Result<()> {
     const RNDADDENTROPY: libc::c_ulong = 0x4008_5203;
     const RNDRESEEDCRNG: libc::c_ulong = 0x5207;
@@ -132,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         assert!(wake().check().is_ok());
         assert!(Wake {
             entropy: vec![0; 31],

@@ -91,22 +91,22 @@ pub struct Report {
 }
 
 #[derive(Default)]
-struct Desk {
+struct Queue {
     orders: VecDeque<Order>,
     reports: Vec<Report>,
     idle: usize,
 }
 
 struct Shared {
-    desk: Mutex<Desk>,
+    queue: Mutex<Queue>,
     has_orders: Condvar,
     /// Written whenever there is a report.
-    bell: OwnedFd,
+    eventfd: OwnedFd,
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue
             .lock()
             .unwrap_or_else(|poison| poison.into_inner())
     }
@@ -120,11 +120,12 @@ pub struct Workers {
 impl Workers {
     pub fn new() -> io::Result<Workers> {
         // SAFETY: plain call.
-        let bell = sys::owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let eventfd =
+            sys::owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         let shared = Shared {
-            desk: Mutex::default(),
+            queue: Mutex::default(),
             has_orders: Condvar::new(),
-            bell,
+            eventfd,
         };
         Ok(Workers {
             shared: Arc::new(shared),
@@ -133,8 +134,8 @@ impl Workers {
     }
 
     /// Rings when there are reports.
-    pub fn bell(&self) -> RawFd {
-        self.shared.bell.as_raw_fd()
+    pub fn eventfd(&self) -> RawFd {
+        self.shared.eventfd.as_raw_fd()
     }
 
     pub fn step(&mut self, ticket: Ticket, job: Box<dyn Job>, inputs: Vec<Input>) {
@@ -147,14 +148,14 @@ impl Workers {
     }
 
     pub fn take_reports(&self) -> Vec<Report> {
-        std::mem::take(&mut self.shared.desk().reports)
+        std::mem::take(&mut self.shared.queue().reports)
     }
 
     fn order(&mut self, order: Order) {
-        let mut desk = self.shared.desk();
-        desk.orders.push_back(order);
-        let needs_thread = desk.idle < desk.orders.len() && self.threads < MAX_THREADS;
-        drop(desk);
+        let mut queue = self.shared.queue();
+        queue.orders.push_back(order);
+        let needs_thread = queue.idle < queue.orders.len() && self.threads < MAX_THREADS;
+        drop(queue);
         self.shared.has_orders.notify_one();
         if needs_thread {
             let shared = self.shared.clone();
@@ -176,19 +177,19 @@ fn work(shared: &Shared) {
 }
 
 fn do_one(shared: &Shared) {
-    let mut desk = shared.desk();
+    let mut queue = shared.queue();
     let order = loop {
-        if let Some(order) = desk.orders.pop_front() {
+        if let Some(order) = queue.orders.pop_front() {
             break order;
         }
-        desk.idle += 1;
-        desk = shared
+        queue.idle += 1;
+        queue = shared
             .has_orders
-            .wait(desk)
+            .wait(queue)
             .unwrap_or_else(|poison| poison.into_inner());
-        desk.idle -= 1;
+        queue.idle -= 1;
     };
-    drop(desk);
+    drop(queue);
     match order {
         Order::Drop(job) => drop(job),
         Order::Step(ticket, mut job, inputs) => {
@@ -198,8 +199,8 @@ fn do_one(shared: &Shared) {
                 job,
                 progress,
             };
-            shared.desk().reports.push(report);
-            let _ = sys::write(shared.bell.as_raw_fd(), &1u64.to_ne_bytes());
+            shared.queue().reports.push(report);
+            let _ = sys::write(shared.eventfd.as_raw_fd(), &1u64.to_ne_bytes());
         }
     }
 }

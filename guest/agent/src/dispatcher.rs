@@ -1,0 +1,305 @@
+//! From the host's frames to the parts that serve them: the handshake, requests, and messages within a stream.
+
+use crate::epoll::Epoll;
+use crate::frames::{self, Frame};
+use crate::halt::{self, Halt};
+use crate::options::Mode;
+use crate::outbox::Outbox;
+use crate::partial::PartialRequests;
+use crate::processes::Processes;
+use crate::protocol::{self, empty, welcome, Code, Failure, NONCE_BYTES};
+use crate::pty::Size;
+use crate::record::{Malformed, Reader, END_MARK};
+use crate::request::{is_served_asleep, Message, Request};
+use crate::stream::{Dropped, Role};
+use crate::streams::Streams;
+use crate::supervisor::Supervisor;
+use crate::tasks::Tasks;
+use crate::timers::Due;
+use crate::work::Input;
+
+pub struct Dispatcher {
+    mode: Mode,
+    streams: Streams,
+    partial: PartialRequests,
+    supervisor: Supervisor,
+    tasks: Tasks,
+}
+
+impl Dispatcher {
+    pub fn new(mode: Mode, supervisor: Supervisor, tasks: Tasks) -> Dispatcher {
+        Dispatcher {
+            mode,
+            streams: Streams::default(),
+            partial: PartialRequests::default(),
+            supervisor,
+            tasks,
+        }
+    }
+
+    // ---- Frames
+
+    /// True: a new epoch has begun, so the host reads again. A malformed payload is dropped without an answer: it may be
+    /// the rest of a frame from an earlier epoch.
+    pub fn receive(&mut self, frame: &Frame, epoll: &Epoll) -> bool {
+        if frame.kind == frames::HELLO {
+            let nonce = protocol::read_hello(frame.payload);
+            let nonce = nonce.ok().filter(|_| frame.epoch != 0);
+            return nonce.is_some_and(|nonce| self.begin_epoch(frame.epoch, &nonce));
+        }
+        if frame.epoch == self.streams.epoch() && frame.epoch != 0 {
+            if frame.kind == frames::OPEN {
+                let has_more = frame.flags & frames::MORE != 0;
+                self.receive_open(frame.stream, has_more, frame.payload, epoll);
+            } else if let Ok(message) = Message::read(frame) {
+                self.receive_message(frame.stream, message);
+            }
+        }
+        false
+    }
+
+    fn begin_epoch(&mut self, epoch: u16, nonce: &[u8; NONCE_BYTES]) -> bool {
+        self.partial.clear();
+        for dropped in self.streams.begin_epoch(epoch) {
+            self.drop_stream(dropped);
+        }
+        self.supervisor.forget_streams();
+        let answer = welcome(nonce, self.supervisor.is_awake(), std::process::id());
+        self.streams.control(frames::WELCOME, 0, &answer);
+        true
+    }
+
+    fn receive_open(&mut self, id: u32, has_more: bool, payload: &[u8], epoll: &Epoll) {
+        if id == 0 || self.streams.is_open(id) {
+            return;
+        }
+        match self.partial.add(id, has_more, payload) {
+            Some(Ok(request)) => self.open(id, &request, epoll),
+            Some(Err(failure)) => {
+                self.streams.open(id);
+                self.streams.fail(id, &failure);
+            }
+            None => {}
+        }
+    }
+
+    fn open(&mut self, id: u32, request: &[u8], epoll: &Epoll) {
+        let mut fields = Reader::new(request);
+        let Ok(number) = fields.u16() else {
+            return;
+        };
+        if request.last() != Some(&END_MARK) {
+            return;
+        }
+        let refusal = self.refusal(number);
+        self.streams.open(id);
+        let result = match refusal {
+            Some(failure) => Err(failure),
+            None => match Request::read(number, fields) {
+                Ok(request) => self.serve(id, &request, epoll),
+                Err(Malformed) => {
+                    self.streams.cancel(id);
+                    return;
+                }
+            },
+        };
+        if let Err(failure) = result {
+            self.streams.fail(id, &failure);
+        }
+    }
+
+    fn refusal(&self, number: u16) -> Option<Failure> {
+        let (code, message) = if self.streams.is_full() {
+            let message = "the capsule has too many operations under way";
+            (Code::TooMany, message)
+        } else if !self.supervisor.is_awake() && !is_served_asleep(number) {
+            (Code::Asleep, "the capsule is asleep")
+        } else {
+            return None;
+        };
+        Some(Failure::new(code, message))
+    }
+
+    fn serve(&mut self, id: u32, request: &Request, epoll: &Epoll) -> Result<(), Failure> {
+        let streams = &mut self.streams;
+        let supervisor = &mut self.supervisor;
+        match request {
+            Request::Probe => streams.result(id, empty()),
+            Request::Wake(wake) => {
+                wake.apply(&self.mode)?;
+                supervisor.sessions().scatter_tags();
+                streams.result(id, empty());
+            }
+            Request::Freeze => supervisor.freeze(id, streams),
+            Request::Thaw => supervisor.thaw(id, streams),
+            Request::Exec { command, mode } => {
+                supervisor.exec(id, command, *mode, streams, epoll)?;
+            }
+            Request::Pty {
+                command,
+                cols,
+                rows,
+            } => supervisor.pty(id, command, Size::new(*cols, *rows)?, streams, epoll)?,
+            Request::Attach(selector) => supervisor.sessions().attach(id, selector, streams)?,
+            Request::Await(selector) => supervisor.sessions().await_exit(id, selector, streams)?,
+            Request::Connect { tag } => supervisor.sessions().connect(id, tag, streams)?,
+            Request::Signal { selector, signal } => {
+                supervisor.signal(id, selector, *signal, streams)?;
+            }
+            Request::Processes => {
+                let job = Processes::new(supervisor.sessions().tags());
+                self.tasks.start(id, Box::new(job), streams)?;
+            }
+            Request::File(request) => self.tasks.start(id, request.job()?, streams)?,
+            Request::Unknown(number) => {
+                let message = format!("this agent has no verb {number}");
+                return Err(Failure::new(Code::Invalid, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_message(&mut self, id: u32, message: Message) {
+        match (message, self.streams.role(id)) {
+            (Message::Data(bytes), role) => self.receive_data(id, role, bytes),
+            (Message::End { total }, _) => {
+                self.tasks.add_input(id, Input::End(total), &self.streams);
+            }
+            (Message::Window { credit }, _) => self.streams.credit(id, credit),
+            (Message::Cancel, _) => {
+                self.partial.remove(id);
+                let dropped = self.streams.cancel(id);
+                dropped.into_iter().for_each(|it| self.drop_stream(it));
+            }
+            (Message::Stop, Some(Role::Foreground(key) | Role::Terminal(key)))
+                if !self.streams.is_finished(id) =>
+            {
+                self.supervisor.kill(key, None);
+            }
+            (Message::Resize { cols, rows }, Some(Role::Terminal(key))) => {
+                let session = self.supervisor.sessions().get(key);
+                if let (Some(session), Ok(size)) = (session, Size::new(cols, rows)) {
+                    session.resize(size);
+                }
+            }
+            (Message::Taken { total }, Some(Role::Terminal(_)) | None) => {
+                let dropped = self.streams.taken(id, total);
+                dropped.into_iter().for_each(|it| self.drop_stream(it));
+            }
+            (Message::Target { path }, Some(Role::Work)) => {
+                let input = Input::Target(path.to_vec());
+                self.tasks.add_input(id, input, &self.streams);
+            }
+            _ => {}
+        }
+    }
+
+    fn receive_data(&mut self, id: u32, role: Option<Role>, bytes: &[u8]) {
+        let streams = &mut self.streams;
+        let result = if !streams.receive(id, bytes.len()) {
+            let message = "more data than the window allows";
+            Err(Failure::new(Code::Invalid, message))
+        } else {
+            match role {
+                Some(Role::Terminal(key)) => {
+                    let sessions = self.supervisor.sessions();
+                    sessions.add_input(id, key, bytes, streams)
+                }
+                Some(Role::Work) => {
+                    self.tasks
+                        .add_input(id, Input::Data(bytes.to_vec()), streams);
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        };
+        if let (Err(failure), Some(role)) = (result, role) {
+            let unsent = self.streams.fail(id, &failure);
+            self.drop_stream(Dropped { id, role, unsent });
+        }
+    }
+
+    /// The stream is gone; what it was for may have to end.
+    fn drop_stream(&mut self, Dropped { id, role, unsent }: Dropped) {
+        let sessions = self.supervisor.sessions();
+        match role {
+            Role::Foreground(key) => {
+                sessions.detach(id, key, &[]);
+                self.supervisor.kill(key, None);
+            }
+            Role::Attached(key) | Role::Terminal(key) => sessions.detach(id, key, &unsent),
+            Role::Waiting(key) => sessions.remove_waiter(id, key),
+            Role::Work => self.tasks.end(id),
+            Role::Call => {}
+        }
+    }
+
+    // ---- Everything else that happens
+
+    pub fn supervisor(&mut self) -> &mut Supervisor {
+        &mut self.supervisor
+    }
+
+    pub fn reap(&mut self) {
+        self.supervisor.reap(&mut self.streams);
+    }
+
+    pub fn pump_ready(&mut self) {
+        self.supervisor.pump_ready(&mut self.streams);
+    }
+
+    pub fn take_reports(&mut self) {
+        self.tasks.take_reports(&mut self.streams);
+    }
+
+    /// Leaves nothing running, if that is possible within the time.
+    pub fn shut_down(&mut self, timeout_ms: u64) {
+        self.tasks.clear();
+        self.supervisor.kill_all(timeout_ms, &mut self.streams);
+    }
+
+    /// A timer is due that is not the loop's own.
+    pub fn handle_due(&mut self, due: Due) {
+        let streams = &mut self.streams;
+        match due {
+            Due::Drain(key) => self.supervisor.end_drain(key, streams),
+            Due::Kills => self.supervisor.kills_due(streams),
+            Due::Freeze => self.supervisor.poll_freezer(streams),
+            Due::Forget(key) => self.supervisor.sessions().forget(key),
+            Due::Host => {}
+        }
+    }
+
+    // ---- Output to the host
+
+    pub fn outbox_bytes(&self) -> usize {
+        self.streams.outbox_bytes()
+    }
+
+    pub fn fill_outbox(&mut self) -> &mut Outbox {
+        self.streams.pump();
+        self.streams.outbox()
+    }
+
+    pub fn notify(&mut self, halt: Halt) -> &mut Outbox {
+        let notice = halt::notice(halt);
+        self.streams.control(frames::NOTICE, 0, &notice);
+        self.streams.outbox()
+    }
+
+    /// Data has been sent: continues what waited for room, and ends what is complete.
+    pub fn sent(&mut self) {
+        for (stream, role) in self.streams.take_drained() {
+            match role {
+                Role::Foreground(key) => self.supervisor.sessions().mark_ready(key),
+                Role::Work => self.tasks.advance(stream, &self.streams),
+                Role::Attached(_) | Role::Terminal(_) | Role::Waiting(_) | Role::Call => {}
+            }
+        }
+        for (stream, role) in self.streams.take_closed() {
+            if let Role::Foreground(key) | Role::Attached(key) | Role::Terminal(key) = role {
+                self.supervisor.sessions().detach(stream, key, &[]);
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What the parts ask of the loop. They own their state but no timer and no source of events; so they note what shall
+//! happen, and agent.rs carries it out before it waits again.
+
+use std::os::fd::OwnedFd;
+
+use crate::timers::Due;
+
+pub enum Effect {
+    /// To be called back.
+    Arm { after_ms: u64, due: Due },
+    /// To be closed when all answers are sent: closing takes longer than an answer should wait.
+    Close(OwnedFd),
+    /// The read end of an ended command's pipe that another process still holds open.
+    Orphan(OwnedFd),
+}
+
+impl Effect {
+    pub fn arm(after_ms: u64, due: Due) -> Effect {
+        Effect::Arm { after_ms, due }
+    }
+}
+
+pub type Effects = Vec<Effect>;

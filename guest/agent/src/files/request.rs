@@ -1,0 +1,61 @@
+//! The file verbs' requests, and the job that each of them is.
+
+use crate::files::listing::Listing;
+use crate::files::making::Making;
+use crate::files::paths::normalize;
+use crate::files::reading::Reading;
+use crate::files::removal::Removal;
+use crate::files::writing::Writing;
+use crate::protocol::{verb, Failure};
+use crate::record::{Malformed, Reader};
+use crate::work::Job;
+
+pub enum FileRequest<'a> {
+    Read {
+        path: &'a [u8],
+    },
+    Write {
+        path: &'a [u8],
+    },
+    List {
+        path: &'a [u8],
+        depth: u32,
+        limit: u32,
+    },
+    Mkdir {
+        path: &'a [u8],
+    },
+    Remove {
+        path: &'a [u8],
+    },
+}
+
+impl<'a> FileRequest<'a> {
+    pub fn read(number: u16, fields: &mut Reader<'a>) -> Result<FileRequest<'a>, Malformed> {
+        let path = fields.str()?;
+        Ok(match number {
+            verb::READ => FileRequest::Read { path },
+            verb::WRITE => FileRequest::Write { path },
+            verb::LIST => FileRequest::List {
+                path,
+                depth: fields.u32()?,
+                limit: fields.u32()?,
+            },
+            verb::MKDIR => FileRequest::Mkdir { path },
+            verb::REMOVE => FileRequest::Remove { path },
+            _ => return Err(Malformed),
+        })
+    }
+
+    pub fn job(&self) -> Result<Box<dyn Job>, Failure> {
+        Ok(match self {
+            FileRequest::Read { path } => Box::new(Reading::new(normalize(path)?)),
+            FileRequest::Write { path } => Box::new(Writing::new(path)),
+            FileRequest::List { path, depth, limit } => {
+                Box::new(Listing::new(normalize(path)?, *depth, *limit))
+            }
+            FileRequest::Mkdir { path } => Box::new(Making::new(normalize(path)?)),
+            FileRequest::Remove { path } => Box::new(Removal::new(normalize(path)?)),
+        })
+    }
+}

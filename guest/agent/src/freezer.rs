@@ -1,0 +1,93 @@
+//! FREEZE and THAW: whether commands run. Between boot or FREEZE and THAW, the agent is asleep and none does.
+
+use crate::cgroups::Cgroups;
+use crate::effects::{Effect, Effects};
+use crate::protocol::empty;
+use crate::record::Writer;
+use crate::streams::Streams;
+use crate::sys::monotonic_ns;
+use crate::timers::Due;
+
+const TIMEOUT_NS: u64 = 300_000_000;
+const MAX_POLL_MS: u64 = 20;
+
+/// A FREEZE that is not answered yet.
+struct Pending {
+    stream: Option<u32>,
+    deadline_ns: u64,
+    next_poll_ms: u64,
+}
+
+#[derive(Default)]
+pub struct Freezer {
+    is_awake: bool,
+    pending: Option<Pending>,
+}
+
+impl Freezer {
+    pub fn is_awake(&self) -> bool {
+        self.is_awake
+    }
+
+    /// A new host does not know the stream.
+    pub fn forget_stream(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            pending.stream = None;
+        }
+    }
+
+    pub fn freeze(
+        &mut self,
+        stream: u32,
+        cgroups: &Cgroups,
+        streams: &mut Streams,
+        effects: &mut Effects,
+    ) {
+        self.is_awake = false;
+        self.give_up(streams);
+        if !cgroups.freeze(true) {
+            answer(Some(stream), false, streams);
+            return;
+        }
+        self.pending = Some(Pending {
+            stream: Some(stream),
+            deadline_ns: monotonic_ns() + TIMEOUT_NS,
+            next_poll_ms: 1,
+        });
+        self.poll(cgroups, streams, effects);
+    }
+
+    /// Answers the FREEZE if all processes are frozen or the time is up; or else arms the timer for the next poll.
+    pub fn poll(&mut self, cgroups: &Cgroups, streams: &mut Streams, effects: &mut Effects) {
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        let is_frozen = cgroups.are_frozen();
+        if is_frozen || monotonic_ns() >= pending.deadline_ns {
+            answer(pending.stream, is_frozen, streams);
+            self.pending = None;
+            return;
+        }
+        effects.push(Effect::arm(pending.next_poll_ms, Due::Freeze));
+        pending.next_poll_ms = (2 * pending.next_poll_ms).min(MAX_POLL_MS);
+    }
+
+    pub fn thaw(&mut self, stream: u32, cgroups: &Cgroups, streams: &mut Streams) {
+        self.give_up(streams);
+        cgroups.freeze(false);
+        self.is_awake = true;
+        streams.result(stream, empty());
+    }
+
+    fn give_up(&mut self, streams: &mut Streams) {
+        if let Some(pending) = self.pending.take() {
+            answer(pending.stream, false, streams);
+        }
+    }
+}
+
+fn answer(stream: Option<u32>, is_frozen: bool, streams: &mut Streams) {
+    if let Some(stream) = stream {
+        streams.result(stream, Writer::new().u8(is_frozen.into()).finish());
+    }
+}

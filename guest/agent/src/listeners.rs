@@ -1,0 +1,75 @@
+//! The streams that receive a command's output.
+//!
+//! A foreground command has one listener, and is read no faster than that one receives. Any other command is read always;
+//! a listener that falls too far behind is cut off, so that it never delays the command or the other listeners.
+
+use crate::protocol::{Code, Failure};
+use crate::streams::Streams;
+
+/// How much is read from one output at once.
+pub const CHUNK_BYTES: usize = 65_536;
+/// A foreground command is not read while this much of its output is queued.
+const FOREGROUND_QUEUE_BYTES: usize = 2 * CHUNK_BYTES;
+/// Any other listener is cut off when this much is queued for it.
+const LISTENER_QUEUE_BYTES: usize = 1024 * 1024;
+
+pub struct Listeners {
+    streams: Vec<u32>,
+    is_foreground: bool,
+}
+
+impl Listeners {
+    pub fn new(is_foreground: bool) -> Listeners {
+        Listeners {
+            streams: Vec::new(),
+            is_foreground,
+        }
+    }
+
+    pub fn add(&mut self, stream: u32) {
+        self.streams.push(stream);
+    }
+
+    pub fn remove(&mut self, stream: u32) {
+        self.streams.retain(|&listener| listener != stream);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.streams.iter().copied()
+    }
+
+    /// How much may be read for them now.
+    pub fn room(&self, streams: &Streams) -> usize {
+        match self.streams.first() {
+            Some(&stream) if self.is_foreground => match streams.queued(stream) {
+                0 => FOREGROUND_QUEUE_BYTES,
+                _ if streams.is_congested() => 0,
+                queued => FOREGROUND_QUEUE_BYTES.saturating_sub(queued),
+            },
+            _ => usize::MAX,
+        }
+    }
+
+    /// Sends output to all of them. `Some`: none is left; the bytes that the last one did not receive.
+    pub fn deliver(&mut self, channel: u8, bytes: &[u8], streams: &mut Streams) -> Option<Vec<u8>> {
+        let mut unsent = Vec::new();
+        let is_foreground = self.is_foreground;
+        self.streams.retain(|&stream| {
+            let behind = streams.queued(stream);
+            let is_too_slow = behind + bytes.len() > LISTENER_QUEUE_BYTES
+                || behind > CHUNK_BYTES && streams.is_congested();
+            if !is_foreground && is_too_slow {
+                let message = format!("reads too slowly: {behind} bytes behind");
+                unsent = streams.fail(stream, &Failure::new(Code::SlowReader, message));
+                return false;
+            }
+            streams.data(stream, channel, bytes);
+            true
+        });
+        self.streams.is_empty().then_some(unsent)
+    }
+}
