@@ -1,8 +1,11 @@
 //! The file verbs. Each is a job (see work.rs); what they share is here: paths, entries, and words for errors.
 
+pub mod directory;
 pub mod entries;
 pub mod listing;
 pub mod making;
+pub mod mount_points;
+
 pub mod paths;
 pub mod reading;
 pub mod removal;

@@ -1,14 +1,15 @@
 //! REMOVE: a file, a link, or a whole tree. Never follows a link, never leaves the file system it began in, and needs
 //! two descriptors however deep the tree is: the way back up is `..`, checked against where we came from.
 
-use std::ffi::{CStr, CString, OsStr};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::ffi::{CStr, CString};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::files::directory::read_names;
+use crate::files::mount_points::{holds_mount_point, is_mount_point};
 use crate::files::paths::{failure, invalid, named};
 use crate::files::temporary::shown;
 use crate::protocol::{empty, Code, Failure};
@@ -17,7 +18,6 @@ use crate::work::{Input, Job, Next, Progress};
 
 /// Entries removed in one step.
 const BATCH: usize = 256;
-const NAMES_BYTES: usize = 32 * 1024;
 /// How often a directory may turn out not to be empty after all.
 const MAX_RETRIES: usize = 16;
 
@@ -220,103 +220,4 @@ fn identity(dir: &OwnedFd) -> io::Result<(u64, u64)> {
         let stat = stat.assume_init();
         Ok((stat.st_dev, stat.st_ino))
     }
-}
-
-fn is_mount_point(dir: &OwnedFd, name: &CStr) -> bool {
-    const STATX_ATTR_MOUNT_ROOT: u64 = 0x2000;
-    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
-    // SAFETY: `stat` is what the call fills; where it fails it stays all zero.
-    unsafe {
-        libc::statx(dir.as_raw_fd(), name.as_ptr(), flags, 0, stat.as_mut_ptr());
-        stat.assume_init().stx_attributes & STATX_ATTR_MOUNT_ROOT != 0
-    }
-}
-
-/// Asked before anything is removed, so that nothing is in a tree that must stay. A mount of later is met on the way.
-fn holds_mount_point(path: &Path, parent: &OwnedFd) -> io::Result<bool> {
-    let path = path.canonicalize()?;
-    let Ok(table) = File::open("/proc/self/mountinfo") else {
-        return Ok(false);
-    };
-    for line in BufReader::new(table).split(b'\n') {
-        let at = line?
-            .split(|&byte| byte == b' ')
-            .nth(4)
-            .map(unescape)
-            .unwrap_or_default();
-        let at = Path::new(OsStr::from_bytes(&at));
-        // The table also lists mounts that another one hides.
-        if at.starts_with(&path)
-            && is_mount_point(parent, &sys::c_string(at.as_os_str().as_bytes())?)
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The kernel writes white space and backslashes as `\` and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, others)) = rest.split_first() {
-        match rest {
-            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', others @ ..] => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = others;
-            }
-            _ => {
-                bytes.push(byte);
-                rest = others;
-            }
-        }
-    }
-    bytes
-}
-
-/// Some of a directory's names, from its beginning; none when it is empty.
-fn read_names(dir: &OwnedFd) -> io::Result<Vec<CString>> {
-    // A descriptor remembers how far it was read.
-    // SAFETY: plain call.
-    unsafe { libc::lseek(dir.as_raw_fd(), 0, libc::SEEK_SET) };
-    let mut buffer = vec![0u8; NAMES_BYTES];
-    let mut names = Vec::new();
-    while names.is_empty() {
-        // SAFETY: `buffer` has that much room.
-        let count = unsafe {
-            libc::syscall(
-                libc::SYS_getdents64,
-                dir.as_raw_fd(),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-            )
-        };
-        let count = check(count as libc::c_int)? as usize;
-        if count == 0 {
-            break;
-        }
-        names = parse_names(&buffer[..count]);
-    }
-    Ok(names)
-}
-
-/// Out of the kernel's `struct linux_dirent64`s.
-fn parse_names(mut records: &[u8]) -> Vec<CString> {
-    const LENGTH_AT: usize = 16;
-    const NAME_AT: usize = 19;
-    let mut names = Vec::new();
-    while records.len() > NAME_AT {
-        let length = u16::from_ne_bytes([records[LENGTH_AT], records[LENGTH_AT + 1]]) as usize;
-        if length <= NAME_AT || length > records.len() {
-            break;
-        }
-        if let Ok(name) = CStr::from_bytes_until_nul(&records[NAME_AT..length]) {
-            if name != c"." && name != c".." {
-                names.push(name.to_owned());
-            }
-        }
-        records = &records[length..];
-    }
-    names
 }
