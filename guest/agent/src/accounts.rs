@@ -1,5 +1,5 @@
-//! Users and groups, read from /etc/passwd and /etc/group ourselves: a static program cannot load what `getpwnam`
-//! would.
+//! Users and groups from /etc/passwd and /etc/group. `getpwnam` is not available: it loads libraries, which a static
+//! program cannot.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ pub struct Account {
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
-/// A longer file is no list of accounts.
+/// A longer file is treated as empty.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// By name, or by number when no account has that name.
@@ -29,7 +29,7 @@ pub fn find(user: &[u8]) -> Option<Account> {
     named.or_else(|| by_uid(&text, number(user)?))
 }
 
-/// Who we are ourselves; root by default, whatever /etc/passwd has become.
+/// The agent's own account. Root does not depend on /etc/passwd.
 pub fn own() -> Account {
     // SAFETY: plain calls.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
@@ -132,12 +132,12 @@ fn named(names: &BTreeMap<u32, Vec<u8>>, id: u32) -> Vec<u8> {
         .unwrap_or_else(|| id.to_string().into_bytes())
 }
 
-/// When, how long and which file: another stamp is another content.
+/// Modification time, size and inode, which change with the content.
 type Stamp = (i64, i64, u64, u64);
 
 static CACHE: Mutex<Option<([Stamp; 2], Arc<Names>)>> = Mutex::new(None);
 
-/// The names of now, parsed anew only when a file has changed.
+/// Parsed again only when a file has changed.
 pub fn names() -> Arc<Names> {
     let stamp = [stamp(PASSWD), stamp(GROUP)];
     let mut cache = CACHE.lock().unwrap_or_else(|poison| poison.into_inner());
@@ -160,7 +160,7 @@ fn stamp(path: &str) -> Stamp {
     })
 }
 
-/// Of several names for one number the first counts.
+/// The first of several names for one number counts.
 fn numbered(path: &str) -> BTreeMap<u32, Vec<u8>> {
     let mut names = BTreeMap::new();
     for fields in lines(&load(path)) {
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_a_far_century_has_a_stamp() {
+    fn a_file_of_the_year_2400_has_a_stamp() {
         let path = std::env::temp_dir().join(format!("capsule-stamp-{}", std::process::id()));
         let file = std::fs::File::create(&path).unwrap();
         let year_2400 = std::time::Duration::from_secs(13_569_465_600);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_a_line_with_numbers_where_numbers_belong() {
+    fn a_line_without_numeric_ids_is_no_account() {
         let text =
             b"root:x:0:0:root:/root:/bin/bash\nbroken\nbad:x:one:1::/:/bin/sh\na:x:7:8:::/bin/sh";
         let accounts: Vec<_> = lines(text).filter_map(parse_account).collect();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_name_stays_a_number() {
+    fn an_id_without_a_name_is_shown_as_a_number() {
         assert_eq!(Names::default().user(4321), b"4321");
         assert_eq!(names().user(0), b"root");
     }

@@ -1,5 +1,5 @@
 //! The loop. One thread waits for all events, and handles each in a bounded step; file operations, which may block, run
-//! on a few worker threads (see work.rs).
+//! on a few worker threads (see workers.rs).
 //!
 //! One iteration: events and timers ─► frames from the host ─► output of commands ─► frames to the host ─► effects
 
@@ -171,7 +171,7 @@ impl Agent {
     }
 
     fn has_outbox_room(&self) -> bool {
-        self.port.is_silent() || self.dispatcher.outbox_bytes() < MAX_OUTBOX_BYTES
+        self.port.awaits_hello() || self.dispatcher.outbox_bytes() < MAX_OUTBOX_BYTES
     }
 
     fn read_port(&mut self) {
@@ -187,7 +187,7 @@ impl Agent {
             while let Some(frame) = self.parser.next() {
                 let is_new_epoch = self.dispatcher.receive(&frame, &self.epoll);
                 if is_new_epoch {
-                    self.port.speak();
+                    self.port.hello_received();
                 }
             }
         }
@@ -210,7 +210,8 @@ impl Agent {
                 break outbox;
             }
         };
-        if let (Some(fd), Some(is_wanted)) = (self.port.fd(), self.port.awaits_room_anew(outbox)) {
+        if let (Some(fd), Some(is_wanted)) = (self.port.fd(), self.port.awaits_room_changed(outbox))
+        {
             let _ = self.epoll.watch_output_too(fd, Source::Port, is_wanted);
         }
         self.dispatcher.sent();

@@ -1,11 +1,11 @@
-//! From the initramfs to a guest that can be served: modules, disk, mounts, network of its own, limits, port.
+//! From the initramfs to a guest that can serve the host: modules, disk, mounts, loopback network, limits, port.
 //!
 //! ```text
-//!   kernel ─► /init (we) ─► modules ─► /dev/vda on / ─► mounts ─► port "capsule.agent"
+//!   kernel ─► /init (this program) ─► modules ─► /dev/vda on / ─► mounts ─► port "capsule.agent"
 //! ```
 //!
-//! There is no shell and no second program: we go on running out of the initramfs, whose files we delete behind us.
-//! Every wait has an end. What goes wrong is one line on the console, and then the machine stops.
+//! There is no shell and no second program: this one keeps running out of the initramfs, whose files it deletes. Every
+//! wait has a deadline. A failure prints one line on the console and powers the machine off.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,18 +18,17 @@ use crate::sys::{self, check, context, monotonic_ns, sleep_ms};
 const DISK: &CStr = c"/dev/vda";
 const MODULES: &str = "/modules";
 const PORT_NAME: &str = "capsule.agent";
-/// For a device to appear: far longer than it ever takes, even emulated on a busy machine.
+/// How long to wait for a device: far longer than it takes under emulation on a busy machine.
 const DEVICE_MS: u64 = 30_000;
 
-/// What nearly every program maps. The kernel does its accounts when a page is mapped first and when it is let go of last:
-/// for a small command that runs alone, that is a twentieth of all it costs. With us, they are neither first nor last, until
-/// memory runs short or the library is another.
+/// Libraries that nearly every program maps. The first mapping of a page and the last unmapping cost the kernel extra: a
+/// twentieth of a small command that runs alone. While the agent keeps the files mapped, a command's are neither.
 const LIBRARIES: [&CStr; 2] = [
     c"/lib/x86_64-linux-gnu/libc.so.6",
     c"/lib64/ld-linux-x86-64.so.2",
 ];
 
-/// The guest's port; or the end.
+/// Returns the guest's port. On failure the machine is powered off.
 pub fn boot() -> OwnedFd {
     match start_up() {
         Ok(port) => port,
@@ -37,7 +36,7 @@ pub fn boot() -> OwnedFd {
     }
 }
 
-/// One line for the operator, and the machine stops.
+/// Prints one line on the console, and powers off.
 pub fn give_up(reason: &str) -> ! {
     eprintln!("capsule-agent: cannot boot: {reason}");
     halt::stop(Halt::PowerOff)
@@ -53,14 +52,14 @@ fn start_up() -> Result<OwnedFd, String> {
     empty_initramfs();
     mounts::switch_root()?;
     mounts::mount_rest()?;
-    settle_in();
+    configure_machine();
     let name = wait_for(find_port).ok_or("no port capsule.agent")?;
     let path = context(sys::c_string(format!("/dev/{name}").as_bytes()), "port")?;
     let open = || sys::open(&path, libc::O_RDWR | libc::O_NONBLOCK).ok();
     wait_for(open).ok_or_else(|| format!("/dev/{name} cannot be opened"))
 }
 
-/// 0, 1 and 2, so that nothing else ever gets those numbers.
+/// Opens descriptors 0, 1 and 2, so that nothing else gets those numbers.
 fn open_standard_streams() -> Result<(), String> {
     let null = context(sys::open(c"/dev/null", libc::O_RDWR), "/dev/null")?;
     let console = sys::open(c"/dev/console", libc::O_WRONLY | libc::O_NOCTTY);
@@ -70,7 +69,7 @@ fn open_standard_streams() -> Result<(), String> {
         context(check(unsafe { libc::dup2(fd, target) }), "dup2")?;
     }
     for fd in [Some(null), console.ok()].into_iter().flatten() {
-        // The first that were opened may be 0 to 2 themselves.
+        // The first descriptors opened may be 0 to 2 themselves.
         if fd.as_raw_fd() <= 2 {
             std::mem::forget(fd);
         }
@@ -78,7 +77,7 @@ fn open_standard_streams() -> Result<(), String> {
     Ok(())
 }
 
-/// In the order given: each finds what it needs already there.
+/// In the order of the file: each module depends on earlier ones only.
 fn load_modules() -> Result<(), String> {
     let order = format!("{MODULES}/order");
     let names = context(std::fs::read_to_string(&order), &order)?;
@@ -114,7 +113,7 @@ fn load_module(file: &OwnedFd, is_compressed: bool) -> std::io::Result<()> {
     .map(drop)
 }
 
-/// Gives the memory of its files back: the modules, and the name of this program (which keeps running).
+/// Frees the memory of the modules, and removes the name of this program, which keeps running.
 fn empty_initramfs() {
     for entry in std::fs::read_dir(MODULES).into_iter().flatten().flatten() {
         let _ = std::fs::remove_file(entry.path());
@@ -131,12 +130,12 @@ fn find_port() -> Option<String> {
     })
 }
 
-/// Looks at once, and then again and again, soon at first.
-fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Polls at once, and then at intervals that grow from 1 ms to 20 ms.
+fn wait_for<T>(mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = monotonic_ns() + DEVICE_MS * 1_000_000;
     let mut pause_ms = 1;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return Some(found);
         }
         if monotonic_ns() > deadline {
@@ -147,8 +146,8 @@ fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// What a machine has besides its files. None of it is worth not booting for.
-fn settle_in() {
+/// Settings without which the guest works too, so failures are ignored.
+fn configure_machine() {
     LIBRARIES.iter().for_each(|path| keep_mapped(path));
     stop_interval_timer();
     // SAFETY: plain calls; the texts end in NUL.
@@ -162,18 +161,18 @@ fn settle_in() {
     let name = std::fs::read("/etc/hostname").unwrap_or_default();
     let name = name.trim_ascii();
     if !name.is_empty() && name.len() <= 64 {
-        // SAFETY: as long as we say.
+        // SAFETY: `name` is as long as we say.
         unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
     }
 }
 
-/// A PC's interval timer counts from power-on, whether or not anybody listens, and each of its edges, 36 a second, wakes the
-/// host's process: three quarters of what an idle guest costs. Newer kernels than ours stop what they do not use themselves.
+/// A PC's interval timer counts from power-on, and each of its 36 edges a second wakes the QEMU process: three quarters of
+/// the cost of an idle guest. This kernel does not use it and does not stop it; newer kernels do.
 fn stop_interval_timer() {
     const COMMAND: u16 = 0x43;
     const CHANNEL: u16 = 0x40;
     const COUNT_DOWN_ONCE: u8 = 0b0011_0000;
-    // SAFETY: the four ports are the timer's, which nobody uses; without permission nothing is written to them.
+    // SAFETY: the four ports are the timer's, which is not used; without permission nothing is written to them.
     unsafe {
         if libc::ioperm(CHANNEL.into(), 4, 1) != 0 {
             return;
@@ -185,16 +184,16 @@ fn stop_interval_timer() {
     }
 }
 
-/// Larger ones are none of those that are meant.
+/// A larger file is not one of these libraries.
 const LIBRARY_BYTES: i64 = 16 * 1024 * 1024;
 
-/// A file that we never look at, mapped as long as the machine runs.
+/// Maps a file as long as the machine runs.
 fn keep_mapped(path: &CStr) {
     let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
     let Ok(file) = sys::open(path, flags) else {
-        return; // another system has others
+        return; // another distribution has other paths
     };
-    // SAFETY: `status` is what the call fills; the mapping is a new one and nobody's memory.
+    // SAFETY: `status` is what the call fills; the mapping is new.
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         let is_known = libc::fstat(file.as_raw_fd(), &mut status) == 0;

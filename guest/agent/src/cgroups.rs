@@ -1,10 +1,10 @@
-//! A cgroup for each command, so that a tree of processes can be frozen and killed whatever its members do.
+//! A cgroup for each command, so that a process tree can be frozen and killed whatever its members do.
 //!
-//! Making one costs more than the rest of starting a small program. So they are named by number, not by tag, and one
-//! that a command has left empty serves the next, unless it was killed:
+//! Making a cgroup costs more than the rest of starting a small program. So cgroups are numbered, not named by tag, and
+//! reused once their command has left them empty, unless they were killed:
 //!
 //! ```text
-//!   take ─► in use ─ give_back ─► retired ─ sweep, once empty ─► free ─► take
+//!   acquire ─► in use ─ release ─► released ─ sweep, once empty ─► free ─► acquire
 //! ```
 
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ const MAX_FREE: usize = 16;
 struct Group {
     name: CString,
     dir: OwnedFd,
-    /// cgroup.events, read again and again.
+    /// cgroup.events, kept open.
     events: OwnedFd,
-    /// Once killed, a group is a death trap: recent kernels kill what is cloned into it later.
+    /// Recent kernels kill every process that is cloned into a killed cgroup, so it is not reused.
     is_killed: bool,
 }
 
-/// The folder of all groups; what is asked of all commands together is kept open.
+/// The parent of all groups, and those of its files that concern all commands.
 struct Base {
     dir: OwnedFd,
     freeze: OwnedFd,
@@ -37,18 +37,18 @@ pub struct Cgroups {
     base: Option<Base>,
     groups: BTreeMap<u32, Group>,
     free: Vec<u32>,
-    /// Left by their commands, but perhaps not by all processes.
-    retired: Vec<u32>,
-    /// One of them may have become empty.
-    is_due: bool,
-    last: u32,
+    /// Their commands are over, but processes may be left in them.
+    released: Vec<u32>,
+    /// A released group may have become empty.
+    is_sweep_due: bool,
+    last_id: u32,
 }
 
 impl Cgroups {
-    /// Below a folder of a cgroup version 2 tree, which is made if it is not there.
+    /// Makes groups in `path`, a folder of a cgroup version 2 tree, which is created if it does not exist.
     pub fn below(path: &str) -> io::Result<Cgroups> {
         let path = sys::c_string(path.as_bytes())?;
-        // SAFETY: `path` ends in NUL. What is wrong with it shows when it is opened.
+        // SAFETY: `path` ends in NUL. An error shows when it is opened.
         unsafe { libc::mkdir(path.as_ptr(), 0o755) };
         let dir = sys::open(&path, libc::O_RDONLY | libc::O_DIRECTORY)?;
         sys::open_at(&dir, c"cgroup.kill", libc::O_WRONLY)?;
@@ -64,7 +64,7 @@ impl Cgroups {
     }
 
     /// An empty group for a command; `None` without cgroups.
-    pub fn take(&mut self) -> io::Result<Option<u32>> {
+    pub fn acquire(&mut self) -> io::Result<Option<u32>> {
         if self.base.is_none() {
             return Ok(None);
         }
@@ -80,28 +80,28 @@ impl Cgroups {
     }
 
     /// The command is over.
-    pub fn give_back(&mut self, id: u32) {
-        self.retired.push(id);
-        self.is_due = true;
+    pub fn release(&mut self, id: u32) {
+        self.released.push(id);
+        self.is_sweep_due = true;
     }
 
     pub fn processes_ended(&mut self) {
-        self.is_due = true;
+        self.is_sweep_due = true;
     }
 
-    /// The kernel will not take it any more.
+    /// The kernel refuses to start a process in it.
     pub fn discard(&mut self, id: u32) {
         self.remove(id);
     }
 
-    /// Looks which retired groups are empty by now, if that may have changed.
+    /// Frees or removes the released groups that are empty by now.
     pub fn sweep(&mut self) {
-        if !std::mem::take(&mut self.is_due) {
+        if !std::mem::take(&mut self.is_sweep_due) {
             return;
         }
-        for id in std::mem::take(&mut self.retired) {
+        for id in std::mem::take(&mut self.released) {
             if self.is_populated(id) {
-                self.retired.push(id);
+                self.released.push(id);
             } else if self.free.len() < MAX_FREE && !self.is_killed(id) {
                 self.free.push(id);
             } else {
@@ -127,7 +127,7 @@ impl Cgroups {
         }
     }
 
-    /// Of all commands together. False: there is no freezer.
+    /// Freezes or thaws all commands. False: there is no freezer.
     pub fn freeze(&self, is_wanted: bool) -> bool {
         let Some(base) = &self.base else {
             return false;
@@ -147,12 +147,12 @@ impl Cgroups {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let name = loop {
-            self.last += 1;
-            let name = sys::c_string(self.last.to_string().as_bytes())?;
+            self.last_id += 1;
+            let name = sys::c_string(self.last_id.to_string().as_bytes())?;
             // SAFETY: `name` ends in NUL.
             match check(unsafe { libc::mkdirat(base.dir.as_raw_fd(), name.as_ptr(), 0o755) }) {
                 Ok(_) => break name,
-                // Somebody else's, or an earlier life's.
+                // Made by another program, or by an agent before this one.
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
                 Err(error) => return Err(error),
             }
@@ -165,13 +165,13 @@ impl Cgroups {
             events,
             is_killed: false,
         };
-        self.groups.insert(self.last, group);
-        Ok(self.last)
+        self.groups.insert(self.last_id, group);
+        Ok(self.last_id)
     }
 
     fn remove(&mut self, id: u32) {
         if let (Some(group), Some(base)) = (self.groups.remove(&id), &self.base) {
-            // SAFETY: the name ends in NUL. If a process or a folder is in it, it stays; its number is never used
+            // SAFETY: the name ends in NUL. It stays if a process or a folder is in it; its number is never used
             // again.
             unsafe {
                 libc::unlinkat(

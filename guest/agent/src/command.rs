@@ -1,18 +1,18 @@
-//! From what a client asks to run to what the kernel needs for it: arguments, environment, directory, user, and the
-//! places where the program may be.
+//! From a client's command to what the kernel needs: arguments, environment, directory, user, and the paths where the
+//! program may be.
 
 use std::io;
 
 use crate::accounts::{self, Account};
+use crate::c_strings::CStrings;
 use crate::protocol::{Code, Command, Failure};
-use crate::spawn::{Program, SpawnError, Step};
+use crate::spawn::{Program, SpawnError, Stage};
 use crate::sys::reason;
-use crate::texts::Texts;
 
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const MAX_TAG_BYTES: usize = 256;
 
-/// Everything but the standard streams.
+/// Everything but the standard streams' descriptors.
 pub fn prepare(command: &Command, has_terminal: bool) -> Result<Program, Failure> {
     if command.cmd.is_empty() {
         return Err(invalid("cmd is empty"));
@@ -24,12 +24,12 @@ pub fn prepare(command: &Command, has_terminal: bool) -> Result<Program, Failure
     };
     let envs = environment(command, &account, has_terminal)?;
     let path = value_of(&envs, b"PATH").unwrap_or(DEFAULT_PATH);
-    let mut argv = Texts::with_room_for(1 + command.args.len());
+    let mut argv = CStrings::with_room_for(1 + command.args.len());
     argv.push(&[command.cmd], "cmd")?;
     for arg in &command.args {
         argv.push(&[arg], "an argument")?;
     }
-    let mut envp = Texts::with_room_for(envs.len());
+    let mut envp = CStrings::with_room_for(envs.len());
     for (key, value) in &envs {
         envp.push(&[key, b"=", value], "the environment")?;
     }
@@ -79,9 +79,9 @@ fn value_of<'a>(envs: &Environment<'a>, name: &[u8]) -> Option<&'a [u8]> {
         .map(|&(_, value)| value)
 }
 
-/// Where `execvp` would look.
-fn candidates(cmd: &[u8], path: &[u8]) -> Result<Texts, Failure> {
-    let mut paths = Texts::with_room_for(1);
+/// The paths that `execvp` would try.
+fn candidates(cmd: &[u8], path: &[u8]) -> Result<CStrings, Failure> {
+    let mut paths = CStrings::with_room_for(1);
     if cmd.contains(&b'/') {
         paths.push(&[cmd], "cmd")?;
         return Ok(paths);
@@ -93,8 +93,8 @@ fn candidates(cmd: &[u8], path: &[u8]) -> Result<Texts, Failure> {
     Ok(paths)
 }
 
-fn directories(cwd: Option<&[u8]>, account: &Account) -> Result<Texts, Failure> {
-    let mut dirs = Texts::with_room_for(2);
+fn directories(cwd: Option<&[u8]>, account: &Account) -> Result<CStrings, Failure> {
+    let mut dirs = CStrings::with_room_for(2);
     match cwd {
         Some(cwd) => dirs.push(&[cwd], "cwd")?,
         None => {
@@ -109,7 +109,7 @@ fn invalid(message: impl Into<String>) -> Failure {
     Failure::new(Code::Invalid, message)
 }
 
-/// A tag that a client chose. Digits alone would be taken for a pid.
+/// A tag that a client chose. Digits alone would be read as a pid.
 pub fn check_tag(tag: &[u8]) -> Result<String, Failure> {
     let text = std::str::from_utf8(tag).unwrap_or_default();
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -121,12 +121,12 @@ pub fn check_tag(tag: &[u8]) -> Result<String, Failure> {
     Ok(text.to_string())
 }
 
-/// What went wrong, as the client should hear it.
-pub fn spawn_failure(command: &Command, SpawnError { step, error }: &SpawnError) -> Failure {
+/// The failure that the client receives.
+pub fn spawn_failure(command: &Command, SpawnError { stage, error }: &SpawnError) -> Failure {
     let cmd = String::from_utf8_lossy(command.cmd);
     let why = reason(error);
-    match (step, error.raw_os_error()) {
-        (Step::Execute, Some(libc::ENOENT | libc::ENOTDIR)) => {
+    match (stage, error.raw_os_error()) {
+        (Stage::Execute, Some(libc::ENOENT | libc::ENOTDIR)) => {
             Failure::new(Code::CommandNotFound, format!("{cmd}: command not found"))
         }
         (_, Some(libc::E2BIG)) => Failure::new(
@@ -134,19 +134,19 @@ pub fn spawn_failure(command: &Command, SpawnError { step, error }: &SpawnError)
             "arguments and environment are longer than the system takes",
         ),
         (_, Some(libc::ENOMEM)) => out_of_resources(error),
-        (Step::Execute, _) => Failure::new(Code::CommandNotFound, format!("{cmd}: {why}")),
-        (Step::Directory, _) => {
+        (Stage::Execute, _) => Failure::new(Code::CommandNotFound, format!("{cmd}: {why}")),
+        (Stage::Directory, _) => {
             let cwd = command.cwd.unwrap_or(b"/");
             invalid(format!("cwd {}: {why}", String::from_utf8_lossy(cwd)))
         }
-        (Step::Clone, _) => out_of_resources(error),
-        (Step::Identity | Step::Terminal, _) => {
+        (Stage::Clone, _) => out_of_resources(error),
+        (Stage::Identity | Stage::Terminal, _) => {
             Failure::new(Code::Internal, format!("{cmd} cannot be started: {why}"))
         }
     }
 }
 
-/// For what fails when the guest has no more descriptors, processes or memory.
+/// The guest has no more descriptors, processes or memory.
 pub fn out_of_resources(error: &io::Error) -> Failure {
     let code = match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EMFILE | libc::ENFILE | libc::ENOSPC) => Code::TooMany,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_for_in_the_childs_own_path() {
+    fn a_name_is_searched_in_the_childs_own_path() {
         let mut asked = command("tool");
         asked.envs.push((b"PATH", b"/a::/b"));
         let program = prepare(&asked, false).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_could_run_is_refused() {
+    fn commands_that_cannot_run_are_refused() {
         assert!(prepare(&command(""), false).is_err());
         assert!(prepare(&command("a\0b"), false).is_err());
         let mut asked = command("x");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_words() {
+    fn tags_are_checked() {
         assert_eq!(check_tag(b"worker-1").unwrap(), "worker-1");
         for bad in [b"".as_slice(), b"123", b"a\nb", b"\xff", &[b'a'; 257]] {
             assert!(check_tag(bad).is_err());

@@ -3,6 +3,7 @@
 use crate::epoll::Epoll;
 use crate::frames::{self, Frame};
 use crate::halt::{self, Halt};
+use crate::job::Input;
 use crate::options::Mode;
 use crate::outbox::Outbox;
 use crate::partial::PartialRequests;
@@ -16,7 +17,6 @@ use crate::streams::Streams;
 use crate::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::timers::Due;
-use crate::work::Input;
 
 pub struct Dispatcher {
     mode: Mode,

@@ -1,6 +1,6 @@
-//! The one place where the program waits. Sources are watched edge-triggered: an edge says that something changed, and
-//! whoever owns the source remembers what it may still read or write. So nothing spins when the virtio port hangs up
-//! or a reader is slow, and nothing has to be registered twice.
+//! The one place where the loop waits. Descriptors are watched edge-triggered: an event means that something changed, and
+//! the owner of the descriptor remembers what it may still read or write. So the loop does not spin when the virtio port
+//! hangs up or a reader is slow.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ pub enum Source {
     Workers,
     /// An output of a session: its key, and which output.
     Session(u32, u8),
-    /// An output that nobody wants any more but somebody still writes to.
+    /// A pipe of a command that is over, which another process may still write to.
     Orphan(u32),
 }
 
@@ -72,23 +72,23 @@ impl Epoll {
         Ok(Epoll { fd, events })
     }
 
-    /// Tells of every change, until the descriptor is closed.
+    /// Reports input and room for output, until the descriptor is closed.
     pub fn watch(&self, fd: RawFd, source: Source) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, BOTH, source)
     }
 
-    /// Tells of what comes in only: a port says that it is writable after every single write.
+    /// Reports input only: a virtio port would report room after every single write.
     pub fn watch_input(&self, fd: RawFd, source: Source) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, INPUT, source)
     }
 
-    /// Whether it also tells when there is room for output; if there is room already, it tells at once.
+    /// Whether room for output is reported too; if there is room already, at once.
     pub fn watch_output_too(&self, fd: RawFd, source: Source, is_wanted: bool) -> io::Result<()> {
         let events = if is_wanted { BOTH } else { INPUT };
         self.control(libc::EPOLL_CTL_MOD, fd, events, source)
     }
 
-    /// From now on told of incoming data as long as there is any.
+    /// From now on level-triggered: reports input as long as there is any.
     pub fn rewatch_level(&self, fd: RawFd, source: Source) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, libc::EPOLLIN, source)
     }

@@ -1,9 +1,9 @@
-//! The file verbs. Each is a job (see work.rs); what they share is here: paths, entries, and words for errors.
+//! The file verbs: a job for each (see job.rs), and what the jobs share, such as paths and entries.
 
 pub mod directory;
 pub mod entries;
 pub mod listing;
-pub mod making;
+pub mod mkdir;
 pub mod mount_points;
 
 pub mod paths;

@@ -1,7 +1,7 @@
-//! Frames: the header's bytes, and a parser that cuts whatever comes out of the pipe into frames.
+//! Frames: the header's bytes, and a parser that cuts the pipe's bytes into frames.
 //!
-//! Nothing in the pipe can be relied on: it may hold half a frame of an earlier life, or noise. The parser keeps at
-//! most one frame, never fails, and always gets back in step within one frame's worth of padding.
+//! The pipe may hold half a frame from an earlier connection, or noise. The parser keeps at most one frame, never fails,
+//! and is synchronized again after one frame's worth of padding.
 
 pub const HEADER_BYTES: usize = 12;
 pub const MAX_PAYLOAD_BYTES: usize = 65_536;
@@ -18,7 +18,7 @@ pub const FAIL: u8 = 0x09;
 pub const CANCEL: u8 = 0x0a;
 pub const NOTICE: u8 = 0x0b;
 
-/// Flag of OPEN: the payload goes on in the next OPEN of the same stream.
+/// Flag of OPEN: the payload continues in the next OPEN of the same stream.
 pub const MORE: u8 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Default for Parser {
 }
 
 impl Parser {
-    /// Where the next bytes belong. Never empty as long as `next` is called until it answers `None` in between.
+    /// Where the next bytes belong. Never empty, provided that `next` has returned `None` since the last `filled`.
     pub fn space(&mut self) -> &mut [u8] {
         if self.start == self.end {
             self.start = 0;
@@ -95,19 +95,19 @@ impl Parser {
         &mut self.arena[self.end..]
     }
 
-    /// The first `bytes` of that space are filled.
+    /// The first `bytes` of `space` are filled.
     pub fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.arena.len());
     }
 
-    /// Forgets everything: the bytes to come are another pipe's.
+    /// Forgets everything: the next bytes come from another pipe.
     pub fn reset(&mut self) {
         self.start = 0;
         self.end = 0;
     }
 
-    /// The host that began the frame is gone. Records tell by themselves that they are incomplete; data do not, and the
-    /// next host's padding would become the rest of them.
+    /// Forgets half a DATA frame whose host has left; the next host's padding would complete it. Other frames are records,
+    /// which the padding leaves without an end mark.
     pub fn forget_half_data(&mut self) {
         if self.arena[self.start..self.end].first() == Some(&DATA) {
             self.reset();
@@ -126,7 +126,7 @@ impl Parser {
             let header = Header::decode(waiting.first_chunk()?);
             let length = header.length as usize;
             if length > MAX_PAYLOAD_BYTES {
-                // Noise. Whatever it is, the zeros before the next HELLO are longer than any frame that begins in it.
+                // Noise. The padding before the next HELLO is longer than any frame that begins in the noise.
                 self.start += 1;
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The end of the machine, at its own wish: `poweroff` and `reboot` in a capsule are signals to process 1.
+//! Power-off and reboot from inside the guest: `poweroff` and `reboot` are signals to process 1.
 
 use std::io;
 
@@ -12,9 +12,9 @@ pub enum Halt {
     Reboot,
 }
 
-/// The host is told within this time or not at all.
+/// How long the NOTICE may take to reach the host.
 pub const NOTICE_MS: u64 = 200;
-/// What processes get to end by themselves, and then to be gone.
+/// How long processes have to end after SIGTERM, and then after SIGKILL.
 const TERM_MS: u64 = 500;
 const KILL_MS: u64 = 1_000;
 
@@ -25,14 +25,15 @@ pub fn notice(halt: Halt) -> Vec<u8> {
     record.finish()
 }
 
-/// Ends every process, brings the disk in order, and stops the machine.
+/// Ends every process, syncs the disk, mounts it read-only, and stops the machine.
 pub fn halt(halt: Halt) -> ! {
-    // SAFETY: plain calls, here and below. Frozen processes would not hear the first signal.
+    // Frozen processes would not receive SIGTERM.
     let _ = std::fs::write("/sys/fs/cgroup/capsule/cgroup.freeze", "0");
+    // SAFETY: plain calls, here and below.
     unsafe { libc::kill(-1, libc::SIGTERM) };
-    wait_for_everyone(TERM_MS);
+    wait_for_processes(TERM_MS);
     unsafe { libc::kill(-1, libc::SIGKILL) };
-    wait_for_everyone(KILL_MS);
+    wait_for_processes(KILL_MS);
     unsafe {
         libc::sync();
         let (none, flags) = (std::ptr::null(), libc::MS_REMOUNT | libc::MS_RDONLY);
@@ -47,19 +48,20 @@ pub fn stop(halt: Halt) -> ! {
         Halt::Reboot => libc::RB_AUTOBOOT,
     };
     loop {
-        // SAFETY: it does not come back; if it does, there is nothing else to do.
+        // SAFETY: plain call. It returns only on failure, and then is tried again.
         unsafe { libc::reboot(how) };
         sleep_ms(1_000);
     }
 }
 
-fn wait_for_everyone(timeout_ms: u64) {
+fn wait_for_processes(timeout_ms: u64) {
     let deadline = monotonic_ns() + timeout_ms * 1_000_000;
     while monotonic_ns() < deadline {
         // SAFETY: the status is not asked for.
         let pid = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
-        let has_nobody = pid < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
-        if has_nobody {
+        let has_no_child =
+            pid < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
+        if has_no_child {
             return;
         }
         if pid == 0 {

@@ -1,7 +1,8 @@
-//! The files that say who a machine is: /etc/hostname, /etc/hosts and /etc/machine-id.
+//! The identity files: /etc/hostname, /etc/hosts and /etc/machine-id.
 //!
-//! They are changed only where they differ, and in place: a capsule must wake with a full disk, and lines that its owner
-//! put into /etc/hosts stay, whatever bytes they hold. A file that cannot be read is never written, and what is no ordinary file is left alone.
+//! A file is written only if its content differs, and in place, so that WAKE works with a full disk. Foreign lines of
+//! /etc/hosts stay, whatever bytes they hold. A file that cannot be read is not written, and neither is one that is not a
+//! regular file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use crate::sys::context;
 
-/// A larger one is nobody's list of hosts, and the agent's memory is the guest's.
+/// A larger file is left alone, to bound the memory it takes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 pub fn write(root: &Path, hostname: &str, machine_id: &str) -> Result<(), String> {
@@ -25,11 +26,11 @@ pub fn write(root: &Path, hostname: &str, machine_id: &str) -> Result<(), String
         format!("{machine_id}\n").as_bytes(),
         0o444,
     )?;
-    // Last: while it tells the old name, a wake that failed half-way can be repeated.
+    // Last: a WAKE that failed half-way can be repeated as long as this file has the old name.
     put(&file("hostname"), format!("{hostname}\n").as_bytes(), 0o644)
 }
 
-/// The old name replaced by the new one; a line for it if it had none. Every other line stays byte for byte.
+/// `hosts` with the old name replaced by the new one, or with a new line. All other lines stay byte for byte.
 fn hosts_with(hosts: &[u8], old: &[u8], new: &str) -> Vec<u8> {
     let new = new.as_bytes();
     if hosts.split(is_newline).any(|line| names(line, new)) {
@@ -41,7 +42,7 @@ fn hosts_with(hosts: &[u8], old: &[u8], new: &str) -> Vec<u8> {
     for line in hosts.split_inclusive(is_newline) {
         if is_replaceable && names(line, old) {
             has_name = true;
-            let renamed = words(line).map(|word| if word == old { new } else { word });
+            let renamed = fields(line).map(|field| if field == old { new } else { field });
             text.extend(renamed.collect::<Vec<_>>().join(&b' '));
         } else {
             text.extend(line.strip_suffix(b"\n").unwrap_or(line));
@@ -58,19 +59,19 @@ fn is_newline(byte: &u8) -> bool {
     *byte == b'\n'
 }
 
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
+        .filter(|field| !field.is_empty())
 }
 
-/// The line gives this name to an address.
+/// Whether the line gives this name to an address.
 fn names(line: &[u8], name: &[u8]) -> bool {
     let entry = line.split(|&byte| byte == b'#').next().unwrap_or(line);
-    words(entry).skip(1).any(|word| word == name)
+    fields(entry).skip(1).any(|field| field == name)
 }
 
-/// Nothing is what a missing file holds. `None`: what is there is not for us to change, such as a fifo or a device, which
-/// a blocking read might never come back from.
+/// The content; of a missing file, nothing. `None`: not a regular file, such as a fifo, whose read might block for ever; or
+/// too long.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
     match read_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(Vec::new())),
@@ -79,7 +80,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, String> {
 }
 
 fn read_file(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    // Before it is opened: a socket cannot be, and a device may mind.
+    // Checked before it is opened, since opening a device may have an effect.
     if !std::fs::metadata(path)?.is_file() {
         return Ok(None);
     }
@@ -112,7 +113,7 @@ fn overwrite(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
         .custom_flags(libc::O_NONBLOCK)
         .open(path)?;
     file.write_all_at(text, 0)?;
-    // The names of capsules are of one length, and cutting a file to the length it has is not free.
+    // Names of capsules have one length, so this is rare. Truncating to the same length would still cost time.
     if file.metadata()?.len() != text.len() as u64 {
         file.set_len(text.len() as u64)?;
     }
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_keeps_what_its_owner_wrote() {
+    fn hosts_keeps_foreign_lines() {
         let with = |hosts: &str, old: &str| {
             String::from_utf8(hosts_with(hosts.as_bytes(), old.as_bytes(), "cl-1")).unwrap()
         };
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_may_hold_bytes_that_are_no_text() {
+    fn hosts_may_hold_bytes_that_are_not_utf8() {
         let hosts = b"10.0.0.1 db # gr\xfc\xdfe\n127.0.1.1 old\n";
         assert_eq!(
             hosts_with(hosts, b"old", "cl-1"),
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ordinary_file_is_left_alone() {
+    fn other_than_regular_files_are_left_alone() {
         let root = root("odd");
         let etc = root.join("etc");
         std::os::unix::fs::symlink("/dev/zero", etc.join("hosts")).unwrap();

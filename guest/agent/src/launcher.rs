@@ -9,7 +9,7 @@ use crate::output::Output;
 use crate::protocol::{channel, Command, Failure};
 use crate::pty::{self, Size};
 use crate::session::{Kind, Leader, Session};
-use crate::spawn::{self, Program, Stack, Step};
+use crate::spawn::{self, Program, Stack, Stage};
 use crate::sys;
 
 /// A new cgroup is usable, so a kernel that refuses this many refuses all.
@@ -104,14 +104,16 @@ impl Launcher {
     ) -> Result<(libc::pid_t, Option<u32>), Failure> {
         let mut attempts = 0;
         loop {
-            let cgroup = cgroups.take().map_err(|error| out_of_resources(&error))?;
+            let cgroup = cgroups
+                .acquire()
+                .map_err(|error| out_of_resources(&error))?;
             let dir = cgroup.and_then(|id| cgroups.dir(id));
             let error = match spawn::spawn(&mut self.stack, program, dir) {
                 Ok(pid) => return Ok((pid, cgroup)),
                 Err(error) => error,
             };
             attempts += 1;
-            let is_unusable = error.step == Step::Clone
+            let is_unusable = error.stage == Stage::Clone
                 && matches!(
                     error.error.raw_os_error(),
                     Some(libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV)
@@ -120,7 +122,7 @@ impl Launcher {
                 if is_unusable {
                     cgroups.discard(id);
                 } else {
-                    cgroups.give_back(id);
+                    cgroups.release(id);
                 }
             }
             if !is_unusable || attempts > MAX_ATTEMPTS {

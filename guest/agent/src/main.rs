@@ -1,5 +1,5 @@
-//! Where the program begins. It has no Rust `main`: Rust's start-up aborts when 0, 1 and 2 are closed and there is no
-//! /dev/null yet, which is how process 1 may find itself, and sets up signals that the programs started would inherit.
+//! The entry point. It is a C `main`: Rust's start-up code aborts when descriptors 0, 1 and 2 are closed and there is no
+//! /dev/null yet, which can be the case for process 1. It also ignores SIGPIPE, which the started programs would inherit.
 
 #![no_main]
 
@@ -14,13 +14,13 @@ use capsule_agent::sys::{listen, reason};
 
 /// # Safety
 ///
-/// The C library calls it, with `count` texts.
+/// Called by the C library, with `count` strings.
 #[no_mangle]
 pub unsafe extern "C" fn main(count: c_int, values: *const *const c_char) -> c_int {
-    // Memory that the threads free is for the loop too.
+    // One arena: the loop can reuse memory that worker threads have freed.
     libc::mallopt(libc::M_ARENA_MAX, 1);
     let args = (1..count as usize).map(|index| {
-        // SAFETY: the C library passes `count` texts.
+        // SAFETY: the C library passes `count` strings.
         let text = unsafe { CStr::from_ptr(*values.add(index)) };
         OsString::from_vec(text.to_bytes().to_vec())
     });

@@ -1,5 +1,5 @@
-//! What the guest's root file system needs around it: the kernel's own file systems, memory for /run and /dev/shm, and
-//! the few links in /dev that programs expect.
+//! Mounts besides the root file system: the kernel's own file systems, memory for /run and /dev/shm; and the links in /dev
+//! that programs expect.
 
 use std::ffi::CStr;
 use std::io;
@@ -32,7 +32,7 @@ const fn mount(
     }
 }
 
-/// In the initramfs; moved to the root file system later.
+/// Mounted in the initramfs, and moved to the root file system later.
 const KERNEL: [Mount; 3] = [
     mount(c"devtmpfs", c"/dev", NOSUID, c"mode=0755"),
     mount(c"proc", c"/proc", NOSUID | NODEV | NOEXEC, c""),
@@ -73,7 +73,7 @@ pub fn mount_kernel() -> Result<(), String> {
     KERNEL.iter().try_for_each(Mount::make)
 }
 
-/// Takes the kernel's file systems along to `/newroot` and makes that the root.
+/// Moves the kernel's file systems to `/newroot` and makes that the root.
 pub fn switch_root() -> Result<(), String> {
     for (from, to) in [
         (c"/dev", c"/newroot/dev"),
@@ -98,8 +98,8 @@ pub fn switch_root() -> Result<(), String> {
     context(check(unsafe { libc::chdir(c"/".as_ptr()) }), "/").map(drop)
 }
 
-/// Else a thread reads the map of every part of the disk some seconds after the mount, which every capsule would do for
-/// itself, in time and memory of its own; they are read when there is something to write.
+/// Otherwise a kernel thread reads all block bitmaps some seconds after the mount, which costs each capsule time and memory.
+/// Without it, a bitmap is read before the first write to its part of the disk.
 const DISK_OPTIONS: &CStr = c"no_prefetch_block_bitmaps";
 
 pub fn mount_disk(device: &CStr) -> Result<(), String> {
@@ -111,15 +111,15 @@ pub fn mount_disk(device: &CStr) -> Result<(), String> {
 pub fn mount_rest() -> Result<(), String> {
     REST.iter().try_for_each(Mount::make)?;
     for (target, link) in LINKS {
-        // SAFETY: the paths end in NUL. One that is there already is right.
+        // SAFETY: the paths end in NUL. A link that exists already is right.
         unsafe { libc::symlink(target.as_ptr(), link.as_ptr()) };
     }
     enable_controllers();
     Ok(())
 }
 
-/// Commands together weigh as much as we do, however many they are. The other controllers are the guest's to enable: each
-/// of them makes every start and end of a process dearer, most of all memory's, which counts page by page.
+/// All commands together get the same CPU weight as the agent. The other controllers are left to the guest, since each adds
+/// to the cost of every process start and end; the memory controller adds most, as it counts every page.
 fn enable_controllers() {
     let _ = std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu");
     let _ = std::fs::create_dir(MACHINE_CGROUP);
@@ -136,7 +136,7 @@ impl Mount {
             self.options,
         );
         match &result {
-            // The kernel may have mounted it by itself.
+            // The kernel may have mounted it already.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(()),
             _ => context(result, format!("{} cannot be mounted", text(self.target))),
         }
@@ -144,7 +144,7 @@ impl Mount {
 }
 
 fn make_dir(path: &CStr) {
-    // SAFETY: the path ends in NUL. Whether it worked shows at the mount.
+    // SAFETY: the path ends in NUL. A failure shows at the mount.
     unsafe { libc::mkdir(path.as_ptr(), 0o755) };
 }
 

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outbox_keeps_order_and_forgets_what_is_written() {
+    fn an_outbox_keeps_order_and_drops_written_frames() {
         let mut outbox = Outbox::default();
         push(&mut outbox, 1, b"abcdef");
         push(&mut outbox, 2, b"");

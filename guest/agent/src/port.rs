@@ -1,8 +1,8 @@
 //! The byte pipe to the host: a virtio-serial port in a VM, a UNIX socket in tests.
 //!
-//! A virtio port stays open whether or not anybody is at its other end. Without a host it reads as end of file and
-//! polls as hung up for ever; edge-triggered, that is one wake-up, and the driver wakes us again when a host connects.
-//! A slow timer looks too while nobody is there, in case an edge got lost. A socket, by contrast, is gone when it ends.
+//! A virtio port stays open without a host. It then reads as end of file and polls as hung up; edge-triggered, that is
+//! one event, and the driver sends another when a host connects. In case that event is lost, the loop also reads the port
+//! every second while it has no host. A socket, by contrast, is closed when it reads as end of file.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -21,11 +21,12 @@ pub struct Port {
     readable: bool,
     writable: bool,
     has_host: bool,
-    /// There may be another host, which throws away what it reads until it has said HELLO: it is told nothing before.
-    is_silent: bool,
-    /// It has taken bytes since it said HELLO. A port may read as end of file for a moment after its host has come.
-    is_heard: bool,
-    /// Epoll tells when there is room.
+    /// The host may have been replaced. A new one discards everything before its HELLO, so nothing is written until then.
+    awaits_hello: bool,
+    /// The current host has taken bytes. Without this an end of file does not mean that it left: a port may still read as
+    /// end of file just after its host has come.
+    has_written: bool,
+    /// Epoll reports when there is room.
     awaits_room: bool,
 }
 
@@ -34,7 +35,7 @@ impl Port {
         Port::with(Kind::Virtio, Some(fd))
     }
 
-    /// Until someone connects there is nothing to read.
+    /// Without a connection yet.
     pub fn socket() -> Port {
         Port::with(Kind::Socket, None)
     }
@@ -46,24 +47,23 @@ impl Port {
             readable: true,
             writable: true,
             has_host: true,
-            is_silent: false,
-            is_heard: false,
+            awaits_hello: false,
+            has_written: false,
             awaits_room: false,
         }
     }
 
     pub fn replace(&mut self, connection: OwnedFd) {
         *self = Port::with(Kind::Socket, Some(connection));
-        self.is_silent = true;
+        self.awaits_hello = true;
     }
 
-    /// The host has said HELLO.
-    pub fn speak(&mut self) {
-        self.is_silent = false;
+    pub fn hello_received(&mut self) {
+        self.awaits_hello = false;
     }
 
-    pub fn is_silent(&self) -> bool {
-        self.is_silent
+    pub fn awaits_hello(&self) -> bool {
+        self.awaits_hello
     }
 
     pub fn fd(&self) -> Option<RawFd> {
@@ -75,12 +75,12 @@ impl Port {
         self.writable |= writable;
     }
 
-    /// There may be more to read without waiting.
+    /// A read may return bytes at once.
     pub fn is_readable(&self) -> bool {
         self.readable && self.fd.is_some()
     }
 
-    /// False: look again by the clock.
+    /// False: the port has to be read again after some time.
     pub fn has_host(&self) -> bool {
         self.has_host
     }
@@ -91,7 +91,7 @@ impl Port {
             return 0;
         };
         match sys::read(fd, space) {
-            Ok(Some(0)) | Err(_) => self.host_gone(),
+            Ok(Some(0)) | Err(_) => self.host_left(),
             Ok(Some(count)) => {
                 self.has_host = true;
                 return count;
@@ -101,39 +101,38 @@ impl Port {
         0
     }
 
-    /// Writes what the pipe takes now.
+    /// Writes as much as the pipe takes now.
     pub fn flush(&mut self, outbox: &mut Outbox) {
         while let Some(fd) = self
             .fd()
-            .filter(|_| self.writable && !self.is_silent && !outbox.is_empty())
+            .filter(|_| self.writable && !self.awaits_hello && !outbox.is_empty())
         {
             match sys::write(fd, outbox.bytes()) {
                 Ok(Some(count)) => {
-                    self.is_heard = true;
+                    self.has_written = true;
                     outbox.written(count);
                 }
                 Ok(None) => self.writable = false,
-                Err(_) => self.host_gone(),
+                Err(_) => self.host_left(),
             }
         }
     }
 
-    /// To be asked for after each flush: whether epoll is to tell of room from now on, when that is another answer than
-    /// before.
-    pub fn awaits_room_anew(&mut self, outbox: &Outbox) -> Option<bool> {
+    /// To be called after each flush. Whether epoll has to report room from now on, if that has changed.
+    pub fn awaits_room_changed(&mut self, outbox: &Outbox) -> Option<bool> {
         let awaits_room = !outbox.is_empty() && !self.writable;
-        let is_new = std::mem::replace(&mut self.awaits_room, awaits_room) != awaits_room;
-        is_new.then_some(awaits_room)
+        let is_changed = std::mem::replace(&mut self.awaits_room, awaits_room) != awaits_room;
+        is_changed.then_some(awaits_room)
     }
 
-    /// After a halting notice: waits at most `timeout_ms` in all for the pipe to take the rest.
+    /// Waits at most `timeout_ms` for the pipe to take everything.
     pub fn flush_within(&mut self, outbox: &mut Outbox, timeout_ms: u64) {
         let deadline = sys::monotonic_ns() + timeout_ms * 1_000_000;
         self.writable = true;
         self.flush(outbox);
         while !outbox.is_empty()
             && self.fd.is_some()
-            && !self.is_silent
+            && !self.awaits_hello
             && sys::monotonic_ns() < deadline
         {
             sys::sleep_ms(2);
@@ -142,9 +141,9 @@ impl Port {
         }
     }
 
-    fn host_gone(&mut self) {
+    fn host_left(&mut self) {
         self.readable = false;
-        self.is_silent |= std::mem::take(&mut self.is_heard);
+        self.awaits_hello |= std::mem::take(&mut self.has_written);
         match self.kind {
             Kind::Virtio => self.has_host = false,
             Kind::Socket => self.fd = None,

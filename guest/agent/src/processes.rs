@@ -1,23 +1,23 @@
-//! PROCESSES: every process of the guest but the kernel's own threads and those that have ended.
+//! PROCESSES: every process of the guest, except kernel threads and zombies.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 
+use crate::job::{Input, Job, Next, Progress};
 use crate::record::Writer;
-use crate::work::{Input, Job, Next, Progress};
 
 /// In one step.
 const BATCH: usize = 64;
-/// A longer command line is cut; and when the whole listing is longer, arguments are left out.
+/// A longer command line is cut. Once the whole listing is longer, arguments are left out.
 const MAX_LINE_BYTES: u64 = 128 * 1024;
 const MAX_LISTING_BYTES: usize = 12 * 1024 * 1024;
 const MAX_PROCESSES: usize = 65_000;
 
 pub struct Processes {
-    /// Of the leaders of sessions.
+    /// The tags of session leaders.
     tags: BTreeMap<i32, String>,
-    /// Still to be looked at, the highest first.
+    /// Not listed yet, the highest first; `None` before the first step.
     pids: Option<Vec<i32>>,
     count: u32,
     listed_bytes: usize,
@@ -88,7 +88,7 @@ fn all_pids() -> Vec<i32> {
     pids
 }
 
-/// The name of a process that lives and is not the kernel's.
+/// The name, unless the process is a kernel thread or a zombie.
 fn living_name(pid: i32) -> Option<Vec<u8>> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&stat).map(<[u8]>::to_vec)
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stat_line_tells_name_and_kind() {
+    fn a_stat_line_has_name_state_and_flags() {
         let line = |name: &str, state: &str, flags: u32| {
             format!("7 ({name}) {state} 1 7 7 0 -1 {flags} 0 0 0\n").into_bytes()
         };
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_listing_has_ourselves() {
+    fn the_listing_has_this_process() {
         let own = std::process::id() as i32;
         let mut job = Processes::new(BTreeMap::from([(own, "proc-1".into())]));
         let record = job.record(own).unwrap();

@@ -1,5 +1,5 @@
-//! The vocabulary of docs/AGENT-PROTOCOL.md: numbers of verbs and events, limits, failures, and the records that are
-//! more than a field or two.
+//! The constants and records of docs/AGENT-PROTOCOL.md: numbers of verbs and events, limits, failures, and records of
+//! several fields.
 
 use crate::record::{Malformed, Reader, Writer};
 
@@ -40,14 +40,14 @@ pub mod notice {
     pub const HALTING: u16 = 1;
 }
 
-/// What an EXEC is wanted for; 0 is a foreground command.
+/// The mode of an EXEC; 0 is a foreground command.
 pub mod exec_mode {
     pub const BACKGROUND: u8 = 1;
-    /// A foreground command of whose start nothing is told.
+    /// A foreground command without STARTED.
     pub const OUTCOME: u8 = 2;
 }
 
-/// DATA's flags: which of a stream's channels.
+/// The flags of DATA: a stream's channel.
 pub mod channel {
     pub const MAIN: u8 = 0;
     pub const STDOUT: u8 = 1;
@@ -55,7 +55,7 @@ pub mod channel {
 }
 
 pub const WINDOW_BYTES: u32 = 262_144;
-/// What the host can widen it to.
+/// The limit to which the host can widen it.
 pub const MAX_WINDOW_BYTES: u32 = 1024 * 1024;
 pub const MAX_STREAMS: usize = 1_024;
 pub const MAX_REQUEST_BYTES: usize = 2 * 1024 * 1024;
@@ -95,7 +95,7 @@ impl Code {
     }
 }
 
-/// Why a verb was not done, in words for a person.
+/// Why a verb was not done; the message is for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub code: Code,
@@ -122,7 +122,7 @@ impl Failure {
     }
 }
 
-/// What EXEC and PTY are asked to run.
+/// The command record of EXEC and PTY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
     pub cmd: &'a [u8],
@@ -170,11 +170,11 @@ impl Selector {
     }
 }
 
-/// How a process ended, as `waitpid` told.
+/// How a process ended, from `waitpid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     pub code: i32,
-    /// 0: it ended by itself.
+    /// 0: not ended by a signal.
     pub signal: u8,
     pub duration_us: u64,
 }
@@ -211,7 +211,7 @@ pub fn welcome(nonce: &[u8], awake: bool, pid: u32) -> Vec<u8> {
         .finish()
 }
 
-/// The nonce of a HELLO that is meant for us.
+/// The nonce of a HELLO with our magic and version.
 pub fn read_hello(payload: &[u8]) -> Result<[u8; NONCE_BYTES], Malformed> {
     let mut fields = Reader::new(payload);
     let magic = fields.str()?;

@@ -1,5 +1,5 @@
-//! Ends of processes, from `waitpid` and nowhere else. As process 1, or as a subreaper in tests, we also get every orphan
-//! of the guest; those are reaped and ignored.
+//! Ends of processes, from `waitpid`. As process 1, or as a subreaper in tests, we also reap every orphan of the guest;
+//! those are ignored.
 
 use crate::protocol::Exit;
 use crate::sys::monotonic_ns;

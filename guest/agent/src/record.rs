@@ -1,9 +1,9 @@
-//! Records: the fields inside a frame's payload, in a fixed order, closed by one end mark. The reader believes no
-//! length.
+//! Records: the fields of a frame's payload, in a fixed order, followed by an end mark. The reader checks every length
+//! against the bytes that are there.
 
 pub const END_MARK: u8 = 0x7e;
 
-/// The bytes are not the record they should be.
+/// The bytes do not encode the expected record.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -59,12 +59,12 @@ impl Writer {
         }
     }
 
-    /// Sets the end mark.
+    /// With the end mark.
     pub fn finish(self) -> Vec<u8> {
         self.u8(END_MARK).bytes
     }
 
-    /// Without an end mark: for what stands inside a listing.
+    /// Without the end mark: for an item of a listing.
     pub fn bare(self) -> Vec<u8> {
         self.bytes
     }
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         self.raw(length as usize)
     }
 
-    /// Each item takes at least its own length field, so a lying count runs short before memory does.
+    /// Each item takes at least its own length field, so a count that is too high fails before it uses memory.
     pub fn list(&mut self) -> Field<Vec<&'a [u8]>> {
         let count = self.u32()?;
         let mut texts = Vec::new();
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The end mark must be the very next and very last byte.
+    /// The end mark must be the only byte left.
     pub fn finish(self) -> Field<()> {
         if self.bytes == [END_MARK] {
             Ok(())

@@ -1,17 +1,17 @@
-//! Starting a program, as cheaply as the kernel allows: `clone3` with shared memory, into the command's cgroup. Nothing
-//! is copied, we stand still until the child has executed its program, and the reason of a failure is simply left in
-//! our memory.
+//! Starting a program at the lowest cost: `clone3` with CLONE_VM and CLONE_VFORK, into the command's cgroup. No memory is
+//! copied; the calling thread stops until the child has executed its program, and the child writes the reason of a failure
+//! into shared memory.
 //!
-//! The child runs on our memory and must touch nothing of ours but its own stack: no allocation, no locks, system calls
-//! only. Everything it needs is prepared before.
+//! The child must not change our memory beyond its own stack and `Child`: no allocation, no locks, system calls only.
+//! Everything it needs is prepared before.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 
-use crate::texts::Texts;
+use crate::c_strings::CStrings;
 
-/// Who the child becomes, when it is not who we are.
+/// The user and groups of the child, if they are not ours.
 pub struct Identity {
     pub uid: libc::uid_t,
     pub gid: libc::gid_t,
@@ -19,21 +19,21 @@ pub struct Identity {
 }
 
 pub struct Program {
-    /// Tried in this order.
-    pub paths: Texts,
-    pub argv: Texts,
-    pub envp: Texts,
-    /// Tried in this order; the last one must work.
-    pub dirs: Texts,
+    /// Where the program may be, tried in this order.
+    pub paths: CStrings,
+    pub argv: CStrings,
+    pub envp: CStrings,
+    /// The working directory: the first one that exists.
+    pub dirs: CStrings,
     pub identity: Option<Identity>,
-    /// Become 0, 1 and 2. All above 2.
+    /// They become descriptors 0, 1 and 2. All are above 2.
     pub stdio: [RawFd; 3],
     pub has_terminal: bool,
 }
 
-/// What the child could not do.
+/// What failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Stage {
     Clone,
     Terminal,
     Identity,
@@ -43,35 +43,35 @@ pub enum Step {
 
 #[derive(Debug)]
 pub struct SpawnError {
-    pub step: Step,
+    pub stage: Stage,
     pub error: io::Error,
 }
 
-/// What `errno` says until the child has run: no error of the kernel's.
+/// `Child::errno` until the child has run; not an errno of the kernel.
 const HAS_NOT_RUN: i32 = -1;
 
 const STACK_BYTES: usize = 32 * 1024;
 
-/// What children run on until they execute their programs, one after the other: made once, because a piece of memory this
-/// large has the allocator tidy up, at each command, whatever it had kept at hand.
+/// The stack of children until they execute their programs, one after the other. It is allocated once: an allocation of
+/// this size would make the allocator consolidate its free lists at each command.
 pub struct Stack(Vec<u128>);
 
 impl Default for Stack {
     fn default() -> Stack {
-        Stack(Vec::with_capacity(STACK_BYTES / 16)) // aligned, and not cleared for nothing
+        Stack(Vec::with_capacity(STACK_BYTES / 16)) // aligned, and not cleared
     }
 }
 
-/// What the child works with. Pointers into `Program`, which outlives it.
+/// Shared with the child. The pointers are into `Program`, which outlives it.
 struct Child<'a> {
     program: &'a Program,
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
-    step: Step,
+    stage: Stage,
     errno: i32,
 }
 
-/// Starts the program in a session and process group of its own; `cgroup` is an open cgroup folder. The pid.
+/// Starts the program in a new session and process group; `cgroup` is an open cgroup folder. Returns the pid.
 pub fn spawn(
     stack: &mut Stack,
     program: &Program,
@@ -81,7 +81,7 @@ pub fn spawn(
         program,
         argv: program.argv.pointers(),
         envp: program.envp.pointers(),
-        step: Step::Clone,
+        stage: Stage::Clone,
         errno: HAS_NOT_RUN,
     };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
@@ -103,35 +103,35 @@ pub fn spawn(
     };
     // SAFETY: `child`, `stack` and `args` outlive the child's use of our memory, which ends before the call returns.
     let pid = unsafe { clone_onto(&args, run_child, (&raw mut child).cast()) };
-    // The child wrote into it behind the compiler's back.
-    let (step, errno) = unsafe {
+    // The compiler does not know that the child has written them.
+    let (stage, errno) = unsafe {
         (
-            std::ptr::read_volatile(&child.step),
+            std::ptr::read_volatile(&child.stage),
             std::ptr::read_volatile(&child.errno),
         )
     };
     if pid < 0 {
         let error = io::Error::from_raw_os_error(-pid as i32);
         return Err(SpawnError {
-            step: Step::Clone,
+            stage: Stage::Clone,
             error,
         });
     }
     if errno != 0 {
-        // Killed before its first step: so does a cgroup that was killed once.
-        let known = if errno == HAS_NOT_RUN {
+        // Killed before it ran, as in a cgroup that has been killed.
+        let errno = if errno == HAS_NOT_RUN {
             libc::EBUSY
         } else {
             errno
         };
-        let error = io::Error::from_raw_os_error(known);
+        let error = io::Error::from_raw_os_error(errno);
         reap_failed(pid as libc::pid_t);
-        return Err(SpawnError { step, error });
+        return Err(SpawnError { stage, error });
     }
     Ok(pid as libc::pid_t)
 }
 
-/// A child that never became its program is nobody's news.
+/// A child that did not execute its program is reaped here and not reported.
 fn reap_failed(pid: libc::pid_t) {
     // SAFETY: plain call; the child is dying, so it does not wait long.
     while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } < 0
@@ -156,8 +156,8 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// `clone3` whose child calls `entry(argument)` on the new stack and never comes back. The pid, or minus an errno. A C
-/// library's wrapper cannot do it: the child must not return through a frame that its parent still needs.
+/// `clone3` whose child calls `entry(argument)` on the new stack and never returns. Returns the pid, or minus an errno. The
+/// C library's `syscall` cannot do it: the child would return through a stack frame that its parent still needs.
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone_onto(
     args: &CloneArgs,
@@ -186,19 +186,19 @@ unsafe fn clone_onto(
 }
 
 extern "C" fn run_child(argument: *mut libc::c_void) -> ! {
-    // SAFETY: `spawn` passed its own `Child`, and stands still while we use it.
+    // SAFETY: `spawn` passed its own `Child`, and is stopped while we use it.
     let child = unsafe { &mut *argument.cast::<Child>() };
     unsafe { std::ptr::write_volatile(&mut child.errno, 0) };
-    let (step, errno) = become_program(child);
+    let (stage, errno) = become_program(child);
     unsafe {
-        std::ptr::write_volatile(&mut child.step, step);
+        std::ptr::write_volatile(&mut child.stage, stage);
         std::ptr::write_volatile(&mut child.errno, errno);
         libc::_exit(127)
     }
 }
 
-/// Returns only to tell what could not be done.
-fn become_program(child: &Child) -> (Step, i32) {
+/// Returns only on failure.
+fn become_program(child: &Child) -> (Stage, i32) {
     let program = child.program;
     // SAFETY: system calls on prepared memory.
     unsafe {
@@ -207,7 +207,7 @@ fn become_program(child: &Child) -> (Step, i32) {
             libc::dup2(fd, target as i32);
         }
         if program.has_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
-            return (Step::Terminal, errno());
+            return (Stage::Terminal, errno());
         }
         if let Some(identity) = &program.identity {
             // The raw calls: glibc's would carry the change to our other threads.
@@ -216,7 +216,7 @@ fn become_program(child: &Child) -> (Step, i32) {
                 || libc::syscall(libc::SYS_setgid, identity.gid) < 0
                 || libc::syscall(libc::SYS_setuid, identity.uid) < 0
             {
-                return (Step::Identity, errno());
+                return (Stage::Identity, errno());
             }
         }
         if !program
@@ -224,16 +224,17 @@ fn become_program(child: &Child) -> (Step, i32) {
             .iter()
             .any(|dir| libc::chdir(dir.as_ptr()) == 0)
         {
-            return (Step::Directory, errno());
+            return (Stage::Directory, errno());
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        (Step::Execute, execute(program, child))
+        (Stage::Execute, execute(program, child))
     }
 }
 
-/// `execvp`'s search, except that of several paths one where nothing is costs no attempt. The errno that says most.
+/// The search of `execvp`, but with `access` first where there are several paths, which costs less than a failed
+/// `execve`. Returns the most telling errno.
 unsafe fn execute(program: &Program, child: &Child) -> i32 {
     let mut most_telling = libc::ENOENT;
     let is_alone = program.paths.len() == 1;

@@ -190,7 +190,7 @@ impl Supervisor {
             return;
         }
         if let Some(cgroup) = session.release(&mut self.effects) {
-            self.cgroups.give_back(cgroup);
+            self.cgroups.release(cgroup);
         }
         if session.kind() == Kind::Foreground {
             self.sessions.remove(key);

@@ -1,5 +1,4 @@
-//! System calls as the rest of the program wants them: descriptors that close themselves, errors as values, words for
-//! errors that a person reads.
+//! System calls with owned descriptors, errors as values, and messages for people.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Display;
@@ -40,14 +39,14 @@ pub fn open_at(dir: &OwnedFd, name: &CStr, flags: libc::c_int) -> io::Result<Own
     })
 }
 
-/// `Ok(None)`: nothing there now.
+/// `Ok(None)`: it would block.
 pub fn read(fd: RawFd, space: &mut [u8]) -> io::Result<Option<usize>> {
     // SAFETY: `space` is ours and as long as we say.
     let count = unsafe { libc::read(fd, space.as_mut_ptr().cast(), space.len()) };
     transferred(count)
 }
 
-/// `Ok(None)`: no room now.
+/// `Ok(None)`: it would block.
 pub fn write(fd: RawFd, bytes: &[u8]) -> io::Result<Option<usize>> {
     // SAFETY: `bytes` is as long as we say.
     let count = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
@@ -65,7 +64,7 @@ fn transferred(count: isize) -> io::Result<Option<usize>> {
     }
 }
 
-/// Two ends of a new pipe, reading end first. Both close on exec; only the reading end does not block.
+/// A new pipe, its read end first. Both ends close on exec; only the read end does not block.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: `ends` has room for two.
@@ -104,11 +103,11 @@ pub fn sleep_ms(ms: u64) {
     std::thread::sleep(std::time::Duration::from_millis(ms));
 }
 
-/// Random bytes for names; never for secrets (a clone of this VM draws the same ones until it is woken).
+/// Random bytes for names, not for secrets: a clone of this VM draws the same ones until WAKE.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     const GRND_INSECURE: libc::c_uint = 4;
-    // SAFETY: `bytes` is ours. This flavour never blocks and never fails for so few bytes.
+    // SAFETY: `bytes` is ours. With this flag it never blocks, and never fails for so few bytes.
     unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), N, GRND_INSECURE) };
     bytes
 }
@@ -131,12 +130,12 @@ pub fn reason(error: &io::Error) -> String {
     text.strip_suffix(&suffix).unwrap_or(&text).to_string()
 }
 
-/// Puts what was attempted in front of an error.
+/// Prefixes an error with what was attempted.
 pub fn context<T>(result: io::Result<T>, what: impl Display) -> Result<T, String> {
     result.map_err(|error| format!("{what}: {}", reason(&error)))
 }
 
-/// A path or name for the kernel. Those who call this have refused NUL already, or write the text themselves.
+/// A path or name for the kernel. Callers have refused a NUL already, or use their own text.
 pub fn c_string(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }

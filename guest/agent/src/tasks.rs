@@ -6,10 +6,11 @@ use std::io;
 use std::os::fd::RawFd;
 
 use crate::frames::MAX_PAYLOAD_BYTES;
+use crate::job::{Input, Job, Next};
 use crate::protocol::{channel, Code, Failure};
 use crate::stream::Role;
 use crate::streams::Streams;
-use crate::work::{Input, Job, Next, Report, Ticket, Workers};
+use crate::workers::{Report, Ticket, Workers};
 
 /// Each holds up to half a window of data.
 const MAX_TASKS: usize = 256;

@@ -1,5 +1,4 @@
-//! Moments at which something is to be looked at again. Nothing is ever taken back: whoever is called looks whether
-//! there is still something to do.
+//! Timers. They cannot be cancelled: the code that a timer calls checks whether there is still something to do.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +6,15 @@ use crate::sys::monotonic_ns;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The drain of a session whose leader has ended is over.
+    /// The drain after the end of this session's leader is over.
     Drain(u32),
-    /// Trees being killed are to be looked at.
+    /// Pending kills are to be polled.
     Kills,
-    /// The freezer is to be looked at.
+    /// The freezer is to be polled.
     Freeze,
-    /// An ended terminal session has been kept long enough.
+    /// This ended session has been kept long enough.
     Forget(u32),
-    /// The port had no host; perhaps it has one now.
+    /// The port had no host and is to be read again.
     Host,
 }
 
@@ -32,7 +31,7 @@ impl Timers {
             .insert((monotonic_ns() + ms * 1_000_000, self.serial), due);
     }
 
-    /// For epoll: until the first moment, rounded up; -1 when there is none.
+    /// For epoll: the time until the first timer is due, rounded up; -1 without a timer.
     pub fn timeout_ms(&self) -> i32 {
         let Some((&(at, _), _)) = self.due.first_key_value() else {
             return -1;
@@ -41,7 +40,6 @@ impl Timers {
         ms.min(i32::MAX as u64) as i32
     }
 
-    /// The next thing whose moment has come.
     pub fn take_due(&mut self) -> Option<Due> {
         let entry = self.due.first_entry()?;
         if entry.key().0 > monotonic_ns() {

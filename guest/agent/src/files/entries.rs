@@ -1,4 +1,4 @@
-//! One file as a listing shows it.
+//! The entry record of a file.
 
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ const FILE: u8 = 0;
 const DIRECTORY: u8 = 1;
 const SYMLINK: u8 = 2;
 
-/// The entry record without its end mark. The metadata decides what it is: a link's own, or its target's.
+/// The record without its end mark. `meta` is of the link itself or of its target; the type follows from it.
 pub fn entry(path: &Path, meta: &Metadata, names: &Names) -> Writer {
     let target = meta
         .is_symlink()

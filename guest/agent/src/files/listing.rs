@@ -1,8 +1,8 @@
 //! LIST: a directory's entries, to some depth, in the order of their paths.
 //!
-//! The order is that of the whole paths' bytes (`a`, `a-b`, `a/x`), which no walk of the tree gives by itself. So what
-//! has been seen and not yet told waits in a heap: a directory's children are always greater than the directory, and
-//! the least of all that wait is the next. The heap is bounded by the listing's limit.
+//! The order is that of the whole paths' bytes (`a`, `a-b`, `a/x`), which no walk of the tree yields directly. So entries
+//! found and not yet listed are kept in a heap. A directory's children are always greater than the directory, so the least
+//! entry of the heap is the next one. The heap is bounded by the listing's limit.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,22 +14,22 @@ use std::path::{Path, PathBuf};
 use crate::accounts::names;
 use crate::files::entries::entry;
 use crate::files::paths::failure;
+use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{Code, Failure};
 use crate::record::Writer;
-use crate::work::{Input, Job, Next, Progress};
 
 /// In one step.
 const BATCH: usize = 256;
-/// Whatever the host asks for.
+/// Bounds the limit that the host asks for.
 const MAX_ENTRIES: usize = 1_000_000;
 
-/// A path, and how many levels below it are wanted.
-type Waiting = Reverse<(Vec<u8>, u32)>;
+/// A path, and how many levels below it are listed.
+type Pending = Reverse<(Vec<u8>, u32)>;
 
 pub struct Listing {
     start: Option<(PathBuf, u32)>,
     limit: usize,
-    heap: BinaryHeap<Waiting>,
+    heap: BinaryHeap<Pending>,
     count: usize,
 }
 
@@ -43,8 +43,7 @@ impl Listing {
         }
     }
 
-    /// The start itself, if that is what is wanted, or its children. A link is followed only here, and only to a
-    /// directory.
+    /// Lists the start itself, or pushes its children. Only here a link is followed, and only to a directory.
     fn begin(&mut self, path: &Path, depth: u32) -> Result<Vec<u8>, Failure> {
         let own = std::fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
         let meta = match std::fs::metadata(path) {
@@ -52,7 +51,7 @@ impl Listing {
             _ => own,
         };
         if depth == 0 || !meta.is_dir() {
-            return Ok(self.tell(path, &meta));
+            return Ok(self.record(path, &meta));
         }
         match self.push_children(path, depth) {
             Ok(()) => Ok(Vec::new()),
@@ -60,12 +59,12 @@ impl Listing {
         }
     }
 
-    fn tell(&mut self, path: &Path, meta: &Metadata) -> Vec<u8> {
+    fn record(&mut self, path: &Path, meta: &Metadata) -> Vec<u8> {
         self.count += 1;
         entry(path, meta, &names()).bare()
     }
 
-    /// No more of them than make the listing too long.
+    /// Stops once the listing is too long.
     fn push_children(&mut self, path: &Path, depth: u32) -> io::Result<()> {
         for child in std::fs::read_dir(path)? {
             let Ok(child) = child else {
@@ -84,18 +83,18 @@ impl Listing {
         self.count + self.heap.len() > self.limit
     }
 
-    /// What has vanished meanwhile is left out.
-    fn tell_next(&mut self, path: &Path, depth: u32) -> Vec<u8> {
+    /// An entry that has been removed meanwhile is left out.
+    fn record_next(&mut self, path: &Path, depth: u32) -> Vec<u8> {
         let Ok(meta) = std::fs::symlink_metadata(path) else {
             return Vec::new();
         };
         if meta.is_dir() && depth > 0 {
             let _ = self.push_children(path, depth);
         }
-        self.tell(path, &meta)
+        self.record(path, &meta)
     }
 
-    fn go_on(&mut self) -> Result<Progress, Failure> {
+    fn try_step(&mut self) -> Result<Progress, Failure> {
         let mut data = match self.start.take() {
             Some((path, depth)) => self.begin(&path, depth)?,
             None => Vec::new(),
@@ -109,7 +108,7 @@ impl Listing {
                 break;
             };
             let path = Path::new(std::ffi::OsStr::from_bytes(&path));
-            data.extend(self.tell_next(path, depth));
+            data.extend(self.record_next(path, depth));
         }
         let next = if self.heap.is_empty() {
             Next::Done {
@@ -125,7 +124,7 @@ impl Listing {
 
 impl Job for Listing {
     fn step(&mut self, _: Vec<Input>) -> Progress {
-        self.go_on()
+        self.try_step()
             .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
     }
 }

@@ -1,4 +1,4 @@
-//! Paths as clients give them, and what goes wrong with them, in words.
+//! Clients' paths, and failures with them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,8 +10,8 @@ use crate::sys::reason;
 
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// Absolute, free of NUL, and without `//`, `/./` and a slash at the end. What `..` means only the file system knows:
-/// it is resolved there.
+/// An absolute path without `//`, `/./` and a slash at the end. `..` is resolved in the file system, since a link may
+/// precede it.
 pub fn normalize(path: &[u8]) -> Result<PathBuf, Failure> {
     if path.first() != Some(&b'/') {
         return Err(invalid(path, "is not an absolute path"));
@@ -35,7 +35,7 @@ pub fn normalize(path: &[u8]) -> Result<PathBuf, Failure> {
     Ok(clean)
 }
 
-/// Up to the last `..` everything must exist; the rest stays as it is, so that a link at the end is still that link.
+/// Resolves the path up to the last `..`, which must exist. The rest stays as it is, so that a link at the end is kept.
 fn resolve_dots(path: &Path) -> Result<PathBuf, Failure> {
     let parts: Vec<_> = path.components().collect();
     let last = parts
@@ -48,7 +48,7 @@ fn resolve_dots(path: &Path) -> Result<PathBuf, Failure> {
     Ok(base.join(rest.iter().collect::<PathBuf>()))
 }
 
-/// The name without the directory part; the root's is `/`.
+/// The last component; `/` for the root.
 pub fn name_of(path: &Path) -> &[u8] {
     path.file_name().unwrap_or(path.as_os_str()).as_bytes()
 }
@@ -62,7 +62,7 @@ pub fn named(code: Code, path: impl AsRef<[u8]>, what: &str) -> Failure {
     Failure::new(code, format!("{path} {what}"))
 }
 
-/// What an error of the system means for the path it happened to.
+/// The failure for a system call's error on this path.
 pub fn failure(path: &Path, error: &io::Error) -> Failure {
     let path = path.as_os_str().as_bytes();
     match error.raw_os_error() {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_cleaned_but_not_interpreted() {
+    fn paths_are_normalized() {
         let clean = |path: &str| normalize(path.as_bytes()).map(|path| path.display().to_string());
         assert_eq!(clean("/").unwrap(), "/");
         assert_eq!(clean("//a/./b//").unwrap(), "/a/b");

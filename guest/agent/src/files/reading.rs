@@ -1,4 +1,4 @@
-//! READ: a regular file, from its beginning to the end it had when it was opened.
+//! READ: a regular file, up to the size it had when it was opened.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 use crate::files::paths::{failure, invalid, named};
 use crate::frames::HEADER_BYTES;
+use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{empty, event, Code, Failure};
 use crate::record::Writer;
-use crate::work::{Input, Job, Next, Progress};
 
-/// With the headers of its four frames 256 KiB, which the port takes in eight equal writes.
+/// With the headers of its four frames 256 KiB, which the port takes in eight writes of equal size.
 const STEP_BYTES: u64 = 4 * (64 * 1024 - HEADER_BYTES as u64);
 
 pub struct Reading {
@@ -22,7 +22,7 @@ pub struct Reading {
 
 struct Open {
     file: File,
-    /// A file that grows faster than it is read must have an end all the same.
+    /// Bytes still to be read, so that reading a growing file ends.
     left: u64,
 }
 
@@ -45,7 +45,7 @@ impl Reading {
         if !meta.is_file() {
             return Err(invalid(path, "is not a regular file"));
         }
-        // Those in /proc say 0 and have content.
+        // Files in /proc have size 0 and content.
         let left = if meta.len() == 0 {
             u64::MAX
         } else {
@@ -72,7 +72,7 @@ impl Reading {
         let mut bytes = Vec::with_capacity(wanted as usize);
         match (&open.file).take(wanted).read_to_end(&mut bytes) {
             Ok(_) => {}
-            // A file that would wait for content, such as /proc/kmsg, has come to its end for now.
+            // A file whose read would block, such as /proc/kmsg, ends here.
             Err(error) if error.kind() == ErrorKind::WouldBlock => open.left = 0,
             Err(error) => return Err(failure(&self.path, &error)),
         }
@@ -81,7 +81,7 @@ impl Reading {
         Ok((bytes, is_over))
     }
 
-    fn go_on(&mut self) -> Result<Progress, Failure> {
+    fn try_step(&mut self) -> Result<Progress, Failure> {
         let mut opened = None;
         if self.open.is_none() {
             let (open, size) = self.open()?;
@@ -106,7 +106,7 @@ impl Reading {
 
 impl Job for Reading {
     fn step(&mut self, _: Vec<Input>) -> Progress {
-        self.go_on()
+        self.try_step()
             .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
     }
 }

@@ -1,5 +1,5 @@
-//! REMOVE: a file, a link, or a whole tree. Never follows a link, never leaves the file system it began in, and needs
-//! two descriptors however deep the tree is: the way back up is `..`, checked against where we came from.
+//! REMOVE: a file, a link, or a whole tree. Follows no link, stays within one file system, and needs two descriptors for a
+//! tree of any depth: it returns through `..`, and checks that this is the directory it came from.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -11,30 +11,30 @@ use std::path::{Path, PathBuf};
 use crate::files::directory::read_names;
 use crate::files::mount_points::{holds_mount_point, is_mount_point};
 use crate::files::paths::{failure, invalid, named};
-use crate::files::temporary::shown;
+use crate::files::temporary::display_path;
+use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{empty, Code, Failure};
 use crate::sys::{self, check};
-use crate::work::{Input, Job, Next, Progress};
 
 /// Entries removed in one step.
 const BATCH: usize = 256;
-/// How often a directory may turn out not to be empty after all.
+/// How often removing a directory may fail because another process has added to it.
 const MAX_RETRIES: usize = 16;
 
 const PROTECTED: [&str; 4] = ["/", "/proc", "/sys", "/dev"];
 
-/// A directory on the way down to the current one.
+/// The current directory or one above it.
 struct Level {
     name: CString,
     identity: (u64, u64),
-    /// Read from it and not yet removed.
+    /// Entries read and not yet removed.
     names: Vec<CString>,
     retries: usize,
 }
 
 pub struct Removal {
     path: PathBuf,
-    /// The one that holds what is removed, and below it every level down to the current.
+    /// From the parent of the removed path down to the current directory.
     levels: Vec<Level>,
     current: Option<OwnedFd>,
 }
@@ -87,7 +87,7 @@ impl Removal {
         Ok(Next::Continue)
     }
 
-    fn go_on(&mut self) -> Result<Next, Failure> {
+    fn next_step(&mut self) -> Result<Next, Failure> {
         if self.current.is_none() {
             return self.begin();
         }
@@ -100,7 +100,7 @@ impl Removal {
         Ok(Next::Continue)
     }
 
-    /// One entry less, one level down, or one up. True: all is gone.
+    /// Removes one entry, or goes down or up one level. True: everything is removed.
     fn remove_one(&mut self) -> io::Result<bool> {
         let is_top = self.levels.len() == 1;
         let (Some(level), Some(dir)) = (self.levels.last_mut(), &self.current) else {
@@ -120,7 +120,7 @@ impl Removal {
             Ok(()) => Ok(false),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOENT) => Ok(false),
-                // Linux says EISDIR; POSIX and some file systems EPERM.
+                // Linux answers EISDIR for a directory; POSIX and some file systems answer EPERM.
                 Some(libc::EISDIR | libc::EPERM) => self.enter(name, error).map(|()| false),
                 _ => Err(error),
             },
@@ -137,7 +137,7 @@ impl Removal {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let below = match sys::open_at(dir, &name, flags) {
             Ok(below) => below,
-            // No directory: then the first refusal was meant.
+            // Not a directory, so unlink failed for another reason.
             Err(error) if error.raw_os_error() == Some(libc::ENOTDIR) => return Err(refusal),
             Err(error) => return Err(error),
         };
@@ -151,7 +151,7 @@ impl Removal {
         Ok(())
     }
 
-    /// The current directory is empty: up, and away with it.
+    /// The current directory is empty: goes up and removes it.
     fn leave(&mut self) -> io::Result<()> {
         let Some((level, dir)) = self.levels.pop().zip(self.current.take()) else {
             return Ok(());
@@ -161,14 +161,14 @@ impl Removal {
             return Ok(());
         };
         if identity(&above)? != parent.identity {
-            // Somebody moved the tree while we were in it.
+            // The tree was moved meanwhile.
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
         match unlink(&above, &level.name, libc::AT_REMOVEDIR) {
             Ok(()) => {}
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOENT) => {}
-                // Somebody made something in it meanwhile.
+                // Another process has added an entry meanwhile.
                 Some(libc::ENOTEMPTY | libc::EEXIST) if parent.retries < MAX_RETRIES => {
                     parent.retries += 1;
                     parent.names.push(level.name);
@@ -183,7 +183,7 @@ impl Removal {
     fn failure(&self, error: &io::Error) -> Failure {
         let mut at = self.path.parent().unwrap_or(Path::new("/")).to_path_buf();
         for level in &self.levels {
-            at.push(shown(&level.name));
+            at.push(display_path(&level.name));
         }
         let bytes = at.as_os_str().as_bytes();
         match error.raw_os_error() {
@@ -196,7 +196,7 @@ impl Removal {
 
 impl Job for Removal {
     fn step(&mut self, _: Vec<Input>) -> Progress {
-        Progress::next(self.go_on().unwrap_or_else(Next::Failed))
+        Progress::next(self.next_step().unwrap_or_else(Next::Failed))
     }
 }
 

@@ -1,14 +1,14 @@
 //! The file verbs' requests, and the job that each of them is.
 
 use crate::files::listing::Listing;
-use crate::files::making::Making;
+use crate::files::mkdir::Mkdir;
 use crate::files::paths::normalize;
 use crate::files::reading::Reading;
 use crate::files::removal::Removal;
 use crate::files::writing::Writing;
+use crate::job::Job;
 use crate::protocol::{verb, Failure};
 use crate::record::{Malformed, Reader};
-use crate::work::Job;
 
 pub enum FileRequest<'a> {
     Read {
@@ -54,7 +54,7 @@ impl<'a> FileRequest<'a> {
             FileRequest::List { path, depth, limit } => {
                 Box::new(Listing::new(normalize(path)?, *depth, *limit))
             }
-            FileRequest::Mkdir { path } => Box::new(Making::new(normalize(path)?)),
+            FileRequest::Mkdir { path } => Box::new(Mkdir::new(normalize(path)?)),
             FileRequest::Remove { path } => Box::new(Removal::new(normalize(path)?)),
         })
     }

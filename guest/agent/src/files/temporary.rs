@@ -1,5 +1,5 @@
-//! A file that is not there yet: written under a name of its own, in the folder where it shall be, and then renamed. So
-//! readers see the old content or the new, and what is abandoned leaves nothing.
+//! A file under a temporary name in the folder of its target, to be renamed to the target when it is complete. So readers
+//! see the old content or the new, and an abandoned file is removed.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -11,16 +11,16 @@ use std::path::Path;
 use crate::sys::{self, check};
 
 /// A folder and a name in it, all links resolved.
-pub struct Place {
+pub struct Location {
     pub dir: OwnedFd,
     pub name: CString,
 }
 
 const MAX_LINKS: usize = 40;
 
-impl Place {
+impl Location {
     /// Follows links, the last one too: a file is written where its link points. An error is the folder's, or ELOOP.
-    pub fn find(path: &Path) -> io::Result<Place> {
+    pub fn find(path: &Path) -> io::Result<Location> {
         let mut dir = open_dir(None, c"/")?;
         let mut rest = path.as_os_str().as_bytes().to_vec();
         for _ in 0..MAX_LINKS {
@@ -34,13 +34,13 @@ impl Place {
             let name = sys::c_string(name)?;
             match read_link(&dir, &name) {
                 Some(target) => rest = target,
-                None => return Ok(Place { dir, name }),
+                None => return Ok(Location { dir, name }),
             }
         }
         Err(io::Error::from_raw_os_error(libc::ELOOP))
     }
 
-    /// What is there now, not following a link.
+    /// The file there now, without following a link; `None` if there is none.
     pub fn stat(&self) -> io::Result<Option<libc::stat>> {
         stat_at(&self.dir, &self.name)
     }
@@ -91,17 +91,17 @@ fn stat_at(dir: &OwnedFd, name: &CStr) -> io::Result<Option<libc::stat>> {
     }
 }
 
-/// Gone when it is dropped, unless it has been renamed.
+/// Removed when dropped, unless it has been renamed.
 pub struct Temporary {
     dir: OwnedFd,
     name: CString,
     file: File,
-    /// It has been given this length, beyond what is written: see `lengthen`. None: it is not to be given any.
+    /// Its length, which is beyond what is written: see `lengthen`. `None`: it is not lengthened.
     length: Option<u64>,
     is_renamed: bool,
 }
 
-/// A file shorter than this is written as it comes.
+/// A file up to this length is not lengthened.
 const LENGTHENED_BYTES: u64 = 4 * 1024 * 1024;
 const LENGTH_STEP_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -121,7 +121,7 @@ impl Temporary {
         })
     }
 
-    /// For content whose place is not known yet.
+    /// For content whose target is not known yet.
     pub fn spool() -> io::Result<Temporary> {
         let mut dirs = [c"/tmp", c"/var/tmp", c"/"].into_iter();
         let attempt = |dir: &CStr| Temporary::create(&open_dir(None, dir)?);
@@ -133,9 +133,9 @@ impl Temporary {
         &self.file
     }
 
-    /// To be called before a write up to `end`. Within its length a file grows at little cost: beyond it, ext4 makes its
-    /// inode anew with every page, which is a third of all the work. Until it is shortened it ends in zeros for whoever
-    /// looks at it. Others than ext4 have nothing from it, and some would write those zeros.
+    /// To be called before a write up to `end`. Sets the length of the file ahead of the writes: beyond its length, ext4
+    /// updates the inode with every page, which is a third of all the work. Until `shorten`, the file ends in zeros. Other
+    /// file systems gain nothing, and some would write the zeros.
     pub fn lengthen(&mut self, end: u64) {
         let Some(length) = self.length else { return };
         if end > length.max(LENGTHENED_BYTES) {
@@ -144,7 +144,7 @@ impl Temporary {
         }
     }
 
-    /// Afterwards, to what is written.
+    /// Cuts the file to what is written.
     pub fn shorten(&mut self, end: u64) -> io::Result<()> {
         if self.file.metadata()?.len() > end {
             self.file.set_len(end)?;
@@ -152,11 +152,11 @@ impl Temporary {
         Ok(())
     }
 
-    /// Takes the place of what is there, with its owner and mode; a new file gets 0644. After EXDEV it is still whole.
-    pub fn rename(&mut self, to: &Place) -> io::Result<()> {
+    /// Replaces the file at the target and takes over its owner and mode; a new file gets 0644. EXDEV leaves it as it was.
+    pub fn rename(&mut self, to: &Location) -> io::Result<()> {
         let old = to.stat()?;
         let fd = self.file.as_raw_fd();
-        // SAFETY: plain calls. The mode last: a new owner clears bits of it.
+        // SAFETY: plain calls. The mode comes last, since a change of owner clears bits of it.
         unsafe {
             if let Some(old) = old {
                 check(libc::fchown(fd, old.st_uid, old.st_gid))?;
@@ -164,7 +164,7 @@ impl Temporary {
             let mode = old.map_or(0o644, |old| old.st_mode & 0o7777);
             check(libc::fchmod(fd, mode))?;
         }
-        self.settle()?;
+        self.check_written()?;
         let (dir, to_dir) = (self.dir.as_raw_fd(), to.dir.as_raw_fd());
         // SAFETY: both names end in NUL.
         check(unsafe { libc::renameat(dir, self.name.as_ptr(), to_dir, to.name.as_ptr()) })?;
@@ -172,10 +172,10 @@ impl Temporary {
         Ok(())
     }
 
-    /// Some file systems tell only when a descriptor is closed that they could not write.
-    fn settle(&self) -> io::Result<()> {
+    /// Closes a duplicate descriptor, since some file systems report failed writes only then.
+    fn check_written(&self) -> io::Result<()> {
         let other = self.file.try_clone()?.into_raw_fd();
-        // SAFETY: it is ours, and nobody uses it afterwards.
+        // SAFETY: it is ours, and not used afterwards.
         check(unsafe { libc::close(other) }).map(drop)
     }
 }
@@ -199,7 +199,7 @@ fn is_ext4(file: &File) -> bool {
 }
 
 /// A path for a message.
-pub fn shown(name: &CStr) -> &Path {
+pub fn display_path(name: &CStr) -> &Path {
     Path::new(OsStr::from_bytes(name.to_bytes()))
 }
 
@@ -216,19 +216,24 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_to_where_they_point() {
+    fn links_are_followed_to_their_targets() {
         let dir = scratch("links");
         std::fs::create_dir_all(dir.join("deep/er")).unwrap();
         symlink("deep/er/../target", dir.join("one")).unwrap();
         symlink(dir.join("one"), dir.join("two")).unwrap();
         symlink("loop", dir.join("loop")).unwrap();
-        let place = Place::find(&dir.join("two")).unwrap();
-        assert_eq!(place.name.to_bytes(), b"target");
-        let mut file = Temporary::create(&place.dir).unwrap();
+        let location = Location::find(&dir.join("two")).unwrap();
+        assert_eq!(location.name.to_bytes(), b"target");
+        let mut file = Temporary::create(&location.dir).unwrap();
         file.file().write_all(b"x").unwrap();
-        file.rename(&place).unwrap();
+        file.rename(&location).unwrap();
         assert_eq!(std::fs::read(dir.join("deep/target")).unwrap(), b"x");
-        let code = |path: &str| Place::find(&dir.join(path)).err().unwrap().raw_os_error();
+        let code = |path: &str| {
+            Location::find(&dir.join(path))
+                .err()
+                .unwrap()
+                .raw_os_error()
+        };
         assert_eq!(code("loop"), Some(libc::ELOOP));
         assert_eq!(code("no/where"), Some(libc::ENOENT));
         assert_eq!(code("deep/target/x"), Some(libc::ENOTDIR));
@@ -236,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn dropped_is_gone_and_renamed_keeps_the_mode() {
+    fn a_dropped_file_is_removed_and_a_renamed_one_keeps_the_mode() {
         let dir = scratch("temporary");
-        let place = Place::find(&dir.join("file")).unwrap();
-        drop(Temporary::create(&place.dir).unwrap());
+        let location = Location::find(&dir.join("file")).unwrap();
+        drop(Temporary::create(&location.dir).unwrap());
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
-        Temporary::create(&place.dir)
+        Temporary::create(&location.dir)
             .unwrap()
-            .rename(&place)
+            .rename(&location)
             .unwrap();
         let mode = || {
             std::fs::metadata(dir.join("file"))
@@ -254,19 +259,19 @@ mod tests {
         };
         assert_eq!(mode(), 0o644);
         std::fs::set_permissions(dir.join("file"), PermissionsExt::from_mode(0o4711)).unwrap();
-        Temporary::create(&place.dir)
+        Temporary::create(&location.dir)
             .unwrap()
-            .rename(&place)
+            .rename(&location)
             .unwrap();
         assert_eq!(mode(), 0o4711);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn a_long_file_gets_its_length_ahead_and_in_the_end_what_is_written() {
+    fn a_long_file_is_lengthened_ahead_and_then_shortened() {
         let dir = scratch("length");
-        let place = Place::find(&dir.join("file")).unwrap();
-        let mut file = Temporary::create(&place.dir).unwrap();
+        let location = Location::find(&dir.join("file")).unwrap();
+        let mut file = Temporary::create(&location.dir).unwrap();
         file.length = Some(0); // wherever this test runs
         let length = |file: &Temporary| file.file().metadata().unwrap().len();
         file.lengthen(LENGTHENED_BYTES);
@@ -277,16 +282,16 @@ mod tests {
         }
         file.file().write_all(b"content").unwrap();
         file.shorten(7).unwrap();
-        file.rename(&place).unwrap();
+        file.rename(&location).unwrap();
         assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"content");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
-    fn where_it_is_no_help_a_file_is_as_long_as_what_is_written() {
+    fn without_lengthening_a_file_is_as_long_as_what_is_written() {
         let dir = scratch("no-length");
-        let place = Place::find(&dir.join("file")).unwrap();
-        let mut file = Temporary::create(&place.dir).unwrap();
+        let location = Location::find(&dir.join("file")).unwrap();
+        let mut file = Temporary::create(&location.dir).unwrap();
         file.length = None;
         file.lengthen(2 * LENGTHENED_BYTES);
         file.file().write_all(b"content").unwrap();

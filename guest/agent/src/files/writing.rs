@@ -1,40 +1,40 @@
-//! WRITE: content first into a temporary file, and only when all of it has come and the sum is right, into its place.
+//! WRITE: the content goes into a temporary file, which replaces the target once all bytes have come.
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::paths::{failure, invalid, named, normalize};
-use crate::files::temporary::{Place, Temporary};
+use crate::files::temporary::{Location, Temporary};
+use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{Code, Failure};
 use crate::record::Writer;
-use crate::work::{Input, Job, Next, Progress};
 
 const COPY_BYTES: u64 = 1024 * 1024;
 const NO_PARENT: &str = "cannot be written: its parent directory does not exist";
 
-/// Where the content belongs.
+/// The file to be written.
 struct Target {
     path: PathBuf,
-    place: Place,
+    location: Location,
 }
 
 pub struct Writing {
-    /// Until the first step has looked at it.
-    asked: Option<Vec<u8>>,
+    /// The path of the request, until the first step.
+    path: Option<Vec<u8>>,
     target: Option<Target>,
     content: Option<Temporary>,
     written: u64,
-    /// Under way from the spool to the mount where it belongs.
+    /// The copy on the target's mount, when the content lies on another one.
     copy: Option<Temporary>,
     is_complete: bool,
 }
 
 impl Writing {
-    /// An empty path: named later.
+    /// Without a path, a TARGET will follow.
     pub fn new(path: &[u8]) -> Writing {
         Writing {
-            asked: (!path.is_empty()).then(|| path.to_vec()),
+            path: (!path.is_empty()).then(|| path.to_vec()),
             target: None,
             content: None,
             written: 0,
@@ -43,9 +43,9 @@ impl Writing {
         }
     }
 
-    fn take(&mut self, inputs: Vec<Input>) -> Result<Progress, Failure> {
-        if let Some(path) = self.asked.take() {
-            self.aim(&path)?;
+    fn try_step(&mut self, inputs: Vec<Input>) -> Result<Progress, Failure> {
+        if let Some(path) = self.path.take() {
+            self.set_target(&path)?;
         }
         let mut consumed = 0;
         for input in inputs {
@@ -57,7 +57,7 @@ impl Writing {
                     self.write(&bytes)?;
                     consumed += bytes.len();
                 }
-                Input::Target(path) if self.target.is_none() => self.aim(&path)?,
+                Input::Target(path) if self.target.is_none() => self.set_target(&path)?,
                 Input::Target(path) => return Err(invalid(path, "is a second target")),
                 Input::End(total) => self.complete(total)?,
             }
@@ -73,24 +73,24 @@ impl Writing {
         })
     }
 
-    fn aim(&mut self, path: &[u8]) -> Result<(), Failure> {
+    fn set_target(&mut self, path: &[u8]) -> Result<(), Failure> {
         if path.last() == Some(&b'/') {
             return Err(named(Code::IsDirectory, path, "names a directory"));
         }
         let path = normalize(path).map_err(|failure| match failure.code {
-            // What `..` leads out of belongs to the parent.
+            // `..` is part of the parent directory's path.
             Code::NotFound => invalid(path, NO_PARENT),
             _ => failure,
         })?;
-        let place = Place::find(&path).map_err(|error| parent_failure(&path, &error))?;
-        let known = place.stat().map_err(|error| failure(&path, &error))?;
+        let location = Location::find(&path).map_err(|error| parent_failure(&path, &error))?;
+        let known = location.stat().map_err(|error| failure(&path, &error))?;
         let shown = path.as_os_str().as_bytes();
         match known.map(|stat| stat.st_mode & libc::S_IFMT) {
             None | Some(libc::S_IFREG) => {}
             Some(libc::S_IFDIR) => return Err(named(Code::IsDirectory, shown, "is a directory")),
             Some(_) => return Err(invalid(shown, "is not a regular file")),
         }
-        self.target = Some(Target { path, place });
+        self.target = Some(Target { path, location });
         Ok(())
     }
 
@@ -104,11 +104,11 @@ impl Writing {
         written.map_err(|error| self.failure(&error))
     }
 
-    /// Beside the target when that is known.
+    /// The temporary file, in the folder of the target if that is known.
     fn content(&mut self) -> io::Result<&mut Temporary> {
         if self.content.is_none() {
             self.content = Some(match &self.target {
-                Some(target) => Temporary::create(&target.place.dir)?,
+                Some(target) => Temporary::create(&target.location.dir)?,
                 None => Temporary::spool()?,
             });
         }
@@ -131,7 +131,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Into place; from another mount by way of a copy, a part in each step.
+    /// Renames the content to its target; from another mount it is copied first, a part in each step.
     fn publish(&mut self) -> Result<Next, Failure> {
         let result = self.try_publish();
         result.map_err(|error| self.failure(&error))
@@ -142,11 +142,11 @@ impl Writing {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         };
         if self.copy.is_none() {
-            match content.rename(&target.place) {
-                // Two mounts, perhaps even of one file system.
+            match content.rename(&target.location) {
+                // Two mounts, perhaps of one file system.
                 Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
                     content.file().rewind()?;
-                    self.copy = Some(Temporary::create(&target.place.dir)?);
+                    self.copy = Some(Temporary::create(&target.location.dir)?);
                 }
                 result => {
                     result?;
@@ -173,7 +173,7 @@ impl Writing {
             .as_ref()
             .map_or(Path::new("the content"), |target| &target.path);
         match error.raw_os_error() {
-            // What was there a moment ago is not there any more, or is no place for files, such as /proc.
+            // The folder has been removed meanwhile, or holds no files of users, such as /proc.
             Some(libc::ENOENT | libc::ENOTDIR) => {
                 invalid(path.as_os_str().as_bytes(), "cannot be created there")
             }
@@ -184,7 +184,7 @@ impl Writing {
 
 impl Job for Writing {
     fn step(&mut self, inputs: Vec<Input>) -> Progress {
-        self.take(inputs)
+        self.try_step(inputs)
             .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
     }
 }

@@ -1,78 +1,21 @@
-//! What may block for long: the file system (a cold disk, a writer that the kernel slows down, a dead network mount)
-//! must not freeze terminals. So file verbs and the list of processes are jobs, done in bounded steps by a few threads;
-//! between steps a job is with the loop, which decides whether it may go on: while its data waits for the host, it may
-//! not.
+//! Worker threads for jobs. The file system may block for long: a cold disk, a writer that the kernel throttles, a dead
+//! network mount. That must not delay terminals, so jobs do not run in the loop.
 //!
-//! Steps rather than a thread for each job: nothing ever waits for the network while it holds a thread, a cancelled job
-//! is dropped between two steps, and the loop remains the only one who speaks to the host. Threads rather than steps in
-//! the loop: one slow `write` would hold up everybody. They start when first needed.
+//! Jobs are done in steps, not each in a thread of its own: so no thread is held while a job waits for the network, a
+//! cancelled job is dropped between two steps, and only the loop talks to the host. Threads start when first needed.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use crate::protocol::Failure;
+use crate::job::{Input, Job, Progress};
 use crate::sys;
 
 const MAX_THREADS: usize = 4;
 const STACK_BYTES: usize = 256 * 1024;
 
-/// What the host sends to a job.
-pub enum Input {
-    Data(Vec<u8>),
-    Target(Vec<u8>),
-    /// With the number of bytes sent.
-    End(u64),
-}
-
-/// What a step came to.
-pub struct Progress {
-    /// Before any data, once.
-    pub event: Option<Vec<u8>>,
-    pub data: Vec<u8>,
-    /// Bytes of input that are dealt with.
-    pub consumed: usize,
-    pub next: Next,
-}
-
-impl Progress {
-    pub fn next(next: Next) -> Progress {
-        Progress {
-            event: None,
-            data: Vec::new(),
-            consumed: 0,
-            next,
-        }
-    }
-
-    pub fn data(data: Vec<u8>, next: Next) -> Progress {
-        Progress {
-            data,
-            ..Progress::next(next)
-        }
-    }
-}
-
-pub enum Next {
-    /// As soon as there is room for more data.
-    Continue,
-    /// As soon as there is input.
-    Await,
-    Done {
-        /// The data gets an END.
-        has_end: bool,
-        result: Vec<u8>,
-    },
-    Failed(Failure),
-}
-
-/// A step takes a bounded part of the work. Dropping a job undoes what is not finished.
-pub trait Job: Send {
-    fn step(&mut self, inputs: Vec<Input>) -> Progress;
-}
-
-/// Which job of which stream.
+/// Identifies a job; a stream number may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub stream: u32,
@@ -100,7 +43,7 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     has_orders: Condvar,
-    /// Written whenever there is a report.
+    /// Written after each report.
     eventfd: OwnedFd,
 }
 
@@ -133,7 +76,7 @@ impl Workers {
         })
     }
 
-    /// Rings when there are reports.
+    /// Readable when there are reports.
     pub fn eventfd(&self) -> RawFd {
         self.shared.eventfd.as_raw_fd()
     }
@@ -142,7 +85,7 @@ impl Workers {
         self.order(Order::Step(ticket, job, inputs));
     }
 
-    /// Undoing may take as long as doing.
+    /// Drops the job on a thread, since undoing may take as long as doing.
     pub fn drop_job(&mut self, job: Box<dyn Job>) {
         self.order(Order::Drop(job));
     }
@@ -162,7 +105,7 @@ impl Workers {
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
             match thread.spawn(move || work(&shared)) {
                 Ok(_) => self.threads += 1,
-                // Without any thread the loop itself has to do it.
+                // Without any thread it is done here.
                 Err(_) if self.threads == 0 => do_one(&self.shared),
                 Err(_) => {}
             }

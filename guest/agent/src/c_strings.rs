@@ -1,5 +1,5 @@
-//! Texts for the kernel, each ended by a NUL, in one piece of memory: a command has a dozen of them, and an allocation for
-//! each would cost more than all that is written.
+//! Strings for the kernel, each ended by a NUL, in one allocation: a command has a dozen of them, and an allocation for
+//! each would cost more than the copying.
 
 use std::ffi::CStr;
 
@@ -7,20 +7,20 @@ use crate::protocol::{Code, Failure};
 
 const USUAL_BYTES: usize = 256;
 
-pub struct Texts {
+pub struct CStrings {
     bytes: Vec<u8>,
     starts: Vec<usize>,
 }
 
-impl Texts {
-    pub fn with_room_for(count: usize) -> Texts {
-        Texts {
+impl CStrings {
+    pub fn with_room_for(count: usize) -> CStrings {
+        CStrings {
             bytes: Vec::with_capacity(USUAL_BYTES),
             starts: Vec::with_capacity(count),
         }
     }
 
-    /// One text, given in parts. Refused when there is a NUL in it; `what` it is goes into the failure.
+    /// Adds one string, given in parts. A NUL in it is refused; the failure names the string as `what`.
     pub fn push(&mut self, parts: &[&[u8]], what: &str) -> Result<(), Failure> {
         if parts.iter().any(|part| has_nul(part)) {
             let message = format!("{what} contains a NUL");
@@ -47,7 +47,7 @@ impl Texts {
         self.starts.iter().map(text)
     }
 
-    /// As `execve` takes them, a null pointer last. Valid as long as these texts are left as they are.
+    /// As `execve` takes them, with a null pointer last. Valid until these strings change.
     pub fn pointers(&self) -> Vec<*const libc::c_char> {
         let mut pointers = Vec::with_capacity(self.starts.len() + 1);
         let text = |&start: &usize| self.bytes[start..].as_ptr().cast();
@@ -57,7 +57,7 @@ impl Texts {
     }
 }
 
-/// By the C library, which looks at sixteen bytes at a time.
+/// With `memchr`, which compares sixteen bytes at a time.
 fn has_nul(text: &[u8]) -> bool {
     // SAFETY: `text` is as long as we say.
     !unsafe { libc::memchr(text.as_ptr().cast(), 0, text.len()) }.is_null()
@@ -68,28 +68,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_put_together_and_told_apart() {
-        let mut texts = Texts::with_room_for(1);
-        texts.push(&[b"A", b"=", b""], "it").unwrap();
-        texts.push(&[], "it").unwrap();
-        texts.push(&[&[b'x'; 2 * USUAL_BYTES]], "it").unwrap();
-        let lengths: Vec<_> = texts.iter().map(|text| text.to_bytes().len()).collect();
+    fn strings_are_joined_from_parts_and_separated() {
+        let mut strings = CStrings::with_room_for(1);
+        strings.push(&[b"A", b"=", b""], "it").unwrap();
+        strings.push(&[], "it").unwrap();
+        strings.push(&[&[b'x'; 2 * USUAL_BYTES]], "it").unwrap();
+        let lengths: Vec<_> = strings.iter().map(|text| text.to_bytes().len()).collect();
         assert_eq!(lengths, [2, 0, 2 * USUAL_BYTES]);
-        let pointers = texts.pointers();
+        let pointers = strings.pointers();
         assert_eq!(pointers.len(), 4);
         assert!(pointers[3].is_null());
-        // SAFETY: `texts` is unchanged, and each of its texts ends in NUL.
+        // SAFETY: `strings` is unchanged, and each string ends in NUL.
         assert_eq!(unsafe { CStr::from_ptr(pointers[0]) }, c"A=");
     }
 
     #[test]
-    fn a_nul_would_hide_the_rest() {
-        let mut texts = Texts::with_room_for(1);
-        let failure = texts.push(&[b"a", b"b\0c"], "an argument").unwrap_err();
+    fn a_nul_is_refused() {
+        let mut strings = CStrings::with_room_for(1);
+        let failure = strings.push(&[b"a", b"b\0c"], "an argument").unwrap_err();
         assert_eq!(
             failure,
             Failure::new(Code::Invalid, "an argument contains a NUL")
         );
-        assert!(texts.is_empty());
+        assert!(strings.is_empty());
     }
 }

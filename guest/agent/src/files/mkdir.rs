@@ -1,4 +1,4 @@
-//! MKDIR: a directory and all that it needs above it.
+//! MKDIR: a directory and its missing parents.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use crate::accounts::names;
 use crate::files::entries::entry;
 use crate::files::paths::{failure, named};
+use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{Code, Failure};
-use crate::work::{Input, Job, Next, Progress};
 
-pub struct Making {
+pub struct Mkdir {
     path: PathBuf,
 }
 
-impl Making {
-    pub fn new(path: PathBuf) -> Making {
-        Making { path }
+impl Mkdir {
+    pub fn new(path: PathBuf) -> Mkdir {
+        Mkdir { path }
     }
 
     fn make(&self) -> Result<Vec<u8>, Failure> {
         let path = &self.path;
         if let Err(error) = std::fs::create_dir_all(path) {
             return Err(match error.raw_os_error() {
-                Some(libc::EEXIST | libc::ENOTDIR) => in_the_way(path),
+                Some(libc::EEXIST | libc::ENOTDIR) => not_a_directory(path),
                 _ => failure(path, &error),
             });
         }
@@ -31,7 +31,7 @@ impl Making {
     }
 }
 
-fn in_the_way(path: &Path) -> Failure {
+fn not_a_directory(path: &Path) -> Failure {
     let blocking = path
         .ancestors()
         .find(|part| part.symlink_metadata().is_ok() && !part.is_dir())
@@ -43,7 +43,7 @@ fn in_the_way(path: &Path) -> Failure {
     )
 }
 
-impl Job for Making {
+impl Job for Mkdir {
     fn step(&mut self, _: Vec<Input>) -> Progress {
         Progress::next(match self.make() {
             Ok(result) => Next::Done {
