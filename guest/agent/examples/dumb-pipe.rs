@@ -1,8 +1,8 @@
-//! The yardstick of bench/files.ts: process 1 of a VM that does nothing but move bytes between the agent's port and a
-//! file. No frames, no credit, no threads, nobody else to serve: what is left is what the port and the disk cost.
+//! The baseline of bench/files.ts: process 1 of a VM that only moves bytes between the agent's port and a file. It has no
+//! frames, no credit, no threads and no other client, so it shows the cost of port and disk alone.
 //!
 //! ```text
-//!   's'                        → '.'          all that was written is on the disk (and: are you there?)
+//!   's'                        → '.'          all written bytes are on the disk (also: is it running?)
 //!   'w' size u64 LE, bytes …   → '.'          into the file
 //!   'r' size u64 LE            → bytes …      out of it
 //! ```
@@ -32,11 +32,11 @@ fn serve(port: &mut Port) -> Result<()> {
     match verb[0] {
         b'w' => {
             let size = port.size()?;
-            take(port, size)?;
+            receive(port, size)?;
         }
         b'r' => {
             let size = port.size()?;
-            return give(port, size);
+            return send(port, size);
         }
         // SAFETY: plain call.
         _ => unsafe { libc::sync() },
@@ -44,8 +44,8 @@ fn serve(port: &mut Port) -> Result<()> {
     port.0.write_all(b".")
 }
 
-/// In whole chunks: the port gives no more than a page at once, and a file system likes them longer.
-fn take(port: &mut Port, mut left: u64) -> Result<()> {
+/// In whole chunks: the port gives at most a page at once, and file systems are faster with longer writes.
+fn receive(port: &mut Port, mut left: u64) -> Result<()> {
     let mut file = File::create(FILE)?;
     let mut chunk = vec![0; CHUNK_BYTES];
     while left > 0 {
@@ -57,7 +57,7 @@ fn take(port: &mut Port, mut left: u64) -> Result<()> {
     Ok(())
 }
 
-fn give(port: &mut Port, mut left: u64) -> Result<()> {
+fn send(port: &mut Port, mut left: u64) -> Result<()> {
     let mut file = File::open(FILE)?;
     let mut chunk = vec![0; CHUNK_BYTES];
     while left > 0 {
@@ -72,7 +72,7 @@ fn give(port: &mut Port, mut left: u64) -> Result<()> {
 struct Port(File);
 
 impl Port {
-    /// Without a host the port reads as ended; one will come.
+    /// Without a host the port reads as end of file, and is read again.
     fn fill(&mut self, mut space: &mut [u8]) -> Result<()> {
         while !space.is_empty() {
             match self.0.read(space)? {
@@ -91,7 +91,7 @@ impl Port {
 }
 
 fn blocking(port: OwnedFd) -> OwnedFd {
-    // SAFETY: plain call. Of the flags that can be set, the agent's boot sets one.
+    // SAFETY: plain call. The only status flag set is O_NONBLOCK.
     unsafe { libc::fcntl(port.as_raw_fd(), libc::F_SETFL, 0) };
     port
 }

@@ -1,8 +1,8 @@
-//! Everything of the agent that only reads a host's bytes, fuzzed as coverage leads: the parser, every record, and the
-//! counts of streams. Inputs that reach a branch which none reached before, or reach it more often, are mutated further. A
-//! finding is a panic, an overflow among them; its input is left in a file that is named.
+//! Coverage-guided fuzzing of the code that reads a host's bytes: the parser, every record, and the counters of streams.
+//! An input that reaches a new branch, or reaches a branch more often, is mutated further. A finding is a panic, which
+//! includes overflows; its input is left in a file whose name is printed.
 //!
-//! The counters are the compiler's, which any toolchain sets when asked to; without them this runs blind, and says so:
+//! The coverage counters come from the compiler. Without them the fuzzer runs unguided, and prints so:
 //!
 //! ```text
 //! RUSTFLAGS="-C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=3 \
@@ -15,20 +15,19 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use capsule_agent::command::{check_tag, prepare};
-use capsule_agent::files::paths::normalize;
 use capsule_agent::frames::*;
 use capsule_agent::protocol::*;
 use capsule_agent::record::{Malformed, Reader};
+use capsule_agent::request::Request;
 use capsule_agent::stream::Role;
 use capsule_agent::streams::Streams;
-use capsule_agent::wake::Wake;
 
 static COUNTERS: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// What is being tried.
+/// The current input, for the panic hook.
 static INPUT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-/// Called by instrumented code before `main`, once for each of its parts; the linker has laid them in one row.
+/// Called by instrumented code before `main`, once for each module; the linker has made the counters one array.
 #[no_mangle]
 pub extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, end: *mut u8) {
     COUNTERS.store(start, Ordering::Relaxed);
@@ -74,31 +73,29 @@ fn seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What the agent would make of an OPEN, up to where it would act.
+/// Decodes an OPEN as the agent does, and whatever it does before it acts. True: it opens a terminal.
 fn read_request(request: &[u8]) -> Result<bool, Malformed> {
     let mut fields = Reader::new(request);
     let number = fields.u16()?;
-    match number {
-        verb::WAKE => drop(Wake::read(&mut fields)?),
-        verb::EXEC | verb::PTY => {
-            let command = Command::read(&mut fields)?;
+    match Request::read(number, fields)? {
+        Request::Exec { command, .. } => {
             let _ = command.tag.map(check_tag);
-            if fields.u8().is_ok() {
-                let _ = prepare(&command, number == verb::PTY);
-            }
-            return Ok(number == verb::PTY);
+            let _ = prepare(&command, false);
         }
-        verb::ATTACH | verb::SIGNAL => drop(Selector::read(&mut fields)?),
-        verb::READ | verb::WRITE | verb::LIST | verb::MKDIR | verb::REMOVE => {
-            let _ = normalize(fields.str()?);
+        Request::Pty { command, .. } => {
+            let _ = command.tag.map(check_tag);
+            let _ = prepare(&command, true);
+            return Ok(true);
         }
+        Request::File(request) => drop(request.job()),
+        Request::Connect { .. } => return Ok(true),
         _ => {}
     }
-    fields.finish().map(|()| number == verb::CONNECT)
+    Ok(false)
 }
 
-/// All of it is heard, in pieces of a size that the input chooses; returns how many frames there were.
-fn hear(input: &[u8]) -> usize {
+/// Parses all of the input, in pieces of a size that the input chooses. Returns the number of frames.
+fn parse(input: &[u8]) -> usize {
     let Some((&first, mut rest)) = input.split_first() else {
         return 0;
     };
@@ -116,10 +113,10 @@ fn hear(input: &[u8]) -> usize {
         rest = &rest[length..];
         while let Some(frame) = parser.next() {
             frames += 1;
-            take(&mut streams, &frame);
+            receive(&mut streams, &frame);
             streams.pump();
             if frame.flags & 0x80 != 0 {
-                streams.outbox().clear(); // the pipe has taken all
+                streams.outbox().clear(); // as if the pipe had taken all
             }
         }
     }
@@ -127,8 +124,8 @@ fn hear(input: &[u8]) -> usize {
     frames
 }
 
-fn take(streams: &mut Streams, frame: &Frame) {
-    // Few, so that numbers meet again.
+fn receive(streams: &mut Streams, frame: &Frame) {
+    // Few streams, so that numbers are used again.
     let (id, payload) = (frame.stream % 4, frame.payload);
     let mut fields = Reader::new(payload);
     match frame.kind {
@@ -187,7 +184,7 @@ fn mutate(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     input
 }
 
-/// Which branches were reached, and how often roughly. Clears the counters.
+/// The branches reached, and the logarithms of how often. Clears the counters.
 fn reached() -> impl Iterator<Item = (usize, u32)> {
     let counts = counters().iter_mut().map(std::mem::take).enumerate();
     let found: Vec<_> = counts
@@ -222,14 +219,14 @@ fn main() {
             tried.clone_from(&input);
         }
         counters().fill(0);
-        frames += hear(&input);
+        frames += parse(&input);
         if reached().filter(|&branch| seen.insert(branch)).count() > 0 {
             corpus.push(input);
         }
     }
     let branches: HashSet<usize> = seen.iter().map(|&(branch, _)| branch).collect();
     let guidance = if counters().is_empty() {
-        "blind: built without counters".to_string()
+        "unguided: built without counters".to_string()
     } else {
         format!("{} of {} branches", branches.len(), counters().len())
     };

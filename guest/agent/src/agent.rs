@@ -137,7 +137,7 @@ impl Agent {
         }
     }
 
-    /// The port had no host; an event that one has come may have been lost.
+    /// Reads a port without a host again, in case the event that one has connected was lost.
     fn poll_host(&mut self) {
         self.is_host_timer_armed = false;
         self.port.ready(true, true);

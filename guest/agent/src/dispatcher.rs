@@ -39,8 +39,8 @@ impl Dispatcher {
 
     // ---- Frames
 
-    /// True: a new epoch has begun, so the host reads again. A malformed payload is dropped without an answer: it may be
-    /// the rest of a frame from an earlier epoch.
+    /// True: the frame is a HELLO that began a new epoch. A malformed payload is dropped without an answer, since it may be
+    /// part of a frame from an earlier connection.
     pub fn receive(&mut self, frame: &Frame, epoll: &Epoll) -> bool {
         if frame.kind == frames::HELLO {
             let nonce = protocol::read_hello(frame.payload);
@@ -219,7 +219,7 @@ impl Dispatcher {
         }
     }
 
-    /// The stream is gone; what it was for may have to end.
+    /// Ends or detaches from what the stream was opened for.
     fn drop_stream(&mut self, Dropped { id, role, unsent }: Dropped) {
         let sessions = self.supervisor.sessions();
         match role {
@@ -234,7 +234,7 @@ impl Dispatcher {
         }
     }
 
-    // ---- Everything else that happens
+    // ---- Other events
 
     pub fn supervisor(&mut self) -> &mut Supervisor {
         &mut self.supervisor
@@ -287,7 +287,7 @@ impl Dispatcher {
         self.streams.outbox()
     }
 
-    /// Data has been sent: continues what waited for room, and ends what is complete.
+    /// To be called after sending: resumes the producers of drained streams, and detaches closed ones.
     pub fn sent(&mut self) {
         for (stream, role) in self.streams.take_drained() {
             match role {

@@ -103,7 +103,7 @@ fn put(path: &Path, text: &[u8], mode: u32) -> Result<(), String> {
     }
 }
 
-/// In place, so that no new block is needed where the old ones do.
+/// In place, so that no new block is needed unless the text grows.
 fn overwrite(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let file: File = OpenOptions::new()
         .write(true)

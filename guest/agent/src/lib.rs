@@ -1,16 +1,19 @@
-//! The program inside a capsule. Its floors, from the wire upwards:
+//! The program inside a capsule. From the loop down to the system calls:
 //!
 //! ```text
 //!   main ─► boot (process 1 only) ─► agent: one thread, one epoll loop
-//!                                      │
-//!        port ◄─► frames, record ◄─► streams      bytes, frames, flow control
-//!                                      │
-//!        verbs ─► exec · terminal · kill · wake · files ─► sessions, outputs
-//!                       │                      │                │
-//!                 spawn, texts            jobs, work (threads)   reap, cgroups
+//!             ┌─────────────────────────┴───────────────┐
+//!        dispatcher: the host's frames         port, signals, timers, orphans
+//!     ┌───────┼─────────────────┐
+//!  tasks   supervisor        streams ─► outbox                   (flow control)
+//!     │       ├─► launcher ─► spawn                              (starting)
+//!     │       ├─► sessions ─► session ─► output, terminal, listeners
+//!     │       └─► kills, freezer, cgroups, reap                  (ending)
+//!  workers ─► job: files, processes                              (threads)
 //! ```
 //!
-//! docs/AGENT-PROTOCOL.md is the contract with the host.
+//! A part owns its state and takes what else it needs by argument. Timers, descriptors to close and orphaned pipes are
+//! effects (effects.rs), which the loop carries out. docs/AGENT-PROTOCOL.md is the contract with the host.
 
 pub mod accounts;
 pub mod agent;

@@ -1,8 +1,8 @@
 //! One output of a command: the read end of a pipe, or the master of its terminal.
 //!
-//! The write end of a pipe stays open here too until the leader has ended. Otherwise the leader's exit would wake us
-//! twice, once for each pipe it closes. After its end a read tells whether another process holds the pipe: a process
-//! left behind, or for a moment another command that has not executed its program yet.
+//! The write end of a pipe stays open here too until the leader has ended. Otherwise the leader's exit would cause an event
+//! for each pipe it closes. After its end, a read shows whether another process holds the pipe: a descendant, or a command
+//! that has inherited all descriptors and not executed its program yet.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

@@ -52,7 +52,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Has the loop told when there is output. Returns the key too.
+    /// Adds the session, watches its outputs, and returns its new key.
     pub fn insert(&mut self, session: Session, epoll: &Epoll) -> (u32, &mut Session) {
         let key = self.new_key();
         session.watch_outputs(key, epoll);

@@ -119,7 +119,7 @@ impl Stream {
         self.sent
     }
 
-    /// Whether a frame of `length` bytes may overtake nothing and has credit.
+    /// Whether nothing is queued before a frame of `length` bytes, and it has credit.
     pub fn can_send_at_once(&self, length: usize) -> bool {
         self.queued == 0 && length <= self.credit as usize
     }
@@ -201,7 +201,7 @@ impl Stream {
         self.is_in_send_queue = false;
     }
 
-    /// No data may follow: its last frames are known, though perhaps not sent.
+    /// No data may follow: its last frames are known, but need not be sent yet.
     pub fn is_finished(&self) -> bool {
         self.last.is_some()
     }

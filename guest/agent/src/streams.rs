@@ -73,7 +73,7 @@ impl Streams {
         self.open.len() >= MAX_STREAMS
     }
 
-    /// Its last frames are known, though perhaps not sent.
+    /// Its last frames are known, but need not be sent yet; or it is closed.
     pub fn is_finished(&self, id: u32) -> bool {
         self.open.get(&id).is_none_or(|stream| stream.is_finished())
     }

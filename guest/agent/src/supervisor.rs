@@ -61,7 +61,7 @@ impl Supervisor {
         &mut self.sessions
     }
 
-    /// A new host has come, which knows no stream.
+    /// A new epoch: pending kills and FREEZE have no stream to answer.
     pub fn forget_streams(&mut self) {
         self.kills.forget_streams();
         self.freezer.forget_stream();

@@ -1,8 +1,8 @@
 //! Worker threads for jobs. The file system may block for long: a cold disk, a writer that the kernel throttles, a dead
 //! network mount. That must not delay terminals, so jobs do not run in the loop.
 //!
-//! Jobs are done in steps, not each in a thread of its own: so no thread is held while a job waits for the network, a
-//! cancelled job is dropped between two steps, and only the loop talks to the host. Threads start when first needed.
+//! Jobs are done in steps, not in a thread for each: so a job that waits for the host holds no thread, a cancelled job is
+//! dropped between two steps, and only the loop talks to the host. Threads start when first needed.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,8 +1,9 @@
-//! A live agent, and a host that says anything to it: requests of every verb, mutated. Whatever was said, the agent
-//! answers in well-formed frames, greets the next host, and stays small.
+//! A live agent, and a host that sends mutated requests of every verb. The agent must answer in well-formed frames, accept
+//! the next HELLO, and use little memory.
 //!
-//! What the requests ask for is done, so the agent lives in a cell: its own processes and network, this machine's files
-//! to read only. `CAPSULE_FUZZ=long` says a hundred times as much. What breaks it is left in a file that is named.
+//! The agent does what the requests ask for, so it runs in a sandbox: separate processes and network, and this machine's
+//! files read-only. `CAPSULE_FUZZ=long` runs forty times as many agents. The input of a failure is left in a file whose name
+//! is printed.
 
 mod random;
 
@@ -18,14 +19,14 @@ use capsule_agent::protocol::*;
 use capsule_agent::record::{Reader, Writer, END_MARK};
 use random::Random;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_RESIDENT_KIB: u64 = 64 * 1024;
-const STORIES_PER_LIFE: usize = 120;
+const SEQUENCES_PER_AGENT: usize = 120;
 const LAST_STREAM: u32 = 777;
 
 /// A frame from the host, its epoch to be filled in.
 #[derive(Clone)]
-struct Word {
+struct HostFrame {
     kind: u8,
     flags: u8,
     stream: u32,
@@ -34,15 +35,15 @@ struct Word {
     length_off: u32,
 }
 
-impl Word {
-    /// It may be nonsense, but what follows it is in step.
+impl HostFrame {
+    /// Its header is consistent, so the parser stays in step whatever the content.
     fn is_a_frame(&self) -> bool {
         self.kind != 0 && self.length_off == 0 && self.payload.len() <= MAX_PAYLOAD_BYTES
     }
 }
 
-fn word(kind: u8, stream: u32, payload: Vec<u8>) -> Word {
-    Word {
+fn frame(kind: u8, stream: u32, payload: Vec<u8>) -> HostFrame {
+    HostFrame {
         kind,
         flags: 0,
         stream,
@@ -52,8 +53,8 @@ fn word(kind: u8, stream: u32, payload: Vec<u8>) -> Word {
     }
 }
 
-fn open(stream: u32, verb: u16, fields: impl Fn(Writer) -> Writer) -> Word {
-    word(OPEN, stream, fields(Writer::new().u16(verb)).finish())
+fn open(stream: u32, verb: u16, fields: impl Fn(Writer) -> Writer) -> HostFrame {
+    frame(OPEN, stream, fields(Writer::new().u16(verb)).finish())
 }
 
 fn command(to: Writer, words: &[&str], tag: Option<&str>) -> Writer {
@@ -67,8 +68,8 @@ fn command(to: Writer, words: &[&str], tag: Option<&str>) -> Writer {
         .optional(tag)
 }
 
-/// A host that knows what it does.
-fn truths() -> Vec<Word> {
+/// The frames of a correct host.
+fn valid_frames() -> Vec<HostFrame> {
     let shell = ["sh", "-c", "echo out; echo err >&2; exit 3"];
     let total = |bytes: u64| Writer::new().u64(bytes).finish();
     let credit = |bytes: u32| Writer::new().u32(bytes).finish();
@@ -77,7 +78,7 @@ fn truths() -> Vec<Word> {
         open(1, verb::PROBE, |to| to),
         open(2, verb::THAW, |to| to),
         open(3, verb::EXEC, |to| command(to, &shell, None).u8(0)),
-        word(EVENT, 3, event(event::STOP).finish()),
+        frame(EVENT, 3, event(event::STOP).finish()),
         open(4, verb::EXEC, |to| {
             command(to, &["sleep", "100"], Some("worker")).u8(1)
         }),
@@ -88,20 +89,20 @@ fn truths() -> Vec<Word> {
         open(9, verb::PTY, |to| {
             command(to, &["cat"], Some("pty-00000000")).u16(80).u16(24)
         }),
-        word(DATA, 9, b"typed\n".to_vec()),
-        word(EVENT, 9, event(event::RESIZE).u16(100).u16(40).finish()),
-        word(EVENT, 9, event(event::TAKEN).u64(3).finish()),
-        word(CANCEL, 9, empty()),
+        frame(DATA, 9, b"typed\n".to_vec()),
+        frame(EVENT, 9, event(event::RESIZE).u16(100).u16(40).finish()),
+        frame(EVENT, 9, event(event::TAKEN).u64(3).finish()),
+        frame(CANCEL, 9, empty()),
         open(10, verb::CONNECT, |to| to.str("pty-00000000")),
         open(11, verb::READ, |to| to.str("/usr/bin/env")),
-        word(WINDOW, 11, credit(262_144)),
+        frame(WINDOW, 11, credit(262_144)),
         open(12, verb::WRITE, |to| to.str("/tmp/file")),
-        word(DATA, 12, vec![7; 5_000]),
-        word(END, 12, total(5_000)),
+        frame(DATA, 12, vec![7; 5_000]),
+        frame(END, 12, total(5_000)),
         open(13, verb::WRITE, |to| to.str("")),
-        word(DATA, 13, vec![7; 65_536]),
-        word(EVENT, 13, event(event::TARGET).str("/tmp/other").finish()),
-        word(END, 13, total(65_536)),
+        frame(DATA, 13, vec![7; 65_536]),
+        frame(EVENT, 13, event(event::TARGET).str("/tmp/other").finish()),
+        frame(END, 13, total(65_536)),
         open(14, verb::LIST, |to| to.str("/etc").u32(2).u32(1_000)),
         open(15, verb::MKDIR, |to| to.str("/tmp/a/b")),
         open(16, verb::REMOVE, |to| to.str("/tmp/a")),
@@ -116,30 +117,30 @@ fn truths() -> Vec<Word> {
     ]
 }
 
-fn story(truths: &[Word], random: &mut Random) -> Vec<Word> {
-    let mut words: Vec<Word> = match random.below(3) {
-        0 => truths.to_vec(),
+fn sequence(valid_frames: &[HostFrame], random: &mut Random) -> Vec<HostFrame> {
+    let mut frames: Vec<HostFrame> = match random.below(3) {
+        0 => valid_frames.to_vec(),
         _ => (0..random.below(40))
-            .map(|_| truths[random.below(truths.len())].clone())
+            .map(|_| valid_frames[random.below(valid_frames.len())].clone())
             .collect(),
     };
     for _ in 0..random.below(8) {
-        if words.is_empty() {
+        if frames.is_empty() {
             break;
         }
-        let (at, other) = (random.below(words.len()), random.below(words.len()));
+        let (at, other) = (random.below(frames.len()), random.below(frames.len()));
         match random.below(5) {
-            0 => words.swap(at, other),
-            1 => drop(words.remove(at)),
-            2 => words.insert(other, words[at].clone()),
-            _ => twist(&mut words[at], random),
+            0 => frames.swap(at, other),
+            1 => drop(frames.remove(at)),
+            2 => frames.insert(other, frames[at].clone()),
+            _ => corrupt(&mut frames[at], random),
         }
     }
-    words
+    frames
 }
 
-/// Untrue in one thing.
-fn twist(word: &mut Word, random: &mut Random) {
+/// Makes one property of the frame wrong.
+fn corrupt(frame: &mut HostFrame, random: &mut Random) {
     const LENGTHS: [u32; 8] = [
         0,
         1,
@@ -150,15 +151,15 @@ fn twist(word: &mut Word, random: &mut Random) {
         0x8000_0000,
         u32::MAX,
     ];
-    let bytes = &mut word.payload;
+    let bytes = &mut frame.payload;
     let at = random.below(bytes.len() + 1);
     match random.below(12) {
-        0 => word.kind = random.next() as u8,
-        1 => word.flags = random.next() as u8,
-        2 => word.stream = LENGTHS[random.below(LENGTHS.len())],
-        3 => word.stream = random.below(20) as u32,
-        4 => word.epoch_off = random.below(3) as u16,
-        5 => word.length_off = LENGTHS[random.below(LENGTHS.len())],
+        0 => frame.kind = random.next() as u8,
+        1 => frame.flags = random.next() as u8,
+        2 => frame.stream = LENGTHS[random.below(LENGTHS.len())],
+        3 => frame.stream = random.below(20) as u32,
+        4 => frame.epoch_off = random.below(3) as u16,
+        5 => frame.length_off = LENGTHS[random.below(LENGTHS.len())],
         6 => bytes.truncate(at),
         7 => {
             let more = random.below(100);
@@ -168,7 +169,7 @@ fn twist(word: &mut Word, random: &mut Random) {
             let length = LENGTHS[random.below(LENGTHS.len())];
             bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
         }
-        9 => *bytes = random.bytes(random_length(at, word.kind)),
+        9 => *bytes = random.bytes(random_length(at, frame.kind)),
         _ if at < bytes.len() => bytes[at] = random.next() as u8,
         _ => {}
     }
@@ -182,30 +183,30 @@ fn random_length(at: usize, kind: u8) -> usize {
     }
 }
 
-fn encode(words: &[Word], epoch: u16) -> Vec<u8> {
-    words
+fn encode(frames: &[HostFrame], epoch: u16) -> Vec<u8> {
+    frames
         .iter()
-        .flat_map(|word| {
+        .flat_map(|frame| {
             let header = Header {
-                kind: word.kind,
-                flags: word.flags,
-                epoch: epoch.wrapping_add(word.epoch_off),
-                stream: word.stream,
-                length: (word.payload.len() as u32).wrapping_add(word.length_off),
+                kind: frame.kind,
+                flags: frame.flags,
+                epoch: epoch.wrapping_add(frame.epoch_off),
+                stream: frame.stream,
+                length: (frame.payload.len() as u32).wrapping_add(frame.length_off),
             };
-            [header.encode().as_slice(), &word.payload].concat()
+            [header.encode().as_slice(), &frame.payload].concat()
         })
         .collect()
 }
 
-/// The agent's process, and everything that it has started.
-struct Cell {
+/// The agent's process and all its descendants.
+struct Sandbox {
     process: Child,
     socket: PathBuf,
 }
 
-impl Cell {
-    fn begin(folder: &Path) -> Cell {
+impl Sandbox {
+    fn start(folder: &Path) -> Sandbox {
         let _ = std::fs::remove_dir_all(folder);
         std::fs::create_dir_all(folder).unwrap();
         let process = Command::new("bwrap")
@@ -217,25 +218,25 @@ impl Cell {
                 "/mnt/capsule-agent",
                 "--bind",
             ])
-            .args([folder.as_os_str(), "/mnt/cell".as_ref()])
-            .args(["/mnt/capsule-agent", "--socket", "/mnt/cell/s"])
+            .args([folder.as_os_str(), "/mnt/sandbox".as_ref()])
+            .args(["/mnt/capsule-agent", "--socket", "/mnt/sandbox/s"])
             .stdin(Stdio::null())
             .spawn()
             .expect("bwrap is what keeps the fuzzed agent off this machine");
         let socket = folder.join("s");
-        let cell = Cell { process, socket };
+        let sandbox = Sandbox { process, socket };
         let began = Instant::now();
-        while UnixStream::connect(&cell.socket).is_err() {
-            assert!(began.elapsed() < PATIENCE, "the agent does not listen");
+        while UnixStream::connect(&sandbox.socket).is_err() {
+            assert!(began.elapsed() < TIMEOUT, "the agent does not listen");
             std::thread::sleep(Duration::from_millis(5));
         }
-        cell
+        sandbox
     }
 
     fn connect(&self) -> UnixStream {
         let stream = UnixStream::connect(&self.socket).expect("the agent is gone");
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -260,19 +261,19 @@ impl Cell {
     }
 }
 
-impl Drop for Cell {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Greets as a new host does; then everything that the agent says is held against the protocol.
-fn greet(stream: &mut UnixStream, epoch: u16, nonce: &[u8; NONCE_BYTES]) -> Parser {
+/// Connects as a new host does, and reads up to the WELCOME.
+fn handshake(stream: &mut UnixStream, epoch: u16, nonce: &[u8; NONCE_BYTES]) -> Parser {
     let payload = Writer::new().str(MAGIC).raw(nonce).u16(VERSION).finish();
-    let mut greeting = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
-    greeting.extend(encode(&[word(HELLO, 0, payload)], epoch));
-    stream.write_all(&greeting).unwrap();
+    let mut hello = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
+    hello.extend(encode(&[frame(HELLO, 0, payload)], epoch));
+    stream.write_all(&hello).unwrap();
     let mut parser = Parser::default();
     loop {
         let count = stream.read(parser.space()).expect("no WELCOME in time");
@@ -287,13 +288,18 @@ fn greet(stream: &mut UnixStream, epoch: u16, nonce: &[u8; NONCE_BYTES]) -> Pars
     }
 }
 
-/// Reads to the end of the connection, and tells when the last probe is answered.
-fn judge(mut stream: UnixStream, mut parser: Parser, epoch: u16, answered: Sender<()>) -> usize {
+/// Checks every frame up to the end of the connection, and reports when the last probe is answered.
+fn check_frames(
+    mut stream: UnixStream,
+    mut parser: Parser,
+    epoch: u16,
+    answered: Sender<()>,
+) -> usize {
     let mut frames = 0;
     loop {
         while let Some(frame) = parser.next() {
             assert_eq!(frame.epoch, epoch, "a frame of {}", frame.kind);
-            let record = match frame.kind {
+            let is_well_formed = match frame.kind {
                 DATA => !frame.payload.is_empty(),
                 WELCOME | END | WINDOW | EVENT | RESULT | NOTICE => {
                     frame.payload.last() == Some(&END_MARK)
@@ -307,7 +313,7 @@ fn judge(mut stream: UnixStream, mut parser: Parser, epoch: u16, answered: Sende
                 }
                 _ => false,
             };
-            assert!(record, "kind {}: {:?}", frame.kind, frame.payload);
+            assert!(is_well_formed, "kind {}: {:?}", frame.kind, frame.payload);
             if frame.kind == RESULT && frame.stream == LAST_STREAM {
                 let _ = answered.send(());
             }
@@ -317,57 +323,62 @@ fn judge(mut stream: UnixStream, mut parser: Parser, epoch: u16, answered: Sende
             Ok(0) => return frames,
             Ok(count) => parser.filled(count),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return frames,
-            Err(error) => panic!("the agent neither speaks nor hangs up: {error}"),
+            Err(error) => panic!("the agent neither sends nor hangs up: {error}"),
         }
     }
 }
 
 #[test]
-fn an_agent_survives_a_host_that_says_anything() {
+fn an_agent_survives_any_sequence_of_frames() {
     let is_long = std::env::var("CAPSULE_FUZZ").is_ok_and(|form| form == "long");
-    let lives = if is_long { 1_000 } else { 24 };
+    let agents = if is_long { 1_000 } else { 24 };
     let mut random = Random::seeded("fuzz");
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", std::process::id()));
     let input = folder.with_extension("input");
-    let truths = truths();
-    let (mut said, mut heard) = (0, 0);
-    for _ in 0..lives {
-        let cell = Cell::begin(&folder);
-        for _ in 0..STORIES_PER_LIFE {
+    let valid_frames = valid_frames();
+    let (mut sent, mut received) = (0, 0);
+    for _ in 0..agents {
+        let sandbox = Sandbox::start(&folder);
+        for _ in 0..SEQUENCES_PER_AGENT {
             let epoch = 1 + random.below(0xffff) as u16;
             let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|_| random.next() as u8);
-            let mut words = story(&truths, &mut random);
-            let is_in_step = words.iter().all(Word::is_a_frame);
-            words.push(open(LAST_STREAM, verb::PROBE, |to| to));
-            let bytes = encode(&words, epoch);
+            let mut frames = sequence(&valid_frames, &mut random);
+            let is_in_step = frames.iter().all(HostFrame::is_a_frame);
+            frames.push(open(LAST_STREAM, verb::PROBE, |to| to));
+            let bytes = encode(&frames, epoch);
             std::fs::write(&input, &bytes).unwrap();
-            let mut stream = cell.connect();
-            let parser = greet(&mut stream, epoch, &nonce);
+            let mut stream = sandbox.connect();
+            let parser = handshake(&mut stream, epoch, &nonce);
             let reader = stream.try_clone().unwrap();
             let (answered, answer) = channel();
-            let judging = std::thread::spawn(move || judge(reader, parser, epoch, answered));
+            let checking =
+                std::thread::spawn(move || check_frames(reader, parser, epoch, answered));
             let most = 1 + random.below(100_000);
             for piece in bytes.chunks(most) {
                 stream.write_all(piece).expect("the agent does not read");
             }
-            // Whatever the frames were, the last one was heard.
-            let is_heard = !is_in_step || answer.recv_timeout(PATIENCE).is_ok();
+            // The last frame is read whatever the others were.
+            let is_answered = !is_in_step || answer.recv_timeout(TIMEOUT).is_ok();
             let _ = stream.shutdown(std::net::Shutdown::Write);
-            heard += judging
+            received += checking
                 .join()
                 .unwrap_or_else(|_| panic!("see {}", input.display()));
-            assert!(is_heard, "a probe is not answered, see {}", input.display());
-            said += words.len();
+            assert!(
+                is_answered,
+                "a probe is not answered, see {}",
+                input.display()
+            );
+            sent += frames.len();
         }
-        let kib = cell.resident_kib();
+        let kib = sandbox.resident_kib();
         assert!(kib < MAX_RESIDENT_KIB, "the agent has had {kib} KiB");
     }
     assert!(
-        heard > said / 10,
-        "{heard} frames for {said}: the stories are too far from anything real"
+        received > sent / 10,
+        "{received} frames for {sent}: the sequences are too far from valid ones"
     );
-    println!("{said} frames said, {heard} heard");
+    println!("{sent} frames sent, {received} received");
     let _ = std::fs::remove_dir_all(&folder);
     let _ = std::fs::remove_file(&input);
 }

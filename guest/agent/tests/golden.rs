@@ -1,5 +1,5 @@
-//! The frames of golden/frames.txt, which the daemon's tests read too: what the host sends is understood, and what the
-//! agent sends is byte for byte what stands there.
+//! The frames of golden/frames.txt, which the daemon's tests read too: the agent decodes the host's frames, and encodes its
+//! own byte for byte as in the file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&header.encode(), payload].concat()
 }
 
-/// The payload of a golden frame, taken out of it by the parser.
+/// Kind, flags, stream and payload of a golden frame.
 fn payload(frames: &BTreeMap<String, Vec<u8>>, name: &str) -> (u8, u8, u32, Vec<u8>) {
     let bytes = &frames[name];
     let mut parser = Parser::default();
@@ -69,7 +69,7 @@ fn every_frame_is_one_frame() {
 }
 
 #[test]
-fn what_the_agent_says_is_what_stands_there() {
+fn the_agents_frames_are_the_golden_ones() {
     let nonce: Vec<u8> = (0xa0..=0xaf).collect();
     let exit = |code, signal, duration_us| Exit {
         code,
@@ -78,7 +78,7 @@ fn what_the_agent_says_is_what_stands_there() {
     };
     let notice = |reboot| Writer::new().u16(notice::HALTING).u8(reboot).finish();
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
-    let said = [
+    let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(&nonce, false, 1))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
@@ -123,12 +123,12 @@ fn what_the_agent_says_is_what_stands_there() {
         ("notice_reboot", frame(NOTICE, 0, 0, &notice(1))),
     ];
     let frames = golden();
-    for (name, bytes) in said {
+    for (name, bytes) in sent {
         assert_eq!(bytes, frames[name], "{name}");
     }
 }
 
-/// Which verb, and what follows the command.
+/// The verb, the command, and the fields after it.
 fn read_command(bytes: &[u8]) -> (u16, Command<'_>, Vec<u16>) {
     let mut fields = Reader::new(bytes);
     let verb = fields.u16().unwrap();
@@ -142,7 +142,7 @@ fn read_command(bytes: &[u8]) -> (u16, Command<'_>, Vec<u16>) {
 }
 
 #[test]
-fn what_the_host_asks_is_understood() {
+fn the_hosts_frames_are_decoded() {
     let frames = golden();
     let (_, _, _, bytes) = payload(&frames, "hello");
     let nonce: Vec<u8> = (0xa0..=0xaf).collect();
@@ -215,7 +215,7 @@ fn what_the_host_asks_is_understood() {
 }
 
 #[test]
-fn a_real_entry_has_the_golden_ones_shape() {
+fn a_real_entry_has_the_shape_of_the_golden_one() {
     let frames = golden();
     let (_, _, _, bytes) = payload(&frames, "result_entry");
     let shape = |bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Random bytes, and frames that are almost right, against everything that reads what comes out of the pipe. The seed
-//! is printed; `SEED=… cargo test` repeats a run.
+//! Random bytes and nearly valid frames against all code that reads the pipe. The seed is printed; `SEED=… cargo test`
+//! repeats a run.
 
 mod random;
 
@@ -12,7 +12,7 @@ use capsule_agent::streams::Streams;
 use capsule_agent::wake::Wake;
 use random::Random;
 
-/// Feeds in pieces; what the parser gave.
+/// Feeds the bytes in random pieces. Returns kind, epoch, stream and payload of each frame.
 fn feed(
     parser: &mut Parser,
     mut bytes: &[u8],
@@ -52,16 +52,16 @@ fn hello(nonce: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn after_any_noise_and_the_padding_a_hello_is_heard() {
+fn after_noise_and_padding_a_hello_is_parsed() {
     let mut random = Random::seeded("padding");
     for _ in 0..2_000 {
         let mut parser = Parser::default();
         let length = random.below(300);
         let noise = random.bytes(length);
         feed(&mut parser, &noise, &mut random);
-        let mut greeting = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
-        greeting.extend(hello(&[9; NONCE_BYTES]));
-        let frames = feed(&mut parser, &greeting, &mut random);
+        let mut hello_bytes = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
+        hello_bytes.extend(hello(&[9; NONCE_BYTES]));
+        let frames = feed(&mut parser, &hello_bytes, &mut random);
         let (kind, epoch, _, payload) = frames.last().unwrap();
         assert_eq!((*kind, *epoch), (HELLO, 7), "after {noise:?}");
         assert_eq!(read_hello(payload).unwrap(), [9; NONCE_BYTES]);
@@ -69,7 +69,7 @@ fn after_any_noise_and_the_padding_a_hello_is_heard() {
 }
 
 #[test]
-fn half_a_data_frame_dies_with_the_host_that_sent_it() {
+fn half_a_data_frame_is_forgotten_with_its_host() {
     let mut random = Random::seeded("half");
     let header = Header {
         kind: DATA,
@@ -83,15 +83,15 @@ fn half_a_data_frame_dies_with_the_host_that_sent_it() {
         let mut parser = Parser::default();
         assert!(feed(&mut parser, &frame[..cut], &mut random).is_empty());
         parser.forget_half_data();
-        let mut greeting = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
-        greeting.extend(hello(&[9; NONCE_BYTES]));
-        let frames = feed(&mut parser, &greeting, &mut random);
+        let mut hello_bytes = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
+        hello_bytes.extend(hello(&[9; NONCE_BYTES]));
+        let frames = feed(&mut parser, &hello_bytes, &mut random);
         assert_eq!((frames.len(), frames[0].0), (1, HELLO), "cut at {cut}");
     }
 }
 
 #[test]
-fn frames_come_back_whatever_the_pieces() {
+fn frames_are_parsed_from_pieces_of_any_size() {
     let mut random = Random::seeded("pieces");
     for _ in 0..300 {
         let mut bytes = Vec::new();
@@ -124,9 +124,9 @@ fn frames_come_back_whatever_the_pieces() {
 }
 
 #[test]
-fn records_from_an_enemy_are_read_or_refused() {
+fn random_records_are_decoded_or_refused() {
     let mut random = Random::seeded("records");
-    let mut understood = 0;
+    let mut decoded = 0;
     for _ in 0..300_000 {
         let length = random.below(90);
         let mut bytes = random.bytes(length);
@@ -143,13 +143,13 @@ fn records_from_an_enemy_are_read_or_refused() {
         results[3] = Wake::read(&mut fields).is_ok() && fields.finish().is_ok();
         let mut fields = Reader::new(&bytes);
         results[4] = fields.map().is_ok() && fields.list().is_ok() && fields.finish().is_ok();
-        understood += results.iter().filter(|&&is_ok| is_ok).count();
+        decoded += results.iter().filter(|&&is_ok| is_ok).count();
     }
-    assert!(understood > 0, "the noise is too far from anything real");
+    assert!(decoded > 0, "the noise is too far from valid records");
 }
 
 #[test]
-fn streams_keep_within_credit_and_lose_nothing() {
+fn streams_stay_within_credit_and_lose_nothing() {
     let mut random = Random::seeded("streams");
     for _ in 0..200 {
         let mut streams = Streams::default();
@@ -185,14 +185,14 @@ fn streams_keep_within_credit_and_lose_nothing() {
 }
 
 #[test]
-fn a_new_epoch_gives_back_what_never_left() {
+fn a_new_epoch_returns_unsent_data() {
     let mut streams = Streams::default();
     streams.begin_epoch(1);
     for id in [5, 7] {
         streams.open(id);
         streams.set_role(id, Role::Terminal(id));
     }
-    streams.data(5, channel::MAIN, b"heard ");
+    streams.data(5, channel::MAIN, b"received ");
     drain(streams.outbox());
     streams.data(5, channel::MAIN, b"framed ");
     streams.data(5, channel::MAIN, &[b'x'; WINDOW_BYTES as usize]);
@@ -208,7 +208,7 @@ fn a_new_epoch_gives_back_what_never_left() {
 }
 
 #[test]
-fn a_number_used_again_within_an_epoch_miscounts_nothing() {
+fn a_stream_number_may_be_used_again_within_an_epoch() {
     let mut streams = Streams::default();
     streams.begin_epoch(1);
     let terminal = |streams: &mut Streams| {

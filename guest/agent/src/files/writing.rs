@@ -143,7 +143,7 @@ impl Writing {
         };
         if self.copy.is_none() {
             match content.rename(&target.location) {
-                // Two mounts, perhaps of one file system.
+                // Two mounts, which may be of one file system.
                 Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
                     content.file().rewind()?;
                     self.copy = Some(Temporary::create(&target.location.dir)?);

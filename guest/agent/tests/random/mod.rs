@@ -1,4 +1,4 @@
-//! Random choices that can be made again: the seed is printed, `SEED=…` sets it.
+//! Repeatable random choices: the seed is printed, and `SEED=…` sets it.
 
 /// xorshift64*.
 pub struct Random(u64);
@@ -24,12 +24,12 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// Mostly the bytes that mean something.
+    /// Mostly bytes that have a meaning in the protocol.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         const MEANINGFUL: [u8; 12] = [0, 0, 0, 0, 1, 2, 3, 8, 16, 0x7e, 0xff, 0x40];
-        let is_wild = self.below(4) == 0;
+        let is_uniform = self.below(4) == 0;
         (0..length)
-            .map(|_| match is_wild {
+            .map(|_| match is_uniform {
                 true => self.next() as u8,
                 false => MEANINGFUL[self.below(MEANINGFUL.len())],
             })
