@@ -73,3 +73,62 @@ impl Listeners {
         self.streams.is_empty().then_some(unsent)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::channel;
+
+    /// Two streams, of which the host has taken nothing.
+    fn streams() -> Streams {
+        let mut streams = Streams::default();
+        streams.begin_epoch(1);
+        streams.open(1);
+        streams.open(2);
+        streams
+    }
+
+    #[test]
+    fn a_foreground_command_waits_for_its_listener() {
+        let mut streams = streams();
+        let mut listeners = Listeners::new(true);
+        assert_eq!(listeners.room(&streams), usize::MAX, "without a listener");
+        listeners.add(1);
+        let chunk = [b'x'; CHUNK_BYTES];
+        let mut delivered = 0;
+        while listeners.room(&streams) > 0 && delivered < LISTENER_QUEUE_BYTES {
+            assert_eq!(
+                listeners.deliver(channel::STDOUT, &chunk, &mut streams),
+                None
+            );
+            delivered += chunk.len();
+        }
+        let queued = streams.queued(1);
+        assert!((FOREGROUND_QUEUE_BYTES..FOREGROUND_QUEUE_BYTES + CHUNK_BYTES).contains(&queued));
+        assert!(delivered > queued, "the window is sent");
+    }
+
+    #[test]
+    fn a_slow_listener_is_cut_off_and_the_last_one_leaves_its_data() {
+        let mut streams = streams();
+        let mut listeners = Listeners::new(false);
+        let chunk = [b'x'; CHUNK_BYTES];
+        listeners.add(1);
+        while streams.queued(1) + chunk.len() <= LISTENER_QUEUE_BYTES {
+            assert_eq!(listeners.room(&streams), usize::MAX);
+            listeners.deliver(channel::MAIN, &chunk, &mut streams);
+        }
+        listeners.add(2);
+        let behind = streams.queued(1);
+        assert_eq!(listeners.deliver(channel::MAIN, &chunk, &mut streams), None);
+        assert!(!streams.is_open(1) && streams.is_open(2));
+        listeners.remove(2);
+        streams.open(1);
+        listeners.add(1);
+        while streams.queued(1) < behind {
+            listeners.deliver(channel::MAIN, &chunk, &mut streams);
+        }
+        let unsent = listeners.deliver(channel::MAIN, &chunk, &mut streams);
+        assert_eq!(unsent.map(|bytes| bytes.len()), Some(behind));
+    }
+}
