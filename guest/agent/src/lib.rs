@@ -31,6 +31,7 @@ pub mod freezer;
 pub mod halt;
 pub mod identity;
 pub mod job;
+pub mod kept;
 pub mod kills;
 pub mod launcher;
 pub mod listeners;

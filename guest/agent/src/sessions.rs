@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::command::check_tag;
 use crate::epoll::Epoll;
+use crate::kept::Kept;
 use crate::protocol::{Code, Failure, Selector};
 use crate::session::{Kind, Session};
 use crate::stream::Role;
@@ -12,8 +13,6 @@ use crate::streams::Streams;
 use crate::tags::TagSequence;
 
 const MAX_LIVE: usize = 1_024;
-/// Of each kind.
-const MAX_KEPT: usize = 64;
 
 #[derive(Default)]
 pub struct Sessions {
@@ -25,8 +24,8 @@ pub struct Sessions {
     tags: TagSequence,
     /// Sessions with output to read and room for it.
     ready: VecDeque<u32>,
-    /// Ended terminals and background processes, the oldest first.
-    kept: VecDeque<u32>,
+    kept_terminals: Kept,
+    kept_background: Kept,
 }
 
 impl Sessions {
@@ -67,10 +66,6 @@ impl Sessions {
                 return self.last_key;
             }
         }
-    }
-
-    pub fn remove(&mut self, key: u32) {
-        self.table.remove(&key);
     }
 
     /// The session whose leader has been reaped just now.
@@ -259,30 +254,69 @@ impl Sessions {
 
     // ---- Ended sessions
 
-    /// Keeps an ended session. Beyond the limit of its kind it or another one is removed: the oldest whose exit a client
-    /// has received, or else the oldest.
-    pub fn keep(&mut self, key: u32) {
-        self.kept.push_back(key);
-        let kind = |key: u32| self.get(key).map(Session::kind);
-        let alike = |&at: &usize| kind(self.kept[at]) == kind(key);
-        let kept: Vec<usize> = (0..self.kept.len()).filter(alike).collect();
-        if kept.len() > MAX_KEPT {
-            let is_delivered = |&&at: &&usize| {
-                let session = self.get(self.kept[at]);
-                session.is_none_or(Session::is_delivered)
-            };
-            let first = *kept.iter().find(is_delivered).unwrap_or(&kept[0]);
-            if let Some(key) = self.kept.remove(first) {
-                self.table.remove(&key);
-            }
+    /// Removes an ended foreground session, and keeps any other; one that is kept may be removed for it. True: kept.
+    pub fn retire(&mut self, key: u32) -> bool {
+        let table = &self.table;
+        let is_delivered = |key| table.get(&key).is_none_or(|it| it.is_delivered());
+        let removed = match table.get(&key).map(|session| session.kind()) {
+            Some(Kind::Terminal) => self.kept_terminals.add(key, is_delivered),
+            Some(Kind::Background) => self.kept_background.add(key, is_delivered),
+            Some(Kind::Foreground) | None => Some(key),
+        };
+        if let Some(removed) = removed {
+            self.table.remove(&removed);
         }
+        removed != Some(key)
     }
 
     /// Kept long enough. The key may belong to another session by now.
     pub fn forget(&mut self, key: u32) {
         if self.get(key).is_some_and(Session::is_over) {
-            self.kept.retain(|&kept| kept != key);
+            self.kept_terminals.remove(key);
+            self.kept_background.remove(key);
             self.table.remove(&key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reap;
+    use crate::session::Leader;
+
+    /// A background process without outputs or a cgroup.
+    fn add(sessions: &mut Sessions, pid: i32) -> u32 {
+        let leader = Leader {
+            pid,
+            cgroup: None,
+            started_ns: 0,
+        };
+        let session = Session::new(Kind::Background, "worker".into(), leader, Vec::new());
+        sessions.insert(session, &Epoll::new().unwrap()).0
+    }
+
+    #[test]
+    fn a_tag_may_be_claimed_again_once_its_session_has_ended() {
+        let (mut sessions, mut streams) = (Sessions::default(), Streams::default());
+        let ended = add(&mut sessions, 7);
+        let claim = |sessions: &mut Sessions| sessions.claim_tag(Some(b"worker"), "proc");
+        assert_eq!(claim(&mut sessions).unwrap_err().code, Code::Conflict);
+        let session = sessions.get_mut(ended).unwrap();
+        session.leader_ended(reap::exit(0, 0));
+        assert!(session.settle(&mut streams));
+        sessions.leader_reaped(7);
+        assert!(sessions.retire(ended));
+        assert_eq!(claim(&mut sessions).as_deref(), Ok("worker"));
+        assert_eq!(sessions.tagged(b"worker"), Some(ended));
+
+        let live = add(&mut sessions, 8);
+        assert_eq!(sessions.tagged(b"worker"), Some(live), "the live one first");
+        assert_eq!(sessions.select(&Selector::Pid(7)), None);
+        assert_eq!(sessions.select_background(&Selector::Pid(7)), Some(ended));
+        sessions.forget(ended);
+        assert_eq!(sessions.select_background(&Selector::Pid(7)), None);
+        sessions.forget(live);
+        assert!(sessions.get(live).is_some(), "it is not over");
     }
 }

@@ -192,13 +192,10 @@ impl Supervisor {
         if let Some(cgroup) = session.release(&mut self.effects) {
             self.cgroups.release(cgroup);
         }
-        if session.kind() == Kind::Foreground {
-            self.sessions.remove(key);
-            return;
+        if self.sessions.retire(key) {
+            let effect = Effect::arm(KEPT_MS, Due::Forget(key));
+            self.effects.push(effect);
         }
-        self.sessions.keep(key);
-        let effect = Effect::arm(KEPT_MS, Due::Forget(key));
-        self.effects.push(effect);
     }
 
     // ---- Signals
