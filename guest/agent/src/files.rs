@@ -3,6 +3,7 @@
 pub mod directory;
 pub mod entries;
 pub mod listing;
+pub mod location;
 pub mod mkdir;
 pub mod mount_points;
 

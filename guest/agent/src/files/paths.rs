@@ -1,6 +1,6 @@
 //! Clients' paths, and failures with them.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,11 @@ fn resolve_dots(path: &Path) -> Result<PathBuf, Failure> {
 /// The last component; `/` for the root.
 pub fn name_of(path: &Path) -> &[u8] {
     path.file_name().unwrap_or(path.as_os_str()).as_bytes()
+}
+
+/// A path for a message.
+pub fn display_path(name: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(name.to_bytes()))
 }
 
 pub fn invalid(path: impl AsRef<[u8]>, what: &str) -> Failure {

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::directory::read_names;
 use crate::files::mount_points::{holds_mount_point, is_mount_point};
-use crate::files::paths::{failure, invalid, named};
-use crate::files::temporary::display_path;
+use crate::files::paths::{display_path, failure, invalid, named};
 use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{empty, Code, Failure};
 use crate::sys::{self, check};

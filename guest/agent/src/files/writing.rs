@@ -4,8 +4,9 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::files::location::Location;
 use crate::files::paths::{failure, invalid, named, normalize};
-use crate::files::temporary::{Location, Temporary};
+use crate::files::temporary::Temporary;
 use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{Code, Failure};
 use crate::record::Writer;
