@@ -133,14 +133,14 @@ export class Server implements AsyncDisposable {
 
   /** A new key of the team, which is made if there is none of that name. */
   async createKey(team: string, label = ""): Promise<string> {
-    return (await this.operate("keys", "create", "--team", team, "--name", label)).trim();
+    return (await this.operate("admin", "keys", "create", "--team", team, "--name", label)).trim();
   }
 
   /** Revokes the keys of this label. */
   async revokeKeys(label: string): Promise<void> {
-    const rows = (await this.operate("keys", "list")).trim().split("\n");
+    const rows = (await this.operate("admin", "keys", "list")).trim().split("\n");
     for (const [id, , name] of rows.map((row) => row.split("\t"))) {
-      if (id !== undefined && name === label) await this.operate("keys", "revoke", id);
+      if (id !== undefined && name === label) await this.operate("admin", "keys", "revoke", id);
     }
   }
 

@@ -1,15 +1,14 @@
-/** Capsules from birth to end: create, ls, rm, pause, resume, snapshot. */
+/** The life cycle of capsules: create, ls, rm, pause, resume, snapshot. */
 import type { Capsule } from "../sdk/sdk.ts";
-import { capsuleTable } from "./capsule-table.ts";
 import { type Call, UsageError } from "./command.ts";
 import { exitCodes, report } from "./failures.ts";
-import { note, printJson, printLine } from "./screen.ts";
+import { capsuleTable, note, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
 
 export async function create(call: Call): Promise<number> {
   const client = await call.client();
   const stop = new AbortController();
-  process.once("SIGINT", () => stop.abort(new Error("interrupted; the capsule is not kept")));
+  process.once("SIGINT", () => stop.abort(new Error("interrupted; the capsule is destroyed")));
   const [template, vcpus, memoryMb, timeoutSec] = [
     call.text("template"),
     call.number("vcpus"),
@@ -26,7 +25,8 @@ export async function create(call: Call): Promise<number> {
   });
   if (call.isJson) await printJson(capsule);
   else await printLine(capsule.id);
-  if (process.stdout.isTTY && !call.isJson) note(`It is ${capsule.status}. Go in with: capsule shell ${capsule.id}`);
+  if (process.stdout.isTTY && !call.isJson)
+    note(`The capsule is ${capsule.status}. Open a terminal in it: capsule shell ${capsule.id}`);
   return exitCodes.done;
 }
 
@@ -36,7 +36,7 @@ export async function ls(call: Call): Promise<number> {
   const capsules = await client.list();
   if (call.isJson) await printJson(capsules);
   else if (call.isSet("quiet")) for (const { id } of capsules) await printLine(id);
-  else if (capsules.length === 0) note("There are no capsules. Make one with: capsule create");
+  else if (capsules.length === 0) note("There are no capsules. Create one: capsule create");
   else await printLine(capsuleTable(capsules.map(({ info }) => info)));
   return exitCodes.done;
 }
@@ -49,18 +49,18 @@ export async function rm(call: Call): Promise<number> {
 }
 
 export function pause(call: Call): Promise<number> {
-  return each(call, async (capsule) => said(call, await capsule.pause()));
+  return each(call, async (capsule) => statusLine(call, await capsule.pause()));
 }
 
 export function resume(call: Call): Promise<number> {
-  return each(call, async (capsule) => said(call, await capsule.resume()));
+  return each(call, async (capsule) => statusLine(call, await capsule.resume()));
 }
 
-function said(call: Call, capsule: Capsule): unknown {
+function statusLine(call: Call, capsule: Capsule): unknown {
   return call.isJson ? capsule : `${capsule.id} is ${capsule.status}`;
 }
 
-/** One after the other; one that fails does not keep the rest from it. */
+/** One capsule after the other; a failure does not stop the rest. */
 async function each(call: Call, work: (capsule: Capsule) => Promise<unknown>): Promise<number> {
   const client = await call.client();
   let code: number = exitCodes.done;
@@ -79,11 +79,11 @@ async function each(call: Call, work: (capsule: Capsule) => Promise<unknown>): P
 
 export async function snapshot(call: Call): Promise<number> {
   const [id, name] = call.words;
-  if (id === undefined) throw new UsageError("say which capsule");
+  if (id === undefined) throw new UsageError("an argument is missing");
   const capsule = await capsuleBy(await call.client(), id);
   const template = await capsule.snapshot(name, { overwrite: call.isSet("overwrite") });
   if (call.isJson) await printJson(template);
   else await printLine(template.name);
-  if (process.stdout.isTTY && !call.isJson) note(`Make others of it with: capsule create --template ${template.name}`);
+  if (process.stdout.isTTY && !call.isJson) note(`Start a capsule from it: capsule create --template ${template.name}`);
   return exitCodes.done;
 }

@@ -1,53 +1,99 @@
-/** The client's commands: from a command line to an exit code. */
-import { type Call, parse, UsageError } from "./command.ts";
-import { commands } from "./commands.ts";
+/** From a command line to an exit code: the same for the client's commands and the operator's. */
+import { type Call, type Command, type Commands, nameIn, parse, UsageError } from "./command.ts";
 import { exitCodes, report } from "./failures.ts";
-import { helpOf } from "./help.ts";
+import { helpOf, overview } from "./help.ts";
 import { note, print } from "./screen.ts";
 import { connect, serviceUrl } from "./service.ts";
 
-/** Those that end with the exit code of what they ran. */
-const runners = new Set(["exec", "shell", "logs"]);
-
-export function isCommand(name: string): boolean {
-  return Object.hasOwn(commands, name);
+export interface Program {
+  commands: Commands;
+  /** Old name → new name; the old one works, with a warning. */
+  renamed?: Record<string, string>;
+  /** The last lines of the overview. */
+  footer: string;
+  version?: () => Promise<string>;
 }
 
-export async function runCli(name: string, argv: string[]): Promise<number> {
-  const code = await run(name, argv);
-  await print("", process.stderr).catch(() => {}); // what was noted there leaves before the process does
+export async function runProgram(program: Program, argv: string[]): Promise<number> {
+  const code = await dispatch(program, argv);
+  await print("", process.stderr).catch(() => {}); // flushes stderr: the process exits next
   return code;
 }
 
-async function run(name: string, argv: string[]): Promise<number> {
+async function dispatch(program: Program, argv: string[]): Promise<number> {
+  const [first = "", ...others] = argv;
+  if (first === "--version" && program.version !== undefined) {
+    await print(`${await program.version()}\n`);
+    return exitCodes.done;
+  }
+  if (["help", "--help", "-h"].includes(first)) return help(program, others);
+  const line = underNewName(program.renamed ?? {}, argv);
+  const name = nameIn(program.commands, line);
+  if (name !== undefined) return run(name, program.commands, line.slice(name.split(" ").length));
+  const group = groupIn(program.commands, line);
+  const [next] = line.slice(group.length);
+  if (next === undefined || ["--help", "-h"].includes(next)) return help(program, group, next !== undefined);
+  note(`capsule: there is no command ${JSON.stringify([...group, next].join(" "))}; capsule --help lists them`);
+  return exitCodes.usage;
+}
+
+function underNewName(renamed: Record<string, string>, argv: string[]): string[] {
+  const old = nameIn(renamed, argv);
+  if (old === undefined) return argv;
+  note(`capsule: "${old}" is now "${renamed[old]}"; the old name works for one release`);
+  return [...renamed[old]!.split(" "), ...argv.slice(old.split(" ").length)];
+}
+
+/** The words that the line and a command's name have in common, as `admin keys`. */
+function groupIn(commands: Commands, argv: string[]): string[] {
+  const names = Object.keys(commands).map((name) => name.split(" "));
+  const isShared = (length: number) =>
+    names.some((words) => argv.slice(0, length).join(" ") === words.slice(0, length).join(" "));
+  let length = 0;
+  while (length < argv.length && isShared(length + 1)) length++;
+  return argv.slice(0, length);
+}
+
+/** Of one command, of those whose names begin with these words, or of all. */
+async function help({ commands, footer }: Program, words: string[], isAsked = true): Promise<number> {
+  exitWhenReaderIsGone();
+  const name = nameIn(commands, words);
+  if (name !== undefined) return run(name, commands, ["--help"]);
+  const group = groupIn(commands, words);
+  const isWithin = ([each]: [string, Command]) => each.startsWith(group.join(" "));
+  const listed = overview(Object.fromEntries(Object.entries(commands).filter(isWithin)));
+  const isAll = group.length === 0;
+  await print(isAll ? `Capsules: small virtual machines to run things in.\n\n${listed}\n\n${footer}\n` : `${listed}\n`);
+  return isAsked ? exitCodes.done : exitCodes.usage;
+}
+
+async function run(name: string, commands: Commands, argv: string[]): Promise<number> {
   const command = commands[name]!;
-  endQuietlyWithoutReader();
-  let isJson = argv.includes("--json");
+  if (!command.isLocal) exitWhenReaderIsGone();
+  let isJson = !command.isLocal && argv.includes("--json");
   try {
     const { wantsHelp, ...parsed } = parse(command, argv);
     isJson = parsed.isJson;
     if (wantsHelp) {
-      await print(`${helpOf(name, command)}\n`);
+      const appendix = await command.appendix?.();
+      await print(`${helpOf(name, command)}\n${appendix === undefined ? "" : `\n${appendix}\n`}`);
       return exitCodes.done;
     }
-    const call: Call = { ...parsed, client: connect };
+    const call: Call = { ...parsed, client: connect, commands };
     return await (await command.load())(call);
   } catch (error) {
-    if (error instanceof UsageError) {
-      report(name, error, { isJson, url: serviceUrl() });
-      if (isJson) return exitCodes.usage;
-      note(`Usage: capsule ${name} ${command.usage}`.trimEnd());
-      note(`  capsule ${name} --help says more.`);
-      return exitCodes.usage;
-    }
     report(name, error, { isJson, url: serviceUrl() });
-    return runners.has(name) ? exitCodes.notRun : exitCodes.failed;
+    if (!(error instanceof UsageError)) return command.passesExitCode ? exitCodes.notRun : exitCodes.failed;
+    if (isJson) return exitCodes.usage;
+    note(`Usage: capsule ${name} ${command.usage}`.trimEnd());
+    note(`  capsule ${name} --help says more.`);
+    return exitCodes.usage;
   }
 }
 
-/** As in `capsule ls | head -1`: who has read enough hangs up, and that is no error. */
-function endQuietlyWithoutReader(): void {
-  process.stderr.on("error", () => {}); // nobody is left to be told
+/** As in `capsule ls | head -1`: a closed stdout is no error. */
+function exitWhenReaderIsGone(): void {
+  process.stderr.on("error", () => {}); // there is nowhere left to write
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code !== "EPIPE") throw error;
     process.exit(exitCodes.done);

@@ -1,9 +1,9 @@
-/** What a command is: one record that its help, its completion, its page in docs/CLI.md and its parsing come from. */
+/** A row of the command table: its parsing, help, completion and section in docs/CLI.md are made of this record. */
 import { parseArgs } from "node:util";
 import type { Client } from "../sdk/sdk.ts";
 
 export interface Option {
-  /** What its value is called in the help; none: it is a switch. */
+  /** Name of its value in the help. Without one the option is a switch. */
   value?: string;
   short?: string;
   /** May be given more than once. */
@@ -19,30 +19,41 @@ export interface Command {
   /** More sentences. */
   details?: string;
   options: Record<string, Option>;
-  /** How many words it takes. */
+  /** How many arguments it takes, options aside. */
   words: [least: number, most: number];
-  /** It takes somebody else's words, options and all: those after its own first word, or only those after `--`. */
+  /** Passes the rest of the line on unparsed: after its first argument, or only after `--`. */
   rest?: "after-word" | "after-dashes";
-  /** What its words are, for completion. */
+  /** Exits with the code of the command that it ran; its own failures are 125 instead of 1. */
+  passesExitCode?: true;
+  /** Works on the data folder of this machine: not in the SDK's package, and without --json. */
+  isLocal?: true;
+  /** What completion offers for its arguments. */
   completes?: "capsule" | "path" | "template" | string[];
   examples: [line: string, meaning: string][];
+  /** Printed after the help; for text that is loaded only then. */
+  appendix?: () => Promise<string>;
   load: () => Promise<(call: Call) => Promise<number>>;
 }
 
-/** One command line, understood. */
+/** Name → command. A name is one word or several: `admin keys create`. */
+export type Commands = Record<string, Command>;
+
+/** A parsed command line. */
 export interface Call {
   words: string[];
-  /** After the first word, where the command takes a rest. */
+  /** The part that is passed on unparsed. */
   rest: string[];
-  /** The service, by its address and key. Throws with what to do when there is no key. */
+  /** The service, by its address and key. Throws a Failure with advice when there is no key. */
   client(options?: { streams?: boolean }): Promise<Client>;
   text(option: string): string | undefined;
   /** Throws a UsageError unless it is a whole number. */
   number(option: string): number | undefined;
   list(option: string): string[];
   isSet(option: string): boolean;
-  /** Whether programs are to read the output. */
+  /** Print JSON. */
   isJson: boolean;
+  /** The table that the command stands in. */
+  commands: Commands;
 }
 
 /** The command line cannot be understood; exit code 2. */
@@ -50,18 +61,32 @@ export class UsageError extends Error {
   readonly code = "usage";
 }
 
-export const commonOptions: Record<string, Option> = {
-  json: { meaning: "print JSON for programs" },
-  help: { short: "h", meaning: "say what the command does" },
-};
+const json: Option = { meaning: "print JSON for programs" };
+const help: Option = { short: "h", meaning: "show this help" };
 
-export type Parsed = Omit<Call, "client"> & { wantsHelp: boolean };
+/** Its own options, and those that every command has. */
+export function optionsOf({ options, isLocal }: Command): Record<string, Option> {
+  return isLocal ? { ...options, help } : { ...options, json, help };
+}
+
+/** The longest name that the line begins with; undefined: there is none. */
+export function nameIn(commands: Record<string, unknown>, argv: string[]): string | undefined {
+  const names = Object.keys(commands).filter((name) => startsWith(argv, name.split(" ")));
+  return names.sort((a, b) => b.length - a.length)[0];
+}
+
+function startsWith(argv: string[], words: string[]): boolean {
+  return words.every((word, at) => argv[at] === word);
+}
+
+export type Parsed = Omit<Call, "client" | "commands"> & { wantsHelp: boolean };
 
 /** Throws UsageError. */
 export function parse(command: Command, argv: string[]): Parsed {
-  const all = { ...command.options, ...commonOptions };
-  const options = Object.fromEntries(Object.entries(all).map(([name, option]) => [name, asNodeSays(option)]));
-  const end = ownWords(command, argv, options);
+  const options = Object.fromEntries(
+    Object.entries(optionsOf(command)).map(([name, option]) => [name, nodeOption(option)]),
+  );
+  const end = parsedLength(command, argv, options);
   const args = argv.slice(0, end);
   const { values, positionals } = checked(() => parseArgs({ args, options, allowPositionals: true }));
   const rest = argv.slice(end);
@@ -86,13 +111,13 @@ export function parse(command: Command, argv: string[]): Parsed {
 
 type NodeOption = { type: "string" | "boolean"; multiple: boolean; short?: string };
 
-function asNodeSays({ value, short, isList }: Option): NodeOption {
+function nodeOption({ value, short, isList }: Option): NodeOption {
   const type = value === undefined ? "boolean" : "string";
   return { type, multiple: isList === true, ...(short === undefined ? {} : { short }) };
 }
 
-/** How many of them are the command's own. */
-function ownWords(command: Command, args: string[], options: Record<string, NodeOption>): number {
+/** How many arguments stand before the part that is passed on unparsed. */
+function parsedLength(command: Command, args: string[], options: Record<string, NodeOption>): number {
   if (command.rest === undefined) return args.length;
   const { tokens } = parseArgs({ args, options, strict: false, allowPositionals: true, tokens: true });
   const dashes = tokens.find((token) => token.kind === "option-terminator");

@@ -1,84 +1,88 @@
-/** The commands, as data. Help, completion and docs/CLI.md are made of this. */
-import type { Command } from "./command.ts";
+/** The client's rows of the command table. */
+import type { Commands } from "./command.ts";
 
-const life = () => import("./capsules.ts");
+const capsules = () => import("./capsules.ts");
+const processes = () => import("./processes.ts");
+const team = () => import("./team.ts");
 
-export const commands: Record<string, Command> = {
+export const commands: Commands = {
   create: {
     usage: "[--template NAME] [--vcpus N] [--memory MIB] [--timeout SEC] [--no-wait]",
-    meaning: "make a capsule, and print its id when it runs",
+    meaning: "create a capsule, and print its id when it runs",
     options: {
-      template: { value: "NAME", short: "t", meaning: "what it begins as; default: minimal" },
+      template: { value: "NAME", short: "t", meaning: "template to start from; default: minimal" },
       vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
       memory: { value: "MIB", short: "m", meaning: "memory in MiB; default: 512" },
-      timeout: { value: "SEC", meaning: "pause it after so many seconds without a command; default: 0, never" },
-      "no-wait": { meaning: "do not wait until it runs" },
+      timeout: { value: "SEC", meaning: "pause it after SEC seconds without a command; default: 0, never" },
+      "no-wait": { meaning: "print the id at once, while the capsule starts" },
     },
     words: [0, 0],
     examples: [
-      ["ID=$(capsule create)", "one with the defaults, its id kept"],
-      ["capsule create --template mine --timeout 600", "from a template, paused after ten idle minutes"],
-      ["capsule create --json", "all that is known of it, as one JSON object"],
+      ["ID=$(capsule create)", "default template and size; keep the id"],
+      ["capsule create --template mine --timeout 600", "from a template; paused after ten idle minutes"],
+      ["capsule create --json", "every field of the capsule, as one JSON object"],
     ],
-    load: async () => (await life()).create,
+    load: async () => (await capsules()).create,
   },
   ls: {
     usage: "[--watch] [--quiet]",
     meaning: "list the capsules, newest first",
     options: {
-      watch: { short: "w", meaning: "keep the list true while it changes" },
+      watch: { short: "w", meaning: "update the list as capsules change, until Ctrl-C" },
       quiet: { short: "q", meaning: "print ids only" },
     },
     words: [0, 0],
     examples: [
-      ["capsule ls --watch", "the list, live"],
-      ["capsule ls -q | xargs -r capsule rm", "destroy them all"],
+      ["capsule ls --watch", "the list, updated live"],
+      ["capsule ls -q | xargs -r capsule rm", "destroy every capsule"],
     ],
-    load: async () => (await life()).ls,
+    load: async () => (await capsules()).ls,
   },
   exec: {
     usage: "[-e NAME=VALUE]… [--cwd DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",
-    meaning: "run a command; its output and exit code become those of this one",
+    meaning: "run a command in a capsule, with its output and exit code",
     details:
-      "There is no shell in between; for pipes and the like: exec ID -- sh -c '…'. " +
-      "Ctrl-C asks the command to end (SIGTERM), another one kills it. " +
-      "Exit codes: the command's own; 124 when --timeout ran out; 125 when the service did not run it; 127 when there " +
-      "is no such command. The command has no standard input.",
+      "The command is run without a shell; for pipes and redirections: exec ID -- sh -c '…'. " +
+      "The first Ctrl-C sends SIGTERM to the command, the second one kills it. " +
+      "Exit codes: the command's own; 124 when --timeout ran out; 125 when the service did not run the command; 127 " +
+      "when there is no such command. The command has no standard input.",
     options: {
-      env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "an environment variable" },
+      env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "set an environment variable" },
       cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
-      timeout: { value: "SEC", meaning: "kill it after so many seconds; default: 0, never" },
-      background: { short: "b", meaning: "leave it running, and print its tag" },
-      tag: { value: "TAG", meaning: "with --background: what it is called by" },
+      timeout: { value: "SEC", meaning: "kill the command after SEC seconds; default: 0, never" },
+      background: { short: "b", meaning: "leave the command running, and print its tag" },
+      tag: { value: "TAG", meaning: "with --background: name of the process; default: a generated one" },
     },
     words: [1, 1],
     rest: "after-word",
+    passesExitCode: true,
     completes: "capsule",
     examples: [
       ["capsule exec ID -- python3 -c 'print(6*7)'", "a program with its arguments"],
       ["capsule exec ID -- sh -c 'ls | wc -l'", "a line for the shell"],
-      ["capsule exec --background --tag web ID -- python3 -m http.server", "in the background, by a name"],
+      ["capsule exec --background --tag web ID -- python3 -m http.server", "in the background, with a name"],
     ],
     load: async () => (await import("./exec.ts")).exec,
   },
   shell: {
     usage: "[--tag TAG] [--user NAME] [--cwd DIR] ID [-- CMD [ARG…]]",
-    meaning: "open a terminal in it",
+    meaning: "open a terminal in a capsule",
     details:
-      "Ctrl-] d leaves the terminal running and prints how to come back; Ctrl-] Ctrl-] types one Ctrl-]. " +
-      "A connection that breaks is made again by itself. Exit code: that of what ran in the terminal.",
+      "Ctrl-] d detaches: the session goes on, and the command that joins it again is printed. Ctrl-] Ctrl-] types " +
+      "Ctrl-]. A broken connection is made again automatically. Exit code: that of the session's command.",
     options: {
-      tag: { value: "TAG", meaning: "come back to a terminal that was left" },
-      user: { value: "NAME", short: "u", meaning: "as this user; default: root" },
+      tag: { value: "TAG", meaning: "join the session with this tag again" },
+      user: { value: "NAME", short: "u", meaning: "user to run as; default: root" },
       cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
     },
     words: [1, 1],
     rest: "after-dashes",
+    passesExitCode: true,
     completes: "capsule",
     examples: [
       ["capsule shell ID", "bash"],
-      ["capsule shell ID -- python3", "something else"],
-      ["capsule shell ID --tag pty-0a1b2c3d", "back to one that was left by Ctrl-] d"],
+      ["capsule shell ID -- python3", "another program"],
+      ["capsule shell ID --tag pty-0a1b2c3d", "a session that was detached by Ctrl-] d"],
     ],
     load: async () => (await import("./shell.ts")).shell,
   },
@@ -86,8 +90,8 @@ export const commands: Record<string, Command> = {
     usage: "[--quiet] SRC ID:DST | ID:SRC DST",
     meaning: "copy files and folders in or out; - is standard input or output",
     details:
-      "Folders are copied with all that is in them, links as links, with their modes. A path in a capsule that does not " +
-      "begin with / begins at the home directory. Whatever a capsule says, nothing is written outside of DST.",
+      "Folders are copied recursively, with modes; links stay links. A relative path in a capsule starts at the home " +
+      "directory. Nothing is written outside of DST, whatever file names the capsule reports.",
     options: { quiet: { short: "q", meaning: "show no progress" } },
     words: [2, 2],
     completes: "path",
@@ -101,12 +105,12 @@ export const commands: Record<string, Command> = {
   },
   ps: {
     usage: "ID",
-    meaning: "list the processes in it",
+    meaning: "list the processes in a capsule",
     options: {},
     words: [1, 1],
     completes: "capsule",
-    examples: [["capsule ps ID", "all of them, with their tags"]],
-    load: async () => (await import("./processes.ts")).ps,
+    examples: [["capsule ps ID", "every process, with its tag"]],
+    load: async () => (await processes()).ps,
   },
   kill: {
     usage: "[--signal KILL|TERM] ID PID|TAG",
@@ -114,101 +118,102 @@ export const commands: Record<string, Command> = {
     options: { signal: { value: "NAME", short: "s", meaning: "KILL (the default) or TERM" } },
     words: [2, 2],
     completes: "capsule",
-    examples: [["capsule kill --signal TERM ID web", "ask it to end"]],
-    load: async () => (await import("./processes.ts")).kill,
+    examples: [["capsule kill --signal TERM ID web", "SIGTERM instead of SIGKILL"]],
+    load: async () => (await processes()).kill,
   },
   logs: {
     usage: "--follow ID PID|TAG",
     meaning: "follow the output of a background process from now on",
-    details: "What a process has written before is not kept by the service. Ctrl-C leaves the process running.",
-    options: { follow: { short: "f", meaning: "from now on; there is no other way" } },
+    details: "Earlier output is not kept by the service. Ctrl-C leaves the process running.",
+    options: { follow: { short: "f", meaning: "required: only new output can be shown" } },
     words: [2, 2],
+    passesExitCode: true,
     completes: "capsule",
-    examples: [["capsule logs -f ID web", "until it ends, or Ctrl-C"]],
-    load: async () => (await import("./processes.ts")).logs,
+    examples: [["capsule logs -f ID web", "until the process ends, or Ctrl-C"]],
+    load: async () => (await processes()).logs,
   },
   pause: {
     usage: "ID…",
-    meaning: "put it to disk with its memory and processes; its machine is free again",
+    meaning: "save a capsule to disk, with memory and processes, and free its CPU and memory",
     options: {},
     words: [1, 1_000],
     completes: "capsule",
-    examples: [["capsule pause ID", "returns when all is on disk"]],
-    load: async () => (await life()).pause,
+    examples: [["capsule pause ID", "returns when everything is on disk"]],
+    load: async () => (await capsules()).pause,
   },
   resume: {
     usage: "ID…",
-    meaning: "let a paused one go on where it was",
+    meaning: "continue a paused capsule, with every process as it was",
     options: {},
     words: [1, 1_000],
     completes: "capsule",
-    examples: [["capsule resume ID", "returns when it runs"]],
-    load: async () => (await life()).resume,
+    examples: [["capsule resume ID", "returns when the capsule runs"]],
+    load: async () => (await capsules()).resume,
   },
   snapshot: {
     usage: "[--overwrite] ID [NAME]",
-    meaning: "turn it into a template, and destroy it",
-    options: { overwrite: { meaning: "replace a template of that name" } },
+    meaning: "turn a capsule into a template; the capsule itself is destroyed",
+    options: { overwrite: { meaning: "replace the template of that name" } },
     words: [1, 2],
     completes: "capsule",
     examples: [["capsule snapshot ID my-tools", "then: capsule create --template my-tools"]],
-    load: async () => (await life()).snapshot,
+    load: async () => (await capsules()).snapshot,
   },
   rm: {
     usage: "ID…",
-    meaning: "destroy capsules, whatever they are doing",
+    meaning: "destroy capsules, whatever their status",
     options: {},
     words: [1, 1_000],
     completes: "capsule",
-    examples: [["capsule rm ID", "there is no way back"]],
-    load: async () => (await life()).rm,
+    examples: [["capsule rm ID", "cannot be undone"]],
+    load: async () => (await capsules()).rm,
   },
   templates: {
     usage: "[ls] | rm NAME…",
-    meaning: "list templates, or delete some",
+    meaning: "list or delete templates",
     options: {},
     words: [0, 1_000],
     completes: ["ls", "rm"],
     examples: [
-      ["capsule templates", "all that create can begin with"],
+      ["capsule templates", "every template that create takes"],
       ["capsule templates rm mine", "capsules paused on it cannot be resumed any more"],
     ],
-    load: async () => (await import("./templates.ts")).templates,
+    load: async () => (await team()).templates,
   },
   keys: {
     usage: "[ls] | new NAME | rm KEY_ID…",
-    meaning: "your team's API keys: list, make (printed alone, once), revoke",
+    meaning: "list, create or revoke API keys of your team",
     details:
-      "On the server's own machine, for every team and whether the server runs or not: keys create --team NAME " +
-      "[--name LABEL], keys list, keys revoke KEY_ID.",
+      "A new key is printed once, alone on standard output. The keys of every team are managed on the server's own " +
+      "machine, by capsule admin keys.",
     options: {},
     words: [0, 1_000],
     completes: ["ls", "new", "rm"],
     examples: [
       ["capsule keys new ci", "a key for the build server"],
-      ["capsule keys rm key-0123456789ab", "at once, also for connections that are open"],
+      ["capsule keys rm key-0123456789ab", "refused from now on; its open connections are closed"],
     ],
-    load: async () => (await import("./keys.ts")).keys,
+    load: async () => (await team()).keys,
   },
   limits: {
     usage: "",
-    meaning: "show what you can run into",
+    meaning: "show the service's limits and your team's usage",
     options: {},
     words: [0, 0],
-    examples: [["capsule limits --json", "for programs"]],
-    load: async () => (await import("./account.ts")).limits,
+    examples: [["capsule limits --json", "as JSON"]],
+    load: async () => (await team()).limits,
   },
   open: {
     usage: "",
-    meaning: "print a link that opens the dashboard, once",
+    meaning: "print a one-time link that signs you in to the dashboard",
     options: {},
     words: [0, 0],
-    examples: [["capsule open", "good for some minutes"]],
-    load: async () => (await import("./account.ts")).open,
+    examples: [["capsule open", "the link expires after some minutes"]],
+    load: async () => (await team()).open,
   },
   completion: {
     usage: "bash | zsh | fish",
-    meaning: "print what makes that shell complete these commands",
+    meaning: "print the completion script for a shell",
     options: {},
     words: [1, 1],
     completes: ["bash", "zsh", "fish"],
@@ -217,9 +222,6 @@ export const commands: Record<string, Command> = {
       ['eval "$(capsule completion zsh)"', "in ~/.zshrc, after compinit"],
       ["capsule completion fish > ~/.config/fish/completions/capsule.fish", "for fish"],
     ],
-    load: async () => {
-      const { completion } = await import("./completion.ts");
-      return (call) => completion(call, commands);
-    },
+    load: async () => (await import("./completion.ts")).completion,
   },
 };

@@ -2,28 +2,24 @@
 import type { Call } from "./command.ts";
 import { download, downloadToStandardOutput } from "./download.ts";
 import { exitCodes, Failure } from "./failures.ts";
-import { Progress } from "./progress.ts";
+import { Progress, type Tally } from "./progress.ts";
 import { note, printJson } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
 import { upload, uploadStandardInput } from "./upload.ts";
 
-/** What was copied. */
-export interface Tally {
-  files: number;
-  links: number;
-  directories: number;
-}
-
-interface Inside {
+interface Remote {
   id: string;
   path: string;
 }
 
 export async function cp(call: Call): Promise<number> {
   const [source, target] = call.words as [string, string];
-  const [from, to] = [inside(source), inside(target)];
+  const [from, to] = [remote(source), remote(target)];
   if ((from === undefined) === (to === undefined))
-    throw new Failure("one side must be in a capsule, the other here", "As in: capsule cp FILE ID:/path, or back.");
+    throw new Failure(
+      "one side must be in a capsule, the other here",
+      "As in: capsule cp FILE ID:/path, or capsule cp ID:/path FILE.",
+    );
   const { id, path } = (from ?? to)!;
   const client = await call.client();
   const capsule = await capsuleBy(client, id);
@@ -47,8 +43,8 @@ export async function cp(call: Call): Promise<number> {
   return exitCodes.done;
 }
 
-/** `ID:PATH`; relative paths begin at the home directory. Anything else is here. */
-function inside(text: string): Inside | undefined {
+/** `ID:PATH`, where a relative path starts at the home directory; undefined: a path of this machine. */
+function remote(text: string): Remote | undefined {
   const [, id, path] = /^(cl-[0-9a-z]*):(.*)$/s.exec(text) ?? [];
   if (id === undefined || path === undefined) return undefined;
   return { id, path: path.startsWith("/") ? path : `/root/${path}` };

@@ -1,6 +1,6 @@
 /**
- * Files and folders out of a capsule. What a capsule says of its files is a stranger's word: every name is checked,
- * nothing is written through a link, and links are made last, so that nothing lands outside of the target.
+ * Files and folders out of a capsule. File names come from the capsule and are not trusted: every name is checked,
+ * nothing is written through a link, and links are created last, so that nothing is written outside of the target.
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
@@ -9,9 +9,8 @@ import { basename, dirname, join, posix } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Capsule, FileEntry } from "../sdk/sdk.ts";
-import type { Tally } from "./copy.ts";
 import { Failure } from "./failures.ts";
-import type { Progress } from "./progress.ts";
+import type { Progress, Tally } from "./progress.ts";
 import { note, print, printable } from "./screen.ts";
 
 export async function downloadToStandardOutput(capsule: Capsule, source: string, progress: Progress, tally: Tally) {
@@ -19,9 +18,7 @@ export async function downloadToStandardOutput(capsule: Capsule, source: string,
   tally.files++;
 }
 
-/**
- * As `cp -a` names things: into a folder that is there, else under the name given. `deepest`: how deep a listing may go.
- */
+/** Names the copy as `cp -a` does: inside an existing folder, else by the given name. `deepest`: depth limit of a listing. */
 export async function download(
   { capsule, deepest }: { capsule: Capsule; deepest: number },
   source: string,
@@ -65,7 +62,7 @@ async function receiveTree(
       tally.directories++;
     } else if (entry.permissions.startsWith("-")) {
       await receive(capsule, entry.path, to, modeOf(entry), progress, tally);
-    } else note(`capsule cp: ${printable(entry.path)} is neither file, folder nor link, and is left out`);
+    } else note(`capsule cp: ${printable(entry.path)} is not a file, folder or link, and is skipped`);
   }
   for (const { to, target } of links) {
     await rm(to, { force: true });
@@ -74,24 +71,24 @@ async function receiveTree(
   }
 }
 
-/** The names that lead from the folder to what is in it. Throws when the path is not in it. */
+/** The path below the folder, split. Throws when the path is not below it. */
 export function segmentsBelow(folder: string, path: string): string[] {
   const prefix = folder === "/" ? "/" : `${folder}/`;
   const segments = path.startsWith(prefix) ? path.slice(prefix.length).split("/") : [];
   const isBad = (name: string) => name === "" || name === "." || name === ".." || name.includes("\0");
   if (segments.length === 0 || segments.some(isBad) || posix.normalize(path) !== path)
-    throw new Failure(`the capsule tells of ${printable(JSON.stringify(path))}, which is not in ${folder}`);
+    throw new Failure(`the capsule lists ${printable(JSON.stringify(path))}, which is not in ${folder}`);
   return segments;
 }
 
-/** A folder that is there must be one itself: through a link we would leave the target. */
+/** An existing path must itself be a folder: a link would lead outside of the target. */
 async function makeFolder(path: string): Promise<void> {
   const there = await lstat(path).catch(() => undefined);
   if (there === undefined) await mkdir(path, { recursive: true });
-  else if (!there.isDirectory()) throw new Failure(`${path} is there, and is no folder`);
+  else if (!there.isDirectory()) throw new Failure(`${path} exists and is not a folder`);
 }
 
-/** Under another name until it is whole; a link of that name is replaced, not followed. */
+/** Written to a temporary name, then renamed: a link at `to` is replaced, not followed. */
 async function receive(
   capsule: Capsule,
   from: string,
@@ -118,9 +115,9 @@ async function bytesOf(capsule: Capsule, path: string): Promise<AsyncIterable<Ui
   return (await capsule.files.readStream(path)) as unknown as AsyncIterable<Uint8Array>;
 }
 
-/** `-rwxr-xr-x` as a number; without the bits that lend somebody else's rights. */
+/** `-rwxr-xr-x` as a number, without the setuid, setgid and sticky bits. */
 export function modeOf({ permissions }: FileEntry): number {
-  if (!permissions.startsWith("-")) return 0o644; // a link's own says nothing of what it leads to
+  if (!permissions.startsWith("-")) return 0o644; // a link's mode is not that of its target
   const bits = [...permissions.slice(1, 10)].map((letter) => (/[rwxst]/.test(letter) ? 1 : 0));
   return bits.length === 9 ? bits.reduce<number>((mode, bit) => mode * 2 + bit, 0) : 0o644;
 }

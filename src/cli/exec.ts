@@ -1,4 +1,4 @@
-/** `capsule exec`: a command in a capsule as if it ran here: its output as it comes, its exit code, its end by Ctrl-C. */
+/** `capsule exec`: runs a command in a capsule as if it ran here: live output, exit code, Ctrl-C. */
 import { isUtf8 } from "node:buffer";
 import { type Capsule, hasCode, type OutputStream } from "../sdk/sdk.ts";
 import { after } from "../sdk/timer.ts";
@@ -12,7 +12,7 @@ const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 export async function exec(call: Call): Promise<number> {
   const [id] = call.words;
   const [cmd, ...args] = call.rest;
-  if (id === undefined || cmd === undefined) throw new UsageError("say which capsule and which command");
+  if (id === undefined || cmd === undefined) throw new UsageError("the capsule or the command is missing");
   const cwd = call.text("cwd");
   const options = { envs: environment(call.list("env")), ...(cwd === undefined ? {} : { cwd }) };
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
@@ -22,15 +22,15 @@ export async function exec(call: Call): Promise<number> {
     const stream = await capsule.stream(cmd, args, options);
     return await relay(capsule, stream, call.number("timeout") ?? 0);
   } catch (error) {
-    const code = ownCode(error);
+    const code = specialCode(error);
     if (code === undefined) throw error;
     report("exec", error, { isJson: call.isJson, url: serviceUrl() });
     return code;
   }
 }
 
-/** Of what scripts tell apart from a service that refuses. */
-function ownCode(error: unknown): number | undefined {
+/** Exit codes by which scripts tell these cases from a refusal of the service. */
+function specialCode(error: unknown): number | undefined {
   if (hasCode(error, "timeout")) return exitCodes.ranOut;
   return hasCode(error, "invalid_request") && /command not found/.test(error.message) ? exitCodes.noCommand : undefined;
 }
@@ -46,7 +46,7 @@ async function background(call: Call, capsule: Capsule, [cmd, args]: Words, opti
   return exitCodes.done;
 }
 
-/** The exit code is in the JSON too; it is passed on all the same. */
+/** The exit code stands in the JSON, and is also this program's own. */
 async function whole(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
   const timeoutSec = call.number("timeout") ?? 0;
   const { stdoutBytes, stderrBytes, exitCode, durationMs, isTruncated } = await capsule.exec(cmd, args, {
@@ -59,7 +59,7 @@ async function whole(call: Call, capsule: Capsule, [cmd, args]: Words, options: 
   return exitCode;
 }
 
-/** Output to ours, signals to it. `timeoutSec` 0: it may take as long as it takes. */
+/** Relays output and signals. `timeoutSec` 0: no limit. */
 async function relay(capsule: Capsule, stream: OutputStream, timeoutSec: number): Promise<number> {
   let isLate = false;
   const forward = forwarding(capsule, stream);
@@ -78,10 +78,7 @@ async function relay(capsule: Capsule, stream: OutputStream, timeoutSec: number)
   return isLate ? exitCodes.ranOut : (stream.exitCode ?? exitCodes.notRun);
 }
 
-/**
- * The service knows two signals: the first that we get asks the command to end, by SIGTERM; another one kills it. So does
- * a terminal that is gone: nobody is left to insist.
- */
+/** The first signal is passed on as SIGTERM, the second one kills the command, and so does the loss of the terminal (SIGHUP). */
 function forwarding(capsule: Capsule, stream: OutputStream): (signal: NodeJS.Signals) => void {
   let isAsked = false;
   return (signal) => {

@@ -1,18 +1,18 @@
 /**
- * What is said when something fails: what it was, and what to do about it. The exit codes:
+ * Failures: the message, advice on what to do next, and the exit codes:
  *
  *   0    done                          1    the service refused, or did not answer
  *   2    the command line is wrong     124  exec: the command ran out of --timeout
  *   125  exec, shell, logs: as 1       127  exec: there is no such command
  *
- * exec and shell otherwise end with the exit code of what they ran.
+ * Otherwise exec and shell exit with the code of the command that they ran.
  */
 import { ConnectionError, ServiceError } from "../sdk/sdk.ts";
 import { note, painted, printable } from "./screen.ts";
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, ranOut: 124, notRun: 125, noCommand: 127 } as const;
 
-/** A failure of this side, with what to do. */
+/** A failure on this side of the service, with advice. */
 export class Failure extends Error {
   readonly advice: string | undefined;
 
@@ -44,11 +44,11 @@ function adviceOn(name: string, error: unknown, url: string): string | undefined
       return "The key comes from CAPSULE_API_KEY, else from the data folder's file api-key (CAPSULE_DATA).";
     case "quota_exceeded":
     case "no_capacity":
-      return "capsule limits shows what you may have; capsule ls what you have. Remove or pause some.";
+      return "capsule limits shows your limits, capsule ls your capsules. Remove or pause some.";
     case "no_space":
-      return "See what fills it: capsule exec ID -- df -h; or the server's disk is full.";
+      return "See what fills the capsule's disk: capsule exec ID -- df -h. Or the server's disk is full.";
     case "template_name_taken":
-      return "Replace it with --overwrite, or take another name.";
+      return "Replace it with --overwrite, or choose another name.";
     case "invalid_state":
       return name !== "pause" && /\bis paused\b/.test(error.message)
         ? `Resume it: capsule resume ${id ?? "ID"}`
@@ -63,7 +63,7 @@ function adviceOn(name: string, error: unknown, url: string): string | undefined
 }
 
 function connectionAdvice({ code }: ConnectionError, url: string): string | undefined {
-  if (code === "cut_off") return "Is CAPSULE_URL right, with http or https, and is it this service that answers there?";
+  if (code === "cut_off") return "Check CAPSULE_URL: is it http or https, and is a Capsule service behind it?";
   if (code !== "unreachable") return undefined;
   const isLocal = /^http:\/\/(127\.|localhost|\[::1\])/.test(url);
   return isLocal
@@ -72,14 +72,14 @@ function connectionAdvice({ code }: ConnectionError, url: string): string | unde
 }
 
 function invalidAdvice(message: string): string | undefined {
-  if (/command not found/.test(message)) return "For what only a shell knows: capsule exec ID -- sh -c '…'";
-  if (/parent directory does not exist/.test(message)) return "Make it first: capsule exec ID -- mkdir -p DIR";
-  return /^the request's body/.test(message) ? "capsule limits shows what you may have." : undefined;
+  if (/command not found/.test(message)) return "For shell syntax and built-ins: capsule exec ID -- sh -c '…'";
+  if (/parent directory does not exist/.test(message)) return "Create it first: capsule exec ID -- mkdir -p DIR";
+  return /^the request's body/.test(message) ? "capsule limits shows your limits." : undefined;
 }
 
 function missingAdvice(name: string, message: string, id: string | undefined): string | undefined {
-  if (id !== undefined) return "capsule ls lists the ones there are.";
-  if (/\btemplate\b/.test(message)) return "capsule templates lists the ones there are.";
-  if (name === "keys") return "capsule keys lists the ones there are.";
-  return /\bprocess\b/.test(message) ? "capsule ps ID lists the ones there are." : undefined;
+  if (id !== undefined) return "capsule ls lists the existing ones.";
+  if (/\btemplate\b/.test(message)) return "capsule templates lists the existing ones.";
+  if (name === "keys") return "capsule keys lists the existing ones.";
+  return /\bprocess\b/.test(message) ? "capsule ps ID lists the existing ones." : undefined;
 }

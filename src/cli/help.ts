@@ -1,19 +1,25 @@
-/** What --help prints; docs/CLI.md holds the same words. It fits the narrowest terminal that is still common. */
-import { type Command, commonOptions, type Option } from "./command.ts";
-import { commands } from "./commands.ts";
+/** The text of --help; docs/CLI.md holds the same. Lines are at most 80 columns wide. */
+import { type Command, type Commands, type Option, optionsOf } from "./command.ts";
 
 const widthMax = 80;
 
-/** All commands, one a line. */
-export function overview(): string {
-  const width = Math.max(...Object.keys(commands).map((name) => name.length));
-  return Object.entries(commands)
-    .map(([name, { meaning }]) => beside(`  capsule ${name.padEnd(width)}  `, meaning))
-    .join("\n");
+/** One line for each command; those that work on this machine's data folder come last, under a heading. */
+export function overview(commands: Commands): string {
+  const entries = Object.entries(commands);
+  const local = entries.filter(([, { isLocal }]) => isLocal);
+  const remote = entries.filter(([, { isLocal }]) => !isLocal);
+  const parts = remote.length === 0 ? [] : [listing(remote)];
+  if (local.length > 0) parts.push("On the server's own machine:", listing(local));
+  return parts.join("\n\n");
+}
+
+function listing(entries: [string, Command][]): string {
+  const width = Math.max(...entries.map(([name]) => name.length));
+  return entries.map(([name, { meaning }]) => beside(`  capsule ${name.padEnd(width)}  `, meaning)).join("\n");
 }
 
 export function helpOf(name: string, command: Command): string {
-  const options = Object.entries({ ...command.options, ...commonOptions });
+  const options = Object.entries(optionsOf(command));
   const width = Math.max(...options.map((option) => spelled(...option).length));
   return [
     `${beside(`Usage: capsule ${name} `, command.usage, usageParts)}`.trimEnd(),
@@ -29,10 +35,10 @@ export function helpOf(name: string, command: Command): string {
   ].join("\n");
 }
 
-/** An option stands on one line with all that belongs to it. */
+/** An option in brackets is not broken over two lines. */
 const usageParts = /(?:\[(?:\[[^\]]*\]|[^\]])*\]|\S)+/g;
 
-/** The text right of the first words, on as many lines as it takes. */
+/** `first`, and right of it the text, wrapped and indented. */
 function beside(first: string, text: string, parts = /\S+/g): string {
   const indent = " ".repeat(first.length);
   const lines = [""];

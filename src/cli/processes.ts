@@ -42,12 +42,12 @@ export async function logs(call: Call): Promise<number> {
   const [id, selector] = call.words as [string, string];
   if (!call.isSet("follow"))
     throw new Failure(
-      "output of background processes is not kept, so there is nothing to show from before",
-      "Follow it from now on with --follow (-f), or start the command with its output going to a file.",
+      "earlier output of background processes is not kept",
+      "Follow new output with --follow (-f), or start the command with its output redirected to a file.",
     );
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
   const stream = await capsule.process(selector).attach();
-  if (process.stderr.isTTY) note(`Output of ${printable(selector)} from now on; Ctrl-C leaves it running.`);
+  if (process.stderr.isTTY) note(`Output of ${printable(selector)} from now on; Ctrl-C leaves the process running.`);
   let isLeft = false;
   process.once("SIGINT", () => {
     isLeft = true;
@@ -61,6 +61,7 @@ export async function logs(call: Call): Promise<number> {
   } catch (error) {
     if (!isLeft) throw error;
   }
-  if (stream.exitCode !== undefined && process.stderr.isTTY) note(`It ended with exit code ${stream.exitCode}.`);
+  if (stream.exitCode !== undefined && process.stderr.isTTY)
+    note(`The process ended with exit code ${stream.exitCode}.`);
   return exitCodes.done;
 }

@@ -1,8 +1,15 @@
-/** How far a copy is, on a terminal: one line, drawn again and again, so that a copy that stands still is seen to. */
+/** Progress of a copy: one line on the terminal, redrawn every 100 ms, so that a stalled copy shows a falling speed. */
 import { printable, sized } from "./screen.ts";
 
 const redrawMs = 100;
 const barWidth = 24;
+
+/** What was copied. */
+export interface Tally {
+  files: number;
+  links: number;
+  directories: number;
+}
 
 export class Progress {
   readonly #stream: NodeJS.WriteStream;
@@ -11,7 +18,7 @@ export class Progress {
   #redraw: ReturnType<typeof setInterval> | undefined;
   #name = "";
   #doneBytes = 0;
-  /** 0: not known. */
+  /** 0: unknown. */
   #totalBytes = 0;
 
   constructor(isShown: boolean, stream: NodeJS.WriteStream = process.stderr) {
@@ -38,14 +45,14 @@ export class Progress {
     this.#redraw = setInterval(() => this.#draw(), redrawMs).unref();
   }
 
-  /** Leaves a clean line. */
+  /** Erases the line. */
   ends(): void {
     if (this.#redraw === undefined) return;
     clearInterval(this.#redraw);
     this.#stream.write("\r\x1b[K");
   }
 
-  /** The stream as it is, counted. */
+  /** The same chunks, counted as they pass. */
   async *counted(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
     for await (const chunk of chunks) {
       yield chunk;

@@ -1,5 +1,6 @@
-/** What people and programs get to see: tables, colours where there is a terminal for them, JSON. */
+/** Output: tables, colours where stdout is a terminal, JSON. */
 import { snakeKeys } from "../sdk/key-case.ts";
+import type { CapsuleInfo, CapsuleStatus } from "../sdk/sdk.ts";
 
 export function isColored(stream: { isTTY?: boolean }): boolean {
   const { NO_COLOR, TERM } = process.env;
@@ -13,7 +14,7 @@ export function painted(text: string, color: Color, stream: { isTTY?: boolean } 
   return isColored(stream) ? `\x1b[${codes[color]}m${text}\x1b[0m` : text;
 }
 
-/** Resolves when it has left, however slow the reader is: the process may end right after. */
+/** Resolves when the text is written, however slow the reader is: the process may exit right after. */
 export function print(text: string | Uint8Array, stream: NodeJS.WriteStream = process.stdout): Promise<void> {
   return new Promise((resolve, reject) => {
     stream.write(text, (error) => (error == null ? resolve() : reject(error)));
@@ -24,12 +25,12 @@ export function printLine(text: string): Promise<void> {
   return print(`${text}\n`);
 }
 
-/** With the API's names, whatever they are called here. */
+/** With the API's snake_case names. */
 export function printJson(value: unknown): Promise<void> {
   return printLine(JSON.stringify(snakeKeys(JSON.parse(JSON.stringify(value)))));
 }
 
-/** Word to the person at the terminal; programs that read the output do not see it. */
+/** To stderr: for the person at the terminal, not for programs that read the output. */
 export function note(text: string): void {
   process.stderr.write(`${text}\n`);
 }
@@ -39,7 +40,7 @@ export interface Cell {
   color?: Color;
 }
 
-/** Columns as wide as what stands in them; of the last one, what `width` characters have room for. */
+/** Columns as wide as their content; the last one is cut off where the line would exceed `width` characters. */
 export function table(head: string[], rows: (string | Cell)[][], width = Number.POSITIVE_INFINITY): string {
   const cells = rows.map((row) => row.map((cell) => (typeof cell === "string" ? { text: cell } : cell)));
   const shown = cells.map((row) => row.map(({ text, ...rest }) => ({ ...rest, text: printable(text) })));
@@ -57,13 +58,35 @@ export function table(head: string[], rows: (string | Cell)[][], width = Number.
   return [line(head.map((text) => ({ text, color: "dim" }))), ...shown.map(line)].join("\n");
 }
 
+const statusColors: Record<CapsuleStatus, Color> = {
+  pending: "yellow",
+  starting: "yellow",
+  running: "green",
+  paused: "blue",
+  stopped: "dim",
+  error: "red",
+};
+
+export function capsuleTable(infos: readonly Readonly<CapsuleInfo>[]): string {
+  const row = (info: Readonly<CapsuleInfo>): (string | Cell)[] => [
+    info.id,
+    { text: info.status, color: statusColors[info.status] },
+    info.template,
+    String(info.vcpus),
+    `${info.memoryMb} MiB`,
+    ago(info.createdAt),
+    ago(info.lastActiveAt),
+  ];
+  return table(["ID", "STATUS", "TEMPLATE", "VCPUS", "MEMORY", "CREATED", "ACTIVE"], infos.map(row));
+}
+
 const gap = "  ";
 
 function cut(text: string, most: number): string {
   return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
 }
 
-/** Names come from inside capsules: nothing in them may steer the terminal. */
+/** Names come from inside capsules: their control characters must not reach the terminal. */
 export function printable(text: string): string {
   return text.replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu, (char) => {
     return `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`;

@@ -1,14 +1,11 @@
-/**
- * Which service, and by which key: CAPSULE_URL and CAPSULE_API_KEY, else the server of the local data folder, which
- * leaves its address and its first key there.
- */
+/** The service's address and key: CAPSULE_URL and CAPSULE_API_KEY, else those in the local data folder. */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { type Capsule, Client, type WebSocketClass } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
 
 const defaultUrl = "http://127.0.0.1:8080";
-const listing = "capsule ls lists the ones there are.";
+const listing = "capsule ls lists the existing ones.";
 const wholeId = /^cl-[0-9a-z]{25}$/;
 
 function dataDir(): string {
@@ -16,15 +13,12 @@ function dataDir(): string {
 }
 
 export function serviceUrl(): string {
-  return process.env.CAPSULE_URL || noted("url") || defaultUrl;
+  return process.env.CAPSULE_URL || fileText("url") || defaultUrl;
 }
 
-/**
- * Throws a Failure when there is no key. `streams`: with a WebSocket that a slow reader can hold up, which takes a
- * moment to load.
- */
+/** Throws a Failure when there is no key. `streams`: with the WebSocket of `ws`, which has backpressure. */
 export async function connect({ streams = false } = {}): Promise<Client> {
-  const apiKey = process.env.CAPSULE_API_KEY || noted("api-key");
+  const apiKey = process.env.CAPSULE_API_KEY || fileText("api-key");
   if (apiKey === undefined) {
     const where = join(dataDir(), "api-key");
     throw new Failure(
@@ -34,25 +28,28 @@ export async function connect({ streams = false } = {}): Promise<Client> {
   }
   const url = serviceUrl();
   if (!URL.canParse(url) || !/^https?:/i.test(url))
-    throw new Failure(`CAPSULE_URL is ${JSON.stringify(url)}, which is no address`, `It is one like ${defaultUrl}.`);
+    throw new Failure(`CAPSULE_URL is ${JSON.stringify(url)}, which is not a URL`, `Example: ${defaultUrl}`);
   const options = { url, apiKey };
   if (!streams) return new Client(options);
   const { WebSocket } = await import("ws");
   return new Client({ ...options, WebSocket: WebSocket as unknown as WebSocketClass });
 }
 
-/** By its id, or by the beginning of one when no other begins so. Throws a Failure, or `not_found`. */
+/** By its id or an unambiguous prefix of it. Throws a Failure, or `not_found`. */
 export async function capsuleBy(client: Client, id: string): Promise<Capsule> {
   if (wholeId.test(id)) return client.connect(id);
   if (!/^cl-[0-9a-z]*$/.test(id))
-    throw new Failure(`${JSON.stringify(id)} is no capsule's id; they begin with cl-`, listing);
+    throw new Failure(`${JSON.stringify(id)} is not a capsule's id; ids begin with cl-`, listing);
   const found = (await client.list()).filter((capsule) => capsule.id.startsWith(id));
   if (found.length === 1) return found[0]!;
   if (found.length === 0) throw new Failure(`no capsule's id begins with ${id}`, listing);
-  throw new Failure(`the ids of ${found.length} capsules begin with ${id}`, "Say more of it; capsule ls lists them.");
+  throw new Failure(
+    `the ids of ${found.length} capsules begin with ${id}`,
+    "Give more characters; capsule ls lists the ids.",
+  );
 }
 
-function noted(name: string): string | undefined {
+function fileText(name: string): string | undefined {
   try {
     return readFileSync(join(dataDir(), name), "utf8").trim() || undefined;
   } catch {

@@ -1,6 +1,6 @@
 /**
- * `capsule shell`: this terminal joined to one in a capsule. Keys go there raw, but for one: Ctrl-] is ours, and what
- * follows it says what is meant.
+ * `capsule shell`: connects this terminal to one in a capsule. Keys are passed on raw, except for Ctrl-]: it is the
+ * prefix of this program's own keys.
  */
 import { hasCode, type Pty } from "../sdk/sdk.ts";
 import type { Call } from "./command.ts";
@@ -15,15 +15,15 @@ export async function shell(call: Call): Promise<number> {
   const { stdin, stdout } = process;
   if (!stdin.isTTY || !stdout.isTTY)
     throw new Failure(
-      "shell needs a terminal on both sides",
-      "Without one, run commands with: capsule exec ID -- CMD …",
+      "shell needs a terminal as standard input and output",
+      "Without one, run commands: capsule exec ID -- CMD …",
     );
   const capsule = await capsuleBy(await call.client({ streams: true }), call.words[0]!);
   const size = { cols: stdout.columns, rows: stdout.rows };
   const [cmd, ...args] = call.rest;
   const [tag, user, cwd] = [call.text("tag"), call.text("user"), call.text("cwd")];
   const onState = (state: "live" | "reconnecting") => {
-    if (state === "reconnecting") stdout.write("\r\n[the connection was lost; trying again]\r\n");
+    if (state === "reconnecting") stdout.write("\r\n[the connection was lost; reconnecting]\r\n");
   };
   const pty =
     tag === undefined
@@ -37,7 +37,7 @@ export async function shell(call: Call): Promise<number> {
       : await capsule.rejoin(tag, { onState });
   const end = await joined(pty);
   if (call.isJson) await printJson({ tag: pty.tag, exitCode: pty.exitCode ?? null });
-  else if (end === "detached") note(`Detached. Come back with: capsule shell ${capsule.id} --tag ${pty.tag}`);
+  else if (end === "detached") note(`Detached. Join it again: capsule shell ${capsule.id} --tag ${pty.tag}`);
   return pty.exitCode ?? exitCodes.done;
 }
 
@@ -55,7 +55,7 @@ async function joined(pty: Pty): Promise<"ended" | "detached"> {
       await pty.write(keys.typed(bytes));
     } catch (error) {
       if (!hasCode(error, "unreachable")) throw error;
-      stdout.write("\x07"); // nobody is there to take it
+      stdout.write("\x07"); // the key is lost: there is no connection
     }
     stdin.resume();
   };
@@ -77,7 +77,7 @@ async function joined(pty: Pty): Promise<"ended" | "detached"> {
   return isDetached ? "detached" : "ended";
 }
 
-/** Ctrl-] d detaches, Ctrl-] Ctrl-] types one, anything else after it is typed as it is. */
+/** Ctrl-] d detaches, Ctrl-] Ctrl-] types Ctrl-]; before any other key Ctrl-] is passed on as well. */
 export class Keys {
   readonly #onDetach: () => void;
   #isEscaped = false;
@@ -86,7 +86,7 @@ export class Keys {
     this.#onDetach = onDetach;
   }
 
-  /** What of it is for the capsule. */
+  /** The bytes to pass on. */
   typed(bytes: Uint8Array): Uint8Array {
     const kept: number[] = [];
     for (const byte of bytes) {

@@ -1,25 +1,24 @@
-/** Files and folders from here into a capsule. Links stay links, and modes stay what they are. */
+/** Files and folders of this machine into a capsule. Links stay links; modes are kept. */
 import { createReadStream } from "node:fs";
 import { lstat, readdir, readlink, stat } from "node:fs/promises";
 import { basename, join, posix } from "node:path";
 import type { Capsule } from "../sdk/sdk.ts";
-import type { Tally } from "./copy.ts";
 import { Failure } from "./failures.ts";
-import type { Progress } from "./progress.ts";
+import type { Progress, Tally } from "./progress.ts";
 import { note, printable } from "./screen.ts";
 
 const newFileMode = 0o644;
-/** Of a command line. */
+/** Arguments of one chmod. */
 const pathsPerCommand = 200;
 const readBytes = 256 * 1024;
 
 export async function uploadStandardInput(capsule: Capsule, target: string, progress: Progress, tally: Tally) {
-  if (target.endsWith("/")) throw new Failure(`say what the file is to be called: ${target} is a folder`);
+  if (target.endsWith("/")) throw new Failure(`${target} is a folder; add a file name`);
   await capsule.files.write(target, progress.counted(process.stdin));
   tally.files++;
 }
 
-/** As `cp -a` names things: into a folder that is there, else under the name given. */
+/** Names the copy as `cp -a` does: inside an existing folder, else by the given name. */
 export async function upload(capsule: Capsule, source: string, target: string, progress: Progress, tally: Tally) {
   const found = await stat(source).catch(() => {
     throw new Failure(`there is no file ${source} here`);
@@ -50,7 +49,7 @@ async function placeFor(capsule: Capsule, source: string, target: string, isFold
   const there = await capsule.files.stat(target === "/" ? target : target.replace(/\/+$/, ""));
   const isThereFolder = there?.type === "directory" || (there?.type === "symlink" && target.endsWith("/"));
   if (isThereFolder) return posix.join(target, name);
-  if (isFolder && there !== undefined) throw new Failure(`${target} is there, and is no folder`);
+  if (isFolder && there !== undefined) throw new Failure(`${target} exists and is not a folder`);
   if (!isFolder && target.endsWith("/")) throw new Failure(`there is no folder ${target} in the capsule`);
   return posix.normalize(target).replace(/(.)\/$/, "$1");
 }
@@ -60,11 +59,11 @@ interface Plan {
   directories: string[];
   files: { from: string; to: string; sizeBytes: number }[];
   links: { to: string; target: string }[];
-  /** Mode → the paths that are to have it. */
+  /** Mode → paths to set it on. */
   modes: Map<number, string[]>;
 }
 
-/** Links are not followed, so the walk ends and stays where it began. */
+/** Links are not followed: the walk is finite and stays below the source. */
 async function survey(source: string, place: string): Promise<Plan> {
   const plan: Plan = { directories: [place], files: [], links: [], modes: new Map() };
   const walk = async (from: string, to: string): Promise<void> => {
@@ -79,7 +78,7 @@ async function survey(source: string, place: string): Promise<Plan> {
       else if (found.isFile()) {
         plan.files.push({ from: inner, to: outer, sizeBytes: found.size });
         if (mode !== newFileMode) plan.modes.set(mode, [...(plan.modes.get(mode) ?? []), outer]);
-      } else note(`capsule cp: ${printable(inner)} is neither file, folder nor link, and is left out`);
+      } else note(`capsule cp: ${printable(inner)} is not a file, folder or link, and is skipped`);
     }
   };
   await walk(source, place);

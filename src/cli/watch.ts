@@ -1,9 +1,8 @@
-/** `capsule ls --watch`: the listing, kept true by the service's events. On a terminal it is drawn anew; else line by line. */
+/** `capsule ls --watch`: the list, updated by the service's events; redrawn on a terminal, else one line per change. */
 import type { CapsuleInfo, Client } from "../sdk/sdk.ts";
-import { capsuleTable } from "./capsule-table.ts";
 import type { Call } from "./command.ts";
 import { exitCodes } from "./failures.ts";
-import { note, painted, print, printJson, printLine } from "./screen.ts";
+import { capsuleTable, note, painted, print, printJson, printLine } from "./screen.ts";
 
 /** To the alternate screen, without a cursor, lines cut off at its edge; and back. */
 const enter = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -11,9 +10,9 @@ const leave = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const home = "\x1b[H";
 const clearToRight = "\x1b[K";
 const clearBelow = "\x1b[J";
-/** The table's head, what is left out, a blank line, the foot. */
+/** The table's head, the count of rows left out, an empty line, the foot. */
 const rowsAround = 4;
-/** Ages move on a screen where nothing else does. */
+/** Ages change although no event comes. */
 const redrawMs = 10_000;
 
 export async function watch(client: Client, call: Call): Promise<number> {
@@ -73,7 +72,7 @@ class Lines {
   }
 
   become(state: "live" | "reconnecting"): void {
-    if (state === "reconnecting") note("capsule ls: the connection was lost; trying again");
+    if (state === "reconnecting") note("capsule ls: the connection was lost; reconnecting");
   }
 
   draw(): void {}
@@ -81,7 +80,7 @@ class Lines {
   async end(): Promise<void> {}
 }
 
-/** A screen of its own, as an editor has: what stood on the terminal before is there again afterwards. */
+/** On the alternate screen: the terminal's earlier content is restored at the end. */
 class Screen {
   readonly #known: Known;
   #state = "";
@@ -102,7 +101,7 @@ class Screen {
   }
 
   become(state: "live" | "reconnecting"): void {
-    this.#state = state === "live" ? "" : "  the connection was lost; trying again …";
+    this.#state = state === "live" ? "" : "  the connection was lost; reconnecting …";
     this.draw();
   }
 

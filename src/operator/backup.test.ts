@@ -26,12 +26,12 @@ const kept = [
   ["stopped", null],
 ];
 
-test("what cannot be copied is in error in a backup, and what was being destroyed comes back by none", async (t) => {
+test("a capsule that cannot be copied is in error in the backup, and an unfinished destruction stays one", async (t) => {
   t.mock.method(console, "log", () => {});
   await inNewDataFolder(async (dataDir) => {
     fill(dataDir);
     const target = `${dataDir}-copy`;
-    assert.equal(await backup([target]), 0);
+    assert.equal(await backup({ words: [target] }), 0);
     const copy = openDatabase(databasePath(target));
     const rows = new CapsuleRows(copy).all();
     copy.close();

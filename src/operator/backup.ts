@@ -1,15 +1,16 @@
 /**
- * `capsule backup`: a copy of the data folder that a server can be started on, made while the server runs.
+ * `capsule admin backup`: a copy of the data folder that a server can be started on, made while the server runs.
  *
- * The records are copied first, at one moment. A paused capsule's files do not change until it is resumed, and every
- * resume changes its record: so its copy is good if its record is the same afterwards. What a running capsule has in
- * its memory cannot be copied; in the backup it is in status `error`, with the reason.
+ * The records are copied first, in one transaction. A paused capsule's files do not change until it is resumed, and
+ * every resume changes its record: its copy is consistent if the record is the same afterwards. The memory of a running
+ * capsule cannot be copied; in the backup the capsule is in status `error`, with the reason.
  */
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join, relative, resolve } from "node:path";
 import { promisify } from "node:util";
+import type { Call } from "../cli/command.ts";
 import { loadConfig } from "../config.ts";
 import { type CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
@@ -18,14 +19,9 @@ import { capsuleParts } from "../host/disk/capsule-folder.ts";
 
 const run = promisify(execFile);
 
-export async function backup(args: string[]): Promise<number> {
-  const [folder] = args;
-  if (folder === undefined || args.length !== 1) {
-    console.error("usage: capsule backup FOLDER; it is made, and must not be there yet");
-    return 2;
-  }
+export async function backup({ words: [folder] }: Pick<Call, "words">): Promise<number> {
   const { dataDir } = loadConfig();
-  const target = resolve(folder);
+  const target = resolve(folder!);
   if (!existsSync(databasePath(dataDir))) throw new Error(`there is no capsule.db in ${dataDir}: nothing to back up`);
   if (!relative(dataDir, target).startsWith("..")) throw new Error(`${target} lies inside the data folder`);
   mkdirSync(target, { mode: 0o700 });
@@ -56,9 +52,9 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
     let kept = 0;
     let left = 0;
     for (const row of copiedRows.all()) {
-      // There is nothing to copy; and what was being destroyed is destroyed by the start of a server on the copy.
+      // Neither has files worth copying: a server that starts on the copy finishes the destruction.
       if (row.status === "stopped" || row.status === "error" || row.intent === "destroy") continue;
-      const isKept = isAtRest(row) && (await copyCapsule(dataDir, target, row, liveRows));
+      const isKept = isPaused(row) && (await copyCapsule(dataDir, target, row, liveRows));
       if (isKept) kept += 1;
       else left += 1;
       if (!isKept) copiedRows.change(row.id, row.generation, lost);
@@ -73,11 +69,11 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
 
 const lost = { status: "error", intent: null, errorReason: "it was not paused when this backup was made" };
 
-function isAtRest({ status, intent }: CapsuleRow): boolean {
+function isPaused({ status, intent }: CapsuleRow): boolean {
   return status === "paused" && intent === null;
 }
 
-/** False when it was resumed or destroyed meanwhile. */
+/** False: it was resumed or destroyed during the copy. */
 async function copyCapsule(dataDir: string, target: string, row: CapsuleRow, live: CapsuleRows): Promise<boolean> {
   const [from, to] = [dataDir, target].map((data) => join(data, "capsules", row.id)) as [string, string];
   mkdirSync(to, { mode: 0o700 });
@@ -91,7 +87,7 @@ async function copyCapsule(dataDir: string, target: string, row: CapsuleRow, liv
   return isUnchanged;
 }
 
-/** Each entry is a folder that does not change once it is there; one that vanishes meanwhile is not needed any more. */
+/** Entries are folders that never change; one that is deleted during the copy is left out. */
 async function copyEntries(from: string, to: string): Promise<void> {
   mkdirSync(to, { mode: 0o700 });
   for (const name of existsSync(from) ? readdirSync(from) : []) {
@@ -104,7 +100,7 @@ async function copyEntries(from: string, to: string): Promise<void> {
   }
 }
 
-/** With holes, owners and modes, and sharing the blocks where the file system can. */
+/** Keeps holes, owners and modes; shares blocks where the file system can. */
 async function copyTree(from: string, to: string): Promise<void> {
   await run("cp", ["--archive", "--reflink=auto", "--sparse=always", "--no-target-directory", from, to]);
 }

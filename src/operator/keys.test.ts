@@ -4,7 +4,7 @@ import { inNewDataFolder } from "../../test/data-folder.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
 import { Teams } from "../teams/teams.ts";
-import { keys } from "./keys.ts";
+import { listKeys } from "./keys.ts";
 
 test("keys list says which keys are live, revoked and expired", async (t) => {
   const said = t.mock.method(console, "log", () => {});
@@ -16,7 +16,7 @@ test("keys list says which keys are live, revoked and expired", async (t) => {
     const ids = Object.entries(lives).map(([name, lifeMs]) => teams.createKey(team, name, undefined, lifeMs).id);
     teams.revokeKey(ids[3]!);
     database.close();
-    assert.equal(await keys(["list"]), 0);
+    assert.equal(await listKeys(), 0);
     const rows = said.mock.calls.map(({ arguments: [line] }) => String(line).split("\t"));
     assert.deepEqual(Object.fromEntries(rows.map(([id, , , , state]) => [id, state])), {
       [ids[0]!]: "live",

@@ -149,7 +149,7 @@ test("cp never writes through a link that lies in its way", deadline, async () =
   assert.equal(await readFile(join(outside, "file"), "utf8"), "mine");
   await rm(join(target, "tree/sub"), { recursive: true });
   await symlink(outside, join(target, "tree/sub"));
-  failed(await line.run(["cp", `${id}:/tree`, target]), 1, /is no folder/);
+  failed(await line.run(["cp", `${id}:/tree`, target]), 1, /is not a folder/);
   assert.equal(await readFile(join(outside, "file"), "utf8"), "mine");
 });
 
@@ -208,7 +208,7 @@ test("errors say what to do next, in JSON for programs", deadline, async () => {
   const keyless = new CommandLine({ CAPSULE_DATA: folder });
   failed(await keyless.run(["ls"]), 1, /there is no API key.*\n.*CAPSULE_API_KEY/);
   const unsaid = new CommandLine({ CAPSULE_URL: "127.0.0.1:8080", CAPSULE_API_KEY: "k" });
-  failed(await unsaid.run(["ls"]), 1, /"127\.0\.0\.1:8080", which is no address\n +It is one like http:/);
+  failed(await unsaid.run(["ls"]), 1, /"127\.0\.0\.1:8080", which is not a URL\n +Example: http:/);
   const { stderr } = await line.run(["rm", "--json", `cl-${"0".repeat(25)}`]);
   assert.equal(JSON.parse(stderr).error.code, "not_found");
   failed(await line.run(["ls", "--nonsense"]), 2, /nonsense/);
@@ -240,9 +240,9 @@ test("commands have help with examples; shells take the completions", deadline, 
     `${await ok("completion", "bash")}
     capsule() { echo cl-one; echo cl-two; }
     try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _capsule; echo "\${COMPREPLY[@]}"; }
-    try capsule te; try capsule pause cl-t; try capsule create --v; try capsule ba`,
+    try capsule te; try capsule pause cl-t; try capsule create --v; try capsule ad; try capsule admin ke`,
   );
   const offered = execFileSync("bash", ["--norc", join(folder, "complete")], { encoding: "utf8" });
-  assert.equal(offered, "templates\ncl-two\n--vcpus\nbackup\n");
+  assert.equal(offered, "templates\ncl-two\n--vcpus\nadmin\nkeys\n");
   for (const shell of ["zsh", "fish"]) assert.match(await ok("completion", shell), /snapshot/);
 });

@@ -37,7 +37,7 @@ describe("capsule backup", () => {
     const running = await client.capsule();
 
     const copy = join(folder, "copy");
-    assert.match(await server.operate("backup", copy), /1 paused capsules; 1 others only as records/);
+    assert.match(await server.operate("admin", "backup", copy), /1 paused capsules; 1 others only as records/);
     assert.equal((await stat(copy)).mode & 0o777, 0o700);
     assert.equal(await running.sh("echo unharmed"), "unharmed");
     await paused.resume();
@@ -67,7 +67,7 @@ describe("capsule backup", () => {
     const taken = join(folder, "taken");
     await mkdir(taken);
     for (const bad of [taken, join(server.dataDir, "inside"), server.dataDir]) {
-      await assert.rejects(server.operate("backup", bad), bad);
+      await assert.rejects(server.operate("admin", "backup", bad), bad);
     }
     await assert.rejects(stat(join(server.dataDir, "inside")));
     assert.ok((await stat(taken)).isDirectory());

@@ -1,0 +1,91 @@
+/** A team's templates, keys, limits and sign-in links: templates, keys, limits, open. */
+import { type Call, UsageError } from "./command.ts";
+import { exitCodes } from "./failures.ts";
+import { ago, note, printJson, printLine, sized, table } from "./screen.ts";
+
+export async function templates(call: Call): Promise<number> {
+  const [verb = "ls", ...names] = call.words;
+  const client = await call.client();
+  if (verb === "rm" && names.length > 0) {
+    for (const name of names) {
+      await client.templates.remove(name);
+      await (call.isJson ? printJson({ name }) : printLine(name));
+    }
+    return exitCodes.done;
+  }
+  if (verb !== "ls" || names.length > 0) throw new UsageError("use templates ls or templates rm NAME…");
+  const list = await client.templates.list();
+  if (call.isJson) await printJson(list);
+  else {
+    const rows = list.map(({ name, type, vcpus, memoryMb, sizeBytes, createdAt }) => [
+      name,
+      type,
+      vcpus === null ? "-" : String(vcpus),
+      memoryMb === null ? "-" : `${memoryMb} MiB`,
+      sized(sizeBytes),
+      ago(createdAt),
+    ]);
+    await printLine(table(["NAME", "TYPE", "VCPUS", "MEMORY", "SIZE", "CREATED"], rows));
+  }
+  return exitCodes.done;
+}
+
+export async function keys(call: Call): Promise<number> {
+  const [verb = "ls", ...rest] = call.words;
+  const client = await call.client();
+  if (verb === "ls" && rest.length === 0) {
+    const list = await client.keys.list();
+    if (call.isJson) await printJson(list);
+    else {
+      const rows = list.map(({ id, name, prefix, createdAt, lastUsedAt, expiresAt, current }) => [
+        id,
+        current ? `${name} (this one)` : name,
+        prefix === null ? "-" : `${prefix}…`,
+        ago(createdAt),
+        ago(lastUsedAt),
+        expiresAt ?? "never",
+      ]);
+      await printLine(table(["ID", "NAME", "PREFIX", "CREATED", "USED", "EXPIRES"], rows));
+    }
+    return exitCodes.done;
+  }
+  if (verb === "new" && rest.length === 1) {
+    const made = await client.keys.create(rest[0]!);
+    if (call.isJson) await printJson(made);
+    else await printLine(made.key);
+    if (process.stdout.isTTY) note("The key is not shown again.");
+    return exitCodes.done;
+  }
+  if (verb === "rm" && rest.length > 0) {
+    for (const id of rest) {
+      await client.keys.revoke(id);
+      await (call.isJson ? printJson({ id }) : printLine(id));
+    }
+    return exitCodes.done;
+  }
+  throw new UsageError("use keys ls, keys new NAME or keys rm KEY_ID…");
+}
+
+export async function limits(call: Call): Promise<number> {
+  const list = await (await call.client()).request<Record<string, unknown>>({ method: "GET", path: "/v1/limits" });
+  if (call.isJson) await printJson(list);
+  else await printLine(table(["LIMIT", "VALUE"], flat(list)));
+  return exitCodes.done;
+}
+
+/** Nested names joined by dots. */
+function flat(values: Record<string, unknown>, prefix = ""): string[][] {
+  return Object.entries(values).flatMap(([name, value]) =>
+    value !== null && typeof value === "object"
+      ? flat(value as Record<string, unknown>, `${prefix}${name}.`)
+      : [[`${prefix}${name}`, value === null ? "none" : String(value)]],
+  );
+}
+
+export async function open(call: Call): Promise<number> {
+  const link = await (await call.client()).signInLink();
+  if (call.isJson) await printJson(link);
+  else await printLine(link.url);
+  if (process.stdout.isTTY && !call.isJson) note(`The link works once, until ${link.expiresAt}.`);
+  return exitCodes.done;
+}
