@@ -1,4 +1,4 @@
-/** One capsule, and all that can be done with it. */
+/** One capsule: its fields, life cycle, commands, files and terminals. */
 import { captureSubject } from "../wire/capture-subject.ts";
 import { BackgroundProcess } from "./background-process.ts";
 import { hasCode, ServiceError } from "./errors.ts";
@@ -17,38 +17,39 @@ export interface CreateOptions {
   vcpus?: number;
   /** MiB. Default: 512. A snapshot template brings its own. */
   memoryMb?: number;
-  /** Inactivity until it is paused by itself, seconds. Default: 0, never. */
+  /** Seconds without a command after which the service pauses it. Default: 0, never. */
   timeoutSec?: number;
-  /** False: resolve at once, with the capsule on its way. Default: resolve when it is `running`. */
+  /** False: resolve at once, while the capsule starts. Default: resolve when it is `running`. */
   wait?: boolean;
   signal?: AbortSignal | undefined;
 }
 
-/** Of one request that is held until the status is reached. */
+/** How long the service holds one request until the status is reached. */
 const holdSec = 60;
 const heldMs = (holdSec + 30) * 1_000;
 const waitMs = 180_000;
 const finalStatuses: readonly CapsuleStatus[] = ["stopped", "error"];
 
 /**
- * `await using capsule = await Capsule.create()` destroys it at the end of the block. The fields are what was last heard
- * of it; `refresh()` asks again.
+ * `await using capsule = await Capsule.create()` destroys it at the end of the block. The fields are those of the last
+ * answer; `refresh()` asks again.
  */
 export class Capsule {
   readonly id: string;
   readonly files: Files;
   readonly #transport: Transport;
   readonly #path: string;
-  #info: CapsuleInfo;
+  #info: CapsuleInfo | undefined;
 
-  /** Throws what came of it when it does not come to run; nothing is left behind then. */
+  /** When the capsule does not reach `running`, it is destroyed and the reason is thrown. */
   static async create(options: CreateOptions & ClientOptions = {}): Promise<Capsule> {
     return Capsule.createBy(new Transport(options), options);
   }
 
-  /** A capsule that exists. */
+  /** A capsule that exists. Throws `not_found`. */
   static async connect(id: string, options: ClientOptions & CallOptions = {}): Promise<Capsule> {
-    return Capsule.connectBy(new Transport(options), id, options);
+    const { signal, timeoutMs } = options;
+    return new Capsule(new Transport(options), id).refresh({ signal, timeoutMs });
   }
 
   /** The team's capsules, newest first. */
@@ -60,8 +61,8 @@ export class Capsule {
   static async createBy(transport: Transport, options: CreateOptions): Promise<Capsule> {
     const { template, vcpus, memoryMb, timeoutSec, wait = true, signal } = options;
     const json = snakeKeys({ template, vcpus, memoryMb, timeoutSec });
-    const info = await transport.json({ method: "POST", path: "/v1/capsules", json, signal });
-    const capsule = new Capsule(transport, camelKeys(info));
+    const info = await transport.json<{ id: string }>({ method: "POST", path: "/v1/capsules", json, signal });
+    const capsule = Capsule.of(transport, info);
     if (!wait) return capsule;
     try {
       return await capsule.until("running", { signal });
@@ -72,50 +73,50 @@ export class Capsule {
   }
 
   /** @internal */
-  static async connectBy(transport: Transport, id: string, options: CallOptions): Promise<Capsule> {
-    const info = await transport.json({ method: "GET", path: pathOf(id), signal: options.signal });
-    return new Capsule(transport, camelKeys(info));
+  static async listBy(transport: Transport, { signal, timeoutMs }: CallOptions): Promise<Capsule[]> {
+    const request = { method: "GET", path: "/v1/capsules", signal, timeoutMs } as const;
+    return (await transport.json<{ id: string }[]>(request)).map((info) => Capsule.of(transport, info));
   }
 
   /** @internal */
-  static async listBy(transport: Transport, options: CallOptions): Promise<Capsule[]> {
-    const infos = await transport.json<unknown[]>({ method: "GET", path: "/v1/capsules", signal: options.signal });
-    return infos.map((info) => new Capsule(transport, camelKeys(info)));
+  static of(transport: Transport, info: { id: string }): Capsule {
+    return new Capsule(transport, info.id).#become(info);
   }
 
-  /** What `create`, `connect` and `list` make; nothing is asked of the service. */
-  constructor(transport: Transport, info: CapsuleInfo) {
-    this.id = info.id;
+  /** A handle by id, without a request; `Client.capsule` makes one. */
+  constructor(transport: Transport, id: string) {
+    this.id = id;
     this.#transport = transport;
-    this.#path = pathOf(info.id);
-    this.#info = info;
+    this.#path = `/v1/capsules/${encodeURIComponent(id)}`;
     this.files = new Files(transport, this.#path);
   }
 
-  /** All that was last heard of it. */
+  /** The fields of the last answer. Throws on a handle that has had none yet. */
   get info(): Readonly<CapsuleInfo> {
+    if (this.#info === undefined) throw new TypeError(`capsule ${this.id} has not been read yet: call refresh()`);
     return this.#info;
   }
 
+  /** As `info`. */
   get status(): CapsuleStatus {
-    return this.#info.status;
+    return this.info.status;
   }
 
-  /** As the API says it. */
+  /** With the API's field names. */
   toJSON(): Record<string, unknown> {
-    return snakeKeys(this.#info);
+    return snakeKeys(this.#info ?? { id: this.id });
   }
 
-  // ---- Its life
+  // ---- Life cycle
 
-  /** Asks how it is. */
+  /** Reads its fields. Throws `not_found`. */
   async refresh(options: CallOptions = {}): Promise<this> {
     return this.#become(await this.#transport.json({ method: "GET", path: this.#path, ...options }));
   }
 
   /**
-   * Resolves when it has reached the status; by default it is given three minutes. Throws `invalid_state` when it has
-   * come to an end instead.
+   * Resolves when the capsule has the status; waits three minutes by default. Throws `invalid_state` when the capsule has
+   * stopped or failed instead, `timeout` when the time is up.
    */
   async until(status: CapsuleStatus, { signal, timeoutMs = waitMs }: CallOptions = {}): Promise<this> {
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
@@ -125,7 +126,7 @@ export class Capsule {
       const request = { method: "GET", path: this.#path, query, signal, timeoutMs: heldMs } as const;
       this.#become(await this.#transport.json(request));
       if (this.status === status) return this;
-      const why = this.#info.errorReason === null ? "" : `: ${this.#info.errorReason}`;
+      const why = this.info.errorReason === null ? "" : `: ${this.info.errorReason}`;
       if (finalStatuses.includes(this.status))
         throw new ServiceError("invalid_state", `capsule ${this.id} is ${this.status}, not ${status}${why}`);
       if (performance.now() >= deadline)
@@ -133,22 +134,22 @@ export class Capsule {
     }
   }
 
-  /** Resolves when memory, processes and files are on disk and the machine is free again. */
+  /** Resolves when memory, processes and files are on disk, and its CPU and memory are free. */
   async pause(options: CallOptions = {}): Promise<this> {
     return this.#become(await this.#post("pause", options));
   }
 
-  /** Resolves when it runs again, with every process where it was. */
+  /** Resolves when the capsule runs again, with every process as it was. */
   async resume(options: CallOptions = {}): Promise<this> {
     return this.#become(await this.#post("resume", options));
   }
 
-  /** Keeps it from being paused for inactivity for another `timeoutSec`. */
+  /** Restarts the inactivity time `timeoutSec`. */
   async ping(options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "POST", path: `${this.#path}/ping`, repeat: "always", ...options });
   }
 
-  /** Turns it into a template, and destroys it. Without a name one is made up. */
+  /** Turns the capsule into a template and destroys it. Without a name the service generates one. */
   async snapshot(
     name?: string,
     { overwrite, ...options }: { overwrite?: boolean } & CallOptions = {},
@@ -159,7 +160,7 @@ export class Capsule {
     return camelKeys(await this.#transport.json(request));
   }
 
-  /** Ends it for good, in whatever status it is. One that is gone already is as good. */
+  /** Destroys the capsule, whatever its status. No error when it does not exist. */
   async destroy(options: CallOptions = {}): Promise<void> {
     try {
       await this.#transport.done({ method: "DELETE", path: this.#path, repeat: "always", ...options });
@@ -175,20 +176,20 @@ export class Capsule {
   // ---- Commands
 
   /**
-   * Runs a command to its end. No shell: `exec("bash", ["-c", "…"])` for one. Any exit code is a result; throws `timeout`
-   * when the command takes longer than `timeoutSec`.
+   * Runs a command to its end, without a shell; with one: `exec("bash", ["-c", "…"])`. Any exit code is a result; throws
+   * `timeout` when the command takes longer than `timeoutSec`.
    */
   exec(cmd: string, args: string[] = [], options: ExecOptions = {}): Promise<ExecResult> {
     return execute(this.#transport, this.#path, { cmd, args }, options);
   }
 
-  /** Runs a command and gives its output while it runs. It lives no longer than the stream. */
+  /** Runs a command and streams its output. The end of the stream is the end of the command. */
   stream(cmd: string, args: string[] = [], options: CommandOptions & CallOptions = {}): Promise<OutputStream> {
     const { envs, cwd, ...call } = options;
     return startStream(this.#transport, this.#path, { cmd, args }, { envs, cwd }, call);
   }
 
-  /** Starts a command in the background, where it goes on by itself. `tag` is a name for it, else one is made up. */
+  /** Starts a command in the background. `tag` names the process; by default the service generates one. */
   async spawn(
     cmd: string,
     args: string[] = [],
@@ -200,26 +201,26 @@ export class Capsule {
     return new BackgroundProcess(this.#transport, this.#path, started.tag, started.pid);
   }
 
-  /** Every process in it. */
+  /** Every process in the capsule. */
   async processes(options: CallOptions = {}): Promise<ProcessInfo[]> {
     const request = { method: "GET", path: `${this.#path}/processes`, ...options } as const;
     return (await this.#transport.json<{ processes: ProcessInfo[] }>(request)).processes;
   }
 
-  /** One that runs already, by its tag or PID; whether it is there is seen when it is used. */
+  /** A handle of a running process, by tag or PID, without a request. */
   process(selector: string | number): BackgroundProcess {
     return new BackgroundProcess(this.#transport, this.#path, selector);
   }
 
   // ---- Terminals
 
-  /** Opens a terminal; by default with `/bin/bash`. */
+  /** Opens a terminal. Default command: `/bin/bash`. */
   pty({ signal, reconnectMs, onState, ...start }: PtyOptions & PtyConnection = {}): Promise<Pty> {
     const first = { type: "start" as const, ...start };
     return Pty.open(this.#transport, `${this.#path}/pty`, first, { signal, reconnectMs, onState });
   }
 
-  /** Comes back to a terminal that was left, with what it has said since, up to 256 KiB. Throws `not_found`. */
+  /** Joins a detached terminal again; its output since then, up to 256 KiB, comes first. Throws `not_found`. */
   rejoin(tag: string, connection: PtyConnection = {}): Promise<Pty> {
     return Pty.open(this.#transport, `${this.#path}/pty`, { type: "connect", tag }, connection);
   }
@@ -234,11 +235,7 @@ export class Capsule {
   }
 }
 
-function pathOf(id: string): string {
-  return `/v1/capsules/${encodeURIComponent(id)}`;
-}
-
-/** What moves memory to or from disk may take longer than other requests. */
+/** Requests that write memory to disk or read it back may take longer than others. */
 function slowly(options: CallOptions): CallOptions {
   return { ...options, timeoutMs: options.timeoutMs ?? waitMs };
 }

@@ -1,4 +1,4 @@
-/** The service as one key sees it: capsules, templates, keys, limits, events. `Capsule` alone is enough for most. */
+/** The service with one key: capsules, templates, keys, limits, events. */
 import { Capsule, type CreateOptions } from "./capsule.ts";
 import { type EventOptions, follow } from "./events.ts";
 import { camelKeys } from "./key-case.ts";
@@ -25,7 +25,7 @@ export class Client {
     this.keys = new Keys(this.#transport);
   }
 
-  /** A client with the key that a one-time link's token stands for; the key ends after some hours. */
+  /** Exchanges the token of a one-time link for a client with a key of its own, which expires after some hours. */
   static async signIn(
     token: string,
     { signal, ...options }: ClientOptions & CallOptions = {},
@@ -35,7 +35,7 @@ export class Client {
     return { client: new Client({ ...options, apiKey: key }), key };
   }
 
-  /** Where the service is. */
+  /** Address of the service. */
   get url(): string {
     return this.#transport.url;
   }
@@ -44,9 +44,14 @@ export class Client {
     return Capsule.createBy(this.#transport, options);
   }
 
+  /** A handle by id, without a request; its `info` and `status` throw until a call has brought them. */
+  capsule(id: string): Capsule {
+    return new Capsule(this.#transport, id);
+  }
+
   /** A capsule that exists. Throws `not_found`. */
   connect(id: string, options: CallOptions = {}): Promise<Capsule> {
-    return Capsule.connectBy(this.#transport, id, options);
+    return this.capsule(id).refresh(options);
   }
 
   /** The team's capsules, newest first. */
@@ -58,7 +63,7 @@ export class Client {
     return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/limits", ...options }));
   }
 
-  /** Whose key this is. */
+  /** Team and key of this client. */
   async session(options: CallOptions = {}): Promise<SessionInfo> {
     return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/session", ...options }));
   }
@@ -68,7 +73,7 @@ export class Client {
     return camelKeys(await this.#transport.json({ method: "GET", path: "/healthz", ...options }));
   }
 
-  /** A link that opens the dashboard once, without a key being typed. */
+  /** A one-time link that signs in to the dashboard. */
   async signInLink(options: CallOptions = {}): Promise<SignInLink> {
     const request = { method: "POST", path: "/v1/sign-in-links", ...options } as const;
     const { token, expires_at } = await this.#transport.json<{ token: string; expires_at: string }>(request);
@@ -76,14 +81,14 @@ export class Client {
   }
 
   /**
-   * What changes, as it happens, until the signal aborts or the loop is left. A connection that breaks is made again, and
-   * nothing is missed; where it would be, `reset` says to list again.
+   * Changes, live, until the signal aborts or the loop is left. A broken connection is made again and continues after the
+   * last event; where events were lost, `reset` says to list again.
    */
   events(options: EventOptions = {}): AsyncGenerator<ServiceEvent, void, undefined> {
     return follow(this.#transport, options);
   }
 
-  /** Any other request of the API; resolves with the answer's JSON as it stands. */
+  /** Any other request of the API; resolves with the JSON of the answer, unchanged. */
   request<T>(request: Request): Promise<T> {
     return this.#transport.json<T>(request);
   }
@@ -100,7 +105,7 @@ export class Templates {
     return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/snapshots", query: { type }, ...options }));
   }
 
-  /** Capsules that run go on; those that are paused on it cannot be resumed any more. Throws `not_found`. */
+  /** Running capsules are not affected; paused ones that started from it cannot be resumed. Throws `not_found`. */
   async remove(name: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "DELETE", path: `/v1/snapshots/${encodeURIComponent(name)}`, ...options });
   }

@@ -1,0 +1,40 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Client } from "./client.ts";
+import { hasCode } from "./errors.ts";
+
+const id = "cl-0123456789abcdefghijklmno";
+const url = "http://127.0.0.1:2";
+
+test("connect and list end after timeoutMs", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const silent: typeof fetch = (_, init) =>
+    new Promise((_, reject) => init?.signal?.addEventListener("abort", () => reject(init.signal?.reason)));
+  const client = new Client({ url, fetch: silent, retries: 0 });
+  const options = { timeoutMs: 50 };
+  for (const answer of [client.connect(id, options), client.list(options)]) {
+    const late = answer.then(
+      () => "answered",
+      (error) => error,
+    );
+    t.mock.timers.tick(50);
+    const outcome = await Promise.race([late, new Promise((resolve) => setImmediate(resolve, "pending"))]);
+    assert.ok(hasCode(outcome, "timed_out"), String(outcome));
+  }
+});
+
+test("a handle asks nothing of the service until it is used, and has no info until an answer brings it", async () => {
+  const asked: string[] = [];
+  const answer = { id, status: "paused", template: "minimal", memory_mb: 512 };
+  const recording: typeof fetch = async (input, init) => {
+    asked.push(`${init?.method} ${String(input).slice(url.length)}`);
+    return Response.json(answer);
+  };
+  const capsule = new Client({ url, fetch: recording }).capsule(id);
+  assert.deepEqual([capsule.id, JSON.stringify(capsule), asked], [id, JSON.stringify({ id }), []]);
+  assert.throws(() => capsule.status, /refresh\(\)/);
+  assert.throws(() => capsule.info, /refresh\(\)/);
+  await capsule.pause();
+  assert.deepEqual(asked, [`POST /v1/capsules/${id}/pause`]);
+  assert.deepEqual([capsule.status, capsule.info.memoryMb], ["paused", 512]);
+});
