@@ -1,4 +1,4 @@
-/** The frame around every page: navigation, whose session it is, the theme; and which page stands in it. */
+/** The frame around every page: navigation, session, theme, and the page of the current route. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { AuditPage } from "./pages/audit.tsx";
 import { CapsulePage } from "./pages/capsule.tsx";
@@ -14,7 +14,7 @@ import { ToastList } from "./parts/toast-list.tsx";
 import type { Account, SignedIn } from "./state/account.ts";
 import { Dashboard, DashboardContext, useDashboard } from "./state/dashboard.ts";
 import { hrefOf, type Route, route } from "./state/route.ts";
-import { keepTheme, keptTheme, showTheme, type Theme } from "./state/theme.ts";
+import { applyTheme, savedTheme, saveTheme, type Theme } from "./state/theme.ts";
 import { Toasts } from "./state/toasts.ts";
 
 export function App({ account }: { account: Account }) {
@@ -26,18 +26,18 @@ export function App({ account }: { account: Account }) {
           <h1>
             <Logo />
           </h1>
-          <p role="status">{state.problem === undefined ? "Signing in …" : `${state.problem}. Trying again …`}</p>
+          <p role="status">{state.problem === undefined ? "Signing in …" : `${state.problem}. Retrying …`}</p>
         </main>
       );
     case "out":
       return <SignInPage account={account} reason={state.reason} />;
     case "in":
-      return <House key={state.session.keyId} signedIn={state} onSignOut={() => account.signOut()} />;
+      return <Shell key={state.session.keyId} signedIn={state} onSignOut={() => account.signOut()} />;
   }
 }
 
-function House({ signedIn, onSignOut }: { signedIn: SignedIn; onSignOut: () => void }) {
-  const dashboard = useMemo(() => new Dashboard(signedIn.service, signedIn.session, new Toasts(), onSignOut), []);
+function Shell({ signedIn, onSignOut }: { signedIn: SignedIn; onSignOut: () => void }) {
+  const dashboard = useMemo(() => new Dashboard(signedIn.client, signedIn.session, new Toasts(), onSignOut), []);
   useEffect(() => {
     const leaving = new AbortController();
     void dashboard.follow(leaving.signal);
@@ -48,10 +48,10 @@ function House({ signedIn, onSignOut }: { signedIn: SignedIn; onSignOut: () => v
       <button type="button" class="skip" onClick={() => document.querySelector<HTMLElement>("#content h1")?.focus()}>
         Skip to content
       </button>
-      <div class="house">
+      <div class="shell">
         <SideBar />
         <main id="content" class="content">
-          <Connection />
+          <ConnectionNotice />
           <CurrentPage shown={route.value} />
         </main>
       </div>
@@ -77,14 +77,17 @@ function CurrentPage({ shown }: { shown: Route }) {
   }
 }
 
-const places: readonly { page: "capsules" | "templates" | "keys" | "usage" | "audit"; name: string; icon: IconName }[] =
-  [
-    { page: "capsules", name: "Capsules", icon: "box" },
-    { page: "templates", name: "Templates", icon: "layers" },
-    { page: "keys", name: "API keys", icon: "key" },
-    { page: "usage", name: "Usage", icon: "gauge" },
-    { page: "audit", name: "Audit log", icon: "list" },
-  ];
+const navItems: readonly {
+  page: "capsules" | "templates" | "keys" | "usage" | "audit";
+  name: string;
+  icon: IconName;
+}[] = [
+  { page: "capsules", name: "Capsules", icon: "box" },
+  { page: "templates", name: "Templates", icon: "layers" },
+  { page: "keys", name: "API keys", icon: "key" },
+  { page: "usage", name: "Usage", icon: "gauge" },
+  { page: "audit", name: "Audit log", icon: "list" },
+];
 
 function SideBar() {
   const { session, signOut } = useSession();
@@ -95,7 +98,7 @@ function SideBar() {
         <Logo />
       </a>
       <nav aria-label="Main">
-        {places.map(({ page, name, icon }) => (
+        {navItems.map(({ page, name, icon }) => (
           <a key={page} href={hrefOf({ page })} aria-current={here === page ? "page" : undefined}>
             <Icon name={icon} />
             <span>{name}</span>
@@ -125,11 +128,11 @@ const themeIcons: Record<Theme, IconName> = { system: "screen", light: "sun", da
 const nextTheme: Record<Theme, Theme> = { system: "light", light: "dark", dark: "system" };
 
 function ThemeChoice() {
-  const [theme, setTheme] = useState(keptTheme);
+  const [theme, setTheme] = useState(savedTheme);
   const choose = () => {
     const next = nextTheme[theme];
-    keepTheme(next);
-    showTheme(next);
+    saveTheme(next);
+    applyTheme(next);
     setTheme(next);
   };
   return (
@@ -139,18 +142,21 @@ function ThemeChoice() {
   );
 }
 
-function Connection() {
+/** No notice before the first connection has had this long. */
+const startMs = 3_000;
+
+function ConnectionNotice() {
   const { isLive } = useDashboard();
-  const [isPatient, setPatient] = useState(true);
+  const [isStarting, setStarting] = useState(true);
   useEffect(() => {
-    const timer = setTimeout(() => setPatient(false), 3_000);
+    const timer = setTimeout(() => setStarting(false), startMs);
     return () => clearTimeout(timer);
   }, []);
   return (
     <div class="connection" role="status">
-      {!isLive.value && !isPatient && (
+      {!isLive.value && !isStarting && (
         <p class="notice">
-          <Icon name="warning" /> The line to the server is cut; what you see may be old. Connecting again …
+          <Icon name="warning" /> The connection to the server is lost; this page may be out of date. Reconnecting …
         </p>
       )}
     </div>

@@ -1,6 +1,6 @@
 /**
- * Bundles the dashboard into a folder: a page and, under assets/, files whose names carry a hash of what is in them.
- * As a program: `node web/build.ts FOLDER`. The folder is replaced as a whole, and only once everything is made.
+ * Bundles the dashboard into a folder: a page and, under assets/, files with a content hash in their names.
+ * As a program: `node web/build.ts FOLDER`. The folder is replaced as a whole, after the build has succeeded.
  */
 import { copyFile, mkdir, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join, relative, resolve } from "node:path";
@@ -8,14 +8,14 @@ import { type BuildResult, build } from "esbuild";
 
 const web = import.meta.dirname;
 
-/** Placeholder in page.html → the entry whose output stands there. */
+/** Placeholder in page.html → the entry whose output replaces it. */
 const entries = {
   "main.js": "main.tsx",
   "theme.js": "theme.ts",
   "main.css": "styles/main.css",
 } as const;
 
-/** Resolves with the bundled files' paths, relative to the repository; throws what esbuild says. */
+/** Resolves with the paths of the bundled sources, relative to the repository. Throws esbuild's errors. */
 export async function bundle(folder: string): Promise<string[]> {
   const parent = dirname(resolve(folder));
   await mkdir(parent, { recursive: true });

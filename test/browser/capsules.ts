@@ -39,7 +39,7 @@ test("a paused capsule's actions are disabled with the reason, which is the serv
   await using visitor = await Visitor.at(capsule, "details");
   const { page } = visitor;
   await visitor.presses("Pause");
-  await visitor.sees("Its memory and disk are written to storage");
+  await visitor.sees("Its memory and disk are saved");
   await page.getByRole("dialog").getByRole("button", { name: "Pause" }).click();
   await page.getByText("paused", { exact: true }).first().waitFor();
   for (const [action, refused] of [
@@ -56,7 +56,7 @@ test("a paused capsule's actions are disabled with the reason, which is the serv
   }
   await visitor.walksTo(`#/capsules/${id}/files`);
   await visitor.sees(`Cannot reach the files of capsule ${id}: it is paused, not running`);
-  await visitor.presses("Resume it");
+  await visitor.presses("Resume this capsule");
   await visitor.sees(".bashrc");
 });
 
@@ -79,13 +79,13 @@ test("a snapshot becomes a template that capsules start from, until it is delete
   await using visitor = await Visitor.at(capsule, "details");
   const { page } = visitor;
   await visitor.presses("Snapshot");
-  await visitor.sees("The capsule itself is destroyed by it");
+  await visitor.sees("The capsule itself is destroyed.");
   await page.getByLabel("Template name").fill("with-note");
   await page.keyboard.press("Enter");
   await visitor.sees("Template with-note is made");
   await visitor.walksTo("#/templates");
   await page.getByRole("button", { name: "New capsule from with-note" }).click();
-  await visitor.sees("A snapshot brings its own size");
+  await visitor.sees("The size is that of the snapshot");
   await page.getByRole("dialog").getByRole("button", { name: "Create" }).click();
   await page.getByRole("heading", { name: /cl-/ }).waitFor();
   await using started = service().known(/cl-[0-9a-z]{25}/.exec(page.url())![0]);
@@ -93,7 +93,7 @@ test("a snapshot becomes a template that capsules start from, until it is delete
   assert.equal(await started.sh("cat /root/note"), "kept");
   await visitor.walksTo("#/templates");
   await page.getByRole("button", { name: "Delete with-note" }).click();
-  await visitor.sees("Capsules made from it that are paused now cannot be resumed any more");
+  await visitor.sees("Paused capsules that started from it cannot be resumed any more");
   await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
   await page.getByRole("row").filter({ hasText: "with-note" }).waitFor({ state: "detached" });
 });

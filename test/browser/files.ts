@@ -64,7 +64,7 @@ test("text is shown as text, whatever the guest calls it and writes into it", de
   assert.equal(await dialog.locator("pre").textContent(), hostile);
   await dialog.getByRole("button", { name: "Close" }).first().click();
   await visitor.presses("file zeros");
-  await visitor.sees("This file is no text");
+  await visitor.sees("This file is not text");
   await page.keyboard.press("Escape");
   await visitor.presses("link into");
   await visitor.sees("hostname");

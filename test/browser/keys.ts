@@ -17,7 +17,7 @@ test(
     const dialog = page.getByRole("dialog", { name: "Your new key" });
     const key = keyOf(await dialog.locator("code").first().textContent());
     await service().expect(200, "GET", "/v1/capsules", { key });
-    await visitor.presses("I have kept it");
+    await visitor.presses("Done");
     await dialog.waitFor({ state: "detached" });
     assert.ok(!(await page.content()).includes(key));
     const row = page.getByRole("row").filter({ hasText: "build server" });

@@ -68,7 +68,7 @@ for (const view of views) {
       [`capsules/${capsule.id}/files`, ".bashrc"],
       [`capsules/${capsule.id}/processes`, "/init"],
       [`capsules/${capsule.id}/details`, "Status since"],
-      [`capsules/${paused.id}/terminal`, "Resume it"],
+      [`capsules/${paused.id}/terminal`, "Resume this capsule"],
       ["capsules/cl-none/files", "This capsule does not exist"],
       ["templates", "built-in"],
       ["keys", "this session"],

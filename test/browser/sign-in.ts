@@ -42,7 +42,7 @@ test("a service that cannot answer now signs nobody out", deadline, async () => 
   const body = JSON.stringify({ error: { code: "quota_exceeded", message: "too many requests" } });
   await page.route("**/v1/session", (route) => route.fulfill({ status: 429, body }));
   await page.reload();
-  await visitor.sees("Too many requests. Trying again …");
+  await visitor.sees("Too many requests. Retrying …");
   // Not while one is being answered, which it would be twice.
   await page.unrouteAll({ behavior: "wait" });
   await page.getByRole("heading", { name: "Capsules" }).waitFor();

@@ -63,7 +63,7 @@ test("a terminal waits through a pause, and its program's end is told", deadline
   await visitor.enters("mark=before; echo is $mark");
   await visitor.reads(/^is before/);
   await capsule.pause();
-  await visitor.sees("the session goes on when it is resumed");
+  await visitor.sees("the session continues when it is resumed");
   await capsule.resume();
   await visitor.sees("Connected.");
   await visitor.enters("echo still $mark; exit 3");

@@ -1,26 +1,27 @@
-/** Who did what to which thing, when, and how it ended. */
+/** The audit log: time, action, key and outcome of every change and command. */
 
 import { useEffect, useState } from "preact/hooks";
 import type { Static } from "typebox";
 import type { AuditEntry } from "../../src/wire/audit.ts";
 import { Button } from "../parts/button.tsx";
-import { Empty, Page, Skeleton, Unreadable } from "../parts/page.tsx";
+import { Empty, LoadError, Page, Skeleton } from "../parts/page.tsx";
 import { Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { hrefOf } from "../state/route.ts";
-import { said } from "../state/toasts.ts";
+import { auditOf } from "../state/service.ts";
+import { messageOf } from "../state/toasts.ts";
 
 type Entry = Static<typeof AuditEntry>;
 
-/** Pages that were read, put together; `next`: where the following one begins. */
+/** The pages read so far; `next`: cursor of the next one. */
 interface Pages {
   entries: readonly Entry[];
   next: string | null;
 }
 
 export function AuditPage({ capsule }: { capsule: string | undefined }) {
-  const { service } = useDashboard();
+  const { client } = useDashboard();
   const [pages, setPages] = useState<Pages>();
   const [problem, setProblem] = useState<string>();
   const [isBusy, setBusy] = useState(false);
@@ -28,10 +29,10 @@ export function AuditPage({ capsule }: { capsule: string | undefined }) {
     setBusy(true);
     setProblem(undefined);
     try {
-      const { entries, next } = await service.audit(before?.next ?? undefined, capsule);
+      const { entries, next } = await auditOf(client, before?.next ?? undefined, capsule);
       setPages({ entries: [...(before?.entries ?? []), ...entries], next });
     } catch (error) {
-      setProblem(said(error));
+      setProblem(messageOf(error));
     }
     setBusy(false);
   };
@@ -39,7 +40,7 @@ export function AuditPage({ capsule }: { capsule: string | undefined }) {
   return (
     <Page
       title="Audit log"
-      lead={capsule === undefined ? <p>Everything that was changed, and every command</p> : <About capsule={capsule} />}
+      lead={capsule === undefined ? <p>Every change and every command</p> : <CapsuleFilter capsule={capsule} />}
       actions={
         <Button icon="refresh" onPress={() => void read(undefined)}>
           Refresh
@@ -47,12 +48,12 @@ export function AuditPage({ capsule }: { capsule: string | undefined }) {
       }
     >
       {problem !== undefined ? (
-        <Unreadable problem={problem} onRetry={() => void read(undefined)} />
+        <LoadError problem={problem} onRetry={() => void read(undefined)} />
       ) : pages === undefined ? (
         <Skeleton rows={6} />
       ) : pages.entries.length === 0 ? (
-        <Empty icon="list" title="Nothing has been done yet">
-          <p>Create a capsule, and it will stand here.</p>
+        <Empty icon="list" title="No entries yet">
+          <p>Create a capsule to see its entry here.</p>
         </Empty>
       ) : (
         <EntryTable entries={pages.entries} />
@@ -68,14 +69,14 @@ export function AuditPage({ capsule }: { capsule: string | undefined }) {
   );
 }
 
-function About({ capsule }: { capsule: string }) {
+function CapsuleFilter({ capsule }: { capsule: string }) {
   return (
     <p>
-      Of capsule{" "}
+      Entries of capsule{" "}
       <a class="mono" href={hrefOf({ page: "capsule", id: capsule, tab: "details" })}>
         {capsule}
       </a>
-      . <a href={hrefOf({ page: "audit" })}>Show everything</a>
+      . <a href={hrefOf({ page: "audit" })}>Show all entries</a>
     </p>
   );
 }
@@ -94,7 +95,7 @@ function EntryTable({ entries }: { entries: readonly Entry[] }) {
 }
 
 function EntryRow({ entry: { at, action, subject, capsule_id, key_name, key_id, address, status } }: { entry: Entry }) {
-  const [area, deed] = action.split(".");
+  const [area, verb] = action.split(".");
   return (
     <tr>
       <td>
@@ -102,9 +103,9 @@ function EntryRow({ entry: { at, action, subject, capsule_id, key_name, key_id, 
       </td>
       <th scope="row">
         {area}
-        {deed !== undefined && (
+        {verb !== undefined && (
           <>
-            <wbr />.{deed}
+            <wbr />.{verb}
           </>
         )}
         {subject !== null && <span class="sub mono breakable">{subject}</span>}
@@ -139,11 +140,11 @@ function Outcome({ status }: { status: number }) {
   );
 }
 
-const clientHungUp = 499;
+const clientClosed = 499;
 
-function outcomeOf(status: number): ["good" | "calm" | "off" | "bad", string] {
-  if (status < 200) return ["calm", "begun"];
+function outcomeOf(status: number): ["good" | "info" | "off" | "bad", string] {
+  if (status < 200) return ["info", "started"];
   if (status < 400) return ["good", "done"];
-  if (status === clientHungUp) return ["off", "given up"];
+  if (status === clientClosed) return ["off", "aborted"];
   return ["bad", status < 500 ? `refused, ${status}` : `failed, ${status}`];
 }

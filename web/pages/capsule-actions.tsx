@@ -1,6 +1,6 @@
 /**
- * What can be done to a capsule as a whole. Each action says beforehand what will happen, and one that the capsule's
- * status does not allow says so, by the same table as the server.
+ * Pause, resume, snapshot and destroy. Each button describes its effect; where the capsule's status does not allow the
+ * action, it gives the reason, from the server's own table.
  */
 import { useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
@@ -10,31 +10,31 @@ import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 import { goTo, route } from "../state/route.ts";
-import { said } from "../state/toasts.ts";
+import { messageOf } from "../state/toasts.ts";
 
 const hints = {
-  pause: "Writes memory and disk to storage and ends the virtual machine; resume brings everything back",
-  resume: "Starts the virtual machine from storage; its processes go on where they were",
-  snapshot: "Makes a template of it, with everything in its memory; the capsule itself is gone afterwards",
-  destroy: "Ends it and deletes its disk and memory for good",
+  pause: "Saves memory and disk and stops the virtual machine; Resume restores both",
+  resume: "Starts the virtual machine from its saved state; processes continue",
+  snapshot: "Turns the capsule into a template, with disk and memory; the capsule is destroyed",
+  destroy: "Stops the capsule and deletes its disk and memory",
 };
 
-type Asking = "pause" | "snapshot" | "destroy";
+type Confirmation = "pause" | "snapshot" | "destroy";
 
 export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleInfo; isBrief?: boolean }) {
   const dashboard = useDashboard();
-  const [asking, setAsking] = useState<Asking>();
+  const [confirming, setConfirming] = useState<Confirmation>();
   const { id, status } = capsule;
-  const doing = dashboard.fleet.doing.value.get(id);
+  const operation = dashboard.store.operations.value.get(id);
   const refused = (action: Action) => {
-    if (doing !== undefined) return `It is ${doing} just now`;
+    if (operation !== undefined) return `The capsule is ${operation}`;
     const why = refusal(action, id, status);
-    return why && said(new Error(why));
+    return why && messageOf(new Error(why));
   };
-  const close = () => setAsking(undefined);
+  const close = () => setConfirming(undefined);
   const resume = () => void dashboard.attempt(() => dashboard.resume(capsule));
-  const words = (text: string) => (isBrief ? { label: `${text} ${id}` } : { children: text });
-  const isPaused = status === "paused" || doing === "resuming";
+  const caption = (text: string) => (isBrief ? { label: `${text} ${id}` } : { children: text });
+  const isPaused = status === "paused" || operation === "resuming";
   return (
     <>
       {(!isBrief || !isPaused) && (
@@ -43,9 +43,9 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
           kind={isBrief ? "quiet" : "plain"}
           hint={hints.pause}
           refused={refused("pause")}
-          isBusy={doing === "pausing"}
-          onPress={() => setAsking("pause")}
-          {...words("Pause")}
+          isBusy={operation === "pausing"}
+          onPress={() => setConfirming("pause")}
+          {...caption("Pause")}
         />
       )}
       {(!isBrief || isPaused) && (
@@ -54,9 +54,9 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
           kind={isBrief ? "quiet" : "plain"}
           hint={hints.resume}
           refused={refused("resume")}
-          isBusy={doing === "resuming"}
+          isBusy={operation === "resuming"}
           onPress={resume}
-          {...words("Resume")}
+          {...caption("Resume")}
         />
       )}
       {!isBrief && (
@@ -64,8 +64,8 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
           icon="camera"
           hint={hints.snapshot}
           refused={refused("snapshot")}
-          isBusy={doing === "capturing"}
-          onPress={() => setAsking("snapshot")}
+          isBusy={operation === "capturing"}
+          onPress={() => setConfirming("snapshot")}
         >
           Snapshot
         </Button>
@@ -74,24 +74,24 @@ export function CapsuleActions({ capsule, isBrief = false }: { capsule: CapsuleI
         icon="bin"
         kind={isBrief ? "quiet" : "danger"}
         hint={hints.destroy}
-        refused={doing === undefined ? undefined : refused("destroy")}
-        isBusy={doing === "destroying"}
-        onPress={() => setAsking("destroy")}
-        {...words("Destroy")}
+        refused={operation === undefined ? undefined : refused("destroy")}
+        isBusy={operation === "destroying"}
+        onPress={() => setConfirming("destroy")}
+        {...caption("Destroy")}
       />
-      {asking === "pause" && <PauseDialog capsule={capsule} onClose={close} />}
-      {asking === "snapshot" && <SnapshotDialog capsule={capsule} onClose={close} />}
-      {asking === "destroy" && <DestroyDialog capsule={capsule} onClose={close} />}
+      {confirming === "pause" && <PauseDialog capsule={capsule} onClose={close} />}
+      {confirming === "snapshot" && <SnapshotDialog capsule={capsule} onClose={close} />}
+      {confirming === "destroy" && <DestroyDialog capsule={capsule} onClose={close} />}
     </>
   );
 }
 
-interface AskingProps {
+interface ConfirmationProps {
   capsule: CapsuleInfo;
   onClose: () => void;
 }
 
-function PauseDialog({ capsule, onClose }: AskingProps) {
+function PauseDialog({ capsule, onClose }: ConfirmationProps) {
   const dashboard = useDashboard();
   return (
     <FormDialog
@@ -103,16 +103,16 @@ function PauseDialog({ capsule, onClose }: AskingProps) {
       <Subject capsule={capsule} />
       <ul>
         <li>
-          Its memory and disk are written to storage, and its virtual machine ends: CPU and memory are free again.
+          Its memory and disk are saved, and its virtual machine is stopped: it uses no CPU or memory while paused.
         </li>
-        <li>Running commands are cut off from whoever waits for them; background processes and terminals are kept.</li>
-        <li>Resume brings everything back as it was.</li>
+        <li>Requests that wait for a command fail; background processes and terminals are kept.</li>
+        <li>Resume restores everything.</li>
       </ul>
     </FormDialog>
   );
 }
 
-function DestroyDialog({ capsule, onClose }: AskingProps) {
+function DestroyDialog({ capsule, onClose }: ConfirmationProps) {
   const dashboard = useDashboard();
   const destroy = async () => {
     await dashboard.destroy(capsule);
@@ -122,15 +122,15 @@ function DestroyDialog({ capsule, onClose }: AskingProps) {
     <FormDialog title="Destroy this capsule?" confirm="Destroy" kind="danger" onConfirm={destroy} onClose={onClose}>
       <Subject capsule={capsule} />
       <ul>
-        <li>Everything that runs in it ends at once.</li>
+        <li>Its processes are killed.</li>
         <li>Its files and its memory are deleted. This cannot be undone.</li>
-        <li>Templates made from other capsules are not touched.</li>
+        <li>Templates are not affected.</li>
       </ul>
     </FormDialog>
   );
 }
 
-function SnapshotDialog({ capsule, onClose }: AskingProps) {
+function SnapshotDialog({ capsule, onClose }: ConfirmationProps) {
   const dashboard = useDashboard();
   const [name, setName] = useState("");
   const [overwrite, setOverwrite] = useState(false);
@@ -140,15 +140,18 @@ function SnapshotDialog({ capsule, onClose }: AskingProps) {
   };
   const isTaken = dashboard.templates.value?.some((each) => each.type === "snapshot" && each.name === name.trim());
   return (
-    <FormDialog title="Make a template of this capsule?" confirm="Make template" onConfirm={capture} onClose={onClose}>
+    <FormDialog
+      title="Turn this capsule into a template?"
+      confirm="Create template"
+      onConfirm={capture}
+      onClose={onClose}
+    >
       <Subject capsule={capsule} />
       <ul>
-        <li>
-          The template holds its disk, its memory and its running processes. New capsules start from this very moment.
-        </li>
-        <li>The capsule itself is destroyed by it.</li>
+        <li>The template contains its disk, memory and running processes. New capsules start from this state.</li>
+        <li>The capsule itself is destroyed.</li>
       </ul>
-      <Field label="Template name" hint="Letters, digits, dots, dashes and underscores. Left empty, a name is made up.">
+      <Field label="Template name" hint="Letters, digits, dots, dashes and underscores. If empty, a name is generated.">
         {(ties) => (
           <input
             {...ties}
@@ -179,7 +182,7 @@ function Subject({ capsule: { id, template } }: { capsule: CapsuleInfo }) {
   );
 }
 
-/** The page of a capsule that is gone is no place to stay. */
+/** Leaves the page of a capsule that no longer exists. */
 function leave({ id }: CapsuleInfo): void {
   const here = route.value;
   if (here.page === "capsule" && here.id === id) goTo({ page: "capsules" });

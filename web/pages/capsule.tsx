@@ -1,17 +1,17 @@
-/** One capsule: what it is, what can be done to it, and its inside by tabs. */
+/** The page of one capsule: facts, actions, and tabs for its terminals, files, processes and details. */
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { CopyButton } from "../parts/copy-text.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
-import { looks, StatusBadge } from "../parts/status-badge.tsx";
+import { StatusBadge, statusStyles } from "../parts/status-badge.tsx";
 import { TabPanel, Tabs } from "../parts/tabs.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
+import { cpus, duration, memory } from "../state/format.ts";
 import { type CapsuleTab, goTo, hrefOf } from "../state/route.ts";
-import { cpus, duration, memory } from "../state/words.ts";
 import { CapsuleActions } from "./capsule-actions.tsx";
-import { Entered } from "./entered.tsx";
 import { FilesTab } from "./files.tsx";
 import { ProcessesTab } from "./processes.tsx";
+import { RequireRunning } from "./require-running.tsx";
 import { TerminalsTab } from "./terminals.tsx";
 
 const tabs = [
@@ -22,8 +22,8 @@ const tabs = [
 ] as const;
 
 export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
-  const { fleet } = useDashboard();
-  const capsule = fleet.find(id);
+  const { store } = useDashboard();
+  const capsule = store.find(id);
   if (capsule === undefined) {
     return (
       <Page title={id}>
@@ -31,7 +31,7 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
       </Page>
     );
   }
-  if (capsule === null) return <Gone id={id} />;
+  if (capsule === null) return <NotFound id={id} />;
   const { status, template, vcpus, memoryMb } = capsule;
   return (
     <Page
@@ -41,7 +41,7 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
       beside={<CopyButton text={id} label="Copy the id" />}
       lead={
         <div class="facts">
-          <StatusBadge status={status} doing={fleet.doing.value.get(id)} />
+          <StatusBadge status={status} operation={store.operations.value.get(id)} />
           <span>
             from {template} · {cpus(vcpus)} · {memory(memoryMb)}
           </span>
@@ -50,27 +50,27 @@ export function CapsulePage({ id, tab }: { id: string; tab: CapsuleTab }) {
       actions={<CapsuleActions capsule={capsule} />}
     >
       <Tabs
-        label="Inside the capsule"
+        label="Capsule"
         tabs={tabs}
         chosen={tab}
         id="capsule"
         onChoose={(next) => goTo({ page: "capsule", id, tab: next })}
       />
       <TabPanel id="capsule" chosen={tab}>
-        <Inside capsule={capsule} tab={tab} />
+        <TabContent capsule={capsule} tab={tab} />
       </TabPanel>
     </Page>
   );
 }
 
-function Inside({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab }) {
+function TabContent({ capsule, tab }: { capsule: CapsuleInfo; tab: CapsuleTab }) {
   switch (tab) {
     case "terminal":
       return <TerminalsTab capsule={capsule} />;
     case "files":
-      return <Entered capsule={capsule} action="files" render={() => <FilesTab id={capsule.id} />} />;
+      return <RequireRunning capsule={capsule} action="files" render={() => <FilesTab id={capsule.id} />} />;
     case "processes":
-      return <Entered capsule={capsule} action="processes" render={() => <ProcessesTab id={capsule.id} />} />;
+      return <RequireRunning capsule={capsule} action="processes" render={() => <ProcessesTab id={capsule.id} />} />;
     case "details":
       return <Details capsule={capsule} />;
   }
@@ -84,7 +84,7 @@ function Details({ capsule }: { capsule: CapsuleInfo }) {
       <dd class="mono">{id}</dd>
       <dt>Status</dt>
       <dd>
-        {status}. {looks[status].meaning}
+        {status}. {statusStyles[status].meaning}
       </dd>
       {errorReason !== null && (
         <>
@@ -118,18 +118,18 @@ function Details({ capsule }: { capsule: CapsuleInfo }) {
       </dd>
       <dt>History</dt>
       <dd>
-        <a href={hrefOf({ page: "audit", capsule: id })}>What was done to it</a>
+        <a href={hrefOf({ page: "audit", capsule: id })}>Audit log of this capsule</a>
       </dd>
     </dl>
   );
 }
 
-function Gone({ id }: { id: string }) {
+function NotFound({ id }: { id: string }) {
   return (
     <Page title="No such capsule">
       <Empty icon="box" title="This capsule does not exist">
         <p>
-          <span class="mono">{id}</span> was destroyed, captured into a template, or never was.
+          <span class="mono">{id}</span> was destroyed, turned into a template, or never existed.
         </p>
         <p>
           <a class="button plain" href={hrefOf({ page: "capsules" })}>

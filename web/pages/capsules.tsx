@@ -1,25 +1,25 @@
-/** All capsules of the team, as they are now. */
+/** The list of the team's capsules, updated live. */
 import { useState } from "preact/hooks";
 import type { CapsuleInfo, CapsuleStatus } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Empty, Page, Skeleton } from "../parts/page.tsx";
-import { looks, StatusBadge } from "../parts/status-badge.tsx";
+import { StatusBadge, statusStyles } from "../parts/status-badge.tsx";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
+import { count, cpus, duration, memory } from "../state/format.ts";
 import { hrefOf } from "../state/route.ts";
-import { count, cpus, duration, memory } from "../state/words.ts";
 import { CapsuleActions } from "./capsule-actions.tsx";
 import { CreateDialog } from "./create-dialog.tsx";
 
-/** Beyond it the page would stutter; the filter finds the rest. */
+/** More rows would make the page slow; the filter reaches the rest. */
 const shownMax = 500;
 
 export function CapsulesPage() {
-  const { fleet } = useDashboard();
+  const { store } = useDashboard();
   const [filter, setFilter] = useState("");
   const [isCreating, setCreating] = useState(false);
-  const capsules = fleet.capsules.value;
+  const capsules = store.capsules.value;
   const fitting = capsules?.filter((capsule) => fits(capsule, filter.trim().toLowerCase()));
   return (
     <Page
@@ -46,19 +46,20 @@ export function CapsulesPage() {
       ) : capsules?.length === 0 ? (
         <Empty icon="box" title="No capsules yet">
           <p>
-            A capsule is a small virtual machine of its own, up in a moment. Make the first one here, or from a shell:
+            A capsule is a small virtual machine that starts within a second. Create the first one here, or from a
+            shell:
           </p>
           <code class="block">./capsule create</code>
         </Empty>
       ) : fitting.length === 0 ? (
-        <Empty icon="box" title="Nothing fits the filter">
+        <Empty icon="box" title="No capsule matches the filter">
           <Button onPress={() => setFilter("")}>Show all capsules</Button>
         </Empty>
       ) : (
         <CapsuleTable capsules={fitting.slice(0, shownMax)} />
       )}
       {fitting !== undefined && fitting.length > shownMax && (
-        <p class="muted">… and {count(fitting.length - shownMax, "more capsule")}. The filter finds them.</p>
+        <p class="muted">{count(fitting.length - shownMax, "more capsule")} not shown. Use the filter to find them.</p>
       )}
       {isCreating && <CreateDialog onClose={() => setCreating(false)} />}
     </Page>
@@ -67,11 +68,11 @@ export function CapsulesPage() {
 
 function Summary({ capsules }: { capsules: readonly CapsuleInfo[] }) {
   const counts = Map.groupBy(capsules, ({ status }) => status);
-  const parts = (Object.keys(looks) as CapsuleStatus[]).flatMap((status) => {
+  const parts = (Object.keys(statusStyles) as CapsuleStatus[]).flatMap((status) => {
     const number = counts.get(status)?.length;
     return number === undefined ? [] : `${number.toLocaleString("en")} ${status}`;
   });
-  return <p>{parts.length === 0 ? "Small virtual machines, each on its own" : parts.join(" · ")}</p>;
+  return <p>{parts.length === 0 ? "Small virtual machines, isolated from each other" : parts.join(" · ")}</p>;
 }
 
 function fits({ id, status, template }: CapsuleInfo, filter: string): boolean {
@@ -92,7 +93,7 @@ function CapsuleTable({ capsules }: { capsules: readonly CapsuleInfo[] }) {
 }
 
 function CapsuleRow({ capsule }: { capsule: CapsuleInfo }) {
-  const { fleet } = useDashboard();
+  const { store } = useDashboard();
   const { id, status, template, vcpus, memoryMb, timeoutSec, createdAt } = capsule;
   return (
     <tr>
@@ -103,7 +104,7 @@ function CapsuleRow({ capsule }: { capsule: CapsuleInfo }) {
         <span class="sub">from {template}</span>
       </th>
       <td>
-        <StatusBadge status={status} doing={fleet.doing.value.get(id)} />
+        <StatusBadge status={status} operation={store.operations.value.get(id)} />
       </td>
       <td class="wide-only">
         {cpus(vcpus)}, {memory(memoryMb)}

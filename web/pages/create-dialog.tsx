@@ -1,105 +1,127 @@
-/** A new capsule: from which template, how large, and when it pauses by itself. */
+/** The dialog for a new capsule: template, size, and the time until it is paused. */
 import { useState } from "preact/hooks";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
-import { useReading } from "../parts/reading.ts";
+import { useQuery } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
+import { cpus, duration, memory } from "../state/format.ts";
 import { goTo } from "../state/route.ts";
-import { cpus, duration, memory } from "../state/words.ts";
+import { type Limits, limitsOf } from "../state/service.ts";
 
-/** What a capsule gets that asks for nothing. */
-const usual = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+/** The service's defaults. */
+const defaults = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
 
-type Wanted = typeof usual;
-const pauses = [0, 300, 900, 3_600, 14_400, 86_400];
+type Settings = typeof defaults;
+const pausesSec = [0, 300, 900, 3_600, 14_400, 86_400];
+
+interface FieldsProps {
+  settings: Settings;
+  onChange: (part: Partial<Settings>) => void;
+}
 
 export function CreateDialog({ template, onClose }: { template?: string; onClose: () => void }) {
-  const { service, fleet, templates } = useDashboard();
-  const limits = useReading(() => service.limits(), []).value;
-  const [wanted, setWanted] = useState<Wanted>({ ...usual, template: template ?? usual.template });
-  const change = (part: Partial<Wanted>) => setWanted((before) => ({ ...before, ...part }));
-  const choices = templates.value ?? [];
-  const captured = choices.find(({ name, type }) => type === "snapshot" && name === wanted.template);
+  const { client, store, templates } = useDashboard();
+  const limits = useQuery(() => limitsOf(client), []).value;
+  const [settings, setSettings] = useState<Settings>({ ...defaults, template: template ?? defaults.template });
+  const change = (part: Partial<Settings>) => setSettings((before) => ({ ...before, ...part }));
+  const snapshot = templates.value?.find(({ name, type }) => type === "snapshot" && name === settings.template);
   const create = async () => {
-    const capsule = await service.create(wanted);
-    fleet.changed(capsule);
-    goTo({ page: "capsule", id: capsule.id, tab: "terminal" });
+    const { info } = await client.create({ ...settings, wait: false });
+    store.changed(info);
+    goTo({ page: "capsule", id: info.id, tab: "terminal" });
   };
   return (
     <FormDialog title="New capsule" confirm="Create" onConfirm={create} onClose={onClose}>
-      <Field label="Template" hint="What it starts from: a built-in image, or the snapshot of a capsule.">
-        {(ties) => (
-          <select
-            {...ties}
-            value={wanted.template}
-            onChange={(event) => change({ template: event.currentTarget.value })}
-          >
-            {!choices.some(({ name }) => name === wanted.template) && <option>{wanted.template}</option>}
-            {choices.map(({ name, type }) => (
-              <option key={`${type}/${name}`} value={name}>
-                {name}
-                {type === "snapshot" ? " (snapshot)" : ""}
-              </option>
-            ))}
-          </select>
-        )}
-      </Field>
-      {captured !== undefined ? (
-        <p class="notice">
-          A snapshot brings its own size: {cpus(captured.vcpus ?? usual.vcpus)},{" "}
-          {memory(captured.memoryMb ?? usual.memoryMb)}.
-        </p>
+      <TemplateField settings={settings} onChange={change} />
+      {snapshot === undefined ? (
+        <SizeFields settings={settings} limits={limits} onChange={change} />
       ) : (
-        <div class="fields">
-          <Field label="Virtual CPUs" hint={limits && `1 to ${limits.vcpus_max}`}>
-            {(ties) => (
-              <input
-                {...ties}
-                type="number"
-                required
-                min={1}
-                max={limits?.vcpus_max}
-                value={wanted.vcpus}
-                onInput={(event) => change({ vcpus: event.currentTarget.valueAsNumber })}
-              />
-            )}
-          </Field>
-          <Field
-            label="Memory, MiB"
-            hint={limits && `${limits.memory_min_mb} to ${limits.memory_max_mb.toLocaleString("en")}`}
-          >
-            {(ties) => (
-              <input
-                {...ties}
-                type="number"
-                required
-                min={limits?.memory_min_mb}
-                max={limits?.memory_max_mb}
-                value={wanted.memoryMb}
-                onInput={(event) => change({ memoryMb: event.currentTarget.valueAsNumber })}
-              />
-            )}
-          </Field>
-        </div>
+        <p class="notice">
+          The size is that of the snapshot: {cpus(snapshot.vcpus ?? defaults.vcpus)},{" "}
+          {memory(snapshot.memoryMb ?? defaults.memoryMb)}.
+        </p>
       )}
-      <Field
-        label="Pause when idle"
-        hint="Without a command for that long it is paused: nothing is lost, and it costs nothing until it is resumed."
-      >
+      <PauseField settings={settings} onChange={change} />
+    </FormDialog>
+  );
+}
+
+function TemplateField({ settings, onChange }: FieldsProps) {
+  const choices = useDashboard().templates.value ?? [];
+  return (
+    <Field label="Template" hint="A built-in image, or a snapshot of a capsule.">
+      {(ties) => (
+        <select
+          {...ties}
+          value={settings.template}
+          onChange={(event) => onChange({ template: event.currentTarget.value })}
+        >
+          {!choices.some(({ name }) => name === settings.template) && <option>{settings.template}</option>}
+          {choices.map(({ name, type }) => (
+            <option key={`${type}/${name}`} value={name}>
+              {name}
+              {type === "snapshot" ? " (snapshot)" : ""}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+function SizeFields({ settings, limits, onChange }: FieldsProps & { limits: Limits | undefined }) {
+  const memoryMax = limits?.memory_max_mb.toLocaleString("en");
+  return (
+    <div class="fields">
+      <Field label="Virtual CPUs" hint={limits && `1 to ${limits.vcpus_max}`}>
         {(ties) => (
-          <select
+          <input
             {...ties}
-            value={wanted.timeoutSec}
-            onChange={(event) => change({ timeoutSec: Number(event.currentTarget.value) })}
-          >
-            {pauses.map((seconds) => (
-              <option key={seconds} value={seconds}>
-                {seconds === 0 ? "Never" : `After ${duration(seconds)}`}
-              </option>
-            ))}
-          </select>
+            type="number"
+            required
+            min={1}
+            max={limits?.vcpus_max}
+            value={settings.vcpus}
+            onInput={(event) => onChange({ vcpus: event.currentTarget.valueAsNumber })}
+          />
         )}
       </Field>
-    </FormDialog>
+      <Field label="Memory, MiB" hint={limits && `${limits.memory_min_mb} to ${memoryMax}`}>
+        {(ties) => (
+          <input
+            {...ties}
+            type="number"
+            required
+            min={limits?.memory_min_mb}
+            max={limits?.memory_max_mb}
+            value={settings.memoryMb}
+            onInput={(event) => onChange({ memoryMb: event.currentTarget.valueAsNumber })}
+          />
+        )}
+      </Field>
+    </div>
+  );
+}
+
+function PauseField({ settings, onChange }: FieldsProps) {
+  return (
+    <Field
+      label="Pause when idle"
+      hint="Pauses the capsule after this time without a command. Files, memory and processes are kept on disk."
+    >
+      {(ties) => (
+        <select
+          {...ties}
+          value={settings.timeoutSec}
+          onChange={(event) => onChange({ timeoutSec: Number(event.currentTarget.value) })}
+        >
+          {pausesSec.map((seconds) => (
+            <option key={seconds} value={seconds}>
+              {seconds === 0 ? "Never" : `After ${duration(seconds)}`}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
   );
 }

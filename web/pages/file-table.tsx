@@ -1,16 +1,16 @@
-/** The entries of one folder. Names come from the guest and may be anything: they are only ever text. */
+/** The entries of one folder. Names come from the guest and are rendered as text only. */
 import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Icon, type IconName } from "../parts/icon.tsx";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
-import { size } from "../state/words.ts";
+import { size } from "../state/format.ts";
 
-interface FileTableProps {
+export interface FileTableProps {
   entries: readonly FileEntry[];
   onWalk: (path: string) => void;
   onView: (entry: FileEntry) => void;
-  /** Of a symbolic link. */
+  /** For a symbolic link. */
   onFollow: (entry: FileEntry) => void;
   onDownload: (entry: FileEntry) => void;
   onDelete: (entry: FileEntry) => void;

@@ -1,12 +1,12 @@
-/** A look into a file that is text; of a long one, its beginning. */
+/** Shows the start of a text file. */
 import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { Dialog } from "../parts/dialog.tsx";
-import { Skeleton, Unreadable } from "../parts/page.tsx";
-import { useReading } from "../parts/reading.ts";
+import { LoadError, Skeleton } from "../parts/page.tsx";
+import { useQuery } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
-import { textOf } from "../state/file-text.ts";
-import { size } from "../state/words.ts";
+import { size } from "../state/format.ts";
+import { readStart, textOf } from "../state/guest-files.ts";
 
 const viewMaxBytes = 256 * 1024;
 
@@ -18,9 +18,9 @@ interface FileViewProps {
 }
 
 export function FileView({ id, entry, onDownload, onClose }: FileViewProps) {
-  const { service } = useDashboard();
-  const { value, problem, again } = useReading(
-    () => service.readBeginning(id, entry.path, viewMaxBytes),
+  const { client } = useDashboard();
+  const { value, problem, reload } = useQuery(
+    () => readStart(client.capsule(id).files, entry.path, viewMaxBytes),
     [id, entry.path],
   );
   const text = value && textOf(value.bytes);
@@ -28,11 +28,11 @@ export function FileView({ id, entry, onDownload, onClose }: FileViewProps) {
     <Dialog title={entry.name} isWide onClose={onClose}>
       <div class="dialog-body">
         {problem !== undefined ? (
-          <Unreadable problem={problem} onRetry={again} />
+          <LoadError problem={problem} onRetry={reload} />
         ) : value === undefined ? (
           <Skeleton />
         ) : text === undefined ? (
-          <p>This file is no text. Download it to look inside.</p>
+          <p>This file is not text. Download it to open it.</p>
         ) : text === "" ? (
           <p class="muted">The file is empty.</p>
         ) : (

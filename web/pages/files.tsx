@@ -1,118 +1,128 @@
-/** The files inside a capsule: walk, look, upload by button or drop, download, make and delete. */
-import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
+/** The file browser of a capsule: folders, view, upload by button or drop, download, create and delete. */
+import { useState } from "preact/hooks";
 import type { FileEntry } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
-import { FormDialog } from "../parts/dialog.tsx";
-import { Field } from "../parts/field.tsx";
-import { Empty, Skeleton, Unreadable } from "../parts/page.tsx";
-import { useReading } from "../parts/reading.ts";
+import { Empty, LoadError, Skeleton } from "../parts/page.tsx";
+import { useQuery } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
-import { crumbs, join, sorted } from "../state/guest-paths.ts";
-import { count } from "../state/words.ts";
-import { FileTable } from "./file-table.tsx";
+import { count } from "../state/format.ts";
+import { breadcrumbs, isFolder, join, sorted } from "../state/guest-files.ts";
+import { DeleteFileDialog, NewFolderDialog } from "./file-dialogs.tsx";
+import { FileTable, type FileTableProps } from "./file-table.tsx";
+import { DropZone, UploadButton } from "./file-upload.tsx";
 import { FileView } from "./file-view.tsx";
 import { saveAs } from "./save-as.ts";
 
 const home = "/root";
 const shownMax = 1_000;
-/** Where this tab was in each capsule, until the page is reloaded. */
-const places = new Map<string, string>();
+/** Capsule's id → the folder last shown, until the page is reloaded. */
+const lastPaths = new Map<string, string>();
+
+type Shown = { dialog: "new folder" } | { dialog: "view" | "delete"; entry: FileEntry };
 
 export function FilesTab({ id }: { id: string }) {
-  const { service, toasts, attempt } = useFiles();
-  const [path, setPath] = useState(places.get(id) ?? home);
-  const [filter, setFilter] = useState("");
-  const [viewed, setViewed] = useState<FileEntry>();
-  const [deleted, setDeleted] = useState<FileEntry>();
-  const [isMaking, setMaking] = useState(false);
-  const [uploading, setUploading] = useState<string>();
-  const { value: entries, problem, again } = useReading(() => service.files(id, path), [id, path]);
-  const follow = (link: FileEntry) =>
-    void attempt(async () => {
-      if (await service.isFolder(id, link.path)) walk(link.path);
-      else setViewed(link);
-    });
+  const dashboard = useDashboard();
+  const { files } = dashboard.client.capsule(id);
+  const [path, setPath] = useState(lastPaths.get(id) ?? home);
+  const [shown, setShown] = useState<Shown>();
+  const { value: entries, problem, reload } = useQuery(() => files.list(path), [id, path]);
+  const { uploading, upload } = useUpload(id, path, reload);
   const walk = (to: string) => {
-    places.set(id, to);
-    setFilter("");
+    lastPaths.set(id, to);
     setPath(to);
   };
-  const upload = async (files: readonly File[]) => {
-    for (const file of files) {
-      setUploading(file.name);
-      const isDone = await attempt(() => service.writeFile(id, join(path, file.name), file));
-      if (isDone) toasts.done(`${file.name} is uploaded to ${path}.`);
-    }
-    setUploading(undefined);
-    again();
-  };
-  const download = (entry: FileEntry) =>
-    void attempt(async () => saveAs(entry.name, await service.readFile(id, entry.path)));
-  const fitting = entries && sorted(entries).filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase()));
+  const view = (entry: FileEntry) => setShown({ dialog: "view", entry });
+  const follow = async (link: FileEntry) => ((await isFolder(files, link.path)) ? walk(link.path) : view(link));
+  const read = async ({ path }: FileEntry) => new Response(await files.readStream(path)).blob();
+  const download = (entry: FileEntry) => void dashboard.attempt(async () => saveAs(entry.name, await read(entry)));
+  const close = () => setShown(undefined);
   return (
     <DropZone onDrop={upload}>
       <div class="toolbar">
-        <Crumbs path={path} onWalk={walk} />
+        <Breadcrumbs path={path} onWalk={walk} />
         <div class="actions">
-          <UploadButton uploading={uploading} onChoose={upload} />
-          <Button icon="folder" onPress={() => setMaking(true)}>
+          <UploadButton uploading={uploading} onUpload={upload} />
+          <Button icon="folder" onPress={() => setShown({ dialog: "new folder" })}>
             New folder
           </Button>
-          <Button kind="quiet" icon="refresh" label="Read the folder again" onPress={again} />
+          <Button kind="quiet" icon="refresh" label="Reload the folder" onPress={reload} />
         </div>
       </div>
       {problem !== undefined ? (
-        <Unreadable problem={problem} onRetry={again} />
-      ) : fitting === undefined ? (
+        <LoadError problem={problem} onRetry={reload} />
+      ) : entries === undefined ? (
         <Skeleton />
-      ) : entries?.length === 0 ? (
-        <Empty icon="folder" title="This folder is empty">
-          <p>Drop files here, or choose Upload.</p>
-        </Empty>
       ) : (
-        <>
-          <input
-            class="filter"
-            type="search"
-            aria-label="Filter this folder"
-            placeholder="Filter this folder"
-            value={filter}
-            onInput={(event) => setFilter(event.currentTarget.value)}
-          />
-          <FileTable
-            entries={fitting.slice(0, shownMax)}
-            onWalk={walk}
-            onView={setViewed}
-            onFollow={follow}
-            onDownload={download}
-            onDelete={setDeleted}
-          />
-        </>
+        <Folder
+          key={path}
+          entries={entries}
+          onWalk={walk}
+          onView={view}
+          onFollow={(link) => void dashboard.attempt(() => follow(link))}
+          onDownload={download}
+          onDelete={(entry) => setShown({ dialog: "delete", entry })}
+        />
       )}
-      {fitting !== undefined && fitting.length > shownMax && (
-        <p class="muted">
-          … and {count(fitting.length - shownMax, "more entry", "more entries")}. The filter finds them.
-        </p>
+      {shown?.dialog === "view" && <FileView id={id} entry={shown.entry} onDownload={download} onClose={close} />}
+      {shown?.dialog === "new folder" && <NewFolderDialog id={id} path={path} onMade={reload} onClose={close} />}
+      {shown?.dialog === "delete" && (
+        <DeleteFileDialog id={id} entry={shown.entry} onDeleted={reload} onClose={close} />
       )}
-      {viewed && <FileView id={id} entry={viewed} onDownload={download} onClose={() => setViewed(undefined)} />}
-      {isMaking && <MakeDialog id={id} path={path} onMade={again} onClose={() => setMaking(false)} />}
-      {deleted && <DeleteDialog id={id} entry={deleted} onDeleted={again} onClose={() => setDeleted(undefined)} />}
     </DropZone>
   );
 }
 
-function useFiles() {
+/** Uploads one file after the other; `uploading` is the current one's name. */
+function useUpload(id: string, folder: string, onDone: () => void) {
   const dashboard = useDashboard();
-  const { service, toasts } = dashboard;
-  return { service, toasts, attempt: (work: () => Promise<unknown>) => dashboard.attempt(work) };
+  const [uploading, setUploading] = useState<string>();
+  const upload = async (chosen: readonly File[]) => {
+    for (const file of chosen) {
+      setUploading(file.name);
+      const write = () => dashboard.client.capsule(id).files.write(join(folder, file.name), file);
+      if (await dashboard.attempt(write)) dashboard.toasts.done(`${file.name} is uploaded to ${folder}.`);
+    }
+    setUploading(undefined);
+    onDone();
+  };
+  return { uploading, upload };
 }
 
-function Crumbs({ path, onWalk }: { path: string; onWalk: (path: string) => void }) {
+function Folder({ entries, ...handlers }: FileTableProps) {
+  const [filter, setFilter] = useState("");
+  if (entries.length === 0) {
+    return (
+      <Empty icon="folder" title="This folder is empty">
+        <p>Drop files here, or choose Upload.</p>
+      </Empty>
+    );
+  }
+  const fitting = sorted(entries).filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase()));
   return (
-    <nav class="crumbs" aria-label="Path">
+    <>
+      <input
+        class="filter"
+        type="search"
+        aria-label="Filter this folder"
+        placeholder="Filter this folder"
+        value={filter}
+        onInput={(event) => setFilter(event.currentTarget.value)}
+      />
+      <FileTable entries={fitting.slice(0, shownMax)} {...handlers} />
+      {fitting.length > shownMax && (
+        <p class="muted">
+          {count(fitting.length - shownMax, "more entry", "more entries")} not shown. Use the filter to find them.
+        </p>
+      )}
+    </>
+  );
+}
+
+function Breadcrumbs({ path, onWalk }: { path: string; onWalk: (path: string) => void }) {
+  return (
+    <nav class="breadcrumbs" aria-label="Path">
       <ol>
-        {crumbs(path).map(({ name, path: to }) => (
+        {breadcrumbs(path).map(({ name, path: to }) => (
           <li key={to}>
             <button type="button" aria-current={to === path ? "location" : undefined} onClick={() => onWalk(to)}>
               {name}
@@ -121,114 +131,5 @@ function Crumbs({ path, onWalk }: { path: string; onWalk: (path: string) => void
         ))}
       </ol>
     </nav>
-  );
-}
-
-interface UploadProps {
-  uploading: string | undefined;
-  onChoose: (files: readonly File[]) => void;
-}
-
-function UploadButton({ uploading, onChoose }: UploadProps) {
-  const input = useRef<HTMLInputElement>(null);
-  return (
-    <>
-      <Button icon="upload" isBusy={uploading !== undefined} onPress={() => input.current?.click()}>
-        {uploading === undefined ? "Upload" : `Uploading ${uploading}`}
-      </Button>
-      <input
-        ref={input}
-        type="file"
-        multiple
-        hidden
-        aria-label="Files to upload"
-        onChange={(event) => {
-          onChoose([...(event.currentTarget.files ?? [])]);
-          event.currentTarget.value = "";
-        }}
-      />
-    </>
-  );
-}
-
-function DropZone({ children, onDrop }: { children: ComponentChildren; onDrop: (files: File[]) => void }) {
-  const [depth, setDepth] = useState(0);
-  const carriesFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
-  const drop = (event: DragEvent) => {
-    if (!carriesFiles(event)) return;
-    event.preventDefault();
-    setDepth(0);
-    onDrop([...(event.dataTransfer?.files ?? [])]);
-  };
-  return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: the Upload button is the same for the keyboard
-    <div
-      class={depth > 0 ? "drop-zone hovered" : "drop-zone"}
-      onDragEnter={(event) => carriesFiles(event) && setDepth((before) => before + 1)}
-      onDragLeave={(event) => carriesFiles(event) && setDepth((before) => before - 1)}
-      onDragOver={(event) => carriesFiles(event) && event.preventDefault()}
-      onDrop={drop}
-    >
-      {children}
-    </div>
-  );
-}
-
-interface MakeProps {
-  id: string;
-  path: string;
-  onMade: () => void;
-  onClose: () => void;
-}
-
-function MakeDialog({ id, path, onMade, onClose }: MakeProps) {
-  const { service } = useDashboard();
-  const [name, setName] = useState("");
-  const make = async () => {
-    await service.makeDirectory(id, join(path, name));
-    onMade();
-  };
-  return (
-    <FormDialog title="New folder" confirm="Make folder" onConfirm={make} onClose={onClose}>
-      <Field label="Name" hint={`In ${path}. With slashes, the folders on the way are made too.`}>
-        {(ties) => (
-          <input
-            {...ties}
-            required
-            value={name}
-            autocomplete="off"
-            spellcheck={false}
-            onInput={(event) => setName(event.currentTarget.value)}
-          />
-        )}
-      </Field>
-    </FormDialog>
-  );
-}
-
-interface DeleteProps {
-  id: string;
-  entry: FileEntry;
-  onDeleted: () => void;
-  onClose: () => void;
-}
-
-function DeleteDialog({ id, entry, onDeleted, onClose }: DeleteProps) {
-  const { service, toasts } = useDashboard();
-  const remove = async () => {
-    await service.removeFile(id, entry.path);
-    toasts.done(`${entry.name} is deleted.`);
-    onDeleted();
-  };
-  const fates: Record<FileEntry["type"], string> = {
-    file: "The file is deleted. This cannot be undone.",
-    directory: "The folder and everything in it are deleted. This cannot be undone.",
-    symlink: "The link is deleted; what it points to stays.",
-  };
-  return (
-    <FormDialog title={`Delete ${entry.name}?`} confirm="Delete" kind="danger" onConfirm={remove} onClose={onClose}>
-      <p class="mono breakable">{entry.path}</p>
-      <p>{fates[entry.type]}</p>
-    </FormDialog>
   );
 }

@@ -1,26 +1,26 @@
-/** The team's API keys: made here, shown once, revoked here. */
+/** The team's API keys: create (shown once), list, revoke. */
 import { useState } from "preact/hooks";
 import type { KeyInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
 import { CopyButton } from "../parts/copy-text.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
-import { Page, Skeleton, Unreadable } from "../parts/page.tsx";
-import { useReading } from "../parts/reading.ts";
+import { LoadError, Page, Skeleton } from "../parts/page.tsx";
+import { useQuery } from "../parts/query.ts";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time, Until } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
 
 export function KeysPage() {
-  const { service } = useDashboard();
-  const { value: keys, problem, again } = useReading(() => service.keys(), []);
+  const { client } = useDashboard();
+  const { value: keys, problem, reload } = useQuery(() => client.keys.list(), []);
   const [isCreating, setCreating] = useState(false);
   const [created, setCreated] = useState<string>();
   const [revoking, setRevoking] = useState<KeyInfo>();
   return (
     <Page
       title="API keys"
-      lead={<p>Whoever holds one can do everything in this team</p>}
+      lead={<p>A key gives full access to this team</p>}
       actions={
         <Button kind="primary" icon="plus" onPress={() => setCreating(true)}>
           New key
@@ -28,7 +28,7 @@ export function KeysPage() {
       }
     >
       {problem !== undefined ? (
-        <Unreadable problem={problem} onRetry={again} />
+        <LoadError problem={problem} onRetry={reload} />
       ) : keys === undefined ? (
         <Skeleton rows={2} />
       ) : (
@@ -38,14 +38,14 @@ export function KeysPage() {
         <CreateDialog
           onCreated={(key) => {
             setCreated(key);
-            again();
+            reload();
           }}
           onClose={() => setCreating(false)}
         />
       )}
       {created !== undefined && !isCreating && <CreatedDialog text={created} onClose={() => setCreated(undefined)} />}
       {revoking !== undefined && (
-        <RevokeDialog apiKey={revoking} onRevoked={again} onClose={() => setRevoking(undefined)} />
+        <RevokeDialog apiKey={revoking} onRevoked={reload} onClose={() => setRevoking(undefined)} />
       )}
     </Page>
   );
@@ -83,12 +83,12 @@ function KeyTable({ keys, onRevoke }: { keys: readonly KeyInfo[]; onRevoke: (key
 }
 
 function CreateDialog({ onCreated, onClose }: { onCreated: (key: string) => void; onClose: () => void }) {
-  const { service } = useDashboard();
+  const { client } = useDashboard();
   const [name, setName] = useState("");
-  const create = async () => onCreated((await service.createKey(name.trim())).key);
+  const create = async () => onCreated((await client.keys.create(name.trim())).key);
   return (
     <FormDialog title="New API key" confirm="Create key" onConfirm={create} onClose={onClose}>
-      <Field label="Name" hint="What it is for, so that you know later which one to revoke.">
+      <Field label="Name" hint="What the key is for.">
         {(ties) => (
           <input
             {...ties}
@@ -110,7 +110,7 @@ function CreatedDialog({ text, onClose }: { text: string; onClose: () => void })
   return (
     <Dialog title="Your new key" onClose={onClose}>
       <div class="dialog-body">
-        <p>Copy it now: it is not shown again, and only its hash is kept.</p>
+        <p>Copy it now: only its hash is stored, so it cannot be shown again.</p>
         <p class="secret">
           <code id="new-key">{text}</code>
           <CopyButton text={text} label="Copy the key" />
@@ -123,7 +123,7 @@ function CreatedDialog({ text, onClose }: { text: string; onClose: () => void })
       </div>
       <footer>
         <Button kind="primary" onPress={onClose}>
-          I have kept it
+          Done
         </Button>
       </footer>
     </Dialog>
@@ -139,7 +139,7 @@ interface RevokeProps {
 function RevokeDialog({ apiKey: { id, name, current }, onRevoked, onClose }: RevokeProps) {
   const dashboard = useDashboard();
   const revoke = async () => {
-    await dashboard.service.revokeKey(id);
+    await dashboard.client.keys.revoke(id);
     if (current) return dashboard.signOut();
     dashboard.toasts.done(`Key ${name || id} is revoked.`);
     onRevoked();
@@ -148,8 +148,8 @@ function RevokeDialog({ apiKey: { id, name, current }, onRevoked, onClose }: Rev
     <FormDialog title={`Revoke ${name || id}?`} confirm="Revoke" kind="danger" onConfirm={revoke} onClose={onClose}>
       <ul>
         <li>Every request with it is refused from now on, and its open connections are closed.</li>
-        {current && <li>It is the key you are signed in with: you will be signed out.</li>}
-        <li>Capsules are not touched.</li>
+        {current && <li>You are signed in with this key: you will be signed out.</li>}
+        <li>Capsules are not affected.</li>
       </ul>
     </FormDialog>
   );

@@ -1,24 +1,24 @@
-/** What runs inside a capsule, and the ways to end it. */
+/** The processes of a capsule, and a dialog to end one. */
 import { useState } from "preact/hooks";
 import type { ProcessInfo } from "../../src/sdk/sdk.ts";
 import type { Signal } from "../../src/wire/process.ts";
 import { Button } from "../parts/button.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
-import { Empty, Skeleton, Unreadable } from "../parts/page.tsx";
-import { useReading } from "../parts/reading.ts";
+import { Empty, LoadError, Skeleton } from "../parts/page.tsx";
+import { useQuery } from "../parts/query.ts";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { useDashboard } from "../state/dashboard.ts";
-import { count } from "../state/words.ts";
+import { count } from "../state/format.ts";
 
 const shownMax = 1_000;
 const initPid = 1;
 
 export function ProcessesTab({ id }: { id: string }) {
-  const { service } = useDashboard();
-  const { value: processes, problem, again } = useReading(() => service.processes(id), [id]);
+  const { client } = useDashboard();
+  const { value: processes, problem, reload } = useQuery(() => client.capsule(id).processes(), [id]);
   const [filter, setFilter] = useState("");
   const [ending, setEnding] = useState<ProcessInfo>();
-  if (problem !== undefined) return <Unreadable problem={problem} onRetry={again} />;
+  if (problem !== undefined) return <LoadError problem={problem} onRetry={reload} />;
   if (processes === undefined) return <Skeleton />;
   const fitting = processes.filter((process) => fits(process, filter.trim().toLowerCase()));
   return (
@@ -33,22 +33,22 @@ export function ProcessesTab({ id }: { id: string }) {
           onInput={(event) => setFilter(event.currentTarget.value)}
         />
         <div class="actions">
-          <Button icon="refresh" onPress={again}>
+          <Button icon="refresh" onPress={reload}>
             Refresh
           </Button>
         </div>
       </div>
       {fitting.length === 0 ? (
-        <Empty icon="list" title="Nothing fits the filter">
+        <Empty icon="list" title="No process matches the filter">
           <Button onPress={() => setFilter("")}>Show all processes</Button>
         </Empty>
       ) : (
         <ProcessTable processes={fitting.slice(0, shownMax)} onEnd={setEnding} />
       )}
       {fitting.length > shownMax && (
-        <p class="muted">… and {count(fitting.length - shownMax, "more process", "more processes")}.</p>
+        <p class="muted">{count(fitting.length - shownMax, "more process", "more processes")} not shown.</p>
       )}
-      {ending && <EndDialog id={id} process={ending} onEnded={again} onClose={() => setEnding(undefined)} />}
+      {ending && <EndDialog id={id} process={ending} onEnded={reload} onClose={() => setEnding(undefined)} />}
     </>
   );
 }
@@ -78,7 +78,7 @@ function ProcessTable({
               kind="quiet"
               icon="close"
               label={`End process ${process.pid}`}
-              refused={process.pid === initPid ? "It is the capsule's own first process" : undefined}
+              refused={process.pid === initPid ? "PID 1 is the capsule's init process" : undefined}
               onPress={() => onEnd(process)}
             />
           </td>
@@ -103,10 +103,10 @@ interface EndProps {
 }
 
 function EndDialog({ id, process, onEnded, onClose }: EndProps) {
-  const { service, toasts } = useDashboard();
+  const { client, toasts } = useDashboard();
   const [signal, setSignal] = useState<Signal>("SIGTERM");
   const end = async () => {
-    await service.signal(id, process.pid, signal);
+    await client.capsule(id).process(process.pid).kill(signal);
     toasts.done(`${signal} was sent to process ${process.pid}.`);
     onEnded();
   };
@@ -114,21 +114,21 @@ function EndDialog({ id, process, onEnded, onClose }: EndProps) {
     <FormDialog title={`End process ${process.pid}?`} confirm="End it" kind="danger" onConfirm={end} onClose={onClose}>
       <p class="mono breakable">{commandLine(process)}</p>
       <fieldset>
-        <legend>How</legend>
+        <legend>Signal</legend>
         <label class="choice">
           <input type="radio" name="signal" checked={signal === "SIGTERM"} onChange={() => setSignal("SIGTERM")} />
           <span>
-            Ask it to end <span class="muted">(SIGTERM; it may tidy up, or ignore it)</span>
+            Ask it to end <span class="muted">(SIGTERM: the process may clean up, or ignore it)</span>
           </span>
         </label>
         <label class="choice">
           <input type="radio" name="signal" checked={signal === "SIGKILL"} onChange={() => setSignal("SIGKILL")} />
           <span>
-            End it at once <span class="muted">(SIGKILL; it cannot resist)</span>
+            End it at once <span class="muted">(SIGKILL: cannot be ignored)</span>
           </span>
         </label>
       </fieldset>
-      <p class="hint">The signal goes to its whole process group.</p>
+      <p class="hint">The signal is sent to the whole process group.</p>
     </FormDialog>
   );
 }

@@ -1,4 +1,4 @@
-/** Hands bytes to the browser's downloads. Whatever a guest's file claims to be, it is never opened as a page. */
+/** Saves bytes as a download. The type is always application/octet-stream: a guest's HTML is never opened as a page. */
 
 const lifeMs = 60_000;
 

@@ -1,11 +1,11 @@
-/** The way in: an API key, or the word that a one-time link does it without one. */
+/** The sign-in form, with directions to a key or a one-time link. */
 import { useState } from "preact/hooks";
 import { Button } from "../parts/button.tsx";
-import { Problem } from "../parts/dialog.tsx";
+import { FormProblem } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import { Logo } from "../parts/logo.tsx";
 import type { Account } from "../state/account.ts";
-import { said } from "../state/toasts.ts";
+import { messageOf } from "../state/toasts.ts";
 
 export function SignInPage({ account, reason }: { account: Account; reason: string | undefined }) {
   const [key, setKey] = useState("");
@@ -19,7 +19,7 @@ export function SignInPage({ account, reason }: { account: Account; reason: stri
     try {
       await account.signIn(key.trim());
     } catch (error) {
-      setProblem(said(error));
+      setProblem(messageOf(error));
       setBusy(false);
     }
   };
@@ -28,7 +28,7 @@ export function SignInPage({ account, reason }: { account: Account; reason: stri
       <Logo />
       <form class="card" onSubmit={submit}>
         <h1>Sign in</h1>
-        <Field label="API key" hint="It stays in this browser tab, and is forgotten when you close it.">
+        <Field label="API key" hint="Stored in this browser tab only, until you close it.">
           {(ties) => (
             <input
               {...ties}
@@ -41,17 +41,17 @@ export function SignInPage({ account, reason }: { account: Account; reason: stri
             />
           )}
         </Field>
-        <Problem text={problem} />
+        <FormProblem text={problem} />
         <Button type="submit" kind="primary" isBusy={isBusy}>
           Sign in
         </Button>
       </form>
       <div class="sign-in-help">
         <p>
-          No key at hand? On the server, <code>./capsule open</code> prints a link that signs you in once.
+          No key? On the server, <code>./capsule open</code> prints a one-time sign-in link.
         </p>
         <p>
-          The first key lies in the data folder: <code>cat .capsule/api-key</code>
+          The first key is in the data folder: <code>cat .capsule/api-key</code>
         </p>
       </div>
     </main>

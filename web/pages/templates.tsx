@@ -7,7 +7,7 @@ import { Page, Skeleton } from "../parts/page.tsx";
 import { actionsColumn, Table, wideOnly } from "../parts/table.tsx";
 import { Time } from "../parts/time.tsx";
 import { useDashboard } from "../state/dashboard.ts";
-import { cpus, memory, size } from "../state/words.ts";
+import { cpus, memory, size } from "../state/format.ts";
 import { CreateDialog } from "./create-dialog.tsx";
 
 export function TemplatesPage() {
@@ -25,8 +25,8 @@ export function TemplatesPage() {
       )}
       {!hasSnapshots && (
         <p class="notice">
-          No snapshots yet. Set up a capsule as you like it, then choose Snapshot on its page: others start from it with
-          everything in place, programs already running.
+          No snapshots yet. Set up a capsule, then choose Snapshot on its page: new capsules start from that state, with
+          its programs already running.
         </p>
       )}
       {starting !== undefined && <CreateDialog template={starting} onClose={() => setStarting(undefined)} />}
@@ -43,10 +43,7 @@ interface TableProps {
 
 function TemplateTable({ templates, onStart, onDelete }: TableProps) {
   return (
-    <Table
-      caption="Templates"
-      columns={["Name", wideOnly("Captured with"), "On disk", wideOnly("Created"), actionsColumn]}
-    >
+    <Table caption="Templates" columns={["Name", wideOnly("Size"), "On disk", wideOnly("Created"), actionsColumn]}>
       {templates.map((template) => (
         <tr key={`${template.type}/${template.name}`}>
           <th scope="row">
@@ -88,7 +85,7 @@ function TemplateTable({ templates, onStart, onDelete }: TableProps) {
 function DeleteDialog({ template: { name, sizeBytes }, onClose }: { template: TemplateInfo; onClose: () => void }) {
   const dashboard = useDashboard();
   const remove = async () => {
-    await dashboard.service.deleteTemplate(name);
+    await dashboard.client.templates.remove(name);
     await dashboard.listTemplates();
     dashboard.toasts.done(`Template ${name} is deleted.`);
   };
@@ -96,8 +93,8 @@ function DeleteDialog({ template: { name, sizeBytes }, onClose }: { template: Te
     <FormDialog title={`Delete template ${name}?`} confirm="Delete" kind="danger" onConfirm={remove} onClose={onClose}>
       <ul>
         <li>Its files, {size(sizeBytes)}, are deleted. This cannot be undone.</li>
-        <li>Capsules made from it that run now go on, and can still be paused and resumed.</li>
-        <li>Capsules made from it that are paused now cannot be resumed any more.</li>
+        <li>Running capsules that started from it are not affected.</li>
+        <li>Paused capsules that started from it cannot be resumed any more.</li>
       </ul>
     </FormDialog>
   );

@@ -4,17 +4,17 @@ import { FitAddon } from "@xterm/addon-fit";
 import { SerializeAddon } from "@xterm/addon-serialize";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import { useEffect, useRef, useState } from "preact/hooks";
+import type { Capsule } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
-import { strictDocument, strictly } from "../parts/strict-document.ts";
+import { strictDocument, withStrictDocument } from "../parts/strict-document.ts";
 import { useDashboard } from "../state/dashboard.ts";
-import type { KeptTerminal } from "../state/kept-terminals.ts";
-import type { Service } from "../state/service.ts";
+import type { SavedTerminal } from "../state/saved-terminals.ts";
 import { type LineState, TerminalLine } from "../state/terminal-line.ts";
 
-/** Lines that are kept over a reload. */
-const keptLines = 500;
+/** Lines of scrollback that survive a reload. */
+const savedLines = 500;
 
-/** How a terminal is reached from outside while it is shown. */
+/** A mounted terminal, for its tab bar. */
 export interface LiveTerminal {
   line: TerminalLine;
   /** Its screen as escape sequences. */
@@ -25,8 +25,8 @@ export interface LiveTerminal {
 interface TerminalViewProps {
   capsuleId: string;
   number: number;
-  /** A session to go on with, and what stood on its screen. */
-  kept: KeptTerminal | undefined;
+  /** A session to join again, and its last screen. */
+  saved: SavedTerminal | undefined;
   isShown: boolean;
   isRunning: boolean;
   onTag: (tag: string) => void;
@@ -39,9 +39,9 @@ export function TerminalView(props: TerminalViewProps) {
   const place = useRef<HTMLElement>(null);
   const [state, setState] = useState<LineState>({ phase: "joining" });
   const [opened, setOpened] = useState<Opened>();
-  const { service } = useDashboard();
+  const { client } = useDashboard();
   useEffect(() => {
-    const made = open(place.current!, props, service);
+    const made = open(place.current!, props, client.capsule(props.capsuleId));
     const unwatch = effect(() => setState(made.line.state.value));
     props.onLive(made);
     setOpened(made);
@@ -58,22 +58,26 @@ export function TerminalView(props: TerminalViewProps) {
     <div class="terminal" hidden={!isShown}>
       <section class="terminal-screen" ref={place} aria-label={`Terminal ${number}`} />
       <div class="terminal-foot" role="status">
-        <Word state={state} isRunning={isRunning} onClose={onClose} />
+        <StatusLine state={state} isRunning={isRunning} onClose={onClose} />
       </div>
     </div>
   );
 }
 
-function Word({ state, isRunning, onClose }: { state: LineState; isRunning: boolean; onClose: () => void }) {
+function StatusLine({ state, isRunning, onClose }: { state: LineState; isRunning: boolean; onClose: () => void }) {
   switch (state.phase) {
     case "joining":
       return <span>Connecting …</span>;
-    case "parted":
+    case "detached":
       return (
-        <span>{isRunning ? "Connecting …" : "The capsule is paused; the session goes on when it is resumed."}</span>
+        <span>{isRunning ? "Connecting …" : "The capsule is paused; the session continues when it is resumed."}</span>
       );
     case "live":
-      return <span>Connected. The session stays when you reload or leave. Ctrl+F6 leads out of the terminal.</span>;
+      return (
+        <span>
+          Connected. The session survives a reload and leaving the page. Ctrl+F6 moves the focus out of the terminal.
+        </span>
+      );
     case "ended":
       return (
         <>
@@ -88,7 +92,7 @@ interface Opened extends LiveTerminal {
   close: () => void;
 }
 
-function open(place: HTMLElement, { capsuleId, kept, onTag }: TerminalViewProps, service: Service): Opened {
+function open(place: HTMLElement, { saved, onTag }: TerminalViewProps, capsule: Capsule): Opened {
   const terminal = new Terminal({
     documentOverride: strictDocument(),
     screenReaderMode: true,
@@ -102,17 +106,17 @@ function open(place: HTMLElement, { capsuleId, kept, onTag }: TerminalViewProps,
   const serialize = new SerializeAddon();
   terminal.loadAddon(fit);
   terminal.loadAddon(serialize);
-  strictly(() => terminal.open(place));
+  withStrictDocument(() => terminal.open(place));
   fit.fit();
-  let unwritten = kept?.screen;
+  let unwritten = saved?.screen;
   terminal.write(unwritten ?? "", () => {
     unwritten = undefined;
   });
-  terminal.attachCustomKeyEventHandler((event) => !leaves(event));
+  terminal.attachCustomKeyEventHandler((event) => !movesFocus(event));
   const line = new TerminalLine({
-    ...(kept === undefined ? {} : { tag: kept.tag }),
+    ...(saved === undefined ? {} : { tag: saved.tag }),
     size: sizeOf(terminal),
-    connect: (tag, connection) => service.terminal(capsuleId, tag, connection),
+    connect: (tag, connection) => (tag === undefined ? capsule.pty(connection) : capsule.rejoin(tag, connection)),
     onTag,
     onOutput: (bytes) => terminal.write(bytes),
   });
@@ -123,18 +127,18 @@ function open(place: HTMLElement, { capsuleId, kept, onTag }: TerminalViewProps,
   watch.observe(place);
   return {
     line,
-    screen: () => unwritten ?? serialize.serialize({ scrollback: keptLines }),
+    screen: () => unwritten ?? serialize.serialize({ scrollback: savedLines }),
     focus: () => terminal.focus(),
     close() {
       watch.disconnect();
-      line.leave();
+      line.disconnect();
       terminal.dispose();
     },
   };
 }
 
-/** The terminal takes every key, Tab too; this one leads back to the page. */
-function leaves(event: KeyboardEvent): boolean {
+/** A terminal consumes every key, Tab too. Ctrl+F6 moves the focus back to the page's tabs. */
+function movesFocus(event: KeyboardEvent): boolean {
   if (event.key !== "F6" || !event.ctrlKey) return false;
   event.preventDefault();
   document.querySelector<HTMLElement>("[role=tab][aria-selected=true]")?.focus();
@@ -145,7 +149,7 @@ function sizeOf({ cols, rows }: Terminal) {
   return { cols, rows };
 }
 
-/** Dark in both themes: programs choose their colours for it. */
+/** Dark in both themes: programs choose their colours for a dark background. */
 const theme: ITheme = {
   background: "#12161c",
   foreground: "#d8dee6",

@@ -1,12 +1,13 @@
-/** A capsule's terminals in this browser tab: several side by side, found again after a reload. */
+/** A capsule's terminals in this browser tab; they are restored after a reload. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 import { Button } from "../parts/button.tsx";
-import { Empty, Skeleton, Unreadable } from "../parts/page.tsx";
-import { useReading } from "../parts/reading.ts";
+import { Empty, LoadError, Skeleton } from "../parts/page.tsx";
+import { useQuery } from "../parts/query.ts";
 import { useDashboard } from "../state/dashboard.ts";
-import { type KeptTerminal, keepTerminals, keptTerminals } from "../state/kept-terminals.ts";
-import { Entered } from "./entered.tsx";
+import { type SavedTerminal, savedTerminals, saveTerminals } from "../state/saved-terminals.ts";
+import { sessionsIn } from "../state/service.ts";
+import { RequireRunning } from "./require-running.tsx";
 import type { LiveTerminal, TerminalView } from "./terminal-view.tsx";
 
 const terminalsMax = 12;
@@ -14,73 +15,43 @@ const namedMaxChars = 24;
 
 interface OpenTerminal {
   number: number;
-  kept: KeptTerminal | undefined;
+  saved: SavedTerminal | undefined;
 }
 
 export function TerminalsTab({ capsule }: { capsule: CapsuleInfo }) {
   const { id, status } = capsule;
   const isRunning = status === "running";
-  // Terminals that were open stay, so that what stands on them can still be read while the capsule is paused.
-  const wereOpen = useRef(false);
-  wereOpen.current = isRunning || (wereOpen.current && status === "paused");
-  const { service } = useDashboard();
-  // Whoever comes with none of their own may want one that was left rather than yet another shell.
-  const isLeft = async () => keptTerminals(id).length === 0 && (await service.terminals(id)).length > 0;
-  const { value: startsEmpty, problem: unasked, again: askAgain } = useReading(isLeft, [id, wereOpen.current]);
-  // The emulator is most of what the dashboard weighs, and comes when it is needed.
-  const { value: loaded, problem, again } = useReading(() => import("./terminal-view.tsx"), []);
-  if (!wereOpen.current) return <Entered capsule={capsule} action="pty" render={() => <Skeleton />} />;
-  if (problem !== undefined) return <Unreadable problem={problem} onRetry={again} />;
-  if (unasked !== undefined) return <Unreadable problem={unasked} onRetry={askAgain} />;
-  if (loaded === undefined || startsEmpty === undefined) return <Skeleton />;
-  return <Terminals id={id} isRunning={isRunning} startsEmpty={startsEmpty} View={loaded.TerminalView} />;
+  // Open terminals stay on the page while the capsule is paused, so that their output can still be read.
+  const hasOpened = useRef(false);
+  hasOpened.current = isRunning || (hasOpened.current && status === "paused");
+  const { client } = useDashboard();
+  // Without saved terminals, detached sessions are offered before a new shell is started.
+  const hasDetached = async () => savedTerminals(id).length === 0 && (await sessionsIn(client.capsule(id))).length > 0;
+  const sessions = useQuery(hasDetached, [id, hasOpened.current]);
+  // The terminal emulator is the largest part of the dashboard's code: loaded on first use.
+  const emulator = useQuery(() => import("./terminal-view.tsx"), []);
+  if (!hasOpened.current) return <RequireRunning capsule={capsule} action="pty" render={() => <Skeleton />} />;
+  for (const { problem, reload } of [emulator, sessions])
+    if (problem !== undefined) return <LoadError problem={problem} onRetry={reload} />;
+  if (emulator.value === undefined || sessions.value === undefined) return <Skeleton />;
+  return <Terminals id={id} isRunning={isRunning} startsEmpty={sessions.value} View={emulator.value.TerminalView} />;
 }
 
 interface TerminalsProps {
   id: string;
   isRunning: boolean;
-  /** Without a first terminal where none is kept. */
+  /** Open no first terminal when none is saved. */
   startsEmpty: boolean;
   View: typeof TerminalView;
 }
 
 function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
-  const [open, setOpen] = useState<OpenTerminal[]>(() => restored(id, startsEmpty));
-  const [shown, setShown] = useState(() => open[0]?.number);
-  const live = useRef(new Map<number, LiveTerminal>());
-  const tags = useRef(new Map(open.flatMap(({ number, kept }) => (kept ? [[number, kept.tag] as const] : []))));
-  /** Their programs may take a moment to end. */
-  const closed = useRef(new Set<string | undefined>());
-  /** One that a person has just asked for gets the focus. */
-  const wanted = useRef<number>(undefined);
-  const keep = () => keepTerminals(id, keepable(open, tags.current, live.current));
-  useEffect(() => {
-    keep();
-    addEventListener("pagehide", keep);
-    return () => removeEventListener("pagehide", keep);
-  });
-  useEffect(() => () => keepTerminals(id, keepable(open, tags.current, live.current)), [open]);
-  /** A new one, or the session of this tag. */
-  const add = (tag?: string) => {
-    const number = 1 + Math.max(0, ...open.map((each) => each.number));
-    wanted.current = number;
-    if (tag !== undefined) tags.current.set(number, tag);
-    setOpen([...open, { number, kept: tag === undefined ? undefined : { tag, number, screen: "" } }]);
-    setShown(number);
-  };
-  const close = (number: number) => {
-    closed.current.add(tags.current.get(number));
-    live.current.get(number)?.line.kill();
-    tags.current.delete(number);
-    const rest = open.filter((each) => each.number !== number);
-    setOpen(rest);
-    if (shown === number) setShown(rest.at(-1)?.number);
-  };
-  const refused = whyNoMore(open.length, isRunning);
+  const { open, shown, closed, show, add, close, setTag, setLive } = useTerminals(id, startsEmpty);
+  const refused = refusalOf(open.length, isRunning);
   if (open.length === 0) {
     return (
       <Empty icon="terminal" title="No terminal open">
-        {isRunning && <Left id={id} closed={closed.current} onJoin={add} />}
+        {isRunning && <DetachedSessions id={id} closed={closed} onJoin={add} />}
         <Button kind="primary" icon="plus" refused={refused} onPress={() => add()}>
           New terminal
         </Button>
@@ -90,26 +61,19 @@ function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
   return (
     <div class="terminals">
       <div class="terminal-bar">
-        <TerminalTabs open={open} shown={shown} onShow={setShown} onClose={close} />
+        <TerminalTabs open={open} shown={shown} onShow={show} onClose={close} />
         <Button kind="quiet" icon="plus" label="New terminal" refused={refused} onPress={() => add()} />
       </div>
-      {open.map(({ number, kept }) => (
+      {open.map(({ number, saved }) => (
         <View
           key={number}
           capsuleId={id}
           number={number}
-          kept={kept}
+          saved={saved}
           isShown={number === shown}
           isRunning={isRunning}
-          onTag={(tag) => {
-            tags.current.set(number, tag);
-            keep();
-          }}
-          onLive={(terminal) => {
-            if (terminal === undefined) live.current.delete(number);
-            else live.current.set(number, terminal);
-            if (wanted.current === number) terminal?.focus();
-          }}
+          onTag={(tag) => setTag(number, tag)}
+          onLive={(terminal) => setLive(number, terminal)}
           onClose={() => close(number)}
         />
       ))}
@@ -117,28 +81,73 @@ function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
   );
 }
 
-function whyNoMore(count: number, isRunning: boolean): string | undefined {
-  if (!isRunning) return "The capsule is not running";
-  return count < terminalsMax ? undefined : `No more than ${terminalsMax} at once`;
+/** The open terminals of a capsule, saved in the tab's session storage on every change and when the page is left. */
+function useTerminals(id: string, startsEmpty: boolean) {
+  const [open, setOpen] = useState<OpenTerminal[]>(() => restored(id, startsEmpty));
+  const [shown, show] = useState(() => open[0]?.number);
+  const live = useRef(new Map<number, LiveTerminal>());
+  const tags = useRef(new Map(open.flatMap(({ number, saved }) => (saved ? [[number, saved.tag] as const] : []))));
+  /** Tags of closed terminals: their programs may still be ending. */
+  const closed = useRef(new Set<string | undefined>());
+  /** The terminal that the user has just opened: it gets the focus. */
+  const focused = useRef<number>(undefined);
+  const save = () => saveTerminals(id, savable(open, tags.current, live.current));
+  useEffect(() => {
+    save();
+    addEventListener("pagehide", save);
+    return () => removeEventListener("pagehide", save);
+  });
+  useEffect(() => save, [open]);
+  /** Opens a new session, or joins the one with this tag. */
+  const add = (tag?: string) => {
+    const number = 1 + Math.max(0, ...open.map((each) => each.number));
+    focused.current = number;
+    if (tag !== undefined) tags.current.set(number, tag);
+    setOpen([...open, { number, saved: tag === undefined ? undefined : { tag, number, screen: "" } }]);
+    show(number);
+  };
+  const close = (number: number) => {
+    closed.current.add(tags.current.get(number));
+    live.current.get(number)?.line.kill();
+    tags.current.delete(number);
+    const rest = open.filter((each) => each.number !== number);
+    setOpen(rest);
+    if (shown === number) show(rest.at(-1)?.number);
+  };
+  const setTag = (number: number, tag: string) => {
+    tags.current.set(number, tag);
+    save();
+  };
+  const setLive = (number: number, terminal: LiveTerminal | undefined) => {
+    if (terminal === undefined) live.current.delete(number);
+    else live.current.set(number, terminal);
+    if (focused.current === number) terminal?.focus();
+  };
+  return { open, shown, closed: closed.current, show, add, close, setTag, setLive };
 }
 
-interface LeftProps {
+function refusalOf(count: number, isRunning: boolean): string | undefined {
+  if (!isRunning) return "The capsule is not running";
+  return count < terminalsMax ? undefined : `At most ${terminalsMax} terminals can be open`;
+}
+
+interface DetachedSessionsProps {
   id: string;
-  /** Tags of those that were closed here. */
+  /** Tags of the sessions that were closed on this page. */
   closed: ReadonlySet<string | undefined>;
   onJoin: (tag: string) => void;
 }
 
-/** Sessions that were left, or are open elsewhere. */
-function Left({ id, closed, onJoin }: LeftProps) {
-  const { service } = useDashboard();
-  const { value: running = [] } = useReading(() => service.terminals(id), [id]);
+/** Sessions that are detached, or open in another client. */
+function DetachedSessions({ id, closed, onJoin }: DetachedSessionsProps) {
+  const { client } = useDashboard();
+  const { value: running = [] } = useQuery(() => sessionsIn(client.capsule(id)), [id]);
   const sessions = running.filter(({ tag }) => !closed.has(tag));
   if (sessions.length === 0) return null;
   return (
     <>
-      <p>These run in the capsule: left, or open elsewhere. Joining one shows what it says from now on.</p>
-      <ul class="left-terminals">
+      <p>These sessions run in the capsule, detached or open in another client. Joining one shows its new output.</p>
+      <ul class="detached-sessions">
         {sessions.slice(0, terminalsMax).map(({ tag, cmd }) => (
           <li key={tag}>
             <Button icon="terminal" onPress={() => onJoin(tag)}>
@@ -173,18 +182,18 @@ function TerminalTabs({ open, shown, onShow, onClose }: TerminalTabsProps) {
   );
 }
 
-/** The kept ones; in a capsule without any, a first one. */
+/** The saved terminals; without any, a first one unless `startsEmpty`. */
 function restored(id: string, startsEmpty: boolean): OpenTerminal[] {
-  const kept = keptTerminals(id);
-  if (kept.length > 0) return kept.map((each) => ({ number: each.number, kept: each }));
-  return startsEmpty ? [] : [{ number: 1, kept: undefined }];
+  const saved = savedTerminals(id);
+  if (saved.length > 0) return saved.map((each) => ({ number: each.number, saved: each }));
+  return startsEmpty ? [] : [{ number: 1, saved: undefined }];
 }
 
-function keepable(
+function savable(
   open: readonly OpenTerminal[],
   tags: ReadonlyMap<number, string>,
   live: ReadonlyMap<number, LiveTerminal>,
-): KeptTerminal[] {
+): SavedTerminal[] {
   return open.flatMap(({ number }) => {
     const tag = tags.get(number);
     const terminal = live.get(number);

@@ -1,10 +1,10 @@
 /**
- * Dialogs: the browser's own, which keeps the focus inside, closes on Escape and gives the focus back. A dialog is there
- * as long as it is rendered.
+ * Dialogs on the <dialog> element, which traps the focus, closes on Escape and restores the focus. A dialog is open as
+ * long as it is rendered.
  */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { said } from "../state/toasts.ts";
+import { messageOf } from "../state/toasts.ts";
 import { Button, type ButtonProps } from "./button.tsx";
 import { Icon } from "./icon.tsx";
 
@@ -51,15 +51,15 @@ export function Dialog({ title, children, isWide = false, onClose }: DialogProps
 interface FormDialogProps {
   title: string;
   children: ComponentChildren;
-  /** What the button that goes on says. */
+  /** Label of the confirming button. */
   confirm: string;
   kind?: ButtonProps["kind"];
-  /** Done when this resolves, which closes the dialog; what it throws is shown inside, and the dialog stays. */
+  /** The dialog closes when this resolves; an error is shown inside the dialog, which stays open. */
   onConfirm: () => Promise<void>;
   onClose: () => void;
 }
 
-/** A dialog that does something when it is confirmed. */
+/** A dialog with an action. */
 export function FormDialog({ title, children, confirm, kind = "primary", onConfirm, onClose }: FormDialogProps) {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState<string>();
@@ -72,7 +72,7 @@ export function FormDialog({ title, children, confirm, kind = "primary", onConfi
       await onConfirm();
       onClose();
     } catch (error) {
-      setProblem(said(error));
+      setProblem(messageOf(error));
       setBusy(false);
     }
   };
@@ -80,7 +80,7 @@ export function FormDialog({ title, children, confirm, kind = "primary", onConfi
     <Dialog title={title} onClose={onClose}>
       <form onSubmit={submit}>
         <div class="dialog-body">{children}</div>
-        <Problem text={problem} />
+        <FormProblem text={problem} />
         <footer>
           <Button onPress={onClose}>Cancel</Button>
           <Button type="submit" kind={kind} isBusy={isBusy}>
@@ -92,8 +92,8 @@ export function FormDialog({ title, children, confirm, kind = "primary", onConfi
   );
 }
 
-/** What went wrong, in place and read out. */
-export function Problem({ text }: { text: string | undefined }) {
+/** An error in place, announced to screen readers. */
+export function FormProblem({ text }: { text: string | undefined }) {
   return (
     <div role="alert">
       {text !== undefined && (

@@ -1,11 +1,11 @@
-/** One labelled input of a form, with a sentence beneath it. */
+/** One labelled input of a form, with a hint below. */
 import type { ComponentChildren, JSX } from "preact";
 import { useId } from "preact/hooks";
 
 interface FieldProps {
   label: string;
   hint?: ComponentChildren;
-  /** Renders the input; gets what ties it to label and hint. */
+  /** Renders the input with the attributes that tie it to label and hint. */
   children: (ties: { id: string; "aria-describedby": string | undefined }) => JSX.Element;
 }
 

@@ -1,4 +1,4 @@
-/** The name with its mark: half of a capsule filled. */
+/** The name with the logo, a half-filled capsule. */
 export function Logo() {
   return (
     <span class="logo">

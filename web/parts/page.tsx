@@ -1,4 +1,4 @@
-/** What every page has: a heading that takes the focus when the page is entered, actions beside it, and states of waiting. */
+/** The layout of every page: a heading that gets the focus on navigation, actions, and the states empty, loading, failed. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Button } from "./button.tsx";
@@ -6,11 +6,11 @@ import { Icon, type IconName } from "./icon.tsx";
 
 interface PageProps {
   title: string;
-  /** Instead of the title as the heading's content. */
+  /** Content of the heading; default: the title. */
   heading?: ComponentChildren;
   /** Right of the heading. */
   beside?: ComponentChildren;
-  /** The link to where this page belongs. */
+  /** Link to the parent page. */
   back?: ComponentChildren;
   lead?: ComponentChildren;
   actions?: ComponentChildren;
@@ -58,7 +58,7 @@ export function Empty({ icon, title, children }: { icon: IconName; title: string
   );
 }
 
-/** Stands where a table will be. */
+/** Placeholder of a table that is loading. */
 export function Skeleton({ rows = 4 }: { rows?: number }) {
   return (
     <div class="skeleton" role="status" aria-label="Loading">
@@ -69,8 +69,8 @@ export function Skeleton({ rows = 4 }: { rows?: number }) {
   );
 }
 
-/** In place of what could not be read. */
-export function Unreadable({ problem, onRetry }: { problem: string; onRetry: () => void }) {
+/** Replaces content that could not be loaded. */
+export function LoadError({ problem, onRetry }: { problem: string; onRetry: () => void }) {
   return (
     <div class="empty" role="alert">
       <Icon name="warning" />

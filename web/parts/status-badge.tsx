@@ -1,28 +1,31 @@
-/** A capsule's status: a word, with a shape and a colour of its own. */
+/** A capsule's status as a badge: word, shape and colour. */
 import type { CapsuleStatus } from "../../src/wire/capsule.ts";
-import type { Doing } from "../state/fleet.ts";
+import type { Operation } from "../state/capsule-store.ts";
 
-interface Look {
-  tone: "good" | "calm" | "busy" | "bad" | "off";
+interface StatusStyle {
+  tone: "good" | "info" | "busy" | "bad" | "off";
   meaning: string;
 }
 
-/** A new status does not compile until it is drawn here. */
-export const looks: Record<CapsuleStatus, Look> = {
-  pending: { tone: "busy", meaning: "It waits for its turn to start." },
+/** A Record, so that a new status does not compile without a style. */
+export const statusStyles: Record<CapsuleStatus, StatusStyle> = {
+  pending: { tone: "busy", meaning: "It waits to be started." },
   starting: { tone: "busy", meaning: "Its virtual machine is starting." },
-  running: { tone: "good", meaning: "It takes commands." },
-  paused: { tone: "calm", meaning: "It is on disk with everything in its memory, and uses neither CPU nor memory." },
+  running: { tone: "good", meaning: "It accepts commands." },
+  paused: { tone: "info", meaning: "Its memory and disk are saved; it uses no CPU or memory." },
   stopped: { tone: "off", meaning: "It powered itself off. Its disk is kept; it can only be destroyed." },
   error: { tone: "bad", meaning: "Its virtual machine failed. It can only be destroyed." },
 };
 
-export function StatusBadge({ status, doing }: { status: CapsuleStatus; doing?: Doing | undefined }) {
-  const { tone, meaning } = looks[status];
+export function StatusBadge({ status, operation }: { status: CapsuleStatus; operation?: Operation | undefined }) {
+  const { tone, meaning } = statusStyles[status];
   return (
-    <span class={`badge ${doing === undefined ? tone : "busy"}`} title={doing === undefined ? meaning : undefined}>
+    <span
+      class={`badge ${operation === undefined ? tone : "busy"}`}
+      title={operation === undefined ? meaning : undefined}
+    >
       <span class="mark" aria-hidden="true" />
-      {doing ?? status}
+      {operation ?? status}
     </span>
   );
 }

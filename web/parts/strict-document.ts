@@ -1,10 +1,9 @@
 /**
- * xterm.js under a Content-Security-Policy without 'unsafe-inline'. The policy forbids the text of a <style> element and
- * the attribute `style`; the same rules as a constructed style sheet, and the same declarations set by a script, are
- * allowed. So what xterm makes takes these ways instead.
+ * xterm.js under a Content-Security-Policy without 'unsafe-inline'. The policy forbids <style> elements and `style`
+ * attributes, but allows constructed style sheets and declarations set by a script. xterm's styles are redirected to these.
  */
 
-/** For its option documentOverride: its style elements become style sheets of the page. */
+/** For the option documentOverride: <style> elements become constructed style sheets. */
 export function strictDocument(): Document {
   return new Proxy(document, {
     get(target, property) {
@@ -16,10 +15,10 @@ export function strictDocument(): Document {
 }
 
 /**
- * Opens a terminal. xterm.js 6.0 takes the page's own document for some of its elements although it was given another:
- * for the style of its scroll bar while it opens, and for the cells of its rows as long as it lives.
+ * Opens a terminal. xterm.js 6.0 ignores documentOverride in two places and uses the page's document: for the style of
+ * its scroll bar while it opens, and for the cells of its rows until it is disposed.
  */
-export function strictly(open: () => void): void {
+export function withStrictDocument(open: () => void): void {
   HTMLSpanElement.prototype.setAttribute = setAttribute;
   document.createElement = createElement as Document["createElement"];
   try {
@@ -34,7 +33,7 @@ function createElement(name: string): HTMLElement {
   return name === "style" ? sheetBehind(element) : element;
 }
 
-/** Its text becomes a style sheet of the document, which goes when the element does. */
+/** An element whose text becomes a style sheet of the document, until the element is removed. */
 function sheetBehind(element: HTMLElement): HTMLElement {
   const sheet = new CSSStyleSheet();
   Object.defineProperty(element, "textContent", {
@@ -50,7 +49,7 @@ function sheetBehind(element: HTMLElement): HTMLElement {
   return element;
 }
 
-/** As the standard's, but for the policy: a style set by a script's own declaration is no inline style. */
+/** As Element.setAttribute, but sets `style` through the CSSOM, which the policy allows. */
 function setAttribute(this: HTMLElement, name: string, value: string): void {
   if (name === "style") this.style.cssText = value;
   else Element.prototype.setAttribute.call(this, name, value);

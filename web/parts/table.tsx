@@ -1,11 +1,11 @@
-/** A table in its panel: a caption for whoever has it read out, a heading for each column, rows by whoever uses it. */
+/** A table in a panel: a caption for screen readers, column headings, and rows given as children. */
 import type { ComponentChildren } from "preact";
 
 interface Column {
   title: string;
-  /** Left out where the screen is narrow; its cells have the class of the same name. */
+  /** Hidden on narrow screens; its cells need the class `wide-only`. */
   isWideOnly?: true;
-  /** The cells speak for themselves to whoever sees them. */
+  /** Heading for screen readers only. */
   isUnseen?: true;
 }
 
@@ -17,7 +17,7 @@ export function wideOnly(title: string): Column {
 
 interface TableProps {
   caption: string;
-  /** A word alone: a column that is always there. */
+  /** A string: a column that is always shown. */
   columns: readonly (string | Column)[];
   /** The rows. */
   children: ComponentChildren;

@@ -1,4 +1,4 @@
-/** Tabs as people know them: one stop for the Tab key, arrows between them. */
+/** Tabs by the ARIA pattern: one tab stop, arrow keys between the tabs. */
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 

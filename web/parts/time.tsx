@@ -1,12 +1,12 @@
-/** A moment, said relative to now and kept true; the exact time on hovering. */
+/** A time relative to now, updated every 20 s; the exact time as a tooltip. */
 import { signal } from "@preact/signals";
-import { ago } from "../state/words.ts";
+import { ago } from "../state/format.ts";
 
 const now = signal(Date.now());
 const stepMs = 20_000;
 
 /** Once, at the start. */
-export function keepTime(): void {
+export function updateTimes(): void {
   setInterval(() => {
     now.value = Date.now();
   }, stepMs);
@@ -22,7 +22,7 @@ export function Time({ at, none = "never" }: { at: string | null; none?: string 
   );
 }
 
-/** As Time, for moments still to come. */
+/** As Time, for the future. */
 export function Until({ at, none }: { at: string | null; none: string }) {
   if (at === null) return <span class="muted">{none}</span>;
   const moment = new Date(at);

@@ -1,4 +1,4 @@
-/** The messages in the corner; read out as they come. */
+/** Toasts in the corner, announced to screen readers. */
 import type { Toasts } from "../state/toasts.ts";
 import { Button } from "./button.tsx";
 import { Icon } from "./icon.tsx";

@@ -1,23 +1,23 @@
 /**
- * Who is signed in. The key lives in this browser tab's session storage and nowhere else: closing the tab signs out,
- * and so does the service when the key is revoked or expires.
+ * The session of this browser tab. The key is in the tab's session storage only: closing the tab signs out, and so does
+ * the service when the key is revoked or has expired.
  */
 import { type ReadonlySignal, signal } from "@preact/signals";
-import { hasCode, type SessionInfo } from "../../src/sdk/sdk.ts";
-import { forgetTerminals } from "./kept-terminals.ts";
-import { redeemLink, Service } from "./service.ts";
-import { said } from "./toasts.ts";
+import { Client, hasCode, type SessionInfo } from "../../src/sdk/sdk.ts";
+import { deleteTerminals } from "./saved-terminals.ts";
+import { clientOf } from "./service.ts";
+import { messageOf } from "./toasts.ts";
 
-const place = "key";
-/** Until the service is asked once more. */
-const patienceMs = 2_000;
+const storageKey = "key";
+/** Between attempts to reach the service. */
+const retryMs = 2_000;
 
 export interface SignedIn {
-  service: Service;
+  client: Client;
   session: SessionInfo;
 }
 
-/** `asking`: a kept key or a link is being tried, for the first time or once more because of the problem. */
+/** `asking`: a saved key or a link is being tried; `problem`: why the last attempt failed. */
 export type AccountState =
   | { phase: "asking"; problem?: string }
   | { phase: "out"; reason?: string }
@@ -35,44 +35,44 @@ export class Account {
     return this.#state;
   }
 
-  /** By the link's token if there is one, else by the key kept over a reload. */
+  /** Signs in by the link's token if there is one, else by the key saved before a reload. */
   async restore(token: string | undefined): Promise<void> {
-    const kept = this.#storage.getItem(place);
-    if (token === undefined && kept === null) return;
+    const saved = this.#storage.getItem(storageKey);
+    if (token === undefined && saved === null) return;
     this.#state.value = { phase: "asking" };
     try {
-      if (token === undefined) await this.#signInAgain(kept!);
-      else await this.signIn(await redeemLink(token));
+      if (token === undefined) await this.#retrySignIn(saved!);
+      else await this.signIn((await Client.signIn(token)).key);
     } catch (error) {
       const why = token === undefined ? "You were signed out" : "The link cannot be used";
       this.signOut(`${why}: ${(error as Error).message}.`);
     }
   }
 
-  /** Only a service that refuses the key ends the session: one that cannot be asked now is asked again. */
-  async #signInAgain(key: string): Promise<void> {
+  /** Retries until the service accepts or refuses the key. */
+  async #retrySignIn(key: string): Promise<void> {
     for (;;) {
       try {
         return await this.signIn(key);
       } catch (error) {
         if (hasCode(error, "unauthorized")) throw error;
-        this.#state.value = { phase: "asking", problem: said(error) };
-        await new Promise((resolve) => setTimeout(resolve, patienceMs));
+        this.#state.value = { phase: "asking", problem: messageOf(error) };
+        await new Promise((resolve) => setTimeout(resolve, retryMs));
       }
     }
   }
 
   /** Throws what the service says about the key. */
   async signIn(key: string): Promise<void> {
-    const service = new Service(key, () => this.signOut("You were signed out: the key is no longer valid."));
-    const session = await service.session();
-    this.#storage.setItem(place, key);
-    this.#state.value = { phase: "in", service, session };
+    const client = clientOf(key, () => this.signOut("You were signed out: the key is no longer valid."));
+    const session = await client.session();
+    this.#storage.setItem(storageKey, key);
+    this.#state.value = { phase: "in", client, session };
   }
 
   signOut(reason?: string): void {
-    this.#storage.removeItem(place);
-    forgetTerminals(this.#storage);
+    this.#storage.removeItem(storageKey);
+    deleteTerminals(this.#storage);
     this.#state.value = reason === undefined ? { phase: "out" } : { phase: "out", reason };
   }
 }

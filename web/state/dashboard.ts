@@ -1,37 +1,36 @@
-/** All that the pages share while somebody is signed in, handed down through the tree. */
+/** The state of a signed-in session, shared by all pages through a context. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
-import type { CapsuleInfo, ServiceEvent, SessionInfo, TemplateInfo } from "../../src/sdk/sdk.ts";
-import { Fleet } from "./fleet.ts";
-import type { Service } from "./service.ts";
+import type { CapsuleInfo, Client, ServiceEvent, SessionInfo, TemplateInfo } from "../../src/sdk/sdk.ts";
+import { CapsuleStore } from "./capsule-store.ts";
 import type { Toasts } from "./toasts.ts";
 
-/** After the SDK has given up reconnecting to the events. */
-const patienceMs = 5_000;
+/** Pause before the events are opened again, after the SDK has given up. */
+const retryMs = 5_000;
 
 export class Dashboard {
-  readonly service: Service;
+  readonly client: Client;
   readonly session: SessionInfo;
   readonly toasts: Toasts;
-  readonly fleet = new Fleet();
+  readonly store = new CapsuleStore();
   readonly #templates = signal<readonly TemplateInfo[] | undefined>(undefined);
   readonly #isLive = signal(false);
   readonly #signOut: () => void;
 
-  constructor(service: Service, session: SessionInfo, toasts: Toasts, signOut: () => void) {
-    this.service = service;
+  constructor(client: Client, session: SessionInfo, toasts: Toasts, signOut: () => void) {
+    this.client = client;
     this.session = session;
     this.toasts = toasts;
     this.#signOut = signOut;
   }
 
-  /** Undefined until they have been listed. */
+  /** Undefined until they are listed. */
   get templates(): ReadonlySignal<readonly TemplateInfo[] | undefined> {
     return this.#templates;
   }
 
-  /** False while the events do not arrive, and what is shown may be old. */
+  /** False while the event stream is broken: the pages may show old state. */
   get isLive(): ReadonlySignal<boolean> {
     return this.#isLive;
   }
@@ -40,31 +39,31 @@ export class Dashboard {
     this.#signOut();
   }
 
-  /** Keeps capsules and templates true until the signal aborts. */
+  /** Applies the events to capsules and templates until the signal aborts. */
   async follow(signal: AbortSignal): Promise<void> {
     const onState = (state: "live" | "reconnecting") => {
       this.#isLive.value = state === "live";
     };
     while (!signal.aborted) {
       try {
-        for await (const event of this.service.events({ signal, onState })) this.heard(event);
+        for await (const event of this.client.events({ signal, onState })) this.apply(event);
       } catch {
         this.#isLive.value = false;
-        await new Promise((resolve) => setTimeout(resolve, patienceMs));
+        await new Promise((resolve) => setTimeout(resolve, retryMs));
       }
     }
   }
 
-  heard(event: ServiceEvent): void {
+  apply(event: ServiceEvent): void {
     switch (event.type) {
       case "reset":
         void this.list();
         return;
       case "capsule":
-        this.fleet.changed(event.capsule);
+        this.store.changed(event.capsule);
         return;
       case "capsule-removed":
-        this.fleet.removed(event.id);
+        this.store.removed(event.id);
         return;
       case "template":
       case "template-removed":
@@ -75,23 +74,28 @@ export class Dashboard {
     }
   }
 
-  /** Lists everything anew. */
+  /** Reads capsules and templates again. */
   async list(): Promise<void> {
     await Promise.all([this.listCapsules(), this.listTemplates()]);
   }
 
   async listCapsules(): Promise<void> {
-    const before = this.fleet.knownIds();
-    await this.attempt(async () => this.fleet.listed(await this.service.capsules(), before));
+    const before = this.store.knownIds();
+    await this.attempt(async () =>
+      this.store.listed(
+        (await this.client.list()).map(({ info }) => info),
+        before,
+      ),
+    );
   }
 
   async listTemplates(): Promise<void> {
     await this.attempt(async () => {
-      this.#templates.value = await this.service.templates();
+      this.#templates.value = await this.client.templates.list();
     });
   }
 
-  /** Does what a person asked for; an error becomes a toast. True when it was done. */
+  /** Runs an action of the user; an error becomes a toast. True: it succeeded. */
   async attempt(work: () => Promise<unknown>): Promise<boolean> {
     try {
       await work();
@@ -103,26 +107,29 @@ export class Dashboard {
   }
 
   async pause({ id }: CapsuleInfo): Promise<void> {
-    await this.fleet.during(id, "pausing", async () => this.fleet.changed(await this.service.pause(id)));
+    const pause = async () => this.store.changed((await this.client.capsule(id).pause()).info);
+    await this.store.during(id, "pausing", pause);
     this.toasts.done(`Capsule ${id} is paused.`);
   }
 
   async resume({ id }: CapsuleInfo): Promise<void> {
-    await this.fleet.during(id, "resuming", async () => this.fleet.changed(await this.service.resume(id)));
+    const resume = async () => this.store.changed((await this.client.capsule(id).resume()).info);
+    await this.store.during(id, "resuming", resume);
     this.toasts.done(`Capsule ${id} is running again.`);
   }
 
   async destroy({ id }: CapsuleInfo): Promise<void> {
-    await this.fleet.during(id, "destroying", () => this.service.destroy(id));
-    this.fleet.removed(id);
+    await this.store.during(id, "destroying", () => this.client.capsule(id).destroy());
+    this.store.removed(id);
     this.toasts.done(`Capsule ${id} is destroyed.`);
   }
 
-  /** Resolves with the template's name. */
+  /** An empty name: the service generates one. Resolves with the template's name. */
   async capture({ id }: CapsuleInfo, name: string, overwrite: boolean): Promise<string> {
-    const template = await this.fleet.during(id, "capturing", () => this.service.capture(id, name, overwrite));
-    this.fleet.removed(id);
-    this.toasts.done(`Template ${template.name} is made; capsule ${id} is gone.`);
+    const capture = () => this.client.capsule(id).snapshot(name === "" ? undefined : name, { overwrite });
+    const template = await this.store.during(id, "capturing", capture);
+    this.store.removed(id);
+    this.toasts.done(`Template ${template.name} is made; capsule ${id} was destroyed.`);
     void this.listTemplates();
     return template.name;
   }

@@ -1,7 +1,4 @@
-/**
- * Which page is shown: the part of the address behind `#`. The server needs to know nothing of it, and back, forward,
- * reload and bookmarks work.
- */
+/** The current page, from the fragment of the address: back, forward, reload and bookmarks work without the server. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 
 export const capsuleTabs = ["terminal", "files", "processes", "details"] as const;
@@ -15,7 +12,7 @@ export type Route =
   | { page: "usage" }
   | { page: "audit"; capsule?: string };
 
-/** An address that names no page is the first page. */
+/** An unknown address is the first page. */
 export function parseRoute(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?");
   const [page, id, tab] = path.split("/").map(decoded);
@@ -47,7 +44,7 @@ export function hrefOf(route: Route): string {
   }
 }
 
-/** The token of a one-time link, `#token=…`; undefined when the address carries none. */
+/** The token of a one-time link, `#token=…`; undefined: there is none. */
 export function tokenIn(hash: string): string | undefined {
   return new URLSearchParams(hash.replace(/^#\/?/, "")).get("token") || undefined;
 }
@@ -55,7 +52,7 @@ export function tokenIn(hash: string): string | undefined {
 const current = signal<Route>({ page: "capsules" });
 export const route: ReadonlySignal<Route> = current;
 
-/** Keeps `route` what the address says; once, at the start. */
+/** Updates `route` when the address changes. Called once, at the start. */
 export function followAddress(): void {
   const read = () => {
     current.value = parseRoute(location.hash);

@@ -1,19 +1,19 @@
 /**
- * One terminal session as its view speaks to it, in the order things were done. The SDK makes a cut connection again;
- * here is what comes before and after that: typing while the session starts, a capsule that is paused and resumed.
+ * The connection of one terminal view to its session. The SDK restores a broken connection; this adds input typed while
+ * the session starts, and capsules that are paused and resumed.
  *
  *   joining ── joined ──► live ── exit ──► ended
  *      ▲                   │ └─ refused ──────▲
- *      └── resumed ── parted (the capsule was paused, or somebody left)
+ *      └── resumed ── detached (the capsule was paused, or the view was closed)
  */
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { hasCode, type Pty, type PtyConnection } from "../../src/sdk/sdk.ts";
-import { said } from "./toasts.ts";
+import { messageOf } from "./toasts.ts";
 
 export type LineState =
   | { phase: "joining" }
   | { phase: "live" }
-  | { phase: "parted" }
+  | { phase: "detached" }
   | { phase: "ended"; reason: string };
 
 export interface TerminalSize {
@@ -22,16 +22,16 @@ export interface TerminalSize {
 }
 
 export interface LineOptions {
-  /** Of a session that is there already. */
+  /** Tag of an existing session. */
   tag?: string;
   size: TerminalSize;
-  /** Starts a session, or comes back to the one of this tag. */
+  /** Starts a session, or joins the one with this tag. */
   connect: (tag: string | undefined, connection: PtyConnection) => Promise<Pty>;
   onTag: (tag: string) => void;
   onOutput: (bytes: Uint8Array) => void;
 }
 
-/** Typed before the session is there. */
+/** Limit of the input that is typed before the session has started. */
 const waitingMaxChars = 1_000_000;
 
 export class TerminalLine {
@@ -40,7 +40,7 @@ export class TerminalLine {
   #tag: string | undefined;
   #size: TerminalSize;
   #pty: Pty | undefined;
-  #leaving = new AbortController();
+  #connection = new AbortController();
   #waiting = "";
 
   constructor(options: LineOptions) {
@@ -69,20 +69,20 @@ export class TerminalLine {
     this.#pty?.kill();
   }
 
-  /** Hangs up; the session lives on. */
-  leave(): void {
-    this.#become({ phase: "parted" });
-    this.#leaving.abort();
+  /** Closes the connection; the session goes on. */
+  disconnect(): void {
+    this.#become({ phase: "detached" });
+    this.#connection.abort();
   }
 
   /** After the capsule was resumed. */
   rejoin(): void {
-    if (this.#state.value.phase === "parted") void this.#join();
+    if (this.#state.value.phase === "detached") void this.#join();
   }
 
   async #join(): Promise<void> {
-    this.#leaving = new AbortController();
-    const { signal } = this.#leaving;
+    this.#connection = new AbortController();
+    const { signal } = this.#connection;
     this.#become({ phase: "joining" });
     const onState = (state: "live" | "reconnecting") =>
       signal.aborted || this.#become({ phase: state === "live" ? "live" : "joining" });
@@ -95,7 +95,7 @@ export class TerminalLine {
     } catch (error) {
       if (signal.aborted) return;
       const isPaused = hasCode(error, "invalid_state");
-      this.#become(isPaused ? { phase: "parted" } : { phase: "ended", reason: `${said(error)}.` });
+      this.#become(isPaused ? { phase: "detached" } : { phase: "ended", reason: `${messageOf(error)}.` });
     } finally {
       if (!signal.aborted) this.#pty = undefined;
     }

@@ -1,18 +1,18 @@
-/** Light, dark, or as the system is: kept in the browser, shown by an attribute of the page that the style sheet reads. */
+/** Light, dark or system: saved in local storage, applied as an attribute that the style sheet reads. */
 export const themes = ["system", "light", "dark"] as const;
 export type Theme = (typeof themes)[number];
 
-const place = "theme";
+const storageKey = "theme";
 
-export function keptTheme(): Theme {
-  const kept = localStorage.getItem(place);
-  return themes.find((theme) => theme === kept) ?? "system";
+export function savedTheme(): Theme {
+  const saved = localStorage.getItem(storageKey);
+  return themes.find((theme) => theme === saved) ?? "system";
 }
 
-export function keepTheme(theme: Theme): void {
-  localStorage.setItem(place, theme);
+export function saveTheme(theme: Theme): void {
+  localStorage.setItem(storageKey, theme);
 }
 
-export function showTheme(theme: Theme): void {
+export function applyTheme(theme: Theme): void {
   document.documentElement.dataset.theme = theme;
 }

@@ -1,4 +1,4 @@
-/** Short messages about what was done or could not be: errors stay until they are dismissed, the rest leaves by itself. */
+/** Short messages: errors stay until dismissed, others for six seconds. */
 import { type ReadonlySignal, signal } from "@preact/signals";
 
 export interface Toast {
@@ -23,9 +23,9 @@ export class Toasts {
     setTimeout(() => this.dismiss(id), doneMs);
   }
 
-  /** Shows what the server said, or what went wrong on the way to it. The same error twice is one toast. */
+  /** Shows an error of the service or the connection. The same text is shown once. */
   failed(error: unknown): void {
-    const text = said(error);
+    const text = messageOf(error);
     if (this.#shown.value.some((toast) => toast.kind === "error" && toast.text === text)) return;
     this.#add("error", text);
   }
@@ -42,7 +42,7 @@ export class Toasts {
 }
 
 /** An error's message as a sentence. */
-export function said(error: unknown): string {
+export function messageOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
-  return message === "" ? "Something went wrong." : message[0]!.toUpperCase() + message.slice(1);
+  return message === "" ? "Unknown error." : message[0]!.toUpperCase() + message.slice(1);
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { forgetTerminals, keepTerminals, keptTerminals } from "./kept-terminals.ts";
+import { deleteTerminals, savedTerminals, saveTerminals } from "./saved-terminals.ts";
 
 /** As a browser's, with room for so many characters. */
 function storage(room = Number.POSITIVE_INFINITY): Storage {
@@ -25,19 +25,19 @@ const terminal = (number: number, screen = "") => ({ tag: `pty-${number}`, numbe
 
 test("terminals are kept for each capsule, and none is kept of none", () => {
   const place = storage();
-  keepTerminals("cl-a", [terminal(1, "$ ls"), terminal(2)], place);
-  keepTerminals("cl-b", [terminal(3)], place);
-  assert.deepEqual(keptTerminals("cl-a", place), [terminal(1, "$ ls"), terminal(2)]);
-  keepTerminals("cl-a", [], place);
-  assert.deepEqual(keptTerminals("cl-a", place), []);
-  assert.deepEqual(keptTerminals("cl-b", place), [terminal(3)]);
+  saveTerminals("cl-a", [terminal(1, "$ ls"), terminal(2)], place);
+  saveTerminals("cl-b", [terminal(3)], place);
+  assert.deepEqual(savedTerminals("cl-a", place), [terminal(1, "$ ls"), terminal(2)]);
+  saveTerminals("cl-a", [], place);
+  assert.deepEqual(savedTerminals("cl-a", place), []);
+  assert.deepEqual(savedTerminals("cl-b", place), [terminal(3)]);
 });
 
 test("screens that find no room are left out, the sessions never", () => {
   const place = storage();
-  keepTerminals("cl-a", [terminal(1, "x".repeat(900_000)), terminal(2, "y".repeat(900_000)), terminal(3, "z")], place);
+  saveTerminals("cl-a", [terminal(1, "x".repeat(900_000)), terminal(2, "y".repeat(900_000)), terminal(3, "z")], place);
   assert.deepEqual(
-    keptTerminals("cl-a", place).map(({ tag, screen }) => [tag, screen.length]),
+    savedTerminals("cl-a", place).map(({ tag, screen }) => [tag, screen.length]),
     [
       ["pty-1", 900_000],
       ["pty-2", 0],
@@ -45,22 +45,22 @@ test("screens that find no room are left out, the sessions never", () => {
     ],
   );
   const narrow = storage(100);
-  keepTerminals("cl-a", [terminal(1, "x".repeat(200))], narrow);
-  assert.deepEqual(keptTerminals("cl-a", narrow), [terminal(1)]);
+  saveTerminals("cl-a", [terminal(1, "x".repeat(200))], narrow);
+  assert.deepEqual(savedTerminals("cl-a", narrow), [terminal(1)]);
 });
 
 test("what cannot be read is nothing", () => {
   for (const text of ["{", "null", "[1, null, {}]", '[{"tag":1,"number":1,"screen":""}]']) {
     const place = storage();
     place.setItem("terminals:cl-a", text);
-    assert.deepEqual(keptTerminals("cl-a", place), [], text);
+    assert.deepEqual(savedTerminals("cl-a", place), [], text);
   }
 });
 
 test("signing out forgets all of them, and nothing else", () => {
   const place = storage();
-  keepTerminals("cl-a", [terminal(1)], place);
+  saveTerminals("cl-a", [terminal(1)], place);
   place.setItem("theme", "dark");
-  forgetTerminals(place);
+  deleteTerminals(place);
   assert.deepEqual(Object.keys(place), ["theme"]);
 });

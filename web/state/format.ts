@@ -1,4 +1,4 @@
-/** How sizes, times and shapes are said. */
+/** Sizes, times and counts as text. */
 const units = ["B", "KiB", "MiB", "GiB", "TiB"] as const;
 
 export function size(bytes: number): string {
@@ -37,7 +37,7 @@ export function ago(at: number, now: number): string {
   return "just now";
 }
 
-/** As in "15 minutes"; whole units only where they are exact. */
+/** As in "15 minutes"; in the largest unit that divides it. */
 export function duration(seconds: number): string {
   for (const [unit, length] of spans) {
     if (seconds >= length && seconds % length === 0) {

@@ -1,42 +1,42 @@
 /**
- * The team's capsules as they are now: one listing, kept true by events. A listing and the events run side by side, so
- * each answer is held against what is known already; the newer one counts.
+ * The team's capsules: one listing, updated by events. Listings and events are concurrent, so each answer is compared
+ * with the known state of the capsule, and the newer one wins.
  */
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
 
-/** What this page is doing to a capsule right now. */
-export type Doing = "pausing" | "resuming" | "capturing" | "destroying";
+/** An action of this page that is running on a capsule. */
+export type Operation = "pausing" | "resuming" | "capturing" | "destroying";
 
-const rememberedMax = 10_000;
+const removedMax = 10_000;
 
-export class Fleet {
+export class CapsuleStore {
   readonly #known = signal<ReadonlyMap<string, CapsuleInfo> | undefined>(undefined);
-  readonly #doing = signal<ReadonlyMap<string, Doing>>(new Map());
-  /** Ids are never reused: what is gone stays gone, whatever an older answer says. */
-  readonly #gone = new Set<string>();
+  readonly #operations = signal<ReadonlyMap<string, Operation>>(new Map());
+  /** Removed ids. Ids are never reused, so older answers that still contain one are ignored. */
+  readonly #removed = new Set<string>();
 
-  /** Newest first; undefined until they have been listed. */
+  /** Newest first; undefined before the first listing. */
   readonly capsules: ReadonlySignal<readonly CapsuleInfo[] | undefined> = computed(() => {
     const known = this.#known.value;
     return known && [...known.values()].sort(newestFirst);
   });
 
-  get doing(): ReadonlySignal<ReadonlyMap<string, Doing>> {
-    return this.#doing;
+  get operations(): ReadonlySignal<ReadonlyMap<string, Operation>> {
+    return this.#operations;
   }
 
-  /** Undefined while nothing has been listed, null when there is no such capsule. */
+  /** Undefined before the first listing, null when there is no such capsule. */
   find(id: string): CapsuleInfo | null | undefined {
     const known = this.#known.value;
     return known && (known.get(id) ?? null);
   }
 
-  /** A complete listing, asked for when `known` was what `snapshot()` gave: what it misses and was known then is gone. */
+  /** Applies a complete listing. `knownBefore`: `knownIds()` when it was requested; ids of these that it lacks are removed. */
   listed(capsules: readonly CapsuleInfo[], knownBefore: ReadonlySet<string>): void {
     const after = new Map<string, CapsuleInfo>();
     for (const capsule of capsules) {
-      if (!this.#gone.has(capsule.id)) after.set(capsule.id, newer(this.#known.value?.get(capsule.id), capsule));
+      if (!this.#removed.has(capsule.id)) after.set(capsule.id, newer(this.#known.value?.get(capsule.id), capsule));
     }
     for (const [id, capsule] of this.#known.value ?? []) {
       if (!after.has(id) && !knownBefore.has(id)) after.set(id, capsule);
@@ -49,30 +49,30 @@ export class Fleet {
   }
 
   changed(capsule: CapsuleInfo): void {
-    if (this.#gone.has(capsule.id)) return;
+    if (this.#removed.has(capsule.id)) return;
     const after = new Map(this.#known.value);
     after.set(capsule.id, newer(after.get(capsule.id), capsule));
     this.#known.value = after;
   }
 
   removed(id: string): void {
-    this.#gone.add(id);
-    if (this.#gone.size > rememberedMax) this.#gone.delete(this.#gone.values().next().value!);
+    this.#removed.add(id);
+    if (this.#removed.size > removedMax) this.#removed.delete(this.#removed.values().next().value!);
     if (!this.#known.value?.has(id)) return;
     const after = new Map(this.#known.value);
     after.delete(id);
     this.#known.value = after;
   }
 
-  /** Marks the capsule while `work` runs. */
-  async during<T>(id: string, doing: Doing, work: () => Promise<T>): Promise<T> {
-    this.#doing.value = new Map(this.#doing.value).set(id, doing);
+  /** Shows the operation on the capsule while `work` runs. */
+  async during<T>(id: string, operation: Operation, work: () => Promise<T>): Promise<T> {
+    this.#operations.value = new Map(this.#operations.value).set(id, operation);
     try {
       return await work();
     } finally {
-      const after = new Map(this.#doing.value);
+      const after = new Map(this.#operations.value);
       after.delete(id);
-      this.#doing.value = after;
+      this.#operations.value = after;
     }
   }
 }

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import type { CapsuleInfo } from "../../src/sdk/sdk.ts";
-import { Fleet } from "./fleet.ts";
+import { CapsuleStore } from "./capsule-store.ts";
 
 const time = (step: number) => new Date(Date.UTC(2026, 0, 1) + step * 1_000).toISOString();
 
@@ -23,46 +23,46 @@ function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status
 }
 
 const none: ReadonlySet<string> = new Set();
-const ids = (fleet: Fleet) => fleet.capsules.value?.map(({ id }) => id);
+const ids = (store: CapsuleStore) => store.capsules.value?.map(({ id }) => id);
 
 test("nothing is known before the first listing, and an unlisted capsule is none after it", () => {
-  const fleet = new Fleet();
-  assert.equal(fleet.find("cl-a"), undefined);
-  fleet.listed([], none);
-  assert.equal(fleet.find("cl-a"), null);
+  const store = new CapsuleStore();
+  assert.equal(store.find("cl-a"), undefined);
+  store.listed([], none);
+  assert.equal(store.find("cl-a"), null);
 });
 
 test("the newest capsule comes first", () => {
-  const fleet = new Fleet();
-  fleet.listed([capsule("cl-old"), { ...capsule("cl-new"), createdAt: time(9) }], none);
-  assert.deepEqual(ids(fleet), ["cl-new", "cl-old"]);
+  const store = new CapsuleStore();
+  store.listed([capsule("cl-old"), { ...capsule("cl-new"), createdAt: time(9) }], none);
+  assert.deepEqual(ids(store), ["cl-new", "cl-old"]);
 });
 
 test("a listing that is older than an event does not undo it", () => {
-  const fleet = new Fleet();
-  fleet.listed([capsule("cl-a", { at: 1 })], none);
-  const before = fleet.knownIds();
-  fleet.changed(capsule("cl-a", { at: 2, status: "paused" }));
-  fleet.changed(capsule("cl-b", { at: 2 }));
-  fleet.removed("cl-c");
-  fleet.listed([capsule("cl-a", { at: 1 }), capsule("cl-c", { at: 1 })], before);
-  assert.equal(fleet.find("cl-a")?.status, "paused");
-  assert.deepEqual(ids(fleet), ["cl-a", "cl-b"]);
+  const store = new CapsuleStore();
+  store.listed([capsule("cl-a", { at: 1 })], none);
+  const before = store.knownIds();
+  store.changed(capsule("cl-a", { at: 2, status: "paused" }));
+  store.changed(capsule("cl-b", { at: 2 }));
+  store.removed("cl-c");
+  store.listed([capsule("cl-a", { at: 1 }), capsule("cl-c", { at: 1 })], before);
+  assert.equal(store.find("cl-a")?.status, "paused");
+  assert.deepEqual(ids(store), ["cl-a", "cl-b"]);
 });
 
 test("what was known and is listed no more is gone", () => {
-  const fleet = new Fleet();
-  fleet.listed([capsule("cl-a"), capsule("cl-b")], none);
-  fleet.listed([capsule("cl-b")], fleet.knownIds());
-  assert.deepEqual(ids(fleet), ["cl-b"]);
+  const store = new CapsuleStore();
+  store.listed([capsule("cl-a"), capsule("cl-b")], none);
+  store.listed([capsule("cl-b")], store.knownIds());
+  assert.deepEqual(ids(store), ["cl-b"]);
 });
 
 test("a capsule is marked while something is done to it, also when that fails", async () => {
-  const fleet = new Fleet();
-  const marked = () => fleet.doing.value.get("cl-a");
-  await fleet.during("cl-a", "pausing", async () => assert.equal(marked(), "pausing"));
+  const store = new CapsuleStore();
+  const marked = () => store.operations.value.get("cl-a");
+  await store.during("cl-a", "pausing", async () => assert.equal(marked(), "pausing"));
   assert.equal(marked(), undefined);
-  await assert.rejects(fleet.during("cl-a", "resuming", () => Promise.reject(new Error("no"))));
+  await assert.rejects(store.during("cl-a", "resuming", () => Promise.reject(new Error("no"))));
   assert.equal(marked(), undefined);
 });
 
@@ -75,39 +75,39 @@ const step = fc.oneof(
   fc.record({ kind: fc.constant("answer" as const) }),
 );
 
-test("whatever happens while a listing is on its way, the fleet ends as the service", () => {
+test("whatever happens while a listing is on its way, the store ends as the service", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), (steps) => {
-      const fleet = new Fleet();
+      const store = new CapsuleStore();
       const service = new Map<string, CapsuleInfo>();
       let asked: { answer: CapsuleInfo[]; before: ReadonlySet<string> } | undefined;
       let now = 0;
       const pick = (which: number) => [...service.keys()][which % service.size];
-      const ask = () => ({ answer: [...service.values()], before: fleet.knownIds() });
+      const ask = () => ({ answer: [...service.values()], before: store.knownIds() });
       for (const [index, each] of steps.entries()) {
         now++;
         if (each.kind === "ask") asked ??= ask();
         else if (each.kind === "answer" && asked !== undefined) {
-          fleet.listed(asked.answer, asked.before);
+          store.listed(asked.answer, asked.before);
           asked = undefined;
         } else if (each.kind === "create") {
           service.set(`cl-${index}`, capsule(`cl-${index}`, { at: now }));
-          fleet.changed(service.get(`cl-${index}`)!);
+          store.changed(service.get(`cl-${index}`)!);
         } else if ((each.kind === "change" || each.kind === "destroy") && service.size > 0) {
           const id = pick(each.which)!;
           if (each.kind === "destroy") {
             service.delete(id);
-            fleet.removed(id);
+            store.removed(id);
           } else {
             service.set(id, capsule(id, { at: now, status: "paused" }));
-            fleet.changed(service.get(id)!);
+            store.changed(service.get(id)!);
           }
         }
       }
       const last = asked ?? ask();
-      fleet.listed(last.answer, last.before);
+      store.listed(last.answer, last.before);
       const sorted = (all: Iterable<CapsuleInfo>) => [...all].sort((a, b) => (a.id < b.id ? -1 : 1));
-      assert.deepEqual(sorted(fleet.capsules.value!), sorted(service.values()));
+      assert.deepEqual(sorted(store.capsules.value!), sorted(service.values()));
     }),
   );
 });

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { textOf } from "./file-text.ts";
-import { crumbs, join } from "./guest-paths.ts";
-import { ago, count, cpus, duration, memory, size } from "./words.ts";
+import { ago, count, cpus, duration, memory, size } from "./format.ts";
+import { breadcrumbs, join, textOf } from "./guest-files.ts";
 
 test("sizes are said in the unit that fits", () => {
   assert.deepEqual([0, 1, 1023, 1024, 1536, 10_485_760, 2 ** 41].map(size), [
@@ -31,7 +30,7 @@ test("times are said in the largest whole unit", () => {
 test("paths are put together, and taken apart for walking", () => {
   assert.deepEqual([join("/", "a"), join("/a", "b"), join("/a", "/c")], ["/a", "/a/b", "/c"]);
   assert.deepEqual(
-    crumbs("/root/a b").map(({ path }) => path),
+    breadcrumbs("/root/a b").map(({ path }) => path),
     ["/", "/root", "/root/a b"],
   );
 });
