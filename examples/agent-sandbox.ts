@@ -1,4 +1,4 @@
-/** Runs code that a language model wrote: in a capsule of its own, with a time limit, and nothing left behind. */
+/** Runs code written by a language model: in its own capsule, with a time limit; the capsule is destroyed afterwards. */
 import { Capsule, hasCode } from "../src/sdk/sdk.ts";
 
 const code = `
@@ -13,5 +13,5 @@ try {
   console.log(exitCode === 0 ? JSON.parse(stdout) : stderr);
 } catch (error) {
   if (!hasCode(error, "timeout")) throw error;
-  console.log("it took too long");
+  console.log("the time limit was exceeded");
 }

@@ -1,4 +1,4 @@
-/** A long job in the background: followed while it runs, frozen in the middle, and gone on with. */
+/** A long job in the background: its output is followed, and the capsule is paused and resumed while it runs. */
 import { Capsule } from "../src/sdk/sdk.ts";
 
 const steps = 4;
@@ -9,11 +9,11 @@ const job = await capsule.spawn("sh", ["-c", script], { tag: "job" });
 
 const output = await job.attach();
 for await (const { text } of output) {
-  console.log("heard:", text.trim());
-  break; // leaving the loop lets go of the output, not of the job
+  console.log("output:", text.trim());
+  break; // leaving the loop closes the stream; the job goes on
 }
 
-await capsule.pause(); // the job stands still on disk; the machine is free
+await capsule.pause(); // the job is saved to disk, and uses no CPU or memory
 await capsule.resume();
 
 const exitCode = await capsule.process("job").wait();

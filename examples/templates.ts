@@ -1,4 +1,4 @@
-/** Prepared once, begun from often: a capsule becomes a template, and others begin where it stopped. */
+/** Prepares a capsule once, turns it into a template, and starts other capsules from it. */
 import { Client } from "../src/sdk/sdk.ts";
 
 const client = new Client();
@@ -10,9 +10,9 @@ const template = await prepared.snapshot(name);
 console.log("template:", template.type, template.vcpus, template.memoryMb);
 
 try {
-  const fleet = await Promise.all([1, 2].map(() => client.create({ template: name })));
-  for (const capsule of fleet) {
-    console.log("begun with:", (await capsule.files.readText("/opt/tools/state")).trim());
+  const capsules = await Promise.all([1, 2].map(() => client.create({ template: name })));
+  for (const capsule of capsules) {
+    console.log("started with:", (await capsule.files.readText("/opt/tools/state")).trim());
     await capsule.destroy();
   }
 } finally {

@@ -1,4 +1,4 @@
-/** A terminal that outlives its connection: left in the middle of a command, and come back to. */
+/** A terminal session that is detached in the middle of a command and joined again. */
 import { Capsule } from "../src/sdk/sdk.ts";
 
 await using capsule = await Capsule.create();

@@ -1,6 +1,6 @@
 /**
- * Builds the npm package of src/sdk: plain JavaScript with its types, and no dependency. The command line comes with it as
- * one file of its own, which the SDK does not touch: `npx capsule-sdk ls`.
+ * Builds the npm package of src/sdk: plain JavaScript with types, without dependencies. The command line is one more file
+ * of the package, independent of the SDK: `npx capsule-sdk ls`.
  *
  *   node sdk/build.ts FOLDER      then: cd FOLDER && npm publish
  */
@@ -15,7 +15,7 @@ const here = import.meta.dirname;
 const repository = resolve(here, "..");
 
 const [target] = process.argv.slice(2);
-if (target === undefined) throw new Error("say where the package is to be built");
+if (target === undefined) throw new Error("usage: node sdk/build.ts FOLDER");
 build(resolve(target));
 
 function build(folder: string): void {
@@ -44,7 +44,7 @@ function about(): object {
   };
 }
 
-/** With the WebSocket that it needs; what asks for Node's modules at run time gets a way to. */
+/** Bundles `ws`, which calls require() for Node's modules: the banner defines it. */
 function bundleProgram(outfile: string): void {
   const require = 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);';
   buildSync({
@@ -60,14 +60,14 @@ function bundleProgram(outfile: string): void {
   chmodSync(outfile, 0o755);
 }
 
-/** The compiler also writes what only types lead to; of the contract, a few constants are left. */
+/** Deletes files that only erased type imports lead to; of src/wire a few constants remain. */
 function keepReachable(folder: string): void {
   const reached = new Set<string>();
   const visit = (file: string): void => {
     if (reached.has(file)) return;
     reached.add(file);
     const path = join(folder, file);
-    // Declarations keep the sources' endings, which lead nowhere here.
+    // Declarations keep the endings .ts of the sources.
     const text = readFileSync(path, "utf8").replace(/(from "\.[^"]+)\.ts"/g, '$1.js"');
     writeFileSync(path, text);
     for (const [, target] of text.matchAll(/from "(\.[^"]+)\.js"/g)) {

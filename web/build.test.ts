@@ -1,4 +1,4 @@
-/** What is sent to a browser: all of it from here, none of it the server's, and not much. */
+/** The bundle for browsers: its sources, its size, and its page. */
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -24,7 +24,7 @@ after(() => rm(parent, { recursive: true, force: true }));
 
 const ours = /^(web|src\/sdk|src\/wire)\//;
 
-test("the bundle is made of the dashboard, the SDK, the contract's plain part and three packages", () => {
+test("the bundle consists of the dashboard, the SDK, parts of src/wire and three packages", () => {
   const packaged = new RegExp(`^node_modules/(${packages.join("|")})/`);
   assert.deepEqual(
     inputs.filter((input) => !ours.test(input) && !packaged.test(input)),
@@ -33,7 +33,7 @@ test("the bundle is made of the dashboard, the SDK, the contract's plain part an
   assert.ok(inputs.includes("src/wire/requirements.ts"), "the table of states is not the server's");
 });
 
-test("what a browser loads is small", async () => {
+test("the bundle is small", async () => {
   const names = await readdir(join(folder, "assets"));
   const files = await Promise.all(
     names.filter((name) => /\.(js|css)$/.test(name)).map((name) => readFile(join(folder, "assets", name))),
@@ -42,7 +42,7 @@ test("what a browser loads is small", async () => {
   assert.ok(sentBytes <= sentMaxBytes, `${sentBytes} bytes, compressed`);
 });
 
-test("the page names its files by their hashes, has nothing inline, and asks nobody else", async () => {
+test("the page refers to hashed files, has no inline code, and loads nothing from other hosts", async () => {
   const html = await readFile(join(folder, "index.html"), "utf8");
   const named = [...html.matchAll(/(?:src|href)="([^"]+)"/g)].map(([, path]) => path!);
   assert.equal(named.filter((path) => /^assets\/(main|theme)-[0-9A-Z]{8}\.(js|css)$/.test(path)).length, 3);
@@ -50,7 +50,7 @@ test("the page names its files by their hashes, has nothing inline, and asks nob
   assert.doesNotMatch(html, /https?:|<style|\sstyle=|\son\w+=|<script(?![^>]*src=)/);
 });
 
-test("a second build gives the same names, and leaves nothing beside its folder", async () => {
+test("a second build gives the same names, and leaves no temporary folder", async () => {
   const first = await readdir(join(folder, "assets"));
   await bundle(folder);
   assert.deepEqual(await readdir(join(folder, "assets")), first);

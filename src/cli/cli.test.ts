@@ -11,7 +11,7 @@ import { Keys } from "./shell.ts";
 
 const command = (name: string): Command => commands[name]!;
 
-test("what follows the id is the command's, with or without dashes", () => {
+test("arguments after the id belong to the command, with or without --", () => {
   for (const line of [
     ["-e", "A=1", "cl-1", "--", "ls", "--json"],
     ["--env=A=1", "cl-1", "ls", "--json"],
@@ -27,7 +27,7 @@ test("what follows the id is the command's, with or without dashes", () => {
   assert.deepEqual([shell.words, shell.text("tag"), shell.rest], [["cl-1"], "pty-1", ["sh", "--json"]]);
 });
 
-test("a line that cannot be meant is refused in words", () => {
+test("a wrong command line is a usage error", () => {
   const wrong: [string, string[]][] = [
     ["rm", []],
     ["ps", ["a", "b"]],
@@ -39,12 +39,12 @@ test("a line that cannot be meant is refused in words", () => {
     assert.throws(() => parse(command("create"), [`--vcpus=${text}`]).number("vcpus"), UsageError, text);
 });
 
-test("nothing printable of a stranger's steers a terminal", () => {
+test("control characters in names do not reach the terminal", () => {
   fc.assert(fc.property(fc.string({ unit: "binary" }), (text) => assert.doesNotMatch(printable(text), /\p{Cc}/u)));
   assert.equal(table(["A", "B"], [["x\n", "y"]]), "A        B\nx\\u000a  y");
 });
 
-test("a table's last column ends where the window does", () => {
+test("a table's last column is cut off at the window's width", () => {
   const rows = [
     ["1", "sleep 1000"],
     ["22", "ls"],
@@ -53,19 +53,19 @@ test("a table's last column ends where the window does", () => {
   assert.equal(table(["PID", "COMMAND"], rows), "PID  COMMAND\n1    sleep 1000\n22   ls");
 });
 
-test("only paths below the folder have names below it", () => {
+test("a path that is not below the folder is refused", () => {
   assert.deepEqual(segmentsBelow("/a/b", "/a/b/c/d"), ["c", "d"]);
   assert.deepEqual(segmentsBelow("/", "/etc"), ["etc"]);
   const hostile = ["/a/b", "/a/b/", "/a/bc", "/a/b/../../etc", "/a/b/./c", "/a/b//c", "/etc", "c", "", "/a/b/c\0"];
   for (const path of hostile) assert.throws(() => segmentsBelow("/a/b", path), /which is not in/, path);
 });
 
-test("modes are read off their letters, without lent rights", () => {
+test("modes are parsed without setuid, setgid and sticky bits", () => {
   const mode = (permissions: string) => modeOf({ permissions } as Parameters<typeof modeOf>[0]);
   assert.deepEqual(["-rwxr-x---", "-rwsr-xr-T", "-rw-r--r--", "lrwxrwxrwx"].map(mode), [0o750, 0o754, 0o644, 0o644]);
 });
 
-test("Ctrl-] d leaves, Ctrl-] Ctrl-] types one, all else is typed as it is, however it is cut", () => {
+test("Ctrl-] d detaches, Ctrl-] Ctrl-] types Ctrl-], other keys are passed on, however they are split", () => {
   const typed = (...pieces: string[]) => {
     let timesLeft = 0;
     const keys = new Keys(() => timesLeft++);
@@ -77,7 +77,7 @@ test("Ctrl-] d leaves, Ctrl-] Ctrl-] types one, all else is typed as it is, howe
   assert.deepEqual(typed("\x1d[A"), ["\x1d[A", 0]);
 });
 
-test("sizes and ages are said in few digits", () => {
+test("sizes and ages have few digits", () => {
   assert.deepEqual([0, 1023, 1024, 1_572_864, 250 * 2 ** 20].map(sized), [
     "0 B",
     "1023 B",
@@ -90,7 +90,7 @@ test("sizes and ages are said in few digits", () => {
   assert.deepEqual(ages, ["10 s ago", "1 h ago", "9 days ago", "never"]);
 });
 
-test("progress is drawn on terminals only, and leaves a clean line", () => {
+test("progress is drawn on terminals only, and its line is erased", () => {
   for (const isTTY of [true, false]) {
     const drawn: string[] = [];
     const stream = { isTTY, columns: 80, write: (text: string) => drawn.push(text) } as unknown as NodeJS.WriteStream;
@@ -105,7 +105,7 @@ test("progress is drawn on terminals only, and leaves a clean line", () => {
   }
 });
 
-test("every shell completes every command and option, and no word of ours ends its quotes", () => {
+test("every shell completes every command and option, and quotes are balanced", () => {
   for (const [shell, script] of Object.entries(scripts)) {
     const text = script(commands);
     for (const [name, { options }] of Object.entries(commands)) {

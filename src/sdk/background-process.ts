@@ -1,23 +1,23 @@
-/** A process of a capsule by its tag or PID: one started in the background, or any other that the listing shows. */
+/** A process of a capsule, by tag or PID: one started in the background, or any other. */
 import { hasCode, ServiceError } from "./errors.ts";
 import { OutputStream } from "./output-stream.ts";
 import type { ProcessInfo } from "./resources.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
-/** Of one request that is held until the process ends. */
+/** How long the service holds one request until the process ends. */
 const holdSec = 60;
 const heldMs = (holdSec + 30) * 1_000;
 
 export class BackgroundProcess {
-  /** What it is called by: its tag, else its PID. */
+  /** Its tag, else its PID. */
   readonly selector: string;
-  /** Inside the capsule; undefined when it is called by a tag and has not been attached to. */
+  /** PID inside the capsule; undefined when only the tag is known. */
   readonly pid: number | undefined;
   readonly #transport: Transport;
   readonly #capsulePath: string;
   readonly #path: string;
 
-  /** `path`: of the capsule in the API. */
+  /** `path`: the capsule's path in the API. */
   constructor(transport: Transport, path: string, selector: string | number, pid?: number) {
     this.#transport = transport;
     this.selector = String(selector);
@@ -26,7 +26,7 @@ export class BackgroundProcess {
     this.#path = `${path}/processes/${encodeURIComponent(this.selector)}`;
   }
 
-  /** Its output from now on; what it said before is not kept. The process does not notice. */
+  /** Its output from now on; earlier output is not kept. The process is not affected. */
   async attach(options: CallOptions = {}): Promise<OutputStream> {
     const refusal = (said: string) => new ServiceError("not_found", said);
     try {
@@ -38,9 +38,9 @@ export class BackgroundProcess {
   }
 
   /**
-   * Its exit code, when it ends; by default however long that takes. Also of one that has ended already: exit codes are
-   * kept for five minutes, those of the latest 64 in a capsule. Throws `not_found` when there is none, `timeout` when it
-   * still runs after `timeoutMs`.
+   * Resolves with its exit code when it ends; no time limit by default. Works for an ended process too: a capsule's latest
+   * 64 exit codes are kept for five minutes. Throws `not_found` when there is none, `timeout` when it still runs after
+   * `timeoutMs`.
    */
   async wait({ signal, timeoutMs = 0 }: CallOptions = {}): Promise<number> {
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
@@ -55,14 +55,14 @@ export class BackgroundProcess {
   }
 
   /**
-   * Sends the signal to it and its whole group. After SIGKILL (the default) all of them are gone when this resolves.
-   * Throws `not_found` when it is gone already.
+   * Sends the signal to its process group. After SIGKILL (the default) the whole group has ended when this resolves.
+   * Throws `not_found` when it has ended already.
    */
   async kill(signal: "SIGKILL" | "SIGTERM" = "SIGKILL", options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "DELETE", path: this.#path, query: { signal }, ...options });
   }
 
-  /** What a socket that was not accepted does not say. */
+  /** A refused socket does not tell whether the process exists. */
   async #isThere(options: CallOptions): Promise<boolean> {
     const path = `${this.#capsulePath}/processes`;
     const { processes } = await this.#transport.json<{ processes: ProcessInfo[] }>({ method: "GET", path, ...options });

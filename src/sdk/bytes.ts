@@ -1,4 +1,4 @@
-/** Bytes and text, as every JavaScript runtime can. */
+/** Conversions between bytes and text that work in every JavaScript runtime. */
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 

@@ -4,19 +4,19 @@ import { closeCodes } from "../wire/close-codes.ts";
 import { connectionErrorOf, hasCode, refusalOf } from "./errors.ts";
 import { endingError } from "./message-socket.ts";
 
-test("a refusal carries the service's code, status, details and when to come back", async () => {
+test("a refusal carries the service's code, status, details and Retry-After", async () => {
   const body = JSON.stringify({ error: { code: "quota_exceeded", message: "too many", details: { most: 5 } } });
   const error = await refusalOf(new Response(body, { status: 429, headers: { "retry-after": "7" } }));
   assert.ok(hasCode(error, "quota_exceeded") && "status" in error);
   assert.deepEqual([error.status, error.details, error.retryAfterSec], [429, { most: 5 }, 7]);
 });
 
-test("an answer that is not the service's is a broken connection, not a code", async () => {
+test("an answer that is not the service's is cut_off", async () => {
   for (const body of ["<h1>502</h1>", "null", '{"error":"x"}', ""])
     assert.ok(hasCode(await refusalOf(new Response(body, { status: 502 })), "cut_off"));
 });
 
-test("what fetch throws is told apart by what it was caused by", () => {
+test("errors of fetch are classified by their cause", () => {
   const caused = (code: string) => new TypeError("fetch failed", { cause: Object.assign(new Error(code), { code }) });
   assert.equal(connectionErrorOf(caused("ECONNREFUSED"), "http://x").code, "unreachable");
   const both = Object.assign(new AggregateError([caused("ECONNREFUSED")]), {});
@@ -27,7 +27,7 @@ test("what fetch throws is told apart by what it was caused by", () => {
   assert.equal(connectionErrorOf(new TypeError("Failed to fetch"), "http://x").code, "cut_off");
 });
 
-test("a conversation's end means what its close code says", () => {
+test("a close code maps to its error", () => {
   const code = (close: number, said?: string) => endingError({ code: close, reason: "" }, said, "not_found").code;
   assert.equal(code(closeCodes.paused), "invalid_state");
   assert.equal(code(closeCodes.destroyed), "not_found");

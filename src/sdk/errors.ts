@@ -1,6 +1,6 @@
 /**
- * What can go wrong, as two classes. `ServiceError`: the service answered, and said no. `ConnectionError`: it did not
- * answer, or not to the end. Both have a `code` to branch on. An abort by the caller's own signal throws its reason.
+ * Two classes of errors. `ServiceError`: the service refused. `ConnectionError`: there was no answer, or not a complete
+ * one. Both have a `code` to branch on. An abort by the caller's signal throws the signal's reason.
  */
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
 
@@ -10,11 +10,11 @@ export type { ErrorCode };
 export class ServiceError extends Error {
   override readonly name = "ServiceError";
   readonly code: ErrorCode;
-  /** HTTP status; also where the refusal came over a WebSocket. */
+  /** HTTP status; also of a refusal over a WebSocket. */
   readonly status: number;
-  /** What the service adds for programs, such as the partial output of a command that ran out of time. */
+  /** Data for programs, such as the partial output of a command that timed out. */
   readonly details: Readonly<Record<string, unknown>> | undefined;
-  /** When the service asks to be tried again, in seconds. */
+  /** Seconds after which the service allows a retry. */
   readonly retryAfterSec: number | undefined;
 
   constructor(
@@ -31,10 +31,10 @@ export class ServiceError extends Error {
 }
 
 /**
- * - `unreachable`: nobody was there; nothing was sent.
- * - `cut_off`: the connection broke, or what came was no answer of the service; it may or may not have acted.
- * - `timed_out`: no answer within the time that this client was told to wait.
- * - `fell_behind`: output came faster than it was read for too long, and was cut.
+ * - `unreachable`: no connection; nothing was sent.
+ * - `cut_off`: the connection broke, or the answer was not the service's; the request may have been carried out.
+ * - `timed_out`: no answer within `timeoutMs`.
+ * - `fell_behind`: the reader was too slow: more output was buffered than the limit, and the stream was closed.
  */
 export type ConnectionCode = "unreachable" | "cut_off" | "timed_out" | "fell_behind";
 
@@ -48,12 +48,12 @@ export class ConnectionError extends Error {
   }
 }
 
-/** Whether something caught is an error of this package with that code. */
+/** Whether a caught value is an error of this package with this code. */
 export function hasCode(error: unknown, code: ErrorCode | ConnectionCode): error is ServiceError | ConnectionError {
   return (error instanceof ServiceError || error instanceof ConnectionError) && error.code === code;
 }
 
-/** The error that a response above 399 carries. */
+/** The error in a response with a status above 399. */
 export async function refusalOf(response: Response): Promise<ServiceError | ConnectionError> {
   const text = await response.text();
   const body = parsed(text);
@@ -82,8 +82,8 @@ function parsed(text: string): { code: ErrorCode; message: string; details?: Rec
 }
 
 /**
- * What `fetch` threw, told apart: before anything was sent, or perhaps after. Browsers do not say; there it counts as
- * perhaps after.
+ * Classifies an error of `fetch`: nothing was sent (`unreachable`), or the request may have been carried out (`cut_off`).
+ * Browsers do not give the cause; there it is `cut_off`.
  */
 export function connectionErrorOf(error: unknown, url: string): ConnectionError {
   const code = systemCode(error);
@@ -102,7 +102,7 @@ const unsentCodes = new Set([
   "ConnectionRefused",
 ]);
 
-/** Deno has no code for it. */
+/** Deno sets no code. */
 const unsentInDeno = /client error \(Connect\)/;
 
 function systemCode(error: unknown): string {

@@ -17,7 +17,7 @@ const heard = [
   { id: "e-4", event: { type: "template-removed", name: "a: b" } },
 ];
 
-test("events come out whole however their text is cut", () => {
+test("events are parsed however their text is split", () => {
   fc.assert(
     fc.property(fc.array(fc.nat(told.length), { maxLength: 20 }), (cuts) => {
       const parser = new EventParser();
@@ -31,7 +31,7 @@ test("events come out whole however their text is cut", () => {
   );
 });
 
-test("a line without end is not gathered for ever", () => {
+test("an endless line is not buffered without limit", () => {
   const parser = new EventParser();
   const piece = "x".repeat(1024 * 1024);
   assert.throws(() => {

@@ -1,4 +1,4 @@
-/** The service's live events, taken up again where they broke off. The wire is that of server-sent events. */
+/** The service's live events, as server-sent events. A broken stream continues after its last event. */
 import { ConnectionError, ServiceError } from "./errors.ts";
 import { camelKeys } from "./key-case.ts";
 import type { ServiceEvent } from "./resources.ts";
@@ -8,11 +8,11 @@ import type { Transport } from "./transport.ts";
 export interface EventOptions {
   /** Ends the iteration, without an error. */
   signal?: AbortSignal | undefined;
-  /** Called when events arrive, and when they do not any more and are being waited for. */
+  /** Called when the stream is open, and when it is lost and being opened again. */
   onState?: (state: "live" | "reconnecting") => void;
 }
 
-/** The service beats more often. */
+/** The service sends heartbeats more often than this. */
 const silenceMs = 45_000;
 const lineMaxChars = 4 * 1024 * 1024;
 const mostAttempts = 20;
@@ -45,7 +45,7 @@ export async function* follow(
 
 interface Told {
   id: string | undefined;
-  /** Undefined: the stream has been accepted. */
+  /** Undefined: the stream was accepted. */
   event: ServiceEvent | undefined;
 }
 
@@ -82,7 +82,7 @@ async function* stream(
   }
 }
 
-/** Text in, whole events out. Names that it does not know are skipped: a newer service may tell of more. */
+/** Parses text into events. Unknown event names are skipped: a newer service may send more kinds. */
 export class EventParser {
   #rest = "";
   #name = "";

@@ -1,6 +1,6 @@
 /**
- * One command and its whole output. Short ones are one HTTP request. HTTP clients give up on answers that are silent for
- * minutes, so those that may take long go over a stream, which does not.
+ * One command with its complete output. A command with a limit of up to 240 s is one HTTP request. Longer ones use a
+ * WebSocket stream, because HTTP clients abort a request whose answer takes minutes.
  */
 import type { ForegroundResult } from "../wire/exec.ts";
 import { type Bytes, concatenated, fromBase64, toBase64, utf8 } from "./bytes.ts";
@@ -17,14 +17,14 @@ export interface CommandOptions {
 }
 
 export interface ExecOptions extends CommandOptions {
-  /** Seconds until the command is killed and `exec` throws `timeout`; 0: never. Default: the service's, 30. */
+  /** Seconds after which the command is killed and `exec` throws `timeout`; 0: never. Default: 30, set by the service. */
   timeoutSec?: number;
-  /** Ends the wait, and the command with it. */
+  /** Aborts the call and kills the command. */
   signal?: AbortSignal | undefined;
 }
 
 export interface ExecResult {
-  /** As text. Bytes that are no UTF-8 are U+FFFD; `stdoutBytes` has them as they were. */
+  /** As text; invalid UTF-8 becomes U+FFFD. `stdoutBytes` has the original bytes. */
   stdout: string;
   stderr: string;
   stdoutBytes: Bytes;
@@ -36,7 +36,7 @@ export interface ExecResult {
   isTruncated: boolean;
 }
 
-/** The longest that is left to a single request, well below the five minutes after which some clients give up. */
+/** Longest limit of a single request, below the 300 s after which some HTTP clients abort. */
 const requestMaxSec = 240;
 const answerGraceMs = 30_000;
 const keptMaxBytes = 16 * 1024 * 1024;
@@ -110,10 +110,10 @@ async function long(
   }
 }
 
-/** There is no such command, or it cannot be run. */
+/** The command does not exist or cannot be executed. */
 class NotStarted extends ServiceError {}
 
-/** What the single request says of a command that is not there. */
+/** The result that the single request gives for such a command. */
 function notStarted(said: string): ExecResult {
   const rest = { exitCode: 127, durationMs: 0, isTruncated: false };
   return resultOf({ stdoutBytes: utf8(""), stderrBytes: utf8(`${said}\n`), ...rest });

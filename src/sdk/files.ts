@@ -23,7 +23,7 @@ export class Files {
   readonly #capsulePath: string;
   readonly #path: string;
 
-  /** `path`: of the capsule in the API. */
+  /** `path`: the capsule's path in the API. */
   constructor(transport: Transport, path: string) {
     this.#transport = transport;
     this.#capsulePath = path;
@@ -33,7 +33,7 @@ export class Files {
   /** The whole file. Throws ServiceError `not_found`, `invalid_request` (a directory). */
   async read(path: string, options: CallOptions = {}): Promise<Bytes> {
     const request = { method: "POST", path: `${this.#path}/read`, json: { path }, repeat: "always" } as const;
-    return new Uint8Array(await this.#transport.bytes({ ...patient, ...request, ...options }));
+    return new Uint8Array(await this.#transport.bytes({ ...unlimited, ...request, ...options }));
   }
 
   /** The whole file as UTF-8 text. */
@@ -41,7 +41,7 @@ export class Files {
     return new TextDecoder().decode(await this.read(path, options));
   }
 
-  /** The file as it arrives; only what is read is held in memory. */
+  /** The file as a stream; it is not buffered as a whole. */
   async readStream(path: string, options: CallOptions = {}): Promise<ReadableStream<Bytes>> {
     const request = { method: "POST", path: `${this.#path}/stream/read`, json: { path }, repeat: "always" } as const;
     const response = await this.#transport.response({ ...request, ...options });
@@ -49,59 +49,59 @@ export class Files {
   }
 
   /**
-   * Writes the file whole or not at all: who reads it meanwhile sees the old content. Its directory must exist. Streams
-   * are sent as they come, and held in memory nowhere; browsers cannot do that, and send them when they have ended.
+   * Writes the file atomically: until the end, readers see the old content. Its directory must exist. Streams are sent
+   * as they come, without buffering; browsers cannot send streams, there they are buffered first.
    */
   async write(path: string, content: FileContent, options: CallOptions = {}): Promise<void> {
     const request = { method: "POST", path: `${this.#path}/stream/write` } as const;
     const whole = wholeOf(content);
     if (whole !== undefined) {
-      await this.#transport.done({ ...patient, ...request, body: formOf(path, whole), ...options });
+      await this.#transport.done({ ...unlimited, ...request, body: formOf(path, whole), ...options });
       return;
     }
     const stream = streamOf(content as AsyncIterable<Uint8Array | string>);
     if (isBrowser()) {
       const gathered = await new Response(stream as ReadableStream<Bytes>).blob();
-      await this.#transport.done({ ...patient, ...request, body: formOf(path, gathered), ...options });
+      await this.#transport.done({ ...unlimited, ...request, body: formOf(path, gathered), ...options });
       return;
     }
     const { headers, body } = multipart(path, stream);
-    await this.#transport.done({ ...patient, ...request, headers, body, repeat: "never", ...options });
+    await this.#transport.done({ ...unlimited, ...request, headers, body, repeat: "never", ...options });
   }
 
-  /** In the order of their paths. */
+  /** Ordered by path. */
   async list(path: string, { depth, ...options }: ListOptions = {}): Promise<FileEntry[]> {
     const request = { method: "POST", path: `${this.#path}/list`, json: { path, depth }, repeat: "always" } as const;
     const { entries } = await this.#transport.json<{ entries: unknown }>({ ...request, ...options });
     return camelKeys(entries);
   }
 
-  /** The entry of the path itself, a link's own; undefined when nothing is there. */
+  /** The entry at the path; links are not followed. Undefined: it does not exist. */
   async stat(path: string, options: CallOptions = {}): Promise<FileEntry | undefined> {
     try {
       return (await this.list(path, { ...options, depth: 0 }))[0];
     } catch (error) {
       if (!hasCode(error, "not_found")) throw error;
-      await this.#transport.json({ method: "GET", path: this.#capsulePath, ...options }); // or it is the capsule that is not there
+      await this.#transport.json({ method: "GET", path: this.#capsulePath, ...options }); // throws when it is the capsule that does not exist
       return undefined;
     }
   }
 
-  /** Makes the directory and those above it; one that is there is as good. */
+  /** Creates the directory and its parents. No error when it exists. */
   async mkdir(path: string, options: CallOptions = {}): Promise<FileEntry> {
     const request = { method: "POST", path: `${this.#path}/mkdir`, json: { path }, repeat: "always" } as const;
     const { entry } = await this.#transport.json<{ entry: unknown }>({ ...request, ...options });
     return camelKeys(entry);
   }
 
-  /** Removes a file, or a directory with all that is in it. */
+  /** Removes a file, or a directory with its content. */
   async remove(path: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "POST", path: `${this.#path}/remove`, json: { path }, ...options });
   }
 }
 
-/** Whole files take as long as they are big. */
-const patient: CallOptions = { timeoutMs: 0 };
+/** The time of a transfer depends on the size of the file. */
+const unlimited: CallOptions = { timeoutMs: 0 };
 
 function wholeOf(content: FileContent): Blob | undefined {
   if (content instanceof Blob) return content;
@@ -118,7 +118,7 @@ function formOf(path: string, content: Blob): FormData {
   return form;
 }
 
-/** A form whose file is not known to its end yet. The part after the path is what `stream` says, byte for byte. */
+/** A streamed multipart form: the path, then the bytes of `stream` as the file. */
 function multipart(path: string, stream: ReadableStream<Uint8Array>) {
   const boundary = `capsule-${crypto.randomUUID()}`;
   const head = [
@@ -134,7 +134,7 @@ function multipart(path: string, stream: ReadableStream<Uint8Array>) {
   return { headers: { "content-type": `multipart/form-data; boundary=${boundary}` }, body: streamOf(parts()) };
 }
 
-/** Not every runtime's streams can be iterated, and not every one has `ReadableStream.from`. */
+/** Some runtimes lack `ReadableStream.from` and iteration of streams. */
 function streamOf(
   content: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array | string>,
 ): ReadableStream<Uint8Array> {

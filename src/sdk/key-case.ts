@@ -1,11 +1,11 @@
-/** The wire says `memory_mb`, JavaScript says `memoryMb`: the one place that turns one into the other. */
+/** Converts names between the API (`memory_mb`) and JavaScript (`memoryMb`). */
 
 /** A copy in which the keys of all objects, however deep, are camelCase. */
 export function camelKeys<T>(value: unknown): T {
   return withKeys(value, (key) => key.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase())) as T;
 }
 
-/** The way back. */
+/** The inverse of camelKeys. */
 export function snakeKeys<T>(value: unknown): T {
   return withKeys(value, (key) => key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)) as T;
 }

@@ -1,6 +1,6 @@
 /**
- * A WebSocket of the service as a conversation: JSON messages out, JSON messages in by `for await`. A reader that is
- * slow stops the sender where the runtime's socket can be paused; elsewhere it may fall behind by so much, and no more.
+ * A WebSocket of the service with JSON messages: `send` and `for await`. A slow reader pauses the socket where the runtime
+ * can do that (backpressure); elsewhere messages are buffered up to a limit, then the socket is closed.
  */
 import { closeCodes } from "../wire/close-codes.ts";
 import { ConnectionError, type ErrorCode, hasCode, ServiceError } from "./errors.ts";
@@ -14,7 +14,7 @@ const behindMaxBytes = 64 * 1024 * 1024;
 const unsentMaxBytes = 1024 * 1024;
 const drainPollMs = 5;
 const openMs = 30_000;
-/** What a cut connection looks like from here; never sent. */
+/** The close code of a broken connection; never sent. */
 const cutCode = 1006;
 
 export interface Ending {
@@ -30,8 +30,8 @@ export class MessageSocket<In, Out extends object> {
   #ending: Ending | undefined;
 
   /**
-   * Resolves when it is open. Throws what the service says against it, which a browser's socket would not tell: the
-   * same question is then asked again without a WebSocket.
+   * Resolves when the socket is open. Throws the service's refusal: browsers hide it, so the same request is repeated
+   * without a WebSocket to read it.
    */
   static async open<In, Out extends object>(
     transport: Transport,
@@ -58,11 +58,11 @@ export class MessageSocket<In, Out extends object> {
     this.#socket = socket;
     this.#queue = new Queue(() => this.#flow());
     socket.onmessage = ({ data }: { data: unknown }) => this.#receive(String(data));
-    socket.onerror = () => {}; // the close that follows says all
+    socket.onerror = () => {}; // a close event follows
     socket.onclose = ({ code, reason }: Ending) => this.#over({ code, reason });
   }
 
-  /** How it ended; undefined while it is open. */
+  /** Why it was closed; undefined while it is open. */
   get ending(): Ending | undefined {
     return this.#ending;
   }
@@ -71,18 +71,18 @@ export class MessageSocket<In, Out extends object> {
     if (this.#ending === undefined && !this.#isClosing) this.#socket.send(JSON.stringify(message));
   }
 
-  /** Resolves when little waits to be sent, or the socket is closed. */
+  /** Resolves when the send buffer is almost empty, or the socket is closed. */
   async drained(): Promise<void> {
     while (this.#ending === undefined && this.#socket.bufferedAmount > unsentMaxBytes) await sleep(drainPollMs);
   }
 
-  /** The messages, to the end of the conversation; `ending` then says how it ended. */
+  /** The messages until the socket is closed; then `ending` is set. */
   async next(): Promise<In | undefined> {
     const { value } = await this.#queue.next();
     return value === undefined ? undefined : (JSON.parse(value) as In);
   }
 
-  /** Nothing more is read. */
+  /** Stops reading and closes. */
   close(): void {
     this.#isClosing = true;
     this.#queue.end();
@@ -155,7 +155,7 @@ const meanings: Record<number, ErrorCode> = {
   [closeCodes.broken]: "agent_error",
 };
 
-/** The error of a conversation that ended before its time. `said`: the service's last error message; `fallback`: its code. */
+/** The error for an unexpected close. `said`: the service's last error message; `fallback`: its code. */
 export function endingError(
   ending: Ending | undefined,
   said: string | undefined,

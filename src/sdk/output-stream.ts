@@ -1,4 +1,4 @@
-/** The output of a process while it runs: of one started for this stream, or of one that this stream was attached to. */
+/** Live output of a process that was started for this stream, or that this stream is attached to. */
 import { closeCodes } from "../wire/close-codes.ts";
 import type { ExecServerMessage } from "../wire/exec-messages.ts";
 import { type Bytes, fromBase64 } from "./bytes.ts";
@@ -8,9 +8,9 @@ import type { CallOptions, Transport } from "./transport.ts";
 
 export interface OutputChunk {
   channel: "stdout" | "stderr";
-  /** As the process wrote them. */
+  /** The bytes that the process wrote. */
   bytes: Bytes;
-  /** The same as text; a character that is cut in two waits for its rest in the next chunk. */
+  /** The same as text; an incomplete character is held back until the next chunk. */
   text: string;
 }
 
@@ -20,8 +20,8 @@ type Outgoing =
 type Socket = MessageSocket<ExecServerMessage, Outgoing>;
 
 /**
- * Iterate it once, or `wait()`. Leaving the loop early ends the stream: a command started for it is killed, an attached
- * process lives on.
+ * Iterate it once, or call `wait()`. Leaving the loop early closes the stream: a command started for it is killed, an
+ * attached process goes on.
  *
  * ```ts
  * for await (const { channel, text } of stream) if (channel === "stdout") show(text);
@@ -29,7 +29,7 @@ type Socket = MessageSocket<ExecServerMessage, Outgoing>;
  * ```
  */
 export class OutputStream implements AsyncIterable<OutputChunk> {
-  /** Inside the capsule. */
+  /** PID inside the capsule. */
   readonly pid: number;
   readonly #socket: Socket;
   readonly #decoders = { stdout: decoder(), stderr: decoder() };
@@ -41,7 +41,7 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   #error: unknown;
 
   /**
-   * `begin`: the first message, if this side has the first word. `refusal`: of a process that cannot be had.
+   * `begin`: the first message to send, if any. `refusal`: makes the error when the process cannot be started or found.
    * @internal
    */
   static async open(
@@ -74,12 +74,12 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     });
   }
 
-  /** Undefined until the process has ended and the output has been read. 128 + n: killed by signal n. */
+  /** Undefined until the process has ended and its output is read. 128 + n: killed by signal n. */
   get exitCode(): number | undefined {
     return this.#exitCode;
   }
 
-  /** The exit code. Throws away the output that nobody has begun to read. */
+  /** The exit code. Output that is not being iterated is discarded. */
   async wait(): Promise<number> {
     if (!this.#isRead) for await (const _ of this);
     await this.#settled;
@@ -87,12 +87,12 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     return this.#exitCode;
   }
 
-  /** Kills the command that was started for this stream, with all its children. The output goes on to its end. */
+  /** Kills the command that was started for this stream, with its children. Remaining output can still be read. */
   stop(): void {
     this.#socket.send({ type: "stop" });
   }
 
-  /** Lets go at once, as leaving the loop does. */
+  /** Closes the stream at once, as leaving the loop does. */
   close(): void {
     this.#socket.close();
     this.#finish(new Error("the stream was closed before the process ended"));
@@ -150,7 +150,7 @@ function decoder(): InstanceType<typeof TextDecoder> {
   return new TextDecoder("utf-8", { ignoreBOM: true });
 }
 
-/** Everything a stream says, each channel up to so many bytes. */
+/** All output of a stream, up to a limit per channel. */
 export async function collect(
   stream: OutputStream,
   maxBytes: number,

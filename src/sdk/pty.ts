@@ -1,6 +1,6 @@
 /**
- * A terminal session. The session lives in the capsule; what is held here is a connection to it, made again by itself
- * when it breaks. The service then sends what was missed in between, up to 256 KiB, and goes on.
+ * A terminal session. The session runs in the capsule; this is a connection to it, which is restored automatically when
+ * it breaks. The service then sends the output missed in between, up to 256 KiB.
  *
  *   opening ──► live ──► reconnecting ──► live … ──► ended (exit, paused, destroyed, closed here)
  */
@@ -29,11 +29,11 @@ export interface PtyOptions {
 }
 
 export interface PtyConnection {
-  /** Ends the connection; the session lives on. */
+  /** Closes the connection; the session goes on. */
   signal?: AbortSignal | undefined;
-  /** How long a broken connection is tried to be made again, milliseconds; 0: not at all. Default: 60 000. */
+  /** How long to try to restore a broken connection, milliseconds; 0: not at all. Default: 60 000. */
   reconnectMs?: number | undefined;
-  /** Called when the connection is lost, and when it is there again. */
+  /** Called when the connection is lost, and when it is restored. */
   onState?: ((state: "live" | "reconnecting") => void) | undefined;
 }
 
@@ -41,20 +41,20 @@ type Socket = MessageSocket<PtyServerMessage, PtyClientMessage>;
 type First = ({ type: "start" } & PtyOptions) | { type: "connect"; tag: string };
 
 const reconnectMs = 60_000;
-/** Of output that waits to be read; the socket waits behind it. */
+/** Limit of unread output; beyond it the socket is paused. */
 const aheadMaxBytes = 256 * 1024;
-/** Typed while there is no connection. */
+/** Limit of input that is buffered without a connection. */
 const keptInputMaxBytes = 1024 * 1024;
 const inputChunkBytes = 256 * 1024;
 
 /**
- * Iterate it for the output, write what is typed. Leaving the loop detaches: the session lives on, and
- * `capsule.rejoin(tag)` comes back to it.
+ * Iterate it for the output, `write` the input. Leaving the loop detaches: the session goes on, and `capsule.rejoin(tag)`
+ * joins it again.
  */
 export class Pty implements AsyncIterable<Bytes> {
   /** Names the session: `capsule.rejoin(tag)`. */
   readonly tag: string;
-  /** Of the program in it, inside the capsule. */
+  /** PID of its program, inside the capsule. */
   readonly pid: number;
   readonly #transport: Transport;
   readonly #path: string;
@@ -105,8 +105,8 @@ export class Pty implements AsyncIterable<Bytes> {
   }
 
   /**
-   * Types. Resolves when the connection has taken it; what is typed while there is none is kept, up to 1 MiB, and sent
-   * when there is.
+   * Sends input. Resolves when it is handed to the connection; without a connection up to 1 MiB is buffered and sent
+   * later.
    */
   async write(data: string | Uint8Array): Promise<void> {
     const bytes = typeof data === "string" ? utf8(data) : (data as Bytes);
@@ -123,19 +123,19 @@ export class Pty implements AsyncIterable<Bytes> {
     this.#socket?.send({ type: "resize", cols, rows });
   }
 
-  /** Ends the program. */
+  /** Kills the program. */
   kill(): void {
     this.#socket?.send({ type: "kill" });
   }
 
-  /** Lets go of the session, which lives on. */
+  /** Closes the connection; the session goes on. */
   detach(): void {
     this.#isClosed = true;
     this.#socket?.close();
     this.#end(this.#options.signal?.aborted ? this.#options.signal.reason : new Error("the terminal was detached"));
   }
 
-  /** The program's exit code. Throws when the end of the session is not seen from here. Somebody must read the output. */
+  /** The program's exit code. The output must be read meanwhile. Throws when the connection ends before the session. */
   async wait(): Promise<number> {
     await this.#settled;
     if (this.#exitCode === undefined) throw this.#error;
@@ -183,7 +183,7 @@ export class Pty implements AsyncIterable<Bytes> {
     this.#options.onState?.("live");
   }
 
-  /** True when the session has ended; false when only the connection has. Throws when there is no way back. */
+  /** True: the session has ended; false: only the connection. Throws when the session cannot be joined again. */
   async #listen(socket: Socket): Promise<boolean> {
     let said: string | undefined;
     for (let message = await socket.next(); message !== undefined; message = await socket.next()) {

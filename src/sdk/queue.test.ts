@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Queue } from "./queue.ts";
 
-test("what was pushed comes out in order, before the end or the error", async () => {
+test("items are delivered in order, before the end or the error", async () => {
   const queue = new Queue<string>();
   const first = queue.next();
   queue.push("a", 1);
@@ -15,7 +15,7 @@ test("what was pushed comes out in order, before the end or the error", async ()
   await assert.rejects(queue.next(), /over/);
 });
 
-test("who waits hears of the end; who pushes, of what was taken", async () => {
+test("a waiting reader gets the end; the pushing side is told what was taken", async () => {
   let takenTimes = 0;
   const queue = new Queue<number>(() => takenTimes++);
   const seen: number[] = [];

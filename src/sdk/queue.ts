@@ -1,4 +1,4 @@
-/** From whoever pushes to one `for await`, in order. It has no limit of its own: whoever pushes watches `sizeBytes`. */
+/** An ordered queue with one `for await` reader. It has no limit itself: the pushing side checks `sizeBytes`. */
 export class Queue<T> implements AsyncIterable<T> {
   readonly #items: { item: T; sizeBytes: number }[] = [];
   readonly #onTaken: () => void;
@@ -10,7 +10,7 @@ export class Queue<T> implements AsyncIterable<T> {
     this.#onTaken = onTaken;
   }
 
-  /** Of what was pushed and not yet taken. */
+  /** Size of the pushed items that were not taken yet. */
   get sizeBytes(): number {
     return this.#sizeBytes;
   }
@@ -26,13 +26,13 @@ export class Queue<T> implements AsyncIterable<T> {
     this.#wake?.();
   }
 
-  /** What was pushed before is still taken. */
+  /** Items pushed before are still delivered. */
   end(): void {
     this.#end ??= {};
     this.#wake?.();
   }
 
-  /** Thrown after what was pushed before has been taken. */
+  /** Items pushed before are delivered, then the error is thrown. */
   fail(error: unknown): void {
     this.#end ??= { error };
     this.#wake?.();

@@ -1,4 +1,4 @@
-/** The SDK's own types against the contract: what they promise, the wire has. Wrong, this file does not compile. */
+/** Holds the SDK's types against the schemas of src/wire: if they differ, this file does not compile. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
@@ -29,7 +29,7 @@ export type Promises = [
   Keeps<CamelKeys<Limits>, sdk.LimitInfo>,
 ];
 
-test("names go to camelCase and back, however deep, and values stay what they are", () => {
+test("keys go to camelCase and back at any depth, and values are unchanged", () => {
   const wire = { memory_mb: 512, list: [{ created_at: "a_b" }, null, 1], nested: { exec_output_max_bytes: true } };
   const ours = { memoryMb: 512, list: [{ createdAt: "a_b" }, null, 1], nested: { execOutputMaxBytes: true } };
   assert.deepEqual(camelKeys(wire), ours);

@@ -1,5 +1,5 @@
 /**
- * What the service tells of, as plain objects: the API's resources with camelCase names. Written out here, so that this
+ * The API's resources as plain objects with camelCase names. Declared here and not derived from the schemas, so that this
  * package needs no other's types; `resources.test.ts` holds them against the contract.
  */
 
@@ -15,7 +15,7 @@ export interface CapsuleInfo {
   vcpus: number;
   /** MiB. */
   memoryMb: number;
-  /** Inactivity until it is paused by itself, seconds; 0: never. */
+  /** Seconds without a command after which it is paused; 0: never. */
   timeoutSec: number;
   createdAt: string;
   /** Last change of status. */
@@ -35,7 +35,7 @@ export interface TemplateInfo {
   vcpus: number | null;
   /** MiB. */
   memoryMb: number | null;
-  /** Its files on the service's disk. */
+  /** Size of its files on the service's disk. */
   sizeBytes: number;
   createdAt: string;
 }
@@ -53,20 +53,20 @@ export interface FileEntry {
   group: string;
   /** Unix seconds. */
   modifiedAt: number;
-  /** As it is written in the link. */
+  /** The link's text. */
   symlinkTarget: string | null;
 }
 
 export interface ProcessInfo {
   pid: number;
-  /** Empty for what init or the template started. */
+  /** Empty for processes that init or the template started. */
   tag: string;
   cmd: string;
   args: string[];
 }
 
 export interface KeyInfo {
-  /** `key-…`; names the key, and opens nothing. */
+  /** `key-…`; identifies the key, gives no access. */
   id: string;
   name: string;
   /** Its first characters. */
@@ -75,11 +75,11 @@ export interface KeyInfo {
   lastUsedAt: string | null;
   /** null: never. */
   expiresAt: string | null;
-  /** It is the key that this client uses. */
+  /** This client uses this key. */
   current: boolean;
 }
 
-/** `key` is shown this once. */
+/** `key` is in this answer only. */
 export interface NewKey extends KeyInfo {
   key: string;
 }
@@ -93,7 +93,7 @@ export interface SessionInfo {
 }
 
 export interface SignInLink {
-  /** Opens the dashboard once, within minutes. */
+  /** Signs in to the dashboard once; expires after minutes. */
   url: string;
   expiresAt: string;
 }
@@ -108,7 +108,7 @@ export interface HealthInfo {
   capsules: Record<string, number>;
 }
 
-/** The numbers a client can run into. The service may tell of more than these. */
+/** The service's limits. The service may report more than these. */
 export interface LimitInfo {
   /** Virtual CPUs of one capsule. */
   vcpusMax: number;
@@ -121,7 +121,7 @@ export interface LimitInfo {
   capsulesMax: number;
   execTimeoutDefaultSec: number;
   execTimeoutMaxSec: number;
-  /** Kept of each stream of an `exec`. */
+  /** Output kept per stream of an `exec`. */
   execOutputMaxBytes: number;
   listEntriesMax: number;
   listDepthMax: number;
@@ -130,7 +130,7 @@ export interface LimitInfo {
 }
 
 export type ServiceEvent =
-  /** What came before is not known, or not any more: list again. Everything after it is told. */
+  /** Earlier changes are unknown: list again. Later ones follow as events. */
   | { type: "reset"; reason: "new" | "missed" }
   | { type: "capsule"; capsule: CapsuleInfo }
   | { type: "capsule-removed"; id: string }

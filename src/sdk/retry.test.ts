@@ -9,7 +9,7 @@ const refused = new ConnectionError("unreachable", "");
 const cut = new ConnectionError("cut_off", "");
 const busy = new ServiceError("no_capacity", "", { retryAfterSec: 2 });
 
-test("only what cannot have been carried out twice is sent again", () => {
+test("only requests that cannot be carried out twice are retried", () => {
   const isRetried = (error: unknown) =>
     (["always", "unsent", "never"] as Repeat[]).filter((repeat) => retryDelayMs(error, 0, repeat, half) !== undefined);
   assert.deepEqual(isRetried(refused), ["always", "unsent"]);
@@ -25,7 +25,7 @@ test("only what cannot have been carried out twice is sent again", () => {
   assert.deepEqual(isRetried(new Error("a bug")), []);
 });
 
-test("delays grow, are random, and never longer than five seconds or shorter than was asked", () => {
+test("delays grow, are random, and stay between Retry-After and five seconds more", () => {
   assert.deepEqual(
     [0, 1, 2, 9].map((attempt) => retryDelayMs(refused, attempt, "always", half)),
     [100, 200, 400, 2_500],
@@ -39,7 +39,7 @@ test("delays grow, are random, and never longer than five seconds or shorter tha
   );
 });
 
-test("a wait ends by its signal", async () => {
+test("a wait is aborted by its signal", async () => {
   const stop = new AbortController();
   const waiting = sleep(3_600_000, stop.signal);
   stop.abort(new Error("enough"));

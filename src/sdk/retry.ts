@@ -1,23 +1,22 @@
 /**
- * When a request is sent again by itself: only where it cannot have been carried out twice. Refused connections and
- * refusals with Retry-After were not carried out at all; a broken connection may have been, so only requests that may
- * be repeated are.
+ * When a request is retried: only if it cannot be carried out twice. Refused connections and refusals with Retry-After
+ * were not carried out; after a broken connection only idempotent requests are retried.
  */
 import { ConnectionError, ServiceError } from "./errors.ts";
 
 /**
- * - `always`: carrying it out twice is as good as once.
- * - `unsent`: only if it certainly was not carried out.
- * - `never`: its body can be sent only once.
+ * - `always`: the request is idempotent.
+ * - `unsent`: retry only if it was certainly not carried out.
+ * - `never`: the body can be sent only once.
  */
 export type Repeat = "always" | "unsent" | "never";
 
 const firstMs = 200;
 const longestMs = 5_000;
-/** A service that asks for more patience than this is asking a person. */
-const patienceSec = 30;
+/** Longest Retry-After that is waited for. */
+const retryAfterMaxSec = 30;
 
-/** How long to wait before the attempt after `attempt` (from 0), or undefined: give up. */
+/** Delay before the next attempt; undefined: give up. `attempt` counts from 0. */
 export function retryDelayMs(
   error: unknown,
   attempt: number,
@@ -28,7 +27,7 @@ export function retryDelayMs(
   const jitteredMs = random() * Math.min(longestMs, firstMs * 2 ** attempt);
   if (error instanceof ServiceError) {
     if (error.status !== 429 && error.status !== 503) return undefined;
-    if (error.retryAfterSec === undefined || error.retryAfterSec > patienceSec) return undefined;
+    if (error.retryAfterSec === undefined || error.retryAfterSec > retryAfterMaxSec) return undefined;
     return error.retryAfterSec * 1_000 + jitteredMs;
   }
   if (!(error instanceof ConnectionError)) return undefined;
@@ -37,7 +36,7 @@ export function retryDelayMs(
   return isWorthIt ? jitteredMs : undefined;
 }
 
-/** Resolves after the time; rejects with the signal's reason when it aborts before. */
+/** Resolves after `ms`; rejects with the signal's reason when it aborts first. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted) {

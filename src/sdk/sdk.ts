@@ -1,5 +1,5 @@
 /**
- * What the package exports: sandboxes that are small virtual machines, for Node, Bun, Deno and browsers.
+ * The exports of the package: a client of Capsule, a service of microVM sandboxes, for Node, Bun, Deno and browsers.
  *
  * ```ts
  * await using capsule = await Capsule.create();

@@ -4,7 +4,7 @@ import { after } from "./timer.ts";
 
 const dayMs = 86_400_000;
 
-test("a timer goes off when it is due, however long that is, and not at 0, at Infinity or when it was called off", (t) => {
+test("a timer fires when it is due, also after 24 days, and never at 0, at Infinity or when cancelled", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   let times = 0;
   const act = () => times++;

@@ -1,8 +1,8 @@
-/** Timers as long as they are asked to be: the runtimes' own take more than 24 days for at once. */
+/** Timers of any length: the runtimes' own fire at once beyond 2^31 ms (24 days). */
 
 const stepMaxMs = 0x7fff_ffff;
 
-/** Calls `act` once, after so many milliseconds; 0 and Infinity: never. What it returns calls that off. */
+/** Calls `act` once, after `ms` milliseconds; 0 and Infinity: never. Returns a function that cancels it. */
 export function after(ms: number, act: () => void): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const wait = (leftMs: number): void => {

@@ -1,4 +1,4 @@
-/** Repetition against a real server that refuses, breaks off and keeps silent: what is sent again, and how often. */
+/** Retries against a real server that refuses, breaks the connection or does not answer. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
@@ -19,7 +19,7 @@ const halfAnAnswer: Answer = (response, request) => {
   response.write('{"done":', () => request.socket.destroy());
 };
 const silent: Answer = () => {};
-const stranger: Answer = (response) => response.writeHead(502).end("<h1>Bad gateway</h1>");
+const badGateway: Answer = (response) => response.writeHead(502).end("<h1>Bad gateway</h1>");
 
 function refusal(status: number, code: string, headers: Record<string, string> = {}): Answer {
   return (response) => response.writeHead(status, headers).end(JSON.stringify({ error: { code, message: "no" } }));
@@ -27,7 +27,7 @@ function refusal(status: number, code: string, headers: Record<string, string> =
 
 const atOnce = { "retry-after": "0" };
 
-/** Gives one answer after the other, the last one for ever. */
+/** Gives one answer after the other, then repeats the last one. */
 class Refusing implements AsyncDisposable {
   readonly server: Server;
   asked = 0;
@@ -57,7 +57,7 @@ class Refusing implements AsyncDisposable {
   }
 }
 
-/** How often it is asked, and what comes of it: the code of the error, or "done". */
+/** The number of requests, and the outcome: the code of the error, or "done". */
 async function outcome(request: Request, ...answers: Answer[]): Promise<[asked: number, code: string]> {
   await using refusing = await Refusing.answering(...answers);
   const code = await refusing
@@ -70,7 +70,7 @@ async function outcome(request: Request, ...answers: Answer[]): Promise<[asked: 
   return [refusing.asked, code];
 }
 
-test("a refusal that says when to come back is taken up again, whatever was asked", async () => {
+test("a refusal with Retry-After is retried, whatever the method", async () => {
   const [full, busy] = [refusal(503, "no_capacity", atOnce), refusal(429, "quota_exceeded", atOnce)];
   assert.deepEqual(await outcome(post, full, busy, done), [3, "done"]);
   assert.deepEqual(await outcome(get, busy), [3, "quota_exceeded"]);
@@ -78,8 +78,8 @@ test("a refusal that says when to come back is taken up again, whatever was aske
   assert.deepEqual(await outcome(get, refusal(502, "agent_error", atOnce)), [1, "agent_error"]);
 });
 
-test("a connection that breaks is made again only for what may be done twice", async () => {
-  for (const broken of [cut, halfAnAnswer, stranger]) {
+test("after a broken connection only idempotent requests are retried", async () => {
+  for (const broken of [cut, halfAnAnswer, badGateway]) {
     assert.deepEqual(await outcome(get, broken, done), [2, "done"]);
     assert.deepEqual(await outcome(post, broken, done), [1, "cut_off"]);
     assert.deepEqual(await outcome({ ...post, repeat: "always" }, broken, done), [2, "done"]);
@@ -92,7 +92,7 @@ test("a body that can be sent only once is sent once", async () => {
   assert.deepEqual(await outcome({ ...post, json: undefined, body, repeat: "never" }, busy), [1, "no_capacity"]);
 });
 
-test("while nobody is there, everything is tried again", async () => {
+test("while the service is unreachable, every request is retried", async () => {
   await using refusing = await Refusing.answering(done);
   const { port } = refusing.server.address() as AddressInfo;
   await refusing[Symbol.asyncDispose]();
@@ -106,7 +106,7 @@ test("while nobody is there, everything is tried again", async () => {
   assert.deepEqual([attempts, refusing.asked], [2, 1]);
 });
 
-test("a signal ends the wait for the next attempt", async (t) => {
+test("a signal aborts the wait for the next attempt", async (t) => {
   const waiting = Promise.withResolvers<void>();
   const start = globalThis.setTimeout;
   t.mock.method(globalThis, "setTimeout", (act: () => void, ms: number) => {
@@ -122,7 +122,7 @@ test("a signal ends the wait for the next attempt", async (t) => {
   assert.equal(busy.asked, 1);
 });
 
-test("a time limit ends an attempt, and there is no other", async (t) => {
+test("a time limit ends the attempt, without a retry", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   await using mute = await Refusing.answering(silent);
   const answer = mute.transport().json({ ...get, timeoutMs: 50 });

@@ -1,9 +1,9 @@
-/** One service and one key: requests with their deadlines and repetitions, and the opening of WebSockets. */
+/** Requests to one service with one key: time limits, retries, and opening of WebSockets. */
 import { ConnectionError, connectionErrorOf, refusalOf, ServiceError } from "./errors.ts";
 import { type Repeat, retryDelayMs, sleep } from "./retry.ts";
 import { after } from "./timer.ts";
 
-/** The part of the WebSocket standard that is used; `ws` of npm has it too, and `pause` and `resume` on top. */
+/** The part of the WebSocket standard in use. The npm package `ws` has it, plus `pause` and `resume`. */
 export interface WebSocketLike {
   readonly bufferedAmount: number;
   onopen: ((event: never) => void) | null;
@@ -19,25 +19,25 @@ export interface WebSocketLike {
 export type WebSocketClass = new (url: string) => WebSocketLike;
 
 export interface ClientOptions {
-  /** Where the service is. Default: `CAPSULE_URL` of the environment, in a browser the page's own origin, else `http://127.0.0.1:8080`. */
+  /** Address of the service. Default: `CAPSULE_URL` of the environment, in a browser the page's own origin, else `http://127.0.0.1:8080`. */
   url?: string;
   /** Default: `CAPSULE_API_KEY` of the environment. */
   apiKey?: string;
-  /** How long an ordinary request may take, milliseconds; 0: for ever. Default: 60 000. Waits and commands have limits of their own. */
+  /** Time limit of a request, milliseconds; 0: none. Default: 60 000. Waits and commands have other limits. */
   timeoutMs?: number;
-  /** How often a request is sent again where that is safe. Default: 3. */
+  /** Number of retries where a retry is safe. Default: 3. */
   retries?: number;
   /** Default: the global one. */
   fetch?: typeof globalThis.fetch;
-  /** Default: the global one. Node 20 has none: give it that of the package `ws`. */
+  /** Default: the global one. Node 20 has none: pass that of the package `ws`. */
   WebSocket?: WebSocketClass;
 }
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
-  /** Ends the call; it throws the signal's reason. */
+  /** Aborts the call, which throws the signal's reason. */
   signal?: AbortSignal | undefined;
-  /** Instead of the client's; milliseconds, 0: for ever. */
+  /** Overrides the client's; milliseconds, 0: no limit. */
   timeoutMs?: number | undefined;
 }
 
@@ -89,14 +89,14 @@ export class Transport {
     return this.#carry(request, (response) => response.arrayBuffer());
   }
 
-  /** The time limit is that of the answer's beginning; the body may take as long as it takes. */
+  /** The time limit applies until the headers arrive; the body has none. */
   response(request: Request): Promise<Response> {
     return this.#carry(request, async (response) => response);
   }
 
   /**
-   * A WebSocket that has not opened yet, with a one-time ticket instead of the header that browsers cannot set. Throws
-   * where the runtime has no WebSocket and none was given.
+   * A WebSocket that is still connecting. It carries a one-time ticket, since browsers cannot set the key's header.
+   * Throws when the runtime has no WebSocket and none was given.
    */
   async socket(path: string, query: Record<string, string>, options: CallOptions): Promise<WebSocketLike> {
     if (this.#WebSocket === undefined)
@@ -169,7 +169,7 @@ export class Transport {
   }
 }
 
-/** Of the environment, where the runtime has one; empty counts as unset. */
+/** A variable of the environment, where the runtime has one; empty counts as unset. */
 function variable(name: string): string | undefined {
   const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } };
   return process?.env?.[name] || undefined;

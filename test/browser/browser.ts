@@ -1,6 +1,6 @@
 /**
- * The dashboard in a real browser: one server with real VMs and one Chromium for the whole group. Every page is watched:
- * what it logs as an error, throws, is refused by the page's policy or asks of another host fails the test that opened it.
+ * The dashboard in a real browser: one server with real VMs and one Chromium for the whole group. A test fails when a page
+ * that it opened logs an error, throws, violates the page's policy, or sends a request to another host.
  */
 import assert from "node:assert/strict";
 import { rm } from "node:fs/promises";
@@ -17,7 +17,7 @@ const program = "/usr/bin/chromium";
 const patienceMs = 120_000;
 const describedMaxChars = 6_000;
 const describeMs = 5_000;
-/** Of what is wrong on purpose: the browser logs every refused request by itself. */
+/** The browser logs every refused request as an error; tests refuse some on purpose. */
 const refusedRequest = /^Failed to load resource: the server responded with a status of 4\d\d/;
 
 export const deadline = { timeout: 400_000 };
@@ -42,7 +42,7 @@ after(async () => {
   await rm(join(tmpdir(), `capsule-web-${process.pid}`), { recursive: true, force: true });
 });
 
-/** A failed test says what its visitors saw last, and what the server calls a bug of its own. */
+/** A failed test prints the last content of its pages, and the internal errors of the server. */
 afterEach(async (test) => {
   const views = [...lastViews.splice(0), ...(await Promise.all([...visitors].map((each) => each.describe())))];
   if (outcomeOf(test).passed) return;
@@ -54,16 +54,16 @@ export function service(): Client {
   return client;
 }
 
-/** Those whose windows are open. */
+/** Visitors with open windows. */
 const visitors = new Set<Visitor>();
-/** What was in the windows that this test has closed. */
+/** Content of the windows that this test has closed. */
 const lastViews: string[] = [];
 
 export class Visitor implements AsyncDisposable {
   readonly page: Page;
   readonly #wrong: string[];
 
-  /** In a window of its own, where nobody is signed in. */
+  /** In a new window, signed out. */
   static async come(path = "/", options: BrowserContextOptions = {}): Promise<Visitor> {
     const context = await browser.newContext(options);
     context.setDefaultTimeout(patienceMs);
@@ -82,7 +82,7 @@ export class Visitor implements AsyncDisposable {
     return new Visitor(page, wrong);
   }
 
-  /** Signed in as whoever would be typing, by default with the first key. */
+  /** Signed in, by default with the first key. */
   static async signedIn(hash = "", options: BrowserContextOptions = {}, key = client.key): Promise<Visitor> {
     const visitor = await Visitor.come(`/${hash}`, options);
     await visitor.signIn(key);
@@ -119,26 +119,26 @@ export class Visitor implements AsyncDisposable {
     await this.page.getByRole("button", { name, exact: true }).press("Enter");
   }
 
-  /** Goes where a link of the page would lead. */
+  /** Navigates to another page of the dashboard. */
   async walksTo(hash: string): Promise<void> {
     await this.page.evaluate((to) => {
       location.hash = to;
     }, hash);
   }
 
-  /** Opens a terminal's keyboard, and types a line into it. */
+  /** Types a line into the last terminal. */
   async enters(line: string): Promise<void> {
     await this.page.getByRole("textbox", { name: "Terminal input" }).last().focus();
     await this.page.keyboard.type(line);
     await this.page.keyboard.press("Enter");
   }
 
-  /** A row of the terminal that is shown. */
+  /** Waits for a row of the visible terminal. */
   async reads(line: RegExp): Promise<void> {
     await this.page.locator(".terminal:not([hidden]) .xterm-rows > div").filter({ hasText: line }).first().waitFor();
   }
 
-  /** The address, and what stands there for whoever has it read out. */
+  /** The address and the accessibility tree. */
   async describe(): Promise<string> {
     const page = this.page.locator("body").ariaSnapshot({ timeout: describeMs });
     const shown = await page.catch((error) => `(${(error as Error).message})`);

@@ -1,9 +1,9 @@
-/** The life of capsules, as it is watched and led from the dashboard. */
+/** The life cycle of capsules in the dashboard. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deadline, service, Visitor } from "./browser.ts";
 
-test("by keyboard alone: from the empty list to a running capsule, and to its end", deadline, async () => {
+test("a capsule is created and destroyed by keyboard alone", deadline, async () => {
   await using visitor = await Visitor.signedIn();
   const { page } = visitor;
   await visitor.sees("No capsules yet");
@@ -33,7 +33,7 @@ test("by keyboard alone: from the empty list to a running capsule, and to its en
   await service().expect(404, "GET", `/v1/capsules/${id}`);
 });
 
-test("a paused capsule's actions are disabled with the reason, which is the server's", deadline, async () => {
+test("a paused capsule's actions are disabled, with the server's reason", deadline, async () => {
   await using capsule = await service().capsule();
   const { id } = capsule;
   await using visitor = await Visitor.at(capsule, "details");
@@ -60,7 +60,7 @@ test("a paused capsule's actions are disabled with the reason, which is the serv
   await visitor.sees(".bashrc");
 });
 
-test("what others do is seen without a reload", deadline, async () => {
+test("changes by other clients appear without a reload", deadline, async () => {
   await using visitor = await Visitor.signedIn();
   const { page } = visitor;
   await visitor.sees("No capsules yet");
@@ -98,7 +98,7 @@ test("a snapshot becomes a template that capsules start from, until it is delete
   await page.getByRole("row").filter({ hasText: "with-note" }).waitFor({ state: "detached" });
 });
 
-test("processes are listed and ended; the audit log tells of it", deadline, async () => {
+test("processes are listed and ended; the audit log has the entry", deadline, async () => {
   await using capsule = await service().capsule();
   const { json } = await capsule.exec({ cmd: "sleep", args: ["1000"], background: true });
   await using visitor = await Visitor.at(capsule, "processes");

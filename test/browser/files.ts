@@ -1,4 +1,4 @@
-/** The files of a capsule: in by drop and by button, out by download, looked at, made and deleted. */
+/** The file browser: upload by drop and by button, download, view, create and delete. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -7,7 +7,7 @@ import { deadline, service, Visitor } from "./browser.ts";
 
 const hash = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
-test("a dropped file is there for the next command, byte for byte", deadline, async () => {
+test("a dropped file is uploaded byte for byte", deadline, async () => {
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "files");
   const { page } = visitor;
@@ -26,7 +26,7 @@ test("a dropped file is there for the next command, byte for byte", deadline, as
   assert.equal(await capsule.sh("sha256sum < '/root/drop me.bin' | cut -d' ' -f1"), hash(bytes));
 });
 
-test("uploaded by button, downloaded again, deleted after a question", deadline, async () => {
+test("a file is uploaded by button, downloaded, and deleted after confirmation", deadline, async () => {
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "files");
   const { page } = visitor;
@@ -52,7 +52,7 @@ test("uploaded by button, downloaded again, deleted after a question", deadline,
   await visitor.sees(".bashrc");
 });
 
-test("text is shown as text, whatever the guest calls it and writes into it", deadline, async () => {
+test("hostile names and contents are shown as text", deadline, async () => {
   await using capsule = await service().capsule();
   const hostile = `<img src=x onerror="document.title='taken'">`;
   const script = `cd /root; printf '%s' "$1" > "$1"; ln -s ../etc into; head -c 600000 /dev/zero > zeros`;
@@ -71,7 +71,7 @@ test("text is shown as text, whatever the guest calls it and writes into it", de
   assert.match(await page.title(), /^cl-/);
 });
 
-test("what goes wrong is said in the service's words, and stays until it is dismissed", deadline, async () => {
+test("errors have the service's message, and stay until dismissed", deadline, async () => {
   await using capsule = await service().capsule();
   await using visitor = await Visitor.at(capsule, "files");
   await visitor.sees(".bashrc");

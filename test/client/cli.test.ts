@@ -46,7 +46,7 @@ function failed(ended: Ended, code: number, pattern: RegExp): void {
   assert.match(ended.stderr, pattern);
 }
 
-test("create, ls and rm: ids for people, whole capsules for programs", deadline, async () => {
+test("create, ls and rm print ids, or whole capsules with --json", deadline, async () => {
   const made = await json("create", "--timeout", "700", "--memory", "512");
   assert.deepEqual([made.status, made.timeout_sec, made.memory_mb], ["running", 700, 512]);
   assert.equal((await ok("ls", "--quiet")).trim(), `${made.id}\n${id}`);
@@ -61,7 +61,7 @@ test("create, ls and rm: ids for people, whole capsules for programs", deadline,
   failed(await line.run(["rm", made.id]), 1, /does not exist|no capsule/i);
 });
 
-test("exec passes output, errors and exit code on, to the byte", deadline, async () => {
+test("exec passes on output and exit code, byte for byte", deadline, async () => {
   const script = 'printf "a\\0b"; echo oops >&2; exit 9';
   const { stdout, stderr, code } = await line.run(["exec", "-e", "X=1", id, "--", "sh", "-c", script]);
   assert.deepEqual([stdout, stderr, code], ["a\0b", "oops\n", 9]);
@@ -79,7 +79,7 @@ test("exec passes output, errors and exit code on, to the byte", deadline, async
   failed(await line.run(["exec", id]), 2, /Usage: capsule exec/);
 });
 
-test("Ctrl-C asks the command to end, which may tidy up; another one kills it", deadline, async () => {
+test("the first Ctrl-C sends SIGTERM, the second one kills", deadline, async () => {
   const cases: [script: string, signals: NodeJS.Signals[], code: number, rest: string][] = [
     ["trap 'echo tidied; exit 5' TERM; echo ready; while sleep 0.1; do :; done", ["SIGINT"], 5, "tidied\n"],
     ["trap '' TERM; echo ready; sleep 55", ["SIGTERM", "SIGINT"], 137, ""],
@@ -95,7 +95,7 @@ test("Ctrl-C asks the command to end, which may tidy up; another one kills it", 
   assert.doesNotMatch(await ok("ps", id), /sleep 55/);
 });
 
-test("a slow reader of a long output holds it up, and gets all of it", deadline, async () => {
+test("a slow reader of a long output slows it down, and gets all of it", deadline, async () => {
   const child = line.start(["exec", id, "--", "sh", "-c", "head -c 10000000 /dev/zero"]);
   let sizeBytes = 0;
   for await (const chunk of child.stdout) sizeBytes += (chunk as Buffer).length;
@@ -115,7 +115,7 @@ test("background processes: ps, logs, kill", deadline, async () => {
   failed(await line.run(["kill", id, "web"]), 1, /web/);
 });
 
-test("cp carries a tree in and out again: links, modes, odd names, empty folders", deadline, async () => {
+test("cp copies a tree in and out again: links, modes, unusual names, empty folders", deadline, async () => {
   const tree = join(folder, "tree");
   await mkdir(join(tree, "sub/empty"), { recursive: true });
   await writeFile(join(tree, "ünï code\n.txt"), "text");
@@ -137,7 +137,7 @@ test("cp carries a tree in and out again: links, modes, odd names, empty folders
   assert.equal(await readlink(join(back, "outside")), "/etc/passwd");
 });
 
-test("cp never writes through a link that lies in its way", deadline, async () => {
+test("cp never writes through an existing link", deadline, async () => {
   const [outside, target] = [join(folder, "outside"), join(folder, "target")];
   await mkdir(outside);
   await mkdir(join(target, "tree"), { recursive: true });
@@ -153,7 +153,7 @@ test("cp never writes through a link that lies in its way", deadline, async () =
   assert.equal(await readFile(join(outside, "file"), "utf8"), "mine");
 });
 
-test("cp takes standard input and gives standard output", deadline, async () => {
+test("cp reads standard input and writes standard output", deadline, async () => {
   const bytes = Buffer.alloc(1_000_003, "abc\0\xff", "latin1");
   const sent = await line.run(["cp", "-", `${id}:bytes`], { input: bytes });
   assert.equal(sent.code, 0, sent.stderr);
@@ -202,13 +202,13 @@ test("keys, limits, open", deadline, async () => {
   assert.match(await ok("open"), new RegExp(`^${server.url}/#token=\\S+\n$`));
 });
 
-test("errors say what to do next, in JSON for programs", deadline, async () => {
-  const nobody = new CommandLine({ CAPSULE_URL: "http://127.0.0.1:2", CAPSULE_API_KEY: "k" });
-  failed(await nobody.run(["ls"]), 1, /\.\/dev up/);
+test("errors come with advice, or as JSON", deadline, async () => {
+  const unreachable = new CommandLine({ CAPSULE_URL: "http://127.0.0.1:2", CAPSULE_API_KEY: "k" });
+  failed(await unreachable.run(["ls"]), 1, /\.\/dev up/);
   const keyless = new CommandLine({ CAPSULE_DATA: folder });
   failed(await keyless.run(["ls"]), 1, /there is no API key.*\n.*CAPSULE_API_KEY/);
-  const unsaid = new CommandLine({ CAPSULE_URL: "127.0.0.1:8080", CAPSULE_API_KEY: "k" });
-  failed(await unsaid.run(["ls"]), 1, /"127\.0\.0\.1:8080", which is not a URL\n +Example: http:/);
+  const malformed = new CommandLine({ CAPSULE_URL: "127.0.0.1:8080", CAPSULE_API_KEY: "k" });
+  failed(await malformed.run(["ls"]), 1, /"127\.0\.0\.1:8080", which is not a URL\n +Example: http:/);
   const { stderr } = await line.run(["rm", "--json", `cl-${"0".repeat(25)}`]);
   assert.equal(JSON.parse(stderr).error.code, "not_found");
   failed(await line.run(["ls", "--nonsense"]), 2, /nonsense/);
@@ -225,14 +225,14 @@ test("errors say what to do next, in JSON for programs", deadline, async () => {
   failed(await line.run(["nonsense"]), 2, /no command "nonsense"/);
 });
 
-test("a reader that has had enough is no error", deadline, async () => {
+test("a closed stdout is no error", deadline, async () => {
   const child = line.start(["exec", id, "--", "sh", "-c", "yes"]);
   await said(child.stdout, /y\n/);
   child.stdout.destroy();
   assert.deepEqual(await once(child, "close"), [0, null]);
 });
 
-test("commands have help with examples; shells take the completions", deadline, async () => {
+test("commands have help; bash completes commands, ids and options", deadline, async () => {
   assert.equal(await ok("cp", "--help"), `${helpOf("cp", commands.cp!)}\n`);
   assert.match(await ok("--help"), /capsule create[\s\S]+capsule serve/);
   await writeFile(

@@ -1,4 +1,4 @@
-/** `./capsule` as scripts call it: words in; output, errors and exit code out. */
+/** Runs `./capsule` as scripts do. */
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ export interface Ended {
 export class CommandLine {
   readonly env: Record<string, string>;
 
-  /** `env`: which service. Nothing of our own environment leaks in. */
+  /** `env`: the only variables passed on, besides PATH and HOME. */
   constructor(env: Record<string, string>) {
     this.env = { PATH: process.env.PATH ?? "", HOME: process.env.HOME ?? "/", ...env };
   }
@@ -45,7 +45,7 @@ export async function said(stream: Readable, pattern: RegExp): Promise<string> {
     text += chunk;
     if (pattern.test(text)) return text;
   }
-  throw new Error(`never said ${pattern}:\n${text}`);
+  throw new Error(`no output matched ${pattern}:\n${text}`);
 }
 
 async function gathered(stream: Readable): Promise<string> {

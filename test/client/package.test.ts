@@ -1,4 +1,4 @@
-/** The SDK as an npm package: what is in it, what it needs, and that its guide is right. */
+/** The npm package of the SDK: its content, its imports, and the code in its guide. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
@@ -24,7 +24,7 @@ const filesOf = (ending: string) => {
     .map((name) => ({ name, text: readFileSync(join(project.installed, name), "utf8") }));
 };
 
-test("it holds the SDK and three constants of the contract, and imports nothing but itself", () => {
+test("it contains the SDK and constants of src/wire, and imports only its own files", () => {
   for (const ending of [".js", ".d.ts"]) {
     const files = filesOf(ending);
     assert.ok(files.length > 5);
@@ -40,7 +40,7 @@ test("it holds the SDK and three constants of the contract, and imports nothing 
   assert.equal(about.dependencies, undefined);
 });
 
-test("the guide's code is right, for a project with the package alone and every type checked", async () => {
+test("the guide's code compiles in strict mode, in a project with only this package", async () => {
   const blocks = [...guide.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, code]) => code!);
   assert.ok(blocks.length > 8);
   const before: Record<string, string> = {

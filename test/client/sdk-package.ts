@@ -1,4 +1,4 @@
-/** The SDK's npm package, packed and installed in a project of a stranger's. */
+/** The SDK's npm package, packed and installed in an empty project. */
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ export const run = promisify(execFile);
 
 export class Project implements AsyncDisposable {
   readonly folder: string;
-  /** The package as npm would lay it down. */
+  /** The installed package. */
   readonly installed: string;
 
   static async create(): Promise<Project> {

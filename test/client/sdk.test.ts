@@ -1,4 +1,4 @@
-/** The SDK against a real server with real VMs, method by method; and the examples, as they stand. */
+/** The SDK's methods and the examples, against a real server with real VMs. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -53,7 +53,7 @@ test("a capsule is created, found, listed, and destroyed at the end of its block
   await assert.rejects(client.connect(id), refusedWith("not_found"));
 });
 
-test("exec gives output, exit code and bytes; long limits go another way to the same result", deadline, async () => {
+test("exec gives output, exit code and bytes; a long limit uses a stream, with the same result", deadline, async () => {
   for (const timeoutSec of [20, 0]) {
     const args = ["-c", 'echo "$X in $PWD"; printf "\\377\\001" >&2; exit 7'];
     const result = await capsule.exec("sh", args, { envs: { X: "é" }, cwd: "/tmp", timeoutSec });
@@ -63,12 +63,12 @@ test("exec gives output, exit code and bytes; long limits go another way to the 
   }
 });
 
-test("exec that runs out of time throws what was said until then", deadline, async () => {
+test("an exec that times out throws with its partial output", deadline, async () => {
   const isLate = (error: unknown) => hasCode(error, "timeout") && JSON.stringify(error).includes("early");
   await assert.rejects(capsule.exec("sh", ["-c", "echo early; sleep 300"], { timeoutSec: 5 }), isLate);
 });
 
-test("a signal ends the call, and the command with it", deadline, async () => {
+test("a signal aborts the call and kills the command", deadline, async () => {
   const stop = new AbortController();
   const running = capsule.exec("sleep", ["77"], { signal: stop.signal });
   await until(async () => (await capsule.processes()).some(({ args }) => args[0] === "77"));
@@ -93,7 +93,7 @@ test("streamed output comes while the command runs; leaving the loop kills it", 
   await assert.rejects(capsule.stream("no-such-command"), refusedWith("invalid_request"));
 });
 
-test("a stream whose socket can be paused holds its command up instead of memory", deadline, async () => {
+test("a stream whose socket can be paused applies backpressure to its command", deadline, async () => {
   const WebSocket = NpmWebSocket as unknown as WebSocketClass;
   const same = await new Client({ url: server.url, apiKey: server.apiKey, WebSocket }).connect(capsule.id);
   const stream = await same.stream("sh", ["-c", "head -c 20000000 /dev/zero; echo done >&2"]);
@@ -127,7 +127,7 @@ test("a background process is listed, attached to, waited for and killed", deadl
   await assert.rejects(endless.kill(), refusedWith("not_found"));
 });
 
-test("files are written from everything and read into everything", deadline, async () => {
+test("files are written from and read into every content type", deadline, async () => {
   const { files } = capsule;
   const made = await files.mkdir("/data/a/b");
   assert.deepEqual([made.type, made.path], ["directory", "/data/a/b"]);
@@ -170,7 +170,7 @@ test("files are written from everything and read into everything", deadline, asy
   await assert.rejects(files.read("/data/bytes"), refusedWith("not_found"));
 });
 
-test("a terminal outlives the server that it is connected through, and says everything once", deadline, async () => {
+test("a terminal survives a restart of the server, and its output comes once", deadline, async () => {
   const states: string[] = [];
   const pty = await capsule.pty({ args: ["--norc"], envs: { PS1: "$ " }, onState: (state) => states.push(state) });
   let seen = "";
@@ -194,7 +194,7 @@ test("a terminal outlives the server that it is connected through, and says ever
   assert.deepEqual(states, ["live", "reconnecting", "live"]);
 });
 
-test("a terminal that was left is rejoined with what was missed; an unknown one is refused", deadline, async () => {
+test("a detached terminal is joined again with the missed output; an unknown one is refused", deadline, async () => {
   const left = await capsule.pty({ cmd: "/bin/sh" });
   await capsule.exec("mkfifo", ["/tmp/away"]);
   await left.write("read go < /tmp/away; echo while-$((40 + 2))-away\n");
@@ -213,7 +213,7 @@ test("a terminal that was left is rejoined with what was missed; an unknown one 
   await assert.rejects(capsule.rejoin("pty-00000000"), refusedWith("not_found"));
 });
 
-test("paused, everything is refused by name; resumed, it goes on", deadline, async () => {
+test("a paused capsule refuses every call; a resumed one continues", deadline, async () => {
   const pty = await capsule.pty();
   const ended = assert.rejects(pty.wait(), refusedWith("invalid_state"));
   assert.equal((await capsule.pause()).status, "paused");
@@ -231,7 +231,7 @@ test("paused, everything is refused by name; resumed, it goes on", deadline, asy
   back.kill();
 });
 
-test("snapshots become templates, and events tell of it all", deadline, async () => {
+test("snapshots become templates, and events report every step", deadline, async () => {
   const events = client.events();
   assert.deepEqual((await events.next()).value, { type: "reset", reason: "new" });
   const made = await client.create({ wait: false });
@@ -303,8 +303,8 @@ for (const name of readdirSync(examples).filter((each) => each.endsWith(".ts")))
     const { stdout } = await run(process.execPath, [join(examples, name)], { env });
     const expected: Record<string, RegExp> = {
       "agent-sandbox.ts": /answer: 45/,
-      "long-job.ts": /^heard: step 1\nended with 0 after 4 steps\n$/,
-      "templates.ts": /begun with: ready\nbegun with: ready\n$/,
+      "long-job.ts": /^output: step 1\nended with 0 after 4 steps\n$/,
+      "templates.ts": /started with: ready\nstarted with: ready\n$/,
       "terminal.ts": /^the output was kept\nthe shell ended with 5\n$/,
     };
     assert.match(stdout, expected[name]!);

@@ -1,4 +1,4 @@
-/** The command line where a person sits: in a real terminal emulator. */
+/** The command line in a real terminal emulator. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
@@ -11,7 +11,7 @@ import { CommandLine, program } from "./command-line.ts";
 
 const deadline = { timeout: 400_000 };
 const size = { cols: 90, rows: 24 };
-/** Holds the signal back before it says that it waits, so that none is too early. */
+/** Blocks the signal before it prints "waiting", so that none is missed. */
 const sizeWhenResized = [
   "import os, signal",
   "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])",
@@ -45,7 +45,7 @@ async function enters(emulator: Emulator, text: string): Promise<void> {
   await emulator.presses("Enter");
 }
 
-test("a shell takes keys as they are, follows the window, and passes its exit code on", deadline, async () => {
+test("a shell passes on keys, window size and exit code", deadline, async () => {
   const again = `'${program}' shell ${id} ${shell.map((word) => `'${word}'`).join(" ")}; echo "it was $?"`;
   await using emulator = await Emulator.start(["bash", "-c", again], line.env, size);
   await emulator.shows(/^ready>$/m);
@@ -64,7 +64,7 @@ test("a shell takes keys as they are, follows the window, and passes its exit co
   await emulator.shows(/^it was 7$/m);
 });
 
-test("a shell is left by Ctrl-] d and come back to, in the middle of what it does", deadline, async () => {
+test("Ctrl-] d detaches a shell in the middle of a command, and it is joined again", deadline, async () => {
   let tag: string;
   {
     await using emulator = await opened("shell", id, ...shell);
@@ -81,7 +81,7 @@ test("a shell is left by Ctrl-] d and come back to, in the middle of what it doe
   await emulator.shows(/^hello Ada kept$/m);
 });
 
-test("a shell outlives the server it goes through", deadline, async () => {
+test("a shell survives a restart of the server", deadline, async () => {
   await using emulator = await opened("shell", id, ...shell);
   await emulator.shows(/^ready>$/m);
   const { port } = new URL(server.url);
@@ -92,7 +92,7 @@ test("a shell outlives the server it goes through", deadline, async () => {
   await emulator.shows(/^still 42$/m);
 });
 
-test("ls --watch draws what changes, in colour; a guest's names steer nothing", deadline, async () => {
+test("ls --watch draws changes, in colour; control characters of guests are escaped", deadline, async () => {
   const other = (await line.run(["create"])).stdout.trim();
   await using emulator = await opened("ls", "--watch");
   await emulator.shows(new RegExp(`^${other} +running`, "m"));
@@ -104,7 +104,7 @@ test("ls --watch draws what changes, in colour; a guest's names steer nothing", 
   await ps.shows(/\\u001b\[2J\\u001b\]0;owned\\u0007/);
 });
 
-test("cp draws how far it is, on one line that it leaves clean", deadline, async () => {
+test("cp draws its progress on one line, and erases it", deadline, async () => {
   const big = join(folder, "big");
   {
     await using file = await open(big, "w");

@@ -25,7 +25,7 @@ function capsule(id: string, { at = 0, status = "running" as CapsuleInfo["status
 const none: ReadonlySet<string> = new Set();
 const ids = (store: CapsuleStore) => store.capsules.value?.map(({ id }) => id);
 
-test("nothing is known before the first listing, and an unlisted capsule is none after it", () => {
+test("before the first listing a capsule is undefined, after it an unlisted one is null", () => {
   const store = new CapsuleStore();
   assert.equal(store.find("cl-a"), undefined);
   store.listed([], none);
@@ -50,14 +50,14 @@ test("a listing that is older than an event does not undo it", () => {
   assert.deepEqual(ids(store), ["cl-a", "cl-b"]);
 });
 
-test("what was known and is listed no more is gone", () => {
+test("a known capsule that a listing lacks is removed", () => {
   const store = new CapsuleStore();
   store.listed([capsule("cl-a"), capsule("cl-b")], none);
   store.listed([capsule("cl-b")], store.knownIds());
   assert.deepEqual(ids(store), ["cl-b"]);
 });
 
-test("a capsule is marked while something is done to it, also when that fails", async () => {
+test("an operation is shown while it runs, and not after it has failed", async () => {
   const store = new CapsuleStore();
   const marked = () => store.operations.value.get("cl-a");
   await store.during("cl-a", "pausing", async () => assert.equal(marked(), "pausing"));
@@ -66,7 +66,7 @@ test("a capsule is marked while something is done to it, also when that fails", 
   assert.equal(marked(), undefined);
 });
 
-/** A service whose capsules come, change and go, and a listing that is answered later than it was asked for. */
+/** Steps of a service with changing capsules, whose answer to a listing may be late. */
 const step = fc.oneof(
   fc.record({ kind: fc.constant("create" as const) }),
   fc.record({ kind: fc.constant("change" as const), which: fc.nat() }),
@@ -75,7 +75,7 @@ const step = fc.oneof(
   fc.record({ kind: fc.constant("answer" as const) }),
 );
 
-test("whatever happens while a listing is on its way, the store ends as the service", () => {
+test("whatever changes during a listing, the store ends in the state of the service", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), (steps) => {
       const store = new CapsuleStore();

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { ago, count, cpus, duration, memory, size } from "./format.ts";
 import { breadcrumbs, join, textOf } from "./guest-files.ts";
 
-test("sizes are said in the unit that fits", () => {
+test("sizes are in the largest fitting unit", () => {
   assert.deepEqual([0, 1, 1023, 1024, 1536, 10_485_760, 2 ** 41].map(size), [
     "0 B",
     "1 B",
@@ -18,7 +18,7 @@ test("sizes are said in the unit that fits", () => {
   assert.equal(count(1_234, "entry", "entries"), "1,234 entries");
 });
 
-test("times are said in the largest whole unit", () => {
+test("times are in the largest whole unit", () => {
   assert.deepEqual([30, 60, 90, 3_600, 86_400].map(duration), ["30 s", "1 minute", "90 s", "1 hour", "1 day"]);
   const now = Date.UTC(2026, 5, 1);
   assert.deepEqual(
@@ -27,7 +27,7 @@ test("times are said in the largest whole unit", () => {
   );
 });
 
-test("paths are put together, and taken apart for walking", () => {
+test("paths are joined, and split into breadcrumbs", () => {
   assert.deepEqual([join("/", "a"), join("/a", "b"), join("/a", "/c")], ["/a", "/a/b", "/c"]);
   assert.deepEqual(
     breadcrumbs("/root/a b").map(({ path }) => path),
@@ -35,7 +35,7 @@ test("paths are put together, and taken apart for walking", () => {
   );
 });
 
-test("text is told from bytes, also when its last character is cut", () => {
+test("text is recognized, also when its last character is incomplete", () => {
   const bytes = new TextEncoder().encode("größe €");
   assert.equal(textOf(bytes), "größe €");
   assert.equal(textOf(bytes.subarray(0, -1)), "größe ");

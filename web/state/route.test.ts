@@ -13,11 +13,11 @@ const routes: fc.Arbitrary<Route> = fc.oneof(
   fc.constant({ page: "audit" as const }),
 );
 
-test("every route is read from its own address", () => {
+test("every route survives a round trip through its address", () => {
   fc.assert(fc.property(routes, (route) => assert.deepEqual(parseRoute(hrefOf(route)), route)));
 });
 
-test("an address that names no page is the first page, whatever it is", () => {
+test("any unknown address is the first page", () => {
   for (const hash of ["", "#", "#/", "#/nothing/here", "#/%", "#token=x"]) {
     assert.deepEqual(parseRoute(hash), { page: "capsules" }, hash);
   }

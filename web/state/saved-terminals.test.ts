@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deleteTerminals, savedTerminals, saveTerminals } from "./saved-terminals.ts";
 
-/** As a browser's, with room for so many characters. */
+/** A Storage with a limit of characters. */
 function storage(room = Number.POSITIVE_INFINITY): Storage {
   const kept: Record<string, string> = {};
   const methods = {
@@ -23,7 +23,7 @@ function storage(room = Number.POSITIVE_INFINITY): Storage {
 
 const terminal = (number: number, screen = "") => ({ tag: `pty-${number}`, number, screen });
 
-test("terminals are kept for each capsule, and none is kept of none", () => {
+test("terminals are saved per capsule; an empty list deletes them", () => {
   const place = storage();
   saveTerminals("cl-a", [terminal(1, "$ ls"), terminal(2)], place);
   saveTerminals("cl-b", [terminal(3)], place);
@@ -33,7 +33,7 @@ test("terminals are kept for each capsule, and none is kept of none", () => {
   assert.deepEqual(savedTerminals("cl-b", place), [terminal(3)]);
 });
 
-test("screens that find no room are left out, the sessions never", () => {
+test("screens beyond the limit are left out, sessions never", () => {
   const place = storage();
   saveTerminals("cl-a", [terminal(1, "x".repeat(900_000)), terminal(2, "y".repeat(900_000)), terminal(3, "z")], place);
   assert.deepEqual(
@@ -49,7 +49,7 @@ test("screens that find no room are left out, the sessions never", () => {
   assert.deepEqual(savedTerminals("cl-a", narrow), [terminal(1)]);
 });
 
-test("what cannot be read is nothing", () => {
+test("unreadable entries are ignored", () => {
   for (const text of ["{", "null", "[1, null, {}]", '[{"tag":1,"number":1,"screen":""}]']) {
     const place = storage();
     place.setItem("terminals:cl-a", text);
@@ -57,7 +57,7 @@ test("what cannot be read is nothing", () => {
   }
 });
 
-test("signing out forgets all of them, and nothing else", () => {
+test("signing out deletes all of them, and nothing else", () => {
   const place = storage();
   saveTerminals("cl-a", [terminal(1)], place);
   place.setItem("theme", "dark");
