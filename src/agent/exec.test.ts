@@ -11,7 +11,7 @@ import { AgentFailure } from "./failure.ts";
 import { limits } from "./protocol.ts";
 
 /** The guest returns credit in steps of this size. */
-const crumbBytes = 4_096;
+const smallChunkBytes = 4_096;
 
 let guest: AgentProcess;
 let agent: Agent;
@@ -178,7 +178,7 @@ describe("a foreground command", () => {
     const transcript = new Transcript({ keepsCredit: true });
     const stream = agent.run({ cmd: "yes", args: [] }, transcript);
     const takesNoMoreThan = async (creditBytes: number) => {
-      await transcript.heard((it) => it.bytes("stdout").length > creditBytes - crumbBytes);
+      await transcript.heard((it) => it.bytes("stdout").length > creditBytes - smallChunkBytes);
       await agent.probe();
       assert.ok(transcript.bytes("stdout").length <= creditBytes);
     };

@@ -14,7 +14,7 @@ import type { RecordWriter } from "./records.ts";
 
 const { HELLO, WELCOME, OPEN, DATA, EVENT, CANCEL } = FrameType;
 /** Credit is returned in steps of this size. */
-const crumbBytes = 4_096;
+const smallChunkBytes = 4_096;
 const size = { cols: 80, rows: 24 };
 
 let guest: AgentProcess;
@@ -88,7 +88,7 @@ test("a stream id is reused while frames of its first use are in flight", async 
   await host.greet(9);
   const script = `stty raw -echo; head -c ${2 * limits.windowBytes} /dev/zero; exec sleep 300`;
   host.say(host.open(5, ptyRequest({ cmd: "sh", args: ["-c", script], tag: "again" }, size)));
-  await host.heard(limits.windowBytes - crumbBytes);
+  await host.heard(limits.windowBytes - smallChunkBytes);
   // The whole replay is pending, so the answer to each CONNECT is larger than the pipe's buffer.
   const connect = host.open(5, request(Verb.CONNECT).str("again"));
   const cancel = host.frame(CANCEL, 5, emptyRecord);

@@ -228,15 +228,15 @@ test("a guest that powers itself off is stopped; one that is lost is in error wi
     ["lost", "error"],
   ] as const) {
     const id = await running(floors);
-    const partings: string[] = [];
-    floors.capsules.onEnd(id, (parting) => partings.push(parting));
+    const ends: string[] = [];
+    floors.capsules.onEnd(id, (end) => ends.push(end));
     const guest = floors.host.guests.get(id)!;
     guest.endWith({ kind, reason: "because" });
     await guest.ended;
     await floors.settled();
     const view = floors.capsules.get(floors.team, id);
     assert.deepEqual([view.status, view.errorReason], [status, status === "error" ? "because" : null]);
-    assert.deepEqual(partings, [status]);
+    assert.deepEqual(ends, [status]);
     assert.equal(floors.host.guests.size, 0);
   }
 });

@@ -49,7 +49,7 @@ export class Metrics {
     });
     readExecs(this.#execs, registers);
     readHealth(sources.health, registers);
-    readStocks(sources.health, registers);
+    readPools(sources.health, registers);
     readVmMemory(sources.vmMemory, registers);
   }
 
@@ -136,7 +136,7 @@ function readHealth(health: () => Health, registers: Registry[]): void {
   });
 }
 
-function readStocks(health: () => Health, registers: Registry[]): void {
+function readPools(health: () => Health, registers: Registry[]): void {
   const figures = [
     ["capsule_pool_ready", "Capsules made ahead of time that wait to be claimed.", "pool", "ready"],
     ["capsule_pool_target", "Capsules that should be made ahead of time.", "pool", "target"],
@@ -148,13 +148,13 @@ function readStocks(health: () => Health, registers: Registry[]): void {
     ],
     ["capsule_warm_processes_target", "VM processes that should be started ahead of time.", "warm_processes", "target"],
   ] as const;
-  for (const [name, help, stock, field] of figures) {
+  for (const [name, help, pool, field] of figures) {
     new Gauge({
       name,
       help,
       registers,
       collect() {
-        this.set(health()[stock][field]);
+        this.set(health()[pool][field]);
       },
     });
   }

@@ -14,7 +14,7 @@ export type Observe = <T>(deed: Transition, capsuleId: string, work: () => Promi
 export function observeHost(host: Host, observe: Observe): Host {
   const observed: Partial<Host> = {
     start: (id, ...how) => observe("boot", id, () => host.start(id, ...how)),
-    restore: (id, unwanted) => observe("resume", id, () => host.restore(id, unwanted)),
+    restore: (id, signal) => observe("resume", id, () => host.restore(id, signal)),
     save: (guest, purpose) => observe(purpose, guest.id, () => host.save(guest, purpose)),
   };
   return overlay(host, observed);

@@ -5,7 +5,7 @@ export class Ledger {
   /** Every id ever seen. */
   readonly #ids = new Set<string>();
   /** A DELETE, or a capture, was asked for and perhaps done. */
-  readonly #condemned = new Set<string>();
+  readonly #destroyBegun = new Set<string>();
   readonly #destroyed = new Set<string>();
   /** Capsule or template → path → content. */
   readonly #files = new Map<string, Map<string, string>>();
@@ -31,8 +31,8 @@ export class Ledger {
     return this.#files.get(id) ?? new Map();
   }
 
-  condemned(id: string): void {
-    this.#condemned.add(id);
+  destroyBegun(id: string): void {
+    this.#destroyBegun.add(id);
   }
 
   destroyed(id: string): void {
@@ -54,7 +54,7 @@ export class Ledger {
   assertListed(listed: string[], isAtRest: boolean): void {
     for (const id of listed) assert.ok(!this.#destroyed.has(id), `${id} is back after its DELETE`);
     if (!isAtRest) return;
-    const owed = [...this.#ids].filter((id) => !this.#condemned.has(id) && !this.#destroyed.has(id));
+    const owed = [...this.#ids].filter((id) => !this.#destroyBegun.has(id) && !this.#destroyed.has(id));
     for (const id of owed) assert.ok(listed.includes(id), `${id} is forgotten`);
   }
 }

@@ -53,7 +53,7 @@ interface Breach {
 }
 
 const breaches: Partial<Record<Lie, Breach>> = {
-  answer_a_stranger: { reason: /a stream never opened/ },
+  answer_another_stream: { reason: /a stream never opened/ },
   flood_of_other_epochs: { reason: /frames for closed streams/ },
   second_start: { reason: /a process that started twice/ },
   huge_frame: { reason: /a payload of 4294967295 bytes/ },
@@ -64,7 +64,7 @@ const breaches: Partial<Record<Lie, Breach>> = {
 
 /** Told in the long form: those that unit tests and the fuzzer see too, and one that takes as long as silence is borne. */
 const moreBreaches: typeof breaches = {
-  exit_of_a_stranger: { reason: /a stream never opened/ },
+  exit_of_another_stream: { reason: /a stream never opened/ },
   second_end: { reason: /an end after 0 bytes/ },
   frame_without_end: { reason: /stopped answering/ },
 };

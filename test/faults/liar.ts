@@ -6,10 +6,10 @@ import type { Call, TestCapsule } from "../client.ts";
 
 /** What is said to the first request of any kind. Names of the functions below. */
 export type Lie =
-  | "answer_a_stranger"
+  | "answer_another_stream"
   | "flood_of_other_epochs"
   | "second_start"
-  | "exit_of_a_stranger"
+  | "exit_of_another_stream"
   | "output_beyond_the_window"
   | "crumbs_of_output"
   | "endless_listing"
@@ -68,11 +68,11 @@ entry = text(b'name') + text(b'/name') + struct.pack('<BQI', 0, 5, 0o100644) + t
 # An EXEC's last field says whether its start is to be told of: 2, it is not.
 def begin(epoch, stream): return b'' if request[-2] == 2 else frame(EVENT, epoch, stream, started)
 
-def answer_a_stranger(epoch, stream): say(frame(RESULT, epoch, stream + 1000, exited))
+def answer_another_stream(epoch, stream): say(frame(RESULT, epoch, stream + 1000, exited))
 def flood_of_other_epochs(epoch, stream):
     while True: say(frame(RESULT, epoch ^ 1, stream, exited) * 1000)
 def second_start(epoch, stream): say(2 * frame(EVENT, epoch, stream, started))
-def exit_of_a_stranger(epoch, stream):
+def exit_of_another_stream(epoch, stream):
     say(begin(epoch, stream) + frame(RESULT, epoch, stream + 1, exited))
 def output_beyond_the_window(epoch, stream):
     say(begin(epoch, stream))

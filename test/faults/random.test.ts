@@ -59,7 +59,7 @@ async function act(random: Random, ledger: Ledger, serial: () => number): Promis
   } else if (dice < 13) await ask("POST", `${path}/pause`);
   else if (dice < 17) await ask("POST", `${path}/resume`);
   else if (dice < 19) {
-    ledger.condemned(id);
+    ledger.destroyBegun(id);
     if ((await ask("DELETE", path))?.status === 204) ledger.destroyed(id);
   } else await capture(id, `made-${serial()}`, ledger);
 }
@@ -78,7 +78,7 @@ async function capture(id: string, name: string, ledger: Ledger): Promise<void> 
   const files = new Map(ledger.filesOf(id));
   const { status } = (await ask("GET", `/v1/capsules/${id}`))?.json ?? {};
   if (status !== "running") return;
-  ledger.condemned(id);
+  ledger.destroyBegun(id);
   if ((await ask("POST", "/v1/snapshots", { sandbox_id: id, name }))?.status === 201) ledger.captured(id, name, files);
 }
 

@@ -9,7 +9,7 @@ import type { World } from "../faults/world.ts";
 
 const mostCapsules = 3;
 const patienceMs = 25_000;
-const garbles: Lie[] = ["nonsense", "huge_frame", "answer_a_stranger", "halt_again_and_again"];
+const garbles: Lie[] = ["nonsense", "huge_frame", "answer_another_stream", "halt_again_and_again"];
 /** What a client may hear while VMs are killed and the daemon dies. */
 const honest = new Set([200, 201, 202, 204, 400, 404, 409, 429, 502, 503, 504]);
 

@@ -25,7 +25,7 @@ export const errors = section(import.meta, "errors", () => {
   after(() => Promise.all([running?.[Symbol.asyncDispose](), paused?.[Symbol.asyncDispose]()]));
 
   describe("401", () => {
-    const strangers: [string, string | null][] = [
+    const otherTeams: [string, string | null][] = [
       ["missing", null],
       ["empty", ""],
       ["unknown", `capk_${"0".repeat(40)}`],
@@ -35,7 +35,7 @@ export const errors = section(import.meta, "errors", () => {
     ];
     for (const endpoint of endpoints) {
       conforms(`${endpoint} 401` as Row, "When the key is missing or invalid, the response is 401", async () => {
-        for (const [, key] of strangers) {
+        for (const [, key] of otherTeams) {
           refused(
             await request(client, endpoint, { id: unknownId }, { ...badBody(endpoint), key }),
             401,
@@ -48,7 +48,7 @@ export const errors = section(import.meta, "errors", () => {
 
     test("the words are the same for every reason", async () => {
       const bodies = new Set<string>();
-      for (const [, key] of strangers) bodies.add((await client.call("GET", "/v1/capsules", { key })).text);
+      for (const [, key] of otherTeams) bodies.add((await client.call("GET", "/v1/capsules", { key })).text);
       assert.equal(bodies.size, 1);
     });
 
@@ -75,14 +75,14 @@ export const errors = section(import.meta, "errors", () => {
   });
 
   describe("404 and 409, in order", () => {
-    let stranger: Client | undefined;
+    let otherTeam: Client | undefined;
     let foreignId = unknownId;
     before(async () => {
       if (cannotMakeKeys) return;
-      stranger = await clientOf("strangers");
-      foreignId = (await stranger.expect(201, "POST", "/v1/capsules", {})).json.id;
+      otherTeam = await clientOf("otherTeams");
+      foreignId = (await otherTeam.expect(201, "POST", "/v1/capsules", {})).json.id;
     });
-    after(() => stranger?.call("DELETE", `/v1/capsules/${foreignId}`));
+    after(() => otherTeam?.call("DELETE", `/v1/capsules/${foreignId}`));
 
     const inPath = endpointsWith("404 capsule").filter((endpoint) => endpoint.includes("{id}"));
     for (const endpoint of inPath) {
@@ -150,9 +150,9 @@ export const errors = section(import.meta, "errors", () => {
     );
 
     test(
-      "what is wrong with a stranger's capsule is not told: GET of another team's id",
+      "what is wrong with a otherTeam's capsule is not told: GET of another team's id",
       async () => {
-        for (const endpoint of inPath) refused(await request(stranger!, endpoint, running), 404, "not_found");
+        for (const endpoint of inPath) refused(await request(otherTeam!, endpoint, running), 404, "not_found");
         assert.equal((await running.view()).status, "running");
       },
       { skip: cannotMakeKeys },

@@ -33,11 +33,11 @@ export const teams = section(import.meta, "teams", () => {
     "GET /v1/audit tells who did what to which capsule, newest first, to the team alone",
     async () => {
       const client = await clientOf("witnesses");
-      const stranger = await clientOf("counters");
+      const otherTeam = await clientOf("counters");
       const capsule = await client.capsule();
       await capsule.run("true", ["not told"]);
       await capsule.pause();
-      await stranger.expect(404, "DELETE", capsule.path);
+      await otherTeam.expect(404, "DELETE", capsule.path);
       await capsule.destroy();
       await client.expect(404, "POST", `${capsule.path}/ping`);
       const { json } = await client.expect(200, "GET", `/v1/audit?capsule=${capsule.id}`);
@@ -52,9 +52,9 @@ export const teams = section(import.meta, "teams", () => {
       );
       const all = (await client.expect(200, "GET", "/v1/audit")).json.entries;
       assert.deepEqual([all.at(-1).key_id, all.at(-1).action], ["operator", "key.create"]);
-      const theirs = (await stranger.expect(200, "GET", "/v1/audit?limit=1")).json.entries[0];
+      const theirs = (await otherTeam.expect(200, "GET", "/v1/audit?limit=1")).json.entries[0];
       assert.deepEqual([theirs.action, theirs.capsule_id, theirs.status], ["capsule.destroy", capsule.id, 404]);
-      for (const each of [client, stranger]) each.close();
+      for (const each of [client, otherTeam]) each.close();
     },
     { skip },
   );
