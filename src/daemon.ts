@@ -34,8 +34,7 @@ import { describeError, standardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import { startMaintenance } from "./maintenance.ts";
 import { Audit } from "./teams/audit.ts";
-import { ensureFirstKey } from "./teams/first-key.ts";
-import { Teams } from "./teams/teams.ts";
+import { ensureFirstKey, Teams } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
@@ -98,7 +97,7 @@ async function startLocked(
   const { capsules, templates, transitions, reconciler } = services;
   const { teams, audit } = data;
   const app = buildServer(
-    { teams, capsules: telemetry.watchCapsules(capsules), templates, health: { health }, audit },
+    { teams, capsules, templates, health: { health }, audit },
     {
       limits: config.limits,
       logger: log,
@@ -242,10 +241,10 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
   const locks = new CapsuleLocks();
   const activity = new Activity(capsuleRows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
-  const watchedHost = telemetry.watchHost(host);
   const onFreed = () => templates.collect();
-  const about = { store, locks, activity, idle, clock, log, step, onFreed };
-  const transitions = new Transitions({ ...about, host: watchedHost });
+  const { observe, observeExec } = telemetry;
+  const about = { store, host, locks, activity, idle, clock, log, step, onFreed };
+  const transitions = new Transitions({ ...about, observe });
   const diskUse = new DiskUse({
     ids: () => capsuleRows.all().map((row) => row.id),
     measure: (id) => host.diskBytes(id),
@@ -257,7 +256,8 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
     limits: quotaLimits(config),
   });
   const below = { store, host, locks, transitions, activity, idle, clock, quotas };
-  const capsules = new Capsules({ ...below, templates: templateRows });
+  const capsules = new Capsules({ ...below, templates: templateRows, observeExec });
+  capsules.onChange((_teamId, _id, view) => telemetry.metrics.statusReached(view?.status ?? "removed"));
   const templates = new Templates({
     database,
     rows: templateRows,

@@ -38,6 +38,8 @@ export interface CapsulesOptions {
   idle: Idle;
   clock: Clock;
   quotas: Quotas;
+  /** Called at the start of a command; the returned function at its end. */
+  observeExec: (id: string) => () => void;
 }
 
 export class Capsules {
@@ -143,7 +145,10 @@ export class Capsules {
 
   /** Marks a command as running: the idle timer stops until the returned function is called. */
   beginExec(id: string): () => void {
-    return this.#options.activity.began(id);
+    const ends = [this.#options.observeExec(id), this.#options.activity.began(id)];
+    return () => {
+      for (const end of ends) end();
+    };
   }
 
   /** Calls `listener` once when the capsule's run ends; the returned function removes it. */

@@ -22,6 +22,10 @@ export interface Log {
 /** Why a capsule's run ended; sockets into it are closed with this. */
 export type RunEnd = "paused" | "destroyed" | "stopped" | "error";
 
+/** Runs `work` and records its duration and outcome. */
+export type Observe = <T>(operation: Operation, capsuleId: string, work: () => Promise<T>) => Promise<T>;
+export type Operation = "boot" | "resume" | "pause" | "capture";
+
 export interface TransitionsOptions {
   store: CapsuleStore;
   host: Host;
@@ -31,6 +35,7 @@ export interface TransitionsOptions {
   clock: Clock;
   log: Log;
   step: Step;
+  observe: Observe;
   /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
 }
@@ -56,12 +61,8 @@ export class Transitions {
 
   /** Calls `listener` once, when the capsule's run ends; the returned function removes it. */
   onRunEnd(id: string, listener: (end: RunEnd) => void): () => void {
-    let listeners = this.#runEndListeners.get(id);
-    if (listeners === undefined) {
-      listeners = new Set();
-      this.#runEndListeners.set(id, listeners);
-    }
-    listeners.add(listener);
+    const listeners = this.#runEndListeners.get(id) ?? new Set();
+    this.#runEndListeners.set(id, listeners.add(listener));
     return () => {
       listeners.delete(listener);
       if (listeners.size === 0 && this.#runEndListeners.get(id) === listeners) this.#runEndListeners.delete(id);
@@ -74,7 +75,7 @@ export class Transitions {
     return locks.runExclusive(row.id, async () => {
       if (this.#isBeingDestroyed(row.id)) return;
       try {
-        const guest = await this.#abortable(row.id, (signal) => host.start(row.id, originOf(row), row, signal));
+        const guest = await this.#abortable("boot", row.id, (signal) => host.start(row.id, originOf(row), row, signal));
         const running = store.commit(row, "ready", this.#startedNow());
         step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
@@ -120,7 +121,7 @@ export class Transitions {
       let guest: Guest | undefined;
       let running: Capsule | undefined;
       try {
-        guest = await this.#abortable(row.id, (signal) => host.restore(row.id, signal));
+        guest = await this.#abortable("resume", row.id, (signal) => host.restore(row.id, signal));
         running = store.commit(row, "resume", this.#startedNow());
       } catch (error) {
         if (guest !== undefined) await host.end(guest);
@@ -192,10 +193,10 @@ export class Transitions {
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture"): Promise<void> {
-    const { host, idle } = this.#options;
+    const { host, idle, observe } = this.#options;
     idle.unwatch(row.id);
     try {
-      await host.save(guest, purpose);
+      await observe(purpose, row.id, () => host.save(guest, purpose));
     } catch (error) {
       this.#undo(row);
       throw asAgentError(error, `capsule ${row.id} could not be paused`);
@@ -257,11 +258,11 @@ export class Transitions {
   }
 
   /** Runs `start` with a signal that fires when a destroy begins. */
-  async #abortable(id: string, start: (signal: AbortSignal) => Promise<Guest>): Promise<Guest> {
+  async #abortable(operation: Operation, id: string, start: (signal: AbortSignal) => Promise<Guest>): Promise<Guest> {
     const controller = new AbortController();
     this.#starts.set(id, controller);
     try {
-      return await start(controller.signal);
+      return await this.#options.observe(operation, id, () => start(controller.signal));
     } finally {
       this.#starts.delete(id);
     }
@@ -312,8 +313,7 @@ export class Transitions {
 
 /** What a capsule starts from: a template's files, or a built-in image by its name. */
 export function originOf({ storage, template }: Pick<Capsule, "storage" | "template">): Origin {
-  if (storage !== null) return { kind: "template", storage };
-  return { kind: "base", name: template };
+  return storage === null ? { kind: "base", name: template } : { kind: "template", storage };
 }
 
 export function reasonOf(error: unknown): string {

@@ -1,8 +1,9 @@
 /** What the HTTP server uses of the rooms below. Their classes fit these types; tests pass fakes. */
-import type { Capsules } from "../capsules/capsules.ts";
+import type { Capsules, CapsuleView } from "../capsules/capsules.ts";
 import type { Audit } from "../teams/audit.ts";
 import type { Teams } from "../teams/teams.ts";
 import type { Templates } from "../templates/templates.ts";
+import type { CapsuleStatus } from "../wire/capsule.ts";
 import type { Health } from "../wire/health.ts";
 import type { Action } from "../wire/requirements.ts";
 
@@ -14,7 +15,6 @@ export interface CapsulesService
     | "create"
     | "list"
     | "get"
-    | "wait"
     | "enter"
     | "beginExec"
     | "ping"
@@ -25,6 +25,8 @@ export interface CapsulesService
     | "onEnd"
     | "onChange"
   > {
+  /** Also for statuses of the wire that no capsule has. */
+  wait(teamId: string, id: string, status: CapsuleStatus, timeoutMs: number, signal: AbortSignal): Promise<CapsuleView>;
   /** Throws not_found, then invalid_state. */
   permit(teamId: string, id: string, action: Action): void;
 }

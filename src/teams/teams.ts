@@ -3,6 +3,8 @@
  * hash gives an attacker nothing to time: the bytes compared are not the bytes he chose.
  */
 import { hash, randomBytes } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import type { KeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
@@ -14,6 +16,7 @@ export interface Identity {
   team: string;
 }
 
+const defaultTeam = "default";
 const keyPrefix = "capk_";
 const keyRandomBytes = 24; // 192 bits
 const keyLength = keyPrefix.length + 2 * keyRandomBytes;
@@ -161,6 +164,17 @@ export class Teams {
     this.#onRevoked.delete(keyId);
     for (const listener of listeners) listener();
   }
+}
+
+/**
+ * On the first start, makes the default team and its first key, and writes the key to `api-key` in the data folder before
+ * the key is valid. Returns undefined when the team has keys already.
+ */
+export function ensureFirstKey(dataDir: string, teams: Teams): string | undefined {
+  if (teams.keys().some(({ team }) => team === defaultTeam)) return undefined;
+  const path = join(dataDir, "api-key");
+  const save = (key: string) => writeFileSync(path, `${key}\n`, { mode: 0o600 });
+  return teams.createKey(teams.ensure(defaultTeam).id, "first", save).key;
 }
 
 /** SHA-256 in hexadecimal digits. */

@@ -1,14 +1,14 @@
 /**
- * Figures for Prometheus: aggregates only, no ids and no teams' names. What changes rarely is read when somebody asks;
- * what is counted costs a few additions.
+ * Prometheus metrics: aggregates only, without ids and names of teams. Events are counted as they happen; states are read
+ * at each scrape.
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import type { Observe, Operation } from "../capsules/transitions.ts";
 import type { Health } from "../wire/health.ts";
-import type { Observe, Transition } from "./observe.ts";
 import type { VmMemory } from "./vm-memory.ts";
 
 const requestBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
-const deedBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60];
+const operationBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60];
 /** Resolution of the event loop's delay. A finer one wakes an idle server more often. */
 const loopPrecisionMs = 50;
 
@@ -20,9 +20,9 @@ export interface MetricsSources {
 export class Metrics {
   readonly #registry = new Registry();
   readonly #requests: Histogram;
-  readonly #deeds: Histogram;
+  readonly #operations: Histogram;
   readonly #statuses: Counter;
-  readonly #execs = { begun: 0, running: 0 };
+  readonly #execs = { started: 0, running: 0 };
 
   constructor(sources: MetricsSources) {
     const registers = [this.#registry];
@@ -34,23 +34,23 @@ export class Metrics {
       buckets: requestBuckets,
       registers,
     });
-    this.#deeds = new Histogram({
+    this.#operations = new Histogram({
       name: "capsule_vm_operation_duration_seconds",
-      help: "What was done to VMs: boot (of a new capsule), resume, pause, capture.",
+      help: "Operations on VMs: boot (of a new capsule), resume, pause, capture.",
       labelNames: ["operation", "outcome"],
-      buckets: deedBuckets,
+      buckets: operationBuckets,
       registers,
     });
     this.#statuses = new Counter({
       name: "capsule_status_changes_total",
-      help: "Capsules that reached a status; removed: destroyed.",
+      help: "Changes of capsules to a status; removed: destroyed.",
       labelNames: ["status"],
       registers,
     });
-    readExecs(this.#execs, registers);
-    readHealth(sources.health, registers);
-    readPools(sources.health, registers);
-    readVmMemory(sources.vmMemory, registers);
+    registerExecs(this.#execs, registers);
+    registerHealth(sources.health, registers);
+    registerWarmPools(sources.health, registers);
+    registerVmMemory(sources.vmMemory, registers);
   }
 
   requestEnded(method: string, route: string, status: number, seconds: number): void {
@@ -58,11 +58,11 @@ export class Metrics {
   }
 
   readonly observe: Observe = async <T>(
-    operation: Transition,
+    operation: Operation,
     _capsuleId: string,
     work: () => Promise<T>,
   ): Promise<T> => {
-    const end = this.#deeds.startTimer({ operation });
+    const end = this.#operations.startTimer({ operation });
     try {
       const result = await work();
       end({ outcome: "done" });
@@ -73,9 +73,9 @@ export class Metrics {
     }
   };
 
-  /** The returned function says that the command is over. */
-  execBegan(): () => void {
-    this.#execs.begun++;
+  /** Call the returned function when the command ends. */
+  execStarted(): () => void {
+    this.#execs.started++;
     this.#execs.running++;
     return () => void this.#execs.running--;
   }
@@ -88,25 +88,25 @@ export class Metrics {
     return this.#registry.contentType;
   }
 
-  /** All figures in Prometheus's text form. */
+  /** All metrics in Prometheus's text format. */
   text(): Promise<string> {
     return this.#registry.metrics();
   }
 }
 
-function readExecs(execs: Readonly<{ begun: number; running: number }>, registers: Registry[]): void {
+function registerExecs(execs: Readonly<{ started: number; running: number }>, registers: Registry[]): void {
   new Counter({
     name: "capsule_execs_total",
-    help: "Commands begun.",
+    help: "Commands started.",
     registers,
     collect() {
       this.reset();
-      this.inc(execs.begun);
+      this.inc(execs.started);
     },
   });
   new Gauge({
     name: "capsule_execs_running",
-    help: "Commands that somebody waits for.",
+    help: "Commands running in the foreground or over a WebSocket.",
     registers,
     collect() {
       this.set(execs.running);
@@ -114,10 +114,10 @@ function readExecs(execs: Readonly<{ begun: number; running: number }>, register
   });
 }
 
-function readHealth(health: () => Health, registers: Registry[]): void {
+function registerHealth(health: () => Health, registers: Registry[]): void {
   new Gauge({
     name: "capsule_info",
-    help: "Always 1; the labels say which version runs, on what.",
+    help: "Always 1; the labels are the version and the accelerator.",
     labelNames: ["version", "accelerator"],
     registers,
     collect() {
@@ -136,19 +136,14 @@ function readHealth(health: () => Health, registers: Registry[]): void {
   });
 }
 
-function readPools(health: () => Health, registers: Registry[]): void {
-  const figures = [
-    ["capsule_pool_ready", "Capsules made ahead of time that wait to be claimed.", "pool", "ready"],
-    ["capsule_pool_target", "Capsules that should be made ahead of time.", "pool", "target"],
-    [
-      "capsule_warm_processes_ready",
-      "VM processes started ahead of time that wait to be claimed.",
-      "warm_processes",
-      "ready",
-    ],
-    ["capsule_warm_processes_target", "VM processes that should be started ahead of time.", "warm_processes", "target"],
+function registerWarmPools(health: () => Health, registers: Registry[]): void {
+  const gauges = [
+    ["capsule_pool_ready", "Warm capsules ready to be claimed.", "pool", "ready"],
+    ["capsule_pool_target", "Warm capsules that the pool aims for.", "pool", "target"],
+    ["capsule_warm_processes_ready", "Warm QEMU processes ready to be claimed.", "warm_processes", "ready"],
+    ["capsule_warm_processes_target", "Warm QEMU processes that the pool aims for.", "warm_processes", "target"],
   ] as const;
-  for (const [name, help, pool, field] of figures) {
+  for (const [name, help, pool, field] of gauges) {
     new Gauge({
       name,
       help,
@@ -160,19 +155,19 @@ function readPools(health: () => Health, registers: Registry[]): void {
   }
 }
 
-function readVmMemory(look: () => Promise<VmMemory>, registers: Registry[]): void {
-  const figures = [
+function registerVmMemory(sample: () => Promise<VmMemory>, registers: Registry[]): void {
+  const gauges = [
     ["capsule_vms", "QEMU processes of this data folder.", "vms"],
     ["capsule_vm_rss_bytes", "Memory of all VMs, shared pages counted in each.", "rssBytes"],
-    ["capsule_vm_pss_bytes", "Memory of all VMs, shared pages shared out; sampled in turns.", "pssBytes"],
+    ["capsule_vm_pss_bytes", "Memory of all VMs, shared pages divided among them; sampled in rotation.", "pssBytes"],
   ] as const;
-  for (const [name, help, field] of figures) {
+  for (const [name, help, field] of gauges) {
     new Gauge({
       name,
       help,
       registers,
       async collect() {
-        this.set((await look())[field]);
+        this.set((await sample())[field]);
       },
     });
   }

@@ -1,19 +1,17 @@
-/** Figures always, spans only where a collector is named: what the composition root joins the floors with. */
-import type { Host } from "../host/host.ts";
-import type { CapsulesService } from "../http/services.ts";
+/** Joins metrics and, if a collector is configured, traces: the composition root passes their hooks to the rooms below. */
+import type { Observe } from "../capsules/transitions.ts";
 import type { VmProcess } from "../vmm/vmm.ts";
 import type { Health } from "../wire/health.ts";
 import { Metrics } from "./metrics.ts";
-import { type Observe, observeExecs, observeHost } from "./observe.ts";
 import type { Traces } from "./traces.ts";
 import { VmMemorySampler } from "./vm-memory.ts";
 
 export interface TelemetryOptions {
   version: string;
-  /** The collector's base URL; undefined: no spans. */
+  /** The collector's base URL; undefined: no traces. */
   tracesEndpoint: string | undefined;
   health: () => Health;
-  /** The VMs that run now. */
+  /** The running VMs. */
   findVms: () => Promise<{ process: VmProcess }[]>;
 }
 
@@ -31,32 +29,26 @@ export class Telemetry {
     this.traces = traces;
   }
 
-  watchHost(host: Host): Host {
+  readonly observe: Observe = (operation, id, work) => {
     const { metrics, traces } = this;
-    const observe: Observe = (deed, id, work) =>
-      metrics.observe(deed, id, traces === undefined ? work : () => traces.observe(deed, id, work));
-    return observeHost(host, observe);
-  }
+    return metrics.observe(operation, id, traces === undefined ? work : () => traces.observe(operation, id, work));
+  };
 
-  watchCapsules(capsules: CapsulesService): CapsulesService {
-    capsules.onChange((_teamId, _id, view) => this.metrics.statusReached(view?.status ?? "removed"));
-    return observeExecs(capsules, (id) => {
-      const counted = this.metrics.execBegan();
-      const traced = this.traces?.execBegan(id);
-      return () => {
-        counted();
-        traced?.();
-      };
-    });
-  }
+  /** Call at the start of a command, and the returned function at its end. */
+  readonly observeExec = (id: string): (() => void) => {
+    const ends = [this.metrics.execStarted(), this.traces?.execStarted(id)];
+    return () => {
+      for (const end of ends) end?.();
+    };
+  };
 
-  /** Sends what is left of the spans. */
+  /** Sends the remaining spans. */
   async close(graceMs: number): Promise<void> {
     await this.traces?.close(graceMs);
   }
 }
 
-/** Some hundred milliseconds and megabytes that nobody without a collector pays. */
+/** Imported only if needed: the packages take some hundred milliseconds to load. */
 async function loadTraces({ tracesEndpoint, version }: TelemetryOptions): Promise<Traces | undefined> {
   if (tracesEndpoint === undefined) return undefined;
   const { Traces } = await import("./traces.ts");

@@ -3,21 +3,19 @@ import { test } from "node:test";
 import { Api } from "../../test/api.ts";
 import { attributesOf, Collector } from "../../test/collector.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { observeExecs } from "./observe.ts";
 import { Traces } from "./traces.ts";
 
-test("a request, what it does to a VM and the commands it runs are spans of one trace, sent to the collector", async () => {
+test("a request and its operation on a VM are spans of one trace; commands have a span, too", async () => {
   await using collector = await Collector.start();
   const traces = new Traces(collector.url, "1.2.3");
   const api = new Api({}, { tracing: traces });
   const { capsules } = api.services;
   const pause = capsules.pause.bind(capsules);
   capsules.pause = (team, id) => traces.observe("pause", id, () => pause(team, id));
-  const watched = observeExecs(capsules, (id) => traces.execBegan(id));
 
   const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   const id = await api.capsule();
-  watched.beginExec(id)();
+  traces.execStarted(id)();
   await api.call("POST", `/v1/capsules/${id}/pause`, { headers: { traceparent } });
   await api.call("GET", "/v1/capsules", { key: null });
   await traces.close(10_000);
@@ -33,7 +31,7 @@ test("a request, what it does to a VM and the commands it runs are spans of one 
   assert.equal(attributesOf(collector.named("capsule exec"))["capsule.id"], id);
 });
 
-test("a failure is marked, and nothing of its words is sent", async () => {
+test("a failed span carries the error's code, not its message", async () => {
   await using collector = await Collector.start();
   const traces = new Traces(collector.url, "1.2.3");
   const error = new CapsuleError("no_space", "no room for /secret/path");
@@ -50,7 +48,7 @@ test("a failure is marked, and nothing of its words is sent", async () => {
   assert.ok(!JSON.stringify(collector.spans).includes("secret"));
 });
 
-test("a collector that is away keeps nobody waiting", async () => {
+test("an unreachable collector delays nothing", async () => {
   const traces = new Traces("http://127.0.0.1:1", "1.2.3");
   assert.equal(await traces.observe("boot", "cl-1", async () => "made"), "made");
   await traces.close(10_000);

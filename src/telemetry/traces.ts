@@ -1,6 +1,6 @@
 /**
- * OpenTelemetry spans of requests and of what they do to capsules, sent to a collector by OTLP over HTTP. Loaded only
- * when an endpoint is configured. Spans carry capsule ids, never keys, commands, paths or output.
+ * OpenTelemetry spans of requests, of operations on VMs and of commands, sent to a collector by OTLP over HTTP. Loaded
+ * only if an endpoint is configured. Spans carry capsule ids, never keys, commands, paths or output.
  */
 import {
   type Attributes,
@@ -15,8 +15,8 @@ import {
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { resourceFromAttributes } from "@opentelemetry/resources";
 import { BatchSpanProcessor, NodeTracerProvider } from "@opentelemetry/sdk-trace-node";
+import type { Observe } from "../capsules/transitions.ts";
 import type { TracedRequest, TracingService } from "../http/tracing.ts";
-import type { Observe } from "./observe.ts";
 
 export class Traces implements TracingService {
   readonly #provider: NodeTracerProvider;
@@ -33,7 +33,7 @@ export class Traces implements TracingService {
     this.#tracer = this.#provider.getTracer("capsule", version);
   }
 
-  /** A child of the client's span, where its headers name one. */
+  /** Its parent is the client's span if the headers name one. */
   requestBegan({ method, route, id, capsuleId, headers }: TracedRequest, next: () => void): (status: number) => void {
     const span = this.#tracer.startSpan(
       `${method} ${route}`,
@@ -56,8 +56,8 @@ export class Traces implements TracingService {
     };
   }
 
-  readonly observe: Observe = (deed, capsuleId, work) =>
-    this.#tracer.startActiveSpan(`capsule ${deed}`, { attributes: idOf(capsuleId) }, async (span) => {
+  readonly observe: Observe = (operation, capsuleId, work) =>
+    this.#tracer.startActiveSpan(`capsule ${operation}`, { attributes: idOf(capsuleId) }, async (span) => {
       try {
         return await work();
       } catch (error) {
@@ -68,13 +68,13 @@ export class Traces implements TracingService {
       }
     });
 
-  /** The returned function says that the command is over. */
-  execBegan(capsuleId: string): () => void {
+  /** Call the returned function when the command ends. */
+  execStarted(capsuleId: string): () => void {
     const span = this.#tracer.startSpan("capsule exec", { attributes: idOf(capsuleId) });
     return () => span.end();
   }
 
-  /** Sends what is left, for as long as `graceMs`. */
+  /** Sends the remaining spans, within `graceMs`. */
   async close(graceMs: number): Promise<void> {
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
     await Promise.race([this.#provider.shutdown().catch(() => {}), grace]);
@@ -85,7 +85,7 @@ function idOf(capsuleId: string): Attributes {
   return { "capsule.id": capsuleId };
 }
 
-/** Only the kind of error: its message may quote a path or a name. */
+/** Records the error's code only: its message may quote a path or a name. */
 function fail(span: Span, error: unknown): void {
   const { code } = (error ?? {}) as { code?: unknown };
   span.setStatus({ code: SpanStatusCode.ERROR });

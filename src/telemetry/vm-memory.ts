@@ -1,25 +1,26 @@
 /**
- * The memory of all VMs together, as /proc tells it. RSS is cheap and counts shared pages once per VM; PSS shares them
- * out, and costs a walk of the page tables: a look takes it of a few VMs, in turns, and keeps the others' last one.
+ * The memory of all VMs, from /proc. RSS is cheap and counts a shared page in every VM. PSS divides a shared page among
+ * its VMs and needs a walk of the page tables, so one sample reads it for 32 VMs, in rotation, and uses the last value of
+ * the others.
  */
 import { readFile } from "node:fs/promises";
 import type { VmProcess } from "../vmm/vmm.ts";
 
-const pssPerLook = 32;
-/** Looks that come sooner get the last one's answer. */
+const pssPerSample = 32;
+/** A sample is reused for this long. */
 const freshMs = 1_000;
 
 export interface VmMemory {
   vms: number;
   rssBytes: number;
-  /** Of VMs that were never measured yet: their RSS. */
+  /** Counts the RSS of VMs without a PSS value yet. */
   pssBytes: number;
 }
 
 export class VmMemorySampler {
   readonly #find: () => Promise<VmProcess[]>;
   readonly #now: () => number;
-  /** By pid and start time, the longest unmeasured first. */
+  /** By pid and start time, least recently measured first. */
   readonly #pss = new Map<string, number>();
   #last: { at: number; memory: Promise<VmMemory> } | undefined;
 
@@ -38,9 +39,9 @@ export class VmMemorySampler {
     const processes = new Map((await this.#find()).map((each) => [`${each.pid}/${each.startTicks}`, each.pid]));
     for (const key of this.#pss.keys()) if (!processes.has(key)) this.#pss.delete(key);
     const unmeasured = [...processes.keys()].filter((key) => !this.#pss.has(key));
-    for (const key of [...unmeasured, ...this.#pss.keys()].slice(0, pssPerLook)) {
+    for (const key of [...unmeasured, ...this.#pss.keys()].slice(0, pssPerSample)) {
       const bytes = await readKib(processes.get(key) as number, "smaps_rollup", "Pss");
-      this.#pss.delete(key); // to the end of the line
+      this.#pss.delete(key); // reinserted as the most recent
       if (bytes !== undefined) this.#pss.set(key, bytes);
     }
     const memory = { vms: processes.size, rssBytes: 0, pssBytes: 0 };
@@ -53,7 +54,7 @@ export class VmMemorySampler {
   }
 }
 
-/** In bytes; undefined when the process is gone or not ours to look at. */
+/** In bytes; undefined when the process is gone or cannot be read. */
 async function readKib(pid: number, file: string, field: string): Promise<number | undefined> {
   const text = await readFile(`/proc/${pid}/${file}`, "latin1").catch(() => "");
   const [, kib] = new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(text) ?? [];

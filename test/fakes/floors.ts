@@ -8,7 +8,7 @@ import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
 import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { recover } from "../../src/capsules/recovery.ts";
 import { CapsuleStore } from "../../src/capsules/store.ts";
-import { type Log, Transitions } from "../../src/capsules/transitions.ts";
+import { type Log, type Observe, Transitions } from "../../src/capsules/transitions.ts";
 import { CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
@@ -53,6 +53,12 @@ export class FakeClock implements Clock {
 }
 
 const step = () => {};
+
+export interface Observers {
+  observe: Observe;
+  observeExec: (id: string) => () => void;
+}
+const unobserved: Observers = { observe: (_operation, _id, work) => work(), observeExec: () => () => {} };
 const silent = { info() {}, warn() {}, error() {} };
 
 /** Of every capsule. */
@@ -72,6 +78,7 @@ export function buildFloors(
   clock = new FakeClock(),
   quotaLimits = roomy,
   log: Log = silent,
+  { observe, observeExec }: Observers = unobserved,
 ) {
   const rows = new CapsuleRows(database);
   const templateRows = new TemplateRows(database);
@@ -81,7 +88,7 @@ export function buildFloors(
   const activity = new Activity(rows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
-  const transitions = new Transitions({ store, host, locks, activity, idle, clock, log, step, onFreed });
+  const transitions = new Transitions({ store, host, locks, activity, idle, clock, log, step, observe, onFreed });
   const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
   const capsules = new Capsules({
     store,
@@ -93,6 +100,7 @@ export function buildFloors(
     idle,
     clock,
     quotas,
+    observeExec,
   });
   const templates = new Templates({
     database,
