@@ -1,6 +1,6 @@
 /**
- * The real guest agent on a plain UNIX socket, on this machine: what it does to files and processes it does here, so
- * every test keeps to its own temporary folder.
+ * The real guest agent on a UNIX socket of this machine. It acts on this machine's files and processes, so every test uses
+ * a temporary folder.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -20,7 +20,7 @@ const stopDeadlineMs = 30_000;
 
 let binary: Promise<string> | undefined;
 
-/** The agent's program, built if its sources changed: `build` names it on its last line. */
+/** The agent's program, built if its sources changed. `build` prints its path on the last line. */
 export function agentBinary(): Promise<string> {
   binary ??= promisify(execFile)(path.join(crate, "build")).then(({ stdout }) => stdout.trim().split("\n").at(-1)!);
   return binary;
@@ -45,7 +45,7 @@ export class AgentProcess implements AsyncDisposable {
     this.socketPath = path.join(dir, "agent.sock");
     this.process = spawn(program, ["--socket", this.socketPath], {
       stdio: ["ignore", "inherit", "inherit"],
-      detached: true, // a group of its own: what it kills by mistake is not the test runner
+      detached: true, // in its own process group, so that it cannot kill the test runner by mistake
     });
   }
 
@@ -55,15 +55,15 @@ export class AgentProcess implements AsyncDisposable {
     return agent;
   }
 
-  /** After boot an agent is asleep; on a plain socket WAKE leaves this machine's clock and names alone. */
+  /** Agents start asleep. On a socket, WAKE does not change this machine's clock and names. */
   async wake(agent: Agent): Promise<void> {
     await agent.wake({ entropy: randomBytes(64), hostname: "test", machineId: "0".repeat(32) });
     await agent.thaw();
   }
 
   /**
-   * A socket in front of the agent's that says `stale` to it before every connection's own bytes: what an earlier
-   * host left half said in a VM's port.
+   * A proxy socket that sends `stale` to the agent before the bytes of each connection, like an incomplete frame that an
+   * earlier host left in a VM's port.
    */
   async behind(stale: Uint8Array): Promise<AsyncDisposable & { socketPath: string }> {
     const socketPath = path.join(this.dir, "stale.sock");
@@ -90,10 +90,10 @@ export class AgentProcess implements AsyncDisposable {
     for (const agent of this.#agents) agent.close();
     if (this.process.exitCode === null && this.process.signalCode === null) {
       const gone = once(this.process, "exit");
-      this.process.kill("SIGTERM"); // it takes its commands with it
-      const impatience = setTimeout(() => this.process.kill("SIGKILL"), stopDeadlineMs);
+      this.process.kill("SIGTERM"); // it ends its commands too
+      const killTimer = setTimeout(() => this.process.kill("SIGKILL"), stopDeadlineMs);
       await gone;
-      clearTimeout(impatience);
+      clearTimeout(killTimer);
     }
     await rm(this.dir, { recursive: true, force: true });
   }
@@ -110,6 +110,6 @@ export class AgentProcess implements AsyncDisposable {
       if (isListening) return;
     }
     await this[Symbol.asyncDispose]();
-    throw new Error(`the agent does not listen on ${this.socketPath}`);
+    throw new Error(`the agent did not listen on ${this.socketPath}`);
   }
 }

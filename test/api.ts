@@ -1,4 +1,4 @@
-/** An API under test: the real HTTP floor on fake services, its log caught, every answer held against its contract. */
+/** The real HTTP layer on fake services, with its log captured; every answer is checked against the OpenAPI document. */
 import type { InjectOptions } from "fastify";
 import pino from "pino";
 import { loadConfig } from "../src/config.ts";
@@ -11,7 +11,7 @@ import { Contract, type OpenApi } from "./openapi-contract.ts";
 type Method = NonNullable<InjectOptions["method"]>;
 
 interface Call {
-  /** null: none. */
+  /** null: no key. */
   key?: string | null;
   json?: unknown;
   body?: string | Buffer;
@@ -22,7 +22,7 @@ export interface Reply {
   status: number;
   headers: Record<string, unknown>;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: tests read whatever they expect to be there
+  // biome-ignore lint/suspicious/noExplicitAny: tests read the fields that they expect
   json: any;
 }
 
@@ -75,7 +75,7 @@ export class Api {
     return { status, headers: response.headers, text, json: isJson && text !== "" ? JSON.parse(text) : undefined };
   }
 
-  /** The id of a new capsule in that status. */
+  /** Creates a capsule in that status; its id. */
   async capsule(
     status: Parameters<FakeServices["capsules"]["become"]>[1] = "running",
     key: string = keys.red,

@@ -1,17 +1,17 @@
 /**
- * A client of the service for tests: sends a path as it stands (no URL is tidied on the way), and holds every answer
- * against the OpenAPI document that the server itself publishes.
+ * An HTTP client for tests. It sends paths without normalizing them and checks every answer against the OpenAPI document
+ * that the server publishes.
  */
 import assert from "node:assert/strict";
 import http, { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
 import { Contract } from "./openapi-contract.ts";
 
 export interface Call {
-  /** null: none. Default: the client's. */
+  /** null: no key. Default: the client's key. */
   key?: string | null;
   json?: unknown;
   body?: string | Buffer;
-  /** Sent as multipart/form-data, in this order and byte for byte. */
+  /** Sent as multipart/form-data, in this order and without changes. */
   form?: [name: string, content: string | Uint8Array][];
   headers?: Record<string, string>;
   signal?: AbortSignal;
@@ -22,7 +22,7 @@ export interface Reply {
   headers: IncomingHttpHeaders;
   bytes: Buffer;
   text: string;
-  // biome-ignore lint/suspicious/noExplicitAny: tests read whatever they expect to be there
+  // biome-ignore lint/suspicious/noExplicitAny: tests read the fields that they expect
   json: any;
 }
 
@@ -70,14 +70,14 @@ export class Client {
     return reply;
   }
 
-  /** As `call`; throws unless the status is the expected one. */
+  /** As `call`; throws for another status than the expected one. */
   async expect(status: number, method: string, path: string, call: Call = {}): Promise<Reply> {
     const reply = await this.call(method, path, call);
     assert.equal(reply.status, status, `${method} ${path.slice(0, 200)}: ${reply.text.slice(0, 500)}`);
     return reply;
   }
 
-  /** The answer to a WebSocket upgrade; 101 means that it was accepted, and the connection is dropped. */
+  /** The answer to a WebSocket upgrade. After 101 the connection is dropped. */
   async upgrade(path: string, call: Call = {}): Promise<Reply> {
     const headers = {
       connection: "Upgrade",
@@ -94,7 +94,7 @@ export class Client {
     return reply;
   }
 
-  /** A new capsule, running. */
+  /** Creates a capsule and waits until it runs. */
   async capsule(body: Record<string, unknown> = {}): Promise<TestCapsule> {
     const { json } = await this.expect(201, "POST", "/v1/capsules", { json: body });
     const capsule = new TestCapsule(this, json.id);
@@ -107,7 +107,7 @@ export class Client {
     return capsule;
   }
 
-  /** A capsule that was created elsewhere. */
+  /** An existing capsule. */
   known(id: string): TestCapsule {
     return new TestCapsule(this, id);
   }
@@ -133,12 +133,12 @@ export class Client {
   }
 
   #check(method: string, path: string, { status, headers, text }: Reply): void {
-    const [bare = ""] = path.split("?", 1);
-    this.#contract.check({ method, path: bare, status, contentType: headers["content-type"], body: text });
+    const [pathOnly = ""] = path.split("?", 1);
+    this.#contract.check({ method, path: pathOnly, status, contentType: headers["content-type"], body: text });
   }
 }
 
-/** A capsule of a test's own, destroyed when the test leaves its scope by `await using`. */
+/** A capsule that `await using` destroys at the end of the scope. */
 export class TestCapsule implements AsyncDisposable {
   readonly client: Client;
   readonly id: string;
@@ -156,7 +156,7 @@ export class TestCapsule implements AsyncDisposable {
     return (await this.client.expect(200, "GET", this.path)).json;
   }
 
-  /** Its view when the status is reached; a boot that is too long for the service is told in the service's words. */
+  /** Waits for the status and returns the view. Throws with the capsule's error reason when another status is reached. */
   async until(status: string, timeoutSec = 150): Promise<Reply["json"]> {
     const { json } = await this.client.expect(200, "GET", `${this.path}?wait=${status}&timeout=${timeoutSec}`);
     assert.equal(json.status, status, `capsule ${this.id} is ${json.status}: ${json.error_reason}`);
@@ -174,7 +174,7 @@ export class TestCapsule implements AsyncDisposable {
     return reply.json;
   }
 
-  /** What a bash script prints; throws unless it ends with 0. */
+  /** The output of a bash script; throws unless it exits with 0. */
   async sh(script: string, more: Record<string, unknown> = {}): Promise<string> {
     const { stdout, stderr, exit_code } = await this.run("bash", ["-c", script], more);
     assert.equal(exit_code, 0, `${script}\n${stderr}`);

@@ -1,4 +1,4 @@
-/** An OpenTelemetry collector that keeps what it is sent: OTLP over HTTP, in JSON. */
+/** An OpenTelemetry collector that stores what it receives: OTLP over HTTP, in JSON. */
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -40,7 +40,7 @@ export class Collector implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Throws when no span of this name has come. */
+  /** Throws when no span of this name has been received. */
   named(name: string): SentSpan {
     const found = this.spans.find((span) => span.name === name);
     if (found === undefined) throw new Error(`no span ${name} among ${this.spans.map((span) => span.name).join(", ")}`);

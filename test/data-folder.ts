@@ -1,9 +1,9 @@
-/** For tests of the operator's commands, which look for the data folder in the environment. */
+/** A data folder for tests of the operator's commands, which find it by CAPSULE_DATA. */
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Calls `work` with a new data folder, which CAPSULE_DATA names meanwhile; it and what is made beside it go afterwards. */
+/** Calls `work` with a new data folder while CAPSULE_DATA names it, and removes it and its siblings afterwards. */
 export async function inNewDataFolder(work: (dataDir: string) => Promise<void>): Promise<void> {
   const parent = mkdtempSync(join(tmpdir(), "operator-"));
   const dataDir = join(parent, "data");

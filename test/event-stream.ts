@@ -1,10 +1,10 @@
-/** A listener to GET /v1/events, as the HTML standard reads such a stream. */
+/** A client of GET /v1/events that parses the stream as the HTML standard says. */
 import assert from "node:assert/strict";
 
 export interface ServerEvent {
   id: string;
   name: string;
-  // biome-ignore lint/suspicious/noExplicitAny: tests read whatever they expect to be there
+  // biome-ignore lint/suspicious/noExplicitAny: tests read the fields that they expect
   data: any;
 }
 
@@ -14,7 +14,7 @@ export class EventStream implements AsyncDisposable {
   #text = "";
   lastId: string | undefined;
 
-  /** Throws unless the answer is 200. */
+  /** Throws for another status than 200. */
   static async open(url: string, key: string, lastId?: string): Promise<EventStream> {
     const abort = new AbortController();
     const response = await fetch(new URL("/v1/events", url), {
@@ -49,7 +49,7 @@ export class EventStream implements AsyncDisposable {
     }
   }
 
-  /** The next event that has this name. */
+  /** The next event of this name. */
   async nextOf(name: string): Promise<ServerEvent> {
     for (;;) {
       const event = await this.next();

@@ -1,4 +1,4 @@
-/** A real QEMU with an empty machine: it maps a base file as a VM's does, and stands still. */
+/** A real QEMU with an empty machine that maps a base file like a VM's and does not run. */
 import { setTimeout as delay } from "node:timers/promises";
 import { mappingsOf } from "../src/vmm/memory/pagemap.ts";
 import { endProcess, spawnDetached } from "../src/vmm/process.ts";
@@ -7,7 +7,7 @@ import type { VmProcess } from "../src/vmm/vmm.ts";
 const startMs = 60_000;
 const pollMs = 2;
 
-/** Runs `use` with a process, started in `folder`, that maps `base` privately; `memoryMb` is the file's size. */
+/** Runs `use` with a process that maps `base` privately; `memoryMb` is the file's size. */
 export async function withMapped<T>(
   folder: string,
   base: string,

@@ -1,4 +1,4 @@
-/** Holds every answer of every test against the OpenAPI document that the server itself publishes. */
+/** Checks answers against the OpenAPI document that the server publishes. */
 import assert from "node:assert/strict";
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js";
 
@@ -30,7 +30,7 @@ export class Contract {
     this.#ajv.addSchema(document, "api");
   }
 
-  /** Throws an assertion that names the operation when the answer is not one that the document allows. */
+  /** Throws an assertion error that names the operation when the document does not allow the answer. */
   check(answer: Answer): void {
     const route = this.#route(answer.path);
     const operation = route === undefined ? undefined : this.#document.paths[route]?.[answer.method.toLowerCase()];

@@ -1,4 +1,4 @@
-/** The section of saved devices that src/vmm/warm/device-state.ts looks into. */
+/** The section of the device state that src/vmm/warm/device-state.ts parses. */
 
 export interface ProcessorSection {
   number?: number;

@@ -1,7 +1,7 @@
 import type { SavedMemory } from "../src/vmm/memory/diff-writer.ts";
 import { MemorySave } from "../src/vmm/memory/memory-diff.ts";
 
-/** The diff of a stopped process's memory against its base, in one go. */
+/** Saves the diff of a stopped process's memory against its base. */
 export async function saveMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<SavedMemory> {
   await using save = new MemorySave(pid, base, memoryBytes, path);
   await save.open();

@@ -1,6 +1,6 @@
 /**
- * A real server for tests: `capsule serve` on a data folder of its own, which is gone afterwards together with every
- * process that belonged to it. The built images are borrowed from `$CAPSULE_IMAGES_FROM`, by default the repository's.
+ * A real server for tests: `capsule serve` on a new data folder, which is removed afterwards with every process that belongs to
+ * it. Images are linked from `$CAPSULE_IMAGES_FROM`, by default the repository's.
  */
 
 import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";
@@ -16,25 +16,25 @@ import { borrowBase, lendBases } from "./bases.ts";
 
 const repository = resolve(import.meta.dirname, "..");
 const program = join(repository, "src/main.ts");
-/** The first start boots the base template, in software emulation if need be. */
+/** The first start boots the base template, which is slow under software emulation. */
 const startDeadlineMs = 600_000;
 const stopDeadlineMs = 240_000;
 const keptLines = 40;
 
 export interface ServerOptions {
-  /** On top of the process's own environment. */
+  /** Added to this process's environment. */
   env?: Record<string, string>;
-  /** Where to make its folder. */
+  /** Parent of its folder. */
   parent?: string;
-  /** A data folder that is there already; it is moved into the server's own folder. */
+  /** An existing data folder, which is moved into the server's folder. */
   from?: string;
 }
 
 export class Server implements AsyncDisposable {
   readonly dataDir: string;
-  /** Where it listens; another port after each start. */
+  /** Its address, with another port after each start. */
   url = "";
-  /** Of the team `default`. */
+  /** A key of the team `default`. */
   apiKey = "";
   readonly #folder: string;
   readonly #env: Record<string, string>;
@@ -50,14 +50,14 @@ export class Server implements AsyncDisposable {
     if (from === undefined) await mkdir(server.dataDir, { mode: 0o700 });
     else await rename(from, server.dataDir);
     if (from === undefined) await symlink(resolve(images), join(server.dataDir, "images"));
-    // The choice of accelerator holds until the machine boots again; without it every server would try KVM anew.
-    const [kept, own] = [store, server.dataDir].map((data) => join(data, "accelerator.json")) as [string, string];
-    if (existsSync(kept)) await copyFile(kept, own);
+    // The cached choice of accelerator; without it every server would probe KVM again.
+    const [shared, own] = [store, server.dataDir].map((data) => join(data, "accelerator.json")) as [string, string];
+    if (existsSync(shared)) await copyFile(shared, own);
     try {
       if (from === undefined) await borrowBase(join(store, "bases"), server.dataDir);
       await server.start();
       await lendBases(server.dataDir, join(store, "bases"));
-      await keepNews(own, kept);
+      await shareIfChanged(own, shared);
     } catch (error) {
       await server[Symbol.asyncDispose]();
       throw error;
@@ -71,7 +71,7 @@ export class Server implements AsyncDisposable {
     this.#env = { CAPSULE_DATA: this.dataDir, CAPSULE_HOST: "127.0.0.1", CAPSULE_PORT: "0", ...env };
   }
 
-  /** For a test process that ends early: `capsule down`, without waiting for what comes of it. */
+  /** For a test process that exits early: runs `capsule down` synchronously and ignores its result. */
   abandon(): void {
     this.#process?.kill("SIGKILL");
     spawnSync(process.execPath, [program, "down"], { env: { ...process.env, ...this.#env }, timeout: stopDeadlineMs });
@@ -81,18 +81,18 @@ export class Server implements AsyncDisposable {
     return this.#process?.pid;
   }
 
-  /** What it logged, in every life. */
+  /** The log of all its starts. */
   get logFile(): string {
     return join(this.#folder, "server.log");
   }
 
-  /** Log lines of requests that ended as internal_error, which is a bug whatever was asked. */
+  /** Log lines of requests that ended as internal_error, which is always a bug. */
   async internalErrors(): Promise<string[]> {
     const lines = (await readFile(this.logFile, "utf8")).split("\n");
     return lines.filter((line) => line.includes('"code":"internal_error"'));
   }
 
-  /** Again, after `kill`; `env` and another version's program for this life only. */
+  /** Starts the server again after `kill`; `env` and the program `main` are for this start only. */
   async start(env: Record<string, string> = {}, main = program): Promise<void> {
     const log = openSync(this.logFile, "a");
     const child = spawn(process.execPath, [main, "serve"], {
@@ -105,14 +105,14 @@ export class Server implements AsyncDisposable {
     this.apiKey = (await readFile(join(this.dataDir, "api-key"), "utf8")).trim();
   }
 
-  /** Resolves with the signal that ended the server process, null when it exited, as soon as it is gone. */
+  /** Resolves at the end of the server process with its signal; null when it exited. */
   async exited(): Promise<NodeJS.Signals | null> {
     const child = this.#process;
     if (child !== undefined && child.exitCode === null && child.signalCode === null) await once(child, "exit");
     return child?.signalCode ?? null;
   }
 
-  /** The server process alone; its VMs run on. Resolves when it is gone. */
+  /** Ends the server process alone and waits for its end; its VMs continue. */
   async kill(signal: "SIGTERM" | "SIGKILL"): Promise<void> {
     const child = this.#process;
     this.#process = undefined;
@@ -122,7 +122,7 @@ export class Server implements AsyncDisposable {
     await gone;
   }
 
-  /** One of the operator's commands on this data folder; resolves with what it printed. */
+  /** Runs an operator's command on this data folder; resolves with its output. */
   async operate(...args: string[]): Promise<string> {
     const { stdout } = await promisify(execFile)(process.execPath, [program, ...args], {
       env: { ...process.env, ...this.#env },
@@ -131,7 +131,7 @@ export class Server implements AsyncDisposable {
     return stdout;
   }
 
-  /** A new key of the team, which is made if there is none of that name. */
+  /** A new key of the team, which is created if it does not exist. */
   async createKey(team: string, label = ""): Promise<string> {
     return (await this.operate("admin", "keys", "create", "--team", team, "--name", label)).trim();
   }
@@ -144,45 +144,45 @@ export class Server implements AsyncDisposable {
     }
   }
 
-  /** Ends everything. Throws when `capsule down` left a process behind. */
+  /** Ends everything. Throws when `capsule down` has left a process. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.operate("down");
     await this.kill("SIGKILL");
-    const left = processesOf(this.#folder);
-    for (const { pid } of left) process.kill(pid, "SIGKILL");
+    const remaining = processesOf(this.#folder);
+    for (const { pid } of remaining) process.kill(pid, "SIGKILL");
     if (process.env.CAPSULE_TEST_KEEP === undefined) await rm(this.#folder, { recursive: true, force: true });
     else console.error(`kept ${this.#folder}`);
-    if (left.length > 0) {
-      const said = left.map(({ pid, command }) => `${pid} ${command.slice(0, 200)}`).join("\n");
-      throw new Error(`processes were left behind by capsule down:\n${said}`);
+    if (remaining.length > 0) {
+      const list = remaining.map(({ pid, command }) => `${pid} ${command.slice(0, 200)}`).join("\n");
+      throw new Error(`capsule down left processes:\n${list}`);
     }
   }
 }
 
-/** What is kept may have been found out by a version that remembered less: it is replaced, in one piece. */
-async function keepNews(own: string, kept: string): Promise<void> {
-  if (existsSync(kept) && readFileSync(own).equals(readFileSync(kept))) return;
-  const half = `${kept}.${randomUUID()}`; // servers start side by side, of one process too
-  await copyFile(own, half);
-  await rename(half, kept);
+/** Replaces the shared cache atomically when it differs: another version of the server may have cached less. */
+async function shareIfChanged(own: string, shared: string): Promise<void> {
+  if (existsSync(shared) && readFileSync(own).equals(readFileSync(shared))) return;
+  const temporary = `${shared}.${randomUUID()}`; // a pid would not do: one process starts several servers
+  await copyFile(own, temporary);
+  await rename(temporary, shared);
 }
 
-/** Resolves with the URL that a starting server prints. Throws with its last words when it does not come up. */
+/** Resolves with the URL that a starting server prints. Throws with its last lines when it ends before. */
 async function listening(child: ChildProcess): Promise<string> {
-  const said: string[] = [];
+  const output: string[] = [];
   const timer = setTimeout(() => child.kill("SIGKILL"), startDeadlineMs);
   const lines = createInterface({ input: child.stderr! });
   try {
     return await new Promise((resolve, reject) => {
       lines.on("line", (line) => {
-        said.push(line);
-        if (said.length > keptLines) said.shift();
+        output.push(line);
+        if (output.length > keptLines) output.shift();
         const url = /^capsule: listening on (\S+)/.exec(line)?.[1];
         if (url !== undefined) resolve(url);
       });
       child.once("error", reject);
       child.once("close", (code, signal) => {
-        reject(new Error(`capsule serve ended (${signal ?? code}) before it listened:\n${said.join("\n")}`));
+        reject(new Error(`capsule serve ended (${signal ?? code}) before it listened:\n${output.join("\n")}`));
       });
     });
   } finally {
@@ -190,7 +190,7 @@ async function listening(child: ChildProcess): Promise<string> {
   }
 }
 
-/** Processes whose command line carries the folder's path. */
+/** Processes whose command line contains the folder's path. */
 export function processesOf(folder: string): { pid: number; command: string }[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
@@ -202,6 +202,6 @@ function commandOf(pid: string): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
   } catch {
-    return ""; // it has just ended
+    return ""; // ended meanwhile
   }
 }

@@ -1,15 +1,15 @@
-/** Waiting for what no answer announces. */
+/** Polls for conditions that no event announces. */
 import { setTimeout as delay } from "node:timers/promises";
 
-const everyMs = 40;
+const pollMs = 40;
 
-/** Asks until the answer is neither false nor undefined. Throws when that takes too long. */
+/** Polls until the result is neither false nor undefined, and returns it. Throws at the deadline. */
 export async function eventually<T>(
   what: string,
   ask: () => Promise<T | false | undefined>,
   deadlineMs = 60_000,
 ): Promise<T> {
-  for (const began = performance.now(); performance.now() - began < deadlineMs; await delay(everyMs)) {
+  for (const began = performance.now(); performance.now() - began < deadlineMs; await delay(pollMs)) {
     const answer = await ask();
     if (answer !== false && answer !== undefined) return answer;
   }

@@ -1,9 +1,9 @@
-/** A WebSocket client for tests: keeps what it is told, in order, and how the server closed. */
+/** A WebSocket client for tests that stores received messages in order and the close frame. */
 import assert from "node:assert/strict";
 import { type RawData, WebSocket } from "ws";
 import type { TestCapsule } from "../client.ts";
 
-// biome-ignore lint/suspicious/noExplicitAny: tests read whatever they expect to be there
+// biome-ignore lint/suspicious/noExplicitAny: tests read the fields that they expect
 export type Message = any;
 
 export interface Output {
@@ -37,7 +37,7 @@ export class TestSocket implements AsyncDisposable {
       socket.once("open", resolve);
       socket.once("error", reject);
     });
-    socket.on("error", () => {}); // the close that follows says all
+    socket.on("error", () => {}); // a close event follows
     return test;
   }
 
@@ -65,7 +65,7 @@ export class TestSocket implements AsyncDisposable {
     this.socket.send(typeof message === "string" ? message : JSON.stringify(message));
   }
 
-  /** The next message, which must be of this type. */
+  /** The next message; throws unless it is of this type. */
   async next(type: string): Promise<Message> {
     await this.#until(() => this.#messages.length > 0);
     const message = this.#messages.shift();
@@ -73,13 +73,13 @@ export class TestSocket implements AsyncDisposable {
     return message;
   }
 
-  /** Everything that is still to come. */
+  /** All remaining messages until the close. */
   async rest(): Promise<Message[]> {
     await this.closed;
     return this.#messages.splice(0);
   }
 
-  /** What a command prints until its end. */
+  /** A command's whole output and its end. */
   async output(): Promise<Output> {
     const { code } = await this.closed;
     const messages = await this.rest();
@@ -93,7 +93,7 @@ export class TestSocket implements AsyncDisposable {
     return { stdout: text("stdout"), stderr: text("stderr"), exitCode: exit?.exit_code, closeCode: code };
   }
 
-  /** What a terminal has printed, as soon as the pattern stands in it. It is taken out up to the pattern's end. */
+  /** Waits until the terminal's output matches; removes and returns the output up to the end of the match. */
   async prints(pattern: RegExp): Promise<string> {
     let end = -1;
     let text = "";
@@ -107,11 +107,11 @@ export class TestSocket implements AsyncDisposable {
       () => `${pattern} in ${JSON.stringify(text.slice(-2_000))}`,
     );
     const others = this.#messages.filter((each) => each.type !== "output");
-    const left = Buffer.from(text.slice(end), "latin1").toString("base64");
+    const remaining = Buffer.from(text.slice(end), "latin1").toString("base64");
     this.#messages.splice(
       0,
       this.#messages.length,
-      ...(left === "" ? [] : [{ type: "output", data: left }]),
+      ...(remaining === "" ? [] : [{ type: "output", data: remaining }]),
       ...others,
     );
     return text.slice(0, end);

@@ -47,7 +47,7 @@ describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
     const { error_reason } = await capsule.until("error");
     assert.match(error_reason, /agent stopped answering/);
     await eventually("its VM is ended, which is told first", async () => own.vmPid(capsule.id) === undefined);
-    await own.assertOneStory();
+    await own.assertConsistent();
     await own.assertNoResidue();
   });
 
@@ -139,7 +139,7 @@ describe("a VM of which nothing is heard while it starts", { timeout: 150_000 },
 });
 
 test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
-  await world.assertOneStory();
+  await world.assertConsistent();
   await world.assertNoResidue();
 });
 

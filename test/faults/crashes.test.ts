@@ -67,7 +67,7 @@ const scenarios = {
       const { id } = await furnished(world);
       await world.capsule(id).pause();
       await crash(world, step, () => post(world, `/v1/capsules/${id}/resume`));
-      await world.assertOneStory();
+      await world.assertConsistent();
       await assertWhole(world, id);
     },
   },
@@ -77,7 +77,7 @@ const scenarios = {
     async run(world, step) {
       const { id } = await furnished(world);
       await crash(world, step, () => post(world, `/v1/capsules/${id}/pause`));
-      await world.assertOneStory();
+      await world.assertConsistent();
       await assertWhole(world, id);
     },
   },
@@ -87,7 +87,7 @@ const scenarios = {
     async run(world, step) {
       const { id } = await furnished(world);
       await crash(world, step, () => post(world, "/v1/snapshots", { sandbox_id: id, name: "made" }));
-      await world.assertOneStory();
+      await world.assertConsistent();
       const isMade = (await world.snapshots()).includes("made");
       assert.equal((await world.views()).length, isMade ? 0 : 1, "either the template or the capsule");
       if (isMade) await assertFurnished(await world.client.capsule({ template: "made" }));
@@ -101,7 +101,7 @@ const scenarios = {
       await post(world, "/v1/snapshots", { sandbox_id: (await furnished(world)).id, name: "made" });
       const { id } = await furnished(world);
       await crash(world, step, () => post(world, "/v1/snapshots?overwrite=true", { sandbox_id: id, name: "made" }));
-      await world.assertOneStory();
+      await world.assertConsistent();
       assert.deepEqual(await world.snapshots(), ["made"]);
       await assertFurnished(await world.client.capsule({ template: "made" }));
     },
@@ -113,7 +113,7 @@ const scenarios = {
       const { id } = await furnished(world);
       await crash(world, step, () => world.client.call("DELETE", `/v1/capsules/${id}`));
       assert.equal((await world.client.call("GET", `/v1/capsules/${id}`)).status, 404);
-      await world.assertOneStory();
+      await world.assertConsistent();
     },
   },
   "making ahead of time": {
@@ -153,7 +153,7 @@ const scenarios = {
       await world.die(() => post(world, `/v1/capsules/${id}/resume`));
       await world.restart("SIGKILL");
       assert.equal((await world.capsule(id).view()).status, "paused");
-      await world.assertOneStory();
+      await world.assertConsistent();
       await assertWhole(world, id);
     },
   },
@@ -192,7 +192,7 @@ function testAll(of: Record<string, Scenario>, world: () => World): void {
       const skip = step.startsWith("warm.") && process.getuid?.() !== 0; // blanks need users of their own
       test(`the daemon dies at ${step} of a capsule's ${name}`, { skip }, async () => {
         await run(world(), step);
-        await world().assertOneStory();
+        await world().assertConsistent();
         await world().assertNoResidue();
       });
     }

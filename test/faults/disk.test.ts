@@ -95,7 +95,7 @@ describe("a full disk", { skip }, () => {
 
   /** As if nothing had been: and the same pause works now. */
   async function assertUnharmed(capsule: TestCapsule): Promise<void> {
-    await world.assertOneStory();
+    await world.assertConsistent();
     disk.free();
     await assertFurnished(capsule);
     await capsule.pause();
@@ -173,7 +173,7 @@ describe("a full disk", { skip }, () => {
   }
 
   test("in the end the disk is as empty as at the beginning", async () => {
-    await world.assertOneStory();
+    await world.assertConsistent();
     await world.assertNoResidue();
     assert.ok(usedBytes - disk.freeBytes < 4 * mib, `${usedBytes - disk.freeBytes} bytes more are used`);
   });

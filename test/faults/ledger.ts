@@ -1,18 +1,18 @@
-/** What the service has acknowledged to several clients at once, and must therefore be true whatever has happened since. */
+/** Everything that the service has acknowledged to several clients, which must still be true after any crash. */
 import assert from "node:assert/strict";
 
 export class Ledger {
   /** Every id ever seen. */
   readonly #ids = new Set<string>();
-  /** A DELETE, or a capture, was asked for and perhaps done. */
-  readonly #destroyBegun = new Set<string>();
+  /** A DELETE or a capture was requested, and may be done. */
+  readonly #deleting = new Set<string>();
   readonly #destroyed = new Set<string>();
   /** Capsule or template → path → content. */
   readonly #files = new Map<string, Map<string, string>>();
   readonly #templates = new Set<string>();
 
   created(id: string): void {
-    assert.ok(!this.#ids.has(id), `the id ${id} was used again`);
+    assert.ok(!this.#ids.has(id), `the id ${id} was reused`);
     this.#ids.add(id);
     this.#files.set(id, new Map());
   }
@@ -23,7 +23,11 @@ export class Ledger {
     this.#files.set(id, new Map(this.#files.get(template)));
   }
 
+  /** Number of acknowledged files. */
+  writes = 0;
+
   wrote(id: string, path: string, content: string): void {
+    this.writes++;
     this.#files.get(id)?.set(path, content);
   }
 
@@ -31,15 +35,15 @@ export class Ledger {
     return this.#files.get(id) ?? new Map();
   }
 
-  destroyBegun(id: string): void {
-    this.#destroyBegun.add(id);
+  deleting(id: string): void {
+    this.#deleting.add(id);
   }
 
   destroyed(id: string): void {
     this.#destroyed.add(id);
   }
 
-  /** `files`: those that were acknowledged before the capture began. */
+  /** `files`: acknowledged before the capture started. */
   captured(id: string, name: string, files: Map<string, string>): void {
     this.destroyed(id);
     this.#templates.add(name);
@@ -50,11 +54,11 @@ export class Ledger {
     return [...this.#templates];
   }
 
-  /** Holds a list of capsules against what was acknowledged; `isAtRest`: no create is under way. */
+  /** Compares a list of capsules with the acknowledgements; `isAtRest`: no create is in progress. */
   assertListed(listed: string[], isAtRest: boolean): void {
     for (const id of listed) assert.ok(!this.#destroyed.has(id), `${id} is back after its DELETE`);
     if (!isAtRest) return;
-    const owed = [...this.#ids].filter((id) => !this.#destroyBegun.has(id) && !this.#destroyed.has(id));
-    for (const id of owed) assert.ok(listed.includes(id), `${id} is forgotten`);
+    const expected = [...this.#ids].filter((id) => !this.#deleting.has(id) && !this.#destroyed.has(id));
+    for (const id of expected) assert.ok(listed.includes(id), `${id} is missing`);
   }
 }

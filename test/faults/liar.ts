@@ -1,24 +1,24 @@
 /**
- * Root inside stops the agent and speaks in its place: the agent's own port is taken out of its hands, so that the host
- * hears the lies on the very connection that it trusts.
+ * A program for root in the guest that freezes the agent, takes over its port through pidfd_getfd, and sends invalid frames
+ * on the connection that the host trusts.
  */
 import type { Call, TestCapsule } from "../client.ts";
 
-/** What is said to the first request of any kind. Names of the functions below. */
+/** The answer to the first request; names of the functions below. */
 export type Lie =
-  | "answer_another_stream"
+  | "answer_to_unopened_stream"
   | "flood_of_other_epochs"
   | "second_start"
-  | "exit_of_another_stream"
+  | "exit_of_unopened_stream"
   | "output_beyond_the_window"
-  | "crumbs_of_output"
+  | "single_bytes_of_output"
   | "endless_listing"
   | "huge_frame"
   | "frame_without_end"
   | "huge_file"
   | "negative_sizes"
   | "second_end"
-  | "halt_again_and_again"
+  | "repeated_halt"
   | "nonsense";
 
 const program = `
@@ -65,19 +65,19 @@ started = record(struct.pack('<HI', 1, 7) + text(b'proc-00000000'))
 exited = record(struct.pack('<iBQ', 0, 0, 5))
 entry = text(b'name') + text(b'/name') + struct.pack('<BQI', 0, 5, 0o100644) + text(b'root') + text(b'root') + struct.pack('<QB', 5, 0)
 
-# An EXEC's last field says whether its start is to be told of: 2, it is not.
+# An EXEC's last field is its mode: 2 requests no start event.
 def begin(epoch, stream): return b'' if request[-2] == 2 else frame(EVENT, epoch, stream, started)
 
-def answer_another_stream(epoch, stream): say(frame(RESULT, epoch, stream + 1000, exited))
+def answer_to_unopened_stream(epoch, stream): say(frame(RESULT, epoch, stream + 1000, exited))
 def flood_of_other_epochs(epoch, stream):
     while True: say(frame(RESULT, epoch ^ 1, stream, exited) * 1000)
 def second_start(epoch, stream): say(2 * frame(EVENT, epoch, stream, started))
-def exit_of_another_stream(epoch, stream):
+def exit_of_unopened_stream(epoch, stream):
     say(begin(epoch, stream) + frame(RESULT, epoch, stream + 1, exited))
 def output_beyond_the_window(epoch, stream):
     say(begin(epoch, stream))
     while True: say(frame(DATA, epoch, stream, b'x' * 65536, 1))
-def crumbs_of_output(epoch, stream):
+def single_bytes_of_output(epoch, stream):
     say(begin(epoch, stream))
     room = 262144
     while True:
@@ -110,7 +110,7 @@ def negative_sizes(epoch, stream):
     say(frame(DATA, epoch, stream, data) + frame(RESULT, epoch, stream, record(struct.pack('<i', -1))))
 def second_end(epoch, stream):
     say(begin(epoch, stream) + frame(END, epoch, stream, record(struct.pack('<Q', 0))) * 2)
-def halt_again_and_again(epoch, stream):
+def repeated_halt(epoch, stream):
     while True: say(frame(NOTICE, epoch, 0, record(struct.pack('<HB', 1, 0))))
 def nonsense(epoch, stream):
     while True: say(os.urandom(4096))
@@ -122,18 +122,18 @@ globals()[sys.argv[1]](heard[1], heard[2])
 while True: hear()
 `;
 
-/** Where the program is to be put. */
+/** Writes the program to the guest. */
 export const liarForm: NonNullable<Call["form"]> = [
   ["path", "/root/liar.py"],
   ["file", Buffer.from(program)],
 ];
 
-/** The command that starts it, once it is there. */
+/** The command that starts it. */
 export function liarCommand(lie: Lie): object {
   return { cmd: "python3", args: ["/root/liar.py", lie], background: true };
 }
 
-/** Soon the capsule's agent is silent, and the first request from then on is answered by the lie. */
+/** Shortly afterwards the agent is frozen, and the program answers the next request. */
 export async function startLying({ client, path }: TestCapsule, lie: Lie): Promise<void> {
   await client.expect(204, "POST", `${path}/files/write`, { form: liarForm });
   await client.expect(202, "POST", `${path}/exec`, { json: liarCommand(lie) });

@@ -122,7 +122,7 @@ test("a server that stops takes the pool along and leaves the capsules; so does 
   await ready(1);
   await world.restart("SIGTERM", undefined, { CAPSULE_POOL: "off" });
   assert.deepEqual(world.vms(), [capsule.id]);
-  await world.assertOneStory();
+  await world.assertConsistent();
   await world.restart("SIGTERM");
   await ready(1);
   await world.restart("SIGKILL", undefined, { CAPSULE_POOL: "off" });

@@ -1,4 +1,4 @@
-/** A server that can be made to die at a named step, and the one story that must be left afterwards. */
+/** A server that can be killed at a named step, and checks of the state that it leaves. */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -8,17 +8,17 @@ import { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { processesOf, Server, type ServerOptions } from "../server.ts";
 
-/** A VM that is ended may take so long to be gone. */
+/** Time for a killed VM to end. */
 const dyingMs = 5_000;
 
 export class World implements AsyncDisposable {
   readonly server: Server;
   readonly #hasWarmProcesses: boolean;
   #client: Client | undefined;
-  /** The test process ends early. */
+  /** Ends the server when the test process exits early. */
   readonly #onExit = () => this.server.abandon();
 
-  /** With nothing made ahead of time unless `env` says otherwise: VMs are counted here. */
+  /** Without pool and warm processes unless `env` sets them, because VMs are counted here. */
   static async start({ env, ...options }: ServerOptions = {}): Promise<World> {
     const whole = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0", ...env };
     const world = new World(await Server.start({ ...options, env: whole }), whole.CAPSULE_WARM_PROCESSES !== "0");
@@ -37,7 +37,7 @@ export class World implements AsyncDisposable {
     return this.#client!;
   }
 
-  /** Ends the server by a signal, its VMs run on, and starts it anew; `crashAt`: to die at that step. */
+  /** Ends the server by a signal, while its VMs continue, and starts it again; with `crashAt` it kills itself at that step. */
   async restart(signal: "SIGTERM" | "SIGKILL", crashAt?: StepName, env: Record<string, string> = {}): Promise<void> {
     this.#client?.close();
     await this.server.kill(signal);
@@ -45,14 +45,14 @@ export class World implements AsyncDisposable {
     await this.#connect();
   }
 
-  /** Does what must kill the server at its step, and waits until it is dead. */
+  /** Runs `act`, which must make the server kill itself at its step, and waits for its end. */
   async die(act: () => Promise<unknown>): Promise<void> {
     const dead = this.server.exited();
     await act().catch(() => {});
-    assert.equal(await dead, "SIGKILL", "the server did not die at its step");
+    assert.equal(await dead, "SIGKILL", "the server did not reach its step");
   }
 
-  /** The capsule as today's client reaches it. */
+  /** The capsule, with a client of the running server. */
   capsule(id: string): TestCapsule {
     return new TestCapsule(this.client, id);
   }
@@ -70,17 +70,21 @@ export class World implements AsyncDisposable {
     return json.map(({ name }: { name: string }) => name);
   }
 
-  /** VMs, rows and folders tell one story. */
-  async assertOneStory(): Promise<void> {
+  /** VMs, rows and folders are consistent with each other. */
+  async assertConsistent(): Promise<void> {
     const views = await this.views();
     const paused = views.filter(({ status }) => status === "paused").map(({ id }) => id);
     for (const id of paused) await this.vmEnded(id);
     const running = views.filter(({ status }) => status === "running").map(({ id }) => id);
-    assert.deepEqual(this.#ownVms(), running.sort(), "one VM for each running capsule, and no other");
+    assert.deepEqual(this.#ownVms(), running.sort(), "exactly one VM for each running capsule");
     const folders = this.folders("capsules");
-    const owed = views.filter(({ id, status }) => status !== "error" || folders.includes(id));
-    assert.deepEqual(folders, owed.map(({ id }) => id).sort(), "one folder for each capsule, of failed ones at most");
-    assert.deepEqual(this.#halfMade(), [], "nothing half-made");
+    const wanted = views.filter(({ id, status }) => status !== "error" || folders.includes(id));
+    assert.deepEqual(
+      folders,
+      wanted.map(({ id }) => id).sort(),
+      "one folder for each capsule; failed ones may have none",
+    );
+    assert.deepEqual(this.#scratchFolders(), [], "no scratch folder is left");
     for (const { id, status } of views) {
       if (status === "error") continue;
       const has = this.folders("capsules", id).includes("checkpoint");
@@ -88,25 +92,25 @@ export class World implements AsyncDisposable {
     }
   }
 
-  /** Destroys all there is; then nothing may be left but bases. */
+  /** Destroys everything; only bases may be left. */
   async assertNoResidue(): Promise<void> {
     for (const { id } of await this.views()) await this.client.expect(204, "DELETE", `/v1/capsules/${id}`);
     for (const name of await this.snapshots()) await this.client.expect(204, "DELETE", `/v1/snapshots/${name}`);
     assert.deepEqual(this.#ownVms(), []);
     for (const room of ["capsules", "templates"]) assert.deepEqual(this.folders(room), [], room);
-    assert.deepEqual(this.#halfMade(), []);
+    assert.deepEqual(this.#scratchFolders(), []);
   }
 
-  /** All but those that wait for a capsule, where some do. */
+  /** VMs of capsules, without warm processes. */
   #ownVms(): string[] {
     return this.vms().filter((name) => !this.#hasWarmProcesses || name !== "warm");
   }
 
-  #halfMade(): string[] {
+  #scratchFolders(): string[] {
     return this.folders("work").filter((name) => !this.#hasWarmProcesses || !/^(warm|handover)-/.test(name));
   }
 
-  /** Names of the VMs that run, sorted: their capsules' ids, and "warm" for those that are nobody's yet. */
+  /** Sorted names of the running VMs: their capsules' ids, and "warm" for warm processes. */
   vms(): string[] {
     return this.#processes()
       .map(({ name }) => name)
@@ -130,30 +134,32 @@ export class World implements AsyncDisposable {
     return pid;
   }
 
-  /** Resolves when a paused capsule's VM, whose pause may just have been answered, is gone. */
+  /** Resolves when a paused capsule's VM has ended, which may be after the answer to the pause. */
   async vmEnded(id: string): Promise<void> {
     await eventually(`the VM of ${id} has ended`, async () => this.vmPid(id) === undefined, dyingMs);
   }
 
-  /** Kills a capsule's VM, as soon as it has one; resolves when it has ended, which is later: its memory is taken back. */
+  /** Kills a capsule's VM, as soon as it has one, and waits for its end. */
   async killVm(id: string): Promise<void> {
     const pid = await this.signalVm(id, "SIGKILL");
     await eventually(`process ${pid} has ended`, async () => hasEnded(pid));
   }
 
-  /** The same, unless its VM is gone already. */
-  killVmIfAny(id: string): void {
+  /** Kills a capsule's VM if it has one; true when it did. */
+  killVmIfAny(id: string): boolean {
     const pid = this.vmPid(id);
     try {
-      if (pid !== undefined) process.kill(pid, "SIGKILL");
-    } catch {} // it ended just now
+      return pid !== undefined && process.kill(pid, "SIGKILL");
+    } catch {
+      return false; // the VM has ended meanwhile
+    }
   }
 
-  /** A blank has the name it was started with; whose it became, the journals say. */
+  /** A warm process keeps its name when a capsule claims it; the journals tell which capsule did. */
   #processes(): { pid: number; name: string }[] {
     const owners = this.#journalled();
     return processesOf(this.server.dataDir).flatMap(({ pid, command }) => {
-      if (/^\S*bwrap /.test(command)) return []; // waits for a VM, or is about to become one
+      if (/^\S*bwrap /.test(command)) return []; // waits for a VM, or will execute one
       const name = /-name guest=(\S+) nonce=/.exec(command)?.[1];
       return name === undefined ? [] : [{ pid, name: name === "warm" ? (owners.get(pid) ?? name) : name }];
     });
@@ -165,7 +171,7 @@ export class World implements AsyncDisposable {
       try {
         const { process } = JSON.parse(readFileSync(join(this.server.dataDir, "capsules", id, "vm.json"), "utf8"));
         if (process !== null) owners.set(process.pid, id);
-      } catch {} // it has none, or none any more
+      } catch {} // it has no VM
     }
     return owners;
   }

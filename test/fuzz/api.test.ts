@@ -1,6 +1,6 @@
 /**
- * The API, fuzzed from its own document: every operation, its parameters, bodies and sockets, at random, by one team,
- * beside another team's capsule. CAPSULE_TEST_SEED makes the same choices again, in the same order for one client.
+ * Fuzzes the API from its OpenAPI document: one team sends random operations, parameters, bodies and socket messages, beside
+ * another team's capsule. CAPSULE_TEST_SEED repeats the choices, in the same order for one client.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -19,12 +19,12 @@ import { chance, pick } from "./values.ts";
 
 const rounds = isLong ? 40_000 : 1_600;
 const clients = 4;
-/** Requests after which the server has what it needs to live; from here on it may not grow, but for what V8 has not collected. */
+/** Requests after which the server's memory may only grow by garbage that V8 has not collected yet. */
 const warmUp = rounds / 3;
 const heapMaxMb = 128;
 const growthMaxBytes = 96 << 20;
 const answerMs = 60_000;
-/** Of the answers that say the service failed. None may be an internal_error. */
+/** Expected 5xx statuses. None may be an internal_error. */
 const failures = new Set([502, 503, 504, 507]);
 
 let server: Server;
@@ -35,7 +35,7 @@ before(async () => {
   const env = {
     CAPSULE_CAPSULES_MAX: "5",
     CAPSULE_BODY_MAX_BYTES: "65536",
-    CAPSULE_REQUESTS_PER_SEC: "1000000", // the front door has its own tests; here everyone is to come in
+    CAPSULE_REQUESTS_PER_SEC: "1000000", // the rate limiter has its own tests
     NODE_OPTIONS: `--max-old-space-size=${heapMaxMb}`,
   };
   server = await Server.start({ env });
@@ -51,7 +51,7 @@ after(async () => {
 });
 process.once("exit", () => server?.abandon());
 
-/** The red team's capsules as far as the fuzzer knows, those that run more than once. */
+/** Known capsules of the red team; running ones are listed several times, so that they are chosen more often. */
 const own: string[] = [];
 const paths = ["/root/file", "/root", "/root/new/deep", "/tmp/x", "/etc/passwd", "/proc/self/status", "/", "/dev/null"];
 const pools = {
@@ -79,12 +79,12 @@ const pools = {
   rows: [24, 1, 0, 70_000],
 };
 
-function know(id: string): void {
+function addCapsule(id: string): void {
   own.push(id);
   pools["{id}"] = pools.sandbox_id = [...own, ...own, victim.id, unknownId];
 }
 
-/** What takes long, or takes capsules away, comes more seldom. */
+/** Slow operations, and those that remove capsules, are chosen less often. */
 function weightOf({ method, path, socket }: Operation): number {
   if (socket !== undefined) return 30;
   if (path === "/v1/events") return 1;
@@ -93,76 +93,79 @@ function weightOf({ method, path, socket }: Operation): number {
   return 12;
 }
 
-/** At least one running capsule, so that there is something behind the gate. */
-async function provide(): Promise<void> {
+/** Ensures a running capsule, so that requests can succeed. */
+async function ensureCapsule(): Promise<void> {
   const { json } = await red.expect(200, "GET", "/v1/capsules");
   const views: { id: string; status: string; error_reason: string | null }[] = json;
   for (const { id, status, error_reason } of views) assert.notEqual(status, "error", `${id}: ${error_reason}`);
   own.splice(0, own.length);
   const running = views.filter(({ status }) => status === "running" || status === "starting");
-  for (const { id } of [...views, ...running, ...running]) know(id);
+  for (const { id } of [...views, ...running, ...running]) addCapsule(id);
   if (running.length > 0) return;
   for (const { id } of views.slice(0, 3)) await red.call("DELETE", `/v1/capsules/${id}`);
   for (let i = 0; i < 3; i++) {
     const { status, json } = await red.call("POST", "/v1/capsules", { json: {} });
-    if (status === 201) know(json.id); // else the others' requests were quicker, and the quota is used up
+    if (status === 201) addCapsule(json.id); // else other clients have used up the quota
   }
   await red.call("GET", `/v1/capsules/${own.at(-1)}?wait=running`);
 }
 
-/** Resident memory of the server itself. */
+/** Resident memory of the server process. */
 function residentBytes(): number {
   const kib = /^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${server.pid}/status`, "utf8"))?.[1];
   return Number(kib) * 1024;
 }
 
-test("requests and sockets at random", { timeout: 3_600_000 }, async (t) => {
+test("random requests and socket messages", { timeout: 3_600_000 }, async (t) => {
   const random = new Random(t);
   const document = (await (await fetch(new URL("/openapi.json", server.url))).json()) as OpenApi;
   const operations = operationsOf(document).flatMap((each) => Array<Operation>(weightOf(each)).fill(each));
-  await provide();
+  await ensureCapsule();
   const requests = new Requests(document, random, pools);
   const conversations = new Conversations(document, requests, random);
   const before = await view();
   const statuses = new Map<number, number>();
   let warmBytes = 0;
-  let asked = 0;
+  let sent = 0;
 
   const act = async () => {
     const request = requests.to(pick(random, operations));
     const { method, path, headers, key, body } = request;
-    const said = `${method} ${path.slice(0, 300)}`;
+    const title = `${method} ${path.slice(0, 300)}`;
     const isSocket = request.operation.socket !== undefined && method === "GET";
-    // A stream of events has no end, and some clients have no patience.
-    const impatient = path.startsWith("/v1/events") ? 100 : chance(random, 3) ? random.below(30) : undefined;
-    const signal = AbortSignal.timeout(impatient ?? answerMs);
+    // An event stream has no end, and some requests are aborted early.
+    const abortMs = path.startsWith("/v1/events") ? 100 : chance(random, 3) ? random.below(30) : undefined;
+    const signal = AbortSignal.timeout(abortMs ?? answerMs);
     const call = { headers, signal, ...(key === undefined ? {} : { key }), ...(body === undefined ? {} : { body }) };
     try {
       const isTalk = isSocket && key === undefined && chance(random, 90);
       const status = isTalk
         ? await conversations.hold(red.url, red.key, request)
         : (await (isSocket ? red.upgrade(path, call) : red.call(method, path, call))).status;
-      assert.ok(status < 500 || failures.has(status), `${said}: ${status}`);
+      assert.ok(status < 500 || failures.has(status), `${title}: ${status}`);
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
     } catch (error) {
-      if (impatient !== undefined && signal.aborted) return;
-      throw new Error(`${said}: ${body?.toString("latin1").slice(0, 300)}`, { cause: error });
+      if (abortMs !== undefined && signal.aborted) return;
+      throw new Error(`${title}: ${body?.toString("latin1").slice(0, 300)}`, { cause: error });
     }
   };
-  const play = async () => {
-    while (asked < rounds) {
-      if (asked++ % 40 === 0) await provide();
-      if (warmBytes === 0 && asked > warmUp) warmBytes = residentBytes();
+  const run = async () => {
+    while (sent < rounds) {
+      if (sent++ % 40 === 0) await ensureCapsule();
+      if (warmBytes === 0 && sent > warmUp) warmBytes = residentBytes();
       await act();
     }
   };
-  await Promise.all(Array.from({ length: clients }, play));
+  await Promise.all(Array.from({ length: clients }, run));
   const grownBytes = residentBytes() - warmBytes;
   t.diagnostic(`${[...statuses].sort(([a], [b]) => a - b).map(([status, count]) => `${status}: ${count}`)}`);
   t.diagnostic(`${conversations.messages} socket messages; ${Math.round(grownBytes / 1e6)} MB grown`);
+  const answers = [...statuses.values()].reduce((sum, count) => sum + count, 0);
+  const succeeded = [...statuses].reduce((sum, [status, count]) => sum + (status < 300 ? count : 0), 0);
+  t.diagnostic(`${succeeded} of ${answers} answers succeeded`);
   assert.ok(grownBytes < growthMaxBytes, `the server grew by ${grownBytes} bytes`);
   assert.deepEqual(await server.internalErrors(), []);
-  await provide();
+  await ensureCapsule();
   assert.deepEqual(await view(), before, "another team's capsule was touched");
 });
 
@@ -171,7 +174,7 @@ async function view(): Promise<unknown> {
   return [(await blue.expect(200, "GET", "/v1/capsules")).json, content.bytes.toString()];
 }
 
-test("bytes that are hardly HTTP", { timeout: 600_000 }, async (t) => {
+test("damaged HTTP requests", { timeout: 600_000 }, async (t) => {
   const random = new Random(t);
   const head = `POST ${victim.path}/exec HTTP/1.1\r\nHost: x\r\nX-API-Key: ${red.key}\r\n`;
   const whole = Buffer.from(`${head}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{"cmd":"true"}`);
@@ -186,20 +189,24 @@ test("bytes that are hardly HTTP", { timeout: 600_000 }, async (t) => {
     "\r\n\r\n5\r\nabc",
     "\0",
   ];
+  let answered = 0;
   for (let i = 0; i < rounds / 4; i++) {
     const bytes = Buffer.from(whole);
     for (let flips = random.size(4); flips > 0; flips--) bytes[random.below(bytes.length)] = random.below(256);
     const at = random.below(bytes.length);
-    const said = Buffer.concat([bytes.subarray(0, at), Buffer.from(pick(random, extra)), bytes.subarray(at)]);
-    const answer = await sayRaw(said, chance(random, 70));
-    if (answer !== "") assert.match(answer, /^HTTP\/1\.1 (1|2|4)\d\d /, said.toString("latin1"));
+    const message = Buffer.concat([bytes.subarray(0, at), Buffer.from(pick(random, extra)), bytes.subarray(at)]);
+    const answer = await sendRaw(message, chance(random, 70));
+    if (answer === "") continue;
+    assert.match(answer, /^HTTP\/1\.1 (1|2|4)\d\d /, message.toString("latin1"));
+    answered++;
   }
+  t.diagnostic(`${answered} of ${rounds / 4} answered`);
   assert.deepEqual(await server.internalErrors(), []);
   assert.equal((await victim.view()).status, "running");
 });
 
-/** What is answered until the server closes, or we do. */
-async function sayRaw(bytes: Buffer, waits: boolean): Promise<string> {
+/** The answer up to its head, or everything until the server closes; empty when `waits` is false and the client closes first. */
+async function sendRaw(bytes: Buffer, waits: boolean): Promise<string> {
   const { hostname, port } = new URL(server.url);
   const socket = net.connect(Number(port), hostname);
   let answer = "";
@@ -214,8 +221,8 @@ async function sayRaw(bytes: Buffer, waits: boolean): Promise<string> {
   return answer;
 }
 
-test("the server is as alive as before", async () => {
+test("the server still works", async () => {
   const health = await fetch(new URL("/healthz", server.url));
   assert.equal(health.status, 200);
-  await eventually("a command is run", async () => (await victim.run("echo", ["alive"])).stdout === "alive\n");
+  await eventually("a command runs", async () => (await victim.run("echo", ["alive"])).stdout === "alive\n");
 });

@@ -67,6 +67,8 @@ test("a WELCOME is found behind any noise, whatever the pieces", { timeout: long
     const bytes = Buffer.concat([...noise, welcome, Buffer.from("rest")]);
     const scan = new WelcomeScanner({ epoch, nonce });
     const most = 1 + random.size(400);
+    // Noise and the first bytes of the WELCOME can form its header and nonce by chance. Only then may decoding fail.
+    const isAmbiguous = bytes.indexOf(welcome.subarray(0, 28)) < bytes.length - welcome.length - 4;
     let at = 0;
     for (let found: ReturnType<WelcomeScanner["take"]>; found === undefined; ) {
       if (at >= bytes.length) assert.fail(`lost behind ${noise.map((each) => each.toString("hex"))}`);
@@ -75,7 +77,7 @@ test("a WELCOME is found behind any noise, whatever the pieces", { timeout: long
       try {
         found = scan.take(piece);
       } catch (error) {
-        assert.ok(error instanceof ProtocolError, String(error));
+        assert.ok(error instanceof ProtocolError && isAmbiguous, String(error));
         break;
       }
       if (found !== undefined) assert.equal(found.welcome.pid, 1);

@@ -94,6 +94,6 @@ function bytesBelow(folder: string): number {
 }
 
 test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
-  await world.assertOneStory();
+  await world.assertConsistent();
   await world.assertNoResidue();
 });

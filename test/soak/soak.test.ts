@@ -1,7 +1,7 @@
 /**
- * Several teams at work for long, with faults: daemon and VMs killed, guests stopped and cut off, uploads and commands
- * abandoned. Afterwards the machine has back what was taken. Three parts: with deaths of the daemon; without them, to warm
- * the last daemon up; and again, after which it may not have more than before. CAPSULE_TEST_SEED makes the same choices.
+ * Several teams use the service for a long time, with faults: daemon and VMs are killed, guests stopped, uploads and commands
+ * aborted. Afterwards all resources must be free again. Three parts: with kills of the daemon; without them, to warm up the
+ * last daemon; and again without, after which it may not use more than before. CAPSULE_TEST_SEED repeats the choices.
  */
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
@@ -23,10 +23,10 @@ const gauge = join(import.meta.dirname, "gauge.ts");
 let world: World;
 let gaugeFile: string;
 before(async () => {
-  // The allocators are told to give back what is free: else resident memory says what once was needed, not what is.
+  // The allocators return free memory to the kernel, so that resident memory is the memory in use.
   const allocators = { MALLOC_ARENA_MAX: "2", MALLOC_MMAP_THRESHOLD_: "131072", MALLOC_TRIM_THRESHOLD_: "131072" };
   const NODE_OPTIONS = `--import=${gauge} --max-semi-space-size=4`;
-  // One pooled capsule, no more and no less: so what it takes is the same before and after.
+  // Exactly one warm capsule, so that it uses the same before and after.
   const pool = form === "smoke" ? "off" : "auto";
   const env = {
     CAPSULE_POOL: pool,
@@ -43,23 +43,23 @@ after(async () => {
   rmSync(gaugeFile, { force: true });
 });
 
-/** Of each player in each part, however slow the machine: so that something was done. */
+/** Least number of each player's acts in each part, also on a slow machine. */
 const actsMin = 4;
 
-/** All teams play until the time is over, and `mischief` with them. */
-async function play(players: Player[], partMs: number, mischief: (deadline: number) => Promise<void>): Promise<void> {
+/** All teams act until the time is over, while `harm` injects faults. */
+async function play(players: Player[], partMs: number, harm: (deadline: number) => Promise<void>): Promise<void> {
   const deadline = performance.now() + partMs;
   const each = async (player: Player) => {
     for (let acts = 0; acts < actsMin || performance.now() < deadline; acts++) await player.act();
   };
-  await Promise.all([...players.map(each), mischief(deadline)]);
+  await Promise.all([...players.map(each), harm(deadline)]);
 }
 
-/** Until nothing of the teams' is left, and the server rests. */
-async function rest(players: Player[]): Promise<void> {
+/** Removes everything of the teams and waits until the server is idle. */
+async function settle(players: Player[]): Promise<void> {
   for (const player of players) await player.leave();
   await eventually(
-    "the pool is full, and no folder is anyone's but its own",
+    "the pool is full, and no other folder is left",
     async () => {
       const { pool } = await world.health();
       const isFull = form === "smoke" || pool.ready === 1;
@@ -70,11 +70,11 @@ async function rest(players: Player[]): Promise<void> {
   world.client.close();
 }
 
-/** Kills, stops and cuts off VMs; says how often. */
+/** Kills and stops VMs, and counts how often. */
 async function harmVms(random: Random, deadline: number, counts: Map<string, number>): Promise<void> {
   const faults: Record<string, (pid: number) => Promise<void>> = {
     "VM killed": async (pid) => signal(pid, "SIGKILL"),
-    "VM stopped for a while": async (pid) => {
+    "VM stopped for up to 1.5 s": async (pid) => {
       signal(pid, "SIGSTOP");
       await delay(random.below(1_500));
       signal(pid, "SIGCONT");
@@ -94,7 +94,7 @@ function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
   } catch {
-    // It has ended by itself.
+    // The VM has ended meanwhile.
   }
 }
 
@@ -113,33 +113,37 @@ test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
   const faults = new Map<string, number>();
   const players: Player[] = [];
   for (const name of teams) players.push(new Player(world, name, await world.server.createKey(name), random, statuses));
-  await rest(players);
+  await settle(players);
   const first = await measure(world.server, gaugeFile);
 
   await play(players, durationMs / 2, async (deadline) => {
     await Promise.all([harmVms(random, deadline, faults), killDaemon(random, deadline, faults)]);
   });
   await world.restart("SIGKILL");
-  await rest(players);
+  await settle(players);
   await world.restart("SIGTERM");
   await play(players, durationMs / 4, (deadline) => harmVms(random, deadline, faults));
-  await rest(players);
+  await settle(players);
   const warm = await measure(world.server, gaugeFile);
   say(t.diagnostic.bind(t), "at first", first);
   say(t.diagnostic.bind(t), "warm", warm);
 
   await play(players, durationMs / 4, (deadline) => harmVms(random, deadline, faults));
   t.diagnostic(`answers ${JSON.stringify(Object.fromEntries(statuses))}`);
+  const sum = (count: (player: Player) => number) => players.reduce((total, player) => total + count(player), 0);
   faults.set(
-    "channel garbled",
-    players.reduce((sum, { lies }) => sum + lies, 0),
+    "agent's port taken over",
+    sum(({ lies }) => lies),
   );
+  const conversations = sum((player) => player.conversations);
+  t.diagnostic(`${conversations} finished conversations, ${sum(({ unanswered }) => unanswered)} requests unanswered`);
   t.diagnostic(`faults ${JSON.stringify(Object.fromEntries(faults))}`);
-  await rest(players);
+  await settle(players);
   const { processes, diskBytes } = first;
   say(t.diagnostic.bind(t), "at last", await returnsTo({ ...warm, processes, diskBytes }, world.server, gaugeFile));
   assert.deepEqual(await world.server.internalErrors(), []);
-  assert.ok((statuses.get(200) ?? 0) > 10, "hardly anything was done");
+  assert.ok((statuses.get(200) ?? 0) > 10, "too few requests succeeded");
+  assert.ok(form === "smoke" || conversations > 0, "no conversation was finished");
 });
 
 function say(print: (text: string) => void, when: string, taken: Taken): void {
