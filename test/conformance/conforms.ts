@@ -1,46 +1,46 @@
 /**
- * Tests with a deadline, in sections; and those that stand for rows of the specification. suite.test.ts asks which rows
- * had one.
+ * Conformance tests with a deadline, in sections, and a record of which rows of the specification have a test. suite.test.ts
+ * checks that all have.
  */
 import { describe, test as nodeTest, type TestContext } from "node:test";
 import type { Row } from "./specification.ts";
 
 const covered = new Map<Row, string[]>();
-/** After this a test counts as hanging. The longest take half a minute on a quiet machine, and none depends on speed. */
-const patienceMs = 180_000;
+/** A test that takes longer hangs. The longest take half a minute on an idle machine. */
+const deadlineMs = 180_000;
 
 export interface ConformOptions {
   timeoutMs?: number;
-  /** Why it cannot run here. */
+  /** The reason for skipping the test. */
   skip?: string | false;
 }
 
 type Body = (t: TestContext) => void | Promise<void>;
 
 /**
- * Tests one after the other, while other sections run on the same server: what they look at must be their own. Calling
- * what comes back adds them to the run; where their `module` is the program, they are added at once.
+ * A section of sequential tests. Other sections run on the same server at the same time, so tests use their own capsules. Calling
+ * the returned function adds the section to the run; a section whose `module` is the program is added at once.
  */
 export function section(module: ImportMeta, name: string, body: () => void): () => void {
-  return begun(module, () => void describe(name, { concurrency: false }, body));
+  return started(module, () => void describe(name, { concurrency: false }, body));
 }
 
 /** A section whose tests run at the same time. */
 export function simultaneously(module: ImportMeta, name: string, body: () => void): () => void {
-  return begun(module, () => void describe(name, { concurrency: true }, body));
+  return started(module, () => void describe(name, { concurrency: true }, body));
 }
 
-function begun({ main }: ImportMeta, begin: () => void): () => void {
-  if (main) begin();
-  return begin;
+function started({ main }: ImportMeta, start: () => void): () => void {
+  if (main) start();
+  return start;
 }
 
-/** As node:test's, with a deadline. */
-export function test(name: string, body: Body, { timeoutMs = patienceMs, skip = false }: ConformOptions = {}): void {
+/** node:test's `test` with a deadline. */
+export function test(name: string, body: Body, { timeoutMs = deadlineMs, skip = false }: ConformOptions = {}): void {
   nodeTest(name, { timeout: timeoutMs, skip }, body);
 }
 
-/** `sentence` is the specification's own, or what it comes to. */
+/** A test of rows of the specification. `sentence` quotes or summarizes them. A skipped test counts for its rows. */
 export function conforms(rows: Row | Row[], sentence: string, body: Body, options: ConformOptions = {}): void {
   const list = [rows].flat();
   const name = list.length === 1 ? `${list[0]}: ${sentence}` : sentence;
@@ -52,7 +52,7 @@ export function conforms(rows: Row | Row[], sentence: string, body: Body, option
   if (options.skip) cover(list, `${name} (skipped: ${options.skip})`);
 }
 
-/** The names of the tests that have stood for the row. */
+/** Names of the tests of a row that passed or were skipped. */
 export function testsOf(row: Row): readonly string[] {
   return covered.get(row) ?? [];
 }

@@ -1,6 +1,6 @@
 /**
- * A process that keeps something in its memory alone, for tests of what survives: asked through a FIFO, it rewrites a
- * part of what it holds or tells its hash.
+ * A process with 2 MiB of random data in its memory only, for tests of pause and resume. On requests through a FIFO it rewrites
+ * a part of the data or prints its hash.
  */
 import type { TestCapsule } from "../client.ts";
 
@@ -25,7 +25,7 @@ export async function startKeeper(capsule: TestCapsule): Promise<void> {
   await capsule.sh("until [ -s /run/keeper ]; do sleep 0.02; done");
 }
 
-/** Its PID, how often it has changed, and the hash of its memory. */
+/** Its PID, the number of changes, and the hash of its memory. */
 export function askKeeper(capsule: TestCapsule, question: "tell" | "change"): Promise<string> {
   return capsule.sh(`echo ${question} > /run/ask; cat /run/answer`);
 }

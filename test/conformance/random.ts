@@ -1,11 +1,11 @@
-/** Random choices that can be made again: the seed is printed, and CAPSULE_TEST_SEED sets it. */
+/** Reproducible random choices: the seed is printed, and CAPSULE_TEST_SEED sets it. */
 import { randomInt } from "node:crypto";
 import type { TestContext } from "node:test";
 
 export class Random {
   #state: number;
 
-  /** For a test, or going on from a seed of one. */
+  /** With the seed of a test, or with a given seed. */
   constructor(from: TestContext | number) {
     this.#state = typeof from === "number" ? from : seedOf(from);
   }
@@ -22,7 +22,7 @@ export class Random {
     return Math.floor(this.next() * bound);
   }
 
-  /** 0 to max, small ones as likely as large ones. */
+  /** 0 to max, with each order of magnitude equally likely. */
   size(max: number): number {
     return Math.floor((max + 1) ** this.next()) - 1;
   }

@@ -1,23 +1,23 @@
-/** Requests for tests that go through all endpoints: one to each that is well formed, and what is wrong everywhere. */
+/** A valid request for each endpoint, and requests that every endpoint refuses. */
 import type { Call, Client, Reply } from "../client.ts";
 import { type Endpoint, webSockets } from "./specification.ts";
 
-/** Of the right form, and nobody's. */
+/** A valid id of no capsule. */
 export const unknownId = `cl-${"z".repeat(25)}`;
 
 export const malformed = { body: '{"cmd":', headers: { "content-type": "application/json" } };
 
-export interface Place {
+export interface Target {
   id: string;
   selector?: string;
   template?: string;
 }
 
-/** `call` replaces what would be sent. */
+/** `call` replaces parts of the request. */
 export function request(
   client: Client,
   endpoint: Endpoint,
-  place: Place,
+  place: Target,
   call: Call = bodyOf(endpoint, place),
 ): Promise<Reply> {
   const [method = "", pattern = ""] = endpoint.split(" ");
@@ -28,7 +28,7 @@ export function request(
   return webSockets.includes(endpoint) ? client.upgrade(path, call) : client.call(method, path, call);
 }
 
-function bodyOf(endpoint: Endpoint, { id }: Place): Call {
+function bodyOf(endpoint: Endpoint, { id }: Target): Call {
   if (endpoint === "POST /v1/snapshots") return { json: { sandbox_id: id, name: "never-made" } };
   if (endpoint.endsWith("/exec")) return { json: { cmd: "true" } };
   if (endpoint.endsWith("/write")) return { form: fileForm("/root/file", "content") };

@@ -1,6 +1,6 @@
 /**
- * The one service that all conformance tests of a run talk to: the one named by CAPSULE_URL and CAPSULE_API_KEY, or a
- * server of their own, started here and ended after the last test.
+ * The service under test, shared by all conformance tests of a run: the one at CAPSULE_URL with CAPSULE_API_KEY, or else a
+ * server that is started here and ended after the last test.
  */
 import { after } from "node:test";
 import { Client } from "../client.ts";
@@ -8,15 +8,14 @@ import { Server } from "../server.ts";
 
 const { CAPSULE_URL, CAPSULE_API_KEY = "" } = process.env;
 
-/** undefined: the tests are pointed at a server that is not theirs to operate. */
+/** Undefined with CAPSULE_URL, whose server the tests must not operate. */
 export const server = CAPSULE_URL === undefined ? await Server.start() : undefined;
 
-/** With the first team's key. */
+/** A client with the first team's key. */
 export const client = await Client.connect(CAPSULE_URL ?? server!.url, server?.apiKey ?? CAPSULE_API_KEY);
 
-/** For tests of a second team, or of revoked keys: why they cannot run here, or false. */
-export const cannotMakeKeys =
-  server === undefined ? "CAPSULE_URL names a server whose keys are not ours to make" : false;
+/** Reason for skipping tests that need a second team or revoked keys; false when keys can be made. */
+export const cannotMakeKeys = server === undefined ? "the server at CAPSULE_URL cannot be asked for keys" : false;
 
 /** A client of another team. */
 export async function clientOf(team: string): Promise<Client> {

@@ -1,6 +1,6 @@
 /**
- * The specification's list of endpoints and its table of errors, as data: each endpoint with what it can answer, by
- * status and, where one status has several reasons, by reason. suite.test.ts demands a test for each.
+ * The specification's endpoints and error table as data: the answers of each endpoint by status and, where one status has
+ * several reasons, by reason. suite.test.ts requires a test for each.
  */
 const onCapsule = ["401", "404 capsule"] as const;
 const inRunning = [...onCapsule, "409 not running"] as const;
@@ -33,14 +33,14 @@ export const answers = {
 
 export type Endpoint = keyof typeof answers;
 
-/** A row of the specification, as in `POST /v1/capsules 201`. */
+/** A row of the specification, such as `POST /v1/capsules 201`. */
 export type Row = { [E in Endpoint]: `${E} ${(typeof answers)[E][number]}` }[Endpoint];
 
 export const endpoints = Object.keys(answers) as Endpoint[];
 
 export const rows = endpoints.flatMap((endpoint) => answers[endpoint].map((answer) => `${endpoint} ${answer}` as Row));
 
-/** Those that can answer so. */
+/** Endpoints with this answer. */
 export function endpointsWith(answer: string): Endpoint[] {
   return endpoints.filter((endpoint) => (answers[endpoint] as readonly string[]).includes(answer));
 }

@@ -3,8 +3,8 @@
  *
  *   node --test test/conformance/suite.test.ts
  *
- * Sections run side by side, for each by itself waits for its one guest most of the time. A section's file runs alone as
- * well, on a server of its own.
+ * Sections run in parallel, because each waits for its own guest most of the time. The file of a section also runs alone, on a
+ * server of its own.
  */
 import assert from "node:assert/strict";
 import { describe } from "node:test";
@@ -30,7 +30,7 @@ import * as tickets from "./sections/tickets.ts";
 import { server } from "./service.ts";
 import { rows } from "./specification.ts";
 
-/** In the order in which they begin: the longest first, so that none is alone at the end. */
+/** The longest sections first, so that none runs alone at the end. */
 const sections = [
   snapshots,
   exec,
@@ -52,19 +52,19 @@ const sections = [
   events,
 ].flatMap((file): (() => void)[] => Object.values(file));
 
-/** A server that is not ours may have others to serve. */
+/** A server at CAPSULE_URL may have other clients. */
 const atOnce = server === undefined ? 1 : 3;
 
 describe("the service", { concurrency: atOnce }, () => {
   for (const begin of sections) begin();
 });
 
-test("every endpoint and every row of the error table has a test that passed", () => {
+test("every endpoint and every row of the error table has a test that passed or was skipped", () => {
   assert.deepEqual(
     rows.filter((row) => testsOf(row).length === 0),
     [],
   );
 });
 
-const options = { skip: server === undefined && "CAPSULE_URL names a server whose log is not here" };
+const options = { skip: server === undefined && "the log of the server at CAPSULE_URL is not on this machine" };
 test("no request ended as internal_error", async () => assert.deepEqual(await server?.internalErrors(), []), options);

@@ -1,4 +1,4 @@
-/** Section "Errors": what is wrong with a request itself, its body, its size, its route or its method. */
+/** Section "Errors": requests with a wrong body, size, route or method. */
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
@@ -44,7 +44,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       });
     }
 
-    test("create: bounds are those of GET /v1/limits", async () => {
+    test("create: limits are those of GET /v1/limits", async () => {
       const { json: limits } = await client.expect(200, "GET", "/v1/limits");
       assert.ok(limits.vcpus_max >= 8);
       assert.equal(limits.memory_min_mb, 128);
@@ -59,7 +59,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       for (const json of beyond) refused(await client.call("POST", "/v1/capsules", { json }), 400, "invalid_request");
     });
 
-    test("create: an unknown template is 404, whatever its name; one that is no text 400", async () => {
+    test("create: an unknown template is 404, whatever its name; one that is not a string is 400", async () => {
       for (const template of ["nope", "", "../minimal", "a".repeat(10_000), "MINIMAL", "minimal ", "名前"]) {
         refused(await client.call("POST", "/v1/capsules", { json: { template } }), 404, "not_found");
       }
@@ -92,7 +92,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       ["a tag of 10 000 characters", { cmd: "true", background: true, tag: "a".repeat(10_000) }],
       ["an argument longer than the kernel takes", { cmd: "true", args: ["a".repeat(200_000)] }],
     ];
-    test("exec: every bad field is 400 and nothing is run", async () => {
+    test("exec: every bad field is 400 and runs nothing", async () => {
       for (const [what, json] of badExecs) {
         const reply = await running.exec(json);
         assert.equal(reply.status, 400, `${what}: ${reply.text}`);
@@ -115,7 +115,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       "a".repeat(10_000),
       1,
     ];
-    test("snapshots: every bad field is 400, and the capsule runs on", async () => {
+    test("snapshots: every bad field is 400, and the capsule keeps running", async () => {
       const bad = [
         {},
         { sandbox_id: 1 },
@@ -130,13 +130,13 @@ export const badRequests = section(import.meta, "bad requests", () => {
       assert.equal((await running.view()).status, "running");
     });
 
-    test("a query that is none of the allowed is 400", async () => {
+    test("an unknown value in a query is 400", async () => {
       refused(await client.call("GET", "/v1/snapshots?type=other"), 400, "invalid_request");
     });
   });
 
   describe("bodies too large", () => {
-    test("a JSON body of 2 MiB is 413 on every endpoint that takes one, after the key and the capsule", async () => {
+    test("a JSON body of 2 MiB is 413 on every endpoint that takes one, after key and capsule were checked", async () => {
       const body = JSON.stringify({ cmd: "true", pad: "x".repeat(2 * 1024 * 1024) });
       for (const path of ["/v1/capsules", `${running.path}/exec`, "/v1/snapshots", `${running.path}/files/list`]) {
         refused(await client.call("POST", path, { body }), 413, "too_large");
@@ -180,7 +180,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       }
     });
 
-    test("a wrong method is 405 with Allow, after the key and before the body", async () => {
+    test("a wrong method is 405 with Allow, checked after the key and before the body", async () => {
       const wrong: [string, string, string[]][] = [
         ["PUT", "/v1/capsules", ["GET", "POST"]],
         ["PATCH", running.path, ["GET", "DELETE"]],
@@ -201,7 +201,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       }
     });
 
-    test("a refused upgrade says that its connection closes", async () => {
+    test("a refused upgrade has Connection: close", async () => {
       for (const endpoint of webSockets) {
         const reply = await request(client, endpoint, { id: unknownId });
         refused(reply, 404, "not_found");
@@ -209,7 +209,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       }
     });
 
-    test("dots and encoded slashes in the place of an id lead nowhere", async () => {
+    test("dots and encoded slashes in place of an id are refused", async () => {
       for (const path of [
         "/v1/capsules/..",
         "/v1/capsules/../snapshots",
@@ -223,7 +223,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
     });
   });
 
-  test("the daemon is unmoved by all this: the same process, ready, and the capsule as it was", async () => {
+  test("afterwards the daemon is the same process and ready, and the capsule is unchanged", async () => {
     const { json } = await client.expect(200, "GET", "/healthz", { key: null });
     assert.deepEqual([json.pid, json.ready], [pid, true]);
     assert.ok(["tcg", "kvm"].includes(json.accelerator));

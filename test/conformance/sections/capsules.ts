@@ -19,7 +19,7 @@ const fields = [
   "last_active_at",
 ];
 
-/** A capsule whose creation has just been answered, with that answer. */
+/** A new capsule and the answer to its creation. */
 async function create(json?: unknown): Promise<AsyncDisposable & { capsule: TestCapsule; view: Reply["json"] }> {
   const reply = await client.expect(201, "POST", "/v1/capsules", json === undefined ? {} : { json });
   const capsule = new TestCapsule(client, reply.json.id);
@@ -59,7 +59,7 @@ export const creation = section(import.meta, "create", () => {
     }
   });
 
-  test("body: template, vcpus, memory_mb, timeout_sec; the machine has what was asked for", async () => {
+  test("body: template, vcpus, memory_mb, timeout_sec; the VM has the requested shape", async () => {
     await using created = await create({ template: "minimal", vcpus: 2, memory_mb: 256, timeout_sec: 3_600 });
     const { capsule, view } = created;
     const { template, vcpus, memory_mb, timeout_sec } = view;
@@ -73,14 +73,14 @@ export const creation = section(import.meta, "create", () => {
     assert.ok(kib > 160 * 1024 && kib <= 256 * 1024, `${kib} KiB`);
   });
 
-  test("memory_mb 2048: the size that QEMU's loader stumbles over starts like any other", async () => {
+  test("memory_mb 2048 starts, though QEMU's loader cannot place an initrd at that size", async () => {
     await using created = await create({ memory_mb: 2_048 });
     assert.equal((await created.capsule.until("running")).memory_mb, 2_048);
     const kib = Number(await created.capsule.sh("awk '/^MemTotal/ {print $2}' /proc/meminfo"));
     assert.ok(kib > 1_900 * 1_024 && kib <= 2_048 * 1_024, `${kib} KiB`);
   });
 
-  test("the root file system is the capsule's own, and has gigabytes to fill", async () => {
+  test("the root file system is the capsule's own and has gigabytes of free space", async () => {
     await using first = await client.capsule();
     await using second = await client.capsule();
     await first.sh("echo first > /root/mine");
@@ -121,10 +121,10 @@ export const boot = section(import.meta, "boot", () => {
     assert.equal((await waiting).json.status, "paused");
   });
 
-  test("GET ?wait= on a capsule that is destroyed meanwhile is 404", async () => {
+  test("GET ?wait= on a capsule that is destroyed during the wait is 404", async () => {
     await using capsule = await client.capsule();
     const waiting = client.call("GET", `${capsule.path}?wait=paused`);
-    await client.expect(204, "POST", `${capsule.path}/ping`); // on another connection, so the wait has surely begun or will find it gone
+    await client.expect(204, "POST", `${capsule.path}/ping`); // on another connection, so the wait may start before or after the DELETE
     await capsule.destroy();
     assert.equal((await waiting).status, 404);
   });
@@ -212,7 +212,7 @@ export const destroy = section(import.meta, "destroy", () => {
     assert.ok(!json.some((each: { id: string }) => each.id === capsule.id));
   });
 
-  test("works while the capsule is starting, and nothing brings it back", async () => {
+  test("works while the capsule is starting, and the capsule does not reappear", async () => {
     const created = await Promise.all(Array.from({ length: 4 }, () => create()));
     await Promise.all(created.map(({ capsule }) => client.expect(204, "DELETE", capsule.path)));
     for (const { capsule } of created) await client.expect(404, "GET", capsule.path);

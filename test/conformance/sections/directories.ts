@@ -115,7 +115,7 @@ export const directories = section(import.meta, "directories", () => {
       assert.deepEqual(all, all.toSorted());
     });
 
-    test("names with newlines, quotes, 255 bytes, and bytes that are no UTF-8", async () => {
+    test("names with newlines, quotes, 255 bytes, and invalid UTF-8", async () => {
       await capsule.sh(
         `mkdir -p /names; cd /names; touch $'new\\nline' $'quo"te' $'bad\\xff' "$(printf 'x%.0s' {1..255})" ünï`,
       );
@@ -134,7 +134,7 @@ export const directories = section(import.meta, "directories", () => {
         assert.equal(many[49_999]!.name, "50000");
         assert.deepEqual(await list("/empty"), []);
         for (const path of ["/proc", "/sys", "/dev"]) assert.ok((await list(path)).length > 5, path);
-        await list("/proc", 2); // entries that vanish meanwhile are skipped
+        await list("/proc", 2); // entries that disappear during the listing are skipped
       },
       { timeoutMs: 120_000 },
     );
@@ -143,7 +143,7 @@ export const directories = section(import.meta, "directories", () => {
       for (const path of ["/nothing", "/tree/nothing/below"]) refused(await call("list", path), 404, "not_found", path);
     });
 
-    test("a path that is none, or a depth that is none, is 400", async () => {
+    test("an invalid path or depth is 400", async () => {
       for (const path of notPaths) refused(await call("list", path), 400, "invalid_request", String(path).slice(0, 20));
       for (const depth of [-1, 1.5, "1", null, 1e9])
         refused(await call("list", "/tree", { depth }), 400, "invalid_request", String(depth));
@@ -174,7 +174,7 @@ export const directories = section(import.meta, "directories", () => {
       },
     );
 
-    test("of an existing directory: 200 with its entry, and what is in it stays", async () => {
+    test("of an existing directory: 200 with its entry, and its content stays", async () => {
       await capsule.sh("mkdir -p /existing; touch /existing/file; chmod 700 /existing");
       const { status, json } = await call("mkdir", "/existing");
       assert.deepEqual([status, json.entry.permissions], [200, "drwx------"]);
@@ -182,7 +182,7 @@ export const directories = section(import.meta, "directories", () => {
       assert.equal((await call("mkdir", "/")).status, 200);
     });
 
-    test("on a file, with a file in the way, or of a path that is none: 400", async () => {
+    test("on a file, below a file, or of an invalid path: 400", async () => {
       for (const path of ["/tree/a/file", "/tree/a/file/below", "/tree/fifo/x"])
         refused(await call("mkdir", path), 400, "invalid_request", path);
       for (const path of notPaths)
@@ -229,7 +229,7 @@ export const directories = section(import.meta, "directories", () => {
         refused(await call("remove", path), 404, "not_found", path);
     });
 
-    test("`/`, /proc, /sys, /dev, mount points, and what is no path: 400, and nothing is removed", async () => {
+    test("`/`, /proc, /sys, /dev, mount points, and invalid paths: 400, and nothing is removed", async () => {
       await capsule.sh("mkdir -p /mounted; mount -t tmpfs tmpfs /mounted; touch /mounted/file");
       for (const path of ["/", "//", "/.", "/proc", "/sys", "/dev", "/proc/", "/mounted", ...notPaths]) {
         refused(await call("remove", path), 400, "invalid_request", String(path).slice(0, 20));

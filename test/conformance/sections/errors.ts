@@ -1,4 +1,4 @@
-/** Section "Errors", and "Authentication": who is refused, in which order, in which words. */
+/** Sections "Errors" and "Authentication": refusals, their order and their messages. */
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Client, TestCapsule } from "../../client.ts";
@@ -9,7 +9,7 @@ import { cannotMakeKeys, client, clientOf, server } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 import { type Endpoint, endpoints, endpointsWith, type Row, webSockets } from "../specification.ts";
 
-/** What only a request that got past all checks but the body's would mind. */
+/** An invalid body, which is noticed only after all other checks. */
 function badBody(endpoint: Endpoint) {
   return webSockets.includes(endpoint) || endpoint.startsWith("GET") ? {} : malformed;
 }
@@ -46,14 +46,14 @@ export const errors = section(import.meta, "errors", () => {
       });
     }
 
-    test("the words are the same for every reason", async () => {
+    test("the message is the same for every reason", async () => {
       const bodies = new Set<string>();
       for (const [, key] of otherTeams) bodies.add((await client.call("GET", "/v1/capsules", { key })).text);
       assert.equal(bodies.size, 1);
     });
 
     test(
-      "a revoked key is refused at once, its open sockets are closed, and the team's other keys live on",
+      "a revoked key is refused at once, its open sockets are closed, and the team's other keys keep working",
       async () => {
         const key = await server!.createKey("turncoats", "to be revoked");
         const other = await server!.createKey("turncoats", "to be kept");
@@ -150,7 +150,7 @@ export const errors = section(import.meta, "errors", () => {
     );
 
     test(
-      "what is wrong with a otherTeam's capsule is not told: GET of another team's id",
+      "the answer does not depend on the other team's capsule: GET of another team's id",
       async () => {
         for (const endpoint of inPath) refused(await request(otherTeam!, endpoint, running), 404, "not_found");
         assert.equal((await running.view()).status, "running");
@@ -160,7 +160,7 @@ export const errors = section(import.meta, "errors", () => {
   });
 
   describe("afterwards", () => {
-    test("both capsules are as they were", async () => {
+    test("both capsules are unchanged", async () => {
       assert.equal((await running.view()).status, "running");
       assert.equal((await running.run("true")).exit_code, 0);
       await paused.resume();

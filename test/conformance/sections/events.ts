@@ -1,12 +1,12 @@
-/** Live events of real capsules and templates, heard over a connection that is cut on the way. */
+/** Live events of real capsules and templates, received over a connection that is interrupted. */
 import assert from "node:assert/strict";
 import { EventStream } from "../../event-stream.ts";
 import { section, test } from "../conforms.ts";
 import { cannotMakeKeys, clientOf, client as shared } from "../service.ts";
 
 export const events = section(import.meta, "events", () => {
-  test("a capsule's whole life is heard, each status once, across a cut connection", async () => {
-    const client = cannotMakeKeys ? shared : await clientOf("listeners"); // who hear of nobody else's
+  test("every status of a capsule is received once, also across a reconnection", async () => {
+    const client = cannotMakeKeys ? shared : await clientOf("listeners"); // a team without other capsules
     const first = await EventStream.open(client.url, client.key);
     assert.equal((await first.next())?.name, "reset");
     const capsule = await client.capsule();

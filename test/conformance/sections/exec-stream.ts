@@ -1,4 +1,4 @@
-/** Section "Events", exec stream: every message, the close, and the process's end with the socket's. */
+/** Section "Events", exec stream: every message, the close, and the end of the process when the socket closes. */
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
@@ -10,7 +10,7 @@ import { TestSocket } from "../socket.ts";
 
 export const execStream = section(import.meta, "exec stream", () => {
   let capsule: TestCapsule;
-  /** Says nothing from the beginning to the end. */
+  /** A socket that never sends a message. */
   let silent: { socket: TestSocket; openedMs: number; closedMs: Promise<number> };
   before(async () => {
     capsule = await client.capsule();
@@ -97,7 +97,7 @@ export const execStream = section(import.meta, "exec stream", () => {
       }
     });
 
-    test("it counts as activity at the start and at the end", async () => {
+    test("it counts as activity at its start and its end", async () => {
       const before = (await capsule.view()).last_active_at;
       const sent = Date.now();
       await stream("sleep", ["0.3"]);
@@ -134,14 +134,14 @@ export const execStream = section(import.meta, "exec stream", () => {
       }
     });
 
-    test("bytes that are no UTF-8 arrive as U+FFFD, or all of them with ?encoding=base64", async () => {
+    test("invalid UTF-8 arrives as U+FFFD, or unchanged with ?encoding=base64", async () => {
       const script = "printf 'a\\377b\\342\\202'";
       assert.equal((await stream("bash", ["-c", script])).stdout, "a\ufffdb\ufffd");
       const { stdout } = await stream("bash", ["-c", script], "?encoding=base64");
       assert.deepEqual([...Buffer.from(stdout, "base64")], [0x61, 0xff, 0x62, 0xe2, 0x82]);
     });
 
-    test("twenty streams at once, each with its own megabyte", async () => {
+    test("twenty streams at once, with 1 MB each", async () => {
       const expected = Array.from({ length: 20 }, (_, i) => `${i}\n`.repeat(Math.floor(1e6 / `${i}\n`.length)));
       const outputs = await Promise.all(
         expected.map((text, i) => stream("bash", ["-c", `yes ${i} | head -c ${text.length}`])),
@@ -152,9 +152,9 @@ export const execStream = section(import.meta, "exec stream", () => {
       }
     });
 
-    test("a reader that stops reading stops the process; nothing is lost when it goes on", async () => {
+    test("a reader that stops reading blocks the process; nothing is lost when it continues", async () => {
       await using socket = await open();
-      const lines = 1_000; // of 64 KiB, more than all buffers on the way hold
+      const lines = 1_000; // of 64 KiB, more than all buffers together
       const script = `
 for i in range(1, ${lines + 1}):
     print(f"{i:065535d}", flush=True)
@@ -164,7 +164,7 @@ for i in range(1, ${lines + 1}):
       socket.socket.pause();
       let last = "";
       await eventually(
-        "the process waits",
+        "the process is blocked",
         async () => {
           const now = await capsule.sh("sleep 0.3; cat /tmp/count 2>/dev/null || true");
           const waits = now === last && Number(now) > 0;
@@ -209,7 +209,7 @@ for i in range(1, ${lines + 1}):
       });
     }
 
-    test("a message of 10 MiB is refused with a close frame, and the service lives on", async () => {
+    test("a message of 10 MiB is refused with a close frame, and the service keeps running", async () => {
       await using socket = await open();
       socket.socket.send(JSON.stringify({ type: "start", cmd: "true", args: ["x".repeat(10 * 1024 * 1024)] }));
       assert.equal((await socket.closed).code, 1009);
@@ -224,7 +224,7 @@ for i in range(1, ${lines + 1}):
       assert.equal((await socket.closed).code, 4408);
     });
 
-    test("nonsense after the start does not cost the command", async () => {
+    test("an invalid message after the start does not end the command", async () => {
       await using socket = await open();
       socket.say({
         type: "start",

@@ -11,15 +11,15 @@ const mib = 1024 * 1024;
 
 export const exec = section(import.meta, "foreground exec", () => {
   let capsule: TestCapsule;
-  /** Commands that take longer than any default, started first and looked at last, so that nobody waits for them. */
-  let patient: Promise<Reply>;
-  let impatient: Promise<Reply>;
+  /** Commands that take longer than the default timeout, without and with it. They run while the other tests do. */
+  let unlimited: Promise<Reply>;
+  let limited: Promise<Reply>;
 
   before(async () => {
     capsule = await client.capsule();
-    patient = capsule.exec({ cmd: "bash", args: ["-c", "sleep 33; echo patience"], timeout: 0 });
-    impatient = capsule.exec({ cmd: "bash", args: ["-c", "echo so far; sleep 900"] });
-    for (const each of [patient, impatient]) each.catch(() => {}); // until they are looked at
+    unlimited = capsule.exec({ cmd: "bash", args: ["-c", "sleep 33; echo patience"], timeout: 0 });
+    limited = capsule.exec({ cmd: "bash", args: ["-c", "echo so far; sleep 900"] });
+    for (const each of [unlimited, limited]) each.catch(() => {}); // awaited by the last tests
   });
   after(() => capsule?.[Symbol.asyncDispose]());
 
@@ -70,7 +70,7 @@ export const exec = section(import.meta, "foreground exec", () => {
   });
 
   describe("how a command is started", () => {
-    test("`cmd` and `args` go to the system as they are, without a shell", async () => {
+    test("`cmd` and `args` are passed unchanged, without a shell", async () => {
       const args = ["a b", "$HOME", "*", "~", "", "ü\n€𝄞", `'"\\`, "-n", "; exit 1", "%s", "\t", "&&", "|"];
       const { stdout } = await capsule.run("printf", ["%s\\0", ...args]);
       assert.deepEqual(stdout.split("\0"), [...args, ""]);
@@ -103,7 +103,7 @@ export const exec = section(import.meta, "foreground exec", () => {
       }
     });
 
-    test("the locale in LANG is UTF-8, and programs have it from one file", async () => {
+    test("the locale in LANG is UTF-8, and programs load it from one file", async () => {
       assert.equal((await capsule.run("locale", ["charmap"])).stdout, "UTF-8\n");
       assert.equal((await capsule.run("localedef", ["--list-archive"])).stdout, "C.utf8\n");
     });
@@ -159,14 +159,14 @@ export const exec = section(import.meta, "foreground exec", () => {
       assert.equal(stdout, text);
     });
 
-    test("a character is whole whichever border it crosses", async () => {
+    test("a character is complete at every buffer boundary", async () => {
       const script = "import sys\nfor n in range(3): sys.stdout.write('x' * n + '€' * 100000 + '\\n')";
       const { stdout, encoding } = await capsule.run("python3", ["-c", script]);
       assert.equal(encoding, "utf-8");
       assert.ok(stdout === [0, 1, 2].map((n) => `${"x".repeat(n)}${"€".repeat(100_000)}\n`).join(""));
     });
 
-    test("output beyond 16 MiB is cut and said to be; of exactly 16 MiB nothing is", async () => {
+    test("output beyond 16 MiB is cut and marked `truncated`; output of exactly 16 MiB is not", async () => {
       const print = (bytes: number) =>
         capsule.run("bash", ["-c", `tr '\\0' a </dev/zero | head -c ${bytes}; echo end >&2`]);
       const exact = await print(16 * mib);
@@ -205,13 +205,13 @@ export const exec = section(import.meta, "foreground exec", () => {
       }
     });
 
-    test("the first and the last byte of a fast command are there, hundreds of times", async () => {
+    test("the first and last byte of a fast command arrive, in hundreds of runs", async () => {
       for (let run = 0; run < 150; run++) {
         assert.equal((await capsule.run("echo", [String(run)])).stdout, `${run}\n`);
       }
     });
 
-    test("the two streams keep their own order, and are whole, when written in turns", async () => {
+    test("stdout and stderr are each complete and in order when written alternately", async () => {
       const script = "for i in $(seq 2000); do echo o$i; echo e$i >&2; done";
       const { stdout, stderr } = await capsule.run("bash", ["-c", script]);
       const numbers = Array.from({ length: 2_000 }, (_, i) => i + 1);
@@ -231,7 +231,7 @@ export const exec = section(import.meta, "foreground exec", () => {
       assert.ok(performance.now() - began < 25_000, "they did not wait for each other");
     });
 
-    test("no zombie is left", async () => {
+    test("no zombie remains", async () => {
       await capsule.sh("for i in $(seq 20); do (setsid true &) ; done");
       await eventually("no zombies", async () => !/^Z/m.test((await capsule.run("ps", ["-eo", "stat="])).stdout));
     });
@@ -245,7 +245,7 @@ export const exec = section(import.meta, "foreground exec", () => {
       ["a heredoc", "sleep 304 <<EOF &\nx\nEOF\necho done", "sleep 304"],
     ];
     for (const [what, script, commandLine] of holders) {
-      test(`${what} that holds the pipes does not delay the answer, and lives on`, async () => {
+      test(`${what} that holds the pipes does not delay the answer, and keeps running`, async () => {
         const began = performance.now();
         const { stdout, exit_code } = await capsule.run("bash", ["-c", script]);
         assert.ok(performance.now() - began < 10_000);
@@ -276,12 +276,12 @@ export const exec = section(import.meta, "foreground exec", () => {
       });
     }
 
-    test("a command that ends in time is not touched", async () => {
+    test("a command that ends in time is not killed", async () => {
       const { exit_code, stdout } = await capsule.run("bash", ["-c", "sleep 0.5; echo in time"], { timeout: 20 });
       assert.deepEqual([exit_code, stdout], [0, "in time\n"]);
     });
 
-    test("fork trees and a flood of output die with it too", async () => {
+    test("fork trees and writers of endless output are killed too", async () => {
       const script = "f() { sleep 7313 & if [ $1 -gt 0 ]; then (f $(($1-1))) & (f $(($1-1))) & fi; }; f 3; yes";
       const reply = await capsule.exec({ cmd: "bash", args: ["-c", script], timeout: 2 });
       assert.equal(reply.status, 504, reply.text);
@@ -303,7 +303,7 @@ export const exec = section(import.meta, "foreground exec", () => {
       await gone("sleep 7312");
     });
 
-    test("in the middle of a flood of output", async () => {
+    test("during endless output", async () => {
       const abort = new AbortController();
       const running = capsule.exec({ cmd: "yes", args: ["7314"], timeout: 0 }, { signal: abort.signal });
       await eventually("it runs", async () => (await count("yes 7314")) === 1);
@@ -316,7 +316,7 @@ export const exec = section(import.meta, "foreground exec", () => {
 
   describe("long commands", () => {
     test("`timeout` default 30", async () => {
-      const { status, json } = await impatient;
+      const { status, json } = await limited;
       assert.equal(status, 504);
       assert.equal(json.error.details.stdout, "so far\n");
       assert.ok(
@@ -327,7 +327,7 @@ export const exec = section(import.meta, "foreground exec", () => {
     });
 
     test("`timeout` 0 means no timeout: a silent command of 33 s ends by itself", async () => {
-      const { status, json } = await patient;
+      const { status, json } = await unlimited;
       assert.equal(status, 200);
       assert.deepEqual([json.exit_code, json.stdout], [0, "patience\n"]);
     });

@@ -71,7 +71,7 @@ export const files = section(import.meta, "reading and writing files", () => {
       const random = new Random(t);
       const borders = [1, 4_096, 16_384, 65_536, 131_072, 262_144, 524_288, mib, 4 * mib];
       const sizes = new Set([0, ...borders.flatMap((size) => [size - 1, size, size + 1])]);
-      const all = new Uint8Array(await crypto.subtle.digest("SHA-256", random.bytes(8))); // something to begin with
+      const all = new Uint8Array(await crypto.subtle.digest("SHA-256", random.bytes(8))); // input of the first hash
       const source = new Uint8Array(4 * mib + 1).map((_, i) => all[i % 31]! ^ (i >> 8));
       for (const size of sizes) {
         const content = source.slice(0, size);
@@ -178,7 +178,7 @@ export const files = section(import.meta, "reading and writing files", () => {
       });
     }
 
-    test("readers see the old or the new content, never a part", async () => {
+    test("readers see the old or the new content, never a mixture", async () => {
       await capsule.sh("head -c 1000000 /dev/zero | tr '\\0' a > /data/atomic");
       const program = `
 import os
@@ -214,7 +214,7 @@ print(sorted(seen))`;
         }
       });
 
-      test(`${by}: a directory or a special file is 400; so is a path that is none`, async () => {
+      test(`${by}: a directory or a special file is 400; so is an invalid path`, async () => {
         await capsule.sh(
           "cd /data; [ -p fifo ] || mkfifo fifo; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")' 2>/dev/null; true",
         );
@@ -236,7 +236,7 @@ print(sorted(seen))`;
         refused(await client.call("POST", `${capsule.path}/${by}`, { json: {} }), 400, "invalid_request");
       });
 
-      test(`${by}: a client that hangs up in the middle ends the reading in the guest`, async () => {
+      test(`${by}: a client that disconnects during the download ends reading in the guest`, async () => {
         await capsule.sh("truncate -s 3G /data/endless");
         const reads = () => capsule.sh("ls -l /proc/1/fd | grep -c /data/endless || true");
         const request = asked(by, { "content-type": "application/json" });
@@ -257,14 +257,14 @@ print(sorted(seen))`;
     }
   });
 
-  /** A form but for its end. */
+  /** A form without its end. */
   function openForm(path: string, fileBytes: number): Buffer {
     const part = (disposition: string) => `--x\r\nContent-Disposition: form-data; ${disposition}\r\n\r\n`;
     const head = `${part('name="path"')}${path}\r\n${part('name="file"; filename="f"')}`;
     return Buffer.concat([Buffer.from(head), Buffer.alloc(fileBytes, "n"), Buffer.from("\r\n--x")]);
   }
 
-  /** Sends so much of a form, then hangs up. */
+  /** Sends a part of a form, then disconnects. */
   async function abortUpload(by: string, begun: Buffer): Promise<void> {
     const headers = { "content-type": "multipart/form-data; boundary=x", "content-length": 5_000_000 };
     const request = asked(by, headers);

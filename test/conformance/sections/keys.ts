@@ -1,10 +1,10 @@
-/** What a team does with its keys by itself: makes, lists and revokes them, and signs a browser in by a link. */
+/** Keys through the API: a team creates, lists and revokes them, and signs in a browser by a link. */
 import assert from "node:assert/strict";
 import { section, test } from "../conforms.ts";
 import { client, server } from "../service.ts";
 
 export const keys = section(import.meta, "keys and sign-in", () => {
-  test("a key made over the API opens the API until it is revoked", async () => {
+  test("a key created through the API works until it is revoked", async () => {
     const { json: made } = await client.expect(201, "POST", "/v1/keys", { json: { name: "of a test" } });
     const other = client.as(made.key);
     const { json: session } = await other.expect(200, "GET", "/v1/session");
@@ -29,7 +29,7 @@ export const keys = section(import.meta, "keys and sign-in", () => {
       await server!.revokeKeys("to be revoked by hand");
       await client.as(key).expect(401, "GET", "/v1/session");
     },
-    { skip: server === undefined && "CAPSULE_URL names a server whose keys are not ours to revoke" },
+    { skip: server === undefined && "the keys of the server at CAPSULE_URL must not be revoked" },
   );
 
   test("a sign-in link gives one browser a key of the same team", async () => {

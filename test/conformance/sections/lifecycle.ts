@@ -1,4 +1,4 @@
-/** Section "States and transitions": every row of its table, and what survives them. */
+/** Section "States and transitions": every row of its table, and the state that must survive. */
 import assert from "node:assert/strict";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Reply, TestCapsule } from "../../client.ts";
@@ -16,7 +16,7 @@ function sameRecord(now: Reply["json"], then: Reply["json"]): void {
   for (const field of constant) assert.deepEqual(now[field], then[field], field);
 }
 
-/** Of every file under /root/tree. */
+/** A hash of every file under /root/tree. */
 function treeHash(capsule: TestCapsule): Promise<string> {
   return capsule.sh("cd /root/tree && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum");
 }
@@ -31,7 +31,7 @@ async function startWriter(capsule: TestCapsule): Promise<string> {
 
 async function holdsEveryLine(capsule: TestCapsule, tag: string): Promise<void> {
   await client.expect(204, "DELETE", `${capsule.path}/processes/${tag}`);
-  // A kernel asked to end the writer ends a line, too, that lies across two pages.
+  // A kernel that ends the writer completes a line that crosses two pages.
   const script = "n=$(wc -l < /root/log); echo $n; cmp <(seq $n) <(head -n $n /root/log)";
   assert.ok(Number(await capsule.sh(script)) > 0);
 }
@@ -96,10 +96,10 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
     }
   });
 
-  test("a writer that never stops loses nothing: what it had written before the pause is there, and it goes on", async () => {
+  test("a continuous writer loses nothing: its output before the pause is there, and it continues", async () => {
     await using capsule = await client.capsule();
     const tag = await startWriter(capsule);
-    // The last line may be half there, where it lies across two pages; the one before it is whole.
+    // The last line may be incomplete where it crosses two pages; the line before it is complete.
     const written = async () => Number((await capsule.run("tail", ["-n2", "/root/log"])).stdout.split("\n", 1)[0]);
     let seen = 0;
     for (let cycle = 0; cycle < 3; cycle++) {
@@ -115,7 +115,7 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
     await holdsEveryLine(capsule, tag);
   });
 
-  test("pause;resume back to back, many times, several capsules at once; the first exec never fails", async () => {
+  test("repeated pause and resume of several capsules at once; the first exec never fails", async () => {
     const capsules = await Promise.all([client.capsule(), client.capsule(), client.capsule()]);
     try {
       await Promise.all(
@@ -146,7 +146,7 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
     assert.equal((await capsule.run("true")).exit_code, 0);
   });
 
-  test("an exec that is under way when the capsule is paused gets an error, not a made-up exit", async () => {
+  test("an exec in progress when the capsule is paused gets an error and no exit code", async () => {
     await using capsule = await client.capsule();
     const running = capsule.exec({ cmd: "bash", args: ["-c", "exec sleep 5005"], timeout: 0 });
     await eventually("it runs", async () => (await capsule.run("pgrep", ["-xf", "sleep 5005"])).exit_code === 0);
@@ -163,7 +163,7 @@ export const time = simultaneously(import.meta, "time", () => {
     await using capsule = await client.capsule();
     await capsule.run("date", ["+%s%N"]);
     await capsule.pause();
-    await delay(10_000); // the point is that time passes
+    await delay(10_000); // real time must pass
     await capsule.resume();
     const before = Date.now();
     const guestMs = Number((await capsule.run("date", ["+%s%N"])).stdout) / 1e6;
@@ -186,7 +186,7 @@ export const time = simultaneously(import.meta, "time", () => {
   });
 
   test("files survive an auto-pause with a writer running", async () => {
-    await using capsule = await client.capsule({ timeout_sec: 3 }); // longer than it takes us to go on, on a busy machine too
+    await using capsule = await client.capsule({ timeout_sec: 3 }); // longer than the next requests take, also on a busy machine
     await capsule.sh("mkdir /root/tree; head -c 1000000 /dev/urandom > /root/tree/a");
     const hash = await treeHash(capsule);
     const tag = await startWriter(capsule);
@@ -196,7 +196,7 @@ export const time = simultaneously(import.meta, "time", () => {
     await holdsEveryLine(capsule, tag);
   });
 
-  test("exec calls and pings push it back", async () => {
+  test("exec calls and pings postpone it", async () => {
     await using capsule = await client.capsule({ timeout_sec: 3 });
     for (let round = 0; round < 5; round++) {
       await delay(1_200); // five of them are twice the TTL
@@ -211,7 +211,7 @@ export const time = simultaneously(import.meta, "time", () => {
     assert.ok(idleMs >= 2_950 && idleMs < 12_000, String(idleMs));
   });
 
-  test("a foreground exec in flight holds it off", async () => {
+  test("a foreground exec in progress prevents it", async () => {
     await using capsule = await client.capsule({ timeout_sec: 1 });
     const { stdout, exit_code } = await capsule.run("bash", ["-c", "sleep 4; echo whole"]);
     assert.deepEqual([stdout, exit_code], ["whole\n", 0]);
@@ -252,7 +252,7 @@ export const stoppedAndError = section(import.meta, "stopped and error", () => {
     await client.expect(404, "GET", capsule.path);
   });
 
-  test("killing what can be killed inside does no harm", async () => {
+  test("a kill of every process inside does no harm", async () => {
     await using capsule = await client.capsule();
     await capsule.exec({ cmd: "bash", args: ["-c", "kill -9 1; kill -15 -1; kill -9 -1"] });
     assert.equal((await capsule.view()).status, "running");
@@ -264,7 +264,7 @@ export const stoppedAndError = section(import.meta, "stopped and error", () => {
 });
 
 export const starting = section(import.meta, "starting", () => {
-  test("a capsule that is not yet running refuses all but DELETE, which takes it away for good", async () => {
+  test("a capsule that is not yet running refuses everything but DELETE, which removes it", async () => {
     // A base must be booted for a new shape first, so the capsule is not running yet at the first requests.
     const { json } = await client.expect(201, "POST", "/v1/capsules", { json: { memory_mb: 201 } });
     const path = `/v1/capsules/${json.id}`;
@@ -283,7 +283,7 @@ export const starting = section(import.meta, "starting", () => {
 });
 
 export const removed = section(import.meta, "`running`, `paused`, `stopped`: DELETE → removed", () => {
-  test("while a pause or a resume is under way it waits its turn and wins", async () => {
+  test("a DELETE during a pause or resume waits for it and then succeeds", async () => {
     for (const action of ["pause", "resume"]) {
       const capsule = await client.capsule();
       if (action === "resume") await capsule.pause();

@@ -1,11 +1,13 @@
-/** Figures of the shared server, as Prometheus would read them. */
+/** Metrics of the shared server, in Prometheus' format. */
 import assert from "node:assert/strict";
 import type { Client } from "../../client.ts";
 import { section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
 import { client, server } from "../service.ts";
 
-const options = { skip: server === undefined && "CAPSULE_URL names a server whose figures are not for us" };
+const options = {
+  skip: server === undefined && "the metrics of the server at CAPSULE_URL are not readable with a team's key",
+};
 
 export const metrics = section(import.meta, "metrics", () => {
   test(

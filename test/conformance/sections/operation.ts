@@ -1,4 +1,4 @@
-/** What takes a server of its own: a host that cannot start VMs, and a restart of the service. */
+/** Tests with a server of their own: a host that cannot start VMs, and a restart of the service. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtemp, rm, symlink } from "node:fs/promises";
@@ -12,12 +12,12 @@ import { conforms, section, test } from "../conforms.ts";
 import { server as shared } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
-const skip = shared === undefined ? "CAPSULE_URL names a server that is not ours to break" : false;
+const skip = shared === undefined ? "the server at CAPSULE_URL must not be broken" : false;
 
 export const operation = section(import.meta, "operation", () => {
   let folder: string;
   let qemu: string;
-  /** What stands at QEMU's path from now on. A link, for a script would miss its shell in a VM's jail. */
+  /** Replaces the program at QEMU's path by a link; a script would lack its shell in the jail. */
   const install = async (program: string) => {
     await rm(qemu, { force: true });
     await symlink(program, qemu);
@@ -32,7 +32,7 @@ export const operation = section(import.meta, "operation", () => {
     qemu = join(folder, "qemu");
     await install(real());
     collector = await Collector.start();
-    // With nothing made ahead of time: what is asked for while QEMU cannot be started must not find a QEMU.
+    // Without pool and warm processes, because a request must not find a QEMU that was started before.
     const anew = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
     server = await Server.start({ env: { CAPSULE_QEMU: qemu, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, ...anew } });
     client = await Client.connect(server.url, server.apiKey);
@@ -46,7 +46,7 @@ export const operation = section(import.meta, "operation", () => {
 
   conforms(
     "POST /v1/capsules 502",
-    "the host failed while provisioning the VM: 502 and nothing left behind, or `error` when the answer was out already",
+    "the host failed while provisioning the VM: 502 and nothing left behind, or `error` after a 201",
     async () => {
       await install("/bin/false");
       const { status, json } = await client.call("POST", "/v1/capsules");
@@ -119,7 +119,7 @@ export const operation = section(import.meta, "operation", () => {
   }
 
   test(
-    "spans of what was done reach the collector when the server stops, and say which capsule",
+    "spans reach the collector when the server stops, with the capsule's id",
     async () => {
       const capsule = await client.capsule();
       await capsule.run("true");
@@ -146,7 +146,7 @@ function real(): string {
   return execFileSync("sh", ["-c", 'command -v "$0"', program], { encoding: "utf8" }).trim();
 }
 
-/** What a crash must not change; the last second of activity may be lost. */
+/** A view without last_active_at, whose last second a crash may lose. */
 function steady({ last_active_at: _, ...rest }: Record<string, unknown>): Record<string, unknown> {
   return rest;
 }

@@ -69,13 +69,13 @@ export const processes = section(import.meta, "processes", () => {
       assert.equal(said, "ünd /usr/lib\n");
     });
 
-    test("it counts as activity, and holds nothing off", async () => {
+    test("it counts as activity", async () => {
       const before = (await capsule.view()).last_active_at;
       await start("true");
       assert.ok((await capsule.view()).last_active_at > before);
     });
 
-    test("a caller's own `tag`: taken while the process lives, free afterwards", async () => {
+    test("a requested `tag` is taken while the process runs, and free afterwards", async () => {
       const { tag } = await start("sleep", ["4002"], { tag: "my.server" });
       assert.equal(tag, "my.server");
       const taken = await capsule.exec({ cmd: "true", background: true, tag });
@@ -87,18 +87,18 @@ export const processes = section(import.meta, "processes", () => {
       });
     });
 
-    test("a command that is not there is 400", async () => {
+    test("a missing command is 400", async () => {
       const { status, json } = await capsule.exec({ cmd: "no-such-command", background: true });
       assert.deepEqual([status, json.error.code], [400, "invalid_request"]);
     });
 
-    test("printing without end while nobody listens stops nothing", async () => {
+    test("a process without clients is not blocked by its output", async () => {
       const { tag } = await start("bash", [
         "-c",
         "head -c 30000000 /dev/zero; echo whole > /tmp/printed; exec sleep 4003",
       ]);
       await eventually(
-        "it printed it all",
+        "all output is written",
         async () => (await capsule.run("cat", ["/tmp/printed"])).stdout === "whole\n",
         30_000,
       );
@@ -129,7 +129,7 @@ export const processes = section(import.meta, "processes", () => {
       },
     );
 
-    test("those of a shell, of a setsid escape and of the foreground are listed too", async () => {
+    test("processes of a shell, after setsid, and of the foreground are listed too", async () => {
       const { tag } = await start("bash", ["-c", "setsid sleep 4005 & sleep 4006"]);
       const lines = await eventually("they run", async () => {
         const found = (await processes()).map(({ cmd, args }) => [cmd, ...args].join(" "));
@@ -156,7 +156,7 @@ export const processes = section(import.meta, "processes", () => {
       },
     );
 
-    test("`signal` SIGTERM is delivered, to the whole group; those who ignore it live on", async () => {
+    test("`signal` SIGTERM is delivered to the whole group; a process that ignores it keeps running", async () => {
       const wait = "while true; do sleep 0.05; done";
       const polite = await start("bash", ["-c", `trap 'echo bye > /tmp/bye; exit' TERM; touch /tmp/polite; ${wait}`]);
       const stubborn = await start("bash", ["-c", `trap '' TERM; touch /tmp/stubborn; ${wait}`]);
@@ -167,7 +167,7 @@ export const processes = section(import.meta, "processes", () => {
       assert.equal((await signal(stubborn.tag, "?signal=SIGKILL")).status, 204);
     });
 
-    test("a fork tree that escapes by setsid dies too", async () => {
+    test("a fork tree that calls setsid is killed too", async () => {
       const { tag } = await start("bash", [
         "-c",
         "setsid bash -c 'setsid sleep 4011 & sleep 4011' & (sleep 4011 &) ; sleep 4011",
@@ -246,7 +246,7 @@ export const processes = section(import.meta, "processes", () => {
       },
     );
 
-    test("several at once see the same; those who leave, and what they say, change nothing for it", async () => {
+    test("several clients see the same; neither their messages nor their disconnection affect the process", async () => {
       const { tag } = await start("bash", ["-c", "until [ -e /tmp/go-all ]; do sleep 0.02; done; seq 50000"]);
       const sockets = await Promise.all(
         Array.from({ length: 3 }, () => TestSocket.open(capsule, `processes/${tag}/stream`)),
@@ -287,7 +287,7 @@ export const processes = section(import.meta, "processes", () => {
       }
     });
 
-    test("a reader that falls more than 1 MiB behind is closed with an error; the process is not held up", async () => {
+    test("a reader that falls more than 1 MiB behind is closed with an error; the process is not blocked", async () => {
       const { tag, pid } = await start("bash", ["-c", "until [ -e /tmp/go-slow ]; do sleep 0.02; done; exec yes"]);
       await using socket = await TestSocket.open(capsule, `processes/${tag}/stream`);
       await socket.next("start");

@@ -10,7 +10,7 @@ import { type Message, TestSocket } from "../socket.ts";
 
 export const pty = section(import.meta, "PTY sessions", () => {
   let capsule: TestCapsule;
-  /** Two that say nothing more, looked at in the end: without a first message, and with an idle session. */
+  /** Two silent sockets for the last tests: one without a first message, one with an idle session. */
   let silent: TestSocket;
   let idle: { session: Session; startedMs: number; pingedMs: Promise<number> };
   before(async () => {
@@ -34,7 +34,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
     return { socket, tag, pid, [Symbol.asyncDispose]: () => socket[Symbol.asyncDispose]() };
   }
 
-  /** A terminal whose only output is what the commands print. */
+  /** A terminal without echo, so that its output is only that of the commands. */
   function quiet(script: string, more: Message = {}): Promise<Session> {
     return begin({ type: "start", cmd: "bash", args: ["-c", `stty -echo -onlcr; ${script}`], ...more });
   }
@@ -100,14 +100,14 @@ export const pty = section(import.meta, "PTY sessions", () => {
   });
 
   describe("input and resize", () => {
-    test("`resize`: terminal size changed, and the program is told", async () => {
+    test("`resize`: terminal size changed, and the program gets SIGWINCH", async () => {
       await using session = await quiet("trap 'stty size' WINCH; echo ready; while true; do sleep 0.05; done");
       await session.socket.prints(/ready\n/);
       session.socket.say({ type: "resize", cols: 100, rows: 30 });
       await session.socket.prints(/30 100\n/);
     });
 
-    test("a paste of 1 MiB arrives whole, in one message or in thousands", async () => {
+    test("a paste of 1 MiB arrives complete, in one message or in thousands", async () => {
       const bytes = 1024 * 1024;
       for (const pieces of [1, 2_000]) {
         await using session = await quiet(`stty raw; echo ready; head -c ${bytes} | sha256sum; sleep 0.1`);
@@ -177,7 +177,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
         assert.deepEqual((await socket.rest()).at(-1), { type: "exit", exit_code: 0 });
     });
 
-    test("a session whose process ended while nobody was connected still delivers its output and exit", async () => {
+    test("a session whose process ended while no client was connected still delivers its output and exit", async () => {
       const session = await quiet("echo before; until [ -e /tmp/end ]; do sleep 0.02; done; echo after; exit 6");
       await session.socket.prints(/before\n/);
       session.socket.socket.close();
@@ -248,7 +248,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
       });
     }
 
-    test("once there is a session, a slip does not cost it", async () => {
+    test("an invalid message after the start does not end the session", async () => {
       await using session = await begin({ type: "start", cmd: "cat" });
       const slips = [
         "nonsense",
@@ -285,7 +285,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
     });
   });
 
-  /** Leaves the session politely: what was sent before the server's close frame counts as delivered. */
+  /** Closes the session with a close frame, so that output sent before the server's close frame counts as delivered. */
   async function unread(socket: TestSocket): Promise<string> {
     socket.socket.close();
     const messages = await socket.rest();

@@ -1,4 +1,4 @@
-/** What nobody but its owner may read: keys, and what clients pass in. Looked for wherever a server leaves something. */
+/** Keys and clients' data must not be readable by others: a search of processes, logs and the data folder. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync } from "node:fs";
@@ -11,10 +11,10 @@ import { fileForm } from "../requests.ts";
 import { client, server } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
-const skip = server === undefined && "CAPSULE_URL names a server whose folder is not here";
-/** Memory files and disks are larger, and hold what their capsules do. */
+const skip = server === undefined && "the data folder of the server at CAPSULE_URL is not on this machine";
+/** Memory files and disks are larger; they may contain data of their capsules. */
 const readMaxBytes = 32 << 20;
-/** What a VM is made from while it boots from a kernel: a base that an earlier test has asked for, or the look at KVM. */
+/** The empty memory of a VM that boots from its kernel: for a base that an earlier test requested, or the probe of KVM. */
 const emptyMemory = /^work\/(base|probe)-[0-9a-f]{32}\/zero$/;
 
 export const secrets = section(import.meta, "secrets", () => {
@@ -46,7 +46,7 @@ export const secrets = section(import.meta, "secrets", () => {
   after(() => Promise.all([capsule?.[Symbol.asyncDispose](), paused?.[Symbol.asyncDispose]()]));
 
   test(
-    "no process that anyone can list has one in its arguments or environment",
+    "no process has a secret in its arguments or environment",
     () => {
       const pids = [server!.pid, ...processesOf(server!.dataDir).map(({ pid }) => pid)];
       assert.ok(pids.length > 1, "the server and a VM");
@@ -58,7 +58,7 @@ export const secrets = section(import.meta, "secrets", () => {
   );
 
   test(
-    "what the server logged and wrote has none of them, but the file made to hold the first key",
+    "logs and files contain no secret, except the file for the first key",
     () => {
       assertClean(readFileSync(server!.logFile), "the log");
       const own = join(server!.dataDir, "capsules", capsule.id);
@@ -79,7 +79,7 @@ export const secrets = section(import.meta, "secrets", () => {
   );
 
   test(
-    "the data folder is its owner's alone: folders 0700, files 0600; jails may read what VMs are made from, and search hatches",
+    "the data folder: folders 0700, files 0600; jails may read shared files and search hand-over folders",
     () => {
       assert.equal(lstatSync(server!.dataDir).mode & 0o777, 0o700);
       const open = entriesBelow(server!.dataDir).filter(({ path, mode, isFile }) => {
@@ -98,7 +98,7 @@ export const secrets = section(import.meta, "secrets", () => {
   );
 
   test(
-    "VMs map their template's memory privately: none can write what another reads",
+    "VMs map their template's memory privately, so that none can write to it",
     () => {
       const maps = processesOf(server!.dataDir).flatMap(({ pid }) => mapsOf(pid));
       const shared = maps.filter(({ path }) => /\/memory$/.test(path));
@@ -117,7 +117,7 @@ export const secrets = section(import.meta, "secrets", () => {
   }
 });
 
-/** Processes and files come and go while we look. */
+/** Processes and files may disappear during the search. */
 function contentOf(path: string): Buffer {
   return unlessGone(() => readFileSync(path), Buffer.alloc(0));
 }
@@ -139,7 +139,7 @@ interface Entry {
   isFile: boolean;
 }
 
-/** Everything below a folder that is not behind a symbolic link. */
+/** Everything below a folder, without following symbolic links. */
 function entriesBelow(folder: string): Entry[] {
   return unlessGone(() => readdirSync(folder), []).flatMap((name) => {
     const path = join(folder, name);

@@ -1,4 +1,4 @@
-/** Section "Snapshot templates": list, capture, delete, and what is made from them. */
+/** Section "Snapshot templates": list, capture, delete, and capsules made from them. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe } from "node:test";
@@ -8,11 +8,11 @@ import { askKeeper, startKeeper } from "../keeper.ts";
 import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
 export const snapshots = section(import.meta, "snapshot templates", () => {
-  /** What most of these tests need: a small machine is captured sooner. */
+  /** A small machine for most tests, because it is captured faster. */
   const small = { memory_mb: 128 };
   const made: [Client, string][] = [];
 
-  /** A name that no other run has taken. */
+  /** A unique name. */
   function freshName(owner = client): string {
     const name = `test.${randomBytes(6).toString("hex")}`;
     made.push([owner, name]);
@@ -93,7 +93,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
       assert.equal(await askKeeper(clone, "tell"), held, "processes run on in the copy");
     });
 
-    test("a capsule made from it takes the template's vcpus and memory_mb, whatever the request says", async () => {
+    test("a capsule made from it has the template's vcpus and memory_mb, whatever the request contains", async () => {
       const name = freshName();
       await using capsule = await client.capsule({ vcpus: 2, memory_mb: 256 });
       const reply = await capture(capsule, name);
@@ -121,7 +121,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
       }
     });
 
-    test("a base template's name is reserved, also with overwrite=true, and the capsule runs on", async () => {
+    test("a base template's name is reserved, also with overwrite=true, and the capsule keeps running", async () => {
       await using capsule = await client.capsule(small);
       for (const query of ["", "?overwrite=true"]) {
         const { status, json } = await capture(capsule, "minimal", query);
@@ -149,7 +149,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
       },
     );
 
-    test("two at once with one name: one 201, one 409 whose capsule is still running and unharmed", async () => {
+    test("two captures with one name: one 201, one 409 whose capsule keeps running", async () => {
       const name = freshName();
       await using first = await client.capsule(small);
       await using second = await client.capsule(small);
@@ -185,7 +185,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
   });
 
   describe("clones", () => {
-    test("sixteen of one template share no randomness, machine id or host name, and no files", async () => {
+    test("sixteen capsules of one template share no randomness, machine id, host name or files", async () => {
       const name = await template("shared");
       const clones = await Promise.all(Array.from({ length: 16 }, () => client.capsule({ template: name })));
       try {
@@ -218,7 +218,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
       assert.equal(await contentOf(late), "shared");
     });
 
-    test("of the base template neither", async () => {
+    test("capsules of the base template share none of it either", async () => {
       const clones = await Promise.all([client.capsule(), client.capsule()]);
       try {
         for (const probe of [
@@ -272,12 +272,12 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
       assert.equal(json.error.code, "conflict");
       assert.ok(json.error.message.includes(name), json.error.message);
       assert.equal((await capsule.view()).status, "paused");
-      await template("another", name); // of the same name, yet not the one it stands on
+      await template("another", name); // another template of the same name
       await client.expect(409, "POST", `${capsule.path}/resume`);
       await capsule.destroy();
     });
 
-    test("capsules paused on an overwritten one keep the old files and resume", async () => {
+    test("capsules paused before their template is overwritten keep the old files and resume", async () => {
       const name = await template("old");
       await using paused = await client.capsule({ template: name });
       await using running = await client.capsule({ template: name });
@@ -296,7 +296,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
   });
 
   describe("scoped to the team", { skip: cannotMakeKeys }, () => {
-    test("another team neither sees, uses nor deletes it, and may give the same name", async () => {
+    test("another team cannot see, use or delete it, and may use the same name", async () => {
       const name = await template("ours");
       const others = await clientOf("other-templates");
       assert.ok(!(await list("", others)).some((each: { name: string }) => each.name === name));

@@ -1,4 +1,4 @@
-/** What a team can read of itself: its limits with what it uses of them, and its audit log. */
+/** A team's own limits with their usage, and its audit log. */
 import assert from "node:assert/strict";
 import { section, test } from "../conforms.ts";
 import { cannotMakeKeys, clientOf } from "../service.ts";
@@ -8,7 +8,7 @@ const skip = cannotMakeKeys;
 
 export const teams = section(import.meta, "teams", () => {
   test(
-    "GET /v1/limits tells what the team uses; a paused capsule uses no memory",
+    "GET /v1/limits has the team's usage; a paused capsule uses no memory",
     async () => {
       const client = await clientOf("counters");
       const usage = async () => (await client.expect(200, "GET", "/v1/limits")).json.usage;
@@ -30,7 +30,7 @@ export const teams = section(import.meta, "teams", () => {
   );
 
   test(
-    "GET /v1/audit tells who did what to which capsule, newest first, to the team alone",
+    "GET /v1/audit lists the team's own actions with key and capsule, newest first",
     async () => {
       const client = await clientOf("witnesses");
       const otherTeam = await clientOf("counters");

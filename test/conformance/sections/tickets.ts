@@ -1,4 +1,4 @@
-/** WebSockets of every kind: the ticket for clients that cannot set headers, and PINGs. */
+/** All WebSockets: tickets for clients that cannot set headers, and PINGs. */
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
 import type { TestCapsule } from "../../client.ts";
@@ -26,7 +26,7 @@ export const tickets = section(import.meta, "WebSockets of every kind", () => {
 
   const upgrade = async (suffix: string) => (await client.upgrade(`${capsule.path}/${suffix}`, { key: null })).status;
 
-  test("one-time tickets open the one they were made for, once, and nothing else", async () => {
+  test("a one-time ticket opens the socket that it was made for, once, and no other", async () => {
     for (const suffix of suffixes) {
       const bought = await ticket(suffix);
       await using socket = await TestSocket.open(capsule, `${suffix}?ticket=${bought}`, {});
