@@ -1,4 +1,4 @@
-/** A WebSocket client that says anything: what the server answers must be what its document says, to the close code. */
+/** A WebSocket client with random messages. The server's messages and close codes must conform to the OpenAPI document. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js";
@@ -9,10 +9,10 @@ import type { OpenApi } from "../openapi-contract.ts";
 import type { FuzzedRequest, Operation, Requests } from "./requests.ts";
 import { chance } from "./values.ts";
 
-const patienceMs = 120_000;
-/** Of RFC 6455, by the library: a breach of the protocol, invalid UTF-8, a message that is too big; and no close frame. */
+const deadlineMs = 120_000;
+/** Close codes of RFC 6455: protocol error, unacceptable data, no close frame, invalid UTF-8, message too big. */
 const protocolCodes = [1002, 1003, 1006, 1007, 1009];
-/** The client's own, which is echoed. */
+/** The client's own close code, which the server echoes. */
 const ownCode = 4999;
 const known = new Set<number>([...Object.values(closeCodes), ...protocolCodes, ownCode]);
 
@@ -29,7 +29,7 @@ export class Conversations {
     this.#random = random;
   }
 
-  /** Resolves with the HTTP status: 101 when there was a conversation. */
+  /** Resolves with the HTTP status; 101 after a conversation. */
   async hold(url: string, key: string, { operation, path, headers }: FuzzedRequest): Promise<number> {
     const target = new URL(path, url);
     target.protocol = "ws:";
@@ -45,7 +45,7 @@ export class Conversations {
     });
     const status = await opening(socket);
     if (status !== 101) return status;
-    const closed = once(socket, "close", { signal: AbortSignal.timeout(patienceMs) });
+    const closed = once(socket, "close", { signal: AbortSignal.timeout(deadlineMs) });
     await this.#talk(socket, operation);
     const [code] = (await closed) as [number];
     assert.ok(known.has(code), `${path} was closed with ${code}`);
@@ -59,7 +59,7 @@ export class Conversations {
       if (chance(random, 4)) socket.send(random.bytes(random.size(3_000)));
       else socket.send(this.#requests.message(operation));
       this.messages++;
-      // Let it be heard now and then, so that what follows meets another state.
+      // Sometimes waits until the message is sent, so that the next one arrives in another state.
       if (chance(random, 40)) await new Promise((resolve) => socket.ping(resolve));
     }
     if (chance(random, 60)) socket.send('{"type":"kill"}');
@@ -75,7 +75,7 @@ export class Conversations {
       check = this.#ajv.compile({ $ref: `api#/${pointer}` });
       this.#checks.set(operation, check);
     }
-    assert.ok(check(message), `${operation.path} said ${JSON.stringify(message).slice(0, 300)}`);
+    assert.ok(check(message), `${operation.path} sent ${JSON.stringify(message).slice(0, 300)}`);
   }
 }
 

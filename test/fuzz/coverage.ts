@@ -1,4 +1,4 @@
-/** Which blocks of the watched sources an input reaches, how often roughly: V8's own counters, read between inputs. */
+/** Blocks of code that inputs reach, with the order of magnitude of their runs, from V8's coverage counters. */
 import { type Profiler, Session } from "node:inspector";
 
 export class Coverage implements Disposable {
@@ -7,7 +7,7 @@ export class Coverage implements Disposable {
   readonly #seen = new Set<string>();
   readonly #calls = new Map<string, number>();
 
-  /** `watched`: what the sources' URLs contain. */
+  /** `watched`: part of the URLs of the sources. */
   constructor(watched: string) {
     this.#watched = watched;
     this.#session.connect();
@@ -19,15 +19,15 @@ export class Coverage implements Disposable {
     return this.#seen.size;
   }
 
-  /** How often a function of this name was called, as of the last look. */
+  /** Number of calls of functions of this name until the last reading. */
   callsOf(name: string): number {
     return this.#calls.get(name) ?? 0;
   }
 
-  /** What was reached since the last call and never before it was accepted. */
-  news(): Set<string> {
+  /** Blocks reached since the last call that have not been accepted yet. */
+  newBlocks(): Set<string> {
     const found = new Set<string>();
-    for (const { url, functions } of this.#take()) {
+    for (const { url, functions } of this.#readCounters()) {
       if (!url.includes(this.#watched)) continue;
       for (const { functionName, ranges } of functions) {
         this.#calls.set(functionName, this.callsOf(functionName) + (ranges[0]?.count ?? 0));
@@ -40,20 +40,20 @@ export class Coverage implements Disposable {
     return found;
   }
 
-  knows(news: Set<string>): boolean {
-    return [...news].every((block) => this.#seen.has(block));
+  hasAll(blocks: Set<string>): boolean {
+    return [...blocks].every((block) => this.#seen.has(block));
   }
 
-  accept(news: Iterable<string>): void {
-    for (const block of news) this.#seen.add(block);
+  accept(blocks: Iterable<string>): void {
+    for (const block of blocks) this.#seen.add(block);
   }
 
-  #take(): Profiler.ScriptCoverage[] {
-    let taken: Profiler.ScriptCoverage[] = [];
+  #readCounters(): Profiler.ScriptCoverage[] {
+    let coverage: Profiler.ScriptCoverage[] = [];
     this.#session.post("Profiler.takePreciseCoverage", (_error, { result }) => {
-      taken = result; // within the call: the session is our own thread's
+      coverage = result; // called synchronously, because the session is of this thread
     });
-    return taken;
+    return coverage;
   }
 
   #post(method: string, params: object = {}): void {

@@ -1,7 +1,7 @@
 /**
- * The host's reading of a guest, fuzzed: stories that a guest tells are mutated, and those that reach a block of src/agent
- * that none reached before are kept to be mutated further (searcher.ts). What fails is written to a file that
- * CAPSULE_FUZZ_INPUT tells again, in the pieces of the CAPSULE_TEST_SEED that is named with it.
+ * Coverage-guided fuzzing of the host's decoder: inputs are mutated, and those that reach new code of src/agent are kept for
+ * further mutation (searcher.ts). A failing input is written to a file. CAPSULE_FUZZ_INPUT repeats it, with the chunks
+ * of the CAPSULE_TEST_SEED that is printed with it.
  */
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
@@ -12,44 +12,44 @@ import { encodeFrame, FrameType } from "../../src/agent/frames.ts";
 import { WelcomeScanner } from "../../src/agent/handshake.ts";
 import { ProtocolError, RecordWriter } from "../../src/agent/records.ts";
 import { Random, seedOf } from "../conformance/random.ts";
+import { checkInput } from "./check-input.ts";
 import { isLong } from "./form.ts";
-import { hear } from "./hearing.ts";
-import { epoch } from "./line.ts";
+import { epoch } from "./host-end.ts";
 import { type Progress, search } from "./search.ts";
 
-const stories = isLong ? 1_000_000 : 5_000;
+const inputs = isLong ? 1_000_000 : 5_000;
 const scans = isLong ? 2_000_000 : 20_000;
-const longestMs = 4 * 3_600_000;
+const deadlineMs = 4 * 3_600_000;
 
-function keep(bytes: Buffer): string {
+function saveInput(bytes: Buffer): string {
   const file = join(mkdtempSync(join(tmpdir(), "capsule-fuzz-")), "input");
   writeFileSync(file, bytes);
   return file;
 }
 
-test("stories of a hostile guest, as coverage leads", { timeout: longestMs }, async (t) => {
+test("coverage-guided inputs of a hostile guest", { timeout: deadlineMs }, async (t) => {
   const replay = process.env.CAPSULE_FUZZ_INPUT;
   const seed = seedOf(t);
-  if (replay !== undefined) return await hear(readFileSync(replay), seed);
-  const said: Progress[] = [];
+  if (replay !== undefined) return await checkInput(readFileSync(replay), seed);
+  const reports: Progress[] = [];
   const onProgress = (progress: Progress) => {
-    said.push(progress);
+    reports.push(progress);
     if (isLong) t.diagnostic(JSON.stringify(progress));
   };
-  const end = await search({ seed, stories }, onProgress, t.signal);
+  const end = await search({ seed, inputs }, onProgress, t.signal);
   if ("failure" in end) {
     const bytes = Buffer.from(end.failure.bytes);
-    t.diagnostic(`CAPSULE_TEST_SEED=${end.failure.seed} CAPSULE_FUZZ_INPUT=${keep(bytes)}`);
-    await hear(bytes, end.failure.seed);
-    assert.fail(`not when it was told again: ${end.failure.error}`);
+    t.diagnostic(`CAPSULE_TEST_SEED=${end.failure.seed} CAPSULE_FUZZ_INPUT=${saveInput(bytes)}`);
+    await checkInput(bytes, end.failure.seed);
+    assert.fail(`not reproducible: ${end.failure.error}`);
   }
-  const { told, kept, blocks, frames } = end.progress;
-  t.diagnostic(`${told} stories, ${kept} kept, ${said[0]?.blocks} → ${blocks} blocks, ${frames} frames decoded`);
-  assert.ok(told >= stories && frames > stories, "most stories do not come to a frame");
-  assert.ok(blocks > said[0]!.blocks, "the coverage does not lead");
+  const { inputs: runs, kept, blocks, frames } = end.progress;
+  t.diagnostic(`${runs} inputs, ${kept} kept, ${reports[0]?.blocks} → ${blocks} blocks, ${frames} frames decoded`);
+  assert.ok(runs >= inputs && frames > inputs, "most inputs do not reach a frame");
+  assert.ok(blocks > reports[0]!.blocks, "the mutations reached no new code");
 });
 
-test("a WELCOME is found behind any noise, whatever the pieces", { timeout: longestMs }, (t) => {
+test("a WELCOME is found after any noise, in any chunks", { timeout: deadlineMs }, (t) => {
   const random = new Random(t);
   for (let i = 0; i < scans; i++) {
     const nonce = random.bytes(16);
@@ -71,7 +71,7 @@ test("a WELCOME is found behind any noise, whatever the pieces", { timeout: long
     const isAmbiguous = bytes.indexOf(welcome.subarray(0, 28)) < bytes.length - welcome.length - 4;
     let at = 0;
     for (let found: ReturnType<WelcomeScanner["take"]>; found === undefined; ) {
-      if (at >= bytes.length) assert.fail(`lost behind ${noise.map((each) => each.toString("hex"))}`);
+      if (at >= bytes.length) assert.fail(`not found after ${noise.map((each) => each.toString("hex"))}`);
       const piece = bytes.subarray(at, at + 1 + random.below(most));
       at += piece.length;
       try {

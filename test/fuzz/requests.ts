@@ -1,4 +1,4 @@
-/** Requests to every operation of the API's document, most of them well formed, each wrong in some way of its own. */
+/** Random requests to every operation of the OpenAPI document, most of them well-formed, with random errors. */
 import type { Random } from "../conformance/random.ts";
 import type { OpenApi } from "../openapi-contract.ts";
 import { chance, nastyTexts, type Pools, pick, type Schema, Values } from "./values.ts";
@@ -23,7 +23,7 @@ export interface FuzzedRequest {
   method: string;
   path: string;
   headers: Record<string, string>;
-  /** null: none; undefined: the right one. */
+  /** null: no key; undefined: the valid one. */
   key: string | null | undefined;
   body: Buffer | undefined;
 }
@@ -61,7 +61,7 @@ const mediaTypes = [
   "a/b/c",
   "",
 ];
-const strangeHeaders: Record<string, string>[] = [
+const unusualHeaders: Record<string, string>[] = [
   { expect: "100-continue" },
   { expect: "the impossible" },
   { upgrade: "h2c", connection: "Upgrade" },
@@ -94,7 +94,7 @@ export class Requests {
     const body = this.#body(operation);
     const headers: Record<string, string> = body?.type === undefined ? {} : { "content-type": body.type };
     if (chance(random, 3)) headers["content-type"] = pick(random, mediaTypes);
-    if (chance(random, 5)) Object.assign(headers, pick(random, strangeHeaders));
+    if (chance(random, 5)) Object.assign(headers, pick(random, unusualHeaders));
     return {
       operation,
       method: chance(random, 2) ? pick(random, otherMethods) : operation.method,
@@ -105,7 +105,7 @@ export class Requests {
     };
   }
 
-  /** One message of a client of this socket, as text. */
+  /** A client's message for this socket, as text. */
   message({ socket }: Operation): string {
     const message = this.#values.of(socket?.client ?? {}, "message");
     return this.#garbled(JSON.stringify(message) ?? "");
@@ -137,7 +137,7 @@ export class Requests {
     return { bytes: Buffer.from(this.#garbled(text)), type: "application/json" };
   }
 
-  /** The text, or what careless and evil clients make of it. */
+  /** The text, sometimes damaged. */
   #garbled(text: string): string {
     const random = this.#random;
     if (!chance(random, 6)) return text;

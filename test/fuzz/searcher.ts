@@ -1,91 +1,91 @@
 /**
- * The searching thread (search.ts): stories that a guest tells are mutated, and those that reach a block of src/agent that
- * none reached before are kept to be mutated further. A look at the coverage costs as much as a dozen stories, so there is
- * one for many of them; the more, the longer there was no news.
+ * The worker of search.ts: mutates inputs and keeps those that reach new blocks of src/agent for further mutation. Reading the
+ * coverage counters costs as much as a dozen inputs, so they are read once per batch. The batch grows while there are no
+ * new blocks.
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { Random } from "../conformance/random.ts";
+import { checkInput } from "./check-input.ts";
 import { Coverage } from "./coverage.ts";
-import { hear } from "./hearing.ts";
-import { epoch } from "./line.ts";
-import type { Failure, Progress, Said, SearchOptions } from "./search.ts";
-import { encode, mutate, type Story, truths } from "./story.ts";
+import { epoch } from "./host-end.ts";
+import { encode, type FuzzInput, mutate, validFrames } from "./inputs.ts";
+import type { Failure, Progress, SearchMessage, SearchOptions } from "./search.ts";
 
-/** Told between two looks. */
-const batch = { least: 64, most: 1_024 };
+/** Inputs between two readings of the counters. */
+const batch = { min: 64, max: 1_024 };
 const progressEvery = 50_000;
 
-const { seed, stories } = workerData as SearchOptions;
+const { seed, inputs } = workerData as SearchOptions;
 const random = new Random(seed);
 const coverage = new Coverage("/src/agent/");
-const corpus: Story[] = [truths, ...truths.map((word) => [word]), []];
-let told = 0;
+const corpus: FuzzInput[] = [validFrames, ...validFrames.map((frame) => [frame]), []];
+let runs = 0;
 
-class Broken extends Error {
+class InputFailure extends Error {
   readonly failure: Failure;
 
   constructor(failure: Failure) {
-    super("a story broke it");
+    super("an input failed");
     this.failure = failure;
   }
 }
 
-async function tell(story: Story, isInPieces: boolean): Promise<void> {
-  const bytes = encode(story, epoch);
-  const ofPieces = isInPieces ? random.below(2 ** 31) : undefined;
+async function runInput(input: FuzzInput, isChunked: boolean): Promise<void> {
+  const bytes = encode(input, epoch);
+  const chunkSeed = isChunked ? random.below(2 ** 31) : undefined;
   try {
-    await hear(bytes, ofPieces);
+    await checkInput(bytes, chunkSeed);
   } catch (error) {
-    throw new Broken({ bytes: Buffer.from(bytes), seed: ofPieces ?? 0, error });
+    throw new InputFailure({ bytes: Buffer.from(bytes), seed: chunkSeed ?? 0, error });
   }
 }
 
-/** Tells the stories; those of them that reach something new, found by halving. */
-async function tellAll(tried: Story[]): Promise<Story[]> {
-  for (const [index, story] of tried.entries()) await tell(story, index % 4 === 0);
-  const news = coverage.news();
-  if (news.size === 0) return [];
-  const half = tried.length >> 1;
+/** Runs the inputs; returns those that reach new blocks, found by bisection. */
+async function runBatch(batch: FuzzInput[]): Promise<FuzzInput[]> {
+  for (const [index, input] of batch.entries()) await runInput(input, index % 4 === 0);
+  const reached = coverage.newBlocks();
+  if (reached.size === 0) return [];
+  const half = batch.length >> 1;
   if (half > 0) {
-    const found = await tellAll(tried.slice(0, half));
-    if (!coverage.knows(news)) found.push(...(await tellAll(tried.slice(half))));
-    coverage.accept(news);
+    const found = await runBatch(batch.slice(0, half));
+    if (!coverage.hasAll(reached)) found.push(...(await runBatch(batch.slice(half))));
+    coverage.accept(reached);
     return found;
   }
-  coverage.accept(news);
-  return tried;
+  coverage.accept(reached);
+  return batch;
 }
 
 async function searchAll(): Promise<void> {
-  for (const story of corpus) await tell(story, true);
-  coverage.accept(coverage.news());
-  say({ progress: progress() });
-  let size = batch.least;
-  for (let next = progressEvery; told < stories; told += size) {
+  for (const input of corpus) await runInput(input, true);
+  coverage.accept(coverage.newBlocks());
+  post({ progress: progress() });
+  let size = batch.min;
+  for (let next = progressEvery; runs < inputs; runs += size) {
     const { blocks } = coverage;
-    corpus.push(...(await tellAll(Array.from({ length: size }, () => mutate(corpus, random)))));
-    if (told >= next) {
-      say({ progress: progress() });
+    corpus.push(...(await runBatch(Array.from({ length: size }, () => mutate(corpus, random)))));
+    if (runs >= next) {
+      post({ progress: progress() });
       next += progressEvery;
     }
-    size = coverage.blocks > blocks ? Math.max(size >> 1, batch.least) : Math.min(2 * size, batch.most);
+    size = coverage.blocks > blocks ? Math.max(size >> 1, batch.min) : Math.min(2 * size, batch.max);
   }
-  say({ progress: progress() });
+  post({ progress: progress() });
 }
 
 function progress(): Progress {
-  return { told, kept: corpus.length, blocks: coverage.blocks, frames: coverage.callsOf("#frame") };
+  return { inputs: runs, kept: corpus.length, blocks: coverage.blocks, frames: coverage.callsOf("#frame") };
 }
 
-function say(said: Said): void {
+function post(said: SearchMessage): void {
   parentPort?.postMessage(said);
 }
 
-// Most stories end in errors, whose stacks nobody reads; what fails is told again with them (host-decoder.test.ts).
+// Most inputs end in errors whose stacks are not used. host-decoder.test.ts repeats a failing input with stacks.
 Error.stackTraceLimit = 0;
 try {
   await searchAll();
 } catch (error) {
-  if (!(error instanceof Broken)) throw error;
-  say({ failure: { ...error.failure, error: String(error.failure.error) } });
+  if (!(error instanceof InputFailure)) throw error;
+  post({ failure: { ...error.failure, error: String(error.failure.error) } });
 }

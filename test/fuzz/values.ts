@@ -1,4 +1,4 @@
-/** Values for a JSON schema of the API's document: most of them valid, some at a border, some plain wrong. */
+/** Random values for a JSON schema of the OpenAPI document: most of them valid, some at a limit, some invalid. */
 import type { Random } from "../conformance/random.ts";
 
 export interface Schema {
@@ -15,7 +15,7 @@ export interface Schema {
   maximum?: number;
 }
 
-/** Sensible values of a field, by its name: without them most requests would end at the first check. */
+/** Useful values of a field, by its name. Without them most requests would fail at the first check. */
 export type Pools = Record<string, readonly unknown[]>;
 
 export function pick<T>(random: Random, from: readonly T[]): T {
@@ -61,11 +61,11 @@ export class Values {
     this.#pools = pools;
   }
 
-  /** Of the schema, as far as it says what it wants; a spoilt one in every fifth case. */
+  /** A value for the schema; an invalid one with a probability of 4 %. */
   of(schema: Schema, name = ""): unknown {
     const random = this.#random;
     const pool = this.#pools[name];
-    // Of a query nothing else: a wait of minutes is valid, and nothing to wait for here.
+    // Queries only use the pool, because a random valid wait could take minutes.
     if (pool !== undefined && (name.startsWith("?") || chance(random, 90))) return pick(random, pool);
     return chance(random, 4) ? this.#wrong() : this.#right(schema, name);
   }

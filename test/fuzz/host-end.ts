@@ -1,6 +1,6 @@
 /**
- * The host's end of a connection without a socket: one call of every shape is opened, a guest's bytes are poured in,
- * and what must hold whatever they are is asserted.
+ * The host's end of a connection without a socket: opens one call of each kind, receives a guest's bytes, and asserts the
+ * invariants that hold for any bytes.
  */
 import assert from "node:assert/strict";
 import { setImmediate as turn } from "node:timers/promises";
@@ -15,7 +15,7 @@ import * as protocol from "../../src/agent/protocol.ts";
 import { ProtocolError } from "../../src/agent/records.ts";
 import { FileUpload } from "../../src/agent/upload.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
-import { streams } from "./story.ts";
+import { streams } from "./inputs.ts";
 
 export const epoch = 0x1234;
 const content = Buffer.alloc(300_000);
@@ -23,8 +23,8 @@ const listLimit = 10;
 const { Verb, request } = protocol;
 const command = { cmd: "x", args: [] };
 
-/** Takes everything, and counts. */
-class Sinkhole {
+/** Discards written bytes and counts them. */
+class NullPipe {
   readonly congested = false;
   readonly queuedBytes = 0;
   writtenBytes = 0;
@@ -41,30 +41,30 @@ class Sinkhole {
   }
 }
 
-export class Line {
-  readonly #pipe = new Sinkhole();
+export class HostEnd {
+  readonly #pipe = new NullPipe();
   readonly #channel = new Channel(this.#pipe as unknown as Pipe, epoch, { silenceMs: 1e6 });
-  readonly #heard: string[] = [];
+  readonly #outcomes: string[] = [];
   readonly #ends: Promise<unknown>[] = [];
   #settled = 0;
-  #keptBytes = 0;
-  #poured: Buffer = Buffer.alloc(0);
+  #deliveredBytes = 0;
+  #received: Buffer = Buffer.alloc(0);
 
   /**
-   * Opens the calls, pours the bytes in pieces, cuts the line; what everyone heard, in words that pieces do not change.
-   * `isPausing`: whether those who wait for what has come get a turn before the next piece.
+   * Opens the calls, receives the bytes in chunks, and disconnects. Returns the outcomes of all calls, which must not depend
+   * on the chunks. `isPausing`: whether waiting calls run before the next chunk.
    */
-  static async hear(bytes: Buffer, sizes: () => number, isPausing = () => false): Promise<string[]> {
-    const line = new Line();
-    line.#open();
-    const askedBytes = line.#pipe.writtenBytes;
-    await line.#pour(bytes, sizes, isPausing);
-    // Every grant answers at least as many bytes of data as it has itself; the upload and the keys are sent once.
+  static async run(bytes: Buffer, sizes: () => number, isPausing = () => false): Promise<string[]> {
+    const host = new HostEnd();
+    host.#open();
+    const requestBytes = host.#pipe.writtenBytes;
+    await host.#receive(bytes, sizes, isPausing);
+    // Each grant follows at least as many received bytes as it has itself. The upload and the keystrokes are sent once.
     const room = bytes.length + 2 * content.length + 12 * 64;
-    assert.ok(line.#pipe.writtenBytes - askedBytes <= room, `${line.#pipe.writtenBytes} bytes for ${bytes.length}`);
-    assert.ok(line.#keptBytes <= bytes.length, "more was delivered than was said");
-    await line.#cut();
-    return line.#heard;
+    assert.ok(host.#pipe.writtenBytes - requestBytes <= room, `${host.#pipe.writtenBytes} bytes for ${bytes.length}`);
+    assert.ok(host.#deliveredBytes <= bytes.length, "more was delivered than received");
+    await host.#disconnect();
+    return host.#outcomes;
   }
 
   #open(): void {
@@ -112,8 +112,8 @@ export class Line {
     new OutputStream(channel, Verb.EXEC, protocol.execRequest(command, "foreground"), commandOutputs, silent).cancel();
   }
 
-  async #pour(bytes: Buffer, sizes: () => number, isPausing: () => boolean): Promise<void> {
-    this.#poured = bytes;
+  async #receive(bytes: Buffer, sizes: () => number, isPausing: () => boolean): Promise<void> {
+    this.#received = bytes;
     for (let at = 0; at < bytes.length && !this.#pipe.isDestroyed; ) {
       const space = this.#channel.space();
       assert.ok(space.length > 0, "there is always space");
@@ -125,16 +125,16 @@ export class Line {
     }
   }
 
-  async #cut(): Promise<void> {
+  async #disconnect(): Promise<void> {
     this.#channel.lost(undefined);
     const reason = await this.#channel.closed;
     assert.ok(reason instanceof CapsuleError && reason.code === "agent_error", String(reason));
     assert.ok(
       reason.cause === undefined || reason.cause instanceof ProtocolError,
-      `not the guest's fault: ${reason.cause}`,
+      `another cause than a protocol violation: ${reason.cause}`,
     );
-    this.#heard.push(`closed ${reason.message}`);
-    // The body of a file is a stream of Node's, which takes a few turns to end.
+    this.#outcomes.push(`closed ${reason.message}`);
+    // A file's body is a Node stream, which ends some ticks later.
     for (let turns = 0; this.#settled < this.#ends.length && turns < 20; turns++) await turn();
     assert.equal(this.#settled, this.#ends.length, "a call that never ends");
     for (const end of await Promise.allSettled(this.#ends)) {
@@ -146,8 +146,8 @@ export class Line {
     const settled = answer.finally(() => this.#settled++);
     this.#ends.push(settled);
     settled.then(
-      (value) => this.#heard.push(`${name} ${JSON.stringify(value)}`),
-      (error: Error) => this.#heard.push(`${name} failed ${error.message}`),
+      (value) => this.#outcomes.push(`${name} ${JSON.stringify(value)}`),
+      (error: Error) => this.#outcomes.push(`${name} failed ${error.message}`),
     );
   }
 
@@ -170,47 +170,50 @@ export class Line {
 
   #sink(name: "run" | "pty" | "attach", consume: (bytes: number) => void = () => {}): OutputSink {
     let hasStarted = false;
-    let isOver = false;
+    let hasEnded = false;
     let bytes = 0;
     const { promise, resolve } = Promise.withResolvers<string>();
     this.#call(name, promise);
     const end = (how: string) => {
-      assert.ok(!isOver, `${name} ended twice`);
-      isOver = true;
+      assert.ok(!hasEnded, `${name} ended twice`);
+      hasEnded = true;
       resolve(`${bytes} bytes, ${how}`);
     };
     return {
       started: ({ pid, tag }) => {
-        assert.ok(!hasStarted && !isOver, `${name} started twice, or after its end`);
+        assert.ok(!hasStarted && !hasEnded, `${name} started twice, or after its end`);
         hasStarted = true;
-        this.#heard.push(`${name} started ${pid} ${tag}`);
+        this.#outcomes.push(`${name} started ${pid} ${tag}`);
       },
       output: (_channel, chunk) => {
-        assert.ok(hasStarted && !isOver, `${name} spoke before its start or after its end`);
+        assert.ok(hasStarted && !hasEnded, `${name} had output before its start or after its end`);
         bytes += chunk.length;
-        assert.ok(name !== "run" || bytes <= protocol.limits.windowBytes, "nobody takes it, and more comes");
-        this.#keptBytes += chunk.length;
+        assert.ok(
+          name !== "run" || bytes <= protocol.limits.windowBytes,
+          "more output than the window without consumption",
+        );
+        this.#deliveredBytes += chunk.length;
         consume(chunk.length);
       },
       exited: ({ exitCode }) => {
         assert.ok(hasStarted, `${name} ended without a start`);
-        assert.ok(this.#wasSaid(FrameType.RESULT, streams[name]), `${name}: an exit that nobody reported`);
+        assert.ok(this.#wasReceived(FrameType.RESULT, streams[name]), `${name}: an exit that was not received`);
         end(`exit ${exitCode}`);
       },
       failed: (error) => end(error.message),
     };
   }
 
-  /** Does a header of this type for this stream stand anywhere in what was poured? */
-  #wasSaid(type: number, stream: number): boolean {
+  /** True when the received bytes contain a header of this type for this stream. */
+  #wasReceived(type: number, stream: number): boolean {
     const header = Buffer.alloc(headerBytes - 4);
     header[0] = type;
     header.writeUInt16LE(epoch, 2);
     header.writeUInt32LE(stream, 4);
-    return this.#poured.includes(header);
+    return this.#received.includes(header);
   }
 }
 
 function never(): void {
-  assert.fail("a cancelled stream was heard of");
+  assert.fail("a handler of a cancelled stream was called");
 }
