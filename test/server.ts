@@ -15,7 +15,8 @@ import { promisify } from "node:util";
 import { borrowBase, lendBases } from "./bases.ts";
 
 const repository = resolve(import.meta.dirname, "..");
-const program = join(repository, "src/main.ts");
+const ownProgram = join(repository, "src/main.ts");
+const ownImages = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images");
 /** The first start boots the base template, which is slow under software emulation. */
 const startDeadlineMs = 600_000;
 const stopDeadlineMs = 240_000;
@@ -28,6 +29,10 @@ export interface ServerOptions {
   parent?: string;
   /** An existing data folder, which is moved into the server's folder. */
   from?: string;
+  /** Another version's program, for its first life. */
+  program?: string;
+  /** Another version's images; its bases are kept beside them. */
+  images?: string;
 }
 
 export class Server implements AsyncDisposable {
@@ -40,8 +45,8 @@ export class Server implements AsyncDisposable {
   readonly #env: Record<string, string>;
   #process: ChildProcess | undefined;
 
-  static async start({ env = {}, parent = tmpdir(), from }: ServerOptions = {}): Promise<Server> {
-    const images = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images");
+  static async start(options: ServerOptions = {}): Promise<Server> {
+    const { env = {}, parent = tmpdir(), from, program = ownProgram, images = ownImages } = options;
     if (!existsSync(images))
       throw new Error(`no built images in ${images}; run ./dev image, or set CAPSULE_IMAGES_FROM`);
     const store = resolve(images, "..");
@@ -55,7 +60,7 @@ export class Server implements AsyncDisposable {
     if (existsSync(shared)) await copyFile(shared, own);
     try {
       if (from === undefined) await borrowBase(join(store, "bases"), server.dataDir);
-      await server.start();
+      await server.start({}, program);
       await lendBases(server.dataDir, join(store, "bases"));
       await shareIfChanged(own, shared);
     } catch (error) {
@@ -74,7 +79,10 @@ export class Server implements AsyncDisposable {
   /** For a test process that exits early: runs `capsule down` synchronously and ignores its result. */
   abandon(): void {
     this.#process?.kill("SIGKILL");
-    spawnSync(process.execPath, [program, "down"], { env: { ...process.env, ...this.#env }, timeout: stopDeadlineMs });
+    spawnSync(process.execPath, [ownProgram, "down"], {
+      env: { ...process.env, ...this.#env },
+      timeout: stopDeadlineMs,
+    });
   }
 
   get pid(): number | undefined {
@@ -93,7 +101,7 @@ export class Server implements AsyncDisposable {
   }
 
   /** Starts the server again after `kill`; `env` and the program `main` are for this start only. */
-  async start(env: Record<string, string> = {}, main = program): Promise<void> {
+  async start(env: Record<string, string> = {}, main = ownProgram): Promise<void> {
     const log = openSync(this.logFile, "a");
     const child = spawn(process.execPath, [main, "serve"], {
       env: { ...process.env, ...this.#env, ...env },
@@ -124,7 +132,7 @@ export class Server implements AsyncDisposable {
 
   /** Runs an operator's command on this data folder; resolves with its output. */
   async operate(...args: string[]): Promise<string> {
-    const { stdout } = await promisify(execFile)(process.execPath, [program, ...args], {
+    const { stdout } = await promisify(execFile)(process.execPath, [ownProgram, ...args], {
       env: { ...process.env, ...this.#env },
       timeout: stopDeadlineMs,
     });

@@ -1,0 +1,111 @@
+/** An upgrade from the release before: its own code makes a data folder, and this version goes on with it. */
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { Client, type TestCapsule } from "../client.ts";
+import { askKeeper, startKeeper } from "../conformance/keeper.ts";
+import { processesOf, Server } from "../server.ts";
+import { buildReleaseBefore, missingHistory, upgradeImages } from "./release-before.ts";
+
+/** Names of settings of the release before. The first makes no warm process, of which today's default makes some. */
+const formerSettings = { CAPSULE_BLANKS: "0", CAPSULE_BLANKS_MEMORY_MB: "64", CAPSULE_POOL_LEAST: "0" };
+const env = { CAPSULE_POOL: "off", ...formerSettings };
+
+/** What is looked for again: a file on the disk, and a process with something in its memory. */
+interface Left {
+  file: string;
+  memory: string;
+}
+
+async function leave(capsule: TestCapsule, file: string): Promise<Left> {
+  await startKeeper(capsule);
+  await capsule.sh(`echo ${file} > /root/file`);
+  return { file, memory: await askKeeper(capsule, "change") };
+}
+
+async function find(capsule: TestCapsule): Promise<Left> {
+  return { file: await capsule.sh("cat /root/file"), memory: await askKeeper(capsule, "tell") };
+}
+
+async function pauseAndResume(capsule: TestCapsule): Promise<void> {
+  await capsule.pause();
+  await capsule.resume();
+}
+
+function vmsOf({ dataDir }: Server): number[] {
+  return processesOf(dataDir).flatMap(({ pid, command }) => (/^\S*qemu-system/.test(command) ? [pid] : []));
+}
+
+/** All that a client of the release before had made, and how it saw it last. */
+async function makeAll(client: Client) {
+  const paused = await client.capsule({ timeout_sec: 3_600 });
+  const inPaused = await leave(paused, "of-the-paused");
+  await paused.pause();
+  const captured = await client.capsule();
+  const inTemplate = await leave(captured, "of-the-template");
+  await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
+  const stopped = await client.capsule();
+  await stopped.run("bash", ["-c", "(sleep 0.1; poweroff) >/dev/null 2>&1 &"]);
+  await stopped.until("stopped");
+  const running = await client.capsule();
+  const inRunning = await leave(running, "of-the-running");
+  const makeKey = async (name: string) => (await client.expect(201, "POST", "/v1/keys", { json: { name } })).json;
+  const [valid, revoked] = [await makeKey("valid"), await makeKey("revoked")];
+  await client.expect(204, "DELETE", `/v1/keys/${revoked.id}`);
+  return { paused, inPaused, inTemplate, stopped, running, inRunning, valid: valid.key, revoked: revoked.key };
+}
+
+async function seen(client: Client) {
+  const paths = ["/v1/capsules", "/v1/snapshots?type=snapshot", "/v1/audit?limit=5"];
+  const replies = await Promise.all(paths.map((path) => client.expect(200, "GET", path)));
+  return replies.map(({ json }) => json);
+}
+
+describe("an upgrade from the release before", { skip: missingHistory() ?? false }, () => {
+  test("all it left behind is there, and goes on", { timeout: 900_000 }, async () => {
+    const release = await buildReleaseBefore();
+    await using server = await Server.start({ env, program: release.program, images: release.images });
+    const before = await Client.connect(server.url, server.apiKey);
+    const { json: health } = await before.expect(200, "GET", "/healthz");
+    assert.ok("blanks" in health, "the server is the release before");
+    const made = await makeAll(before);
+    const sawBefore = await seen(before);
+    const vms = vmsOf(server);
+    before.close();
+    await server.kill("SIGTERM");
+    await upgradeImages(server.dataDir, release);
+    await server.start();
+
+    const client = await Client.connect(server.url, server.apiKey);
+    assert.deepEqual(await seen(client), sawBefore);
+    assert.equal((await client.expect(200, "GET", "/healthz")).json.warm_processes.target, 0, "a former setting holds");
+    await client.as(made.valid).expect(200, "GET", "/v1/limits");
+    await client.as(made.revoked).expect(401, "GET", "/v1/limits");
+
+    const [paused, running] = [client.known(made.paused.id), client.known(made.running.id)];
+    assert.deepEqual(vmsOf(server), vms, "the running capsule has the VM it had");
+    assert.deepEqual(await find(running), made.inRunning, "adopted");
+    await paused.resume();
+    for (const cycle of ["by the release before", "by this version"]) {
+      assert.deepEqual(await find(paused), made.inPaused, `paused ${cycle}`);
+      await pauseAndResume(paused);
+    }
+    await pauseAndResume(running);
+    assert.deepEqual(await find(running), made.inRunning, "paused after it was adopted");
+
+    const fromTemplate = await client.capsule({ template: "tools" });
+    assert.deepEqual(await find(fromTemplate), made.inTemplate, "from its template");
+    await pauseAndResume(fromTemplate);
+    assert.deepEqual(await find(fromTemplate), made.inTemplate, "from its template, and paused");
+    await using anew = await client.capsule();
+    assert.equal(await anew.sh("echo made anew"), "made anew");
+
+    for (const id of [paused.id, running.id, fromTemplate.id, made.stopped.id]) await client.known(id).destroy();
+    await client.expect(204, "DELETE", "/v1/snapshots/tools");
+    assert.deepEqual(readdirSync(join(server.dataDir, "capsules")), [anew.id]);
+    assert.deepEqual(readdirSync(join(server.dataDir, "templates")), []);
+    assert.deepEqual(await server.internalErrors(), []);
+    client.close();
+  });
+});

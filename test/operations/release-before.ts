@@ -1,0 +1,104 @@
+/**
+ * The release before this one, from the repository's own history: its sources, its agent and its image, built by its own
+ * scripts. Built once per commit and kept beside the built images.
+ */
+import { type ExecFileOptions, execFile, spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { promisify } from "node:util";
+
+/** The last commit of the release before. Its data folders must open in this version. */
+export const releaseBefore = "d33e2e88ab85c402f9ca22448296733f8651883b";
+
+export interface Release {
+  /** Its server's program. */
+  program: string;
+  images: string;
+}
+
+const run = promisify(execFile);
+const repository = resolve(import.meta.dirname, "../..");
+const store = resolve(process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/images"), "..");
+const bufferBytes = 64 << 20;
+
+/** Why it cannot be built here; undefined when it can. */
+export function missingHistory(): string | undefined {
+  const { status } = spawnSync("git", ["-C", repository, "cat-file", "-e", `${releaseBefore}^{commit}`]);
+  return status === 0 ? undefined : `the history here does not reach back to the release before, ${releaseBefore}`;
+}
+
+export async function buildReleaseBefore(): Promise<Release> {
+  const releases = join(store, "releases");
+  const folder = join(releases, releaseBefore);
+  if (!existsSync(folder)) {
+    await mkdir(releases, { recursive: true });
+    for (const name of await readdir(releases)) await rm(join(releases, name), { recursive: true });
+    const half = await mkdtemp(join(releases, ".new-"));
+    await unpack(half);
+    await installPackages(half);
+    await buildImage(half, await buildAgent(half));
+    await rename(half, folder);
+  }
+  return { program: join(folder, "src/main.ts"), images: join(folder, ".capsule/images") };
+}
+
+async function unpack(folder: string): Promise<void> {
+  const archive = join(folder, "sources.tar");
+  await run("git", ["-C", repository, "archive", "--output", archive, releaseBefore]);
+  await run("tar", ["-xf", archive, "-C", folder]);
+  await rm(archive);
+}
+
+/** Those of today, unless it locks others. */
+async function installPackages(folder: string): Promise<void> {
+  const [now, then] = await Promise.all([repository, folder].map((each) => readFile(join(each, "package-lock.json"))));
+  if (now!.equals(then!)) await symlink(join(repository, "node_modules"), join(folder, "node_modules"));
+  else await run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], within(folder));
+}
+
+/** Resolves with the program's path: today's where it is made of the same sources, which `./dev` notes in a stamp. */
+async function buildAgent(folder: string): Promise<string> {
+  const list = "find guest/agent -name target -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum";
+  const { stdout: sources } = await run("bash", ["-c", list], within(folder));
+  const [noted, agent = ""] = (await readFile(join(store, "agent.stamp"), "utf8").catch(() => "")).split("\n");
+  if (noted === sources.trimEnd() && existsSync(agent)) return agent;
+  const { stdout: built } = await run("guest/agent/build", within(folder));
+  return built.trimEnd().split("\n").at(-1)!;
+}
+
+/** Its parts, kernel and root, are today's where their inputs are. */
+async function buildImage(folder: string, agent: string): Promise<void> {
+  const data = join(folder, ".capsule");
+  await mkdir(join(data, "images"), { recursive: true });
+  await linkTree(join(store, "images/parts"), join(data, "images/parts"));
+  await run(process.execPath, ["guest/image/build.ts", "--agent", agent, "--data", data], within(folder));
+  await copyFile(join(store, "accelerator.json"), join(data, "accelerator.json")).catch(() => {}); // it finds out itself
+}
+
+/**
+ * Gives a data folder that has the images of the release before those of today beside them, as `./dev install` leaves
+ * it: the builds of both, and today's is the current one.
+ */
+export async function upgradeImages(dataDir: string, { images: before }: Release): Promise<void> {
+  const images = join(dataDir, "images");
+  await rm(images); // a link to where they were built
+  await mkdir(join(images, "minimal"), { recursive: true });
+  for (const from of [before, join(store, "images")]) {
+    for (const name of await readdir(join(from, "minimal"))) {
+      const to = join(images, "minimal", name);
+      if (name === "current") await rm(to, { force: true });
+      if (!existsSync(to)) await linkTree(join(from, "minimal", name), to);
+    }
+  }
+}
+
+/** A copy that shares its files with the original where the file system allows it. */
+async function linkTree(from: string, to: string): Promise<void> {
+  await run("cp", ["-al", from, to]).catch(() => run("cp", ["-a", "--sparse=always", from, to]));
+}
+
+function within(folder: string): ExecFileOptions & { encoding: "utf8" } {
+  const { CAPSULE_DATA: _, ...env } = process.env;
+  return { cwd: folder, env, maxBuffer: bufferBytes, encoding: "utf8" };
+}
