@@ -4,7 +4,7 @@
  */
 import type { DatabaseSync } from "node:sqlite";
 
-const steps = [
+export const steps = [
   `
   CREATE TABLE teams (
     id         TEXT PRIMARY KEY,
