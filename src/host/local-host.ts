@@ -243,13 +243,13 @@ export class LocalHost implements Host {
    * needs. Call before the first start.
    */
   async sweep(): Promise<void> {
-    await reapLeftovers(this.#options.vmm, this.#paths);
+    const { vmm, images, onDamage } = this.#options;
+    await reapLeftovers(vmm, this.#paths, onDamage);
     for (const name of readdirSync(this.#paths.work)) {
       const folder = join(this.#paths.work, name);
-      await reapFolder(this.#options.vmm, folder);
+      await reapFolder(vmm, folder);
       await rm(folder, { recursive: true, force: true });
     }
-    const { images, onDamage } = this.#options;
     await this.trimBases()
       .then(() => trimBuilds(this.#paths, images))
       .catch((error: unknown) => onDamage(this.#paths.data, String(error)));

@@ -23,6 +23,8 @@ export interface VmFile {
   process: VmProcess | null;
 }
 
+export type OnDamage = (folder: string, why: string) => void;
+
 export const diskName = "disk.qcow2";
 export const checkpointName = "checkpoint";
 const capsuleName = "capsule.json";
@@ -38,8 +40,25 @@ export function writeCapsule(folder: string, capsule: CapsuleFile): Promise<void
   return writeJson(join(folder, capsuleName), capsule, { durable: true });
 }
 
-export function readVm(folder: string): Promise<VmFile | undefined> {
-  return readJson<VmFile>(join(folder, vmName));
+/**
+ * A journal that cannot be read counts as none, and `onDamage` is told of it. It is written without an fsync, since no VM
+ * outlives a power cut, so a power cut may leave it empty.
+ */
+export async function readVm(folder: string, onDamage?: OnDamage): Promise<VmFile | undefined> {
+  try {
+    const vm = await readJson<VmFile>(join(folder, vmName));
+    if (vm === undefined || isVmFile(vm)) return vm;
+    onDamage?.(folder, `${vmName} does not name a VM`);
+  } catch (error) {
+    onDamage?.(folder, `${vmName} cannot be read: ${String(error)}`);
+  }
+  return undefined;
+}
+
+function isVmFile(found: Partial<VmFile> | null): found is VmFile {
+  const { nonce, process } = found ?? {};
+  if (typeof nonce !== "string") return false;
+  return process === null || (typeof process?.pid === "number" && typeof process.startTicks === "number");
 }
 
 export function writeVm(folder: string, vm: VmFile): Promise<void> {

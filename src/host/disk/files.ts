@@ -112,8 +112,10 @@ export function explainSpace(error: unknown, what: string): unknown {
   return new CapsuleError("no_space", `${what} failed: the disk is full`, { cause: error });
 }
 
+/** Also when a file stands where a folder was looked for. */
 export function isMissing(error: unknown): boolean {
-  return (error as NodeJS.ErrnoException | undefined)?.code === "ENOENT";
+  const { code } = (error ?? {}) as NodeJS.ErrnoException;
+  return code === "ENOENT" || code === "ENOTDIR";
 }
 
 function mib(bytes: number): number {

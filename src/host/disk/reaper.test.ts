@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { forgetVm, readCapsule, readVm, writeVm } from "./capsule-folder.ts";
+import { Paths } from "./paths.ts";
+import { reapAll, reapFolder, reapLeftovers } from "./reaper.ts";
+
+let paths: Paths;
+beforeEach(() => {
+  paths = new Paths(mkdtempSync(join(tmpdir(), "reaper-")));
+  for (const folder of [paths.capsules, paths.work]) mkdirSync(folder);
+});
+afterEach(() => rmSync(paths.data, { recursive: true }));
+
+const process = { pid: 2 ** 22 + 1, startTicks: 1 };
+
+/** A VMM with these VMs below the data folder; notes which it has ended. */
+function vmmOf(...nonces: string[]) {
+  const reaped: string[] = [];
+  return {
+    reaped,
+    find: async () => [process],
+    findBelow: async () => nonces.map((nonce) => ({ process, nonce })),
+    reap: async (nonce: string) => void reaped.push(nonce),
+  };
+}
+
+/** What a power cut or a person may leave as a journal. */
+const damages: [name: string, content: string][] = [
+  ["empty", ""],
+  ["of NULs", "\0".repeat(106)],
+  ["cut off", '{\n "nonce": "ab'],
+  ["no object", "null"],
+  ["without a process", '{"nonce": "ab"}'],
+  ["with half a process", '{"nonce": "ab", "process": {"pid": 7}}'],
+];
+
+for (const [name, content] of damages) {
+  test(`a journal that is ${name} counts as none and is reported; VMs of other journals run on`, async () => {
+    const [damaged, whole] = [paths.capsule("cl-damaged"), paths.capsule("cl-whole")];
+    for (const folder of [damaged, whole]) mkdirSync(folder);
+    writeFileSync(join(damaged, "vm.json"), content);
+    await writeVm(whole, { nonce: "whole", process });
+    const vmm = vmmOf("whole", "unnamed");
+    const reports: string[] = [];
+    await reapLeftovers(vmm, paths, (folder) => reports.push(folder));
+    assert.deepEqual(reports, [damaged]);
+    assert.deepEqual(vmm.reaped, ["unnamed"]);
+    assert.equal(await reapFolder(vmm, damaged), false);
+    assert.equal(await readVm(damaged), undefined);
+  });
+}
+
+test("files where folders should be are passed over", async () => {
+  for (const folder of [paths.capsules, paths.work]) writeFileSync(join(folder, "stray"), "");
+  const stray = join(paths.work, "stray");
+  const vmm = vmmOf();
+  await reapLeftovers(vmm, paths, (folder) => assert.fail(folder));
+  assert.equal(await reapAll(vmm, paths), 0);
+  assert.equal(await readCapsule(stray), undefined);
+  await forgetVm(stray);
+});
