@@ -23,14 +23,14 @@ before(async () => {
 });
 after(() => guest[Symbol.asyncDispose]());
 
-function run(cmd: string, args: string[] = [], more: Partial<Command> = {}): Transcript {
+function run(cmd: string, args: string[] = [], more: Partial<Command> = {}, on = agent): Transcript {
   const transcript = new Transcript();
-  transcript.of(agent.run({ cmd, args, ...more }, transcript));
+  transcript.of(on.run({ cmd, args, ...more }, transcript));
   return transcript;
 }
 
-function shell(script: string, more: Partial<Command> = {}): Transcript {
-  return run("/bin/sh", ["-c", script], more);
+function shell(script: string, more: Partial<Command> = {}, on = agent): Transcript {
+  return run("/bin/sh", ["-c", script], more, on);
 }
 
 async function textOf(transcript: Transcript): Promise<string> {
@@ -233,19 +233,22 @@ describe("the end of a foreground tree", () => {
   });
 
   it("leaks no descriptor of the agent, however a command ends", async () => {
-    const open = async () => (await readdir(`/proc/${guest.process.pid}/fd`)).length;
-    await textOf(run("true"));
+    await using fresh = await AgentProcess.start(); // no command of another test still has pipes in it
+    const on = await fresh.connect();
+    await fresh.wake(on);
+    const open = async () => (await readdir(`/proc/${fresh.process.pid}/fd`)).length;
+    await textOf(run("true", [], {}, on));
     const before = await open();
-    const deaf = shell("exec >&- 2>&-; exec sleep 0.1");
-    const outlived = shell("sleep 0.3 & exit 0");
+    const deaf = shell("exec >&- 2>&-; exec sleep 0.1", {}, on);
+    const outlived = shell("sleep 0.3 & exit 0", {}, on);
     const stopped = new Transcript();
-    const stream = stopped.of(agent.run({ cmd: "sleep", args: ["300"] }, stopped));
+    const stream = stopped.of(on.run({ cmd: "sleep", args: ["300"] }, stopped));
     await stopped.process.promise;
     assert.ok((await open()) >= before + 4, "four ends for the one that sleeps");
     stream.stop();
     await Promise.all([deaf.exit(), outlived.exit(), stopped.exit()]);
-    await assert.rejects(run("no-such-program").exit(), failsWith("command_not_found"));
-    for (let command = 0; command < 20; command++) await textOf(run("true"));
+    await assert.rejects(run("no-such-program", [], {}, on).exit(), failsWith("command_not_found"));
+    for (let command = 0; command < 20; command++) await textOf(run("true", [], {}, on));
     while ((await open()) !== before) await delay(5);
   });
 
