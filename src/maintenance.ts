@@ -25,7 +25,7 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
   const reconcile = () => {
     reconciler
       .reconcile()
-      .then(() => audit.age())
+      .then(() => audit.removeExpired())
       .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
   };
   const measure = () => {
@@ -45,7 +45,7 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
 
 function flush({ teams, activity, audit, log }: MaintenanceOptions): void {
   try {
-    teams.noticeRevoked();
+    teams.checkRevoked();
     teams.flush();
     activity.flush();
     audit.flush();

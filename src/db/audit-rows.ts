@@ -6,7 +6,7 @@ import type { StatementSync } from "node:sqlite";
 import type { AuditAction } from "../wire/audit.ts";
 import { type Database, transact } from "./database.ts";
 
-/** Who did what, when, and how it ended. `at` in epoch milliseconds. */
+/** One entry; `at` in epoch milliseconds. */
 export interface AuditRow {
   /** Increases over all teams. */
   id: number;
@@ -75,20 +75,20 @@ export class AuditRows {
     return rows as unknown as AuditRow[];
   }
 
-  /** How many rows each team has. */
+  /** The number of rows by team. */
   counts(): Map<string, number> {
     const rows = this.#counts.all() as { teamId: string; count: number }[];
     return new Map(rows.map(({ teamId, count }) => [teamId, count]));
   }
 
-  /** Removes the team's `count` oldest rows, as far as it has them; returns how many went. */
-  forgetOldest(teamId: string, count: number): number {
+  /** Removes the team's `count` oldest rows, if it has so many; returns how many it removed. */
+  removeOldest(teamId: string, count: number): number {
     const row = this.#oldest.get(teamId, count - 1) as { id: number } | undefined;
     return row === undefined ? 0 : this.#forgetThrough(teamId, row.id);
   }
 
-  /** Removes what is older than `at` among the team's `limit` oldest rows; returns how many went. */
-  forgetBefore(teamId: string, at: number, limit: number): number {
+  /** Removes the rows older than `at` among the team's `limit` oldest; returns how many it removed. */
+  removeBefore(teamId: string, at: number, limit: number): number {
     const { id } = this.#olderThan.get({ teamId, at, limit }) as { id: number | null };
     return id === null ? 0 : this.#forgetThrough(teamId, id);
   }

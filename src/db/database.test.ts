@@ -1,4 +1,4 @@
-/** Opening the database file, beside other processes that do the same. */
+/** Opening the database file while other processes do. */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -31,7 +31,7 @@ async function opens(child: ChildProcess, path: string): Promise<string> {
   return String(said).trim();
 }
 
-test("programs that open a new file at once all get it, and so do those that open it while it is closed", async () => {
+test("processes can open a new file at once, and open it while another closes it", async () => {
   const folder = await mkdtemp(join(tmpdir(), "database-"));
   const children = Array.from({ length: openers }, opener);
   try {
@@ -46,7 +46,7 @@ test("programs that open a new file at once all get it, and so do those that ope
   }
 });
 
-test("a file of a newer program is refused, and left as it is", async () => {
+test("a file of a newer release is refused and not changed", async () => {
   const folder = await mkdtemp(join(tmpdir(), "database-"));
   try {
     const path = join(folder, "newer.db");
@@ -60,7 +60,7 @@ test("a file of a newer program is refused, and left as it is", async () => {
   }
 });
 
-test("a transaction that the disk has no room for says so, and leaves nothing and nobody in it", () => {
+test("a transaction on a full disk throws, is rolled back, and leaves no transaction open", () => {
   const database = openDatabase(":memory:");
   database.exec("CREATE TABLE notes (text TEXT); PRAGMA cache_size = 5; PRAGMA max_page_count = 60");
   const insert = database.prepare("INSERT INTO notes VALUES (?)");
@@ -73,7 +73,7 @@ test("a transaction that the disk has no room for says so, and leaves nothing an
   database.close();
 });
 
-test("what need not be on disk at once is written without a sync, and the next commit has one again", () => {
+test("withoutSync commits without a sync, and later commits sync again", () => {
   const database = openDatabase(":memory:");
   const level = () => (database.prepare("PRAGMA synchronous").get() as { synchronous: number }).synchronous;
   const [normal, full] = [1, 2];
@@ -87,7 +87,7 @@ test("what need not be on disk at once is written without a sync, and the next c
   database.close();
 });
 
-test("what is noted each second, while everybody waits, is committed without a sync", (t) => {
+test("times of last use are committed without a sync", (t) => {
   const database = openDatabase(":memory:");
   const exec = database.exec.bind(database);
   const levels: unknown[] = [];

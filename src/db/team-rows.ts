@@ -1,4 +1,4 @@
-/** Team and API key rows. A key itself is never here, only its SHA-256. */
+/** Team and API key rows. A row has the SHA-256 of a key, not the key. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
 
@@ -14,7 +14,7 @@ export interface KeyRow {
   teamId: string;
   team: string;
   label: string;
-  /** The key's first characters; null for those made before they were kept. */
+  /** The key's first characters; null in rows of early releases. */
   prefix: string | null;
   createdAt: number;
   revokedAt: number | null;
@@ -75,7 +75,7 @@ export class TeamRows {
     return this.#byName.get(name) as TeamRow | undefined;
   }
 
-  /** The team of that name, made if there is none. */
+  /** The team of that name, inserted if there is none. */
   ensure(row: TeamRow): TeamRow {
     return transact(this.#database, () => {
       const found = this.named(row.name);
@@ -98,8 +98,8 @@ export class TeamRows {
     return this.#ofTeam.all({ teamId, now }) as unknown as KeyRow[];
   }
 
-  /** Removes the rows of keys that had ended by these times. */
-  forgetKeys(ended: { expired: number; revoked: number }): void {
+  /** Removes the rows of keys that expired or were revoked by these times. */
+  removeKeys(ended: { expired: number; revoked: number }): void {
     this.#forget.run(ended);
   }
 
@@ -111,12 +111,12 @@ export class TeamRows {
     return this.#keys.all() as unknown as KeyRow[];
   }
 
-  /** False when there is no such key or it was revoked before. */
+  /** False when there is no such key or it is revoked already. */
   revoke(keyId: string, atMs: number): boolean {
     return this.#revoke.run(atMs, keyId).changes === 1;
   }
 
-  /** Notes uses of several keys in one commit without a sync, which everybody would wait for. */
+  /** Writes the last use of several keys in one unsynced commit: a sync each second would delay requests. */
   noteUsed(times: Iterable<[keyId: string, atMs: number]>): void {
     const note = () => {
       for (const [keyId, atMs] of times) this.#used.run(atMs, keyId);

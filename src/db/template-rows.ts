@@ -1,6 +1,6 @@
 /**
- * Snapshot template rows. A template's files live under its storage id, its name only here: overwriting or deleting a
- * template retires the row, and the files go when no capsule needs them any more.
+ * Snapshot template rows. A template's files are named by its storage id, and only its row has its name. Overwriting or
+ * deleting a template retires the row; its files are removed when no capsule needs them.
  */
 import type { StatementSync } from "node:sqlite";
 import type { Database } from "./database.ts";
@@ -14,7 +14,7 @@ export interface TemplateRow {
   memoryMb: number;
   sizeBytes: number;
   createdAt: number;
-  /** When it lost its name by deletion or overwriting. */
+  /** When it was deleted or overwritten. */
   retiredAt: number | null;
 }
 
@@ -59,7 +59,7 @@ export class TemplateRows {
     return this.#ofTeam.all(teamId) as unknown as TemplateRow[];
   }
 
-  /** How many the team has by name, and the bytes of all whose files are still there. */
+  /** The number of the team's named templates, and the bytes of all its templates whose files exist. */
   sizes(teamId: string): { named: number; bytes: number } {
     return { ...(this.#sizes.get(teamId) as { named: number; bytes: number }) };
   }

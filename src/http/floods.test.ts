@@ -1,4 +1,4 @@
-/** Who asks too much is told when to come back, and nobody else notices. */
+/** A client beyond its limit gets 429 with Retry-After, and other clients are served. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
@@ -8,7 +8,7 @@ import { WebSocket } from "ws";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
 
-/** What `count` equal requests were answered, one after the other. */
+/** The replies to `count` equal requests, one after the other. */
 async function statuses(api: Api, count: number, call: Parameters<Api["call"]>[2] = {}): Promise<number[]> {
   const found: number[] = [];
   for (let i = 0; i < count; i++) found.push((await api.call("GET", "/v1/capsules", call)).status);
@@ -29,7 +29,7 @@ test("a flood with one key is 429 with Retry-After; other keys, and other teams,
   assert.match(String(refused.headers["retry-after"]), /^[1-9]\d*$/);
 });
 
-test("a team's keys together have a bound, however many it makes", async () => {
+test("all keys of a team together have a rate limit", async () => {
   const api = new Api({ requests_per_sec: 1 });
   const answers: number[] = [];
   for (let i = 0; i < 40; i++) {
@@ -77,7 +77,7 @@ test("a flood of open pages is 429 with Retry-After; keys from its address and o
   assert.equal(served.statusCode, 200);
 });
 
-test("an IPv6 network guesses keys as one, however its addresses are written; another one is served", async () => {
+test("guesses from one IPv6 /64 network share a limit; another network is served", async () => {
   const api = new Api({ refused_keys_per_sec: 1 });
   const from = async (remoteAddress: string) => {
     const { statusCode } = await api.app.inject({ url: "/v1/capsules", remoteAddress });
@@ -92,7 +92,7 @@ test("an IPv6 network guesses keys as one, however its addresses are written; an
   assert.equal(await from("::1"), 401);
 });
 
-test("requests under way at once have a bound per team; those that end make room, also when their client hangs up", async () => {
+test("requests in progress have a limit per team; the end of a request or its client's disconnect makes room", async () => {
   const api = new Api({ requests_max: 3 });
   const { port } = await listen(api);
   try {
@@ -120,7 +120,7 @@ test("requests under way at once have a bound per team; those that end make room
   }
 });
 
-test("WebSockets have a bound per capsule, and do not count as requests under way", async () => {
+test("WebSockets have a limit per capsule, and do not count as requests in progress", async () => {
   const api = new Api({ requests_max: 1, sockets_per_capsule_max: 3 });
   const { port } = await listen(api);
   const open: WebSocket[] = [];
@@ -148,7 +148,7 @@ test("WebSockets have a bound per capsule, and do not count as requests under wa
   }
 });
 
-test("a client that never reads its answer is hung up on; one that waits for an answer is not", async () => {
+test("a client that does not read its response is disconnected; one that waits for its response is not", async () => {
   const api = new Api({}, { stallMs: 200 });
   const { port } = await listen(api);
   try {
@@ -177,7 +177,7 @@ test("a client that never reads its answer is hung up on; one that waits for an 
   }
 });
 
-test("a WebSocket may be silent for longer than a client may that has asked for nothing", {
+test("a silent WebSocket is not disconnected like a client without a request", {
   timeout: 15_000,
 }, async () => {
   const api = new Api({}, { stallMs: 200 });

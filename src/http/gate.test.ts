@@ -6,7 +6,7 @@ import { keys } from "../../test/fakes/services.ts";
 const api = new Api();
 const unknownId = `cl-${"z".repeat(25)}`;
 
-/** Every route on a capsule, with a body that only a route that got past the gate would mind. */
+/** Every route on a capsule, with a body that is refused only behind the gate. */
 const malformed = { body: '{"cmd":', headers: { "content-type": "application/json" } };
 const capsuleRoutes = [
   ["GET", "", {}],
@@ -29,7 +29,7 @@ describe("order of checks", () => {
       }
     });
 
-    test(`${name}: unknown, malformed and foreign ids are told apart by nothing, and before the body`, async () => {
+    test(`${name}: unknown, malformed and foreign ids get the same reply, before the body is read`, async () => {
       const foreign = await api.capsule("running", keys.blue);
       const ids = [unknownId, foreign, "x", "cl-", "..%2f..%2fetc%2fpasswd", "%00", "a".repeat(10_000)];
       const bodies = new Set<string>();
@@ -70,7 +70,7 @@ describe("order of checks", () => {
 });
 
 describe("routes and methods", () => {
-  test("an unknown route is 404 in JSON, under /v1 only to those who have a key", async () => {
+  test("an unknown route is 404 in JSON; under /v1 it needs a key", async () => {
     for (const path of ["/v1", "/v1/", "/v1/nothing", "/v1/capsules/a/b", "/v1/capsules/a/b/c?d=e"]) {
       assert.equal((await api.call("GET", path, { key: null })).status, 401, path);
       const reply = await api.call("GET", path);
@@ -82,7 +82,7 @@ describe("routes and methods", () => {
     }
   });
 
-  test("a path in disguise is guarded like the path itself", async () => {
+  test("an encoded path is guarded like the plain path", async () => {
     for (const path of ["/%761/capsules", "/v1/%63apsules", "//v1/capsules", "/V1/capsules"]) {
       const { status } = await api.call("GET", path, { key: null });
       assert.ok(status === 401 || status === 404, `${path}: ${status}`);
@@ -99,7 +99,7 @@ describe("routes and methods", () => {
     assert.equal((await api.call("DELETE", "/healthz", { key: null })).status, 405);
   });
 
-  test("OPTIONS says what is allowed; HEAD is GET without the body", async () => {
+  test("OPTIONS lists the methods; HEAD is GET without the body", async () => {
     const options = await api.call("OPTIONS", "/v1/capsules");
     assert.equal(options.status, 204);
     assert.equal(options.headers.allow, "GET, HEAD, POST, OPTIONS");
@@ -109,14 +109,14 @@ describe("routes and methods", () => {
     assert.equal((await api.call("HEAD", `/v1/capsules/${unknownId}`)).status, 404);
   });
 
-  test("malformed percent-encoding is 400, to strangers 401", async () => {
+  test("malformed percent-encoding is 400, without a key 401", async () => {
     const reply = await api.call("GET", "/v1/capsules/%zz");
     assert.equal(reply.status, 400);
     assert.equal(reply.json.error.code, "invalid_request");
     assert.equal((await api.call("GET", "/v1/capsules/%zz", { key: null })).status, 401);
   });
 
-  test("every answer carries a request id of its own", async () => {
+  test("every response has a request id of the server's", async () => {
     const ids = new Set<unknown>();
     const paths = ["/healthz", "/v1/capsules", "/v1/nothing", "/v1/capsules/%zz", `/v1/capsules/${unknownId}`];
     for (const path of paths) {

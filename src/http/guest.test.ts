@@ -1,4 +1,4 @@
-/** The HTTP floor on the real guest agent, without a VM: what is run here runs on this machine. */
+/** The HTTP server on the real guest agent without a VM: commands run on this machine. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { request as httpRequest } from "node:http";
@@ -48,14 +48,14 @@ async function isGone(pid: number): Promise<void> {
 }
 
 describe("foreground exec on the real agent", () => {
-  test("output of every size arrives whole", async () => {
+  test("output of every size is complete", async () => {
     for (const size of [0, 1, 65_535, 65_536, 65_537, 262_143, 262_144, 262_145, 1_000_000]) {
       const { status, json } = await bash(`head -c ${size} /dev/zero | tr '\\0' x`);
       assert.deepEqual([status, json.stdout.length, json.exit_code], [200, size, 0]);
     }
   });
 
-  test("exit codes, signals, commands and directories that are not there", async () => {
+  test("exit codes, signals, missing commands and directories", async () => {
     assert.equal((await bash("exit 42")).json.exit_code, 42);
     assert.equal((await bash("kill -TERM $$")).json.exit_code, 143);
     const missing = (await exec({ cmd: "no-such-command" })).json;
@@ -65,12 +65,12 @@ describe("foreground exec on the real agent", () => {
     assert.deepEqual([nowhere.status, nowhere.json.error.code], [400, "invalid_request"]);
   });
 
-  test("environment and arguments arrive as they are", async () => {
+  test("environment and arguments are passed unchanged", async () => {
     const args = ["-c", 'printf %s "$A|$0|$1"', "zero", "one\n'\"$ü"];
     assert.equal((await exec({ cmd: "bash", args, envs: { A: "=x y" } })).json.stdout, "=x y|zero|one\n'\"$ü");
   });
 
-  test("a timeout kills the whole tree, and tells what was printed", async () => {
+  test("a timeout kills the process tree and returns its output", async () => {
     const { status, json } = await bash(`echo $$; sleep 1000 & echo $!; wait`, { timeout: 1 });
     assert.deepEqual([status, json.error.code], [504, "timeout"]);
     const pids = json.error.details.stdout.trim().split("\n").map(Number);
@@ -78,7 +78,7 @@ describe("foreground exec on the real agent", () => {
     await Promise.all(pids.map(isGone));
   });
 
-  test("a client that hangs up takes the tree along", async () => {
+  test("a client's disconnect kills the process tree", async () => {
     const pidFile = guest.file("pid");
     const body = JSON.stringify({
       cmd: "bash",
@@ -104,7 +104,7 @@ describe("exec stream on the real agent", () => {
     return socket;
   }
 
-  test("a megabyte of characters arrives whole, whatever the chunks", async () => {
+  test("a megabyte of characters is complete, however it is chunked", async () => {
     const socket = await talk({ cmd: "bash", args: ["-c", "for i in {1..3500}; do printf '€%.0s' {1..100}; done"] });
     let text = "";
     let last: { type: string; data?: string; exit_code?: number } = { type: "" };

@@ -16,7 +16,7 @@ class Counted {
 }
 
 describe("GET /metrics", () => {
-  test("is told to this machine without a key, and to nobody else", async () => {
+  test("is served to this machine without a key, and not to other addresses", async () => {
     const api = new Api({}, { metrics: { service: new Counted(), to: "loopback" } });
     const ask = (remoteAddress: string, headers = {}) => api.app.inject({ url: "/metrics", remoteAddress, headers });
     for (const address of ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]) {
@@ -30,14 +30,14 @@ describe("GET /metrics", () => {
     assert.equal((await ask("127.0.0.1", { forwarded: "for=10.0.0.1" })).statusCode, 403);
   });
 
-  test("is told to everybody where the operator says so, and is not there where he says off", async () => {
+  test("is served to every address with `any`, and 404 with `off`", async () => {
     const open = new Api({}, { metrics: { service: new Counted(), to: "any" } });
     assert.equal((await open.app.inject({ url: "/metrics", remoteAddress: "10.0.0.1" })).statusCode, 200);
     assert.equal((await open.call("GET", "/metrics", { key: null })).status, 200);
     assert.equal((await new Api().call("GET", "/metrics")).status, 404);
   });
 
-  test("requests are counted by their route as declared, whoever refused them", async () => {
+  test("requests are counted by their declared route, also refused ones", async () => {
     const service = new Counted();
     const api = new Api({}, { metrics: { service, to: "any" } });
     const id = await api.capsule("running");

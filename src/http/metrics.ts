@@ -30,7 +30,7 @@ export function metricsRoutes(app: App, metrics: MetricsService, to: "loopback" 
     {
       config: { open: true, refuses: ["forbidden"] },
       schema: {
-        summary: "Figures for Prometheus",
+        summary: "Metrics for Prometheus",
         response: { 200: { content: { [textType]: { schema: Type.String() } } } },
       },
     },
@@ -40,7 +40,7 @@ export function metricsRoutes(app: App, metrics: MetricsService, to: "loopback" 
       if (to === "loopback" && !isLocal) {
         throw new CapsuleError(
           "forbidden",
-          "figures are told to this machine only; CAPSULE_METRICS=any tells everybody",
+          "metrics are served to this machine only; CAPSULE_METRICS=any serves them to every address",
         );
       }
       const text = await metrics.text();

@@ -34,9 +34,9 @@ function form(boundary: string, parts: [string, Buffer][]): Buffer {
 }
 
 describe("readParts", () => {
-  test("property: what is put in comes out, however it is cut", async () => {
+  test("property: the parts are read back, however the bytes are chunked", async () => {
     const boundary = "xYx";
-    // Bodies made of what boundaries are made of come close to one again and again.
+    // Bodies made of the boundary's characters contain many partial boundaries.
     const piece = fc.constantFrom("\r", "\n", "-", "--", "x", "Y", "\r\n--x", "\r\n--xY", "\r\n--", "text", "\0");
     const body = fc
       .array(piece, { maxLength: 30 })
@@ -51,7 +51,7 @@ describe("readParts", () => {
     );
   });
 
-  test("byte by byte is the same as at once", async () => {
+  test("chunks of one byte give the same parts as one chunk", async () => {
     const expected: [string, Buffer][] = [
       ["path", Buffer.from("/tmp/ä")],
       ["file", Buffer.from([0, 255, 13, 10, 45, 45])],
@@ -60,7 +60,7 @@ describe("readParts", () => {
     assert.deepEqual(await read(bytes, "b", Array(bytes.length).fill(1)), expected);
   });
 
-  test("preamble, epilogue, padding, other headers, odd quoting and skipped parts are all in order", async () => {
+  test("preamble, epilogue, padding, other headers, unusual quoting and skipped parts are accepted", async () => {
     const bytes = Buffer.from(
       'preamble\r\n--b \t\r\ncontent-type: text/plain\r\ncontent-disposition: form-data; filename="; name=no"; name="a\\"b"' +
         "\r\n\r\none\r\n--b\r\nContent-Disposition:form-data;NAME=plain\r\n\r\n\r\n--b--epilogue --b",
@@ -94,7 +94,7 @@ describe("readParts", () => {
 });
 
 describe("boundaryOf", () => {
-  test("finds it quoted, plain and among others", () => {
+  test("finds it quoted, plain and among other parameters", () => {
     assert.equal(boundaryOf("multipart/form-data; boundary=abc"), "abc");
     assert.equal(boundaryOf('Multipart/Form-Data;charset=utf-8;BOUNDARY="a b:c"'), "a b:c");
   });

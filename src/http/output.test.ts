@@ -6,7 +6,7 @@ import { incompleteTail, Output, OutputBudget, OutputBudgets } from "./output.ts
 
 const ample = new OutputBudget(2 ** 40);
 
-test("property: text that a limit cuts stays text, and loses at most three bytes more", () => {
+test("property: text cut by the limit is valid text, and at most three bytes shorter than the limit", () => {
   fc.assert(
     fc.property(fc.string({ unit: "grapheme" }), fc.nat(200), fc.integer({ min: 1, max: 9 }), (text, limit, step) => {
       const bytes = Buffer.from(text);
@@ -22,7 +22,7 @@ test("property: text that a limit cuts stays text, and loses at most three bytes
   );
 });
 
-test("property: taking the incomplete tail off makes a prefix of text valid, and valid text is left alone", () => {
+test("property: without its incomplete tail a prefix of text is valid; valid text has no such tail", () => {
   fc.assert(
     fc.property(fc.string({ unit: "grapheme" }), fc.nat(100), (text, length) => {
       const bytes = Buffer.from(text);
@@ -33,7 +33,7 @@ test("property: taking the incomplete tail off makes a prefix of text valid, and
   );
 });
 
-test("the chunks are copied: their buffer may be used again", () => {
+test("chunks are copied, so their buffer can be reused", () => {
   const output = new Output(100, ample);
   const chunk = Buffer.from("one");
   output.add("stderr", chunk);
@@ -51,7 +51,7 @@ test("a million chunks of one byte cost about a million bytes", () => {
   assert.equal(output.encode().stdout.length, 2 ** 20);
 });
 
-test("all outputs together keep no more than the budget, and give back what they kept", () => {
+test("all outputs together stay within the budget, and give their bytes back", () => {
   const budget = new OutputBudget(10);
   const [first, second, third] = [new Output(100, budget), new Output(100, budget), new Output(100, budget)];
   first.add("stdout", Buffer.from("12345678"));
@@ -64,7 +64,7 @@ test("all outputs together keep no more than the budget, and give back what they
   assert.deepEqual(third.encode(), { stdout: "1234567890", stderr: "", encoding: "utf-8" });
 });
 
-test("what was encoded counts until it is released, once; after that nothing is kept any more", () => {
+test("encoded output counts until its release; after that no output is kept", () => {
   const budget = new OutputBudget(10);
   const [first, second] = [new Output(100, budget), new Output(100, budget)];
   first.add("stdout", Buffer.from("1234567890"));
@@ -76,7 +76,7 @@ test("what was encoded counts until it is released, once; after that nothing is 
   assert.equal(budget.take(100), 10);
 });
 
-test("a team's share of the budget is its own, within the whole", () => {
+test("a team has its own budget within that of all teams", () => {
   const budgets = new OutputBudgets({ teamBytes: 6, allBytes: 10 });
   assert.equal(budgets.of("red").take(100), 6);
   assert.equal(budgets.of("red").take(1), 0);

@@ -1,4 +1,4 @@
-/** What only a real socket shows: bytes that are no request, clients that hang up, bodies nobody wants. */
+/** Needs a real socket: malformed requests, clients that disconnect, refused bodies. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, type Socket } from "node:net";
@@ -39,7 +39,7 @@ function parse(text: string): { status: number; code: string } {
   return { status: Number(top.split(" ")[1]), code: JSON.parse(body).error.code };
 }
 
-test("an upload that stops arriving is answered with 408, then cut off", async (t) => {
+test("a stalled upload is answered with 408, then disconnected", async (t) => {
   const id = await api.capsule();
   const began = new Promise<void>((resolve) => {
     api.services.capsules.of(id).agent.onUpload = (upload) => {
@@ -64,7 +64,7 @@ test("an upload that stops arriving is answered with 408, then cut off", async (
   assert.ok(api.services.capsules.of(id).agent.uploads[0]?.cancelled);
 });
 
-test("a type without a body is an empty body", async () => {
+test("a Content-Type without a body is an empty body", async () => {
   const id = await api.capsule();
   const answer = (path: string, type: string) =>
     exchange(head("POST", `/v1/capsules/${id}/${path}`, [`Content-Type: ${type}`, "Connection: close"]));
@@ -75,12 +75,12 @@ test("a type without a body is an empty body", async () => {
   assert.deepEqual(parse(form), { status: 400, code: "invalid_request" });
 });
 
-test("an expectation that is not ours to meet is ignored", async () => {
+test("an unknown expectation is ignored", async () => {
   const answer = await exchange(head("GET", "/v1/nothing", ["Expect: a miracle", "Connection: close"]));
   assert.deepEqual(parse(answer), { status: 404, code: "not_found" });
 });
 
-describe("bytes that are no request", () => {
+describe("malformed requests", () => {
   const garbage: [string, string, number, string][] = [
     ["not HTTP", "hello\r\n\r\n", 400, "invalid_request"],
     ["a TLS greeting", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "invalid_request"],
@@ -108,7 +108,7 @@ describe("bytes that are no request", () => {
     });
   }
 
-  test("dots in the place of an id are an id like any other", async () => {
+  test("dots are an id like any other", async () => {
     for (const path of ["/v1/capsules/..", "/v1/capsules/%2e%2e/ping", "/v1/capsules/../../etc/passwd"]) {
       const method = path.endsWith("ping") ? "POST" : "GET";
       assert.deepEqual(parse(await exchange(head(method, path, ["Connection: close"]))), {
@@ -118,7 +118,7 @@ describe("bytes that are no request", () => {
     }
   });
 
-  test("a body that breaks off half-way is dropped, and the server lives on", async () => {
+  test("an incomplete body is dropped, and the server goes on", async () => {
     const socket = await open();
     socket.end(`${head("POST", "/v1/capsules", ["Content-Type: application/json", "Content-Length: 100"])}{"vcpus":`);
     socket.resume();
@@ -127,8 +127,8 @@ describe("bytes that are no request", () => {
   });
 });
 
-describe("bodies nobody wants", () => {
-  test("a client that sends all of its 2 MiB before it reads gets its 413, and the connection lives on", async () => {
+describe("refused bodies", () => {
+  test("a client that sends all of its 2 MiB before it reads gets its 413, and keeps its connection", async () => {
     const socket = await open();
     const length = 2 * 1024 * 1024;
     const headers = ["Content-Type: application/json", `Content-Length: ${length}`];
@@ -151,7 +151,7 @@ describe("bodies nobody wants", () => {
     socket.destroy();
   });
 
-  test("a stranger's body is not waited for", async () => {
+  test("without a key the body is not waited for", async () => {
     const socket = await open();
     socket.write(
       "POST /v1/capsules HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n",
@@ -166,8 +166,8 @@ describe("bodies nobody wants", () => {
   });
 });
 
-describe("clients that hang up", () => {
-  test("a foreground command is dropped, and no longer holds the capsule awake", async () => {
+describe("clients that disconnect", () => {
+  test("a foreground command is cancelled and no longer counts as activity", async () => {
     const id = await api.capsule();
     const capsule = api.services.capsules.of(id);
     const running = new Promise<void>((resolve) => {
@@ -183,7 +183,7 @@ describe("clients that hang up", () => {
     assert.equal(capsule.agent.runs[0]?.cancelled, true);
   });
 
-  test("a wait is given up", async () => {
+  test("a wait is aborted", async () => {
     const id = await api.capsule("starting");
     const socket = await open();
     socket.write(head("GET", `/v1/capsules/${id}?wait=running`));
@@ -193,7 +193,7 @@ describe("clients that hang up", () => {
   });
 });
 
-test("a server that closes gives open requests their time, and no more", async () => {
+test("a closing server waits for open requests for the drain time only", async () => {
   const other = new Api({}, { drainMs: 1 });
   await other.app.listen({ host: "127.0.0.1", port: 0 });
   const id = await other.capsule("starting");

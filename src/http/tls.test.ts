@@ -25,7 +25,7 @@ function make(name: string): { certPath: string; keyPath: string } {
   return { certPath, keyPath };
 }
 
-/** Over a connection of its own: the answer, its headers, and whose certificate was shown. */
+/** Over a new connection: the reply, its headers, and the name in the server's certificate. */
 function get(port: number, ca: Buffer, path: string) {
   return new Promise<{ status: number; headers: Record<string, unknown>; shown: string }>((resolve, reject) => {
     const headers = { "x-api-key": keys.red };
@@ -69,7 +69,7 @@ describe("TLS", () => {
     }
   });
 
-  test("who says nothing after the handshake is hung up on", { timeout: 15_000 }, async () => {
+  test("a client that is silent after the handshake is disconnected", { timeout: 15_000 }, async () => {
     const pair = make("silent");
     const api = new Api({}, { certificate: readCertificate(pair), stallMs: 200 });
     try {
@@ -83,7 +83,7 @@ describe("TLS", () => {
     }
   });
 
-  test("files that cannot be used are named, and what is in them is not", () => {
+  test("an error names the unusable files and does not quote them", () => {
     const { certPath, keyPath } = make("third");
     const broken = join(folder, "broken.key");
     writeFileSync(broken, "-----BEGIN PRIVATE KEY-----\nSECRET\n-----END PRIVATE KEY-----\n");
@@ -97,7 +97,7 @@ describe("TLS", () => {
     assert.throws(() => readCertificate({ certPath, keyPath: make("fourth").keyPath }), /cannot be used/);
   });
 
-  test("without it the service listens on this machine alone, unless told in so many words", () => {
+  test("without it only loopback addresses are allowed, unless plain HTTP is configured", () => {
     for (const host of ["127.0.0.1", "127.8.9.1", "::1", "localhost"]) requireSafeBinding(host, false, "loopback");
     for (const host of ["0.0.0.0", "::", "192.168.1.2", "example.com", "127.evil.example", "::ffff:10.0.0.1"]) {
       assert.throws(() => requireSafeBinding(host, false, "loopback"), /in the clear/, host);

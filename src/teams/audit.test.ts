@@ -31,7 +31,7 @@ function fresh({ entriesMax = 1_000, now = (): number => 0 } = {}) {
   return { database, rows, audit, lost, subjects };
 }
 
-test("a team reads its own entries, newest first, page by page", () => {
+test("a team reads its own entries, newest first, in pages", () => {
   const { audit } = fresh();
   for (const subject of ["a", "b", "c", "d", "e"]) {
     audit.record(entry({ subject, capsuleId: subject < "c" ? "cl-1" : "cl-2" }));
@@ -49,7 +49,7 @@ test("a team reads its own entries, newest first, page by page", () => {
   assert.deepEqual(audit.list("green", { limit: 2 }), { entries: [], next: null });
 });
 
-test("what was flushed is in the database; what was not comes with the next flush", () => {
+test("flushed entries are in the database; later ones follow with the next flush", () => {
   const { audit, rows } = fresh();
   audit.record(entry());
   assert.equal(rows.list("blue", { limit: 9 }).length, 0);
@@ -59,7 +59,7 @@ test("what was flushed is in the database; what was not comes with the next flus
   assert.equal(rows.list("blue", { limit: 9_999 }).length, 1_001, "a thousand do not wait for the clock");
 });
 
-test("a row can be neither changed nor removed, whoever tries", () => {
+test("a row can be neither changed nor removed by any SQL", () => {
   const { audit, database, subjects } = fresh();
   for (const subject of ["a", "b", "c"]) audit.record(entry({ subject }));
   audit.flush();
@@ -85,7 +85,7 @@ test("the one statement that removes entries is that of retention", () => {
   assert.equal(source.match(/\b(DELETE FROM|UPDATE|REPLACE INTO) audit\b/g)?.join(), "DELETE FROM audit");
 });
 
-test("beyond its bound a team's oldest entries are forgotten, and no other team's", () => {
+test("beyond its maximum a team's oldest entries are removed, and no other team's", () => {
   const { audit, subjects } = fresh({ entriesMax: 100 });
   audit.record(entry({ teamId: "red", subject: "kept" }));
   for (let i = 1; i <= 1_100; i++) audit.record(entry({ subject: String(i) }));
@@ -98,16 +98,16 @@ test("beyond its bound a team's oldest entries are forgotten, and no other team'
   assert.deepEqual(subjects("red"), ["kept"]);
 });
 
-test("old entries are forgotten, also those of an earlier start", () => {
+test("old entries are removed, also those of an earlier start", () => {
   let now = 0;
   const { audit, rows, subjects } = fresh({ now: () => now });
   audit.record(entry({ subject: "old" }));
   now = 10 * day;
   audit.record(entry({ subject: "young" }));
-  audit.age();
+  audit.removeExpired();
   assert.deepEqual(subjects(), ["young", "old"]);
   now = 90 * day + 1;
-  new Audit({ rows, now: () => now, entriesMax: 1_000, keepMs: 90 * day, onLoss: () => {} }).age();
+  new Audit({ rows, now: () => now, entriesMax: 1_000, keepMs: 90 * day, onLoss: () => {} }).removeExpired();
   assert.deepEqual(subjects(), ["young"]);
 });
 
@@ -118,7 +118,7 @@ test("long texts are cut", () => {
   assert.equal(audit.list("blue", { limit: 1 }).entries[0]?.capsuleId?.length, 64);
 });
 
-test("while the database cannot be written, entries wait, the newest of them; nothing is thrown at whoever records", () => {
+test("while the database cannot be written, the newest entries stay buffered, and record does not throw", () => {
   const { audit, rows, lost, subjects } = fresh({ entriesMax: 100_000 });
   const append = rows.append;
   rows.append = () => {

@@ -1,6 +1,6 @@
 /**
- * The audit log: who did what to which capsule, when, and how it ended. Entries wait in memory for at most a second and
- * are then written together; those that must not be lost are written before their request is answered.
+ * The audit log: which key did what to which capsule, when, and with what status. Entries are buffered for at most a second
+ * and written in one transaction; durable ones are flushed before their request is answered.
  */
 import type { AuditQuery, AuditRow, AuditRows, NewAuditRow } from "../db/audit-rows.ts";
 
@@ -9,28 +9,28 @@ export type AuditEntry = Omit<NewAuditRow, "at">;
 export interface AuditOptions {
   rows: AuditRows;
   now?: () => number;
-  /** Of one team; the oldest go first. */
+  /** Entries of one team; the oldest are removed first. */
   entriesMax: number;
   keepMs: number;
-  /** Told when entries had to be dropped because they could not be written for long. */
+  /** Called when buffered entries were dropped because the database could not be written. */
   onLoss: (entries: number) => void;
 }
 
 export interface AuditPage {
   /** Newest first. */
   entries: AuditRow[];
-  /** `before` of the next page; null: there is none. */
+  /** `before` of the next page; null at the end. */
   next: number | null;
 }
 
-/** Written at once when so many wait. */
+/** Number of buffered entries that triggers a flush. */
 const waitingMax = 1_000;
-/** Kept while the database cannot be written. */
+/** Entries buffered while the database cannot be written. */
 const unwrittenMax = 10_000;
-/** How many rows beyond its bound a team may have before the oldest are removed together. */
-const slack = 1_000;
-/** Rows looked at for their age, at once. */
-const ageingMax = 5_000;
+/** Rows beyond a team's maximum before the oldest are removed in one statement. */
+const excessMax = 1_000;
+/** Rows of one team that one call of `removeExpired` reads. */
+const expiryBatch = 5_000;
 const addressMaxLength = 64;
 const capsuleIdMaxLength = 64;
 const subjectMaxLength = 512;
@@ -47,7 +47,7 @@ export class Audit {
     this.#counts = options.rows.counts();
   }
 
-  /** Is on disk after the next `flush`. Long texts are cut. Never throws. */
+  /** The entry is on disk after the next `flush`. Long texts are cut. Never throws. */
   record({ address, capsuleId, subject, ...entry }: AuditEntry): void {
     this.#waiting.push({
       ...entry,
@@ -59,14 +59,14 @@ export class Audit {
     if (this.#waiting.length % waitingMax === 0) this.#tryFlush();
   }
 
-  /** Everything recorded so far is durable when this returns. When it throws, the entries wait for another try. */
+  /** All recorded entries are durable when this returns. When it throws, they stay buffered. */
   flush(): void {
     const rows = this.#waiting;
     if (rows.length === 0) return;
     this.#options.rows.append(rows);
     this.#waiting = [];
     for (const { teamId } of rows) this.#counts.set(teamId, (this.#counts.get(teamId) ?? 0) + 1);
-    for (const teamId of new Set(rows.map((row) => row.teamId))) this.#bound(teamId);
+    for (const teamId of new Set(rows.map((row) => row.teamId))) this.#enforceMax(teamId);
   }
 
   list(teamId: string, query: AuditQuery): AuditPage {
@@ -76,23 +76,23 @@ export class Audit {
     return { entries, next: rows.length > entries.length ? (entries.at(-1)?.id ?? null) : null };
   }
 
-  /** Removes a bounded number of entries that are older than they may become. Call now and then. */
-  age(): void {
+  /** Removes a bounded number of entries older than `keepMs`. Call it periodically. */
+  removeExpired(): void {
     const at = this.#now() - this.#options.keepMs;
     for (const teamId of this.#counts.keys())
-      this.#forgot(teamId, this.#options.rows.forgetBefore(teamId, at, ageingMax));
+      this.#subtract(teamId, this.#options.rows.removeBefore(teamId, at, expiryBatch));
   }
 
-  #bound(teamId: string): void {
+  #enforceMax(teamId: string): void {
     const excess = (this.#counts.get(teamId) ?? 0) - this.#options.entriesMax;
-    if (excess > slack) this.#forgot(teamId, this.#options.rows.forgetOldest(teamId, excess));
+    if (excess > excessMax) this.#subtract(teamId, this.#options.rows.removeOldest(teamId, excess));
   }
 
-  #forgot(teamId: string, count: number): void {
+  #subtract(teamId: string, count: number): void {
     this.#counts.set(teamId, (this.#counts.get(teamId) ?? 0) - count);
   }
 
-  /** A full disk must not stop the work that the entries tell of: above all, capsules can be destroyed to make room. */
+  /** A failure is not thrown: on a full disk it must stay possible to destroy a capsule. */
   #tryFlush(): void {
     try {
       this.flush();

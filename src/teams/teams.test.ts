@@ -26,7 +26,7 @@ test("a key has a recognizable prefix and at least 160 random bits, and is store
   assert.ok(!JSON.stringify(rows.keys()).includes(key.slice(5)));
 });
 
-test("malformed, unknown and empty keys are nobody's", () => {
+test("malformed, unknown and empty keys are invalid", () => {
   const { teams } = fresh();
   const { key } = teams.createKey(teams.ensure("blue").id, "");
   for (const bad of ["", "capk_", `${key} `, key.toUpperCase(), `capk_${"0".repeat(48)}`, "x".repeat(100_000)]) {
@@ -53,7 +53,7 @@ test("the last use is recorded by flush, not by each request", () => {
   assert.equal(teams.keys()[0]?.lastUsedAt, 6_000);
 });
 
-test("a key with an end is nobody's from then on, and its row goes with the next one made", () => {
+test("a key is invalid from its expiry on, and its row is removed when the next key is made", () => {
   let now = 1_000;
   const { teams, rows } = fresh(() => now);
   const { id: teamId } = teams.ensure("blue");
@@ -96,7 +96,7 @@ test("a team sees and revokes its own live keys only", () => {
   assert.throws(() => teams.revokeKeyOf(blue, mine.id), { code: "not_found" });
 });
 
-test("a team has a bounded number of live keys; revoked ones are forgotten in the end", () => {
+test("a team has a bounded number of live keys; revoked ones are removed after 30 days", () => {
   let now = 1_000;
   const { teams, rows } = fresh(() => now);
   const { id: teamId } = teams.ensure("blue");
@@ -111,7 +111,7 @@ test("a team has a bounded number of live keys; revoked ones are forgotten in th
   assert.equal(rows.keys().length, 1_001, "the key revoked a month ago is gone, the other one still listed");
 });
 
-test("whoever holds something by a key is told once when it is revoked, also by another process", () => {
+test("listeners of a key are called once when it is revoked, also by another process", () => {
   const { teams, rows } = fresh();
   const team = teams.ensure("blue").id;
   const [here, elsewhere, kept] = ["a", "b", "c"].map((label) => teams.createKey(team, label).id) as [
@@ -119,16 +119,16 @@ test("whoever holds something by a key is told once when it is revoked, also by 
     string,
     string,
   ];
-  const told: string[] = [];
-  for (const id of [here, elsewhere, elsewhere, kept]) teams.onRevoked(id, () => told.push(id));
-  teams.onRevoked(here, () => told.push("taken back"))();
+  const notified: string[] = [];
+  for (const id of [here, elsewhere, elsewhere, kept]) teams.onRevoked(id, () => notified.push(id));
+  teams.onRevoked(here, () => notified.push("removed"))();
   teams.revokeKey(here);
-  assert.deepEqual(told, [here]);
+  assert.deepEqual(notified, [here]);
   new Teams(rows).revokeKey(elsewhere);
   assert.equal(teams.isLive(elsewhere), false);
-  assert.deepEqual(told, [here]);
-  teams.noticeRevoked();
-  teams.noticeRevoked();
-  assert.deepEqual(told, [here, elsewhere, elsewhere]);
+  assert.deepEqual(notified, [here]);
+  teams.checkRevoked();
+  teams.checkRevoked();
+  assert.deepEqual(notified, [here, elsewhere, elsewhere]);
   assert.equal(teams.isLive(kept), true);
 });

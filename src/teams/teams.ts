@@ -1,6 +1,6 @@
 /**
- * Teams and their API keys. A key is shown once, at its making; what is kept is its SHA-256. Looking a key up by its
- * hash gives an attacker nothing to time: the bytes compared are not the bytes he chose.
+ * Teams and their API keys. A key is shown once, when it is made; only its SHA-256 is stored. Keys are looked up by hash, so
+ * a client cannot choose the bytes that are compared, and timing reveals nothing.
  */
 import { hash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
@@ -22,12 +22,12 @@ const keyRandomBytes = 24; // 192 bits
 const keyLength = keyPrefix.length + 2 * keyRandomBytes;
 const teamPattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
 const labelMaxLength = 100;
-/** What is kept of a key to recognize it by: 16 of its 192 random bits. */
+/** Length of the stored prefix, which shows 16 of the 192 random bits. */
 const shownLength = keyPrefix.length + 4;
 /** Live keys of one team. */
 const keysMax = 1_000;
 /** How long a revoked key is still listed to the operator. */
-const rememberMs = 30 * 24 * 3_600_000;
+const revokedKeepMs = 30 * 24 * 3_600_000;
 
 /** A live key as its team sees it; times are epoch milliseconds. */
 export interface KeyView {
@@ -42,17 +42,17 @@ export interface KeyView {
 export class Teams {
   readonly #rows: TeamRows;
   readonly #now: () => number;
-  /** Uses not yet written: last use is recorded in batches, not with a write per request. */
+  /** Time of last use by key id, until the next flush. */
   readonly #used = new Map<string, number>();
-  /** Who wants to know when a key ends, by key id: what a key has opened must not outlive it. */
-  readonly #onRevoked = new Map<string, Set<() => void>>();
+  /** By key id. */
+  readonly #revokedListeners = new Map<string, Set<() => void>>();
 
   constructor(rows: TeamRows, now: () => number = Date.now) {
     this.#rows = rows;
     this.#now = now;
   }
 
-  /** Who holds this key; undefined when it is malformed, unknown, revoked or expired. Sees other processes' changes at once. */
+  /** The key's holder; undefined when it is malformed, unknown, revoked (by any process) or expired. */
   authenticate(apiKey: string): Identity | undefined {
     if (apiKey.length !== keyLength) return undefined;
     const now = this.#now();
@@ -62,7 +62,7 @@ export class Teams {
     return { teamId: row.teamId, keyId: row.id, keyName: row.label, team: row.team };
   }
 
-  /** Makes the team if it is new. Throws CapsuleError("invalid_request") for a bad name. */
+  /** Returns the team of this name, made if it is new. Throws CapsuleError("invalid_request") for a bad name. */
   ensure(name: string): TeamRow {
     if (!teamPattern.test(name)) {
       throw new CapsuleError(
@@ -73,11 +73,11 @@ export class Teams {
     return this.#rows.ensure({ id: `team-${randomBytes(8).toString("hex")}`, name, createdAt: this.#now() });
   }
 
-  /** A new key of the team; the only time its text exists. `keep` sees it before it is valid. */
+  /** Makes a key of the team. `save` is called with its text before it is valid. */
   createKey(
     teamId: string,
     label: string,
-    keep: (key: string) => void = () => {},
+    save: (key: string) => void = () => {},
     lifeMs: number | null = null,
   ): KeyView & { key: string } {
     if (label.length > labelMaxLength) {
@@ -85,7 +85,7 @@ export class Teams {
     }
     const key = keyPrefix + randomBytes(keyRandomBytes).toString("hex");
     const id = `key-${randomBytes(6).toString("hex")}`;
-    keep(key);
+    save(key);
     const createdAt = this.#now();
     const expiresAt = lifeMs === null ? null : createdAt + lifeMs;
     const prefix = key.slice(0, shownLength);
@@ -94,12 +94,12 @@ export class Teams {
   }
 
   /**
-   * A new key that the team makes for itself, without end unless `lifeMs` is given. Throws CapsuleError:
-   * "quota_exceeded", "invalid_request" for a name that is too long.
+   * Makes a key at the team's request; it expires only if `lifeMs` is given. Throws CapsuleError: "quota_exceeded",
+   * "invalid_request" for a name that is too long.
    */
   issueKey(teamId: string, name: string, lifeMs: number | null = null): KeyView & { key: string } {
     const now = this.#now();
-    this.#rows.forgetKeys({ expired: now, revoked: now - rememberMs });
+    this.#rows.removeKeys({ expired: now, revoked: now - revokedKeepMs });
     if (this.#rows.liveKeys(teamId, now).length >= keysMax) {
       throw new CapsuleError("quota_exceeded", `cannot make a key: the team has ${keysMax} already`);
     }
@@ -113,7 +113,7 @@ export class Teams {
     });
   }
 
-  /** Throws CapsuleError("not_found") for another team's key exactly as for one that never was. */
+  /** Throws the same CapsuleError("not_found") for another team's key as for an unknown one. */
   revokeKeyOf(teamId: string, keyId: string): void {
     if (!this.keysOf(teamId).some((key) => key.id === keyId)) throw missingKey(keyId);
     this.revokeKey(keyId);
@@ -126,42 +126,42 @@ export class Teams {
   /** Throws CapsuleError("not_found") when no live key has this id. */
   revokeKey(keyId: string): void {
     if (!this.#rows.revoke(keyId, this.#now())) throw missingKey(keyId);
-    this.#tellRevoked(keyId);
+    this.#notifyRevoked(keyId);
   }
 
-  /** Neither revoked, be it by another process a moment ago, nor expired. */
+  /** Neither revoked, by any process, nor expired. */
   isLive(keyId: string): boolean {
     return this.#rows.isLive(keyId, this.#now());
   }
 
   /**
-   * Calls `listener` once when the key has ended: at once when this process revokes it, at the next `noticeRevoked`
-   * when another does or its time is over. The returned function takes it back.
+   * Calls `listener` once when the key ends: at once when this process revokes it, at the next `checkRevoked` when another
+   * process does or it expires. The returned function removes the listener.
    */
   onRevoked(keyId: string, listener: () => void): () => void {
-    const listeners = this.#onRevoked.get(keyId) ?? new Set();
-    this.#onRevoked.set(keyId, listeners.add(listener));
+    const listeners = this.#revokedListeners.get(keyId) ?? new Set();
+    this.#revokedListeners.set(keyId, listeners.add(listener));
     return () => {
       listeners.delete(listener);
-      if (listeners.size === 0 && this.#onRevoked.get(keyId) === listeners) this.#onRevoked.delete(keyId);
+      if (listeners.size === 0 && this.#revokedListeners.get(keyId) === listeners) this.#revokedListeners.delete(keyId);
     };
   }
 
-  /** Looks again at each key that somebody listens for: one read of a row per key, however many listen. */
-  noticeRevoked(): void {
-    for (const keyId of [...this.#onRevoked.keys()]) if (!this.isLive(keyId)) this.#tellRevoked(keyId);
+  /** Reads each key that has listeners again, and notifies those of ended keys. */
+  checkRevoked(): void {
+    for (const keyId of [...this.#revokedListeners.keys()]) if (!this.isLive(keyId)) this.#notifyRevoked(keyId);
   }
 
-  /** Writes the uses noted since the last call. */
+  /** Writes the times of last use since the last call. */
   flush(): void {
     if (this.#used.size === 0) return;
     this.#rows.noteUsed(this.#used);
     this.#used.clear();
   }
 
-  #tellRevoked(keyId: string): void {
-    const listeners = this.#onRevoked.get(keyId) ?? [];
-    this.#onRevoked.delete(keyId);
+  #notifyRevoked(keyId: string): void {
+    const listeners = this.#revokedListeners.get(keyId) ?? [];
+    this.#revokedListeners.delete(keyId);
     for (const listener of listeners) listener();
   }
 }

@@ -4,14 +4,14 @@ import { VmMemorySampler } from "./vm-memory.ts";
 
 const self = { pid: process.pid, startTicks: 1 };
 
-test("memory is that of the processes found, shared pages shared out in PSS", async () => {
+test("memory is that of the found processes; PSS divides shared pages", async () => {
   const { vms, rssBytes, pssBytes } = await new VmMemorySampler(async () => [self]).sample();
   assert.equal(vms, 1);
   assert.ok(rssBytes > 1 << 20, `${rssBytes}`);
   assert.ok(pssBytes > 1 << 20 && pssBytes <= rssBytes, `${pssBytes} of ${rssBytes}`);
 });
 
-test("a process that is gone counts for nothing, and the next look forgets it", async () => {
+test("an ended process counts 0, and the next sample drops it", async () => {
   let now = 0;
   let found = [self, { pid: 2 ** 22 + 1, startTicks: 1 }];
   const sampler = new VmMemorySampler(
@@ -26,7 +26,7 @@ test("a process that is gone counts for nothing, and the next look forgets it", 
   assert.deepEqual(await sampler.sample(), { vms: 0, rssBytes: 0, pssBytes: 0 });
 });
 
-test("however often it is asked, it looks once in a second", async () => {
+test("processes are sampled at most once a second", async () => {
   let now = 0;
   let looks = 0;
   const find = async () => {

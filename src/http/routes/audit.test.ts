@@ -15,7 +15,7 @@ async function entries(query = "", key: string = keys.red) {
   return json.entries as Record<string, unknown>[];
 }
 
-/** What the newest entry says. */
+/** The newest entry. */
 async function last(key: string = keys.red) {
   const [{ action, capsule_id, subject, status } = {}] = await entries("?limit=1", key);
   return [action, capsule_id, subject, status];
@@ -38,7 +38,7 @@ describe("the audit log", () => {
   });
   after(() => api.app.close());
 
-  test("says who did what to which capsule, from where, and how it ended", async () => {
+  test("has the key, action, capsule, address and status", async () => {
     await api.call("POST", `/v1/capsules/${id}/exec`, { json: { cmd: "true", args: [secret], envs: { A: secret } } });
     const [entry] = await entries("?limit=1");
     assert.match(String(entry?.at), /^\d{4}-\d\d-\d\dT.*Z$/);
@@ -93,7 +93,7 @@ describe("the audit log", () => {
     );
   });
 
-  test("a command or terminal over a WebSocket leaves one when it begins", async () => {
+  test("a command or terminal over a WebSocket leaves an entry when it starts", async () => {
     const { port } = api.app.server.address() as AddressInfo;
     const conversations = [
       ["exec/stream", { type: "start", cmd: "true", args: [secret] }, ["exec", id, "true", 101]],
@@ -112,7 +112,7 @@ describe("the audit log", () => {
     }
   });
 
-  test("a client that hangs up leaves its command there, as 499", { timeout: 60_000 }, async () => {
+  test("a command whose client disconnects has status 499", { timeout: 60_000 }, async () => {
     const { port } = api.app.server.address() as AddressInfo;
     const controller = new AbortController();
     const runs = api.services.capsules.of(id).agent.runs.length;
@@ -133,7 +133,7 @@ describe("the audit log", () => {
     assert.deepEqual(found, ["exec", id, "hang", 499]);
   });
 
-  test("tells a team of itself alone; reading, and strangers, leave nothing", async () => {
+  test("has the team's own entries only; reads and requests without a key leave none", async () => {
     const before = (await entries("?limit=1"))[0];
     await api.call("DELETE", `/v1/capsules/${id}`, { key: keys.blue });
     assert.deepEqual(await last(keys.blue), ["capsule.destroy", id, null, 404]);
@@ -143,7 +143,7 @@ describe("the audit log", () => {
     assert.deepEqual((await entries("?limit=1"))[0], before);
   });
 
-  test("goes by the client's address behind a proxy that is trusted, and by the peer's otherwise", async () => {
+  test("has the client's address behind a trusted proxy, and the peer's otherwise", async () => {
     const headers = { "x-forwarded-for": "127.0.0.1, 203.0.113.7" };
     for (const [trustProxy, address] of [
       ["no", "127.0.0.1"],
@@ -155,7 +155,7 @@ describe("the audit log", () => {
     }
   });
 
-  test("is read by pages and by capsule; bad questions are 400", async () => {
+  test("is read in pages and by capsule; malformed queries are 400", async () => {
     const all = await entries("?limit=1000");
     const first = await api.call("GET", "/v1/audit?limit=3");
     assert.equal(first.json.next, first.json.entries[2].id);
@@ -179,11 +179,11 @@ describe("the audit log", () => {
     }
   });
 
-  test("holds no argument, variable or content", async () => {
+  test("contains no argument, variable or content", async () => {
     assert.ok(!JSON.stringify(await entries("?limit=1000")).includes(secret));
   });
 
-  test("what must last is written before it is answered; when it cannot be, the answer is given all the same", async () => {
+  test("a durable entry is written before the response; if that fails, the response is sent all the same", async () => {
     const { audit } = api.services;
     const flush = audit.flush.bind(audit);
     let flushes = 0;

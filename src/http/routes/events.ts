@@ -36,7 +36,7 @@ export function eventRoutes(app: App, { services: { teams, capsules, templates }
       exposeHeadRoute: false,
       config: { endless: true, refuses: ["quota_exceeded"] },
       schema: {
-        summary: "Hear what changes, as server-sent events",
+        summary: "Stream changes as server-sent events",
         headers: EventStreamHeaders,
         response: { 200: Stream },
         ...{ "x-events": eventData },

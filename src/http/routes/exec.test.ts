@@ -37,7 +37,7 @@ describe("foreground exec", () => {
     assert.equal((await exec({ cmd: "exit", args: ["139"] })).json.exit_code, 139);
   });
 
-  test("a command that is not there is 127 with the reason in stderr", async () => {
+  test("a missing command is 127 with the reason in stderr", async () => {
     const { exec } = await setUp();
     const { status, json } = await exec({ cmd: "nope" });
     assert.equal(status, 200);
@@ -59,7 +59,7 @@ describe("foreground exec", () => {
     assert.deepEqual([...Buffer.from(json.stderr, "base64")], [0xff, 0x00]);
   });
 
-  test("output beyond the limit is cut at a character and said to be; all of it is consumed", async () => {
+  test("output beyond the limit is cut at a character and marked truncated; all of it is consumed", async () => {
     const { exec, agent } = await setUp({
       limits: { exec_output_max_bytes: 10 },
       onRun: (run) => {
@@ -76,7 +76,7 @@ describe("foreground exec", () => {
     assert.equal(agent.runs[0]?.consumedBytes, 7 + 6 + 4 + 10);
   });
 
-  test("a team whose commands keep much output does not cut that of others; what was answered makes room", async () => {
+  test("a team's buffered output does not truncate that of others; a read response makes room", async () => {
     const { api, id, exec, agent } = await setUp({ limits: { exec_output_max_bytes: 10 } });
     const hoards = Array.from({ length: 20 }, () => exec({ cmd: "hang", timeout: 0 }));
     while (agent.runs.length < hoards.length) await new Promise(setImmediate);
@@ -91,7 +91,7 @@ describe("foreground exec", () => {
     assert.equal((await api.call("POST", `/v1/capsules/${id}/exec`, { json })).json.stdout, "blue\n");
   });
 
-  test("the command, its environment and directory reach the agent as they are", async () => {
+  test("the command, its environment and directory are passed unchanged", async () => {
     const { exec, agent } = await setUp();
     await exec({ cmd: "true", args: ["-n", "", "a\nb"], envs: { A: "1", "B\n": "=" }, cwd: "/tmp", tag: "x" });
     assert.deepEqual(agent.runs[0]?.command, {
@@ -104,7 +104,7 @@ describe("foreground exec", () => {
   });
 
   for (const field of ["timeout", "timeout_sec"]) {
-    test(`${field} reached: the tree is killed, 504 with what was printed`, async (t) => {
+    test(`${field} reached: the tree is killed, 504 with the output so far`, async (t) => {
       const { exec, capsule, agent } = await setUp({ onRun: (run) => run.print("stdout", "so far") });
       t.mock.timers.enable({ apis: ["setTimeout"] });
       const answer = exec({ cmd: "hang", [field]: 7 });
@@ -137,7 +137,7 @@ describe("foreground exec", () => {
     assert.equal((await unlimited).json.exit_code, 3);
   });
 
-  test("a guest that does not confirm the kill is 502, and the command is dropped", async (t) => {
+  test("an unconfirmed kill is 502, and the command is cancelled", async (t) => {
     const { exec, agent } = await setUp({
       onRun: (run) => {
         run.stop = () => {};
@@ -153,7 +153,7 @@ describe("foreground exec", () => {
     assert.equal(agent.runs[0]?.cancelled, true);
   });
 
-  test("a lost connection is an error, never a made-up exit", async () => {
+  test("a lost connection is an error, never an invented exit code", async () => {
     const { exec, capsule } = await setUp({
       onRun: (run) => {
         run.print("stdout", "half");
@@ -165,7 +165,7 @@ describe("foreground exec", () => {
     assert.equal(capsule.busy, 0);
   });
 
-  test("activity is noted at the start and at the end", async () => {
+  test("activity is recorded at the start and at the end", async () => {
     const { exec, capsule, agent } = await setUp();
     const answer = exec({ cmd: "hang" });
     while (agent.runs.length === 0) await new Promise(setImmediate);
@@ -188,7 +188,7 @@ describe("background exec", () => {
     assert.notEqual(capsule.view.lastActiveAt, null);
   });
 
-  test("a tag in use is 409, a command that is not there 400", async () => {
+  test("a tag in use is 409, a missing command 400", async () => {
     const { exec } = await setUp();
     await exec({ cmd: "hang", background: true, tag: "mine" });
     const taken = await exec({ cmd: "hang", background: true, tag: "mine" });
@@ -242,7 +242,7 @@ describe("exec with bad input", () => {
     assert.equal(agent.started.length, 1);
   });
 
-  test("a name that no variable can have is refused in words", async () => {
+  test("an impossible variable name is refused with an explanation", async () => {
     const { exec } = await setUp();
     const { json } = await exec({ cmd: "true", envs: { "A=B": "" } });
     assert.match(json.error.message, /envs\/A=B is not allowed$/);

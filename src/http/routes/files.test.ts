@@ -54,7 +54,7 @@ describe("files/read", () => {
 });
 
 describe("files/list, mkdir, remove", () => {
-  test("entries carry everything, modes as ls writes them", async () => {
+  test("entries have all fields, and modes as ls writes them", async () => {
     const { agent, post } = await setUp();
     agent.files.set("/dir/su", Buffer.from("abc"));
     const { json } = await post("list", { path: "/dir" });
@@ -98,7 +98,7 @@ describe("files/list, mkdir, remove", () => {
     });
   }
 
-  test("a team's listings wait for each other beyond a few at once, and nothing else waits for them", async (t) => {
+  test("beyond 8 at once a team's listings wait for each other; other requests do not", async (t) => {
     const { api, agent, post } = await setUp();
     agent.files.set("/f", Buffer.from("content"));
     const held = Promise.withResolvers<never[]>();
@@ -116,7 +116,7 @@ describe("files/list, mkdir, remove", () => {
     assert.equal(mock.callCount(), 10);
   });
 
-  test("mkdir answers the entry, remove 204", async () => {
+  test("mkdir returns the entry, remove 204", async () => {
     const { agent, post } = await setUp();
     assert.equal((await post("mkdir", { path: "/a/b" })).json.entry.type, "directory");
     agent.files.set("/f", Buffer.alloc(0));
@@ -177,7 +177,7 @@ describe("files/write", () => {
       );
     });
 
-    test(`${verb}: what the form lacks or has twice is 400, and nothing is written`, async () => {
+    test(`${verb}: a missing or repeated field is 400, and nothing is written`, async () => {
       const { agent, send } = await setUp();
       const forms: [string, string][][] = [
         [],
@@ -229,7 +229,7 @@ describe("files/write", () => {
       );
     });
 
-    test(`${verb}: the guest's refusals keep their status`, async () => {
+    test(`${verb}: the guest's errors keep their status`, async () => {
       const { send } = await setUp();
       assert.equal(
         (
@@ -259,7 +259,7 @@ describe("files/write", () => {
     });
   }
 
-  test("the limit counts the file's bytes alone, and only in write", async () => {
+  test("the limit counts the file's bytes only, and applies to write only", async () => {
     const { agent, send } = await setUp({ file_write_max_bytes: 1_000 });
     assert.equal(
       (
@@ -317,7 +317,7 @@ describe("files over a socket", () => {
     return response.statusCode as number;
   };
 
-  test("413 comes before the body when its length says so", async () => {
+  test("413 is sent before the body if its length is too large", async () => {
     const request = upload("write", { "content-length": 100_000_000 });
     request.on("error", () => {});
     request.flushHeaders();
@@ -325,7 +325,7 @@ describe("files over a socket", () => {
     request.destroy();
   });
 
-  test("413 comes as soon as the bytes are too many", async () => {
+  test("413 is sent as soon as the body exceeds the limit", async () => {
     const request = upload("write");
     request.write(opening("/big"));
     request.write(Buffer.alloc(2_000_001));
@@ -334,7 +334,7 @@ describe("files over a socket", () => {
     assert.equal(api.services.capsules.of(id).agent.files.has("/big"), false);
   });
 
-  test("a client that sends all before it reads gets the guest's refusal", async () => {
+  test("a client that sends all before it reads gets the guest's error", async () => {
     const request = upload("stream/write");
     const status = answered(request);
     request.write(opening("/missing/f"));
@@ -343,7 +343,7 @@ describe("files over a socket", () => {
     assert.equal(await status, 400);
   });
 
-  test("a listing whose client hangs up is dropped", async () => {
+  test("a listing whose client disconnects is cancelled", async () => {
     const { agent } = api.services.capsules.of(id);
     const begun = new Promise<string>((resolve) => {
       agent.onList = resolve;
@@ -362,7 +362,7 @@ describe("files over a socket", () => {
     assert.deepEqual(agent.abandoned, ["/endless"]);
   });
 
-  test("an upload that breaks off is abandoned, and the old file stays", async () => {
+  test("an incomplete upload is cancelled, and the old file stays", async () => {
     const { agent } = api.services.capsules.of(id);
     agent.files.set("/old", Buffer.from("old"));
     const begun = new Promise<FakeUpload>((resolve) => {
@@ -378,7 +378,7 @@ describe("files over a socket", () => {
     assert.equal(agent.files.get("/old")?.toString(), "old");
   });
 
-  test("a guest that takes nothing stops the client, and memory stays bounded", async () => {
+  test("a guest that reads nothing stops the client, and memory stays bounded", async () => {
     const { agent } = api.services.capsules.of(id);
     let open = () => {};
     const begun = new Promise<FakeUpload>((resolve) => {

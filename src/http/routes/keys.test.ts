@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Api } from "../../../test/api.ts";
 import { keys } from "../../../test/fakes/services.ts";
 
-test("a key is shown once, listed without its text, opens the team's door, and is revoked at once", async () => {
+test("a key is shown once, listed without its text, valid for its team, and revoked at once", async () => {
   const api = new Api();
   const made = await api.call("POST", "/v1/keys", { json: { name: "laptop" } });
   assert.equal(made.status, 201);
@@ -22,7 +22,7 @@ test("a key is shown once, listed without its text, opens the team's door, and i
   assert.equal((await api.call("DELETE", `/v1/keys/${id}`)).status, 404);
 });
 
-test("another team's key is not found, with the same words as one that never was", async () => {
+test("another team's key is not found, with the same message as an unknown one", async () => {
   const api = new Api();
   const { json } = await api.call("POST", "/v1/keys", { key: keys.blue, json: { name: "theirs" } });
   const foreign = await api.call("DELETE", `/v1/keys/${json.id}`);

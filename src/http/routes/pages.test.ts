@@ -23,7 +23,7 @@ describe("the dashboard's files", () => {
   });
   after(() => rm(root, { recursive: true }));
 
-  test("the page is asked for anew each time, and not sent again when it is the same", async () => {
+  test("the page is revalidated, and not sent again if unchanged", async () => {
     const page = await get("/");
     assert.deepEqual([page.status, page.text], [200, "<p>dashboard</p>"]);
     assert.match(String(page.headers["content-type"]), /^text\/html; charset=utf-8$/i);
@@ -32,7 +32,7 @@ describe("the dashboard's files", () => {
     assert.deepEqual([again.status, again.text], [304, ""]);
   });
 
-  test("what is named by its content may be kept for ever", async () => {
+  test("files named by their hash are cached for a year", async () => {
     const script = await get("/assets/main-ABCDEFGH.js");
     assert.deepEqual([script.status, script.text], [200, "start()"]);
     assert.equal(script.headers["cache-control"], "public, max-age=31536000, immutable");
@@ -40,7 +40,7 @@ describe("the dashboard's files", () => {
     assert.equal((await get("/icon.svg")).headers["content-type"], "image/svg+xml");
   });
 
-  test("the browser is told to fetch nothing from elsewhere and to frame nothing", async () => {
+  test("headers forbid other origins and framing", async () => {
     for (const path of ["/", "/assets/main-ABCDEFGH.js", "/docs"]) {
       const { headers } = await get(path);
       assert.match(String(headers["content-security-policy"]), /default-src 'self'.*frame-ancestors 'none'/);
@@ -64,20 +64,20 @@ describe("the dashboard's files", () => {
     "/index.html",
   ];
   for (const path of outside) {
-    test(`${path} gives nothing but an error in JSON`, async () => {
+    test(`${path} is an error in JSON`, async () => {
       const { status, json, text } = await get(path);
       assert.ok(status === 404 || status === 400, `${status} ${text}`);
       assert.ok(json.error.message);
     });
   }
 
-  test("unknown paths are JSON errors, as before", async () => {
+  test("unknown paths are JSON errors", async () => {
     assert.equal((await get("/nothing")).json.error.code, "not_found");
     assert.equal((await api.call("POST", "/", { key: null })).status, 405);
     assert.equal((await api.call("GET", "/v1/nothing")).json.error.code, "not_found");
   });
 
-  test("a dashboard that was not built, or is built while the server runs", async () => {
+  test("the dashboard may be missing, and built while the server runs", async () => {
     const web = join(root, "later");
     const later = new Api({}, { web });
     assert.match((await later.call("GET", "/", { key: null })).text, /not built here/);
@@ -88,7 +88,7 @@ describe("the dashboard's files", () => {
 });
 
 describe("GET /docs", () => {
-  test("is open, and names nothing that is not served here", async () => {
+  test("needs no key and loads only files of this server", async () => {
     const api = new Api();
     const page = await api.call("GET", "/docs", { key: null });
     assert.equal(page.status, 200);

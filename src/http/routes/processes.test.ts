@@ -11,7 +11,7 @@ async function setUp() {
 }
 
 describe("processes", () => {
-  test("lists all of them, also those of init", async () => {
+  test("lists all, also those of init", async () => {
     const { api, path } = await setUp();
     assert.deepEqual((await api.call("GET", path)).json, {
       processes: [
@@ -21,7 +21,7 @@ describe("processes", () => {
     });
   });
 
-  test("kill goes by PID or tag; SIGKILL unless SIGTERM is asked for", async () => {
+  test("kill takes a PID or a tag, and sends SIGKILL by default", async () => {
     const { api, path, agent } = await setUp();
     for (const selector of ["500", "proc-0123abcd", "500?signal=SIGTERM"]) {
       const reply = await api.call("DELETE", `${path}/${selector}`);
@@ -70,8 +70,8 @@ describe("processes", () => {
   });
 });
 
-describe("the end of a process", () => {
-  test("is held until it comes, or for so long", async () => {
+describe("the exit of a process", () => {
+  test("is awaited until the timeout", async () => {
     const { api, path, agent } = await setUp();
     agent.onExitAsked = () => agent.exits.at(-1)!.tell({ exitCode: 7, guestDurationUs: 1 });
     for (const selector of ["500", "proc-0123abcd"]) {
@@ -86,7 +86,7 @@ describe("the end of a process", () => {
     assert.deepEqual((await api.call("GET", `${path}/500/exit?timeout=1`)).json, { exit_code: null });
   });
 
-  test("of one that is not there is 404, of a capsule that was paused meanwhile 409", async () => {
+  test("of an unknown process is 404, of a capsule paused meanwhile 409", async () => {
     const { api, path, agent, capsule } = await setUp();
     for (const selector of ["1", "nope"])
       assert.equal((await api.call("GET", `${path}/${selector}/exit`)).status, 404, selector);
@@ -105,7 +105,7 @@ describe("the end of a process", () => {
     });
 });
 
-test("a guest that does not answer is given up after a minute", async (t) => {
+test("a guest that does not answer within a minute is an error", async (t) => {
   const api = new Api();
   const id = await api.capsule();
   const { agent } = api.services.capsules.of(id);

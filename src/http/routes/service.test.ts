@@ -6,7 +6,7 @@ import { statusOf } from "../../wire/errors.ts";
 import { Limits } from "../../wire/limits.ts";
 
 describe("GET /healthz", () => {
-  test("needs no key and tells version, accelerator, pid and counts", async () => {
+  test("needs no key and has version, accelerator, pid and counts", async () => {
     const api = new Api();
     await api.capsule("running");
     await api.capsule("paused");
@@ -33,7 +33,7 @@ describe("GET /healthz", () => {
   });
 });
 
-test("GET /v1/limits tells every limit", async () => {
+test("GET /v1/limits has every limit", async () => {
   const api = new Api({ vcpus_max: 3 });
   const { json } = await api.call("GET", "/v1/limits");
   const { usage, ...limits } = json;
@@ -81,7 +81,7 @@ describe("the OpenAPI document", () => {
     for (const { get } of sockets) assert.deepEqual(Object.keys(get?.responses ?? {})[0], "101");
   });
 
-  test("lists every error code, and says which bodies may be left out", async () => {
+  test("lists every error code, and marks optional bodies", async () => {
     const { json } = await new Api().call("GET", "/openapi.json");
     const { Error: error } = json.components.schemas;
     assert.deepEqual(error.properties.error.properties.code.enum, Object.keys(statusOf));
@@ -90,7 +90,7 @@ describe("the OpenAPI document", () => {
   });
 });
 
-test("neither keys nor commands nor output nor queries are ever logged", async () => {
+test("keys, commands, output and queries are never logged", async () => {
   const api = new Api();
   const id = await api.capsule();
   const secret = "s3cr3t";

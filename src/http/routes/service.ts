@@ -26,7 +26,7 @@ export function limitRoutes(
 ): void {
   app.get(
     "/limits",
-    { schema: { summary: "Read the limits, and what the team has of them", response: { 200: LimitsAndUsage } } },
+    { schema: { summary: "Get the limits and the team's usage", response: { 200: LimitsAndUsage } } },
     ({ identity: { teamId } }, reply) => {
       const used = services.capsules.usage(teamId);
       reply.send({

@@ -29,7 +29,7 @@ export function signInRoutes(
 
   app.get(
     "/session",
-    { schema: { summary: "Say whose key this is", response: { 200: Session } } },
+    { schema: { summary: "Get the team and the key of this request", response: { 200: Session } } },
     ({ identity: { team, teamId, keyId } }, reply) => {
       const key = teams.keysOf(teamId).find((each) => each.id === keyId);
       reply.send({

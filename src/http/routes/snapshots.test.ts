@@ -4,7 +4,7 @@ import { Api } from "../../../test/api.ts";
 import { keys } from "../../../test/fakes/services.ts";
 
 describe("snapshot templates", () => {
-  test("minimal is always there; type chooses", async () => {
+  test("minimal is always listed; type filters", async () => {
     const api = new Api();
     const { json } = await api.call("GET", "/v1/snapshots");
     assert.equal(json[0].name, "minimal");
@@ -14,7 +14,7 @@ describe("snapshot templates", () => {
     assert.equal((await api.call("GET", "/v1/snapshots?type=other")).status, 400);
   });
 
-  test("capture answers 201 and takes the capsule", async () => {
+  test("capture answers 201 and destroys the capsule", async () => {
     const api = new Api();
     const id = await api.capsule();
     const reply = await api.call("POST", "/v1/snapshots", { json: { sandbox_id: id, name: "tools" } });
@@ -40,7 +40,7 @@ describe("snapshot templates", () => {
     assert.deepEqual([reserved.status, reserved.json.error.code], [409, "name_reserved"]);
   });
 
-  test("a bad name is told only of a running capsule of the team's own", async () => {
+  test("a bad name is reported only for a running capsule of the team", async () => {
     const api = new Api();
     const capture = async (id: string) =>
       (await api.call("POST", "/v1/snapshots", { json: { sandbox_id: id, name: "-bad name" } })).status;

@@ -1,4 +1,4 @@
-/** Tens of thousands of messages through one socket, both ways, leave nothing behind. */
+/** Messages in both directions do not leak memory. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
@@ -15,7 +15,7 @@ const collect: () => void = runInNewContext("gc");
 
 const round = 5_000;
 const rounds = 6;
-/** Of a message sent or received, what a leak would keep at the very least: a pointer to something. */
+/** The least that a leak would keep of a message: pointers. */
 const leakedBytes = 32;
 
 const api = new Api();
@@ -27,7 +27,7 @@ function heapBytes(): number {
   return process.memoryUsage().heapUsed;
 }
 
-test("tens of thousands of messages, each way, are not remembered", async () => {
+test("30 000 messages in each direction keep no memory", async () => {
   const { port } = api.app.server.address() as AddressInfo;
   const id = await api.capsule();
   const path = `ws://127.0.0.1:${port}/v1/capsules/${id}/pty`;

@@ -33,7 +33,7 @@ beforeEach(async () => {
 });
 after(() => api.app.close());
 
-/** A client that keeps what it is told, in order, each message held against the schemas. */
+/** A client that queues received messages and checks each against the schemas. */
 class Client {
   readonly socket: WebSocket;
   readonly closed: Promise<[code: number, reason: string]>;
@@ -67,7 +67,7 @@ class Client {
     return this;
   }
 
-  say(message: unknown): void {
+  send(message: unknown): void {
     this.socket.send(typeof message === "string" ? message : JSON.stringify(message));
   }
 
@@ -127,7 +127,7 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     });
   }
 
-  test("one sent before the answer to an earlier request costs only its own connection", async () => {
+  test("one pipelined behind another request closes only its own connection", async () => {
     const socket = connect(port, "127.0.0.1");
     const upgrade = "Connection: Upgrade\r\nUpgrade: websocket";
     socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/x HTTP/1.1\r\nHost: x\r\n${upgrade}\r\n\r\n`);
@@ -137,7 +137,7 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
   });
 
-  test("whatever a hostile one asks for, the server goes on", async () => {
+  test("hostile targets do not end the server", async () => {
     const upgrade = "Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     const targets = [
       "*",
@@ -159,7 +159,7 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     assert.equal((await fetch(`http://127.0.0.1:${port}/healthz`)).status, 200);
   });
 
-  test("one that breaks the server's own code costs only its own connection, and is logged", () => {
+  test("one that throws in the server closes only its own connection, and is logged", () => {
     const socket = new PassThrough();
     api.app.server.emit("upgrade", { url: undefined } as never, socket as never, Buffer.alloc(0));
     assert.equal(socket.destroyed, true);
@@ -181,7 +181,7 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     }
   });
 
-  test("an upgrade to something else is served as the request it is", async () => {
+  test("an upgrade to another protocol is served as a plain request", async () => {
     const socket = connect(port, "127.0.0.1");
     socket.write(
       "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
@@ -190,13 +190,13 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
     socket.destroy();
   });
 
-  test("attaching to a process that is not there is 404", async () => {
+  test("attaching to an unknown process is 404", async () => {
     for (const selector of ["499", "1", "nope"]) {
       assert.deepEqual(await refusal(`/v1/capsules/${id}/processes/${selector}/stream`), [404, "not_found"]);
     }
   });
 
-  test("a team can have only so many", async () => {
+  test("a team has a bounded number", async () => {
     const clients = Array.from({ length: 5 }, () => new Client(`/v1/capsules/${id}/pty`));
     await Promise.all(clients.map((client) => client.opened()));
     assert.deepEqual(await refusal(`/v1/capsules/${id}/pty`), [429, "quota_exceeded"]);
@@ -209,7 +209,7 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
 });
 
 describe("a revoked key", () => {
-  test("closes the sockets it opened, with an error message and a clean close, and no ticket of it opens another", async () => {
+  test("closes the sockets it opened, with an error message and a clean close; its tickets are invalid", async () => {
     const { teams } = api.services;
     const { id: keyId, key } = teams.issueKey("team-red", "to be revoked");
     const headers = { "x-api-key": key };
@@ -225,7 +225,7 @@ describe("a revoked key", () => {
     assert.deepEqual(await pty.rest(), [[{ ...error, fatal: true }], 4401]);
     assert.deepEqual(await refusal(path, headers), [401, "unauthorized"]);
     assert.deepEqual(await refusal(`${path}?ticket=${json.ticket}`, {}), [401, "unauthorized"]);
-    other.say({ type: "start", cmd: "true" });
+    other.send({ type: "start", cmd: "true" });
     await until(() => agent.runs.length === 1);
     other.socket.close();
     await other.closed;
@@ -234,32 +234,32 @@ describe("a revoked key", () => {
 });
 
 describe("tickets", () => {
-  const buy = async (path: string) =>
+  const ticketFor = async (path: string) =>
     (await api.call("POST", "/v1/ws-tickets", { json: { path } })).json.ticket as string;
 
   test("open one socket, once, of one team and path", async () => {
     const path = `/v1/capsules/${id}/pty`;
-    const ticket = await buy(path);
+    const ticket = await ticketFor(path);
     const client = await new Client(`${path}?ticket=${ticket}`, {}).opened();
     assert.deepEqual(await refusal(`${path}?ticket=${ticket}`, {}), [401, "unauthorized"]);
     client.socket.close();
     await client.closed;
-    const other = await buy(`/v1/capsules/${id}/exec/stream`);
+    const other = await ticketFor(`/v1/capsules/${id}/exec/stream`);
     assert.deepEqual(await refusal(`${path}?ticket=${other}`, {}), [401, "unauthorized"]);
     assert.ok(!api.log.join("").includes(ticket));
   });
 
-  test("expire, and open nothing but sockets", async (t) => {
+  test("expire, and are valid for sockets only", async (t) => {
     const path = `/v1/capsules/${id}/pty`;
-    const ticket = await buy(path);
+    const ticket = await ticketFor(path);
     t.mock.timers.enable({ apis: ["Date"], now: Date.now() + 30_000 });
     assert.deepEqual(await refusal(`${path}?ticket=${ticket}`, {}), [401, "unauthorized"]);
     t.mock.timers.reset();
-    const list = await buy("/v1/capsules");
+    const list = await ticketFor("/v1/capsules");
     assert.equal((await api.call("GET", `/v1/capsules?ticket=${list}`, { key: null })).status, 401);
   });
 
-  test("are for paths of this interface", async () => {
+  test("are for paths of this API only", async () => {
     for (const path of ["", "/healthz", "v1/x", "/v1/x?y", 1]) {
       assert.equal((await api.call("POST", "/v1/ws-tickets", { json: { path } })).status, 400);
     }
@@ -269,14 +269,14 @@ describe("tickets", () => {
 describe("exec stream", () => {
   const open = (query = "") => new Client(`/v1/capsules/${id}/exec/stream${query}`).opened();
   const running = async (client: Client): Promise<FakeRun> => {
-    client.say({ type: "start", cmd: "hang", args: [] });
+    client.send({ type: "start", cmd: "hang", args: [] });
     assert.equal((await client.next()).type, "start");
     return agent.runs.at(-1) as FakeRun;
   };
 
   test("starts, streams, exits, closes", async () => {
     const client = await open();
-    client.say({ type: "start", cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" });
+    client.send({ type: "start", cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" });
     assert.deepEqual(await client.next(), { type: "start", pid: 101 });
     const capsule = api.services.capsules.of(id);
     assert.equal(capsule.busy, 1);
@@ -297,13 +297,13 @@ describe("exec stream", () => {
     assert.equal(capsule.busy, 0);
   });
 
-  test("args may be left out", async () => {
+  test("args are optional", async () => {
     const client = await open();
-    client.say({ type: "start", cmd: "true" });
+    client.send({ type: "start", cmd: "true" });
     assert.deepEqual((await client.rest())[0].at(-1), { type: "exit", exit_code: 0 });
   });
 
-  test("a character cut in two arrives whole; bytes that are no text as U+FFFD", async () => {
+  test("a character cut in two is whole; invalid bytes are U+FFFD", async () => {
     const client = await open();
     const run = await running(client);
     const text = Buffer.from("€ü");
@@ -318,7 +318,7 @@ describe("exec stream", () => {
     await until(() => run.consumedBytes === 10);
   });
 
-  test("?encoding=base64 brings every byte as it is", async () => {
+  test("?encoding=base64 keeps every byte", async () => {
     const client = await open("?encoding=base64");
     const run = await running(client);
     run.print("stdout", Buffer.from([0xe2, 0x82]));
@@ -327,9 +327,9 @@ describe("exec stream", () => {
     assert.equal(messages[0].data, Buffer.from([0xe2, 0x82]).toString("base64"));
   });
 
-  test("a command that is not there is an error, then the close", async () => {
+  test("a missing command is an error, then the close", async () => {
     const client = await open();
-    client.say({ type: "start", cmd: "nope", args: [] });
+    client.send({ type: "start", cmd: "nope", args: [] });
     const [messages, code] = await client.rest();
     assert.equal(messages.length, 1);
     assert.equal(messages[0].type, "error");
@@ -340,19 +340,19 @@ describe("exec stream", () => {
   test("stop kills, and the exit follows", async () => {
     const client = await open();
     const run = await running(client);
-    client.say({ type: "stop" });
+    client.send({ type: "stop" });
     assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
     assert.ok(run.stopped);
   });
 
-  test("a client that goes away takes its command along", async () => {
+  test("a client's disconnect kills its command", async () => {
     const client = await open();
     const run = await running(client);
     client.socket.terminate();
     await until(() => run.cancelled && api.services.capsules.of(id).busy === 0);
   });
 
-  test("bad messages before the start end it with 4400", async () => {
+  test("bad messages before the start close it with 4400", async () => {
     const bad: unknown[] = [
       "",
       "{",
@@ -374,7 +374,7 @@ describe("exec stream", () => {
     ];
     for (const message of bad) {
       const client = await open();
-      client.say(message);
+      client.send(message);
       const [messages, code] = await client.rest();
       assert.deepEqual([messages.map(({ type }) => type), code], [["error"], 4400], JSON.stringify(message));
     }
@@ -385,7 +385,7 @@ describe("exec stream", () => {
     const client = await open();
     const run = await running(client);
     for (const message of ["{", { type: "start", cmd: "true" }, { type: "input" }]) {
-      client.say(message);
+      client.send(message);
       assert.equal((await client.next()).type, "error");
     }
     client.socket.send(Buffer.from("{}"), { binary: true });
@@ -399,11 +399,11 @@ describe("exec stream", () => {
     binary.socket.send(Buffer.from("{}"), { binary: true });
     assert.equal((await binary.rest())[1], 4400);
     const large = await open();
-    large.say({ type: "start", cmd: "x".repeat(65_536) });
+    large.send({ type: "start", cmd: "x".repeat(65_536) });
     assert.equal((await large.rest())[1], 1009);
   });
 
-  test("pause and destroy tell why and close with their codes", async () => {
+  test("pause and destroy send the reason and close with their codes", async () => {
     const paused = await open();
     const run = await running(paused);
     api.services.capsules.become(id, "paused");
@@ -416,7 +416,7 @@ describe("exec stream", () => {
     assert.deepEqual(await destroyed.rest(), [[{ type: "error", data: "the capsule was destroyed" }], 4404]);
   });
 
-  test("when the guest goes first, the reason is waited for", async () => {
+  test("when the guest ends first, the close waits for the reason", async () => {
     const client = await open();
     const run = await running(client);
     run.fail(new CapsuleError("agent_error", "the guest's connection was lost"));
@@ -424,7 +424,7 @@ describe("exec stream", () => {
     assert.deepEqual(await client.rest(), [[{ type: "error", data: "the capsule was paused" }], 4409]);
   });
 
-  test("a slow reader holds the process back; nothing is dropped or piled up", async () => {
+  test("a slow reader slows the process down; nothing is dropped or buffered without bound", async () => {
     const client = await open("?encoding=base64");
     const run = await running(client);
     client.socket.pause();
@@ -459,16 +459,16 @@ describe("exec stream", () => {
   });
 });
 
-test("a slow reader of output in tiny pieces is neither cut off nor sent a message for each", async () => {
+test("a slow reader of small chunks stays connected and gets them joined", async () => {
   for (const suffix of ["exec/stream", "pty"]) {
     const client = await new Client(`/v1/capsules/${id}/${suffix}`).opened();
-    client.say({ type: "start", cmd: "hang" });
+    client.send({ type: "start", cmd: "hang" });
     await client.next();
     const run = (suffix === "pty" ? agent.ptys[0] : agent.runs[0]) as FakeRun;
     const channel = suffix === "pty" ? "pty" : "stdout";
     client.socket.pause();
     const large = Buffer.alloc(65_536, "x");
-    let printed = 0; // until neither the kernel nor anybody else takes more
+    let printed = 0; // until no buffer on the way accepts more
     while (run.consumedBytes === printed) {
       run.print(channel, large);
       printed += large.length;
@@ -486,7 +486,7 @@ test("a slow reader of output in tiny pieces is neither cut off nor sent a messa
 });
 
 describe("attach", () => {
-  test("what a client sends is ignored, text or not", async () => {
+  test("the client's messages are ignored, text or binary", async () => {
     const client = await new Client(`/v1/capsules/${id}/processes/500/stream`).opened();
     await client.next();
     client.socket.send(Buffer.from("{}"), { binary: true });
@@ -497,14 +497,14 @@ describe("attach", () => {
     assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
   });
 
-  test("tells output from now on; the process survives the client", async () => {
+  test("sends output from now on; the process survives the client", async () => {
     const client = await new Client(`/v1/capsules/${id}/processes/proc-0123abcd/stream`).opened();
     assert.deepEqual(await client.next(), { type: "start", pid: 500 });
     const run = agent.attached[0] as FakeRun;
     run.print("stdout", "later");
     assert.deepEqual(await client.next(), { type: "stdout", data: "later" });
-    client.say("anything");
-    client.say({ type: "stop" });
+    client.send("anything");
+    client.send({ type: "stop" });
     run.print("stderr", "still");
     assert.deepEqual(await client.next(), { type: "stderr", data: "still" });
     assert.equal(run.stopped, false);
@@ -513,7 +513,7 @@ describe("attach", () => {
     assert.equal(api.services.capsules.of(id).view.lastActiveAt, null);
   });
 
-  test("tells the exit and closes", async () => {
+  test("sends the exit and closes", async () => {
     const client = await new Client(`/v1/capsules/${id}/processes/500/stream`).opened();
     await client.next();
     agent.attached[0]?.exit(9);
@@ -531,7 +531,7 @@ describe("attach", () => {
 describe("pty", () => {
   const open = () => new Client(`/v1/capsules/${id}/pty`).opened();
   const started = async (client: Client, message: object = { type: "start" }): Promise<FakePty> => {
-    client.say(message);
+    client.send(message);
     assert.deepEqual(await client.next(), { type: "started", tag: "pty-0123abcd", pid: 600 });
     return agent.ptys.at(-1) as FakePty;
   };
@@ -545,7 +545,7 @@ describe("pty", () => {
     client.socket.close();
   });
 
-  test("start takes what is asked for", async () => {
+  test("start passes its fields", async () => {
     const client = await open();
     const asked = { cmd: "sh", args: ["-l"], envs: { A: "1" }, cwd: "/tmp", user: "nobody" };
     const pty = await started(client, { type: "start", ...asked, cols: 132, rows: 50 });
@@ -557,16 +557,16 @@ describe("pty", () => {
   test("input, output, resize, kill, exit", async () => {
     const client = await open();
     const pty = await started(client);
-    client.say({ type: "input", data: base64("ls\n") });
+    client.send({ type: "input", data: base64("ls\n") });
     assert.deepEqual(await client.next(), { type: "output", data: base64("ls\n") });
     await until(() => pty.consumedBytes === 3);
-    client.say({ type: "resize", cols: 100, rows: 30 });
-    client.say({ type: "kill" });
+    client.send({ type: "resize", cols: 100, rows: 30 });
+    client.send({ type: "kill" });
     assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
     assert.deepEqual(pty.size, { cols: 100, rows: 30 });
   });
 
-  test("a client that goes away leaves the session, and comes back with its tag", async () => {
+  test("a session survives its client's disconnect and is rejoined by its tag", async () => {
     const first = await open();
     const pty = await started(first);
     first.socket.terminate();
@@ -579,19 +579,19 @@ describe("pty", () => {
 
   test("an unknown tag is a fatal error", async () => {
     const client = await open();
-    client.say({ type: "connect", tag: "pty-ffffffff" });
+    client.send({ type: "connect", tag: "pty-ffffffff" });
     const [messages, code] = await client.rest();
     assert.deepEqual(messages, [{ type: "error", data: "no such session", fatal: true }]);
     assert.equal(code, 1000);
   });
 
-  test("a program that does not read stops the client's sending", async () => {
+  test("a program that does not read its input stops the client's sending", async () => {
     const client = await open();
     const pty = await started(client);
     pty.isFull = true;
     pty.echoes = false;
     const line = base64("x".repeat(30_000));
-    for (let i = 0; i < 400; i++) client.say({ type: "input", data: line });
+    for (let i = 0; i < 400; i++) client.send({ type: "input", data: line });
     await until(() => pty.input.length > 0);
     for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
     assert.ok(pty.input.length < 400, `${pty.input.length} messages were taken`);
@@ -605,21 +605,21 @@ describe("pty", () => {
     const pty = await started(client);
     pty.isFull = true;
     pty.echoes = false;
-    for (let i = 0; i < 10; i++) client.say({ type: "input", data: base64("x".repeat(30_000)) });
-    client.say({ type: "resize", cols: 9, rows: 8 });
-    client.say({ type: "kill" });
+    for (let i = 0; i < 10; i++) client.send({ type: "input", data: base64("x".repeat(30_000)) });
+    client.send({ type: "resize", cols: 9, rows: 8 });
+    client.send({ type: "kill" });
     assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
     assert.deepEqual(pty.size, { cols: 9, rows: 8 });
   });
 
-  test("a client whose input waits for its program is not taken for dead", async (t) => {
+  test("a client whose input waits for its program is not dropped", async (t) => {
     t.mock.timers.enable({ apis: ["setInterval"] });
     const client = await open();
     const pty = await started(client);
     pty.isFull = true;
     pty.echoes = false;
     const line = base64("x".repeat(30_000));
-    for (let i = 0; i < 400; i++) client.say({ type: "input", data: line });
+    for (let i = 0; i < 400; i++) client.send({ type: "input", data: line });
     await until(() => pty.input.length > 30);
     for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
     assert.ok(pty.input.length < 400, `${pty.input.length} messages were taken`);
@@ -651,7 +651,7 @@ describe("pty", () => {
     ];
     for (const message of bad) {
       const client = await open();
-      client.say(message);
+      client.send(message);
       const [messages, code] = await client.rest();
       const isRefused = messages.at(-1)?.type === "error" && messages.at(-1)?.fatal === true && code === 4400;
       assert.ok(isRefused, `${JSON.stringify(message)}: ${JSON.stringify(messages)} ${code}`);
@@ -666,7 +666,7 @@ describe("pty", () => {
       { type: "resize", cols: 0, rows: 1 },
     ];
     for (const slip of slips) {
-      client.say(slip);
+      client.send(slip);
       const answer = await client.next();
       assert.deepEqual([answer.type, answer.fatal], ["error", false], JSON.stringify(slip));
     }
