@@ -1,4 +1,4 @@
-/** Teams, capsules and templates in memory, with the states and refusals of the real ones and no VM behind them. */
+/** Services in memory, with the states and refusals of the real ones and without VMs. */
 import type { Agent } from "../../src/agent/agent.ts";
 import type { CapsuleView, CreateRequest } from "../../src/capsules/capsules.ts";
 import type { Usage } from "../../src/capsules/quotas.ts";
@@ -31,7 +31,7 @@ const requires: Partial<Record<Action, CapsuleStatus>> = {
 
 interface FakeCapsule {
   teamId: string;
-  /** What is handed out are copies. */
+  /** Callers get copies. */
   view: { -readonly [Field in keyof CapsuleView]: CapsuleView[Field] };
   agent: FakeAgent;
   busy: number;
@@ -68,7 +68,7 @@ export class FakeCapsules implements CapsulesService {
     return { ...view };
   }
 
-  /** What the real service does by itself, on a test's word. */
+  /** Makes the changes of status that the real service makes by itself. */
   become(id: string, status: CapsuleStatus, errorReason: string | null = null): void {
     const capsule = this.of(id);
     const now = this.#tick();

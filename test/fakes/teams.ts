@@ -1,4 +1,4 @@
-/** Two teams with a key each, and what keys they make. */
+/** Two teams with a key each, and the keys they make. */
 import type { TeamsService } from "../../src/http/services.ts";
 import type { Identity, KeyView } from "../../src/teams/teams.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
