@@ -1,6 +1,6 @@
 /**
- * Root inside takes the agent's port away: the service is not stuck with a guest that it cannot reach any more. And what a
- * real guest's agent does for those beside it.
+ * Guests whose agent does not answer, because root has taken its port: the service does not hang. And properties of the agent in a
+ * real guest that other programs there depend on.
  */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -14,12 +14,12 @@ before(async () => {
 });
 after(() => world[Symbol.asyncDispose]());
 
-/** Beside it: a server that soon finds a guest's silence too long, of which nothing is asked meanwhile. */
+/** A second server with a short CAPSULE_SILENCE_MS, whose capsule gets no requests. */
 async function impatient(): Promise<World> {
   return World.start({ env: { CAPSULE_SILENCE_MS: "6000", CAPSULE_WAKE_DEADLINE_MS: "6000" } });
 }
 
-/** From here on the guest runs, and its agent hears and says nothing. */
+/** Afterwards the guest runs, but its agent neither reads nor writes. */
 async function muted(of = world): Promise<TestCapsule> {
   const capsule = await of.client.capsule();
   const script = "cd /sys/bus/virtio/drivers/virtio_console; for port in virtio*; do echo $port > unbind; done";
@@ -29,8 +29,8 @@ async function muted(of = world): Promise<TestCapsule> {
   return capsule;
 }
 
-describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
-  test("can be paused; it cannot be resumed and stays paused; DELETE takes it away", async (t) => {
+describe("an unresponsive guest", { concurrency: true, timeout: 150_000 }, () => {
+  test("can be paused; a resume fails and it stays paused; DELETE removes it", async (t) => {
     const capsule = await muted();
     const paused = await world.client.call("POST", `${capsule.path}/pause`);
     t.diagnostic(`pause: ${paused.text}`);
@@ -41,7 +41,7 @@ describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
     await capsule.destroy();
   });
 
-  test("of which nobody asks anything is found all the same, and ends in error", async () => {
+  test("without requests is detected too, and becomes error", async () => {
     await using own = await impatient();
     const capsule = await muted(own);
     const { error_reason } = await capsule.until("error");
@@ -51,7 +51,7 @@ describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
     await own.assertNoResidue();
   });
 
-  test("cannot be captured, and nothing is left of the attempt", async () => {
+  test("cannot be captured, and the attempt leaves nothing", async () => {
     const capsule = await muted();
     const { status, json } = await world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id } });
     assert.deepEqual([status, json.error.code], [502, "agent_error"]);
@@ -63,8 +63,8 @@ describe("a mute guest", { concurrency: true, timeout: 150_000 }, () => {
 });
 
 /**
- * A process that cannot be frozen: it reads into a page that somebody else has promised, and who, half a second after the
- * freezer has begun, keeps the promise from outside of what is frozen.
+ * A process that cannot be frozen for 0.5 s: it reads a page that userfaultfd must provide, and a process outside the frozen
+ * cgroup provides it only then.
  */
 const unfreezable = `
 import ctypes, fcntl, mmap, os, struct, time
@@ -90,7 +90,7 @@ else:
     time.sleep(1000)
 `;
 
-test("a guest whose processes are frozen at the second attempt only is captured", { timeout: 150_000 }, async () => {
+test("a guest whose processes freeze only at the second attempt is captured", { timeout: 150_000 }, async () => {
   const capsule = await world.client.capsule();
   await capsule.exec({ cmd: "python3", args: ["-c", unfreezable], background: true });
   const reads = "test -e /root/ready && cat /proc/[0-9]*/syscall | grep -c '^19 ' || true";
@@ -102,12 +102,12 @@ test("a guest whose processes are frozen at the second attempt only is captured"
   await made.destroy();
 });
 
-/** A server that waits for VMs for much longer than this test does. */
+/** A server that waits for VMs longer than this test runs. */
 async function patient(): Promise<World> {
   return World.start({ env: { CAPSULE_WAKE_DEADLINE_MS: "600000" } });
 }
 
-describe("a VM of which nothing is heard while it starts", { timeout: 150_000 }, () => {
+describe("a VM that does not answer while it starts", { timeout: 150_000 }, () => {
   const soonMs = 60_000;
   let own: World;
   before(async () => {
@@ -127,7 +127,7 @@ describe("a VM of which nothing is heard while it starts", { timeout: 150_000 },
     await destroyedSoon(json.id);
   });
 
-  test("resumed: DELETE does not wait for it, and the resume hears that it is gone", async () => {
+  test("resumed: DELETE does not wait for it, and the resume reports the deletion", async () => {
     const capsule = await muted(own);
     await capsule.pause();
     await own.vmEnded(capsule.id);
@@ -138,12 +138,12 @@ describe("a VM of which nothing is heard while it starts", { timeout: 150_000 },
   });
 });
 
-test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
+test("in the end rows, VMs and folders are consistent, and nothing is left", async () => {
   await world.assertConsistent();
   await world.assertNoResidue();
 });
 
-test("a small command finds the C library mapped, and all controllers but the processor's are the guest's to enable", async () => {
+test("the C library is mapped for small commands, and the guest can enable all controllers but cpu", async () => {
   const capsule = await world.client.capsule();
   const maps = await capsule.sh("grep -o '[^/]*$' /proc/1/maps | sort -u");
   for (const name of ["libc.so.6", "ld-linux-x86-64.so.2"]) assert.ok(maps.split("\n").includes(name), maps);
@@ -153,7 +153,7 @@ test("a small command finds the C library mapped, and all controllers but the pr
   await capsule.destroy();
 });
 
-/** Of the PC's interval timer: what its first channel answers when it is asked for its state. */
+/** The status byte of the interval timer's first channel. */
 const timerState = `
 import ctypes, mmap
 libc = ctypes.CDLL(None)
@@ -163,7 +163,7 @@ code.write(bytes.fromhex("b0e2 e643 e440 c3"))  # out 0x43, 0b11100010; in al, 0
 print(ctypes.CFUNCTYPE(ctypes.c_ubyte)(ctypes.addressof(ctypes.c_char.from_buffer(code)))() & 0b1110)
 `;
 
-test("an idle guest wakes its host for nothing", async () => {
+test("an idle guest does not wake its host", async () => {
   const capsule = await world.client.capsule();
   assert.equal(await capsule.sh(`python3 -c '${timerState}'`), "0", "it counts down once, and not for ever");
   assert.match(await capsule.sh("grep ' / ext4 ' /proc/mounts"), /\bno_prefetch_block_bitmaps\b/);

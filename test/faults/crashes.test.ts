@@ -1,6 +1,6 @@
 /**
- * The daemon dies, as by kill -9, at every named step of every transition; the next one must find or make one story: what
- * was acknowledged is there, VMs = running rows, folders = rows, and everything can still be destroyed without residue.
+ * The daemon is killed by SIGKILL at every named step of every transition. Its successor must restore consistency: everything
+ * acknowledged is there, VMs match running rows, folders match rows, and everything can be destroyed without residue.
  */
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
@@ -10,25 +10,25 @@ import { type StepName, steps } from "../../src/host/steps.ts";
 import type { TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { isLong } from "./form.ts";
-import { assertFurnished, furnish } from "./furniture.ts";
+import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
-/** Whatever state the crash left it in, it comes back with all it had. */
+/** The capsule can be used again with all its state, whatever state the crash left it in. */
 async function assertWhole(world: World, id: string): Promise<void> {
   const capsule = world.capsule(id);
   const { status, error_reason } = await capsule.view();
   assert.ok(status === "running" || status === "paused", `${status}: ${error_reason}`);
   if (status === "paused") await capsule.resume();
-  await assertFurnished(capsule);
+  await assertMarked(capsule);
 }
 
 async function furnished(world: World): Promise<TestCapsule> {
   const capsule = await world.client.capsule();
-  await furnish(capsule);
+  await mark(capsule);
   return capsule;
 }
 
-/** Kills the daemon at `step` while `act` runs, and starts the next one. */
+/** Kills the daemon at `step` while `act` runs, and starts it again. */
 async function crash(world: World, step: StepName, act: () => Promise<unknown>): Promise<void> {
   await world.restart("SIGTERM", step);
   await world.die(act);
@@ -40,7 +40,7 @@ const post = ({ client }: World, path: string, json?: unknown) =>
 
 interface Scenario {
   at: readonly StepName[];
-  /** In the long form, since another change comes by the same step and ends there in the same way. */
+  /** In the long form only, because another transition passes the same step with the same result. */
   alsoAt?: readonly StepName[];
   run(world: World, step: StepName): Promise<void>;
 }
@@ -90,7 +90,7 @@ const scenarios = {
       await world.assertConsistent();
       const isMade = (await world.snapshots()).includes("made");
       assert.equal((await world.views()).length, isMade ? 0 : 1, "either the template or the capsule");
-      if (isMade) await assertFurnished(await world.client.capsule({ template: "made" }));
+      if (isMade) await assertMarked(await world.client.capsule({ template: "made" }));
       else await assertWhole(world, id);
     },
   },
@@ -103,7 +103,7 @@ const scenarios = {
       await crash(world, step, () => post(world, "/v1/snapshots?overwrite=true", { sandbox_id: id, name: "made" }));
       await world.assertConsistent();
       assert.deepEqual(await world.snapshots(), ["made"]);
-      await assertFurnished(await world.client.capsule({ template: "made" }));
+      await assertMarked(await world.client.capsule({ template: "made" }));
     },
   },
   destroy: {
@@ -189,8 +189,8 @@ const scenarios = {
 function testAll(of: Record<string, Scenario>, world: () => World): void {
   for (const [name, { at, alsoAt = [], run }] of Object.entries(of)) {
     for (const step of isLong ? [...at, ...alsoAt] : at) {
-      const skip = step.startsWith("warm.") && process.getuid?.() !== 0; // blanks need users of their own
-      test(`the daemon dies at ${step} of a capsule's ${name}`, { skip }, async () => {
+      const skip = step.startsWith("warm.") && process.getuid?.() !== 0 && "warm processes need root";
+      test(`the daemon is killed at ${step} of a capsule's ${name}`, { skip }, async () => {
         await run(world(), step);
         await world().assertConsistent();
         await world().assertNoResidue();
@@ -199,7 +199,7 @@ function testAll(of: Record<string, Scenario>, world: () => World): void {
   }
 }
 
-/** Tests on a world of their own. */
+/** Tests with a server of their own. */
 function inWorld(name: string, tests: (world: () => World) => void): void {
   describe(name, { concurrency: false }, () => {
     let world: World;
@@ -211,14 +211,14 @@ function inWorld(name: string, tests: (world: () => World) => void): void {
   });
 }
 
-// Side by side: most of the time each waits for its own daemon to start.
-describe("deaths of the daemon", { concurrency: true }, () => {
+// In parallel, because each waits for its own daemon to start most of the time.
+describe("kills of the daemon", { concurrency: true }, () => {
   const { create, resume, pause, destroy, ...others } = scenarios;
 
   inWorld("in the life of a capsule", (world) => {
     testAll({ create, resume, pause, destroy }, world);
 
-    test("a VM whose folder is gone is ended by the next start", async () => {
+    test("a VM whose folder has been removed is ended by the next start", async () => {
       const { server } = world();
       const { id } = await world().client.capsule();
       await server.kill("SIGKILL");
@@ -234,7 +234,7 @@ describe("deaths of the daemon", { concurrency: true }, () => {
   inWorld("while something is made of it, or ahead of it", (world) => testAll(others, world));
 });
 
-test("every named step is crashed at", () => {
+test("every named step has a test", () => {
   const crashed = new Set(Object.values(scenarios).flatMap(({ at }) => at));
   assert.deepEqual(
     steps.filter((step) => !crashed.has(step)),

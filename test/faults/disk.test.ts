@@ -1,4 +1,4 @@
-/** The host's disk is full, before a change or in the middle of it; and so is the guest's. */
+/** A full disk of the host, before a change and during it, and a full disk of the guest. */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
@@ -10,18 +10,18 @@ import type { Reply, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { Random } from "../conformance/random.ts";
 import { isLong } from "./form.ts";
-import { assertFurnished, furnish } from "./furniture.ts";
+import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 const mib = 1 << 20;
 const rounds = isLong ? 10 : 2;
 
-/** A small file system in a file. (Not one in memory: there, a hole that is read through a mapping takes room.) */
+/** A small file system in a loop device. tmpfs would not do: a hole that is read through a mapping takes space there. */
 class SmallDisk {
   readonly #folder = mkdtempSync(join(tmpdir(), "capsule-disk-"));
   readonly path = join(this.#folder, "mounted");
 
-  /** Why that cannot be done here, or undefined. */
+  /** Mounts it; returns the reason when that fails. */
   mount(): string | undefined {
     const image = join(this.#folder, "image");
     try {
@@ -33,7 +33,7 @@ class SmallDisk {
       return undefined;
     } catch (error) {
       rmSync(this.#folder, { recursive: true });
-      return `a file system of its own cannot be mounted here: ${String(error).trim().split("\n").at(-1)}`;
+      return `a loop device cannot be mounted: ${String(error).trim().split("\n").at(-1)}`;
     }
   }
 
@@ -49,7 +49,7 @@ class SmallDisk {
     return bavail * bsize;
   }
 
-  /** Leaves this much, whoever else takes room at the same time. */
+  /** Fills the disk until this much is free, also when others write at the same time. */
   fill(leftBytes: number): void {
     mkdirSync(this.#filler, { recursive: true });
     for (let bytes = this.freeBytes - leftBytes; bytes > 0; bytes = this.freeBytes - leftBytes) {
@@ -93,19 +93,19 @@ describe("a full disk", { skip }, () => {
   const capture = (capsule: TestCapsule) =>
     world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "made" } });
 
-  /** As if nothing had been: and the same pause works now. */
+  /** The capsule is intact, and the same pause works now. */
   async function assertUnharmed(capsule: TestCapsule): Promise<void> {
     await world.assertConsistent();
     disk.free();
-    await assertFurnished(capsule);
+    await assertMarked(capsule);
     await capsule.pause();
     await capsule.resume();
-    await assertFurnished(capsule);
+    await assertMarked(capsule);
   }
 
-  test("pause, capture and create are refused before they begin; the capsule runs on, and with room they work", async () => {
+  test("pause, capture and create are refused; the capsule keeps running, and with free space they work", async () => {
     await using capsule = await world.client.capsule();
-    await furnish(capsule);
+    await mark(capsule);
     disk.fill(40 * mib);
     assertNoSpace(await pause(capsule));
     assertNoSpace(await capture(capsule));
@@ -113,7 +113,7 @@ describe("a full disk", { skip }, () => {
     assert.deepEqual([refused.status, refused.json.error.code], [503, "no_capacity"], refused.text);
     assert.equal((await world.views()).length, 1);
     assert.deepEqual(await world.snapshots(), []);
-    await assertFurnished(capsule);
+    await assertMarked(capsule);
     await assertUnharmed(capsule);
   });
 
@@ -121,25 +121,25 @@ describe("a full disk", { skip }, () => {
     ["pause", pause],
     ["capture", capture],
   ] as const) {
-    test(`it fills up in the middle of a ${what}: that succeeds or has never been`, async (t) => {
+    test(`it fills up during a ${what}, which succeeds or leaves no trace`, async (t) => {
       const random = new Random(t);
       for (let round = 0; round < rounds; round++) {
         await using capsule = await world.client.capsule();
-        await furnish(capsule);
+        await mark(capsule);
         await capsule.sh("head -c 30000000 /dev/urandom > /dev/shm/ballast");
         const changing = change(capsule);
-        await delay(random.below(250)); // anywhere in it
+        await delay(random.below(250));
         disk.fill(0);
         const reply = await changing;
         t.diagnostic(`${what}: ${reply.status}`);
         if (reply.status === 200) {
           disk.free();
           await capsule.resume();
-          await assertFurnished(capsule);
+          await assertMarked(capsule);
         } else if (reply.status === 201) {
           disk.free();
           await using made = await world.client.capsule({ template: "made" });
-          await assertFurnished(made);
+          await assertMarked(made);
         } else {
           assertNoSpace(reply);
           assert.deepEqual(await world.snapshots(), []);
@@ -150,14 +150,14 @@ describe("a full disk", { skip }, () => {
     });
   }
 
-  test("not a byte left: a guest that writes waits for room and loses nothing, and DELETE makes some", async () => {
+  test("no byte free: a writing guest waits for space and loses nothing, and DELETE frees some", async () => {
     await using writer = await world.client.capsule();
-    await furnish(writer);
+    await mark(writer);
     const other = await world.client.capsule();
     disk.fill(0);
     const script = "head -c 30000000 /dev/zero | tr '\\0' x > /root/big && sync && echo whole";
     const writing = writer.sh(script, { timeout: 0 });
-    await eventually("the guest waits", async () => disk.freeBytes === 0 && (await isSilent(writer)));
+    await eventually("the guest is blocked", async () => disk.freeBytes === 0 && (await isSilent(writer)));
     assertNoSpace(await pause(writer));
     assert.equal((await writer.view()).status, "running");
     await other.destroy();
@@ -172,7 +172,7 @@ describe("a full disk", { skip }, () => {
     return ping === undefined;
   }
 
-  test("in the end the disk is as empty as at the beginning", async () => {
+  test("in the end the disk is as empty as at the start", async () => {
     await world.assertConsistent();
     await world.assertNoResidue();
     assert.ok(usedBytes - disk.freeBytes < 4 * mib, `${usedBytes - disk.freeBytes} bytes more are used`);
@@ -188,7 +188,7 @@ describe("a full disk inside", () => {
 
   test("a write is refused with 507 and leaves the old file; the capsule can be paused, resumed and cleaned up", async () => {
     await using capsule = await world.client.capsule();
-    await furnish(capsule);
+    await mark(capsule);
     const filling = "for size in 2G 1G 500M 200M 100M 50M 20M 10M 5M 1M 100K 4K; do ";
     await capsule.sh(
       `mkdir /fill; ${filling} while fallocate -l $size /fill/$size.$RANDOM; do :; done; done 2>/dev/null; true`,
@@ -201,7 +201,7 @@ describe("a full disk inside", () => {
     assert.deepEqual([status, json?.error.code], [507, "no_space"]);
     await capsule.pause();
     await capsule.resume();
-    await assertFurnished(capsule);
+    await assertMarked(capsule);
     await capsule.sh("rm -r /fill");
     await world.client.expect(204, "POST", `${capsule.path}/files/write`, { form });
   });

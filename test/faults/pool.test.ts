@@ -1,4 +1,4 @@
-/** Capsules made ahead of time: whoever gets one cannot tell, and none is left where none should be. */
+/** Warm capsules behave like new ones, and none is left behind. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ before(async () => {
 });
 after(() => world[Symbol.asyncDispose]());
 
-/** The VMs that are ready and nobody's yet, once there are as many as there should be, and at least `count`. */
+/** VMs of warm capsules, when the pool is full with at least `count`. */
 async function ready(count: number): Promise<string[]> {
   const isFull = async () => {
     const { ready, target } = (await world.health()).pool;
@@ -27,12 +27,12 @@ async function ready(count: number): Promise<string[]> {
   return world.vms().filter((id) => !running.has(id));
 }
 
-/** What a capsule was made from. */
+/** The base or template that a capsule was made from. */
 function originOf(id: string): string {
   return JSON.parse(readFileSync(join(world.server.dataDir, "capsules", id, "capsule.json"), "utf8")).origin;
 }
 
-/** So many created at the same time, and running. */
+/** Creates `count` capsules at once and waits until they run. */
 async function createTogether(count: number, body: Record<string, unknown> = {}): Promise<TestCapsule[]> {
   const created = await Promise.all(
     Array.from({ length: count }, () => world.client.expect(201, "POST", "/v1/capsules", { json: body })),
@@ -44,12 +44,12 @@ async function createTogether(count: number, body: Record<string, unknown> = {})
 
 const destroyAll = (capsules: TestCapsule[]) => Promise.all(capsules.map((capsule) => capsule.destroy()));
 
-/** Makes the pool keep `count` of a kind. */
+/** Makes the pool keep `count` capsules of a template and shape. */
 async function want(count: number, body: Record<string, unknown> = {}): Promise<void> {
   await destroyAll(await createTogether(count, body));
 }
 
-test("those created at once from the pool are strangers to each other, and live in the present", async () => {
+test("capsules created at once from the pool share no secrets, and their clocks are right", async () => {
   await want(atOnce);
   const waiting = await ready(atOnce);
   const capsules = await createTogether(atOnce);
@@ -69,7 +69,7 @@ test("those created at once from the pool are strangers to each other, and live 
   await destroyAll(capsules);
 });
 
-test("one that was in the pool is a capsule like any other: paused, resumed, destroyed", async () => {
+test("a capsule from the pool can be paused, resumed and destroyed", async () => {
   const waiting = await ready(1);
   const [capsule] = await createTogether(1);
   assert.ok(capsule !== undefined && waiting.includes(capsule.id));
@@ -83,7 +83,7 @@ test("one that was in the pool is a capsule like any other: paused, resumed, des
   assert.ok(!world.folders("capsules").includes(capsule.id));
 });
 
-test("whoever is given one whose VM has died is given a living one", async () => {
+test("a create whose warm capsule has lost its VM gets another one", async () => {
   const [victim] = await ready(1);
   assert.ok(victim !== undefined);
   await world.signalVm(victim, "SIGKILL");
@@ -92,7 +92,7 @@ test("whoever is given one whose VM has died is given a living one", async () =>
   await destroyAll(capsules);
 });
 
-test("a template that is used twice earns a place, and takes it along when it is deleted", async () => {
+test("a template that is used twice gets a warm capsule, which is removed with the template", async () => {
   const [source] = await createTogether(1);
   await source?.sh("echo of the template > /root/file");
   await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source?.id, name: "made" } });
@@ -108,7 +108,7 @@ test("a template that is used twice earns a place, and takes it along when it is
   assert.deepEqual(
     world.vms().filter((id) => made.includes(id)),
     [],
-    "although a capsule still stands on it",
+    "although a capsule still depends on it",
   );
   assert.equal((await world.client.call("POST", "/v1/capsules", { json: fromMade })).status, 404);
   assert.equal(await capsule.sh("cat /root/file"), "of the template");
@@ -116,7 +116,7 @@ test("a template that is used twice earns a place, and takes it along when it is
   assert.deepEqual(world.folders("templates"), []);
 });
 
-test("a server that stops takes the pool along and leaves the capsules; so does one that was killed, when it is back", async () => {
+test("a server that stops ends the pool and keeps the capsules; a killed one does so at its next start", async () => {
   const [capsule] = await createTogether(1);
   assert.ok(capsule !== undefined);
   await ready(1);

@@ -7,7 +7,7 @@ import type { Reply, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { Random } from "../conformance/random.ts";
 import { isLong } from "./form.ts";
-import { assertFurnished, furnish } from "./furniture.ts";
+import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 /** The requirement is 1 s; a test machine may be busy with other VMs. */
@@ -35,10 +35,10 @@ async function assertFailed(capsule: TestCapsule): Promise<void> {
 }
 
 async function assertUsable(capsule: TestCapsule): Promise<void> {
-  await assertFurnished(capsule);
+  await assertMarked(capsule);
   await capsule.pause();
   await capsule.resume();
-  await assertFurnished(capsule);
+  await assertMarked(capsule);
 }
 
 function assertRefused({ status, json, text }: Reply): void {
@@ -49,7 +49,7 @@ function assertRefused({ status, json, text }: Reply): void {
 describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
   test("hung: a pause fails in time, and the capsule works when QEMU continues", async () => {
     const capsule = await world.client.capsule();
-    await furnish(capsule);
+    await mark(capsule);
     await world.signalVm(capsule.id, "SIGSTOP");
     assertRefused(await call(capsule, "pause"));
     assert.equal((await capsule.view()).status, "running");
@@ -60,7 +60,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
 
   test("hung: a capture fails in time, and the capsule works when QEMU continues", async () => {
     const capsule = await world.client.capsule();
-    await furnish(capsule);
+    await mark(capsule);
     await world.signalVm(capsule.id, "SIGSTOP");
     assertRefused(await world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id } }));
     await world.signalVm(capsule.id, "SIGCONT");
@@ -70,7 +70,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
 
   test("hung: an exec fails soon after its timeout, and the capsule works when QEMU continues", async () => {
     const capsule = await world.client.capsule();
-    await furnish(capsule);
+    await mark(capsule);
     await world.signalVm(capsule.id, "SIGSTOP");
     assertRefused(await capsule.exec({ cmd: "true", timeout: 1 }));
     await world.signalVm(capsule.id, "SIGCONT");
@@ -80,7 +80,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
 
   test("hung: DELETE ends it", async () => {
     const capsule = await world.client.capsule();
-    await furnish(capsule);
+    await mark(capsule);
     await world.signalVm(capsule.id, "SIGSTOP");
     await capsule.destroy();
     assert.equal(world.vmPid(capsule.id), undefined);
@@ -106,7 +106,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
   test("killed while the capsule is resumed: it stays paused and intact, or had just started and becomes `error`", async () => {
     for (let round = 0; round < rounds; round++) {
       const capsule = await world.client.capsule();
-      await furnish(capsule);
+      await mark(capsule);
       await capsule.pause();
       await world.vmEnded(capsule.id); // so that the kill hits the new VM
       const resuming = call(capsule, "resume");
@@ -119,7 +119,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
       assertRefused(reply);
       assert.equal((await capsule.view()).status, "paused");
       await capsule.resume();
-      await assertFurnished(capsule);
+      await assertMarked(capsule);
       await capsule.destroy();
     }
   });
@@ -129,7 +129,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
     const random = new Random(t);
     for (let round = 0; round < rounds; round++) {
       const capsule = await world.client.capsule();
-      await furnish(capsule);
+      await mark(capsule);
       await capsule.sh("head -c 30000000 /dev/urandom > /dev/shm/ballast");
       const pausing = call(capsule, "pause");
       await delay(round === 0 ? 5 : random.below(150));
@@ -139,7 +139,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
       assert.ok(isKilled || round > 0, "the VM was not killed during the pause");
       if (reply.status === 200) {
         await capsule.resume();
-        await assertFurnished(capsule);
+        await assertMarked(capsule);
         await capsule.destroy();
       } else {
         assertRefused(reply);
@@ -152,7 +152,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
     const random = new Random(t);
     for (let round = 0; round < rounds; round++) {
       const capsule = await world.client.capsule();
-      await furnish(capsule);
+      await mark(capsule);
       const name = `round-${round}`;
       const capturing = world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name } });
       await delay(round === 0 ? 5 : random.below(600));
@@ -163,7 +163,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
       if (reply.status === 201) {
         assert.equal((await world.client.call("GET", capsule.path)).status, 404);
         const made = await world.client.capsule({ template: name });
-        await assertFurnished(made);
+        await assertMarked(made);
         await made.destroy();
       } else {
         assertRefused(reply);
@@ -188,7 +188,7 @@ async function guestEnded({ id }: TestCapsule): Promise<void> {
 test("ends of VMs while the server was down are detected at its start", async () => {
   const [off, panicked, killed, hung, fine] = await Promise.all([1, 2, 3, 4, 5].map(() => world.client.capsule()));
   assert.ok(off && panicked && killed && hung && fine);
-  await furnish(fine);
+  await mark(fine);
   const later = (capsule: TestCapsule, script: string) =>
     capsule.exec({
       cmd: "bash",

@@ -1,17 +1,16 @@
-/** QEMUs started ahead of time: a capsule in one of them is like any other, and none is left where none should be. */
+/** Capsules in warm processes behave like others, and no warm process is left behind. */
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
-import { assertFurnished, furnish } from "./furniture.ts";
+import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 const env = { CAPSULE_WARM_PROCESSES: "2" };
 const patienceMs = 60_000;
-/** Blanks need users of their own. */
-const skip = process.getuid?.() !== 0;
+const skip = process.getuid?.() !== 0 && "warm processes need root";
 
 let world: World;
 before(async () => {
@@ -19,7 +18,7 @@ before(async () => {
 });
 after(() => world[Symbol.asyncDispose]());
 
-/** The processes that wait, once there are as many as there should be, and at least one. */
+/** The warm processes, when there are as many as wanted, and at least one. */
 async function waiting(): Promise<number[]> {
   const isFull = async () => {
     const { ready, target } = (await world.health()).warm_processes;
@@ -31,25 +30,25 @@ async function waiting(): Promise<number[]> {
 
 async function pausedAndExpected(): Promise<{ capsule: TestCapsule; pids: number[] }> {
   const capsule = await world.client.capsule();
-  await furnish(capsule);
+  await mark(capsule);
   await capsule.pause();
   return { capsule, pids: await waiting() };
 }
 
-test("capsules are resumed into them again and again, outlive the daemon there, and lose nothing", {
+test("capsules are resumed into them repeatedly, outlive the daemon there, and lose nothing", {
   skip,
 }, async () => {
   const capsule = await world.client.capsule();
-  await furnish(capsule);
+  await mark(capsule);
   await capsule.pause();
-  await capsule.resume(); // the second to want one: from now on some wait
+  await capsule.resume(); // the second demand, after which some are kept
   for (let round = 0; round < 2; round++) {
     await capsule.sh(`echo ${round} >> /root/rounds; sync; echo ${round} >> /dev/shm/rounds`);
     await capsule.pause();
     const pids = await waiting();
     await capsule.resume();
     assert.ok(pids.includes(world.vmPid(capsule.id)!), "it was not resumed into one that waited");
-    await assertFurnished(capsule);
+    await assertMarked(capsule);
   }
   const pid = world.vmPid(capsule.id);
   await world.restart("SIGKILL");
@@ -60,11 +59,11 @@ test("capsules are resumed into them again and again, outlive the daemon there, 
     await again.pause();
     await again.resume();
   }
-  await assertFurnished(again);
+  await assertMarked(again);
   await again.destroy();
 });
 
-test("creates at once are given different ones, and are strangers to each other", { skip }, async () => {
+test("capsules created at once get different ones and share no secrets", { skip }, async () => {
   const pids = await waiting();
   const capsules = await Promise.all([1, 2, 3].map(() => world.client.capsule()));
   const given = capsules.map(({ id }) => world.vmPid(id)!);
@@ -72,7 +71,7 @@ test("creates at once are given different ones, and are strangers to each other"
   assert.deepEqual(
     pids.filter((pid) => !given.includes(pid)),
     [],
-    "all that waited were taken",
+    "all warm processes were claimed",
   );
   const told = await Promise.all(
     capsules.map((capsule) =>
@@ -83,16 +82,16 @@ test("creates at once are given different ones, and are strangers to each other"
   await Promise.all(capsules.map((capsule) => capsule.destroy()));
 });
 
-test("whoever is given one that has just died is started anew", { skip }, async () => {
+test("a start whose warm process has just died starts another QEMU", { skip }, async () => {
   const { capsule, pids } = await pausedAndExpected();
   for (const pid of pids) process.kill(pid, "SIGKILL");
   await capsule.resume();
   assert.ok(!pids.includes(world.vmPid(capsule.id)!));
-  await assertFurnished(capsule);
+  await assertMarked(capsule);
   await capsule.destroy();
 });
 
-test("a resume that fails in one leaves the capsule paused, and its disk layer where it was", { skip }, async () => {
+test("a failed resume in one leaves the capsule paused and its disk layer in place", { skip }, async () => {
   const { capsule } = await pausedAndExpected();
   const layer = join(world.server.dataDir, "capsules", capsule.id, "disk.qcow2");
   const whole = readFileSync(layer);
@@ -102,11 +101,11 @@ test("a resume that fails in one leaves the capsule paused, and its disk layer w
   assert.equal(world.vmPid(capsule.id), undefined);
   writeFileSync(layer, whole);
   await capsule.resume();
-  await assertFurnished(capsule);
+  await assertMarked(capsule);
   await capsule.destroy();
 });
 
-test("those that stand on a template end when it is deleted", { skip }, async () => {
+test("warm processes of a template end when it is deleted", { skip }, async () => {
   const source = await world.client.capsule();
   await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source.id, name: "made" } });
   for (let each = 0; each < 2; each++) await (await world.client.capsule({ template: "made" })).destroy();
@@ -117,8 +116,8 @@ test("those that stand on a template end when it is deleted", { skip }, async ()
   await eventually("none does", async () => !world.pidsOf("warm").some(isOnIt));
 });
 
-/** The process that was started last, at the beginning of its rehearsal. */
-async function rehearsing(): Promise<number> {
+/** The most recently started process, at the start of its translation warm-up. */
+async function warmingUp(): Promise<number> {
   const known = new Set(world.pidsOf("warm"));
   let found: number | undefined;
   const isThere = async () => {
@@ -129,21 +128,23 @@ async function rehearsing(): Promise<number> {
   return found!;
 }
 
-test("one that dies in its rehearsal is replaced, and a server that stops then leaves nothing", { skip }, async () => {
+test("one that dies in its translation warm-up is replaced, and a server that stops then leaves nothing", {
+  skip,
+}, async () => {
   const { capsule } = await pausedAndExpected();
-  const [dying] = await Promise.all([rehearsing(), capsule.resume()]); // takes one
+  const [dying] = await Promise.all([warmingUp(), capsule.resume()]); // claims one
   process.kill(dying, "SIGKILL");
   assert.ok(!(await waiting()).includes(dying));
   await capsule.pause();
-  await Promise.all([rehearsing(), capsule.resume()]);
+  await Promise.all([warmingUp(), capsule.resume()]);
   await world.restart("SIGTERM");
   assert.deepEqual(world.pidsOf("warm"), []);
   const again = world.capsule(capsule.id);
-  await assertFurnished(again);
+  await assertMarked(again);
   await again.destroy();
 });
 
-test("a server that stops takes them along", { skip }, async () => {
+test("a server that stops ends them", { skip }, async () => {
   for (const capsule of await Promise.all([1, 2].map(() => world.client.capsule()))) await capsule.destroy();
   await waiting();
   await world.restart("SIGTERM", undefined, { CAPSULE_WARM_PROCESSES: "0" });

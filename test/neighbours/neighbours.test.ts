@@ -1,6 +1,6 @@
 /**
- * A guest that does its worst, beside another: the other's commands and files stay exact, and what the worst takes of the
- * machine is bounded by what its capsule was given. How fast the other is meanwhile is measured by `./dev bench neighbours`.
+ * A guest that uses all its resources, beside another: the other's commands and files stay exact, and the first one's use of
+ * the machine stays within its limits. `./dev bench neighbours` measures the other's speed.
  */
 import assert from "node:assert/strict";
 import { lstatSync, readdirSync, readFileSync } from "node:fs";
@@ -12,9 +12,9 @@ import { fileForm } from "../conformance/requests.ts";
 import { World } from "../faults/world.ts";
 
 const memoryMb = 256;
-/** QEMU's own, with the code that it translates. */
+/** QEMU's own memory, with translated code. */
 const overheadMb = 400;
-/** Of the built-in image, and what qcow2 needs to keep book of it. */
+/** Disk of the built-in image, with qcow2's tables. */
 const diskMaxBytes = 4.4 * 2 ** 30;
 const serverGrowthBytes = 128 << 20;
 
@@ -26,7 +26,7 @@ before(async () => {
 });
 after(() => world[Symbol.asyncDispose]());
 
-/** What each noise is by the time that it is as bad as it gets, asked from outside the guest or of what still answers in it. */
+/** Each noise, and a check from outside or inside the guest that it has reached its full effect. */
 const noises: Record<string, { script: string; isAtItsWorst?: (capsule: TestCapsule) => Promise<boolean> }> = {
   "floods output": { script: "exec yes" },
   "fills its disk": {
@@ -48,7 +48,7 @@ const noises: Record<string, { script: string; isAtItsWorst?: (capsule: TestCaps
 
 describe("a guest that", { timeout: 600_000 }, () => {
   for (const [name, { script, isAtItsWorst }] of Object.entries(noises)) {
-    test(`${name} harms nobody else`, async () => {
+    test(`${name} does not affect others`, async () => {
       await using capsule = await world.client.capsule({ memory_mb: memoryMb });
       const before = residentBytes(world.server.pid);
       const over = new AbortController();
@@ -70,7 +70,7 @@ describe("a guest that", { timeout: 600_000 }, () => {
   }
 });
 
-/** Commands and files of the other, to the byte. */
+/** Checks that commands and files of the other are exact. */
 async function assertUnharmed(name: string): Promise<void> {
   for (let round = 0; round < 5; round++) {
     assert.equal(await bystander.sh(`echo '${name}' ${round}`), `${name} ${round}`);
@@ -87,13 +87,13 @@ function residentBytes(pid: number | undefined): number {
   return Number(kib) * 1024;
 }
 
-/** A file may go between being listed and being looked at. */
+/** A listed file may be removed before it is read. */
 function bytesBelow(folder: string): number {
   const found = readdirSync(folder).map((name) => lstatSync(join(folder, name), { throwIfNoEntry: false }));
   return found.reduce((sum, stats) => sum + (stats?.blocks ?? 0) * 512, 0);
 }
 
-test("in the end rows, VMs and folders tell one story, and nothing is left", async () => {
+test("in the end rows, VMs and folders are consistent, and nothing is left", async () => {
   await world.assertConsistent();
   await world.assertNoResidue();
 });

@@ -1,4 +1,4 @@
-/** A backup of a server that goes on working is a data folder that another server starts on. */
+/** A backup of a running server is a data folder that another server can start on. */
 import assert from "node:assert/strict";
 import { mkdir, mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -25,7 +25,7 @@ describe("capsule backup", () => {
     await rm(folder, { recursive: true });
   });
 
-  test("paused capsules and templates come back from it as they were, others with a reason", { timeout }, async () => {
+  test("paused capsules and templates are restored unchanged, others as error with a reason", { timeout }, async () => {
     const paused = await client.capsule();
     await startKeeper(paused);
     const memory = await askKeeper(paused, "change");
@@ -63,7 +63,7 @@ describe("capsule backup", () => {
     other.close();
   });
 
-  test("refuses a folder that is there, or that lies inside the data folder, and leaves it alone", async () => {
+  test("refuses an existing folder, or one inside the data folder, and does not change it", async () => {
     const taken = join(folder, "taken");
     await mkdir(taken);
     for (const bad of [taken, join(server.dataDir, "inside"), server.dataDir]) {

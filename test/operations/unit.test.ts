@@ -33,7 +33,7 @@ test("stopping the service ends the server alone, and the next one finds its dat
   assert.doesNotMatch(text, /@[A-Z]+@/);
 });
 
-test("it waits for longer than the server takes to stop", () => {
+test("its stop timeout is longer than the server's", () => {
   const seconds = Number(/^TimeoutStopSec=(\d+)$/m.exec(unit())?.[1]);
   const drainMs = Number(
     /"CAPSULE_DRAIN_MS", "(\d+)"/.exec(readFileSync(join(repository, "src/config.ts"), "utf8"))?.[1],
@@ -42,7 +42,7 @@ test("it waits for longer than the server takes to stop", () => {
 });
 
 const hasSystemd = spawnSync("systemd-analyze", ["--version"]).status === 0;
-test("systemd finds nothing wrong with it", { skip: !hasSystemd && "there is no systemd-analyze here" }, () => {
+test("systemd finds nothing wrong with it", { skip: !hasSystemd && "systemd-analyze is not installed" }, () => {
   const folder = mkdtempSync(join(tmpdir(), "capsule-unit-"));
   try {
     const path = join(folder, "capsule.service");
@@ -55,7 +55,7 @@ test("systemd finds nothing wrong with it", { skip: !hasSystemd && "there is no 
   }
 });
 
-/** What the unit leaves to a service, made without systemd: fewer capabilities, and nothing writable but its folders. */
+/** The unit's restrictions without systemd: fewer capabilities, and no writable folders but its own. */
 const confined = `
 set -e
 mount --make-rprivate /
@@ -66,7 +66,7 @@ touch ./dev 2>/dev/null && exit 9
 exec setpriv --no-new-privs --bounding-set="$BOUNDS" --inh-caps=-all -- "$0" src/main.ts doctor
 `;
 
-/** `./dev install` with an /etc of its own and a systemctl that only notes what it is asked. */
+/** Runs `./dev install` with a separate /etc and a systemctl that only records its arguments. */
 const installed = `
 set -e
 mount --make-rprivate /
@@ -78,8 +78,8 @@ chmod +x "$FOLDER/bin/systemctl"
 PATH=$FOLDER/bin:$PATH exec ./dev install
 `;
 
-const skip = process.getuid?.() !== 0 && "it takes root to give up what root has";
-test("a capsule runs with no more than what the unit allows", { skip, timeout: 600_000 }, async () => {
+const skip = process.getuid?.() !== 0 && "needs root to drop capabilities";
+test("a capsule runs with only the capabilities and folders of the unit", { skip, timeout: 600_000 }, async () => {
   await using server = await Server.start({ env: { CAPSULE_POOL: "off" } });
   await server.kill("SIGTERM");
   const capabilities = [...unit().matchAll(/CAP_([A-Z_]+)/g)].map(([, name = ""]) => `+${name.toLowerCase()}`);

@@ -1,4 +1,4 @@
-/** An upgrade as docs/OPERATIONS.md tells it: the old server ends, other code starts, and nobody inside notices. */
+/** An upgrade as in docs/OPERATIONS.md: the old server ends and other code starts, while capsules keep running. */
 import assert from "node:assert/strict";
 import { cp, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -10,7 +10,7 @@ import { Server } from "../server.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
 
-test("a running capsule goes on in the same VM under another version of the server", { timeout: 600_000 }, async () => {
+test("a running capsule keeps its VM under another version of the server", { timeout: 600_000 }, async () => {
   const next = await mkdtemp(join(tmpdir(), "capsule-next-"));
   await using server = await Server.start({ env: { CAPSULE_POOL: "off" } });
   try {

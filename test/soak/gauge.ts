@@ -1,4 +1,4 @@
-/** Loaded into the server under soak, and nothing of it: on SIGUSR2 it collects its garbage and writes what it still needs. */
+/** Preloaded into the server under test: on SIGUSR2 it collects garbage and writes the memory in use to a file. */
 import { renameSync, writeFileSync } from "node:fs";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";

@@ -1,4 +1,4 @@
-/** What the service has taken of the machine, counted from outside, and held against what it had before. */
+/** The service's use of the machine, measured from outside and compared with a baseline. */
 import assert from "node:assert/strict";
 import { lstatSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
 import { join } from "node:path";
@@ -6,14 +6,14 @@ import { eventually } from "../conformance/eventually.ts";
 import { processesOf, type Server } from "../server.ts";
 
 export interface Taken {
-  /** The server's open descriptors, and how many of them are sockets. */
+  /** Open descriptors of the server, and sockets among them. */
   descriptors: number;
   sockets: number;
-  /** VMs, and whatever else has the data folder in its command line. */
+  /** Processes with the data folder in their command line, such as VMs. */
   processes: number;
-  /** Below the data folder, without the database, which grows with what it has to remember. */
+  /** Disk use of the data folder, without the database, which keeps tombstones and audit records. */
   diskBytes: number;
-  /** What the server's program still needs after its garbage was collected: on V8's heap and beside it. */
+  /** The server's memory after a garbage collection: V8's heap and external memory. */
   heapBytes: number;
   residentBytes: number;
 }
@@ -21,10 +21,10 @@ export interface Taken {
 const share = 0.02;
 
 /**
- * How much more than 2 % is none. Descriptors, sockets and processes are so few that 2 % is less than one: they must be
- * equal, but for a connection that the kernel is closing. Disk is counted in blocks of folders that grow with their
- * entries. Code that V8 compiles later, and pages that the allocator keeps for the next time, are no leak: they do not
- * grow with the time, so what is allowed is a constant, which hours of a leak would pass.
+ * Allowed growth beyond 2 %. Descriptors, sockets and processes are so few that 2 % is less than one: they must be equal, except
+ * for a connection that the kernel is closing. Disk is measured in blocks, and folders grow with their entries. Code
+ * that V8 compiles later and pages that the allocator keeps are no leak. They do not grow with time, so a constant is
+ * allowed, which a leak of hours would exceed.
  */
 const slack: Taken = {
   descriptors: 1,
@@ -49,12 +49,12 @@ export async function measure(server: Server, gaugeFile: string): Promise<Taken>
   };
 }
 
-/** Measures until nothing is above the baseline any more; throws with what is. */
+/** Measures repeatedly until nothing is above the baseline; throws with the differences at the deadline. */
 export async function returnsTo(baseline: Taken, server: Server, gaugeFile: string): Promise<Taken> {
   let last: Taken | undefined;
   try {
     return await eventually(
-      "what was taken is given back",
+      "the use is back at the baseline",
       async () => {
         last = await measure(server, gaugeFile);
         return excess(last, baseline).length === 0 && last;
@@ -90,7 +90,7 @@ function linksOf(pid: number): string[] {
     try {
       return [readlinkSync(`/proc/${pid}/fd/${fd}`)];
     } catch {
-      return []; // it has just been closed
+      return []; // closed meanwhile
     }
   });
 }

@@ -1,6 +1,6 @@
 /**
- * Every endpoint of the OpenAPI document × something of another team: the answer is that to something that never was, to
- * the byte, and was come by in the same steps. An endpoint without a row here fails.
+ * Every endpoint of the OpenAPI document × a resource of another team: the answer is identical to that for a resource that
+ * does not exist, and the same database statements were run. An endpoint without a row here fails.
  */
 import assert from "node:assert/strict";
 import type { AddressInfo } from "node:net";
@@ -18,13 +18,13 @@ import { FakeServices } from "../fakes/services.ts";
 import type { OpenApi } from "../openapi-contract.ts";
 import { Statements } from "./statements.ts";
 
-/** A thing of another team in the request, by its kind; `ask` says where it stands if not in the path. */
+/** The kind of the other team's resource in the request; `ask` makes the request if the resource is not in the path. */
 interface Foreign {
   names: "running" | "paused" | "template" | "key";
   ask?: (name: string) => Call & { query?: string };
 }
 
-/** It names nothing of another team's; why its answer tells nothing either. */
+/** The endpoint takes no resource; the reason why its answer contains nothing of other teams. */
 interface Own {
   own: string;
 }
@@ -40,7 +40,7 @@ const form = () => ({
 });
 
 const matrix: Record<string, Foreign | Own> = {
-  // Before the others, which leave entries about what was asked for.
+  // First, because the requests of later tests add entries.
   "GET /v1/audit": { names: "paused", ask: (id) => ({ query: `?capsule=${id}` }) },
   "GET /openapi.json": { own: "the same for everybody" },
   "GET /healthz": { own: "numbers of the whole service" },
@@ -79,7 +79,7 @@ const matrix: Record<string, Foreign | Own> = {
   "POST /v1/ws-tickets": { own: "a ticket opens no more than its key: the socket's own row counts" },
 };
 
-/** Of the same form as a thing of this kind, and nobody's. */
+/** A valid name of this kind without a resource. */
 const never = {
   running: `cl-${"0".repeat(25)}`,
   paused: `cl-${"0".repeat(25)}`,
@@ -90,7 +90,7 @@ const never = {
 const sockets = ["/exec/stream", "/{selector}/stream", "/pty"];
 const others = { team: "red", template: "their-thing-1" };
 
-describe("another team's things", () => {
+describe("another team's resources", () => {
   const statements = new Statements();
   const host = new FakeHost();
   let floors: Floors;
@@ -98,7 +98,7 @@ describe("another team's things", () => {
   let client: Client;
   let document: OpenApi;
   let foreign: Record<Foreign["names"], string>;
-  /** What the other team has, as it sees it. */
+  /** The other team's resources, as that team sees them. */
   let belongings: () => unknown;
 
   before(async () => {
@@ -125,7 +125,7 @@ describe("another team's things", () => {
     await templates.capture(other, { capsuleId: captured, name: others.template, overwrite: false });
     foreign = { running: up, paused, template: others.template, key: teams.createKey(other, "theirs").id };
     const own = client.as(teams.createKey(other, "theirs, of old").key);
-    await own.expect(409, "POST", `/v1/capsules/${paused}/pause`); // an entry in their log
+    await own.expect(409, "POST", `/v1/capsules/${paused}/pause`); // adds an entry to that team's log
     own.close();
     belongings = () => [capsules.list(other), templates.list(other), teams.keysOf(other).map((key) => key.id)];
   });
@@ -134,7 +134,7 @@ describe("another team's things", () => {
     await app?.close();
   });
 
-  /** Asks for the thing of this name, and tells the answer and the statements it took. */
+  /** Requests the resource of this name; returns the answer and the statements that were run. */
   async function ask(endpoint: string, { ask: say }: Foreign, name: string) {
     const [method = "", pattern = ""] = endpoint.split(" ");
     const { query = "", ...call } = say?.(name) ?? {};
@@ -147,7 +147,7 @@ describe("another team's things", () => {
     return { reply, took: statements.take() };
   }
 
-  test("every endpoint of the document has a row, and no row is left over", () => {
+  test("every endpoint of the document has a row, and every row an endpoint", () => {
     const endpoints = Object.entries(document.paths).flatMap(([pattern, operations]) =>
       Object.keys(operations).map((method) => `${method.toUpperCase()} ${pattern}`),
     );
@@ -156,13 +156,13 @@ describe("another team's things", () => {
 
   for (const [endpoint, row] of Object.entries(matrix)) {
     if (!("names" in row)) continue;
-    test(`${endpoint}: as one that never was, to the byte and by the same steps`, async () => {
+    test(`${endpoint}: the same answer and statements as for a missing resource`, async () => {
       const before = belongings();
-      const [theirs, nobodys] = [foreign[row.names], never[row.names]];
-      await ask(endpoint, row, nobodys); // what is done only the first time is done
-      const unknown = await ask(endpoint, row, nobodys);
+      const [theirs, missing] = [foreign[row.names], never[row.names]];
+      await ask(endpoint, row, missing); // runs statements that only the first request needs
+      const unknown = await ask(endpoint, row, missing);
       const known = await ask(endpoint, row, theirs);
-      assert.deepEqual(steady(known.reply, theirs), steady(unknown.reply, nobodys));
+      assert.deepEqual(steady(known.reply, theirs), steady(unknown.reply, missing));
       assert.ok(known.reply.status === 404 || endpoint === "GET /v1/audit", known.reply.text);
       assert.deepEqual(known.took, unknown.took);
       assert.ok(known.took.length > 0, "statements are counted");
@@ -170,7 +170,7 @@ describe("another team's things", () => {
     });
   }
 
-  test("its own things answer it otherwise, so that the rows above say something", async () => {
+  test("a team's own resources give other answers, so that the rows above can fail", async () => {
     const own = client.as(floors.teams.createKey(floors.other, "theirs, too").key);
     assert.equal((await own.call("GET", `/v1/capsules/${foreign.running}`)).status, 200);
     assert.equal((await own.call("POST", `/v1/capsules/${foreign.paused}/ping`)).status, 409);
@@ -180,7 +180,7 @@ describe("another team's things", () => {
     own.close();
   });
 
-  test("no list, number or log of one team tells of another's", async () => {
+  test("no list, number or log of a team contains another team's resources", async () => {
     const names = Object.values(foreign);
     for (const target of ["/v1/capsules", "/v1/snapshots", "/v1/keys", "/v1/session", "/v1/limits"]) {
       const { status, text } = await client.call("GET", target);
@@ -192,7 +192,7 @@ describe("another team's things", () => {
       );
     }
     assert.deepEqual((await client.call("GET", "/v1/limits")).json.usage.capsules, 0);
-    // What a team asked about others' things stands in its own log, and in none of theirs.
+    // A team's requests for other teams' resources are in its own log only.
     const log = (await client.call("GET", "/v1/audit?limit=1000")).json.entries;
     assert.ok(log.length > 20);
     const own = client.as(floors.teams.createKey(floors.other, "reader").key);
@@ -211,7 +211,7 @@ describe("another team's things", () => {
   });
 });
 
-/** All of an answer but what must differ: the moment, the request's own id, and the name asked for. */
+/** The answer without the parts that must differ: time, request id and requested name. */
 function steady({ status, headers, text }: Reply, name: string) {
   const { date: _, "x-request-id": __, ...rest } = headers;
   return { status, headers: rest, text: text.replaceAll(name, "{name}") };

@@ -1,6 +1,6 @@
 /**
- * Capsules share the memory and disk that they were made from, page by page. Which ones may: those of one team by its
- * own templates, and everybody by the built-in images, which hold nothing of anybody.
+ * Capsules share pages of the memory and disk that they were made from. Capsules of one team may share through the team's
+ * templates, and all capsules through the built-in images, which contain no team's data.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -8,7 +8,7 @@ import type { Origin } from "../../src/host/host.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
 import { buildFloors, running } from "../fakes/floors.ts";
 
-test("a capsule stands on a built-in image or on a template of its own team, whatever the names", async () => {
+test("a capsule depends on a built-in image or a template of its own team, whatever the names", async () => {
   const host = new FakeHost();
   const origins = new Map<string, Origin>();
   const start = host.start.bind(host);

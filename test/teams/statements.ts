@@ -1,4 +1,4 @@
-/** A database that tells which statements were run: what an answer cost, in a measure that does not depend on the clock. */
+/** A database that records the statements run, a measure of cost that does not depend on the clock. */
 import type { SQLInputValue } from "node:sqlite";
 import { type Database, openDatabase } from "../../src/db/database.ts";
 
@@ -27,7 +27,7 @@ export class Statements {
     };
   }
 
-  /** Those run since the last call. */
+  /** Statements run since the last call. */
   take(): string[] {
     return this.#run.splice(0);
   }

@@ -1,10 +1,10 @@
 /**
- * How long it takes to find out that there is no such thing does not tell whether another team has it. Measured below HTTP,
- * where a difference would arise and the least noise covers it: the floors above see the same error either way.
+ * The time of a "not found" answer must not reveal whether another team has the resource. Measured below HTTP, with less
+ * noise: the layers above get the same error in both cases.
  *
- * Samples of both kinds are taken in turn, in random order, and compared by rank: the odds that one of another team's took
- * longer than one of nobody's. Equal times give 0.50 with a deviation of 0.03, whatever the machine is doing meanwhile; a
- * query more for one of the kinds gives 0.9 and beyond.
+ * Samples of both kinds are interleaved in random order and compared by rank: the probability that a request for another team's
+ * resource took longer than one for a missing resource. Equal times give 0.50 with a deviation of 0.03, whatever the load of
+ * the machine. One additional query gives 0.9 or more.
  */
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
@@ -14,7 +14,7 @@ import { buildFloors, running } from "../fakes/floors.ts";
 
 const samples = 250;
 const questionsEach = 10;
-/** Seven deviations either way. */
+/** Seven deviations on each side. */
 const oddsMin = 0.3;
 const oddsMax = 0.7;
 
@@ -31,7 +31,7 @@ function oddsOfLarger(some: number[], others: number[]): number {
   return larger / (some.length * others.length);
 }
 
-describe("another team's thing is missed as fast as what nobody has", () => {
+describe("requests for another team's resource take as long as for a missing one", () => {
   const never = { capsule: `cl-${"0".repeat(25)}`, template: "nobody", key: "key-000000000000" };
   const theirs = { ...never, template: "theirs" };
   const { teams, capsules, templates, team, other, ...floors } = buildFloors();
@@ -44,7 +44,7 @@ describe("another team's thing is missed as fast as what nobody has", () => {
     theirs.key = teams.createKey(other, "theirs").id;
   });
 
-  /** Each must fail for want of the thing. */
+  /** Requests that must fail because the resource is missing. */
   const questions: Record<string, (of: typeof never) => unknown> = {
     "a capsule to be looked at": ({ capsule }) => capsules.get(team, capsule),
     "a capsule to be entered": ({ capsule }) => capsules.permit(team, capsule, "exec"),
@@ -54,7 +54,7 @@ describe("another team's thing is missed as fast as what nobody has", () => {
   };
 
   for (const [thing, question] of Object.entries(questions)) {
-    /** Milliseconds of some questions in a row. */
+    /** Time of several consecutive requests, in milliseconds. */
     const sample = async (of: typeof never) => {
       const began = performance.now();
       for (let i = 0; i < questionsEach; i++) {

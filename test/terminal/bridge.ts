@@ -1,10 +1,10 @@
 /**
- * Joins its own terminal to a capsule's, as a command-line client would: keys and window size go there, output comes
- * back. What the tests run inside a terminal emulator.
+ * Connects its own terminal to a capsule's, like a command-line client: sends keys and window size, prints output. The tests run
+ * it inside a terminal emulator.
  *
- *   node bridge.ts URL MESSAGE      MESSAGE: the first, as JSON. The key stands in $CAPSULE_API_KEY.
+ *   node bridge.ts URL MESSAGE      MESSAGE: the first message, as JSON. $CAPSULE_API_KEY has the key.
  *
- * The session's tag goes to the file $BRIDGE_TAG; when all is over, the last line on the screen says why.
+ * It writes the session's tag to the file $BRIDGE_TAG. At the end, the last line on the screen is the reason.
  */
 import { writeFileSync } from "node:fs";
 import { WebSocket } from "ws";

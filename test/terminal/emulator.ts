@@ -1,6 +1,6 @@
 /**
- * A real terminal emulator: a tmux server of a test's own with one window, in which a program runs. What the program
- * draws is seen as a person would see it, and every change of it is an event.
+ * A real terminal emulator: a separate tmux server with one window in which a program runs. Tests read the screen, and every
+ * change of it is an event.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, execFile, spawn } from "node:child_process";
@@ -9,9 +9,9 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 const patienceMs = 120_000;
-/** Stays behind when its program has ended: tmux says nothing of what a pane shows last before it dies. */
+/** Keeps the pane after its program's end, because tmux sends no event for a pane's last output otherwise. */
 const outlived = ["sh", "-c", `trap : INT; "$@"; exec cat`, "sh"];
-/** `set-option` needs a server, and a server needs a session. */
+/** `set-option` needs a server, which needs a session. */
 const options = "set-option -g status off ; set-option -g remain-on-exit on ; set-option -g window-size manual";
 
 export interface Size {
@@ -43,7 +43,7 @@ export class Emulator implements AsyncDisposable {
 
   private constructor(name: string) {
     this.#name = name;
-    // A client in control mode is told of all output; what it says is no more to us than that something changed.
+    // tmux reports all output to a client in control mode; it is used as an event that the screen has changed.
     this.#watcher = spawn("tmux", ["-L", name, "-C", "attach"], { stdio: ["pipe", "pipe", "ignore"] });
     createInterface({ input: this.#watcher.stdout! }).on("line", () => {
       this.#changed.resolve();
@@ -51,12 +51,12 @@ export class Emulator implements AsyncDisposable {
     });
   }
 
-  /** What stands on the screen, line by line, without blanks at the ends. */
+  /** The lines of the screen, without trailing spaces. */
   async screen(): Promise<string> {
     return this.#tmux("capture-pane", "-p");
   }
 
-  /** The screen as soon as the pattern stands on it. */
+  /** Waits until the screen matches, and returns it. */
   async shows(pattern: RegExp): Promise<string> {
     const late = Promise.withResolvers<void>();
     const timer = setTimeout(late.resolve, patienceMs);
@@ -73,17 +73,17 @@ export class Emulator implements AsyncDisposable {
     }
   }
 
-  /** Types the text as it is. */
+  /** Types the text. */
   async types(text: string): Promise<void> {
     await this.#tmux("send-keys", "-l", "--", text);
   }
 
-  /** Keys by tmux's names for them, such as Enter, Escape, C-c or PageDown. */
+  /** Presses keys by tmux's names, such as Enter, Escape, C-c or PageDown. */
   async presses(...keys: string[]): Promise<void> {
     await this.#tmux("send-keys", ...keys);
   }
 
-  /** The file's content, byte for byte and at once. */
+  /** Pastes the file's content at once. */
   async pastes(file: string): Promise<void> {
     await this.#tmux("load-buffer", file, ";", "paste-buffer", "-r");
   }

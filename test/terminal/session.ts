@@ -30,7 +30,7 @@ export class Session implements AsyncDisposable {
     }
   }
 
-  /** A window onto a session that is there already. */
+  /** A window on an existing session. */
   static rejoin(capsule: TestCapsule, tag: string, size = defaultSize): Promise<Session> {
     return Session.#open(capsule, { type: "connect", tag }, size);
   }
@@ -52,7 +52,7 @@ export class Session implements AsyncDisposable {
     return readFile(join(this.#folder, "tag"), "utf8");
   }
 
-  /** The shell waits for a command. */
+  /** Waits for the shell's prompt. */
   async isAtPrompt(): Promise<void> {
     await this.emulator.shows(/^ready>$/m);
   }

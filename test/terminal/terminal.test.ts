@@ -1,4 +1,4 @@
-/** Full-screen programs, used as a person uses them: through a terminal emulator, by what stands on the screen. */
+/** Full-screen programs in a terminal emulator: keys in, screen out. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -27,7 +27,7 @@ after(async () => {
   await server?.[Symbol.asyncDispose]();
 });
 
-test("less pages forwards, to the end, back and to what is searched for", deadline, async () => {
+test("less pages forwards, to the end, back and to a search result", deadline, async () => {
   await capsule.sh("seq -f 'line %g' 1 300 > /tmp/lines");
   await using session = await Session.start(capsule);
   const { emulator } = session;
@@ -46,7 +46,7 @@ test("less pages forwards, to the end, back and to what is searched for", deadli
   await session.isAtPrompt();
 });
 
-test("top draws its table, and goes when it is told to", deadline, async () => {
+test("top draws its table, and ends with q", deadline, async () => {
   await using session = await Session.start(capsule);
   const { emulator } = session;
   await session.enters("top -d 0.3");
@@ -58,7 +58,7 @@ test("top draws its table, and goes when it is told to", deadline, async () => {
   await session.isAtPrompt();
 });
 
-test("what is typed in vi stands on the screen, and in the file when it is written", deadline, async () => {
+test("text typed in vi is on the screen, and in the file after writing", deadline, async () => {
   await using session = await Session.start(capsule);
   const { emulator } = session;
   await session.enters("vi /tmp/poem");
@@ -78,7 +78,7 @@ test("what is typed in vi stands on the screen, and in the file when it is writt
   assert.equal(await capsule.sh("cat /tmp/poem"), "daisies are white\nviolets are blue");
 });
 
-test("a window that is resized is a signal to the program, which finds the new size", deadline, async () => {
+test("a resized window sends a signal to the program, which reads the new size", deadline, async () => {
   await using session = await Session.start(capsule, { cols: 90, rows: 30 });
   const { emulator } = session;
   await session.enters("stty size");
@@ -93,7 +93,7 @@ test("a window that is resized is a signal to the program, which finds the new s
   await emulator.shows(/^\n(~\n){10}\n+$/);
 });
 
-test("a paste of 1 MiB arrives whole", deadline, async () => {
+test("a paste of 1 MiB arrives completely", deadline, async () => {
   const folder = await mkdtemp(join(tmpdir(), "capsule-paste-"));
   try {
     const text = randomBytes(pasteBytes).toString("base64").slice(0, pasteBytes);
@@ -108,7 +108,7 @@ test("a paste of 1 MiB arrives whole", deadline, async () => {
   }
 });
 
-test("an editor and what is not yet saved in it outlive a server that is killed", deadline, async () => {
+test("an editor and its unsaved text survive a killed server", deadline, async () => {
   await using left = await beginLetter();
   await server.kill("SIGKILL");
   await left.emulator.shows(/^bridge: closed 1006/m);
@@ -119,7 +119,7 @@ test("an editor and what is not yet saved in it outlive a server that is killed"
   await finishLetter(await left.tag);
 });
 
-test("an editor and what is not yet saved in it outlive pause and resume", deadline, async () => {
+test("an editor and its unsaved text survive pause and resume", deadline, async () => {
   await using left = await beginLetter();
   await capsule.pause();
   await left.emulator.shows(/^bridge: closed 4409/m);
@@ -131,13 +131,13 @@ async function beginLetter(): Promise<Session> {
   const session = await Session.start(capsule);
   await capsule.sh("rm -f /tmp/letter");
   await session.enters("vi /tmp/letter");
-  await session.emulator.shows(/^~\n(.*\n)*"\/tmp\/letter"/m); // what is typed while it draws can be lost
+  await session.emulator.shows(/^~\n(.*\n)*"\/tmp\/letter"/m); // keys typed while it draws can be lost
   await session.emulator.types("iDear reader,");
   await session.emulator.shows(/^Dear reader,\n~/);
   return session;
 }
 
-/** From another window, of another size: so the editor draws itself anew. */
+/** Connects from a window of another size, so that the editor redraws the screen. */
 async function finishLetter(tag: string): Promise<void> {
   await using session = await Session.rejoin(capsule, tag, { cols: 70, rows: 20 });
   const { emulator } = session;
