@@ -4,7 +4,7 @@ import { parseKernel, parseTargets, sourceLine } from "./apt.ts";
 import { moduleName } from "./kernel.ts";
 import { installedPackages } from "./root.ts";
 
-test("the machine's sources of the release are taken, backports and strangers left out", () => {
+test("sources are the machine's Debian sources of the release, without backports and other origins", () => {
   const targets = [
     "http://mirror.test/debian/|bookworm-backports|main|Debian Backports",
     "http://mirror.test/security/|bookworm-security|main|Debian",
@@ -13,7 +13,7 @@ test("the machine's sources of the release are taken, backports and strangers le
     "http://mirror.test/debian/|bookworm|main|Debian",
     "http://mirror.test/debian/|bookworm-updates|main|Debian",
     "http://mirror.test/debian/|trixie|main|Debian",
-    "https://stranger.test/apt/|bookworm|main|Stranger",
+    "https://other.test/apt/|bookworm|main|Other",
     "",
   ];
   assert.deepEqual(parseTargets(targets.join("\n"), "bookworm").map(sourceLine), [

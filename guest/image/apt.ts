@@ -1,6 +1,6 @@
 /**
- * What the machine's own apt knows: which mirrors its operator chose for this Debian release, and which version of a
- * package they offer. The image is built from the same mirrors as the machine; no mirror's name stands in this project.
+ * Queries this machine's apt for the mirrors that its operator configured and the package versions that they offer. The image is
+ * built from the same mirrors, so this project contains no mirror's address.
  */
 import { runProgram } from "./program.ts";
 
@@ -17,7 +17,7 @@ export async function architecture(): Promise<string> {
 
 let refreshed: Promise<void> | undefined;
 
-/** Fetches the mirrors' indexes, once per build. Only root may; anyone else builds from the indexes that are there. */
+/** Fetches the mirrors' indexes once per build. Without root, the build uses the existing indexes. */
 export function refreshIndexes(): Promise<void> {
   refreshed ??= process.getuid?.() === 0 ? runProgram("apt-get", ["-q", "update"]).then(() => {}) : Promise.resolve();
   return refreshed;
@@ -63,7 +63,7 @@ export interface Package {
   version: string;
 }
 
-/** The kernel package that a metapackage such as linux-image-cloud-amd64 stands for now. */
+/** The kernel package that a metapackage such as linux-image-cloud-amd64 depends on. */
 export async function kernelCandidate(metapackage: string): Promise<Package> {
   const policy = await runProgram("apt-cache", ["policy", metapackage]);
   const candidate = /^\s*Candidate: (\S+)$/m.exec(policy)?.[1];

@@ -7,8 +7,8 @@
  *   linux-image-cloud-amd64 ──► kernel, drivers ──┼─► image
  *   agent ────────────────────► initrd ◄ drivers ─┘
  *
- * The image's folder is the last line on standard output; progress goes to standard error. The network is needed only
- * for a part that is not there yet, and for --upgrade, which takes the newest packages.
+ * Prints the image's folder as the last line on standard output, and progress on standard error. The network is needed only
+ * for a missing part, and for --upgrade, which installs the newest packages.
  */
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
@@ -24,15 +24,15 @@ import { root, rootKey } from "./root.ts";
 
 const name = "minimal";
 
-interface Wanted {
+interface BuildOptions {
   dataDir: string;
   agent: string;
   diskMb: number;
   isUpgrade: boolean;
 }
 
-async function build(wanted: Wanted): Promise<string> {
-  const { dataDir, agent, diskMb, isUpgrade } = wanted;
+async function build(options: BuildOptions): Promise<string> {
+  const { dataDir, agent, diskMb, isUpgrade } = options;
   const agentSha256 = await sha256OfFile(agent);
   const inputs: ImageManifest["inputs"] = {
     agent: agentSha256,
@@ -53,7 +53,7 @@ async function build(wanted: Wanted): Promise<string> {
   return folder;
 }
 
-/** The current image's hash when it is whole and of these inputs. */
+/** The current image's hash if it is complete and was built from these inputs. */
 function currentFolder(dataDir: string, inputs: ImageManifest["inputs"]): string | undefined {
   try {
     const { hash, manifest } = loadImage(dataDir, name);
@@ -65,7 +65,7 @@ function currentFolder(dataDir: string, inputs: ImageManifest["inputs"]): string
   }
 }
 
-function wantedFrom(argv: string[]): Wanted {
+function parseOptions(argv: string[]): BuildOptions {
   const { values } = parseArgs({
     args: argv,
     options: { agent: { type: "string" }, data: { type: "string" }, upgrade: { type: "boolean" } },
@@ -81,7 +81,7 @@ function wantedFrom(argv: string[]): Wanted {
 }
 
 try {
-  console.log(await build(wantedFrom(process.argv.slice(2))));
+  console.log(await build(parseOptions(process.argv.slice(2))));
 } catch (error) {
   console.error(`image: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;

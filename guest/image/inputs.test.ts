@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { keyOf, parsePackages, sha256OfFile } from "./inputs.ts";
 import { rootKey } from "./root.ts";
 
-test("a key follows from what the settings and files are, not from their order", async () => {
+test("a key depends on settings and files, not on their order", async () => {
   const key = await keyOf({ release: "bookworm", diskMb: 4096 }, ["packages.txt", "customize"]);
   assert.match(key, /^[0-9a-f]{64}$/);
   assert.equal(await keyOf({ diskMb: 4096, release: "bookworm" }, ["customize", "packages.txt"]), key);
@@ -23,7 +23,7 @@ test("a disk of another size is another root", async () => {
   assert.notEqual(await rootKey(4096), await rootKey(8192));
 });
 
-test("a file's hash is that of all its bytes", async () => {
+test("a file's hash covers all its bytes", async () => {
   const folder = await mkdtemp(join(tmpdir(), "inputs-"));
   try {
     for (const bytes of [0, 1, 5 * 1024 * 1024 + 3]) {
@@ -36,7 +36,7 @@ test("a file's hash is that of all its bytes", async () => {
   }
 });
 
-test("the list of packages is read without remarks, sorted, each once", () => {
+test("the list of packages is read without comments, sorted, each once", () => {
   assert.deepEqual(parsePackages("# remark\n\ngit\nbash # shell\ngit\nlibstdc++6\n"), ["bash", "git", "libstdc++6"]);
   assert.throws(() => parsePackages("--option\n"), /not a package name: "--option"/);
 });

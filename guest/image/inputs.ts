@@ -1,6 +1,6 @@
 /**
- * What an image is made of, as hashes: a part is built again exactly when its key changes. A key covers the code that
- * builds the part; what the mirror offers today is not in it, so a machine without a network can start again.
+ * Keys of image parts: hashes of all inputs. A part is rebuilt exactly when its key changes. A key covers the code that builds
+ * the part, but not the mirror's current packages, so that a machine without a network need not rebuild.
  */
 import { createHash } from "node:crypto";
 import { open, readFile } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { join } from "node:path";
 
 export type Settings = Record<string, string | number | string[]>;
 
-/** Of settings and of files of this folder, both by name: the same for the same content in whatever order. */
+/** Hash of settings and of files of this folder, by name and independent of their order. */
 export async function keyOf(settings: Settings, files: string[]): Promise<string> {
   const hash = createHash("sha256");
   for (const name of Object.keys(settings).sort()) hash.update(`${JSON.stringify([name, settings[name]])}\n`);
@@ -34,7 +34,7 @@ export async function sha256OfFile(path: string): Promise<string> {
   }
 }
 
-/** Package names, one a line; "#" begins a remark. */
+/** Package names, one per line; "#" starts a comment. */
 export function parsePackages(text: string): string[] {
   const names = text
     .split("\n")

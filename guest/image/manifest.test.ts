@@ -44,7 +44,7 @@ test("a published image is the current one, and loads", async () => {
   assert.equal(statSync(image.root).ino, statSync(contents.root.image.path).ino, "the disk is shared, not copied");
 });
 
-test("a new agent makes a new image; the old one stays for those who stand on it", async () => {
+test("a new agent makes a new image; the old one stays for its capsules", async () => {
   await publishImage(join(dataDir, "images"), contents);
   const old = loadImage(dataDir, "minimal");
   const inputs = { ...contents.inputs, agent: hex("e"), initrd: hex("f") };
@@ -53,13 +53,13 @@ test("a new agent makes a new image; the old one stays for those who stand on it
   assert.deepEqual(loadImage(dataDir, "minimal", old.hash), old);
 });
 
-test("publishing the same image again replaces it whole and leaves nothing half-made", async () => {
+test("publishing the same image again replaces it completely and leaves no scratch folder", async () => {
   await publishImage(join(dataDir, "images"), contents);
   await publishImage(join(dataDir, "images"), contents);
   assert.deepEqual(readdirSync(join(dataDir, "images", "minimal")).sort(), [imageHash(contents), "current"].sort());
 });
 
-test("a failed build leaves the current image as it was", async () => {
+test("a failed build does not change the current image", async () => {
   await publishImage(join(dataDir, "images"), contents);
   const old = loadImage(dataDir, "minimal");
   const lost = { ...contents.root, image: { path: join(dataDir, "lost"), sha256: hex("2") } };
@@ -69,7 +69,7 @@ test("a failed build leaves the current image as it was", async () => {
   assert.equal(readdirSync(join(dataDir, "images", "minimal")).length, 2);
 });
 
-test("the hash follows from keys and versions alone", () => {
+test("the hash depends on keys and versions only", () => {
   const hash = imageHash(contents);
   assert.equal(imageHash({ ...contents, root: { ...contents.root, diskBytes: 6 } }), hash);
   for (const input of ["agent", "initrd", "kernel", "root"] as const) {

@@ -1,4 +1,4 @@
-/** Puts the parts together to an image and publishes it; src/host/images/images.ts reads what stands here. */
+/** Assembles an image from its parts and publishes it. src/host/images/images.ts reads it. */
 import { createHash } from "node:crypto";
 import { copyFile, link, rename, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -17,7 +17,7 @@ export interface Contents {
 
 type FileFacts = ImageManifest["files"]["kernel"];
 
-/** Everything the image follows from: the keys of its parts, and the versions that the mirror had when they were built. */
+/** Hash of everything that determines the image: the keys of its parts and the versions of their packages. */
 export function imageHash({ name, kernel, root, inputs }: Omit<Contents, "initrd">): string {
   const versions = Object.entries(packagesOf(kernel, root)).sort(([a], [b]) => (a < b ? -1 : 1));
   const keys = [inputs.agent, inputs.initrd, inputs.kernel, inputs.root];
@@ -59,7 +59,7 @@ function packagesOf(kernel: Kernel, root: Root): Record<string, string> {
   return { [kernel.package]: kernel.packageVersion, ...root.packages };
 }
 
-/** Images share the files of their parts: nobody writes to either. */
+/** Images share files with their parts by hard links; both are read-only. */
 async function share({ path, sha256 }: PartFile, to: string): Promise<FileFacts> {
   await link(path, to).catch(() => copyFile(path, to));
   return { sha256, bytes: (await stat(to)).size };

@@ -1,6 +1,6 @@
 /**
- * Parts of an image that take long to build and seldom change: the kernel and the root file system. A part is a folder
- * named by the key of its inputs; it is built in a scratch folder and published by rename, so a part that exists is whole.
+ * Parts of an image that take long to build and rarely change: the kernel and the root file system. A part is a folder named
+ * by the key of its inputs. It is built in a scratch folder and published by rename, so an existing part is complete.
  *
  *   <data>/images/parts/<part>-<key>/ …
  */
@@ -10,7 +10,7 @@ import { dirname, join } from "node:path";
 export interface Parts {
   /** Folder of all images of this data folder. */
   images: string;
-  /** Build again what the mirror may offer in a newer version. */
+  /** Rebuild parts with the mirror's newest packages. */
   isUpgrade: boolean;
   say(line: string): void;
 }
@@ -21,10 +21,10 @@ export interface PartFile {
   sha256: string;
 }
 
-/** What the person waiting is told. */
+/** Names in progress messages. */
 const names = { kernel: "kernel", root: "root file system" };
 
-/** Resolves with the part's folder; `build` fills an empty folder when there is none yet. */
+/** Resolves with the part's folder; `build` fills an empty folder if the part does not exist. */
 export async function part(
   parts: Parts,
   name: keyof typeof names,
@@ -40,7 +40,7 @@ export async function part(
   return folder;
 }
 
-/** Fills a scratch folder, makes it durable and puts it in place, replacing what was there. */
+/** Fills a scratch folder, syncs it and renames it to `folder`, replacing an existing one. */
 export async function publish(folder: string, fill: (scratch: string) => Promise<void>): Promise<void> {
   await mkdir(dirname(folder), { recursive: true });
   const scratch = await mkdtemp(join(dirname(folder), ".new-"));
@@ -57,7 +57,7 @@ export async function publish(folder: string, fill: (scratch: string) => Promise
   }
 }
 
-/** Removes all parts but these, and what broken builds left. Images keep their own links to the files. */
+/** Removes all other parts, and scratch folders of failed builds. Images keep their own links to the files. */
 export async function prune({ images }: Parts, kept: string[]): Promise<void> {
   const folder = join(images, "parts");
   for (const name of await readdir(folder)) {

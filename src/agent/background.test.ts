@@ -124,12 +124,12 @@ describe("a background process", () => {
     const { tag, pid } = await first.start(shell("while sleep 0.01; do echo tick; done"));
     const left = new Transcript();
     left.of(first.attach({ tag }, left));
-    await left.heard((it) => it.text("stdout").includes("tick"));
+    await left.until((it) => it.text("stdout").includes("tick"));
     first.close();
     agent = await guest.connect();
     const again = new Transcript();
     const stream = again.of(agent.attach({ tag }, again));
-    await again.heard((it) => it.text("stdout").includes("tick"));
+    await again.until((it) => it.text("stdout").includes("tick"));
     stream.cancel();
     assert.ok((await agent.processes()).some((one) => one.pid === pid && one.tag === tag));
     await agent.signal({ tag }, "SIGKILL");
@@ -141,7 +141,7 @@ describe("a background process", () => {
     slow.of(agent.attach({ tag }, slow));
     await assert.rejects(slow.exit(), failsWith("slow_reader"));
     const quick = attach(agent, { tag });
-    await quick.heard((it) => it.chunks.stdout.length > 10);
+    await quick.until((it) => it.chunks.stdout.length > 10);
     await agent.signal({ tag }, "SIGKILL");
     assert.equal((await quick.exit()).exitCode, 137);
   });

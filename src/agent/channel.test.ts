@@ -90,8 +90,8 @@ describe("a protocol violation ends the connection and every stream:", () => {
       breach(peer.guest);
       assert.ok(isAgentError(await peer.agent.closed));
       await call;
-      assert.ok(isAgentError(await transcript.over.promise));
-      assert.equal(transcript.lastWords, 1);
+      assert.ok(isAgentError(await transcript.ended.promise));
+      assert.equal(transcript.ends, 1);
       await assert.rejects(peer.agent.probe(), isAgentError);
     });
   }
@@ -135,7 +135,7 @@ describe("channel", () => {
     await transcript.process.promise;
     peer.guest.header(RESULT, 1, exited.length);
     peer.guest.connection?.end(exited.subarray(0, 4));
-    assert.ok(isAgentError(await transcript.over.promise));
+    assert.ok(isAgentError(await transcript.ended.promise));
     assert.ok(isAgentError(await peer.agent.closed));
   });
 
@@ -153,7 +153,7 @@ describe("channel", () => {
     await peer.guest.heard(isOpen);
     peer.guest.frame(EVENT, 1, started);
     for (let i = 0; i < 4; i++) peer.guest.frame(DATA, 1, Buffer.alloc(65_536), 1);
-    await transcript.heard((it) => it.chunks.stdout.length > 0);
+    await transcript.until((it) => it.chunks.stdout.length > 0);
     run.consumed(limits.grantBytes - 1);
     run.consumed(1);
     const window = await peer.guest.heard((frame) => frame.type === WINDOW);
@@ -162,7 +162,7 @@ describe("channel", () => {
     run.consumed(10 * limits.windowBytes);
     peer.guest.frame(DATA, 1, Buffer.alloc(65_536), 1);
     peer.guest.frame(RESULT, 1, exited);
-    assert.deepEqual(await transcript.over.promise, { exitCode: 0, guestDurationUs: 1_000 });
+    assert.deepEqual(await transcript.ended.promise, { exitCode: 0, guestDurationUs: 1_000 });
     assert.equal(transcript.bytes("stdout").length, 5 * 65_536);
   });
 
@@ -176,7 +176,7 @@ describe("channel", () => {
     peer.guest.frame(EVENT, 1, started);
     peer.guest.frame(RESULT, 1, exited);
     peer.agent.close();
-    assert.equal(transcript.lastWords, 0);
+    assert.equal(transcript.ends, 0);
     assert.equal(peer.guest.frames.filter((frame) => frame.type === CANCEL).length, 1);
   });
 
@@ -187,7 +187,7 @@ describe("channel", () => {
     await peer.guest.heard(isOpen);
     peer.guest.frame(EVENT, 1, started);
     peer.guest.frame(DATA, 1, Buffer.from("0123456789"));
-    await transcript.heard((it) => it.text("pty") === "0123456789");
+    await transcript.until((it) => it.text("pty") === "0123456789");
     terminal.consumed(4);
     terminal.cancel();
     await peer.guest.heard((frame) => frame.type === CANCEL);
@@ -281,7 +281,7 @@ describe("channel", () => {
     for (let i = 0; i < 64 && refusal === undefined; i++) {
       const transcript = new Transcript();
       const run = peer.agent.run(large, transcript);
-      refusal = await Promise.race([transcript.over.promise, new Promise<void>((done) => setImmediate(done))]);
+      refusal = await Promise.race([transcript.ended.promise, new Promise<void>((done) => setImmediate(done))]);
       run.cancel();
     }
     assert.ok(refusal instanceof CapsuleError && refusal.code === "quota_exceeded", String(refusal));
@@ -328,7 +328,7 @@ describe("channel", () => {
     const good = new Transcript();
     peer.agent.run({ cmd: "x", args: [] }, good);
     peer.agent.close();
-    assert.ok(isAgentError(await good.over.promise));
+    assert.ok(isAgentError(await good.ended.promise));
     assert.match((await warned).message, /bad listener/);
   });
 });

@@ -178,7 +178,7 @@ describe("a foreground command", () => {
     const transcript = new Transcript({ keepsCredit: true });
     const stream = agent.run({ cmd: "yes", args: [] }, transcript);
     const takesNoMoreThan = async (creditBytes: number) => {
-      await transcript.heard((it) => it.bytes("stdout").length > creditBytes - smallChunkBytes);
+      await transcript.until((it) => it.bytes("stdout").length > creditBytes - smallChunkBytes);
       await agent.probe();
       assert.ok(transcript.bytes("stdout").length <= creditBytes);
     };
@@ -188,7 +188,7 @@ describe("a foreground command", () => {
     stream.cancel();
     const { pid } = await transcript.process.promise;
     await gone(pid);
-    assert.equal(transcript.lastWords, 0);
+    assert.equal(transcript.ends, 0);
   });
 });
 
@@ -196,7 +196,7 @@ describe("the end of a foreground tree", () => {
   const tree = "trap '' TERM; sleep 300 & a=$!; setsid sleep 300 & b=$!; echo $a $b; wait";
 
   async function pidsOf(transcript: Transcript): Promise<number[]> {
-    await transcript.heard((it) => it.text("stdout").includes("\n"));
+    await transcript.until((it) => it.text("stdout").includes("\n"));
     const { pid } = await transcript.process.promise;
     return [pid, ...transcript.text("stdout").trim().split(" ").map(Number)];
   }
@@ -217,7 +217,7 @@ describe("the end of a foreground tree", () => {
     stream.cancel();
     for (const pid of pids) await gone(pid);
     await agent.probe();
-    assert.equal(transcript.lastWords, 0);
+    assert.equal(transcript.ends, 0);
   });
 
   it("is the next HELLO: foreground commands of the last connection are killed", async () => {

@@ -103,11 +103,11 @@ test("input for a program that does not read is bounded over all clients", async
   const first = new Transcript();
   const script = "stty raw -echo; echo ready; exec sleep 300";
   const terminal = first.of(agent.pty({ cmd: "sh", args: ["-c", script] }, size, first));
-  await first.heard((it) => it.text("pty").includes("ready"));
+  await first.until((it) => it.text("pty").includes("ready"));
   const { tag } = await first.process.promise;
   const paste = Buffer.alloc(limits.windowBytes, "x");
   const clients: Transcript[] = [];
-  while (clients.length < 100 && clients.every(({ lastWords }) => lastWords === 0)) {
+  while (clients.length < 100 && clients.every(({ ends: lastWords }) => lastWords === 0)) {
     const client = new Transcript();
     clients.push(client);
     client.of(agent.connect(tag, client)).write(paste);

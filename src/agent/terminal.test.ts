@@ -53,11 +53,11 @@ describe("a terminal", () => {
     const { transcript, stream } = open({ cmd: "/bin/sh", args: [], envs: { PS1: "" } });
     assert.match((await transcript.process.promise).tag, /^pty-[0-9a-f]{8}$/);
     stream.write(Buffer.from("stty size; echo $TERM\n"));
-    await transcript.heard((it) => /24 80\r\nxterm-256color\r\n/.test(it.text("pty")));
+    await transcript.until((it) => /24 80\r\nxterm-256color\r\n/.test(it.text("pty")));
     assert.match(transcript.text("pty"), /stty size/);
     stream.resize(100, 40);
     stream.write(Buffer.from("stty size\n"));
-    await transcript.heard((it) => it.text("pty").includes("40 100\r\n"));
+    await transcript.until((it) => it.text("pty").includes("40 100\r\n"));
     stream.write(Buffer.from("exit 7\n"));
     assert.equal((await transcript.exit()).exitCode, 7);
   });
@@ -65,7 +65,7 @@ describe("a terminal", () => {
   it("takes a paste of 1 MiB completely", async () => {
     const paste = Buffer.from(randomBytes(512 * 1024).toString("hex"));
     const { transcript, stream } = open(shell(`stty raw -echo; echo ready; head -c ${paste.length} | sha256sum`));
-    await transcript.heard((it) => it.text("pty").includes("ready"));
+    await transcript.until((it) => it.text("pty").includes("ready"));
     stream.write(paste);
     await transcript.exit();
     assert.ok(transcript.text("pty").includes(createHash("sha256").update(paste).digest("hex")));
@@ -82,8 +82,8 @@ describe("a terminal", () => {
     twin.stream.write(Buffer.from("go\n"));
     for (let visits = 0; visits < 20; visits++) {
       await Promise.race([
-        visitor.transcript.heard((it) => it.chunks.pty.length > 0).catch(() => {}),
-        visitor.transcript.over.promise,
+        visitor.transcript.until((it) => it.chunks.pty.length > 0).catch(() => {}),
+        visitor.transcript.ended.promise,
       ]);
       visitor.stream.cancel();
       parts.push(visitor.transcript);
@@ -100,21 +100,21 @@ describe("a terminal", () => {
     const script = `stty -opost -echo; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); [ $i = 1000 ] && while ! [ -e ${go} ]; do sleep 0.01; done; done; read end`;
     const first = open(shell(script));
     const { tag } = await first.transcript.process.promise;
-    await first.transcript.heard((it) => it.text("pty").includes("\n100\n"));
+    await first.transcript.until((it) => it.text("pty").includes("\n100\n"));
     first.stream.cancel();
     const seen = [first.transcript];
     await delay(20);
     const second = rejoin(tag);
     seen.push(second.transcript);
     await second.transcript.process.promise;
-    await second.transcript.heard(() =>
+    await second.transcript.until(() =>
       seen
         .map((one) => one.text("pty"))
         .join("")
         .includes("\n999\n"),
     );
     await writeFile(go, "");
-    await second.transcript.heard((it) => it.text("pty").includes("\n1999\n"));
+    await second.transcript.until((it) => it.text("pty").includes("\n1999\n"));
     const whole = seen.map((one) => one.text("pty")).join("");
     assert.equal(whole, Array.from({ length: 2_000 }, (_, i) => `${i}\n`).join(""));
     second.stream.stop();
@@ -127,7 +127,7 @@ describe("a terminal", () => {
     const { tag } = await first.transcript.process.promise;
     let story = "";
     for (let visit = first; !story.endsWith("the end\n"); visit = rejoin(tag)) {
-      await visit.transcript.heard((it) => it.chunks.pty.length > 0);
+      await visit.transcript.until((it) => it.chunks.pty.length > 0);
       visit.stream.cancel();
       story += visit.transcript.text("pty");
     }

@@ -1,6 +1,5 @@
 /**
- * An agent without a guest: a handful of commands, files in a map. What a test wants to see happen at its own pace it
- * drives through `runs`.
+ * An agent without a guest: a few built-in commands, and files in a map. Tests control running commands through `runs`.
  */
 import { Readable } from "node:stream";
 import type {
@@ -19,14 +18,14 @@ import type {
 import { AgentFailure, type Failure } from "../../src/agent/failure.ts";
 import type { ErrorCode } from "../../src/wire/errors.ts";
 
-/** One command that was run: what was asked, and the hands to play the guest. */
+/** A running command, with methods that act as the guest. */
 export class FakeRun implements RunningStream {
   readonly command: Command;
   readonly sink: OutputSink;
   consumedBytes = 0;
   stopped = false;
   cancelled = false;
-  #over = false;
+  #hasEnded = false;
 
   constructor(command: Command, sink: OutputSink) {
     this.command = command;
@@ -44,27 +43,27 @@ export class FakeRun implements RunningStream {
 
   cancel(): void {
     this.cancelled = true;
-    this.#over = true;
+    this.#hasEnded = true;
   }
 
   print(channel: "stdout" | "stderr" | "pty", bytes: Uint8Array | string): void {
-    if (!this.#over) this.sink.output(channel, Buffer.from(bytes));
+    if (!this.#hasEnded) this.sink.output(channel, Buffer.from(bytes));
   }
 
   exit(exitCode: number): void {
-    if (this.#over) return;
-    this.#over = true;
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
     this.sink.exited({ exitCode, guestDurationUs: 1_000 });
   }
 
   fail(error: Error): void {
-    if (this.#over) return;
-    this.#over = true;
+    if (this.#hasEnded) return;
+    this.#hasEnded = true;
     this.sink.failed(error);
   }
 }
 
-/** A terminal that echoes. It knows no window: a test that sends much turns the echo off. */
+/** A terminal that echoes. It has no flow control, so a test that sends much turns the echo off. */
 export class FakePty extends FakeRun implements PtyStream {
   readonly size: { cols: number; rows: number };
   readonly input: Buffer[] = [];
@@ -97,7 +96,7 @@ export class FakePty extends FakeRun implements PtyStream {
   }
 }
 
-/** What the fake's commands do; `hang` waits for the test or for stop. */
+/** The built-in commands; `hang` runs until the test or stop() ends it. */
 const programs: Record<string, (run: FakeRun) => void> = {
   true: (run) => run.exit(0),
   echo: (run) => {
@@ -108,13 +107,13 @@ const programs: Record<string, (run: FakeRun) => void> = {
   hang: () => {},
 };
 
-/** Keeps what arrives apart until `end`, as the guest's temporary file does. */
+/** Stores data separately until `end`, like the guest's temporary file. */
 export class FakeUpload implements Upload {
   readonly #files: Map<string, Buffer>;
   readonly chunks: Buffer[] = [];
   path: string | undefined;
   cancelled = false;
-  /** A test holds the guest back with it. */
+  /** Lets a test delay the guest. */
   gate: Promise<void> = Promise.resolve();
 
   constructor(files: Map<string, Buffer>, path: string | undefined) {
@@ -153,7 +152,7 @@ export class FakeAgent implements Partial<Agent> {
   readonly runs: FakeRun[] = [];
   readonly started: Command[] = [];
   readonly signals: [Selector, string][] = [];
-  /** Called with each run as it begins. */
+  /** Called at the start of each command. */
   onRun: (run: FakeRun) => void = () => {};
 
   run(command: Command, sink: OutputSink): FakeRun {
@@ -201,7 +200,7 @@ export class FakeAgent implements Partial<Agent> {
     return run;
   }
 
-  /** Ends that are waited for; a test tells of them. */
+  /** Pending waits for exits, which the test resolves. */
   readonly exits: { selector: Selector; tell: (exit: Exit) => void }[] = [];
   onExitAsked: () => void = () => {};
 
@@ -234,14 +233,14 @@ export class FakeAgent implements Partial<Agent> {
     return pty;
   }
 
-  // ---- Files: a flat map; a path in it is a file, "/" and "/dir" are directories
+  // ---- Files: a map from path to content; "/" and "/dir" are directories
 
   readonly files = new Map<string, Buffer>();
   readonly uploads: FakeUpload[] = [];
   onUpload: (upload: FakeUpload) => void = () => {};
-  /** Told of a listing that never ends. */
+  /** Called with a listing that never ends. */
   onList: (path: string) => void = () => {};
-  /** Listings that were dropped. */
+  /** Number of cancelled listings. */
   readonly abandoned: string[] = [];
 
   async read(path: string): Promise<{ size: number; body: Readable }> {

@@ -42,7 +42,7 @@ export class FakeCapsules implements CapsulesService {
   readonly all = new Map<string, FakeCapsule>();
   readonly #waits = new Set<() => void>();
   readonly #listeners = new Set<Parameters<CapsulesService["onChange"]>[0]>();
-  /** Thrown by the next call that changes anything. */
+  /** Thrown by the next mutating call. */
   nextFailure: unknown;
   #clock = Date.UTC(2024, 0, 2, 3, 4, 5, 6);
 

@@ -1,22 +1,22 @@
-/** A sink that keeps everything it hears, and gives the credit back at once unless told otherwise. */
+/** A sink that records all calls, and returns credit at once unless `keepsCredit` is set. */
 import type { Exit, OutputSink, RunningStream, Started } from "../../src/agent/agent.ts";
 
 export class Transcript implements OutputSink {
   readonly process = Promise.withResolvers<Started>();
-  readonly over = Promise.withResolvers<Exit | Error>();
+  readonly ended = Promise.withResolvers<Exit | Error>();
   readonly #chunks = { stdout: [] as Buffer[], stderr: [] as Buffer[], pty: [] as Buffer[] };
   readonly #keepsCredit: boolean;
   #stream: RunningStream | undefined;
   #waiting: { isMet: () => boolean; resolve: () => void }[] = [];
-  /** Calls of exited and failed; never more than one. */
-  lastWords = 0;
+  /** Number of calls of exited and failed, which must not exceed one. */
+  ends = 0;
 
   constructor(options: { keepsCredit?: boolean } = {}) {
     this.#keepsCredit = options.keepsCredit ?? false;
     this.process.promise.catch(() => {});
   }
 
-  /** The stream whose credit is given back. */
+  /** Sets the stream that credit is returned to. */
   of<T extends RunningStream>(stream: T): T {
     this.#stream = stream;
     return stream;
@@ -34,19 +34,19 @@ export class Transcript implements OutputSink {
     return Buffer.concat(this.#chunks[name]);
   }
 
-  /** Resolves when the condition, looked at after every piece of output, is met. */
-  async heard(isMet: (transcript: Transcript) => boolean): Promise<void> {
+  /** Resolves when the condition, checked after every chunk of output, is met. */
+  async until(isMet: (transcript: Transcript) => boolean): Promise<void> {
     if (isMet(this)) return;
     const met = new Promise<void>((resolve) => this.#waiting.push({ isMet: () => isMet(this), resolve }));
-    const over = this.over.promise.then((last) => {
+    const over = this.ended.promise.then((last) => {
       if (!isMet(this)) throw last instanceof Error ? last : new Error("the process ended before");
     });
     await Promise.race([met, over]);
   }
 
-  /** How it ended; rejects when it failed. */
+  /** The exit; rejects when the stream failed. */
   async exit(): Promise<Exit> {
-    const last = await this.over.promise;
+    const last = await this.ended.promise;
     if (last instanceof Error) throw last;
     return last;
   }
@@ -62,13 +62,13 @@ export class Transcript implements OutputSink {
   }
 
   exited(exit: Exit): void {
-    this.lastWords++;
-    this.over.resolve(exit);
+    this.ends++;
+    this.ended.resolve(exit);
   }
 
   failed(error: Error): void {
-    this.lastWords++;
+    this.ends++;
     this.process.reject(error);
-    this.over.resolve(error);
+    this.ended.resolve(error);
   }
 }
