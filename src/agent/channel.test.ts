@@ -55,7 +55,7 @@ const breaches: Record<string, (guest: FakeGuest) => void> = {
     guest.frame(END, 2, endRecord(0));
     guest.frame(DATA, 2, emptyRecord, 1);
   },
-  "credit for bytes nobody sent": (guest) => guest.frame(WINDOW, 2, windowRecord(1)),
+  "credit for bytes that were not sent": (guest) => guest.frame(WINDOW, 2, windowRecord(1)),
   "credit for nothing": (guest) => guest.frame(WINDOW, 2, windowRecord(0)),
   "data without a byte": (guest) => guest.frame(DATA, 2, Buffer.alloc(0), 1),
   "a second halt notice": (guest) => {
@@ -352,7 +352,7 @@ describe("an unresponsive guest", () => {
       void agent.closed.then(() => {
         isClosed = true;
       });
-      pass(2); // the first look still hears the greeting
+      pass(2); // the first tick counts the WELCOME as an answer
       await guest.heard((frame) => isOpen(frame) && frame.payload.readUInt16LE() === Verb.PROBE);
       pass(5);
       await new Promise(setImmediate);
@@ -383,7 +383,7 @@ describe("an unresponsive guest", () => {
       await new Promise(setImmediate);
     }
     assert.ok((await agent.closed).cause instanceof SilenceError);
-    assert.ok(calls.length <= 2 * 9, `${calls.length}`); // a look that still hears the greeting, and eight
+    assert.ok(calls.length <= 2 * 9, `${calls.length}`); // one tick that counts the WELCOME, and eight
     await Promise.all(calls);
     await guest[Symbol.asyncDispose]();
   });

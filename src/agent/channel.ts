@@ -13,7 +13,7 @@ import { Stream, type StreamHandler, type StreamTransport } from "./stream.ts";
 
 /** Verbs that are sent whatever the limits below: pausing, resuming and probing must work in an overloaded capsule. */
 const unlimitedVerbs: ReadonlySet<Verb> = new Set([Verb.PROBE, Verb.WAKE, Verb.FREEZE, Verb.THAW]);
-/** Bytes queued for a guest that does not read: above the first limit new requests are refused, above the second the connection ends. */
+/** Bytes queued for a guest that does not read: above the first limit requests are refused, above the second the connection ends. */
 const refusalBacklogBytes = 8 * 1024 * 1024;
 const maxBacklogBytes = 16 * 1024 * 1024;
 

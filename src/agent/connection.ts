@@ -43,7 +43,7 @@ export interface ConnectOptions {
   deadlineMs: number;
   /** Aborts connecting before the deadline. */
   signal?: AbortSignal | undefined;
-  /** The connection is closed, with a SilenceError, when a probe and all other requests are unanswered for this long. Default 180 s. */
+  /** The connection is closed with a SilenceError when a probe and all requests are unanswered for this long. Default 180 s. */
   silenceMs?: number | undefined;
 }
 

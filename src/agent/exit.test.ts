@@ -27,7 +27,7 @@ async function oldGuest(says: (guest: FakeGuest, stream: number) => void): Promi
 it("an exit is awaited by attaching when the agent lacks AWAIT", async () => {
   await using guest = await oldGuest((guest, stream) => {
     guest.frame(EVENT, stream, started);
-    guest.frame(DATA, stream, Buffer.from("nobody reads this"), 1);
+    guest.frame(DATA, stream, Buffer.from("unread output"), 1);
     guest.frame(RESULT, stream, exited);
   });
   const agent = await connectAgent(guest.socketPath, { deadlineMs: 10_000 });

@@ -41,11 +41,11 @@ class RawHost implements Disposable {
   }
 
   /** Resolves when the agent has answered. */
-  async greet(epoch: number, ...before: Buffer[]): Promise<void> {
-    const greeting = [...before, Buffer.alloc(paddingBytes)];
+  async sendHello(epoch: number, ...before: Buffer[]): Promise<void> {
+    const frames = [...before, Buffer.alloc(paddingBytes)];
     this.#epoch = epoch;
-    greeting.push(this.frame(HELLO, 0, hello(randomBytes(16))));
-    this.#socket.write(Buffer.concat(greeting));
+    frames.push(this.frame(HELLO, 0, hello(randomBytes(16))));
+    this.#socket.write(Buffer.concat(frames));
     await this.#until(() => this.#welcomedEpoch === epoch);
   }
 
@@ -85,7 +85,7 @@ class RawHost implements Disposable {
 
 test("a stream id is reused while frames of its first use are in flight", async () => {
   using host = new RawHost(guest.socketPath);
-  await host.greet(9);
+  await host.sendHello(9);
   const script = `stty raw -echo; head -c ${2 * limits.windowBytes} /dev/zero; exec sleep 300`;
   host.say(host.open(5, ptyRequest({ cmd: "sh", args: ["-c", script], tag: "again" }, size)));
   await host.heard(limits.windowBytes - smallChunkBytes);
@@ -93,9 +93,9 @@ test("a stream id is reused while frames of its first use are in flight", async 
   const connect = host.open(5, request(Verb.CONNECT).str("again"));
   const cancel = host.frame(CANCEL, 5, emptyRecord);
   const story = [host.frame(EVENT, 5, takenEvent(0)), cancel, connect, cancel, connect];
-  await host.greet(10, ...story);
+  await host.sendHello(10, ...story);
   using next = new RawHost(guest.socketPath);
-  await next.greet(11);
+  await next.sendHello(11);
 });
 
 test("input for a program that does not read is bounded over all clients", async () => {
@@ -107,7 +107,7 @@ test("input for a program that does not read is bounded over all clients", async
   const { tag } = await first.process.promise;
   const paste = Buffer.alloc(limits.windowBytes, "x");
   const clients: Transcript[] = [];
-  while (clients.length < 100 && clients.every(({ ends: lastWords }) => lastWords === 0)) {
+  while (clients.length < 100 && clients.every(({ ends }) => ends === 0)) {
     const client = new Transcript();
     clients.push(client);
     client.of(agent.connect(tag, client)).write(paste);

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { Pipe } from "./pipe.ts";
 
-const nobody = { space: () => Buffer.alloc(1), filled() {}, drained() {}, lost() {} };
+const idleReader = { space: () => Buffer.alloc(1), filled() {}, drained() {}, lost() {} };
 
 test("writes of one tick are sent together at its end, or at flush()", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "pipe-"));
@@ -15,13 +15,13 @@ test("writes of one tick are sent together at its end, or at flush()", async (t)
   const path = join(folder, "guest.sock");
   const server = createServer().listen(path);
   await once(server, "listening");
-  const pipe = new Pipe(path, nobody);
+  const pipe = new Pipe(path, idleReader);
   const [guest] = (await once(server, "connection")) as [Socket];
   let heard = "";
   guest.on("data", (bytes: Buffer) => {
     heard += bytes;
   });
-  pipe.write(Buffer.from("greeting "));
+  pipe.write(Buffer.from("first "));
   await once(guest, "data"); // it is connected from here on
 
   pipe.write(Buffer.from("one "));
@@ -33,8 +33,8 @@ test("writes of one tick are sent together at its end, or at flush()", async (t)
   pipe.write(Buffer.from("three"));
   assert.equal(pipe.queuedBytes, 5);
   await once(guest, "data");
-  while (heard.length < "greeting one two three".length) await once(guest, "data");
-  assert.equal(heard, "greeting one two three");
+  while (heard.length < "first one two three".length) await once(guest, "data");
+  assert.equal(heard, "first one two three");
   assert.equal(pipe.queuedBytes, 0);
   const gone = once(guest, "end");
   pipe.destroy();

@@ -98,7 +98,7 @@ test("a guest whose processes freeze only at the second attempt is captured", { 
   await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "stubborn" } });
   const made = await world.client.capsule({ template: "stubborn" });
   assert.equal(await made.sh("cat /root/kept"), "in time");
-  await eventually("it goes on", async () => (await made.sh("cat /root/read || true")) === "0");
+  await eventually("it continues", async () => (await made.sh("cat /root/read || true")) === "0");
   await made.destroy();
 });
 

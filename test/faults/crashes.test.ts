@@ -22,7 +22,7 @@ async function assertWhole(world: World, id: string): Promise<void> {
   await assertMarked(capsule);
 }
 
-async function furnished(world: World): Promise<TestCapsule> {
+async function markedCapsule(world: World): Promise<TestCapsule> {
   const capsule = await world.client.capsule();
   await mark(capsule);
   return capsule;
@@ -64,7 +64,7 @@ const scenarios = {
     at: ["restore.loaded", "restore.awake", "running.committed", "release.thawed"],
     alsoAt: ["restore.journalled"],
     async run(world, step) {
-      const { id } = await furnished(world);
+      const { id } = await markedCapsule(world);
       await world.capsule(id).pause();
       await crash(world, step, () => post(world, `/v1/capsules/${id}/resume`));
       await world.assertConsistent();
@@ -75,7 +75,7 @@ const scenarios = {
     at: ["save.stopped", "save.written", "save.published", "paused.committed", "end.killed"],
     alsoAt: ["save.frozen"],
     async run(world, step) {
-      const { id } = await furnished(world);
+      const { id } = await markedCapsule(world);
       await crash(world, step, () => post(world, `/v1/capsules/${id}/pause`));
       await world.assertConsistent();
       await assertWhole(world, id);
@@ -85,7 +85,7 @@ const scenarios = {
     at: ["save.frozen", "capture.written", "captured.committed"],
     alsoAt: ["save.stopped", "save.written", "save.published", "capture.published", "end.killed", "remove.reaped"],
     async run(world, step) {
-      const { id } = await furnished(world);
+      const { id } = await markedCapsule(world);
       await crash(world, step, () => post(world, "/v1/snapshots", { sandbox_id: id, name: "made" }));
       await world.assertConsistent();
       const isMade = (await world.snapshots()).includes("made");
@@ -98,8 +98,8 @@ const scenarios = {
     at: ["capture.published"],
     alsoAt: ["captured.committed"],
     async run(world, step) {
-      await post(world, "/v1/snapshots", { sandbox_id: (await furnished(world)).id, name: "made" });
-      const { id } = await furnished(world);
+      await post(world, "/v1/snapshots", { sandbox_id: (await markedCapsule(world)).id, name: "made" });
+      const { id } = await markedCapsule(world);
       await crash(world, step, () => post(world, "/v1/snapshots?overwrite=true", { sandbox_id: id, name: "made" }));
       await world.assertConsistent();
       assert.deepEqual(await world.snapshots(), ["made"]);
@@ -110,7 +110,7 @@ const scenarios = {
     at: ["destroy.committed", "remove.reaped"],
     alsoAt: ["end.killed"],
     async run(world, step) {
-      const { id } = await furnished(world);
+      const { id } = await markedCapsule(world);
       await crash(world, step, () => world.client.call("DELETE", `/v1/capsules/${id}`));
       assert.equal((await world.client.call("GET", `/v1/capsules/${id}`)).status, 404);
       await world.assertConsistent();
@@ -141,7 +141,7 @@ const scenarios = {
   "resume in a process that waited": {
     at: ["warm.claimed"],
     async run(world, step) {
-      const capsule = await furnished(world);
+      const capsule = await markedCapsule(world);
       const { id } = capsule;
       await world.restart("SIGTERM", step, { CAPSULE_WARM_PROCESSES: "1" });
       for (let each = 0; each < 2; each++) {
@@ -176,7 +176,7 @@ const scenarios = {
   "template's delete": {
     at: ["template.retired"],
     async run(world, step) {
-      await post(world, "/v1/snapshots", { sandbox_id: (await furnished(world)).id, name: "made" });
+      await post(world, "/v1/snapshots", { sandbox_id: (await markedCapsule(world)).id, name: "made" });
       const { id } = await world.client.capsule({ template: "made" });
       await crash(world, step, () => world.client.call("DELETE", "/v1/snapshots/made"));
       assert.deepEqual(await world.snapshots(), []);
@@ -223,7 +223,7 @@ describe("kills of the daemon", { concurrency: true }, () => {
       const { id } = await world().client.capsule();
       await server.kill("SIGKILL");
       rmSync(join(server.dataDir, "capsules", id), { recursive: true });
-      assert.deepEqual(world().vms(), [id], "nobody's journal names it now");
+      assert.deepEqual(world().vms(), [id], "no journal names it now");
       await world().restart("SIGKILL");
       assert.deepEqual(world().vms(), []);
       assert.equal((await world().capsule(id).view()).status, "error");

@@ -70,14 +70,14 @@ describe("requests for another team's resource take as long as for a missing one
 
     test(thing, async (t) => {
       const random = new Random(t);
-      const times = { theirs: [] as number[], nobodys: [] as number[] };
+      const times = { theirs: [] as number[], missing: [] as number[] };
       for (let i = 0; i < samples; i++) {
         const isTheirsFirst = random.below(2) === 0;
         if (isTheirsFirst) times.theirs.push(await sample(theirs));
-        times.nobodys.push(await sample(never));
+        times.missing.push(await sample(never));
         if (!isTheirsFirst) times.theirs.push(await sample(theirs));
       }
-      const odds = oddsOfLarger(times.theirs, times.nobodys);
+      const odds = oddsOfLarger(times.theirs, times.missing);
       t.diagnostic(`odds ${odds.toFixed(3)}`);
       assert.ok(odds > oddsMin && odds < oddsMax, `another team's takes longer with odds of ${odds}`);
     });

@@ -179,8 +179,8 @@ export const listAndGet = section(import.meta, "list and get", () => {
   test(
     "`[]` when the team has none",
     async () => {
-      const nobody = await clientOf("without-capsules");
-      assert.deepEqual((await nobody.expect(200, "GET", "/v1/capsules")).json, []);
+      const emptyTeam = await clientOf("without-capsules");
+      assert.deepEqual((await emptyTeam.expect(200, "GET", "/v1/capsules")).json, []);
     },
     { skip: cannotMakeKeys },
   );
