@@ -31,7 +31,9 @@ test("a user is free again when its process has ended", async () => {
   assert.equal(uids.reserve(), first + 1);
 });
 
-test("a user that any process of the machine runs under is not reserved", { skip: !isRoot }, async () => {
+test("a user that any process of the machine runs under is not reserved", {
+  skip: !isRoot && "needs root",
+}, async () => {
   const child = spawn("sleep", ["1000"], { uid: first + 1, gid: first + 1 });
   const process = { pid: child.pid!, startTicks: startTicksOf(child.pid!)! };
   try {
