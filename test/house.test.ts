@@ -161,11 +161,6 @@ test("a file says at its top why it exists, and stays within sight", () => {
   }
 });
 
-test("sandbox_id stands in one file", () => {
-  const holders = production.filter((file) => readFileSync(join(source, file), "utf8").includes("sandbox_id"));
-  assert.equal(holders.length, 1, holders.join(", "));
-});
-
 const dashboard = join(root, "web");
 const dashboardFiles = readdirSync(dashboard, { recursive: true, encoding: "utf8" })
   .filter((name) => /\.tsx?$/.test(name))

@@ -5,8 +5,8 @@
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { FastifyReply, FastifyRequest } from "fastify";
-import type { ErrorBody } from "../wire/error-body.ts";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
+import type { ErrorBody } from "../wire/schema.ts";
 import { announcesBody } from "./json-body.ts";
 import { describeError } from "./log.ts";
 import { pendingResponse } from "./node-internals.ts";

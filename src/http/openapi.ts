@@ -6,8 +6,8 @@ import { STATUS_CODES } from "node:http";
 import swagger from "@fastify/swagger";
 import type { RouteOptions } from "fastify";
 import Type from "typebox";
-import { ErrorBody } from "../wire/error-body.ts";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
+import { ErrorBody } from "../wire/schema.ts";
 import type { App } from "./route.ts";
 
 type Json = Record<string, unknown>;

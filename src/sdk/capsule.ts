@@ -1,5 +1,4 @@
 /** One capsule: its fields, life cycle, commands, files and terminals. */
-import { captureSubject } from "../wire/capture-subject.ts";
 import { BackgroundProcess } from "./background-process.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import { type CommandOptions, type ExecOptions, type ExecResult, execute, startStream } from "./exec.ts";
@@ -155,7 +154,7 @@ export class Capsule {
     { overwrite, ...options }: { overwrite?: boolean } & CallOptions = {},
   ): Promise<TemplateInfo> {
     const query = { overwrite: overwrite === true ? true : undefined };
-    const json = { [captureSubject]: this.id, name };
+    const json = { sandbox_id: this.id, name }; // the API's older name of a capsule
     const request = { method: "POST", path: "/v1/snapshots", query, json, ...slowly(options) } as const;
     return camelKeys(await this.#transport.json(request));
   }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { closeCodes } from "../wire/close-codes.ts";
+import { closeCodes } from "../wire/errors.ts";
 import { connectionErrorOf, hasCode, refusalOf } from "./errors.ts";
 import { endingError } from "./message-socket.ts";
 

@@ -1,6 +1,6 @@
 /** Live output of a process that was started for this stream, or that this stream is attached to. */
-import { closeCodes } from "../wire/close-codes.ts";
-import type { ExecServerMessage } from "../wire/exec-messages.ts";
+import { closeCodes } from "../wire/errors.ts";
+import type { ExecServerMessage } from "../wire/exec.ts";
 import { type Bytes, fromBase64 } from "./bytes.ts";
 import { ServiceError } from "./errors.ts";
 import { endingError, MessageSocket } from "./message-socket.ts";

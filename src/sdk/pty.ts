@@ -4,7 +4,7 @@
  *
  *   opening ──► live ──► reconnecting ──► live … ──► ended (exit, paused, destroyed, closed here)
  */
-import { closeCodes } from "../wire/close-codes.ts";
+import { closeCodes } from "../wire/errors.ts";
 import type { PtyClientMessage, PtyServerMessage } from "../wire/pty-messages.ts";
 import { type Bytes, fromBase64, toBase64, utf8 } from "./bytes.ts";
 import { ConnectionError, ServiceError } from "./errors.ts";

@@ -1,7 +1,8 @@
 /**
- * The one table of errors: machine-readable code → HTTP status, and the one error class that every floor throws.
- * A lower floor throws the code it knows; `http/` maps it once.
+ * The one table of errors: machine-readable code → HTTP status, the one error class that every layer throws, and the close
+ * codes of WebSockets. A lower layer throws the code it knows; `http/` maps it once. Without imports, for the SDK.
  */
+
 export const statusOf = {
   invalid_request: 400,
   unauthorized: 401,
@@ -51,3 +52,16 @@ export class CapsuleError extends Error {
     return statusOf[this.code];
   }
 }
+
+/** Why the server closed a WebSocket. Codes below 4000 are those of RFC 6455. */
+export const closeCodes = {
+  done: 1000,
+  stopping: 1001,
+  tooSlow: 1008,
+  broken: 1011,
+  badMessage: 4400,
+  revoked: 4401,
+  destroyed: 4404,
+  silent: 4408,
+  paused: 4409,
+} as const;

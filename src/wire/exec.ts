@@ -1,7 +1,8 @@
-/** Running a command: request and results. */
+/** Running a command: request, results, and the messages of exec stream and attach. */
 import Type, { type Static } from "typebox";
 import type { Limits } from "./limits.ts";
 import { Environment, Text } from "./schema.ts";
+import { messageDecoder } from "./validation.ts";
 
 export function ExecBody(limits: Limits) {
   const timeout = { minimum: 0, maximum: limits.exec_timeout_max_sec };
@@ -51,3 +52,29 @@ export const BackgroundResult = Type.Object(
   { title: "BackgroundResult" },
 );
 export type BackgroundResult = Static<typeof BackgroundResult>;
+
+// ---- Messages of exec stream and attach. A client that is attached sends none.
+
+const ExecStart = Type.Object({
+  type: Type.Literal("start"),
+  cmd: Text({ minLength: 1 }),
+  args: Type.Optional(Type.Array(Text())),
+  envs: Type.Optional(Environment),
+  cwd: Type.Optional(Text({ minLength: 1 })),
+});
+const ExecStop = Type.Object({ type: Type.Literal("stop") });
+
+export const ExecClientMessage = Type.Union([ExecStart, ExecStop]);
+export type ExecClientMessage = Static<typeof ExecClientMessage>;
+export type ExecStart = Static<typeof ExecStart>;
+
+export const decodeExecMessage = messageDecoder({ start: ExecStart, stop: ExecStop });
+
+export const ExecServerMessage = Type.Union([
+  Type.Object({ type: Type.Literal("start"), pid: Type.Integer() }),
+  Type.Object({ type: Type.Literal("stdout"), data: Type.String() }),
+  Type.Object({ type: Type.Literal("stderr"), data: Type.String() }),
+  Type.Object({ type: Type.Literal("exit"), exit_code: Type.Integer() }),
+  Type.Object({ type: Type.Literal("error"), data: Type.String() }),
+]);
+export type ExecServerMessage = Static<typeof ExecServerMessage>;

@@ -1,7 +1,7 @@
 /** Messages of a terminal session; `data` of input and output is base64. */
 import Type, { type Static } from "typebox";
-import { messageDecoder } from "./messages.ts";
 import { Environment, Text } from "./schema.ts";
+import { messageDecoder } from "./validation.ts";
 
 const Columns = Type.Integer({ minimum: 1, maximum: 65_535 });
 export const ptyDefaults = { cmd: "/bin/bash", cols: 80, rows: 24 } as const;

@@ -1,5 +1,6 @@
-/** Building blocks that the schemas of this folder share. */
+/** Schemas that the files of this folder share, and the body of every error. */
 import Type, { type Static, type TSchema, type TSchemaOptions } from "typebox";
+import { type ErrorCode, statusOf } from "./errors.ts";
 
 /** Always present, `null` when there is nothing to say. */
 export function Nullable<const T extends TSchema & { type: string }>(schema: T) {
@@ -20,3 +21,16 @@ export const Environment = Type.Record(Type.String({ pattern: "^[^=\\u0000\\ud80
 });
 
 export const CapsuleParams = Type.Object({ id: Type.String({ description: "A capsule's id, cl-…" }) });
+
+/** The body of every answer with a status above 399. */
+export const ErrorBody = Type.Object(
+  {
+    error: Type.Object({
+      code: Type.String({ enum: Object.keys(statusOf), description: "Stable, for programs." }),
+      message: Type.String({ description: "What could not be done to which thing; for people." }),
+      details: Type.Optional(Type.Object({}, { additionalProperties: true })),
+    }),
+  },
+  { title: "Error" },
+);
+export type ErrorBody = Static<typeof ErrorBody> & { error: { code: ErrorCode } };

@@ -1,6 +1,5 @@
 /** Snapshot and base templates on the wire. */
 import Type, { type Static } from "typebox";
-import { captureSubject } from "./capture-subject.ts";
 import { Nullable, Timestamp } from "./schema.ts";
 
 export const templateTypes = ["base", "snapshot"] as const;
@@ -29,7 +28,8 @@ export const ListTemplatesQuery = Type.Object({ type: Type.Optional(TemplateType
 const nameMaxLength = 4_096;
 
 export const CaptureBody = Type.Object({
-  [captureSubject]: Type.String({ minLength: 1, description: "Id of a running capsule. It is destroyed by this." }),
+  /** The older name of a capsule, kept for existing clients. */
+  sandbox_id: Type.String({ minLength: 1, description: "Id of a running capsule. It is destroyed by this." }),
   name: Type.Optional(
     Type.String({
       maxLength: nameMaxLength,

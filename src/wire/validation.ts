@@ -1,4 +1,4 @@
-/** A compiled check of untrusted data, with one sentence about the first thing that is wrong. */
+/** Compiled checks of untrusted data: of a value, and of a WebSocket message by its `type`. */
 import type { Static, TSchema } from "typebox";
 import { Compile } from "typebox/compile";
 
@@ -25,4 +25,31 @@ function said(error: { keyword: string; message: string; params: object }): stri
   if (error.keyword !== "enum") return error.message;
   const { allowedValues } = error.params as { allowedValues: unknown[] };
   return `must be one of ${allowedValues.join(", ")}`;
+}
+
+export type Decoded<T> = { message: T } | { problem: string };
+
+/** A codec of the messages one side may send, by their `type`. Fields it does not know are ignored. */
+export function messageDecoder<const Schemas extends Record<string, TSchema>>(
+  schemas: Schemas,
+): (text: string) => Decoded<Static<Schemas[keyof Schemas]>> {
+  type Message = Static<Schemas[keyof Schemas]>;
+  const checks = new Map<unknown, Check<unknown>>();
+  for (const [type, schema] of Object.entries(schemas)) checks.set(type, compileCheck(schema));
+  const types = [...checks.keys()].join(", ");
+  return (text) => {
+    let value: unknown;
+    try {
+      value = JSON.parse(text);
+    } catch {
+      return { problem: "a message must be JSON" };
+    }
+    const type = (value as { type?: unknown } | null)?.type;
+    const check = checks.get(type);
+    if (check === undefined) return { problem: `a message's type must be one of ${types}` };
+    const result = check(value);
+    if ("value" in result) return { message: result.value as Message };
+    const { path, problem } = result.flaw;
+    return { problem: `the message ${type} cannot be used: ${path === "" ? "it" : path.slice(1)} ${problem}` };
+  };
 }

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js";
 import { WebSocket } from "ws";
-import { closeCodes } from "../../src/wire/close-codes.ts";
+import { closeCodes } from "../../src/wire/errors.ts";
 import type { Random } from "../conformance/random.ts";
 import type { OpenApi } from "../openapi-contract.ts";
 import type { FuzzedRequest, Operation, Requests } from "./requests.ts";

@@ -1,7 +1,7 @@
 /** The team's API keys: list, make, revoke. */
 import Type from "typebox";
 import type { Identity, KeyView } from "../../teams/teams.ts";
-import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/key.ts";
+import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/credentials.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";

@@ -3,8 +3,7 @@
  * 12 hours; the one-time ticket of a WebSocket client that cannot set headers; and the session that a key stands for.
  */
 import type { Identity } from "../../teams/teams.ts";
-import { Session, SignedIn, SignInBody, SignInLink } from "../../wire/sign-in.ts";
-import { Ticket, TicketBody } from "../../wire/ticket.ts";
+import { Session, SignedIn, SignInBody, SignInLink, Ticket, TicketBody } from "../../wire/credentials.ts";
 import type { Authentication } from "../access/authentication.ts";
 import { OneTimeTokens } from "../access/one-time-tokens.ts";
 import { addAuditDetails } from "../audit-trail.ts";

@@ -1,7 +1,6 @@
 /** Templates: list, capture, delete. */
 import Type from "typebox";
 import type { TemplateView } from "../../templates/templates.ts";
-import { captureSubject } from "../../wire/capture-subject.ts";
 import {
   CaptureBody,
   CaptureQuery,
@@ -42,11 +41,11 @@ export function snapshotRoutes(app: App, { services: { templates } }: RouteConte
     async (request, reply) => {
       const { identity, body, query } = request;
       addAuditDetails(request, {
-        capsuleId: body[captureSubject],
+        capsuleId: body.sandbox_id,
         ...(body.name === undefined ? {} : { subject: body.name }),
       });
       const template = await templates.capture(identity.teamId, {
-        capsuleId: body[captureSubject],
+        capsuleId: body.sandbox_id,
         name: body.name,
         overwrite: query.overwrite === "true",
       });

@@ -1,8 +1,8 @@
 /** Streams the output of a background process from now on. The client's messages are ignored. */
 import type { OutputSink, RunningStream } from "../../agent/agent.ts";
-import { ExecServerMessage } from "../../wire/exec-messages.ts";
+import { OutputSocketQuery } from "../../wire/credentials.ts";
+import { ExecServerMessage } from "../../wire/exec.ts";
 import { ProcessParams } from "../../wire/process.ts";
-import { OutputSocketQuery } from "../../wire/ticket.ts";
 import { onClientGone } from "../client-gone.ts";
 import type { App, RouteContext } from "../route.ts";
 import { selectorOf } from "../routes/processes.ts";

@@ -6,8 +6,7 @@ import type { FastifyBaseLogger } from "fastify";
 import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../../agent/failure.ts";
 import type { RunEnd } from "../../capsules/transitions.ts";
-import { closeCodes } from "../../wire/close-codes.ts";
-import { CapsuleError } from "../../wire/errors.ts";
+import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import { describeError } from "../log.ts";
 
 const keepaliveMs = 30_000;

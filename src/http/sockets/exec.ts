@@ -1,9 +1,9 @@
 /** Runs one command over a WebSocket and streams its output. Closing the socket kills the command. */
 import type { Agent, Command } from "../../agent/agent.ts";
-import { closeCodes } from "../../wire/close-codes.ts";
-import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../../wire/exec-messages.ts";
+import { OutputSocketQuery } from "../../wire/credentials.ts";
+import { closeCodes } from "../../wire/errors.ts";
+import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { OutputSocketQuery } from "../../wire/ticket.ts";
 import { recordStart } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";

@@ -4,8 +4,8 @@
  */
 import type { Exit, OutputSink, RunningStream, Started } from "../../agent/agent.ts";
 import { ChunkBuffer } from "../../agent/chunk-buffer.ts";
-import { closeCodes } from "../../wire/close-codes.ts";
-import type { ExecServerMessage } from "../../wire/exec-messages.ts";
+import { closeCodes } from "../../wire/errors.ts";
+import type { ExecServerMessage } from "../../wire/exec.ts";
 import type { Connection } from "./connection.ts";
 
 export type OutputEncoding = "utf-8" | "base64";

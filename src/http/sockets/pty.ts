@@ -6,7 +6,8 @@
  *                   └ connect ─►    └─ refused: error, fatal
  */
 import type { Agent, Exit, OutputSink, PtyStream, Started } from "../../agent/agent.ts";
-import { closeCodes } from "../../wire/close-codes.ts";
+import { SocketQuery } from "../../wire/credentials.ts";
+import { closeCodes } from "../../wire/errors.ts";
 import {
   decodePtyMessage,
   PtyClientMessage,
@@ -15,7 +16,6 @@ import {
   ptyDefaults,
 } from "../../wire/pty-messages.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
-import { SocketQuery } from "../../wire/ticket.ts";
 import { recordStart } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";

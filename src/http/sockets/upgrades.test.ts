@@ -10,7 +10,7 @@ import type { FakeAgent, FakePty, FakeRun } from "../../../test/fakes/agent.ts";
 import { keys } from "../../../test/fakes/services.ts";
 import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { ExecServerMessage } from "../../wire/exec-messages.ts";
+import { ExecServerMessage } from "../../wire/exec.ts";
 import { PtyServerMessage } from "../../wire/pty-messages.ts";
 import { compileCheck } from "../../wire/validation.ts";
 

@@ -1,0 +1,105 @@
+/** API keys, one-time sign-in links and WebSocket tickets on the wire. */
+import Type, { type Static } from "typebox";
+import { Nullable, Timestamp } from "./schema.ts";
+
+// ---- API keys. The text of a key is in one answer only: that of its creation.
+
+export const keyNameMaxLength = 100;
+
+export const Key = Type.Object(
+  {
+    id: Type.String({ pattern: "^key-", description: "Names the key, and opens nothing." }),
+    name: Type.String({ description: "What its maker called it." }),
+    prefix: Nullable(Type.String({ description: "Its first characters; null for keys older than this field." })),
+    created_at: Timestamp,
+    last_used_at: Nullable({ ...Timestamp, description: "Last request with it." }),
+    expires_at: Nullable({ ...Timestamp, description: "When it ends by itself; null: never." }),
+    current: Type.Boolean({ description: "It is the key of this very request." }),
+  },
+  { title: "Key" },
+);
+export type Key = Static<typeof Key>;
+
+export const KeyList = Type.Object({ keys: Type.Array(Key, { description: "The team's live keys, oldest first." }) });
+
+export const NewKey = Type.Object(
+  { ...Key.properties, key: Type.String({ description: "The key itself. It is not shown again." }) },
+  { title: "NewKey" },
+);
+
+export const CreateKeyBody = Type.Object({
+  name: Type.String({
+    minLength: 1,
+    maxLength: keyNameMaxLength,
+    pattern: "^[^\\u0000-\\u001f\\u007f]*$",
+    description: "What it is for, for people.",
+  }),
+});
+
+export const KeyParams = Type.Object({ id: Type.String({ description: "A key's id, key-…" }) });
+
+// ---- One-time links, by which the owner of a key signs in a browser
+
+export const SignInLink = Type.Object(
+  {
+    token: Type.String({ description: "Good for one POST /v1/sign-in. The dashboard takes it from /#token=…" }),
+    expires_at: Timestamp,
+  },
+  { title: "SignInLink" },
+);
+
+export const SignInBody = Type.Object({ token: Type.String({ maxLength: 1_000 }) });
+
+export const SignedIn = Type.Object(
+  {
+    key: Type.String({ description: "For the X-API-Key header until it expires or is revoked." }),
+    key_id: Type.String(),
+    team: Type.String({ description: "The team's name." }),
+    expires_at: Timestamp,
+  },
+  { title: "SignedIn" },
+);
+
+export const Session = Type.Object(
+  {
+    team: Type.String({ description: "The team's name." }),
+    key_id: Type.String(),
+    key_name: Type.String(),
+    expires_at: Nullable({ ...Timestamp, description: "Of the key; null: never." }),
+  },
+  { title: "Session" },
+);
+
+// ---- One-time tickets, for WebSocket clients that cannot set headers
+
+export const TicketBody = Type.Object({
+  path: Type.String({
+    pattern: "^/v1/[^?#\\u0000]+$",
+    maxLength: 2_048,
+    description: "Path of the WebSocket endpoint it is for, without a query.",
+  }),
+});
+
+export const Ticket = Type.Object(
+  {
+    ticket: Type.String({ description: "Goes into the query of the upgrade: ?ticket=…" }),
+    expires_at: Timestamp,
+  },
+  { title: "Ticket" },
+);
+
+export const SocketQuery = Type.Object({
+  ticket: Type.Optional(Type.String({ description: "Instead of the X-API-Key header." })),
+});
+
+export const OutputSocketQuery = Type.Object({
+  ...SocketQuery.properties,
+  encoding: Type.Optional(
+    Type.Unsafe<"utf-8" | "base64">({
+      type: "string",
+      enum: ["utf-8", "base64"],
+      default: "utf-8",
+      description: "Of data in stdout and stderr. As utf-8, bytes that are none arrive as U+FFFD.",
+    }),
+  ),
+});
