@@ -1,6 +1,6 @@
 /**
- * `capsule doctor`: looks at what the service needs, then does what a client would: creates a capsule, runs a command in
- * it, destroys it. Ends with one sentence: that all is well, or what is missing and how to get it.
+ * `capsule doctor`: checks the requirements of the service, then creates a capsule, runs a command in it and destroys it.
+ * The last line is a verdict: all is well, or what is missing and how to get it.
  */
 import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { freemem, totalmem } from "node:os";
@@ -12,14 +12,14 @@ import { loadImage } from "../host/images/images.ts";
 import { Jail, noJail } from "../vmm/jail/jail.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 
-/** One look: what was found, or what to do about what was not. */
+/** The result of one check: what was found, or what is missing, with a remedy. */
 type Finding = { name: string; found: string } | { name: string; missing: string };
 
 const leastFreeMb = 2_048;
 
 export async function doctor(): Promise<number> {
   const config = loadConfig();
-  const findings = await look(config);
+  const findings = await check(config);
   for (const finding of findings) {
     const isFound = "found" in finding;
     console.log(
@@ -37,11 +37,11 @@ export async function doctor(): Promise<number> {
     console.log(`\nA capsule did not work here: ${error instanceof Error ? error.message : String(error)}.`);
     return 1;
   }
-  console.log("\nAll is well: a capsule was created, ran a command and is gone.");
+  console.log("\nAll is well: a capsule was created, ran a command and was destroyed.");
   return 0;
 }
 
-async function look(config: Config): Promise<Finding[]> {
+async function check(config: Config): Promise<Finding[]> {
   const mib = 1 << 20;
   const folder = existsSync(config.dataDir) ? config.dataDir : "/";
   const disk = statfsSync(folder);
@@ -61,20 +61,20 @@ async function look(config: Config): Promise<Finding[]> {
       },
       "run ./dev image to build the image",
     ),
-    await finding("jail", () => lookAtJail(config), "VMs are not started without one"),
+    await finding("jail", () => checkJail(config), "VMs are not started without a jail"),
     { name: "memory", found: `${Math.floor(freemem() / mib)} of ${Math.floor(totalmem() / mib)} MiB free` },
     freeMb >= leastFreeMb
       ? { name: "disk", found: `${freeMb} MiB free at ${folder}` }
-      : { name: "disk", missing: `free some disk at ${folder}: ${freeMb} MiB are left, ${leastFreeMb} are the least` },
+      : { name: "disk", missing: `free some disk at ${folder}: ${freeMb} MiB are left, ${leastFreeMb} are needed` },
     {
       name: "kvm",
-      found: existsSync("/dev/kvm") ? "/dev/kvm exists (whether it works is tried by booting)" : "no /dev/kvm",
+      found: existsSync("/dev/kvm") ? "/dev/kvm exists (the boot below tests it)" : "no /dev/kvm",
     },
   ];
 }
 
-async function lookAtJail({ jail, jailUids, qemu }: Config): Promise<string> {
-  // Without a QEMU at all, that is what is said to be missing.
+async function checkJail({ jail, jailUids, qemu }: Config): Promise<string> {
+  // A missing QEMU is reported by its own check.
   const version = jail === "off" ? undefined : await qemuVersion(qemu).catch(() => undefined);
   if (version !== undefined) requireJailable(version);
   const { mode, cgroup, missing } = jail === "off" ? noJail : (await Jail.open({ uids: jailUids })).report();
@@ -90,7 +90,7 @@ async function finding(name: string, probe: () => Promise<string>, remedy: strin
   }
 }
 
-/** Through the running server of this data folder, or one started for the purpose. */
+/** Through the running server of this data folder, or a temporary one. */
 async function tryCapsule(config: Config): Promise<string> {
   if (isLocked(config.dataDir)) return useCapsule(config, readFileSync(join(config.dataDir, "url"), "utf8").trim());
   const daemon = await startDaemon({ ...config, port: 0, logLevel: "silent" }, (step) =>

@@ -1,4 +1,4 @@
-/** `capsule down`: ends the server of this data folder, and every VM it left running. */
+/** `capsule down`: stops the server of this data folder, then kills every VM of it that still runs. */
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";

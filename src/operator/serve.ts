@@ -1,4 +1,4 @@
-/** `capsule serve`: the daemon in the foreground, with its progress and a first curl on the screen. */
+/** `capsule serve`: the daemon in the foreground; prints its progress and first curl commands on stderr. */
 import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
@@ -6,10 +6,9 @@ import { loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
 
 /**
- * V8 compiles a function for speed after four hundred calls, and five hundred after it last met a new kind of value; once
- * more, and better, after three thousand. A server's ways are walked a few hundred times a day, each time in caches that guests
- * have filled with their own things meanwhile: with fifty, a command costs the server a quarter less from the second hundred
- * on, and with three hundred another seventh from the fourth.
+ * Lower thresholds of V8's compilers. By default Maglev compiles a function after 400 calls, 500 after its last type
+ * feedback, and Turbofan after 3 000. The paths of a server run a few hundred times a day. With 50 calls for Maglev, the CPU time of a
+ * command falls by a quarter after the 100th command, with 300 for Turbofan by another seventh after the 300th.
  */
 export const earlyOptimization = [
   "--invocation-count-for-maglev=50",
@@ -24,13 +23,13 @@ export async function serve(): Promise<number> {
   const daemon = await startDaemon(config, (step) => console.error(`capsule: ${step} …`));
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.once(signal, () => {
-      console.error(`capsule: ${signal}: stopping; running capsules go on and are found again by the next start`);
+      console.error(`capsule: ${signal}: stopping; running capsules go on, and the next start adopts them`);
       daemon.stop().then(stopped.resolve, stopped.reject);
     });
   }
   process.on("SIGHUP", () => renewCertificate(daemon));
-  noteUrl(config.dataDir, daemon.url);
-  for (const flag of earlyOptimization) setFlagsFromString(flag); // from here on: what only a start runs stays as it is
+  writeUrl(config.dataDir, daemon.url);
+  for (const flag of earlyOptimization) setFlagsFromString(flag); // after the start, whose code runs once
   const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
   console.error(welcome(daemon, config.dataDir, seconds));
   await stopped.promise;
@@ -46,14 +45,14 @@ function renewCertificate(daemon: { renewCertificate(): void }): void {
   }
 }
 
-/** For `capsule` on the same machine; it does without where the disk is full. */
-function noteUrl(dataDir: string, url: string): void {
+/** For `capsule` on the same machine. A failure, such as a full disk, is not fatal. */
+function writeUrl(dataDir: string, url: string): void {
   const path = join(dataDir, "url");
   try {
     writeFileSync(`${path}.new`, `${url}\n`, { mode: 0o600 });
     renameSync(`${path}.new`, path);
   } catch (error) {
-    console.error(`capsule: the address could not be noted in ${path}: ${(error as Error).message}`);
+    console.error(`capsule: the address could not be written to ${path}: ${(error as Error).message}`);
   }
 }
 
@@ -68,7 +67,7 @@ function welcome(
       : "software emulation (no usable KVM here: everything works, slower)";
   const lines = [`capsule: listening on ${daemon.url} after ${seconds} s, with ${engine}`];
   if (daemon.newKey !== undefined) {
-    const shown = process.stderr.isTTY ? `:\n\n  ${daemon.newKey}` : ""; // never in the log of whoever started us
+    const shown = process.stderr.isTTY ? `:\n\n  ${daemon.newKey}` : ""; // a key must not end up in a log file
     lines.push("", `The first API key, of team "default", is in ${dataDir}/api-key${shown}`);
   }
   lines.push(

@@ -1,8 +1,8 @@
-/** The audit log as its team reads it. */
+/** The audit log on the wire. */
 import Type, { type Static } from "typebox";
 import { Nullable, Timestamp } from "./schema.ts";
 
-/** What is worth an entry: whatever changes something, and every command. */
+/** Actions that get an entry: every change and every command. */
 export const auditActions = [
   "capsule.create",
   "capsule.pause",
@@ -28,25 +28,26 @@ export const auditPageDefault = 100;
 export const AuditQuery = Type.Object({
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: pageMax, default: auditPageDefault })),
   before: Type.Optional(Type.String({ pattern: "^[0-9]{1,15}$", description: "`next` of the page before this one." })),
-  capsule: Type.Optional(Type.String({ maxLength: 64, description: "Only what concerns this capsule." })),
+  capsule: Type.Optional(Type.String({ maxLength: 64, description: "Only entries of this capsule." })),
 });
 
 export const AuditEntry = Type.Object(
   {
     id: Type.String(),
     at: Timestamp,
-    key_id: Type.String({ description: "Whose key; `operator` for whoever runs the server." }),
+    key_id: Type.String({ description: "Id of the key; `operator`: a command on the server's own machine." }),
     key_name: Type.String(),
     address: Type.String({ description: "The network address that the request came from." }),
     action: Type.Unsafe<AuditAction>({ type: "string", enum: [...auditActions] }),
     capsule_id: Nullable(Type.String()),
     subject: Nullable(
       Type.String({
-        description: "The command (without its arguments), path, process, session, template or key that it is about.",
+        description: "The command (without its arguments), path, process, session, template or key concerned.",
       }),
     ),
     status: Type.Integer({
-      description: "The HTTP status of the answer; 101: begun over a WebSocket; 499: the client hung up before it.",
+      description:
+        "HTTP status of the answer; 101: started over a WebSocket; 499: the client closed the connection first.",
     }),
   },
   { title: "AuditEntry" },

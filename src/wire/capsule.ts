@@ -15,7 +15,7 @@ export const Capsule = Type.Object(
     template: Type.String({ description: "Name of the template it was made from." }),
     vcpus: Type.Integer(),
     memory_mb: Type.Integer({ description: "MiB." }),
-    timeout_sec: Type.Integer({ description: "Inactivity time until auto-pause; 0: none." }),
+    timeout_sec: Type.Integer({ description: "Seconds without a command until auto-pause; 0: none." }),
     created_at: Timestamp,
     last_updated: Type.String({ ...Timestamp, description: "Last change of status." }),
     started_at: Nullable({ ...Timestamp, description: "When it last reached running." }),

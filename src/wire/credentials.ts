@@ -8,13 +8,13 @@ export const keyNameMaxLength = 100;
 
 export const Key = Type.Object(
   {
-    id: Type.String({ pattern: "^key-", description: "Names the key, and opens nothing." }),
-    name: Type.String({ description: "What its maker called it." }),
+    id: Type.String({ pattern: "^key-", description: "Identifies the key; gives no access." }),
+    name: Type.String({ description: "What the key is for." }),
     prefix: Nullable(Type.String({ description: "Its first characters; null for keys older than this field." })),
     created_at: Timestamp,
     last_used_at: Nullable({ ...Timestamp, description: "Last request with it." }),
     expires_at: Nullable({ ...Timestamp, description: "When it ends by itself; null: never." }),
-    current: Type.Boolean({ description: "It is the key of this very request." }),
+    current: Type.Boolean({ description: "This request uses this key." }),
   },
   { title: "Key" },
 );
@@ -32,7 +32,7 @@ export const CreateKeyBody = Type.Object({
     minLength: 1,
     maxLength: keyNameMaxLength,
     pattern: "^[^\\u0000-\\u001f\\u007f]*$",
-    description: "What it is for, for people.",
+    description: "What the key is for.",
   }),
 });
 
@@ -42,7 +42,7 @@ export const KeyParams = Type.Object({ id: Type.String({ description: "A key's i
 
 export const SignInLink = Type.Object(
   {
-    token: Type.String({ description: "Good for one POST /v1/sign-in. The dashboard takes it from /#token=…" }),
+    token: Type.String({ description: "For one POST /v1/sign-in. The dashboard reads it from /#token=…" }),
     expires_at: Timestamp,
   },
   { title: "SignInLink" },
@@ -82,7 +82,7 @@ export const TicketBody = Type.Object({
 
 export const Ticket = Type.Object(
   {
-    ticket: Type.String({ description: "Goes into the query of the upgrade: ?ticket=…" }),
+    ticket: Type.String({ description: "For the query of the upgrade: ?ticket=…" }),
     expires_at: Timestamp,
   },
   { title: "Ticket" },

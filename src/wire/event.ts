@@ -1,6 +1,6 @@
 /**
- * Live events on the wire, as the text/event-stream of the HTML standard. Whoever hears `reset` lists again; every
- * event after it tells of one thing that changed since.
+ * Live events on the wire, as the text/event-stream of the HTML standard. After `reset` a client lists again; each later
+ * event is one change.
  */
 import Type from "typebox";
 import { Capsule } from "./capsule.ts";
@@ -15,7 +15,7 @@ export const eventData = {
       reason: Type.Unsafe<"new" | "missed">({
         type: "string",
         enum: ["new", "missed"],
-        description: "new: this stream begins here; missed: what came after Last-Event-ID is not known any more.",
+        description: "new: this stream begins here; missed: the events after Last-Event-ID are lost.",
       }),
     },
     { title: "ResetEvent" },

@@ -1,4 +1,4 @@
-/** The service's own state, for probes and people. */
+/** The service's health, for probes and operators. */
 import Type, { type Static } from "typebox";
 import { capsuleStatuses } from "./capsule.ts";
 
@@ -14,9 +14,9 @@ export const Health = Type.Object(
       {
         mode: Type.String({ description: "full: a user of its own for each VM; rootless; off." }),
         cgroup: Type.String({ description: "v2: control groups bound each VM; none: only limits of its process do." }),
-        missing: Type.Array(Type.String(), { description: "What the jail lacks here, each with a remedy." }),
+        missing: Type.Array(Type.String(), { description: "Missing parts of the jail, each with a remedy." }),
       },
-      { description: "What stands around each VM's process." },
+      { description: "The jail of each VM's process." },
     ),
     pid: Type.Integer(),
     capsules: Type.Record(Type.String(), count, {

@@ -1,4 +1,4 @@
-/** The numbers a client can run into: configured by the operator, readable by everyone. Units stand last in the names. */
+/** Limits of the service, set by the operator and readable by every client. Units stand last in the names. */
 import Type, { type Static } from "typebox";
 
 export const Limits = Type.Object(
@@ -11,13 +11,13 @@ export const Limits = Type.Object(
     running_vcpus_max: Type.Integer({ description: "vCPUs of one team's running capsules together." }),
     running_memory_max_mb: Type.Integer({ description: "Memory of one team's running capsules together, MiB." }),
     disk_max_bytes: Type.Integer({
-      description: "What one team's capsules and templates may take on disk before it can make no more.",
+      description: "Disk space of one team's capsules and templates. Beyond it no more can be created.",
     }),
     templates_max: Type.Integer({ description: "Snapshot templates of one team." }),
     body_max_bytes: Type.Integer({ description: "JSON request body." }),
     exec_timeout_default_sec: Type.Integer({ description: "Foreground exec without a timeout of its own." }),
     exec_timeout_max_sec: Type.Integer({ description: "Longest foreground exec timeout; 0 asks for none." }),
-    exec_output_max_bytes: Type.Integer({ description: "Kept of each stream in a foreground result." }),
+    exec_output_max_bytes: Type.Integer({ description: "Output kept per stream in a foreground result." }),
     file_write_max_bytes: Type.Integer({ description: "Content of a file sent to files/write." }),
     list_entries_max: Type.Integer({ description: "Entries of one listing." }),
     list_depth_max: Type.Integer({ description: "Depth of one listing." }),
@@ -26,18 +26,18 @@ export const Limits = Type.Object(
     sockets_max: Type.Integer({ description: "Open WebSockets of one team." }),
     socket_message_max_bytes: Type.Integer({ description: "One WebSocket message from a client." }),
     sockets_per_capsule_max: Type.Integer({ description: "Open WebSockets of one capsule." }),
-    requests_max: Type.Integer({ description: "Requests of one team under way at once, WebSockets aside." }),
+    requests_max: Type.Integer({ description: "Concurrent requests of one team, WebSockets excluded." }),
     requests_per_sec: Type.Integer({
-      description: "Requests with one key, in the long run; five seconds' worth may come at once.",
+      description: "Sustained rate of requests with one key; bursts of up to 5 seconds' worth.",
     }),
     refused_keys_per_sec: Type.Integer({
       description:
-        "Requests without a valid key, and sign-ins without a valid link, from one address, in the long run; " +
-        "20 seconds' worth may come at once.",
+        "Sustained rate of requests without a valid key and sign-ins without a valid link, from one address; " +
+        "bursts of up to 20 seconds' worth.",
     }),
     open_requests_per_sec: Type.Integer({
       description:
-        "Requests from one address for what asks for no key, in the long run; 10 seconds' worth may come at once.",
+        "Sustained rate of requests from one address to endpoints without a key; bursts of up to 10 seconds' worth.",
     }),
     wait_max_sec: Type.Integer({ description: "Longest wait of GET /v1/capsules/{id}?wait=…" }),
   },
@@ -45,16 +45,16 @@ export const Limits = Type.Object(
 );
 export type Limits = Static<typeof Limits>;
 
-/** What the asking team has of what is limited. */
+/** The usage of the client's team. */
 export const Usage = Type.Object(
   {
     capsules: Type.Integer(),
     running_vcpus: Type.Integer(),
     running_memory_mb: Type.Integer(),
-    disk_bytes: Type.Integer({ description: "As of the last look, which is at most a minute ago." }),
+    disk_bytes: Type.Integer({ description: "Measured at most a minute ago." }),
     templates: Type.Integer(),
     sockets: Type.Integer(),
-    requests: Type.Integer({ description: "Under way, this one included." }),
+    requests: Type.Integer({ description: "Concurrent requests, this one included." }),
   },
   { title: "Usage" },
 );

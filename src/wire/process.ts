@@ -6,7 +6,7 @@ import type { Limits } from "./limits.ts";
 export const Process = Type.Object(
   {
     pid: Type.Integer(),
-    tag: Type.String({ description: "Empty for what init or the template started." }),
+    tag: Type.String({ description: "Empty for processes that init or the template started." }),
     cmd: Type.String(),
     args: Type.Array(Type.String()),
   },
@@ -28,7 +28,7 @@ export const SignalQuery = Type.Object({
   signal: Type.Optional(Type.Unsafe<Signal>({ type: "string", enum: [...signals], default: "SIGKILL" })),
 });
 
-/** An end is told for five minutes, of the latest 64 processes of a capsule. */
+/** Exit codes are kept for five minutes, of the latest 64 processes of a capsule. */
 export function ExitQuery(limits: Limits) {
   return Type.Object({
     timeout: Type.Optional(
@@ -45,7 +45,7 @@ export function ExitQuery(limits: Limits) {
 export const ProcessExit = Type.Object(
   {
     exit_code: Type.Union([Type.Integer(), Type.Null()], {
-      description: "128 + n: killed by signal n; null: it runs still.",
+      description: "128 + n: killed by signal n; null: the process is still running.",
     }),
   },
   { title: "ProcessExit" },

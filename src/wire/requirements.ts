@@ -1,10 +1,10 @@
 /**
- * Which status a capsule must have for what a client asks of it, and the sentence that refuses it otherwise. The server
- * throws by this table and the dashboard disables by it, so that both say the same.
+ * The status that each action needs, and the sentence that refuses it otherwise. The server and the dashboard use the same
+ * table, so that both give the same reason.
  */
 import type { CapsuleStatus } from "./capsule.ts";
 
-/** What a client may ask of a capsule → the status it must have; null: any. */
+/** Action → the status that the capsule must have; null: any. */
 export const requires = {
   exec: "running",
   processes: "running",
@@ -33,14 +33,14 @@ const verbs: Record<Action, string> = {
   read: "read",
 };
 
-/** Why `action` is not allowed in `status`, as a sentence that begins with a small letter; undefined: it is allowed. */
+/** The reason why `action` is not allowed in `status`, in lower case; undefined: it is allowed. */
 export function refusal(action: Action, id: string, status: CapsuleStatus): string | undefined {
   const required = requires[action];
   if (required === null || status === required) return undefined;
   return `${cannot(action, id)}: it is ${status}, not ${required}`;
 }
 
-/** The beginning of every refusal. */
+/** The first words of every refusal. */
 export function cannot(action: Action, id: string): string {
   return `cannot ${verbs[action]} capsule ${id}`;
 }

@@ -2,12 +2,12 @@
 import Type, { type Static, type TSchema, type TSchemaOptions } from "typebox";
 import { type ErrorCode, statusOf } from "./errors.ts";
 
-/** Always present, `null` when there is nothing to say. */
+/** A field that is always present, and may be null. */
 export function Nullable<const T extends TSchema & { type: string }>(schema: T) {
   return Type.Unsafe<Static<T> | null>({ ...schema, type: [schema.type, "null"] });
 }
 
-/** Text that goes to the guest's system calls: no NUL, which would end it early, and no half of a surrogate pair. */
+/** Text for system calls in the guest: no NUL, which would end it early, and no lone surrogate. */
 export function Text(options: TSchemaOptions & { minLength?: number; maxLength?: number } = {}) {
   return Type.String({ pattern: "^[^\\u0000\\ud800-\\udfff]*$", ...options });
 }
@@ -27,7 +27,7 @@ export const ErrorBody = Type.Object(
   {
     error: Type.Object({
       code: Type.String({ enum: Object.keys(statusOf), description: "Stable, for programs." }),
-      message: Type.String({ description: "What could not be done to which thing; for people." }),
+      message: Type.String({ description: "What failed, for people." }),
       details: Type.Optional(Type.Object({}, { additionalProperties: true })),
     }),
   },

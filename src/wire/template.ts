@@ -24,7 +24,7 @@ export const TemplateList = Type.Array(Template);
 
 export const ListTemplatesQuery = Type.Object({ type: Type.Optional(TemplateTypeSchema) });
 
-/** Far beyond any good name. What a good one is, is said after the capsule was found and is running. */
+/** A limit of the schema. The name itself is checked after the capsule was found and is running. */
 const nameMaxLength = 4_096;
 
 export const CaptureBody = Type.Object({
@@ -33,7 +33,7 @@ export const CaptureBody = Type.Object({
   name: Type.Optional(
     Type.String({
       maxLength: nameMaxLength,
-      description: "1 to 64 letters, digits, `.`, `_`, `-`, beginning with a letter or digit. Made up when omitted.",
+      description: "1 to 64 letters, digits, `.`, `_`, `-`, beginning with a letter or digit. Generated when omitted.",
     }),
   ),
 });

@@ -3,9 +3,9 @@ import type { Static, TSchema } from "typebox";
 import { Compile } from "typebox/compile";
 
 export interface Flaw {
-  /** Where, as in `/args/0`; empty for the whole value. */
+  /** JSON pointer, as in `/args/0`; empty for the whole value. */
   path: string;
-  /** What, as in `must be integer`. */
+  /** As in `must be integer`. */
   problem: string;
 }
 
@@ -29,7 +29,7 @@ function said(error: { keyword: string; message: string; params: object }): stri
 
 export type Decoded<T> = { message: T } | { problem: string };
 
-/** A codec of the messages one side may send, by their `type`. Fields it does not know are ignored. */
+/** Decodes the messages of one side, by their `type`. Unknown fields are ignored. */
 export function messageDecoder<const Schemas extends Record<string, TSchema>>(
   schemas: Schemas,
 ): (text: string) => Decoded<Static<Schemas[keyof Schemas]>> {
