@@ -1,4 +1,6 @@
-/** Runs code written by a language model: in its own capsule, with a time limit; the capsule is destroyed afterwards. */
+/**
+ * Runs code written by a language model: in its own capsule, with a time limit; the capsule is destroyed afterwards.
+ */
 import { Capsule, hasCode } from "../src/sdk/sdk.ts";
 
 const code = `

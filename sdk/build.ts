@@ -1,6 +1,6 @@
 /**
- * Builds the npm package of src/sdk: plain JavaScript with types, without dependencies. The command line is one more file
- * of the package, independent of the SDK: `npx capsule-sdk ls`.
+ * Builds the npm package of src/sdk: plain JavaScript with types, without dependencies. The command line is one more
+ * file of the package, independent of the SDK: `npx capsule-sdk ls`.
  *
  *   node sdk/build.ts FOLDER      then: cd FOLDER && npm publish
  */

@@ -12,7 +12,9 @@ export async function completion(call: Call): Promise<number> {
 
 export const scripts: Record<string, (commands: Commands) => string> = { bash, zsh, fish };
 
-/** The words typed before the cursor → the words and options that may follow; longer lines first, as shells try them. */
+/**
+ * The words typed before the cursor → the words and options that may follow; longer lines first, as shells try them.
+ */
 function following(commands: Commands): [typed: string, words: string[]][] {
   const found = new Map<string, string[]>();
   for (const [name, command] of Object.entries(commands)) {

@@ -18,7 +18,10 @@ export async function downloadToStandardOutput(capsule: Capsule, source: string,
   tally.files++;
 }
 
-/** Names the copy as `cp -a` does: inside an existing folder, else by the given name. `deepest`: depth limit of a listing. */
+/**
+ * Names the copy as `cp -a` does: inside an existing folder, else by the given name. `deepest`: depth limit of a
+ * listing.
+ */
 export async function download(
   { capsule, deepest }: { capsule: Capsule; deepest: number },
   source: string,

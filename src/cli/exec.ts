@@ -78,7 +78,10 @@ async function relay(capsule: Capsule, stream: OutputStream, timeoutSec: number)
   return isLate ? exitCodes.ranOut : (stream.exitCode ?? exitCodes.notRun);
 }
 
-/** The first signal is passed on as SIGTERM, the second one kills the command, and so does the loss of the terminal (SIGHUP). */
+/**
+ * The first signal is passed on as SIGTERM, the second one kills the command, and so does the loss of the terminal
+ * (SIGHUP).
+ */
 function forwarding(capsule: Capsule, stream: OutputStream): (signal: NodeJS.Signals) => void {
   let isAsked = false;
   return (signal) => {

@@ -1,6 +1,6 @@
 /**
- * `capsule doctor`: checks the requirements of the service, then creates a capsule, runs a command in it and destroys it.
- * The last line is a verdict: all is well, or what is missing and how to get it.
+ * `capsule doctor`: checks the requirements of the service, then creates a capsule, runs a command in it and destroys
+ * it. The last line is a verdict: all is well, or what is missing and how to get it.
  */
 import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { freemem, totalmem } from "node:os";

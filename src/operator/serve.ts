@@ -7,8 +7,9 @@ import { startDaemon } from "../daemon.ts";
 
 /**
  * Lower thresholds of V8's compilers. By default Maglev compiles a function after 400 calls, 500 after its last type
- * feedback, and Turbofan after 3 000. The paths of a server run a few hundred times a day. With 50 calls for Maglev, the CPU time of a
- * command falls by a quarter after the 100th command, with 300 for Turbofan by another seventh after the 300th.
+ * feedback, and Turbofan after 3 000. The paths of a server run a few hundred times a day. With 50 calls for Maglev,
+ * the CPU time of a command falls by a quarter after the 100th command, with 300 for Turbofan by another seventh after
+ * the 300th.
  */
 export const earlyOptimization = [
   "--invocation-count-for-maglev=50",

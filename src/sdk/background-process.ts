@@ -38,9 +38,9 @@ export class BackgroundProcess {
   }
 
   /**
-   * Resolves with its exit code when it ends; no time limit by default. Works for an ended process too: a capsule's latest
-   * 64 exit codes are kept for five minutes. Throws `not_found` when there is none, `timeout` when it still runs after
-   * `timeoutMs`.
+   * Resolves with its exit code when it ends; no time limit by default. Works for an ended process too: the exit codes
+   * of the latest 64 processes of a capsule are kept for five minutes. Throws `not_found` when there is none, `timeout`
+   * when the process still runs after `timeoutMs`.
    */
   async wait({ signal, timeoutMs = 0 }: CallOptions = {}): Promise<number> {
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;

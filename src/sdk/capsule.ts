@@ -114,8 +114,8 @@ export class Capsule {
   }
 
   /**
-   * Resolves when the capsule has the status; waits three minutes by default. Throws `invalid_state` when the capsule has
-   * stopped or failed instead, `timeout` when the time is up.
+   * Resolves when the capsule has the status; waits three minutes by default. Throws `invalid_state` when the capsule
+   * has stopped or failed instead, `timeout` when the time is up.
    */
   async until(status: CapsuleStatus, { signal, timeoutMs = waitMs }: CallOptions = {}): Promise<this> {
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
@@ -175,8 +175,8 @@ export class Capsule {
   // ---- Commands
 
   /**
-   * Runs a command to its end, without a shell; with one: `exec("bash", ["-c", "…"])`. Any exit code is a result; throws
-   * `timeout` when the command takes longer than `timeoutSec`.
+   * Runs a command to its end, without a shell; with one: `exec("bash", ["-c", "…"])`. Any exit code is a result;
+   * throws `timeout` when the command takes longer than `timeoutSec`.
    */
   exec(cmd: string, args: string[] = [], options: ExecOptions = {}): Promise<ExecResult> {
     return execute(this.#transport, this.#path, { cmd, args }, options);

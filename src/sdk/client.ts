@@ -81,8 +81,8 @@ export class Client {
   }
 
   /**
-   * Changes, live, until the signal aborts or the loop is left. A broken connection is made again and continues after the
-   * last event; where events were lost, `reset` says to list again.
+   * Changes, live, until the signal aborts or the loop is left. A broken connection is made again and continues after
+   * the last event; where events were lost, `reset` says to list again.
    */
   events(options: EventOptions = {}): AsyncGenerator<ServiceEvent, void, undefined> {
     return follow(this.#transport, options);

@@ -82,8 +82,8 @@ function parsed(text: string): { code: ErrorCode; message: string; details?: Rec
 }
 
 /**
- * Classifies an error of `fetch`: nothing was sent (`unreachable`), or the request may have been carried out (`cut_off`).
- * Browsers do not give the cause; there it is `cut_off`.
+ * Classifies an error of `fetch`: nothing was sent (`unreachable`), or the request may have been carried out
+ * (`cut_off`). Browsers do not give the cause; there it is `cut_off`.
  */
 export function connectionErrorOf(error: unknown, url: string): ConnectionError {
   const code = systemCode(error);

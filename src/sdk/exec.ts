@@ -17,7 +17,9 @@ export interface CommandOptions {
 }
 
 export interface ExecOptions extends CommandOptions {
-  /** Seconds after which the command is killed and `exec` throws `timeout`; 0: never. Default: 30, set by the service. */
+  /**
+   * Seconds after which the command is killed and `exec` throws `timeout`; 0: never. Default: 30, set by the service.
+   */
   timeoutSec?: number;
   /** Aborts the call and kills the command. */
   signal?: AbortSignal | undefined;

@@ -82,7 +82,8 @@ export class Files {
       return (await this.list(path, { ...options, depth: 0 }))[0];
     } catch (error) {
       if (!hasCode(error, "not_found")) throw error;
-      await this.#transport.json({ method: "GET", path: this.#capsulePath, ...options }); // throws when it is the capsule that does not exist
+      // Throws when the capsule itself does not exist.
+      await this.#transport.json({ method: "GET", path: this.#capsulePath, ...options });
       return undefined;
     }
   }

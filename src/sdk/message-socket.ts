@@ -1,6 +1,6 @@
 /**
- * A WebSocket of the service with JSON messages: `send` and `for await`. A slow reader pauses the socket where the runtime
- * can do that (backpressure); elsewhere messages are buffered up to a limit, then the socket is closed.
+ * A WebSocket of the service with JSON messages: `send` and `for await`. A slow reader pauses the socket where the
+ * runtime can do that (backpressure); elsewhere messages are buffered up to a limit, then the socket is closed.
  */
 import { closeCodes } from "../wire/errors.ts";
 import { ConnectionError, type ErrorCode, hasCode, ServiceError } from "./errors.ts";

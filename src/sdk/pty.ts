@@ -48,8 +48,8 @@ const keptInputMaxBytes = 1024 * 1024;
 const inputChunkBytes = 256 * 1024;
 
 /**
- * Iterate it for the output, `write` the input. Leaving the loop detaches: the session goes on, and `capsule.rejoin(tag)`
- * joins it again.
+ * Iterate it for the output, `write` the input. Leaving the loop detaches: the session goes on, and
+ * `capsule.rejoin(tag)` joins it again.
  */
 export class Pty implements AsyncIterable<Bytes> {
   /** Names the session: `capsule.rejoin(tag)`. */

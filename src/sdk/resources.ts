@@ -1,6 +1,6 @@
 /**
- * The API's resources as plain objects with camelCase names. Declared here and not derived from the schemas, so that this
- * package needs no other's types; `resources.test.ts` holds them against the contract.
+ * The API's resources as plain objects with camelCase names. Declared here and not derived from the schemas, so that
+ * this package needs no other's types; `resources.test.ts` holds them against the contract.
  */
 
 export type CapsuleStatus = "pending" | "starting" | "running" | "paused" | "stopped" | "error";

@@ -19,7 +19,10 @@ export interface WebSocketLike {
 export type WebSocketClass = new (url: string) => WebSocketLike;
 
 export interface ClientOptions {
-  /** Address of the service. Default: `CAPSULE_URL` of the environment, in a browser the page's own origin, else `http://127.0.0.1:8080`. */
+  /**
+   * Address of the service. Default: `CAPSULE_URL` of the environment, in a browser the page's own origin, else
+   * `http://127.0.0.1:8080`.
+   */
   url?: string;
   /** Default: `CAPSULE_API_KEY` of the environment. */
   apiKey?: string;

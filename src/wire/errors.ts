@@ -1,6 +1,7 @@
 /**
- * The one table of errors: machine-readable code → HTTP status, the one error class that every layer throws, and the close
- * codes of WebSockets. A lower layer throws the code it knows; `http/` maps it once. Without imports, for the SDK.
+ * The one table of errors: machine-readable code → HTTP status, the one error class that every layer throws, and the
+ * close codes of WebSockets. A lower layer throws the code it knows; `http/` maps it once. Without imports, for the
+ * SDK.
  */
 
 export const statusOf = {

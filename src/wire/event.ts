@@ -1,6 +1,6 @@
 /**
- * Live events on the wire, as the text/event-stream of the HTML standard. After `reset` a client lists again; each later
- * event is one change.
+ * Live events on the wire, as the text/event-stream of the HTML standard. After `reset` a client lists again; each
+ * later event is one change.
  */
 import Type from "typebox";
 import { Capsule } from "./capsule.ts";

@@ -1,6 +1,6 @@
 /**
- * The status that each action needs, and the sentence that refuses it otherwise. The server and the dashboard use the same
- * table, so that both give the same reason.
+ * The status that each action needs, and the sentence that refuses it otherwise. The server and the dashboard use the
+ * same table, so that both give the same reason.
  */
 import type { CapsuleStatus } from "./capsule.ts";
 

@@ -1,6 +1,6 @@
 /**
- * The dashboard in a real browser: one server with real VMs and one Chromium for the whole group. A test fails when a page
- * that it opened logs an error, throws, violates the page's policy, or sends a request to another host.
+ * The dashboard in a real browser: one server with real VMs and one Chromium for the whole group. A test fails when a
+ * page that it opened logs an error, throws, violates the page's policy, or sends a request to another host.
  */
 import assert from "node:assert/strict";
 import { rm } from "node:fs/promises";

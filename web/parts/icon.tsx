@@ -1,4 +1,6 @@
-/** Icons as strokes on a grid of 16, hidden from screen readers: each is next to a word or inside a labelled element. */
+/**
+ * Icons as strokes on a grid of 16, hidden from screen readers: each is next to a word or inside a labelled element.
+ */
 const paths = {
   play: "M5 3.5v9l7-4.5z",
   pause: "M5.5 3.5v9M10.5 3.5v9",

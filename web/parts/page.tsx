@@ -1,4 +1,7 @@
-/** The layout of every page: a heading that gets the focus on navigation, actions, and the states empty, loading, failed. */
+/**
+ * The layout of every page: a heading that gets the focus on navigation, actions, and the states empty, loading,
+ * failed.
+ */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Button } from "./button.tsx";

@@ -1,6 +1,7 @@
 /**
  * xterm.js under a Content-Security-Policy without 'unsafe-inline'. The policy forbids <style> elements and `style`
- * attributes, but allows constructed style sheets and declarations set by a script. xterm's styles are redirected to these.
+ * attributes, but allows constructed style sheets and declarations set by a script. xterm's styles are redirected to
+ * these.
  */
 
 /** For the option documentOverride: <style> elements become constructed style sheets. */

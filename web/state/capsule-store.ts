@@ -32,7 +32,10 @@ export class CapsuleStore {
     return known && (known.get(id) ?? null);
   }
 
-  /** Applies a complete listing. `knownBefore`: `knownIds()` when it was requested; ids of these that it lacks are removed. */
+  /**
+   * Applies a complete listing. `knownBefore`: `knownIds()` when it was requested; ids of these that it lacks are
+   * removed.
+   */
   listed(capsules: readonly CapsuleInfo[], knownBefore: ReadonlySet<string>): void {
     const after = new Map<string, CapsuleInfo>();
     for (const capsule of capsules) {
