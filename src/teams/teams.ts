@@ -173,7 +173,7 @@ export class Teams {
 export function ensureFirstKey(dataDir: string, teams: Teams): string | undefined {
   if (teams.keys().some(({ team }) => team === defaultTeam)) return undefined;
   const path = join(dataDir, "api-key");
-  const save = (key: string) => writeFileSync(path, `${key}\n`, { mode: 0o600 });
+  const save = (key: string) => writeFileSync(path, `${key}\n`, { mode: 0o600, flush: true });
   return teams.createKey(teams.ensure(defaultTeam).id, "first", save).key;
 }
 
