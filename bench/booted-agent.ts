@@ -2,7 +2,7 @@
 import { join } from "node:path";
 import type { Agent } from "../src/agent/agent.ts";
 import { connectAgent } from "../src/agent/connection.ts";
-import { identityOf } from "../src/host/identity.ts";
+import { identityOf } from "../src/host/guest.ts";
 
 const deadlineMs = 120_000;
 

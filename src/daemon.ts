@@ -40,7 +40,6 @@ import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
 import { noJail } from "./vmm/jail/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
-import { flattenMemory } from "./vmm/memory/base-memory.ts";
 import type { Health } from "./wire/health.ts";
 
 const dayMs = 86_400_000;
@@ -182,24 +181,24 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     images,
     vmm,
     connect,
-    flatten: flattenMemory,
     mergeLayer: await layerMerger(jail),
     bootMs: config.bootDeadlineMs,
     wakeMs: config.wakeDeadlineMs,
-    reconnectMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
     memoryReserveBytes: config.memoryReserveMb * 2 ** 20,
-    pool: {
-      newId: newCapsuleId,
-      budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
-      minimum: { key: { origin: { kind: "base", name: "minimal" }, shape: defaultShape }, size: config.poolMin },
-      onFailure: (error) => log.warn({ err: error }, "a warm capsule could not be made"),
-    },
-    warmProcesses: {
-      maxCount: config.warmProcesses,
-      budgetBytes: config.warmProcessesMemoryMb * 2 ** 20,
-      onFailure: (error) => log.warn({ err: error }, "a warm process could not be started or claimed"),
+    warm: {
+      pool: {
+        newId: newCapsuleId,
+        budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
+        minimum: { key: { origin: { kind: "base", name: "minimal" }, shape: defaultShape }, size: config.poolMin },
+        onFailure: (error) => log.warn({ err: error }, "a warm capsule could not be made or used"),
+      },
+      processes: {
+        maxCount: config.warmProcesses,
+        budgetBytes: config.warmProcessesMemoryMb * 2 ** 20,
+        onFailure: (error) => log.warn({ err: error }, "a warm process could not be started or claimed"),
+      },
     },
     onDamage: (folder, why) => log.error({ folder, why }, "a checkpoint is damaged"),
     step,

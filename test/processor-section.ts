@@ -1,4 +1,4 @@
-/** The section of the device state that src/vmm/warm/device-state.ts parses. */
+/** The section of a saved device state that src/vmm/device-state.ts reads. */
 
 export interface ProcessorSection {
   number?: number;

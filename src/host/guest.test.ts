@@ -1,4 +1,4 @@
-/** A guest whose agent is cut off, falls silent, talks nonsense or answers late; and one whose VM ends. */
+/** The states of a guest: lost connections, silent and invalid agents, late answers, and VMs that end. */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -10,8 +10,7 @@ import { emptyRecord, Verb } from "../agent/protocol.ts";
 import { RecordWriter } from "../agent/records.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { freeze, requireRunning, resumeAfterStop } from "./checkpoint/quiesce.ts";
-import { type Connect, LiveGuest } from "./guest.ts";
-import { identityOf } from "./identity.ts";
+import { type Connect, identityOf, LiveGuest } from "./guest.ts";
 
 const patienceMs = 10_000;
 const frozen = new RecordWriter().u8(1).finish();
@@ -50,14 +49,14 @@ async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patie
 const isUnreachable = (error: unknown) =>
   error instanceof CapsuleError && error.code === "agent_error" && /cannot be reached/.test(error.message);
 
-/** The connection is gone, and the guest knows. */
+/** Breaks the connection and waits until the guest has noticed. */
 async function cut({ fake, live }: Setting): Promise<void> {
   const { closed } = live.agent;
   fake.connection?.destroy();
   await closed;
 }
 
-/** The agent, as soon as it can be reached. */
+/** Resolves when the agent can be reached. */
 async function reachable({ live }: Setting): Promise<void> {
   for (;;) {
     try {
@@ -70,23 +69,46 @@ async function reachable({ live }: Setting): Promise<void> {
   }
 }
 
-it("rests, and is roused with the moment's randomness before anything else is asked of it", async () => {
+it("an ended guest stays ended: no later event changes its state or is reported", async () => {
+  await using fake = await FakeGuest.listen({ onFrame: answering() });
+  const setting = await live(fake);
+  setting.live.markLost("it did not resume");
+  setting.vm.endWith({ kind: "powered_off" });
+  await setting.vm.ended;
+  setting.live.suspendMonitoring();
+  await assert.rejects(setting.live.resumeMonitoring(), /has ended: it did not resume/);
+  fake.connection?.destroy();
+  assert.deepEqual(await setting.live.ended, { kind: "lost", reason: "it did not resume" });
+  assert.equal(setting.line.connects, 1);
+});
+
+it("monitoring that resumes during an attempt to reconnect waits for this attempt", async () => {
+  await using fake = await FakeGuest.listen({ onFrame: answering() });
+  const setting = await live(fake);
+  await cut(setting);
+  await setting.live.resumeMonitoring();
+  await setting.live.agent.probe();
+  assert.equal(setting.line.connects, 2);
+  setting.live.close();
+});
+
+it("a parked guest is unparked with new randomness before any other command", async () => {
   await using fake = await FakeGuest.listen({ onFrame: answering() });
   const { live: guest, vm } = await live(fake);
   await guest.park();
   assert.equal(vm.found, "stopped");
   const [first, second] = [identityOf("cl-x"), identityOf("cl-x")];
-  assert.notDeepEqual(first.entropy, second.entropy, "never the same twice");
+  assert.notDeepEqual(first.entropy, second.entropy, "the random bytes differ each time");
   await guest.unpark(second);
   assert.equal(vm.found, "running");
   const opened = fake.frames.filter((frame) => verbOf(frame) !== 0);
   assert.deepEqual(opened.map(verbOf), [Verb.FREEZE, Verb.WAKE]);
-  assert.ok(opened[1]!.payload.includes(Buffer.from(second.entropy)), "which is what its kernel is given");
+  assert.ok(opened[1]!.payload.includes(Buffer.from(second.entropy)), "the agent receives them");
   guest.close();
 });
 
 describe("the connection", () => {
-  it("is made anew when it breaks; meanwhile the agent cannot be reached", async () => {
+  it("is made anew when it is lost; meanwhile the agent cannot be reached", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering() });
     const setting = await live(fake);
     await cut(setting);
@@ -96,7 +118,7 @@ describe("the connection", () => {
     setting.live.close();
   });
 
-  it("brings the THAW again that was lost with it", async () => {
+  it("when made anew, repeats a THAW that was lost", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering(), awake: false });
     const setting = await live(fake);
     await setting.live.thaw();
@@ -106,7 +128,7 @@ describe("the connection", () => {
     setting.live.close();
   });
 
-  it("does not thaw a guest that is held", async () => {
+  it("when made anew, does not thaw a guest that was not released", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering(), awake: false });
     const setting = await live(fake);
     await cut(setting);
@@ -115,7 +137,7 @@ describe("the connection", () => {
     setting.live.close();
   });
 
-  it("means nothing while the host freezes the guest, and is made anew afterwards, once", async () => {
+  it("is not made anew while monitoring is suspended, and once when it resumes", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering() });
     const setting = await live(fake);
     setting.live.suspendMonitoring();
@@ -127,7 +149,7 @@ describe("the connection", () => {
     setting.live.close();
   });
 
-  it("has one attempt at a time: freezing the guest ends the one under way", async () => {
+  it("suspending monitoring ends an attempt to reconnect", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering() });
     await using deaf = await FakeGuest.listen({ deafHellos: 1_000 });
     const setting = await live(fake);
@@ -141,7 +163,7 @@ describe("the connection", () => {
     setting.live.close();
   });
 
-  it("when hung up, rejects what is in flight with the reason, and is no end by itself", async () => {
+  it("when closed by the host, rejects calls in flight with the reason and reports no end", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering(Verb.MKDIR) });
     const setting = await live(fake);
     let hasEnded = false;
@@ -158,7 +180,7 @@ describe("the connection", () => {
 });
 
 describe("an agent", () => {
-  it("that falls silent for good is the end of the guest", async () => {
+  it("that stays silent is reported as lost", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering(Verb.MKDIR, Verb.PROBE) });
     await using deaf = await FakeGuest.listen({ deafHellos: 1_000 });
     const setting = await live(fake, 50, 50);
@@ -169,7 +191,7 @@ describe("an agent", () => {
     assert.match(reason, /^the agent stopped answering/);
   });
 
-  it("that greets after a silence, but answers nothing else, is the end of the guest too", async () => {
+  it("that answers only the handshake after a silence is reported as lost", async () => {
     await using fake = await FakeGuest.listen();
     const setting = await live(fake, patienceMs, 60);
     await assert.rejects(setting.live.agent.mkdir("/x"), /stopped answering/);
@@ -179,7 +201,7 @@ describe("an agent", () => {
     assert.deepEqual([setting.line.connects, fake.hellos], [2, 2]);
   });
 
-  it("that answers again after a silence is forgiven, each time", async () => {
+  it("that answers again after a silence is kept, each time", async () => {
     let isMute = true;
     const answer = answering();
     await using fake = await FakeGuest.listen({
@@ -199,7 +221,7 @@ describe("an agent", () => {
     setting.live.close();
   });
 
-  it("that breaks the protocol is the end of the guest at once", async () => {
+  it("that breaks the protocol is reported as lost at once", async () => {
     for (const nonsense of [Buffer.alloc(12, 0xff), Buffer.from([7, 0, 0, 0])]) {
       await using fake = await FakeGuest.listen({ onFrame: answering(Verb.MKDIR) });
       const setting = await live(fake);
@@ -215,7 +237,7 @@ describe("an agent", () => {
     }
   });
 
-  it("that is silent because its VM waits for the host's disk is waited for", async () => {
+  it("that is silent because its VM waits for the host's disk is not given up", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering() });
     await using deaf = await FakeGuest.listen({ deafHellos: 1_000 });
     const setting = await live(fake, 20);
@@ -229,7 +251,7 @@ describe("an agent", () => {
   });
 });
 
-it("a guest that will be destroyed is waited for no longer, and never listened to again", async () => {
+it("an abandoned guest rejects calls in flight and is never monitored again", async () => {
   await using fake = await FakeGuest.listen({ onFrame: answering(Verb.THAW) });
   const setting = await live(fake);
   const thaw = assert.rejects(setting.live.thaw(), /is being destroyed/);
@@ -240,18 +262,18 @@ it("a guest that will be destroyed is waited for no longer, and never listened t
   assert.equal(setting.line.connects, 1);
 });
 
-it("nor is one that was let go of, whose VM lives on", async () => {
+it("a closed guest is never monitored again and reports no end", async () => {
   await using fake = await FakeGuest.listen({ onFrame: answering() });
   const setting = await live(fake);
   setting.live.close();
-  await assert.rejects(setting.live.resumeMonitoring(), /was let go of/);
+  await assert.rejects(setting.live.resumeMonitoring(), /was released by this daemon/);
   setting.live.markLost("it could not be set running again");
-  assert.equal(await Promise.race([setting.live.ended, "its end is nobody's"]), "its end is nobody's");
+  assert.equal(await Promise.race([setting.live.ended, "not reported"]), "not reported");
   assert.equal(setting.line.connects, 1);
 });
 
 describe("freezing", () => {
-  it("says whether the processes are frozen", async () => {
+  it("reports whether the processes are frozen", async () => {
     for (const [answer, expected] of [
       [frozen, true],
       [notFrozen, false],
@@ -265,7 +287,7 @@ describe("freezing", () => {
     }
   });
 
-  it("is tried again when some processes were not frozen", async () => {
+  it("is repeated when some processes were not frozen", async () => {
     let asked = 0;
     await using fake = await FakeGuest.listen({
       onFrame: (frame, guest) => guest.frame(FrameType.RESULT, frame.stream, ++asked < 3 ? notFrozen : frozen),
@@ -276,7 +298,7 @@ describe("freezing", () => {
     setting.live.close();
   });
 
-  it("is given up when the agent is mute, talks nonsense or cannot be reached", async () => {
+  it("fails when the agent does not answer, breaks the protocol or cannot be reached", async () => {
     await using mute = await FakeGuest.listen();
     const silent = await live(mute);
     assert.equal(await freeze(silent.live, 1), false);
@@ -290,7 +312,7 @@ describe("freezing", () => {
     raving.live.close();
   });
 
-  it("answered late does no harm: the guest goes on, and is still listened to", async () => {
+  it("a late answer is harmless: the guest is resumed and still monitored", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering(Verb.FREEZE) });
     const setting = await live(fake);
     setting.live.suspendMonitoring();
@@ -303,7 +325,7 @@ describe("freezing", () => {
   });
 });
 
-it("a VM whose QEMU does not answer, or that waits for the disk, is not fit to be stopped", async () => {
+it("a VM whose QEMU does not answer, or that waits for the disk, must not be stopped", async () => {
   await using fake = await FakeGuest.listen({ onFrame: answering() });
   const setting = await live(fake);
   await requireRunning(setting.live);
@@ -323,7 +345,7 @@ describe("the VM's end", () => {
   ] as const;
 
   for (const [how, kind, reason] of ends) {
-    it(`${how.kind} is told as ${kind}`, async () => {
+    it(`${how.kind} is reported as ${kind}`, async () => {
       await using fake = await FakeGuest.listen({ onFrame: answering() });
       const setting = await live(fake);
       setting.vm.endWith(how);
@@ -334,14 +356,14 @@ describe("the VM's end", () => {
     });
   }
 
-  it("while the host freezes it is told when the host listens again, or gives the guest up", async () => {
-    for (const after of ["listenAgain", "lose"] as const) {
+  it("during suspended monitoring is reported when monitoring resumes, or the guest is marked as lost", async () => {
+    for (const after of ["resumeMonitoring", "markLost"] as const) {
       await using fake = await FakeGuest.listen({ onFrame: answering() });
       const setting = await live(fake);
       setting.live.suspendMonitoring();
       setting.vm.endWith({ kind: "exited" });
       await setting.vm.ended;
-      if (after === "lose") setting.live.markLost("it did not go on");
+      if (after === "markLost") setting.live.markLost("it did not go on");
       else await setting.live.resumeMonitoring();
       assert.match((await setting.live.ended).reason, /process ended/);
     }

@@ -1,7 +1,13 @@
 /**
- * A capsule's live VM together with the connection to its agent. Watches both: a lost connection is made anew for a
- * while; an agent that breaks the protocol, stays away, or greets and then says nothing is the end of the guest.
+ * A capsule's live VM together with the connection to its agent, as a state machine:
+ *
+ *      connected ◄──► reconnecting      a lost connection is made anew, until a deadline
+ *          │  ▲           │  ▲
+ *          ▼  │           ▼  │
+ *          suspended ─────────          the host is stopping or ending the guest: a lost connection means nothing
+ *      any of them ──► ended            it was reported as ended, or the host has given it up; final
  */
+import { createHash, randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Agent, Wake } from "../agent/agent.ts";
 import { SilenceError } from "../agent/liveness.ts";
@@ -12,36 +18,55 @@ import type { CapsuleFile } from "./disk/capsule-folder.ts";
 import type { Guest, GuestEnd } from "./host.ts";
 
 const diskPollMs = 1_000;
+const entropyBytes = 64;
+
+/**
+ * What distinguishes a guest from others resumed from the same checkpoint: host name and machine id follow from the capsule's
+ * id, the random bytes are new each time.
+ */
+export function identityOf(id: string): Wake {
+  const machineId = createHash("sha256").update(`machine-id of ${id}`).digest("hex").slice(0, 32);
+  return { hostname: id, machineId, entropy: randomBytes(entropyBytes) };
+}
 
 export type Connect = (socketPath: string, deadlineMs: number, signal?: AbortSignal) => Promise<Agent>;
 
 export interface ReconnectOptions {
   connect: Connect;
-  /** How long a lost connection is tried anew before the guest counts as lost. */
+  /** How long a lost connection is retried before the guest counts as lost. */
   reconnectMs: number;
 }
+
+type State =
+  | { name: "connected" }
+  | { name: "reconnecting"; abort: AbortController; done: Promise<void> }
+  | { name: "suspended" }
+  | { name: "ended"; error: CapsuleError };
+
+/** The states that may follow each state. */
+const transitions: Record<State["name"], readonly State["name"][]> = {
+  connected: ["reconnecting", "suspended", "ended"],
+  reconnecting: ["connected", "suspended", "ended"],
+  suspended: ["connected", "reconnecting", "ended"],
+  ended: [],
+};
 
 export class LiveGuest implements Guest {
   readonly id: string;
   readonly vm: Vm;
-  /** What its folder says of it; null: it has none, and is never saved. */
+  /** The content of its capsule.json; null for a guest that has no folder and is never saved. */
   readonly capsule: CapsuleFile | null;
   readonly ended: Promise<GuestEnd>;
-  /** In its folder: one that it was resumed from, or that a save of it made. */
-  mayHaveCheckpoint = true;
-  #agent: Agent;
-  #isConnected = true;
-  /** The host has stopped or let go of the guest: what happens to it now is no end by itself. */
-  #isExpectingSilence = false;
-  #isThawed = false;
+  #state: State = { name: "connected" };
+  /** The open connection, also while suspended; undefined when it is lost. */
+  #agent: Agent | undefined;
   #reconnects = 0;
-  /** Why it is never listened to again. */
-  #disconnected: CapsuleError | undefined;
-  /** It was hung up on for its silence, and has answered nothing since but the greeting. */
+  /** The user's processes are to run: a new connection repeats a THAW that was lost with the old one. */
+  #isThawed = false;
+  /** The connection was closed for the agent's silence, and the new one has answered nothing since its handshake. */
   #isUnresponsive = false;
-  #reconnecting = new AbortController();
   #vmEnd: VmEnd | undefined;
-  readonly #end: (end: GuestEnd) => void;
+  readonly #reportEnd: (end: GuestEnd) => void;
   readonly #connect: Connect;
   readonly #reconnectMs: number;
 
@@ -55,33 +80,49 @@ export class LiveGuest implements Guest {
     this.id = id;
     this.capsule = capsule;
     this.vm = vm;
-    this.#agent = agent;
     this.#connect = connect;
     this.#reconnectMs = reconnectMs;
     const { promise, resolve } = Promise.withResolvers<GuestEnd>();
     this.ended = promise;
-    this.#end = resolve;
+    this.#reportEnd = resolve;
     void vm.ended.then((end) => {
       this.#vmEnd = end;
-      this.#reportVmEnd();
+      if (this.#state.name !== "suspended") this.#endWithVm(end);
     });
-    this.#watch(agent);
+    this.#use(agent);
   }
 
   get agent(): Agent {
-    if (!this.#isConnected) throw new CapsuleError("agent_error", `the agent of capsule ${this.id} cannot be reached`);
+    if (this.#agent === undefined)
+      throw new CapsuleError("agent_error", `the agent of capsule ${this.id} cannot be reached`);
     return this.#agent;
   }
 
-  /** How often the connection was made anew; a guest that was asleep meanwhile may have been thawed then. */
+  /** How often the connection was made anew. A frozen guest may have been thawed each time. */
   get reconnects(): number {
     return this.#reconnects;
   }
 
-  /** From here on the host is ending or freezing the guest itself; a broken connection means nothing. */
+  /** From here on the host is stopping or ending the guest: neither a lost connection nor the VM's end is reported. */
   suspendMonitoring(): void {
-    this.#isExpectingSilence = true;
-    this.#reconnecting.abort();
+    this.#enter({ name: "suspended" });
+  }
+
+  /** Undoes `suspendMonitoring`: reconnects if the connection was lost meanwhile, and reports a VM that ended meanwhile. */
+  async resumeMonitoring(): Promise<void> {
+    const state = this.#state;
+    switch (state.name) {
+      case "ended":
+        throw state.error;
+      case "reconnecting":
+        return await state.done;
+      case "connected":
+        return;
+      case "suspended":
+        if (this.#vmEnd !== undefined) this.#endWithVm(this.#vmEnd);
+        else if (this.#agent !== undefined) this.#enter({ name: "connected" });
+        else await this.#reconnect();
+    }
   }
 
   /** Lets the user's processes run. */
@@ -90,7 +131,7 @@ export class LiveGuest implements Guest {
     await this.agent.thaw();
   }
 
-  /** Puts the guest to sleep and stops its CPUs; nothing of it is saved. */
+  /** Freezes the user's processes and stops the CPUs; nothing is saved. */
   async park(): Promise<void> {
     this.#isThawed = false;
     await this.agent.freeze();
@@ -98,116 +139,135 @@ export class LiveGuest implements Guest {
     await this.vm.stop();
   }
 
-  /** From rest: its CPUs run and it is awake as whom `wake` says. Its processes sleep on. */
+  /** Resumes the CPUs of a parked guest and gives it the identity in `wake`. The user's processes stay frozen. */
   async unpark(wake: Wake): Promise<void> {
-    const listening = this.resumeMonitoring().then(() => this.agent.wake(wake));
-    await Promise.all([this.vm.resume(), listening]);
+    const waking = this.resumeMonitoring().then(() => this.agent.wake(wake));
+    await Promise.all([this.vm.resume(), waking]);
   }
 
-  /** True when the VM stands still and it was not us: the host's disk has no room for what the guest writes. */
+  /** Whether QEMU has stopped the VM by itself, because the host's disk has no room for the guest's writes. */
   async isWaitingForDisk(): Promise<boolean> {
     return (await this.vm.state().catch(() => undefined)) === "stopped";
   }
 
-  /** Takes `expectSilence` back; remakes the connection if it was lost meanwhile, and tells of a VM that ended meanwhile. */
-  async resumeMonitoring(): Promise<void> {
-    if (this.#disconnected !== undefined) throw this.#disconnected;
-    this.#isExpectingSilence = false;
-    if (this.#vmEnd !== undefined) this.#reportVmEnd();
-    else if (!this.#isConnected) await this.#reconnect();
-  }
-
-  /** Gives the guest up, for the reason that its VM has ended by itself if it has. */
+  /** Reports the guest as lost, or as ended with its VM if that has ended by itself. */
   markLost(reason: string): void {
-    if (this.#disconnected !== undefined) return;
-    if (this.#vmEnd !== undefined) this.#isExpectingSilence = false;
-    this.#reportVmEnd();
-    this.suspendMonitoring();
-    this.#end({ kind: "lost", reason });
+    if (this.#vmEnd !== undefined) this.#endWithVm(this.#vmEnd);
+    else this.#end({ kind: "lost", reason });
   }
 
-  /** Hangs up; every call in flight rejects with `reason`. */
-  disconnect(reason?: Error): void {
-    this.suspendMonitoring();
-    this.#agent.close(reason);
+  /** Closes the connection for good; calls in flight reject with `reason`. This is not reported as an end. */
+  disconnect(reason?: CapsuleError): void {
+    this.#enter({ name: "ended", error: reason ?? this.#error("is no longer connected") });
+    this.#agent?.close(reason);
   }
 
-  /** It will be ended in any case: nobody waits for it any longer. */
+  /** Closes the connection of a guest that will be destroyed, so that nothing waits for its agent. */
   abandon(): void {
-    this.#disconnected = new CapsuleError("agent_error", `capsule ${this.id} is being destroyed`);
-    this.disconnect(this.#disconnected);
+    this.disconnect(this.#error("is being destroyed"));
   }
 
-  /** Lets go of connection and VM; both live on. */
+  /** Closes the connection and the sockets of the VM, which runs on. */
   close(): void {
-    this.#disconnected ??= new CapsuleError("agent_error", `capsule ${this.id} was let go of`);
-    this.disconnect();
+    this.#enter({ name: "ended", error: this.#error("was released by this daemon") });
+    this.#agent?.close();
     this.vm.release();
   }
 
-  #watch(agent: Agent): void {
+  /** Changes the state, and ends an attempt to reconnect. False, without effect, where the table does not allow it. */
+  #enter(state: State): boolean {
+    if (!transitions[this.#state.name].includes(state.name)) return false;
+    if (this.#state.name === "reconnecting" && state.name !== "connected") this.#state.abort.abort();
+    this.#state = state;
+    return true;
+  }
+
+  /** Watches a new connection. */
+  #use(agent: Agent): void {
+    this.#agent = agent;
     void agent.closed.then((reason) => {
       if (this.#agent !== agent) return;
-      this.#isConnected = false;
-      if (this.#isExpectingSilence) return;
-      if (reason.cause instanceof ProtocolError)
-        this.#end({ kind: "lost", reason: `the agent broke the protocol: ${reason.message}` });
-      else void this.#listenFor(reason);
+      this.#agent = undefined;
+      if (this.#state.name === "connected") this.#onLost(reason);
     });
   }
 
-  /** One more chance after a silence: a new connection brings both sides into step, whatever was lost between them. */
-  async #listenFor(reason: Error): Promise<void> {
-    const isSilence = reason.cause instanceof SilenceError;
-    if (isSilence && this.#isUnresponsive && !(await this.isWaitingForDisk())) {
-      this.#end({ kind: "lost", reason: "the agent stopped answering: it greets, and then says nothing" });
-      return;
-    }
+  #onLost({ cause, message }: Error): void {
+    const isSilence = cause instanceof SilenceError;
+    const isSecondSilence = isSilence && this.#isUnresponsive;
     this.#isUnresponsive ||= isSilence;
-    await this.#reconnect();
+    if (cause instanceof ProtocolError) this.#end({ kind: "lost", reason: `the agent broke the protocol: ${message}` });
+    else void this.#reconnect(isSecondSilence);
   }
 
-  async #reconnect(): Promise<void> {
-    this.#reconnecting = new AbortController();
-    const { signal } = this.#reconnecting;
-    for (;;) {
+  /** A second silence without an answer in between is final, unless the VM waits for the disk. */
+  #reconnect(isSecondSilence = false): Promise<void> {
+    const abort = new AbortController();
+    const { promise: done, resolve } = Promise.withResolvers<void>();
+    if (this.#enter({ name: "reconnecting", abort, done })) {
+      void this.#tryToConnect(abort.signal, isSecondSilence).finally(resolve);
+    } else resolve();
+    return done;
+  }
+
+  async #tryToConnect(signal: AbortSignal, isSecondSilence: boolean): Promise<void> {
+    if (isSecondSilence && !(await this.isWaitingForDisk())) {
+      if (signal.aborted) return;
+      return this.#end({ kind: "lost", reason: "the agent stopped answering: it greets, and then says nothing" });
+    }
+    while (!signal.aborted) {
       try {
         const agent = await this.#connect(this.vm.agentSocket, this.#reconnectMs, signal);
-        return signal.aborted ? agent.close() : this.#goOn(agent);
+        return signal.aborted ? agent.close() : this.#onReconnected(agent);
       } catch (error) {
         if (signal.aborted) return;
-        if (await this.isWaitingForDisk()) await delay(diskPollMs);
-        else return this.#end({ kind: "lost", reason: `the agent stopped answering: ${messageOf(error)}` });
+        const isWaiting = await this.isWaitingForDisk();
+        if (signal.aborted) return;
+        if (!isWaiting) return this.#end({ kind: "lost", reason: `the agent stopped answering: ${messageOf(error)}` });
+        await delay(diskPollMs);
       }
     }
   }
 
-  #goOn(agent: Agent): void {
-    this.#agent = agent;
+  #onReconnected(agent: Agent): void {
+    this.#enter({ name: "connected" });
     this.#reconnects++;
-    this.#isConnected = true;
-    this.#watch(agent);
-    if (this.#isUnresponsive) this.#expectAnswer(agent);
-    // The THAW that was on its way when the old connection broke is lost with it.
+    this.#use(agent);
+    if (this.#isUnresponsive) {
+      const onAnswer = () => {
+        this.#isUnresponsive = false;
+      };
+      agent.probe().then(onAnswer, () => {});
+    }
     if (this.#isThawed && !agent.awake) agent.thaw().catch(() => {});
   }
 
-  #expectAnswer(agent: Agent): void {
-    const answered = () => {
-      this.#isUnresponsive = false;
-    };
-    agent.probe().then(answered, () => {});
+  #endWithVm(end: VmEnd): void {
+    const [kind, reason] = describeEnd(end);
+    this.#end({ kind, reason });
+    this.#agent?.close();
   }
 
-  #reportVmEnd(): void {
-    if (this.#isExpectingSilence || this.#vmEnd === undefined) return;
-    this.disconnect();
-    const { kind } = this.#vmEnd;
-    if (kind === "powered_off") this.#end({ kind, reason: "the guest powered itself off" });
-    else if (kind === "reset") this.#end({ kind: "lost", reason: "the guest reset itself or its kernel panicked" });
-    else if (kind === "overused")
-      this.#end({ kind: "lost", reason: `the VM took more than its share of ${this.#vmEnd.what}` });
-    else this.#end({ kind: "lost", reason: "the VM's process ended" });
+  #end(end: GuestEnd): void {
+    const error = this.#error(`has ended: ${end.reason}`);
+    if (this.#enter({ name: "ended", error })) this.#reportEnd(end);
+  }
+
+  #error(what: string): CapsuleError {
+    return new CapsuleError("agent_error", `capsule ${this.id} ${what}`);
+  }
+}
+
+function describeEnd(end: VmEnd): [kind: GuestEnd["kind"], reason: string] {
+  switch (end.kind) {
+    case "powered_off":
+      return ["powered_off", "the guest powered itself off"];
+    case "reset":
+      return ["lost", "the guest reset itself or its kernel panicked"];
+    case "overused":
+      return ["lost", `the VM took more than its share of ${end.what}`];
+    case "exited":
+      return ["lost", "the VM's process ended"];
   }
 }
 

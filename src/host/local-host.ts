@@ -1,56 +1,49 @@
-/** The Host of this machine: folders, VMs and agents put together. See host.ts for what each call promises. */
-import { mkdirSync, readdirSync } from "node:fs";
+/** The Host of this machine: folders, VMs and agents put together. host.ts has the contract of each call. */
 import { rm } from "node:fs/promises";
-import { join, relative } from "node:path";
+import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
+import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission } from "./capacity/admission.ts";
-import { MemoryPressure } from "./capacity/pressure.ts";
-import { quietPeriodMs, StartScheduler } from "./capacity/start-scheduler.ts";
+import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
 import { Checkpointer } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { unlessAborted, withDeadline } from "./deadline.ts";
-import { checkpointName, forgetVm, readCapsule, readVm } from "./disk/capsule-folder.ts";
+import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "./disk/checkpoint-folder.ts";
 import { allocatedBytes, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
-import { reapFolder, reapLeftovers } from "./disk/reaper.ts";
-import type { LiveGuest } from "./guest.ts";
+import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
+import type { Connect, LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
 import { Bases } from "./images/bases.ts";
-import { trimBuilds } from "./images/builds.ts";
-import type { Image } from "./images/images.ts";
-import { createCapsuleFolder } from "./images/new-capsule.ts";
-import { TemplateStore } from "./images/template-store.ts";
-import { Launcher, type LauncherOptions } from "./launch/launcher.ts";
-import { type WarmCapsule, WarmCapsules, type WarmKey } from "./warm/warm-capsules.ts";
-import { WarmPool } from "./warm/warm-pool.ts";
-import { WarmProcesses, type WarmProcessSettings } from "./warm/warm-processes.ts";
+import { type Image, trimBuilds } from "./images/images.ts";
+import { createCapsuleFolder, TemplateStore } from "./images/template-store.ts";
+import { Launcher } from "./launch/launcher.ts";
+import type { Step } from "./steps.ts";
+import type { WarmCapsule } from "./warm/warm-pool.ts";
+import { type PoolState, type WarmSettings, WarmStarts } from "./warm/warm-starts.ts";
 
-export interface LocalHostOptions extends LauncherOptions {
+export interface LocalHostOptions {
+  paths: Paths;
   images: Image[];
-  flatten: (base: string, diff: string, out: string) => Promise<void>;
+  vmm: Vmm;
+  connect: Connect;
   mergeLayer: MergeLayer;
   /** Deadline of a boot, kernel to agent. */
   bootMs: number;
+  /** Deadline of an agent's first answer, after a restore and on a connection that is made anew. */
+  wakeMs: number;
   /** How many VMs are started at once. */
   concurrentStarts: number;
-  /** How many unneeded bases are kept. */
+  /** How many bases without a capsule are kept. */
   spareBases: number;
   /** Memory of the host that is never given to a new capsule. */
   memoryReserveBytes: number;
-  pool: PoolSettings;
-  warmProcesses: WarmProcessSettings;
-  /** Told of checkpoints that were found damaged in the background. */
+  warm: WarmSettings;
+  /** Called for checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
-}
-
-/** See warm-pool.ts. */
-export interface PoolSettings {
-  newId: () => string;
-  budgetBytes: number;
-  minimum: { key: WarmKey; size: number };
-  onFailure: (error: unknown) => void;
+  step: Step;
 }
 
 export class LocalHost implements Host {
@@ -61,29 +54,24 @@ export class LocalHost implements Host {
   readonly #launcher: Launcher;
   readonly #verifier: Verifier;
   readonly #checkpointer: Checkpointer;
-  readonly #warmPool: WarmPool;
-  readonly #warmProcesses: WarmProcesses;
+  readonly #warm: WarmStarts;
   readonly #admission: Admission;
   readonly #guests = new Map<string, LiveGuest>();
 
   constructor(options: LocalHostOptions) {
+    const { paths, images, vmm, spareBases, memoryReserveBytes, concurrentStarts, onDamage, warm } = options;
     this.#options = options;
-    this.#paths = options.paths;
-    const slots = new StartScheduler(options.concurrentStarts, quietPeriodMs);
-    this.#admission = new Admission({ folder: this.#paths.data, reserveBytes: options.memoryReserveBytes });
-    this.#bases = new Bases({ ...options, spare: options.spareBases, slots });
-    this.#verifier = new Verifier(options.onDamage, this.#paths.scratch("hashing"));
-    this.#templates = new TemplateStore(this.#paths, options.images, this.#bases, options.vmm);
-    const pressure = new MemoryPressure();
-    const shared = { sources: this.#templates, slots, pressure };
-    this.#warmProcesses = new WarmProcesses({ ...options, ...options.warmProcesses, ...shared });
-    this.#launcher = new Launcher(options, this.#templates, slots, this.#warmProcesses);
-    this.#checkpointer = new Checkpointer({ ...options, sources: this.#templates, verifier: this.#verifier });
-    const warmCapsules = new WarmCapsules(this.#paths, this.#templates, this.#launcher, options.wakeMs, options.step);
-    this.#warmPool = new WarmPool({ ...options.pool, capsules: warmCapsules, pressure });
-    for (const folder of [this.#paths.capsules, this.#paths.templates, this.#paths.bases, this.#paths.work]) {
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
-    }
+    this.#paths = paths;
+    const scheduler = new StartScheduler(concurrentStarts, quietPeriods);
+    this.#admission = new Admission({ folder: paths.data, reserveBytes: memoryReserveBytes });
+    this.#bases = new Bases({ ...options, spare: spareBases, scheduler });
+    this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
+    this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
+    this.#checkpointer = new Checkpointer({ ...options, templates: this.#templates, verifier: this.#verifier });
+    const launch = { ...options, templates: this.#templates, scheduler };
+    this.#warm = new WarmStarts(launch, warm);
+    this.#launcher = new Launcher(launch, this.#warm);
+    paths.create();
   }
 
   get accelerator(): "kvm" | "tcg" {
@@ -99,7 +87,7 @@ export class LocalHost implements Host {
   }
 
   admit(memoryMb: number): Promise<void> {
-    return this.#admission.admit(memoryMb, this.#warmPool.reserved);
+    return this.#admission.admit(memoryMb, this.#warm.reserved);
   }
 
   async diskBytes(id: string): Promise<number> {
@@ -109,24 +97,22 @@ export class LocalHost implements Host {
   }
 
   reserve(origin: Origin, shape: Shape): string | undefined {
-    return this.#warmPool.reserve({ origin, shape });
+    return this.#warm.reserve(origin, shape);
   }
 
-  pool(): { ready: number; target: number } {
-    return this.#warmPool.state();
+  pool(): PoolState {
+    return this.#warm.pool();
   }
 
-  warmProcesses(): { ready: number; target: number } {
-    return this.#warmProcesses.state();
+  warmProcesses(): PoolState {
+    return this.#warm.processes();
   }
 
   start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest> {
     return this.#admission.during(async () => {
-      const warm = this.#warmPool.claim(id);
-      const unparked = warm && (await this.#rouse(warm, signal).catch(() => undefined));
-      const guest = unparked ?? (await this.#startAnew(id, origin, shape, signal));
-      guest.mayHaveCheckpoint = false;
-      return guest;
+      const warm = this.#warm.claim(id);
+      const unparked = warm && (await this.#unpark(warm, signal));
+      return unparked ?? (await this.#startAnew(id, origin, shape, signal));
     });
   }
 
@@ -135,7 +121,8 @@ export class LocalHost implements Host {
   }
 
   async #restore(id: string, signal: AbortSignal | undefined): Promise<Guest> {
-    if (this.#guests.has(id)) await this.end(this.#guests.get(id)!); // its VM could not be ended after the pause
+    const left = this.#guests.get(id);
+    if (left !== undefined) await this.end(left); // its VM could not be ended after the pause
     const folder = this.#paths.capsule(id);
     const checkpoint = join(folder, checkpointName);
     this.#verifier.requireSound(checkpoint);
@@ -146,7 +133,7 @@ export class LocalHost implements Host {
     this.#templates.requireMachine(manifest, `capsule ${id}`);
     await this.#templates.requireParent(capsule, `capsule ${id}`);
     const saved = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
-    return this.#hold(await this.#launcher.restore(id, capsule, saved, { signal }));
+    return this.#hold(await this.#launcher.restore(id, capsule, saved, signal));
   }
 
   async release(guest: Guest): Promise<void> {
@@ -155,8 +142,8 @@ export class LocalHost implements Host {
       await withDeadline(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
       this.#options.step("release.thawed");
     } finally {
-      // The record says running: whatever the guest does now, nobody goes back to this checkpoint.
-      await this.#checkpointer.forgetCheckpoint(live);
+      // The record says running, so this checkpoint is never resumed from again, whether the guest answered or not.
+      await removeCheckpoint(this.#paths.capsule(live.id));
     }
   }
 
@@ -182,28 +169,27 @@ export class LocalHost implements Host {
     await this.#admission.trackRelease(live.vm.kill());
     this.#options.step("end.killed");
     this.#guests.delete(live.id);
-    await forgetVm(this.#paths.capsule(live.id));
+    await removeVm(this.#paths.capsule(live.id));
   }
 
   async remove(id: string): Promise<void> {
     const folder = this.#paths.capsule(id);
-    this.#warmPool.claim(id)?.guest.close();
+    this.#warm.claim(id)?.guest.close();
     const live = this.#guests.get(id);
     if (live !== undefined) await this.end(live);
     await reapFolder(this.#options.vmm, folder);
     this.#options.step("remove.reaped");
-    await Promise.all(
-      [folder, this.#paths.scratch(`save-${id}`)].map((path) => rm(path, { recursive: true, force: true })),
-    );
+    const folders = [folder, this.#paths.scratch(`save-${id}`)];
+    await Promise.all(folders.map((path) => rm(path, { recursive: true, force: true })));
   }
 
   retireTemplate(storage: string): Promise<void> {
-    return this.#warmPool.drop(storage);
+    return this.#warm.retireTemplate(storage);
   }
 
   async removeTemplate(storage: string): Promise<void> {
     const folder = this.#paths.template(storage);
-    await Promise.all([this.#warmPool.drop(storage), this.#warmProcesses.drop(relative(this.#paths.data, folder))]);
+    await this.#warm.removeTemplate(storage, folder);
     await rm(folder, { recursive: true, force: true });
   }
 
@@ -230,48 +216,34 @@ export class LocalHost implements Host {
   }
 
   inventory(): Inventory {
-    // What has another name, like a file system's lost+found, was not put there by us.
-    const ours = (folder: string, name: RegExp) => readdirSync(folder).filter((entry) => name.test(entry));
-    return {
-      capsules: ours(this.#paths.capsules, /^cl-[0-9a-z]+$/).filter((id) => !this.#warmPool.holds(id)),
-      templates: ours(this.#paths.templates, /^t[0-9a-f]+$/),
-    };
+    const capsules = this.#paths.capsuleIds().filter((id) => !this.#warm.holds(id));
+    return { capsules, templates: this.#paths.templateIds() };
   }
 
-  /**
-   * Ends what an earlier daemon left half-made in `work/`, and VMs of nobody's; removes bases and image builds that nobody
-   * needs. Call before the first start.
-   */
+  /** Ends and removes everything that an earlier daemon left, and unused bases and image builds. Call before the first start. */
   async sweep(): Promise<void> {
     const { vmm, images, onDamage } = this.#options;
-    await reapLeftovers(vmm, this.#paths, onDamage);
-    for (const name of readdirSync(this.#paths.work)) {
-      const folder = join(this.#paths.work, name);
-      await reapFolder(vmm, folder);
-      await rm(folder, { recursive: true, force: true });
-    }
+    await sweepLeftovers(vmm, this.#paths, onDamage);
     await this.trimBases()
       .then(() => trimBuilds(this.#paths, images))
       .catch((error: unknown) => onDamage(this.#paths.data, String(error)));
   }
 
   async trimBases(): Promise<void> {
-    const pooled = this.#warmPool.sources().map((folder) => relative(this.#paths.data, folder));
-    const needed = new Set([...pooled, ...this.#warmProcesses.origins()]);
+    const needed = new Set(this.#warm.origins());
     for (const id of this.inventory().capsules) {
-      const capsule = await readCapsule(this.#paths.capsule(id)); // one that cannot be read stops the trimming
+      const capsule = await readCapsule(this.#paths.capsule(id)); // throws for a damaged file: then nothing is removed
       if (capsule !== undefined) needed.add(capsule.origin);
     }
     await this.#bases.trim((folder) => needed.has(folder));
   }
 
-  /** Begins to make capsules and to start QEMUs ahead of time. Call when what an earlier daemon left has been dealt with. */
+  /** Begins to start VMs ahead of time. Call after recovery. */
   openWarmPools(): void {
-    this.#warmPool.open();
-    this.#warmProcesses.open();
+    this.#warm.open();
   }
 
-  /** Reads every checkpoint whole, in the background. */
+  /** Verifies the hashes of every checkpoint, in the background. */
   verifyAll(): void {
     const { templates, capsules } = this.inventory();
     for (const storage of templates) this.#verifier.verifyLater(this.#paths.template(storage));
@@ -279,36 +251,37 @@ export class LocalHost implements Host {
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#warmPool.close(), this.#warmProcesses.close()]);
+    await this.#warm.close();
     this.#verifier.stop();
     await this.#verifier.settled();
     for (const guest of this.#guests.values()) guest.close();
     this.#guests.clear();
   }
 
-  async #rouse({ id, guest, source }: WarmCapsule, signal: AbortSignal | undefined): Promise<LiveGuest> {
+  /** Undefined when it fails: then nothing is left of the warm capsule. */
+  async #unpark({ id, guest, source }: WarmCapsule, signal?: AbortSignal): Promise<LiveGuest | undefined> {
     try {
       this.#verifier.requireSound(source);
       await this.#launcher.unpark(guest, signal);
       return this.#hold(guest);
     } catch (error) {
-      this.#options.pool.onFailure(error);
+      this.#options.warm.pool.onFailure(error);
       guest.disconnect();
       await guest.vm.kill();
       await this.remove(id);
-      throw error;
+      return undefined;
     }
   }
 
   async #startAnew(id: string, origin: Origin, shape: Shape, signal: AbortSignal | undefined): Promise<LiveGuest> {
     signal?.throwIfAborted();
-    const source = await unlessAborted(signal, this.#templates.find(origin, shape));
-    this.#verifier.requireSound(source.folder);
+    const parent = await unlessAborted(signal, this.#templates.find(origin, shape));
+    this.#verifier.requireSound(parent.folder);
     try {
-      const capsule = await createCapsuleFolder(this.#paths, this.#templates, id, source);
+      const capsule = await createCapsuleFolder(this.#paths, this.#templates, id, parent);
       this.#options.step("start.journalled");
-      const saved = { state: join(source.folder, fileNames.state), memory: null };
-      return this.#hold(await this.#launcher.restore(id, capsule, saved, { signal }));
+      const saved = { state: join(parent.folder, fileNames.state), memory: null };
+      return this.#hold(await this.#launcher.restore(id, capsule, saved, signal));
     } catch (error) {
       await this.remove(id);
       throw explainSpace(error, `creating capsule ${id}`);

@@ -1,4 +1,4 @@
-/** What this machine can do: which QEMU, which accelerator, which built-in images. */
+/** Opens this machine: its QEMU, accelerator, jail and built-in images. */
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,10 +18,10 @@ export interface MachineOptions {
   /** QEMU's program. */
   qemu: string;
   wanted: "auto" | "kvm" | "tcg";
-  /** Null: none, which is to be asked for. */
+  /** Null: no jail, by explicit configuration. */
   jail: JailOptions | null;
   connect: Connect;
-  /** Told before a step that can take long. */
+  /** Called before a step that can take long. */
   progress: (step: string) => void;
 }
 
@@ -32,7 +32,7 @@ export interface ThisMachine {
   images: Image[];
 }
 
-/** The file of the data folder in which the choice of accelerator is remembered until the machine boots again. */
+/** The file in the data folder that keeps the choice of accelerator until the machine reboots. */
 export const acceleratorName = "accelerator.json";
 
 const probeMs = 60_000;

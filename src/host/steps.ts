@@ -1,6 +1,6 @@
 /**
- * The named steps of every transition. The daemon of a fault test dies, as by kill -9, when it reaches the one that
- * CAPSULE_CRASH_AT names; otherwise they do nothing.
+ * The named steps of every transition, for fault tests: a daemon kills itself with SIGKILL at the step that CAPSULE_CRASH_AT
+ * names. Otherwise they do nothing.
  */
 export const steps = [
   // create and resume
@@ -10,11 +10,11 @@ export const steps = [
   "restore.awake",
   "running.committed",
   "release.thawed",
-  // a process started ahead of time
+  // a warm process
   "warm.started",
   "warm.ready",
   "warm.claimed",
-  // a capsule made ahead of time
+  // a warm capsule
   "pool.ready",
   "pool.unparked",
   // pause and capture
@@ -36,7 +36,7 @@ export const steps = [
 export type StepName = (typeof steps)[number];
 export type Step = (name: StepName) => void;
 
-/** Ends this process at the named step, as by kill -9; at none, if no step has that name. */
+/** Kills this process with SIGKILL at the named step, if there is one of that name. */
 export function stepThatEnds(name: string): Step {
   return (step) => {
     if (step === name) process.kill(process.pid, "SIGKILL");

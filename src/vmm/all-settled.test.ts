@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allSettledOrThrow } from "./all-settled.ts";
 
-test("a failure is told when all have ended, and of two the first in order", async () => {
+test("rejects when all have settled, with the first failure in order", async () => {
   const slow = Promise.withResolvers<void>();
   let isTold = false;
   const told = allSettledOrThrow([slow.promise, Promise.reject(new Error("early")), 3]).finally(() => {
@@ -14,7 +14,7 @@ test("a failure is told when all have ended, and of two the first in order", asy
   await assert.rejects(told, /first/);
 });
 
-test("results come in the order of the work", async () => {
+test("resolves with the results in order", async () => {
   const [one, two] = await allSettledOrThrow([Promise.resolve(1), "two"]);
   assert.deepEqual([one, two], [1, "two"]);
 });

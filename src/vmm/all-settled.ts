@@ -1,8 +1,8 @@
-/** Work done side by side. */
+/** Concurrent work that is cleaned up after. */
 
 /**
- * Resolves as Promise.all does, but rejects, with the first failure in order, only when all have ended: whoever cleans up
- * after it has nobody writing behind its back.
+ * Like Promise.all, but rejects, with the first failure in order, only when all promises have settled: the caller can then
+ * remove files without one of them being written again.
  */
 export async function allSettledOrThrow<T extends readonly unknown[]>(work: readonly [...T]): Promise<Settled<T>> {
   const outcomes = await Promise.allSettled(work);

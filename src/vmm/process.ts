@@ -182,6 +182,14 @@ export async function endProcess(victim: VmProcess): Promise<void> {
   if (bwrap !== null && !(await isGoneWithin(bwrap, bwrapDeadlineMs))) kill(bwrap);
 }
 
+/** Ends the process when `signal` fires, or now if it has fired already, until disposed of. */
+export function endOnAbort(process: VmProcess, signal: AbortSignal | undefined): Disposable {
+  const end = () => void endProcess(process).catch(() => {}); // the caller ends it again and gets the error
+  signal?.addEventListener("abort", end);
+  if (signal?.aborted) end();
+  return { [Symbol.dispose]: () => signal?.removeEventListener("abort", end) };
+}
+
 /** Kills the bubblewrap process outside the jail, which only waits for the process inside. */
 export async function endBwrap(process: VmProcess): Promise<void> {
   const bwrap = await bwrapAt(parentOf(process));

@@ -65,13 +65,13 @@ test("a VM booted under software emulation", () => {
   assert.deepEqual(lines(qemuArgs({ spec: specOf(tcg), tscKhz: 2_596_128, isIncoming: false })), expected);
 });
 
-test("a restored VM is the same machine, waiting, without a kernel to load", () => {
+test("a restored VM is the same machine, stopped, without a kernel to load", () => {
   const args = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 2_596_128, isIncoming: true }));
   const withoutKernel = expected.filter((line) => !/^-(kernel|initrd|append)/.test(line));
   assert.deepEqual(args, [...withoutKernel, "-S", "-incoming defer"]);
 });
 
-test("a blank is the machine of a restored VM, with nothing in the place of its disk layer", () => {
+test("a warm process has the machine of a restored VM, with a placeholder instead of its disk layer", () => {
   const restored = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 1, isIncoming: true }));
   const warm = lines(qemuArgs({ spec: specOf(tcg), tscKhz: 1, isIncoming: true, placeholderDiskBytes: 4_096 }));
   assert.deepEqual(
@@ -83,15 +83,15 @@ test("a blank is the machine of a restored VM, with nothing in the place of its 
   );
 });
 
-test("a blank that rehearses has a way into its memory besides, of which its guest sees nothing", () => {
-  const launch = { spec: specOf(tcg), tscKhz: 1, isIncoming: true, blankDiskBytes: 4_096 };
-  const [plain, rehearsing] = [lines(qemuArgs(launch)), lines(qemuArgs({ ...launch, warmsTranslations: true }))];
+test("a warm process that warms its translations has qtest besides, invisible to its guest", () => {
+  const launch = { spec: specOf(tcg), tscKhz: 1, isIncoming: true, placeholderDiskBytes: 4_096 };
+  const [plain, warming] = [lines(qemuArgs(launch)), lines(qemuArgs({ ...launch, warmsTranslations: true }))];
   assert.deepEqual(
-    rehearsing.filter((line) => !plain.includes(line)),
+    warming.filter((line) => !plain.includes(line)),
     ["-chardev socket,id=qtest-port,fd=5,server=on,wait=off", "-object qtest,id=qtest,chardev=qtest-port,log=none"],
   );
   assert.deepEqual(
-    plain.filter((line) => !rehearsing.includes(line)),
+    plain.filter((line) => !warming.includes(line)),
     [],
   );
 });
@@ -109,7 +109,7 @@ test("a VM booted under KVM differs in accelerator, processor and clock only", (
   );
 });
 
-test("an old QEMU gets no option that it does not know", () => {
+test("a QEMU before 8.2 gets no unknown option", () => {
   const args = lines(qemuArgs({ spec: specOf({ ...tcg, qemu: "7.2.22" }), tscKhz: 1, isIncoming: false }));
   assert.ok(args.includes("-object memory-backend-file,id=ram,size=512M,mem-path=/data/bases/b/memory,share=off"));
 });
@@ -123,7 +123,7 @@ test("commas in paths do not become options", () => {
   assert.equal(args[1], "guest=cl-1 nonce=0123abcd dir=/a,,b,debug-threads=on");
 });
 
-test("the nonce in -name identifies a VM, and nothing else does", () => {
+test("only the nonce in -name identifies a VM", () => {
   const args = ["qemu-system-x86_64", ...qemuArgs({ spec: specOf(tcg), tscKhz: null, isIncoming: true }), ""];
   assert.ok(namesVm(args, "0123abcd"));
   assert.ok(namesVm(["bwrap", "--unshare-all", ...args], "0123abcd"), "inside a jail's command line too");
@@ -133,11 +133,11 @@ test("the nonce in -name identifies a VM, and nothing else does", () => {
   assert.ok(!namesVm([], "0123abcd"));
 });
 
-test("a panic ends the VM at once, by a reset that QEMU sees", () => {
+test("a kernel panic ends the VM at once, by a reset that QEMU reports", () => {
   assert.match(kernelOptions("tcg"), /\bpanic=-1\b.*\breboot=t\b/);
 });
 
-test("a VM is known by its data folder, even when its own folder is gone", () => {
+test("a VM is found by its data folder, even when its own folder was removed", () => {
   const nonce = "0123456789abcdef0123456789abcdef";
   const args = ["-name", `guest=cl-x nonce=${nonce} dir=/data/one/capsules/cl-x,debug-threads=on`];
   assert.equal(nonceBelow(args, "/data/one"), nonce);

@@ -1,7 +1,7 @@
 /**
- * From a VM's description to QEMU's argument vector. Pure: the machine that a saved VM is restored into must be the very
- * same machine, so every device and option stands here, in one place and in one order. Whoever changes what the guest
- * can see (a device, its order, a property) raises `layout`.
+ * QEMU's argument vector for a VM, as a pure function. A saved VM can only be restored into the same machine, so all devices
+ * and options are in this file, in a fixed order. A change that the guest can see (a device, its order, a property) requires
+ * a new `layout`.
  */
 import { isRecent } from "./qemu-version.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
@@ -10,39 +10,39 @@ import type { Machine, VmSpec } from "./vmm.ts";
 export const layout = 1;
 
 /**
- * Descriptors that QEMU is started with: two listening sockets, and a third one for a blank that rehearses, or for an older
- * QEMU, which does not, the device state.
+ * Descriptors that QEMU inherits: two listening sockets; and as a third a warm process the socket of qtest, or a QEMU before
+ * 8.2 the device state.
  */
 export const inheritedFd = { agent: 3, qmp: 4, qtest: 5, state: 5 } as const;
 
-/** What the guest has printed on its console, kept in QEMU: the last 64 KiB and never more. */
+/** QEMU's ring buffer with the last 64 KiB of the guest's console output. */
 export const consoleDevice = "console";
 export const consoleBytes = 65_536;
 
 export interface Launch {
   spec: VmSpec;
   /**
-   * What the host knows about its processor's time stamp counter. Software emulation hands the host's counter to the guest,
-   * which then measures its frequency against an emulated timer: on a busy host that fails, and the kernel hangs or runs
-   * with a wrong clock. So the guest is told. Null under KVM, which tells the guest itself.
+   * Frequency of the host's time stamp counter, for the guest's kernel. Under software emulation the guest reads the host's
+   * counter and would calibrate it against an emulated timer; on a busy host that fails, and the kernel hangs or has a wrong
+   * clock. Null under KVM, which reports the frequency itself.
    */
   tscKhz: number | null;
   /** Wait for a saved VM instead of starting the kernel. */
   isIncoming: boolean;
-  /** Size of the disk whose layer is given later; null: the layer is there. */
+  /** Size of the placeholder disk when the layer is attached later; null: the layer exists. */
   placeholderDiskBytes?: number | null;
-  /** It will be loaded twice: see warm-qemu.ts. */
+  /** With qtest, for a warm process that warms its translations; see warm/warm-qemu.ts. */
   warmsTranslations?: boolean;
 }
 
 export const layerName = "layer";
 
-/** The disk as the device sees it. A node of its own, because only such a one tells whether flushing it worked. */
+/** The disk as the device sees it. A separate node, because reopening it reports whether a flush failed. */
 export const disk = { driver: "raw", "node-name": "disk", discard: "unmap", file: layerName };
 
 export const placeholderName = "nothing";
 
-/** The socket through which guest memory is written as a guest writes it, and the object behind it. */
+/** The qtest object, which writes guest memory as the guest's own stores would, and its socket. */
 export const qtestName = "qtest";
 export const qtestPortName = "qtest-port";
 const qtest = [
@@ -55,8 +55,8 @@ export function qemuArgs({
   spec,
   tscKhz,
   isIncoming,
-  placeholderDiskBytes: blankDiskBytes = null,
-  warmsTranslations: rehearses = false,
+  placeholderDiskBytes = null,
+  warmsTranslations = false,
 }: Launch): string[] {
   const { machine, files } = spec;
   return [
@@ -64,9 +64,9 @@ export function qemuArgs({
     ["-no-user-config"],
     ["-nodefaults"],
     ["-display", "none"],
-    // The PIC is off because a kernel booted this way never sets it up: its first tick would arrive as a division error.
+    // The PIC is off because a kernel booted this way never sets it up: its first tick would be a division error.
     ["-machine", "microvm,memory-backend=ram,acpi=on,pic=off,mem-merge=off,dump-guest-core=off,suppress-vmdesc=on"],
-    // Without it, QEMU refuses to load what xen-save-devices-state wrote.
+    // Otherwise QEMU refuses to load the output of xen-save-devices-state.
     ["-global", "migration.send-configuration=off"],
     ["-accel", machine.accelerator === "kvm" ? "kvm" : "tcg,thread=multi,tb-size=128"],
     ["-cpu", machine.cpu],
@@ -74,7 +74,7 @@ export function qemuArgs({
     ["-smp", `cpus=${machine.vcpus},sockets=1,cores=${machine.vcpus},threads=1,maxcpus=${machine.vcpus}`],
     ["-m", `size=${machine.memoryMb}M`],
     ["-object", memoryBackend(spec)],
-    // A restored guest has its kernel in memory already, and a guest that resets itself has ended.
+    // A restored guest has its kernel in memory, and a guest that resets itself counts as ended.
     isIncoming
       ? []
       : ["-kernel", files.kernel, "-initrd", files.initrd, "-append", kernelCommandLine(machine.accelerator, tscKhz)],
@@ -83,19 +83,19 @@ export function qemuArgs({
     ["-chardev", `socket,id=agent,fd=${inheritedFd.agent},server=on,wait=off`],
     ["-device", "virtio-serial-device,max_ports=2"],
     ["-device", "virtserialport,chardev=agent,name=capsule.agent"],
-    blockdevs(files.disk, blankDiskBytes).flatMap((node) => ["-blockdev", JSON.stringify(node)]),
+    blockdevs(files.disk, placeholderDiskBytes).flatMap((node) => ["-blockdev", JSON.stringify(node)]),
     ["-device", "virtio-blk-device,drive=disk"],
     ["-chardev", `socket,id=qmp,fd=${inheritedFd.qmp},server=on,wait=off`],
     ["-mon", "chardev=qmp,mode=control"],
-    rehearses ? qtest : [],
-    // A guest that ends leaves QEMU behind, stopped, so that its end can be told from QEMU's.
+    warmsTranslations ? qtest : [],
+    // When the guest ends, QEMU stops and stays, so that the guest's end and QEMU's can be distinguished.
     ["-action", "reboot=shutdown,shutdown=pause"],
     ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
     isIncoming ? ["-S", "-incoming", "defer"] : [],
   ].flat();
 }
 
-/** What an operator's `ps` shows, and what identifies the process: the nonce, between two spaces. */
+/** For an operator's `ps`. The nonce between two spaces identifies the process. */
 export function processName(spec: Pick<VmSpec, "name" | "nonce" | "files">): string {
   return `${spec.name} nonce=${spec.nonce} dir=${spec.files.dir}`;
 }
@@ -116,33 +116,27 @@ export function nonceBelow(args: readonly string[], folder: string): string | nu
   return dir.startsWith(`${escape(folder)}/`) ? match[1]! : null;
 }
 
-/** Guest memory up to here lies at its own addresses. */
+/** Guest memory below this limit has equal offsets and physical addresses. */
 const lowMemoryMb = 2_048;
 
-/** Whether a QEMU with this machine can be loaded a second time: see Blank.canRehearse. */
+/** Whether a warm process with this machine can warm its translations; see WarmProcess.canWarmTranslations. */
 export function canWarmTranslations({ qemu, accelerator, vcpus, memoryMb }: Machine): boolean {
   return isRecent(qemu) && accelerator === "tcg" && vcpus === 1 && memoryMb <= lowMemoryMb;
 }
 
-/** What a kernel is told, but for the clock: a base is made anew when it changes. */
+/** The kernel's options except for the clock. Bases are made anew when they change. */
 export function kernelOptions(accelerator: Machine["accelerator"]): string {
   // A panic must end the VM at once (panic=-1) and by a reset that QEMU sees (reboot=t, a triple fault).
   // The self-tests of the kernel's cryptography take an eighth of an emulated boot.
   const always = ["console=ttyS0", "quiet", "panic=-1", "reboot=t", "cryptomgr.notests"];
-  return [...always, ...unused, ...restless, ...(accelerator === "tcg" ? emulated : [])].join(" ");
+  return [...always, ...unused, ...periodic, ...(accelerator === "tcg" ? emulated : [])].join(" ");
 }
 
-/**
- * What takes time from every command and is of no use in a capsule: page tables for more than 128 TiB, figures on pressure,
- * security modules that do nothing without a policy.
- */
+/** Features that cost time in every command and are not used: 5-level page tables, PSI, security modules without a policy. */
 const unused = ["no5lvl", "psi=0", "lsm=lockdown,landlock,yama"];
-/**
- * What wakes a guest that rests: the search for stuck processors, which finds those that their host does not let run, and a
- * thread that makes room for huge pages before anybody asks.
- */
-const restless = ["nowatchdog", "sysctl.vm.compaction_proactiveness=0"];
-/** Detours that keep a processor from guessing on an attacker's behalf; an emulated one does not run them as written. */
+/** Features that wake an idle guest: the lockup detectors, which also fire when the host is busy, and proactive compaction. */
+const periodic = ["nowatchdog", "sysctl.vm.compaction_proactiveness=0"];
+/** Mitigations of speculative execution have no effect on an emulated CPU and cost time. */
 const emulated = ["mitigations=off"];
 
 function kernelCommandLine(accelerator: Machine["accelerator"], tscKhz: number | null): string {
@@ -155,12 +149,12 @@ function memoryBackend({ machine, files }: VmSpec): string {
   return `memory-backend-file,id=ram,size=${machine.memoryMb}M,mem-path=${quote(files.memory)},share=off${readOnly}`;
 }
 
-function blockdevs(path: string, blankDiskBytes: number | null): object[] {
-  if (blankDiskBytes === null) return [layer(path), disk];
-  return [placeholderDisk(blankDiskBytes), { ...disk, file: placeholderName }];
+function blockdevs(path: string, placeholderDiskBytes: number | null): object[] {
+  if (placeholderDiskBytes === null) return [layer(path), disk];
+  return [placeholderDisk(placeholderDiskBytes), { ...disk, file: placeholderName }];
 }
 
-/** What stands in for a layer that is not known yet. */
+/** A disk of zeros in place of a layer that is attached later. */
 export function placeholderDisk(sizeBytes: number): Record<string, unknown> {
   return { driver: "null-co", "node-name": placeholderName, "read-zeroes": true, size: sizeBytes };
 }
@@ -176,7 +170,7 @@ export function layer(path: string): Record<string, unknown> {
   };
 }
 
-/** QEMU's option syntax separates by commas and takes a doubled one for itself. */
+/** QEMU's option syntax separates by commas; a doubled comma stands for one. */
 function quote(value: string): string {
   return value.replaceAll(",", ",,");
 }

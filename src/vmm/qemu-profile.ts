@@ -1,29 +1,34 @@
-/** What QEMU may see and use for one VM, and how much of it. */
+/** The sandbox profile of one VM's QEMU: files it may see, and limits. */
 import { stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import type { ProfileLimits, SandboxProfile } from "./jail/jail-args.ts";
 import type { ProgramFiles } from "./jail/program-files.ts";
 import { devicesName } from "./vm-folder.ts";
 import type { VmSpec } from "./vmm.ts";
 
 const mib = 1 << 20;
-/** QEMU without its guest's memory: code, translated code (128 MiB), heaps and stacks of its threads. */
+/** QEMU without guest memory: code, translated code (128 MiB), heaps and stacks. */
 const ownBytes = 1_024 * mib;
-/** For each CPU of the guest, a thread and what it translates with. */
+/** For each CPU of the guest, a thread and its buffers for translation. */
 const perCpuBytes = 16 * mib;
-/** QEMU's workers for the disk come and go, 64 at most. */
+/** QEMU has up to 64 worker threads for the disk. */
 const ownThreads = 96;
-/** And take a CPU and more at times. */
+/** CPUs that those threads may use. */
 const ownCpus = 2;
-/** What a disk layer takes when the guest has written to every byte of the disk: tables beside the data. */
+/** Tables of a disk layer in which every byte of the disk is written. */
 const layerOverheadBytes = 64 * mib;
 const openFiles = 256;
 
-/** What becomes of the process: a VM started from its kernel, one that is loaded, or one that is not known yet. */
+/** Whether the process boots a kernel, loads a saved VM, or waits for one that is not known yet. */
 export type Purpose = "boot" | "restore" | "warm";
 
 /** A saved VM has its kernel in memory already. */
-export async function qemuProfile(spec: VmSpec, view: ProgramFiles, purpose: Purpose): Promise<SandboxProfile> {
+export async function qemuProfile(
+  spec: VmSpec,
+  view: ProgramFiles,
+  purpose: Purpose,
+  handoverDir?: string,
+): Promise<SandboxProfile> {
   const { machine, files } = spec;
   const kernel = purpose === "boot" ? [files.kernel, files.initrd] : [];
   const devices = join(files.dir, devicesName);
@@ -31,14 +36,14 @@ export async function qemuProfile(spec: VmSpec, view: ProgramFiles, purpose: Pur
   return {
     readOnly: [...view.readOnly, files.memory, ...files.backing, ...kernel],
     writable: purpose === "warm" ? [devices] : [files.disk, devices],
-    handoverDir: purpose === "warm" ? dirname(files.disk) : undefined,
+    handoverDir,
     devices: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],
     folder: files.dir,
     limits: layerLimits(diskBytes, machine.memoryMb * mib, machine.vcpus),
   };
 }
 
-/** The disk as the guest sees it has the size of the root disk that its layers end on. */
+/** The guest's disk has the size of the root disk below all its layers. */
 export async function sizeOfDisk({ files }: VmSpec): Promise<number> {
   const root = files.backing.at(-1);
   return root === undefined ? 0 : (await stat(root)).size;
@@ -48,12 +53,12 @@ export function memoryBytes({ machine }: VmSpec): number {
   return machine.memoryMb * mib;
 }
 
-/** What a VM may take of the machine, besides disk. */
+/** Limits of a VM, without its disk. */
 export function vmLimits({ machine }: VmSpec): ProfileLimits {
   return layerLimits(0, machine.memoryMb * mib, machine.vcpus);
 }
 
-/** For a program that writes a layer of a disk, with a guest's memory and CPUs if it has one. */
+/** Limits of a program that writes a disk layer, and has a guest with this memory and these CPUs, if any. */
 export function layerLimits(diskBytes: number, guestBytes = 0, vcpus = 0): ProfileLimits {
   return {
     fileBytes: diskBytes + Math.ceil(diskBytes / 64) + layerOverheadBytes,

@@ -1,29 +1,28 @@
 /**
- * One VM in QEMU: its process, its control socket, and the watch over both. Nothing here depends on having started the
- * process: a VM adopted from an earlier daemon is the same as one of our own.
+ * One VM in QEMU: its process, its monitor (QMP) socket, and timers that watch both. Nothing here depends on having started
+ * the process: a VM adopted from an earlier daemon is the same as any other.
  */
 import { closeSync, constants, openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { allSettledOrThrow } from "./all-settled.ts";
-import { flushDeadlineMs, loadDevices, reloadDevices, resetDevices, statusOf } from "./devices.ts";
-import { attachLayer, detachLayer } from "./disk-layer.ts";
+import { flushDeadlineMs, loadDevices, statusOf } from "./devices.ts";
 import { memoryVerdict } from "./jail/cgroups.ts";
 import { ResourceWatchdog } from "./jail/resource-watchdog.ts";
 import { endBwrap, endProcess, isAlive, isGoneWithin } from "./process.ts";
-import { consoleBytes, consoleDevice, qtestName, qtestPortName } from "./qemu-args.ts";
-import { sizeOfDisk, vmLimits } from "./qemu-profile.ts";
+import { consoleBytes, consoleDevice } from "./qemu-args.ts";
+import { vmLimits } from "./qemu-profile.ts";
 import { Qmp, type QmpEvent } from "./qmp.ts";
-import { agentSocketName, clearFolder, emptyDevices, qmpSocketName } from "./vm-folder.ts";
-import { VmSave } from "./vm-save.ts";
-import type { AroundSave, SavedVm, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "./vmm.ts";
+import { agentSocketName, clearFolder, qmpSocketName } from "./vm-folder.ts";
+import { QemuSave } from "./vm-save.ts";
+import type { SavedVm, Vm, VmEnd, VmProcess, VmSave, VmSpec, VmState } from "./vmm.ts";
 
 const connectPollMs = 2;
 const connectDeadlineMs = 15_000;
 const adoptDeadlineMs = 5_000;
 const watchMs = 500;
-/** How long a QEMU that closed its control socket may take to be gone. */
-const dyingMs = 800;
+/** How long a QEMU that closed its monitor socket may take to exit by itself. */
+const exitMs = 800;
 const diskRetryMs = 1_000;
 
 export class QemuVm implements Vm {
@@ -37,24 +36,23 @@ export class QemuVm implements Vm {
   #wasTooLarge = () => false;
   #diskRetry: NodeJS.Timeout | undefined;
   #console = "";
-  /** We have stopped the CPUs, so nothing else may set them running. */
+  /** The CPUs were stopped by a call, so a retry of a failed disk write must not resume them. */
   #isHeld = false;
   #isReleased = false;
-  #dropping: Promise<void> | undefined;
 
-  /** Reaches a QEMU that was just spawned. */
+  /** Connects to a QEMU that was just spawned. */
   static async connect(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
     const vm = new QemuVm(spec, process);
     await vm.#connect(connectDeadlineMs);
     return vm;
   }
 
-  /** Reaches a QEMU of an earlier daemon, and finds out whether its guest has ended meanwhile. */
+  /** Connects to a QEMU of an earlier daemon, whose guest may have ended meanwhile. */
   static async adopt(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
     const vm = new QemuVm(spec, process);
     await vm.#connect(adoptDeadlineMs);
     if ((await vm.state()) === "shutdown") {
-      // Which end it was, QEMU told its earlier client only. The guest's word is good enough: the end was its choice too.
+      // QEMU reported the kind of end to the earlier daemon only. The console is the guest's word, as the end was its choice.
       const hasPoweredOff = (await vm.console()).trimEnd().endsWith("reboot: Power down");
       vm.#end.resolve({ kind: hasPoweredOff ? "powered_off" : "reset" });
     }
@@ -76,31 +74,23 @@ export class QemuVm implements Vm {
     return this.socket(agentSocketName);
   }
 
-  /**
-   * Where one of its sockets is reached; nowhere once it is released. Through an open folder, paths stay short however deep
-   * the data folder lies.
-   */
+  /** Path of one of its sockets, through the open folder: short however deep the data folder lies. No such path once released. */
   socket(name: string): string {
     if (this.#isReleased) return join("/proc/self/fd/released", name);
     return `/proc/self/fd/${this.#folder}/${name}`;
   }
 
-  /** From here on it is the VM of `spec`, in whose folder its sockets and its device state are now. */
+  /** For a warm process: what its own commands need is not part of Vm. */
+  get monitor(): Qmp {
+    return this.#qmp;
+  }
+
+  /** From here on it is the VM of `spec`, whose folder holds its sockets and its device state now. */
   rebind(spec: VmSpec): void {
     const folder = openFolder(spec.files.dir);
     closeSync(this.#folder);
     this.#folder = folder;
     this.#spec = spec;
-  }
-
-  /** Gives a blank's disk the layer that it has waited for. */
-  attach(path: string): Promise<void> {
-    return attachLayer(this.#qmp, path);
-  }
-
-  /** Takes it back. */
-  async detach(): Promise<void> {
-    await detachLayer(this.#qmp, await sizeOfDisk(this.#spec));
   }
 
   async stop(): Promise<void> {
@@ -119,47 +109,28 @@ export class QemuVm implements Vm {
     return status === "shutdown" || status === "guest-panicked" ? "shutdown" : "stopped";
   }
 
-  async save(to: SavedVm & { memory: string }, around: AroundSave = {}): Promise<SaveResult> {
-    await this.#dropping;
-    return await new VmSave(this, this.#qmp, to, around).run();
+  openSave(to: SavedVm & { memory: string }): VmSave {
+    return new QemuSave(this, this.#qmp, to);
   }
 
-  /** What was loaded is of no more use. Begins to empty that file; what fails of it costs the next save some time, not more. */
-  dropLoaded(): void {
-    this.#dropping = emptyDevices(this.#spec.files.dir).catch(() => {});
-  }
-
-  /** Loads saved devices into a QEMU that waits for them, once in its life; the CPUs stay stopped. A failure ends it. */
+  /** Loads saved devices from `uri`, once in the process's life; the CPUs stay stopped. A failure ends the process. */
   async load(uri: string): Promise<void> {
     this.#isHeld = true;
     await loadDevices(this.#qmp, uri);
   }
 
-  /** Loads saved devices, from its `devices` as a snapshot, into a QEMU that has run and is stopped. After a failure it is lost. */
-  async reload(): Promise<void> {
-    this.#isHeld = true;
-    await reloadDevices(this.#qmp);
-  }
-
-  /** The machine as after power-on, stopped: no device holds on to the guest's memory, and nothing was printed. */
-  async reset(): Promise<void> {
-    await resetDevices(this.#qmp);
-    await this.console();
-    this.#console = "";
-  }
-
-  /** Takes the way into the guest's memory away that a blank has for its rehearsal. */
-  async closeQtest(): Promise<void> {
-    const gone = this.#qmp.command("object-del", { id: qtestName });
-    await allSettledOrThrow([gone, this.#qmp.command("chardev-remove", { id: qtestPortName })]);
-  }
-
   async console(): Promise<string> {
     const reading = { device: consoleDevice, size: consoleBytes, format: "base64" };
     const printed = String(await this.#qmp.command("ringbuf-read", reading));
-    // Reading takes it out of QEMU.
+    // Reading removes it from QEMU's buffer.
     this.#console = (this.#console + Buffer.from(printed, "base64").toString("utf8")).slice(-consoleBytes);
     return this.#console;
+  }
+
+  /** Discards the console output so far. */
+  async clearConsole(): Promise<void> {
+    await this.console();
+    this.#console = "";
   }
 
   async kill(): Promise<void> {
@@ -183,10 +154,10 @@ export class QemuVm implements Vm {
       for (;;) {
         try {
           const leftMs = Math.max(1, deadline - performance.now());
-          this.#qmp = await Qmp.connect(path, (event) => this.#take(event), leftMs);
+          this.#qmp = await Qmp.connect(path, (event) => this.#onEvent(event), leftMs);
           break;
         } catch (error) {
-          // Not there yet, or not listening yet.
+          // The socket does not exist yet, or is not listening yet.
           const { code } = error as NodeJS.ErrnoException;
           if (code !== "ENOENT" && code !== "ECONNREFUSED") throw error;
           if (!isAlive(this.process)) throw new Error("QEMU ended as soon as it started", { cause: error });
@@ -199,24 +170,24 @@ export class QemuVm implements Vm {
       throw error;
     }
     await endBwrap(this.process);
-    const overuse = new ResourceWatchdog(vmLimits(this.spec));
+    const watchdog = new ResourceWatchdog(vmLimits(this.spec));
     this.#wasTooLarge = memoryVerdict(this.process.pid);
     this.#watch = setInterval(() => {
-      const what = overuse.sample(this.process.pid);
+      const what = watchdog.sample(this.process.pid);
       if (what !== undefined) this.#stopOveruse(what);
-      if (!isAlive(this.process)) this.#tellExit();
+      if (!isAlive(this.process)) this.#reportExit();
     }, watchMs).unref();
-    void this.#qmp.closed.then(() => this.#followDeath());
+    void this.#qmp.closed.then(() => this.#endWithoutMonitor());
   }
 
-  /** QEMU without its control socket is dying, or is no longer what we started: either way it ends. */
-  async #followDeath(): Promise<void> {
+  /** A QEMU that closed its monitor socket is exiting or compromised: it is ended in both cases. */
+  async #endWithoutMonitor(): Promise<void> {
     if (this.#isReleased) return;
-    if (!(await isGoneWithin(this.process, dyingMs))) await endProcess(this.process).catch(() => {});
-    if (!this.#isReleased) this.#tellExit();
+    if (!(await isGoneWithin(this.process, exitMs))) await endProcess(this.process).catch(() => {});
+    if (!this.#isReleased) this.#reportExit();
   }
 
-  #tellExit(): void {
+  #reportExit(): void {
     this.#end.resolve(this.#wasTooLarge() ? { kind: "overused", what: "memory" } : { kind: "exited" });
   }
 
@@ -225,30 +196,30 @@ export class QemuVm implements Vm {
     void endProcess(this.process).catch(() => {});
   }
 
-  #take({ name, data }: QmpEvent): void {
+  #onEvent({ name, data }: QmpEvent): void {
     if (this.#isReleased) return;
     if (name === "SHUTDOWN" && data.guest === true) {
       this.#end.resolve({ kind: data.reason === "guest-shutdown" ? "powered_off" : "reset" });
     } else if (name === "BLOCK_IO_ERROR" && data.action === "stop") this.#retryDisk();
-    else if (name === "STOP" && !this.#isHeld) void this.#lookForCrash().catch(() => {});
+    else if (name === "STOP" && !this.#isHeld) void this.#endIfCrashed().catch(() => {});
   }
 
-  /** The host's disk is full: QEMU has stopped the guest in the middle of a write, and repeats it when it runs again. */
+  /** The host's disk is full: QEMU has stopped the guest in the middle of a write, and repeats the write when resumed. */
   #retryDisk(): void {
     clearTimeout(this.#diskRetry);
     this.#diskRetry = setTimeout(() => {
       if (this.#isHeld || this.#isReleased) return;
-      // QEMU that cannot answer hangs on the same disk; a QEMU that is gone is noticed elsewhere.
-      this.#goOnWriting().catch(() => this.#retryDisk());
+      // A QEMU that does not answer waits for the same disk; one that has exited is noticed by the timer.
+      this.#resumeIfWaiting().catch(() => this.#retryDisk());
     }, diskRetryMs).unref();
   }
 
-  async #goOnWriting(): Promise<void> {
+  async #resumeIfWaiting(): Promise<void> {
     if ((await this.#status()) === "io-error") await this.#qmp.command("cont");
   }
 
-  /** The accelerator could not go on with the guest. */
-  async #lookForCrash(): Promise<void> {
+  /** After an error of the accelerator the guest cannot continue. */
+  async #endIfCrashed(): Promise<void> {
     if ((await this.#status()) === "internal-error") await endProcess(this.process);
   }
 

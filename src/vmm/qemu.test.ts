@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
-import { cp, mkdir, mkdtemp, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -15,6 +15,7 @@ import type { Agent } from "../agent/agent.ts";
 import { connectAgent } from "../agent/connection.ts";
 import { type Image, loadImage } from "../host/images/images.ts";
 import { measureTscKhz } from "./accelerator.ts";
+import { withoutCpuCommon } from "./device-state.ts";
 import { Jail } from "./jail/jail.ts";
 import { programFilesOf } from "./jail/program-files.ts";
 import { flattenMemory } from "./memory/base-memory.ts";
@@ -24,9 +25,8 @@ import { Qemu } from "./qemu.ts";
 import { canWarmTranslations } from "./qemu-args.ts";
 import { qemuVersion } from "./qemu-version.ts";
 import { Qmp } from "./qmp.ts";
-import { devicesName } from "./vm-folder.ts";
-import type { AroundSave, SavedVm, Vm, VmSpec, WarmProcess } from "./vmm.ts";
-import { withoutCpuCommon } from "./warm/device-state.ts";
+import { saveVm } from "./vm-save.ts";
+import type { SavedVm, Vm, VmSpec, WarmProcess } from "./vmm.ts";
 
 const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.capsule");
 const program = "qemu-system-x86_64";
@@ -108,7 +108,7 @@ async function makeBase(vcpus: number): Promise<Base> {
   agent.close();
   await vm.stop();
   const [state, diff, memory] = [join(dir, "state"), join(dir, "diff"), join(dir, "memory")];
-  await vm.save({ state, memory: diff });
+  await saveVm(vm, { state, memory: diff });
   await vm.kill();
   await flattenMemory(zero, diff, memory);
   return { state, memory, disk };
@@ -178,7 +178,7 @@ async function livesThroughMany(vcpus: number): Promise<void> {
     await vm.stop();
     const { dir, disk } = vm.spec.files;
     saved = { state: join(dir, `state-${cycle}`), memory: join(dir, `diff-${cycle}`), disk: join(dir, "disk-copy") };
-    await vm.save(saved);
+    await saveVm(vm, saved);
     await vm.kill();
     await cp(disk, saved.disk);
     const spec = { ...vm.spec, nonce: crypto.randomUUID() };
@@ -200,21 +200,17 @@ async function livesThroughMany(vcpus: number): Promise<void> {
   );
 }
 
-/** Fails a save while what the VM was loaded with lies where QEMU is to write. */
-function leavesNothing({ spec }: Vm): AroundSave {
-  return { calm: async () => assert.equal((await stat(join(spec.files.dir, devicesName))).size, 0) };
-}
-
-test("a saved VM can also go on as if nothing had been", async () => {
+test("a VM can be resumed after a save, and after one that was not completed", async () => {
   const { vm, agent } = await start("unsaved");
   const { dir } = vm.spec.files;
-  await vm.save({ state: join(dir, "state"), memory: join(dir, "diff") }, leavesNothing(vm));
+  await saveVm(vm, { state: join(dir, "state"), memory: join(dir, "diff") });
   assert.equal(await vm.state(), "stopped");
   await vm.resume();
   assert.equal(await shell(agent, "echo still here"), "still here");
-  const unsaved = { state: join(dir, "s"), memory: join(dir, "m") };
-  const calm = async () => assert.fail("the guest does not come to rest");
-  await assert.rejects(vm.save(unsaved, { calm }), /does not come to rest/);
+  {
+    await using unsaved = vm.openSave({ state: join(dir, "s"), memory: join(dir, "m") });
+    await unsaved.prepare();
+  }
   assert.equal(await vm.state(), "running");
   assert.deepEqual(
     (await readdir(dir)).filter((name) => name === "s" || name === "m"),
@@ -225,7 +221,7 @@ test("a saved VM can also go on as if nothing had been", async () => {
   await vm.kill();
 });
 
-test("an emulated kernel leaves out what nobody in a capsule uses", async () => {
+test("an emulated kernel disables features that capsules do not use", async () => {
   const { vm, agent } = await start("lean");
   const modules = "mount -t securityfs none /mnt && cat /mnt/lsm && umount /mnt";
   assert.equal(await shell(agent, modules), "lockdown,capability,landlock,yama");
@@ -266,7 +262,7 @@ test("a VM outlives the process that started it and is adopted by the next one",
   assert.deepEqual(await vmm.find(vm.spec.nonce), []);
 });
 
-test("a killed QEMU is noticed, also by who did not start it", async () => {
+test("the end of a killed QEMU is reported, also by an adopted VM", async () => {
   const { vm, agent } = await start("killed");
   agent.close();
   vm.release();
@@ -281,7 +277,7 @@ for (const [how, key, kind] of [
   ["resets itself", "b", "reset"],
   ["panics", "c", "reset"],
 ] as const) {
-  test(`a guest that ${how} is told apart, now and by the next daemon`, async () => {
+  test(`a guest that ${how} is reported as such, now and by the next daemon`, async () => {
     const { vm, agent } = await start(`ends-${key}`);
     agent.run({ cmd: "/bin/sh", args: ["-c", `echo ${key} > /proc/sysrq-trigger`] }, silent);
     assert.deepEqual(await Promise.race([vm.ended, delay(20_000, "nothing")]), { kind });
@@ -328,17 +324,31 @@ test("a start that fails leaves neither process nor file", async () => {
   assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
 });
 
-/** A blank of the base's kind, in folders of its own. */
+test("a signal ends a start, whose process is gone and whose folder is as before", async () => {
+  const base = await baseOf(1);
+  const spec = await specOf("aborted", base.memory, 1);
+  await cp(base.disk, spec.files.disk);
+  const abort = new AbortController();
+  const onSpawn = () => abort.abort(new Error("no longer wanted"));
+  await assert.rejects(
+    vmm.restore(spec, { state: base.state, memory: null }, onSpawn, abort.signal),
+    /no longer wanted/,
+  );
+  assert.deepEqual(await vmm.find(spec.nonce), []);
+  assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
+});
+
+/** A warm process on the base, with folders of its own. */
 async function warmOf(name: string): Promise<WarmProcess> {
   const base = await baseOf(1);
   const spec = await specOf(name, base.memory, 1);
-  const handover = join(folder, `${name}-handover`);
-  await mkdir(handover);
-  return vmm.startWarm({ ...spec, files: { ...spec.files, disk: join(handover, "disk") } }, () => {});
+  const handoverDir = join(folder, `${name}-handover`);
+  await mkdir(handoverDir);
+  return vmm.startWarm({ ...spec, handoverDir }, () => {});
 }
 
 /** A VM with a folder and a disk layer, and no process. */
-async function unborn(name: string, disk: string, warm: WarmProcess): Promise<VmSpec> {
+async function unstarted(name: string, disk: string, warm: WarmProcess): Promise<VmSpec> {
   const spec = await specOf(name, warm.spec.files.memory, 1);
   await cp(disk, spec.files.disk);
   return { ...spec, nonce: warm.spec.nonce };
@@ -346,20 +356,20 @@ async function unborn(name: string, disk: string, warm: WarmProcess): Promise<Vm
 
 const isRoot = process.getuid?.() === 0;
 
-test("a blank becomes the VM that it is told, is saved like any other, and goes on elsewhere", {
+test("a warm process becomes the claimed VM, can be saved, and the VM is restored elsewhere", {
   skip: !isRoot,
 }, async () => {
-  const { vm, agent } = await start("before-blank");
+  const { vm, agent } = await start("before-warm");
   await shell(agent, "echo on disk > /root/file; sync; echo in memory > /dev/shm/note");
   agent.close();
   await vm.stop();
   const { dir, disk } = vm.spec.files;
   const saved = { state: join(dir, "state"), memory: join(dir, "diff") };
-  await vm.save(saved);
+  await saveVm(vm, saved);
   await vm.kill();
 
   const warm = await warmOf("warm");
-  const spec = await unborn("claimed", disk, warm);
+  const spec = await unstarted("claimed", disk, warm);
   const claimed = await warm.claim(spec, saved);
   assert.equal(await claimed.state(), "stopped");
   assert.deepEqual(await readdir(warm.spec.files.dir), []);
@@ -375,7 +385,7 @@ test("a blank becomes the VM that it is told, is saved like any other, and goes 
   const adopted = await vmm.adopt(spec, warm.process);
   await adopted.stop();
   const again = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
-  await adopted.save(again, leavesNothing(adopted));
+  await saveVm(adopted, again);
   await adopted.kill();
   const last = await wakeUp(spec, again);
   assert.equal(await shell(last.agent, "cat /root/file /dev/shm/note"), "on disk\nmore\nin memory");
@@ -383,7 +393,7 @@ test("a blank becomes the VM that it is told, is saved like any other, and goes 
   await last.vm.kill();
 });
 
-test("a blank that cannot become a VM is ended, and the layer is where it was", { skip: !isRoot }, async () => {
+test("a failed claim ends the process and leaves the disk layer in place", { skip: !isRoot }, async () => {
   const base = await baseOf(1);
   const sound = { state: base.state, memory: null };
   const huge = join(folder, "huge-state");
@@ -392,13 +402,13 @@ test("a blank that cannot become a VM is ended, and the layer is where it was", 
     ["state", { ...sound, state: image.kernel }, warmOf],
     ["memory", { ...sound, memory: image.kernel }, warmOf],
     ["process", sound, warmOf],
-    ["rehearsed-state", { ...sound, state: image.kernel }, rehearsed],
-    ["rehearsed-huge-state", { ...sound, state: huge }, rehearsed],
-    ["rehearsed-memory", { ...sound, memory: image.kernel }, rehearsed],
-    ["rehearsed-process", sound, rehearsed],
+    ["warmed-state", { ...sound, state: image.kernel }, warmedUp],
+    ["warmed-huge-state", { ...sound, state: huge }, warmedUp],
+    ["warmed-memory", { ...sound, memory: image.kernel }, warmedUp],
+    ["warmed-process", sound, warmedUp],
   ] as const) {
     const warm = await make(`unlucky-${what}`);
-    const spec = await unborn(`unlucky-${what}-vm`, base.disk, warm);
+    const spec = await unstarted(`unlucky-${what}-vm`, base.disk, warm);
     if (what.endsWith("process")) process.kill(warm.process.pid, "SIGKILL");
     await assert.rejects(warm.claim(spec, saved));
     assert.deepEqual(await vmm.find(warm.spec.nonce), []);
@@ -409,8 +419,20 @@ test("a blank that cannot become a VM is ended, and the layer is where it was", 
   }
 });
 
-/** A blank that has run a command as the VM of the base, on a layer of its own. */
-async function rehearsed(name: string): Promise<WarmProcess> {
+test("a signal ends a claim, whose process is gone and whose layer is in place", { skip: !isRoot }, async () => {
+  const base = await baseOf(1);
+  const warm = await warmOf("aborted-warm");
+  const spec = await unstarted("aborted-claim", base.disk, warm);
+  const abort = new AbortController();
+  const claiming = warm.claim(spec, { state: base.state, memory: null }, abort.signal);
+  abort.abort(new Error("no longer wanted"));
+  await assert.rejects(claiming, /no longer wanted/);
+  assert.deepEqual(await vmm.find(warm.spec.nonce), []);
+  assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
+});
+
+/** A warm process with warm translations: it has run commands as a VM of the base, on a layer of its own. */
+async function warmedUp(name: string): Promise<WarmProcess> {
   const base = await baseOf(1);
   const warm = await warmOf(name);
   const layer = join(warm.spec.files.dir, "layer");
@@ -418,7 +440,7 @@ async function rehearsed(name: string): Promise<WarmProcess> {
   await warm.warmTranslations({ state: base.state, memory: null }, layer, async (vm) => {
     await vm.resume();
     const agent = await awake(vm);
-    await shell(agent, "cat /etc/hostname; echo rehearsed > /root/rehearsal; sync; echo printed > /dev/console");
+    await shell(agent, "cat /etc/hostname; echo warmed > /root/warm-up; sync; echo printed > /dev/console");
     agent.close();
     await vm.stop();
   });
@@ -434,12 +456,12 @@ async function savedAfter(name: string, command: string): Promise<{ disk: string
   await vm.stop();
   const { dir, disk } = vm.spec.files;
   const saved = { state: join(dir, "state"), memory: join(dir, "diff") };
-  await vm.save(saved);
+  await saveVm(vm, saved);
   await vm.kill();
   return { disk, saved };
 }
 
-/** Blocks of guest code that a QEMU has translated. Nobody else may be connected to its monitor. */
+/** Blocks of guest code that a QEMU has translated. Its monitor accepts one connection at a time. */
 async function translatedBlocks(vm: Vm): Promise<number> {
   const qmp = await Qmp.connect(join(vm.spec.files.dir, "qmp.sock"), () => {}, answerMs);
   const answer = (await qmp.command("x-query-jit")) as { "human-readable-text": string };
@@ -456,21 +478,21 @@ echo on disk > /root/file; sync; echo 3 > /proc/sys/vm/drop_caches
 for each in 1 2 3; do python3 -c 'print(sum(range(1000)))' | sha256sum | awk '{print $1}' | sort | tail -n1 > /dev/shm/sums; done
 `;
 
-test("a blank that has rehearsed becomes any VM of its base, and knows no code that is not that VM's", {
+test("after a translation warm-up a claimed VM runs its own code and no stale translation", {
   skip: !isRoot,
 }, async () => {
   const { disk, saved } = await savedAfter("altered", alter);
-  const warm = await rehearsed("rehearsed");
+  const warm = await warmedUp("warmed");
   assert.ok(!warm.canWarmTranslations, "once");
-  const spec = await unborn("rehearsed-vm", disk, warm);
+  const spec = await unstarted("warmed-vm", disk, warm);
   const claimed = await warm.claim(spec, saved);
   assert.equal(await claimed.state(), "stopped");
-  assert.equal(await claimed.console(), "", "the rehearsal was not its own");
+  assert.equal(await claimed.console(), "", "the output of the warm-up is gone");
   assert.deepEqual(await readdir(warm.spec.files.dir), []);
-  assert.deepEqual(await readdir(join(folder, "rehearsed-handover")), []);
+  assert.deepEqual(await readdir(join(folder, "warmed-handover")), []);
   claimed.release();
   const blocks = await translatedBlocks(claimed);
-  assert.ok(blocks > 5_000, `${blocks} blocks are left of the rehearsal`);
+  assert.ok(blocks > 5_000, `${blocks} translated blocks are left of the warm-up`);
   const again = join(spec.files.dir, "again");
   await saveMemory(warm.process.pid, spec.files.memory, memoryMb << 20, again);
   const wholes = [saved.memory, again].map((diff) => ({ diff, whole: `${diff}.whole` }));
@@ -487,15 +509,15 @@ test("a blank that has rehearsed becomes any VM of its base, and knows no code t
     inside,
     `: > ${tracing}/trace; cat /etc/hostname > /dev/null; grep -c do_sys_openat2 ${tracing}/trace`,
   );
-  assert.ok(Number(seen) > 0, "the kernel runs code that was changed since");
-  assert.equal(await shell(inside, "cat /root/file; test -e /root/rehearsal || echo none"), "on disk\nnone");
+  assert.ok(Number(seen) > 0, "the kernel runs the code that was changed since");
+  assert.equal(await shell(inside, "cat /root/file; test -e /root/warm-up || echo none"), "on disk\nnone");
   const sums = "python3 -c 'print(sum(range(1000)))' | sha256sum | awk '{print $1}' | sort | tail -n1";
   assert.equal(await shell(inside, `${sums} | cmp - /dev/shm/sums && echo same`), "same");
   inside.close();
 
   await adopted.stop();
   const last = { state: join(spec.files.dir, "state"), memory: join(spec.files.dir, "diff") };
-  await adopted.save(last, leavesNothing(adopted));
+  await saveVm(adopted, last);
   await adopted.kill();
   const { vm, agent } = await wakeUp(spec, last);
   assert.equal(await shell(agent, "cat /root/file"), "on disk");
@@ -503,7 +525,7 @@ test("a blank that has rehearsed becomes any VM of its base, and knows no code t
   await vm.kill();
 });
 
-test("a VM with much of its own goes on in one that rehearsed, and so does one in the midst of an interrupt", {
+test("a VM with much memory of its own, or with a pending interrupt, can claim a process with warm translations", {
   skip: !isRoot,
 }, async () => {
   const fill = "head -c 80M /dev/urandom > /dev/shm/much; sha256sum /dev/shm/much > /root/sum; sync";
@@ -517,12 +539,12 @@ test("a VM with much of its own goes on in one that rehearsed, and so does one i
     ["large-claimed", saved.state],
     ["interrupted-claimed", interrupted],
   ] as const) {
-    const warm = await rehearsed(name);
-    const spec = await unborn(`${name}-vm`, disk, warm);
+    const warm = await warmedUp(name);
+    const spec = await unstarted(`${name}-vm`, disk, warm);
     const claimed = await warm.claim(spec, { ...saved, state });
     claimed.release();
     const blocks = await translatedBlocks(claimed);
-    assert.ok(state === interrupted || blocks > 1_000, `${blocks} blocks are left of the rehearsal`);
+    assert.ok(state === interrupted || blocks > 1_000, `${blocks} translated blocks are left of the warm-up`);
     const adopted = await vmm.adopt(spec, warm.process);
     await adopted.resume();
     const agent = await awake(adopted);
@@ -532,22 +554,24 @@ test("a VM with much of its own goes on in one that rehearsed, and so does one i
   }
 });
 
-test("a VM is saved without an interrupt under way", async () => {
+test("a VM is saved outside of an interrupt", async () => {
   for (let each = 0; each < 3; each++) {
-    const { saved } = await savedAfter(`calm-${each}`, "true");
+    const { saved } = await savedAfter(`idle-${each}`, "true");
     assert.ok(withoutCpuCommon(await readFile(saved.state)) !== undefined, `time ${each}`);
   }
 });
 
-test("a rehearsal that fails ends the process, and only those rehearse who can", { skip: !isRoot }, async () => {
+test("a failed translation warm-up ends the process, and only suitable machines are warmed up", {
+  skip: !isRoot,
+}, async () => {
   const base = await baseOf(1);
   const warm = await warmOf("fails");
   const layer = join(warm.spec.files.dir, "layer");
   await cp(base.disk, layer);
   const playing = warm.warmTranslations({ state: base.state, memory: null }, layer, async () => {
-    throw new Error("forgot the words");
+    throw new Error("a command failed");
   });
-  await assert.rejects(playing, /forgot the words/);
+  await assert.rejects(playing, /a command failed/);
   assert.deepEqual(await vmm.find(warm.spec.nonce), []);
 
   const { machine } = warm.spec;
@@ -556,7 +580,7 @@ test("a rehearsal that fails ends the process, and only those rehearse who can",
     assert.ok(!canWarmTranslations({ ...machine, ...other }), JSON.stringify(other));
 });
 
-test("around each VM stands a jail: a user of its own, nothing of the host's, and nobody left who built it", async () => {
+test("each VM runs in a jail with a user and namespaces of its own, and no process that built it is left", async () => {
   const [one, two] = [await start("jailed-1"), await start("jailed-2")];
   const statuses = [one, two].map(({ vm }) => readFileSync(`/proc/${vm.process.pid}/status`, "utf8"));
   const field = (status: string, name: string) => new RegExp(`^${name}:\\s+(\\S+)`, "m").exec(status)?.[1];
@@ -595,7 +619,7 @@ test("without a jail, a VM is the same VM", async () => {
   await vm.kill();
 });
 
-test("a QEMU that has painted over its command line is still ended by its journal", async () => {
+test("a QEMU that has overwritten its command line is still ended by its journal", async () => {
   const { vm, agent } = await start("painted");
   agent.close();
   vm.release();

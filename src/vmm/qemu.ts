@@ -1,9 +1,9 @@
 /**
- * The Vmm on QEMU's microvm: starts, restores, adopts and reaps. What one VM does once it is there stands in qemu-vm.ts.
+ * The Vmm on QEMU's microvm: starts, restores, adopts and reaps. Operations on one running VM are in qemu-vm.ts.
  *
- * Every start follows one road: lay out the VM's folder, start QEMU in its jail, tell the caller which process it is, reach
- * it over QMP, put the saved memory in place, load the devices. Whatever fails on it, the process is ended and the folder
- * is as before. A blank stops half-way on that road (warm-qemu.ts has the other half).
+ * Every start takes the same steps: lay out the VM's folder, start QEMU in its jail, report the process to the caller, connect
+ * over QMP, put the saved memory in place, load the devices. On any failure the process is ended and the folder is as before.
+ * A warm process stops after connecting; the remaining steps are in warm/warm-qemu.ts.
  */
 import { closeSync, constants, openSync } from "node:fs";
 import { open } from "node:fs/promises";
@@ -12,7 +12,7 @@ import type { Jail, Jailed } from "./jail/jail.ts";
 import type { ProgramFiles } from "./jail/program-files.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
-import { endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
+import { endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { canWarmTranslations, inheritedFd, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
 import { isRecent } from "./qemu-version.ts";
@@ -26,8 +26,19 @@ import {
   qmpSocketName,
   qtestSocketName,
 } from "./vm-folder.ts";
-import type { Accelerator, Machine, SavedVm, Vm, Vmm, VmProcess, VmSpec, WarmProcess } from "./vmm.ts";
-import { WarmQemu } from "./warm/warm-qemu.ts";
+import type {
+  Accelerator,
+  Machine,
+  OnSpawn,
+  SavedVm,
+  Vm,
+  Vmm,
+  VmProcess,
+  VmSpec,
+  WarmProcess,
+  WarmSpec,
+} from "./vmm.ts";
+import { vmSpecOf, WarmQemu } from "./warm/warm-qemu.ts";
 
 export interface QemuOptions {
   /** The program, e.g. "qemu-system-x86_64". */
@@ -35,7 +46,7 @@ export interface QemuOptions {
   /** Its version, as qemuVersion says. */
   version: string;
   accelerator: Accelerator;
-  /** Around every QEMU, with what the program itself needs to see. Undefined: none. */
+  /** Around every QEMU, with the files that the program itself needs. Undefined: no jail. */
   jail?: { jail: Jail; view: ProgramFiles } | undefined;
 }
 
@@ -60,23 +71,23 @@ export class Qemu implements Vmm {
     return kernelOptions(this.#options.accelerator.kind);
   }
 
-  boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm> {
-    return this.#start({ spec, purpose: "boot", state: null, onSpawn }, async (vm) => vm);
+  boot(spec: VmSpec, onSpawn: OnSpawn, signal?: AbortSignal): Promise<Vm> {
+    return this.#start({ spec, purpose: "boot", state: null, onSpawn, signal }, async (vm) => vm);
   }
 
-  restore(spec: VmSpec, saved: SavedVm, onSpawn: (process: VmProcess) => void): Promise<Vm> {
-    return this.#start({ spec, purpose: "restore", state: saved.state, onSpawn }, async (vm) => {
-      // Devices look into memory while they load, so memory comes first.
+  restore(spec: VmSpec, saved: SavedVm, onSpawn: OnSpawn, signal?: AbortSignal): Promise<Vm> {
+    return this.#start({ spec, purpose: "restore", state: saved.state, onSpawn, signal }, async (vm) => {
+      // Devices read memory while they load, so memory comes first.
       if (saved.memory !== null) await loadMemory(vm.process.pid, spec.files.memory, memoryBytes(spec), saved.memory);
       await vm.load(isRecent(spec.machine.qemu) ? `file:${devicesName}` : `fd:${inheritedFd.state}`);
-      vm.dropLoaded();
       return vm;
     });
   }
 
-  startWarm(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<WarmProcess> {
-    const start: Start = { spec, purpose: "warm", state: null, onSpawn };
-    return this.#start(start, (vm, jailed) => WarmQemu.of(vm, jailed));
+  startWarm(spec: WarmSpec, onSpawn: OnSpawn, signal?: AbortSignal): Promise<WarmProcess> {
+    const { handoverDir } = spec;
+    const start: Start = { spec: vmSpecOf(spec), purpose: "warm", handoverDir, state: null, onSpawn, signal };
+    return this.#start(start, (vm, jailed) => WarmQemu.connect(spec, vm, jailed));
   }
 
   async adopt(spec: VmSpec, process: VmProcess): Promise<Vm> {
@@ -101,29 +112,29 @@ export class Qemu implements Vmm {
   }
 
   async #start<T>(start: Start, prepare: (vm: QemuVm, jailed: Jailed) => Promise<T>): Promise<T> {
-    const { spec, purpose, onSpawn } = start;
+    const { spec, onSpawn, signal } = start;
+    signal?.throwIfAborted();
     await clearFolder(spec.files.dir);
     let jailed: Jailed | undefined;
     let vm: QemuVm | undefined;
     try {
       jailed = await this.#spawn(start);
       onSpawn(jailed.process);
+      using _ending = endOnAbort(jailed.process, signal);
       vm = await QemuVm.connect(spec, jailed.process);
-      return await prepare(vm, jailed);
+      const prepared = await prepare(vm, jailed);
+      signal?.throwIfAborted();
+      return prepared;
     } catch (error) {
       if (vm !== undefined) await vm.kill();
       else for (const process of await findByNonce(spec.nonce)) await endProcess(process);
       await clearFolder(spec.files.dir);
-      if (isOutOfSpace(error)) throw error;
-      const said = (await jailed?.stderrTail()) ?? "";
-      const what = purpose === "restore" ? "restored" : "started";
-      throw new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
-        cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`, { cause: error }),
-      });
+      signal?.throwIfAborted();
+      throw await startFailure(start, error, jailed);
     }
   }
 
-  async #spawn({ spec, purpose, state: saved }: Start): Promise<Jailed> {
+  async #spawn({ spec, purpose, handoverDir, state: saved }: Start): Promise<Jailed> {
     const { program, accelerator, jail } = this.#options;
     const { dir } = spec.files;
     const placeholderDiskBytes = purpose === "warm" ? await sizeOfDisk(spec) : null;
@@ -150,8 +161,8 @@ export class Qemu implements Vmm {
       const args = qemuArgs(launch);
       if (jail === undefined)
         return { ...spawnDetached([program, ...args], dir, inherited), chownToJail: async () => {} };
-      const cell = await qemuProfile(spec, jail.view, purpose);
-      return await jail.jail.start([jail.view.program, ...args], cell, inherited);
+      const profile = await qemuProfile(spec, jail.view, purpose, handoverDir);
+      return await jail.jail.start([jail.view.program, ...args], profile, inherited);
     } finally {
       for (const socket of sockets) socket.close();
       closeSync(folder);
@@ -159,22 +170,31 @@ export class Qemu implements Vmm {
   }
 }
 
-function isOutOfSpace(error: unknown): boolean {
-  const { code } = error as NodeJS.ErrnoException;
-  return code === "ENOSPC" || code === "EDQUOT";
-}
-
 interface Start {
   spec: VmSpec;
   purpose: Purpose;
-  /** Device state to begin with; null: none, or none yet. */
+  /** Of a warm process. */
+  handoverDir?: string;
+  /** Device state to load; null: none, or not yet. */
   state: string | null;
-  onSpawn: (process: VmProcess) => void;
+  onSpawn: OnSpawn;
+  signal: AbortSignal | undefined;
+}
+
+/** The error that clients see, with QEMU's last output in its cause. A full disk is reported as it is. */
+async function startFailure({ spec, purpose }: Start, error: unknown, jailed: Jailed | undefined): Promise<unknown> {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code === "ENOSPC" || code === "EDQUOT") return error;
+  const said = (await jailed?.stderrTail()) ?? "";
+  const what = purpose === "restore" ? "restored" : "started";
+  return new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
+    cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`, { cause: error }),
+  });
 }
 
 /**
- * With 2 GiB to the byte, QEMU's loader lays the initrd over what the firmware keeps at the end of memory, and the kernel
- * never starts. One MiB less, and it goes below.
+ * With exactly 2 GiB, QEMU's loader places the initrd over the firmware's tables at the end of memory, and the kernel never
+ * starts. With one MiB less it places the initrd below them.
  */
 function bootableMemoryMb(memoryMb: number): number {
   return memoryMb === 2_048 ? 2_047 : memoryMb;

@@ -1,10 +1,10 @@
 /**
- * What a VM's own folder holds besides its disk layer: two sockets, a blank's for a moment a third, and the file through which QEMU's device state comes
- * and goes. All of them are made by us. QEMU can write to that one file and cannot replace it; still nothing is believed
- * of it when it is read.
+ * A VM's own folder besides its disk layer: two sockets, a third one while a warm process starts, and the file through which
+ * device state is exchanged with QEMU. The daemon creates all of them. QEMU can write that file but not replace it; its
+ * content and type are checked whenever it is read.
  */
-import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from "node:fs";
-import { type FileHandle, open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
+import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Listener, listenIn } from "./listener.ts";
 
@@ -13,7 +13,7 @@ export const qmpSocketName = "qmp.sock";
 export const qtestSocketName = "qtest.sock";
 export const devicesName = "devices";
 
-/** A device state takes some 12 KB, and a few more for each further CPU. */
+/** A device state has about 12 KB, and a few more for each further CPU. */
 export const devicesLimitBytes = 16 << 20;
 
 /** Listens on sockets of these names, in the order in which QEMU inherits them. */
@@ -28,43 +28,32 @@ export async function listenForVm(folder: number, names: readonly string[]): Pro
   }
 }
 
-/** Lays a saved device state, or none, where QEMU reads and writes it; returns its path. */
+/** Creates the device state file, with a saved state or empty; returns its path. */
 export async function layDevices(folder: string, saved: string | null): Promise<string> {
   const path = join(folder, devicesName);
   await writeFile(path, saved === null ? "" : await readFile(saved), { mode: 0o600, flag: "wx" });
   return path;
 }
 
-/** Moves all that QEMU was given in one folder to another. */
+/** Moves sockets and device state from one VM folder to another. */
 export async function moveFolder(from: string, to: string): Promise<void> {
   for (const name of [agentSocketName, qmpSocketName, devicesName]) await rename(join(from, name), join(to, name));
 }
 
-/** Writes into the file that QEMU sees: this very file, wherever it has been moved. */
+const checkedFlags = constants.O_NOFOLLOW | constants.O_NONBLOCK;
+
+/** Overwrites the file in place: QEMU's jail shows this inode. */
 export async function writeDevices(folder: string, devices: Uint8Array): Promise<void> {
-  await using file = await openDevices(folder, constants.O_TRUNC);
+  await using file = await open(join(folder, devicesName), constants.O_WRONLY | constants.O_TRUNC | checkedFlags);
   await file.writeFile(devices);
 }
 
-/** So that QEMU does not have to, for whom somebody waits: emptying a file takes several times as long as filling it. */
-export async function emptyDevices(folder: string): Promise<void> {
-  await using file = await openDevices(folder);
-  requirePlain(await file.stat());
-  await file.truncate(0);
-}
-
-/** Waits for nobody at its other end. */
-function openDevices(folder: string, flags = 0): Promise<FileHandle> {
-  const careful = constants.O_WRONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-  return open(join(folder, devicesName), careful | flags);
-}
-
-/** What QEMU has written there a moment ago. Throws on anything but a plain file of some device state's size. */
+/** The state that QEMU has just written. Throws unless it is a plain file of a plausible size. */
 export function readDevices(folder: string): Buffer {
-  const fd = openSync(join(folder, devicesName), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  const fd = openSync(join(folder, devicesName), constants.O_RDONLY | checkedFlags);
   try {
     const found = fstatSync(fd);
-    requirePlain(found);
+    if (!found.isFile() || found.nlink !== 1) throw new Error("QEMU's device state is no plain file");
     if (found.size === 0 || found.size > devicesLimitBytes)
       throw new Error(`QEMU's device state has ${found.size} bytes`);
     const bytes = Buffer.alloc(found.size);
@@ -72,10 +61,6 @@ export function readDevices(folder: string): Buffer {
   } finally {
     closeSync(fd);
   }
-}
-
-function requirePlain(found: Stats): void {
-  if (!found.isFile() || found.nlink !== 1) throw new Error("QEMU's device state is no plain file");
 }
 
 export async function clearFolder(folder: string): Promise<void> {

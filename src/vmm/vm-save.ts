@@ -1,105 +1,118 @@
 /**
- * One moment of a VM, on disk. Devices and memory are read one after the other, yet must be of one moment
- * (docs/adr/0006): the CPUs stand still, but a byte that is still on its way through the agent's port moves
- * both, so the devices are looked at again afterwards. What QEMU does for it goes over its monitor, which reads byte by byte
- * (docs/adr/0016).
+ * A save of a VM in QEMU. Devices and memory are read one after the other, yet must be of one instant
+ * (docs/adr/0006): the CPUs are stopped, but a byte that is still on its way through the agent's port
+ * changes both. So the devices are read again afterwards and compared. Monitor commands are few and pipelined, because QEMU
+ * reads them byte by byte (docs/adr/0016).
  */
 import { rm, writeFile } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { allSettledOrThrow } from "./all-settled.ts";
+import { isInterrupted } from "./device-state.ts";
 import { flushDeadlineMs, saveDevices, statusOf } from "./devices.ts";
 import { MemorySave } from "./memory/memory-diff.ts";
 import { canWarmTranslations, disk } from "./qemu-args.ts";
 import { memoryBytes } from "./qemu-profile.ts";
 import type { Qmp } from "./qmp.ts";
-import type { AroundSave, SavedVm, SaveResult, Vm } from "./vmm.ts";
-import { isInterrupted } from "./warm/device-state.ts";
+import type { SavedVm, SaveSizes, Vm, VmSave } from "./vmm.ts";
 
-const attempts = 8;
+const maxAttempts = 8;
 /**
- * How long a processor in the midst of an interrupt may go on, each time. Ever longer: a processor that the host leaves no
- * time is where it was.
+ * How long a CPU that is handling an interrupt runs on before it is stopped again. The delays grow, since on a busy host a
+ * short one may pass without the CPU having run.
  */
-const momentsMs = [0, 1, 2, 4, 8, 16, 32] as const;
+const retryDelaysMs = [0, 1, 2, 4, 8, 16, 32] as const;
 
-type Saved = SavedVm & { memory: string };
+type Files = SavedVm & { memory: string };
 
-export class VmSave {
+/** All steps in a row, for a VM whose guest needs no preparation. */
+export async function saveVm(vm: Pick<Vm, "openSave">, to: Files): Promise<SaveSizes> {
+  await using save = vm.openSave(to);
+  for (;;) {
+    await save.prepare();
+    await save.stopCpus();
+    const sizes = await save.copyMemory();
+    const [isConsistent] = await allSettledOrThrow([save.isConsistent(), save.finish()]);
+    if (isConsistent) return sizes;
+  }
+}
+
+export class QemuSave implements VmSave {
   readonly #vm: Pick<Vm, "spec" | "process" | "stop" | "resume">;
   readonly #qmp: Qmp;
-  readonly #to: Saved;
-  readonly #around: AroundSave;
-  /** What is saved without an interrupt is resumed several times as fast. */
-  readonly #moments: number[];
+  readonly #to: Files;
+  /** A VM saved outside of an interrupt is resumed several times as fast by a process with warm translations. */
+  readonly #retryDelaysMs: number[];
+  #memory: MemorySave | undefined;
+  #devices: Buffer | undefined;
+  /** Rejects unless QEMU says that the VM is stopped; its answer is awaited while memory is copied. */
+  #isPaused: Promise<unknown> = Promise.resolve();
+  #attempt = 0;
+  #isDone = false;
 
-  constructor(vm: Pick<Vm, "spec" | "process" | "stop" | "resume">, qmp: Qmp, to: Saved, around: AroundSave) {
+  constructor(vm: Pick<Vm, "spec" | "process" | "stop" | "resume">, qmp: Qmp, to: Files) {
     this.#vm = vm;
     this.#qmp = qmp;
     this.#to = to;
-    this.#around = around;
-    this.#moments = canWarmTranslations(vm.spec.machine) ? [...momentsMs] : [];
+    this.#retryDelaysMs = canWarmTranslations(vm.spec.machine) ? [...retryDelaysMs] : [];
   }
 
-  /** Once. What failed leaves no files, and the VM stopped if it came to that. */
-  async run(): Promise<SaveResult> {
-    const isCalm = Promise.resolve(this.#around.calm?.());
-    isCalm.catch(() => {}); // seen by each attempt
-    try {
-      for (let attempt = 1; attempt <= attempts; attempt++) {
-        const saved = await this.#attempt(isCalm);
-        if (saved !== undefined) return saved;
-        await rm(this.#to.memory);
-        await delay(attempt);
-      }
-      throw new Error(`The devices of ${this.#vm.spec.name} do not come to rest`);
-    } catch (error) {
-      await Promise.all([rm(this.#to.state, { force: true }), rm(this.#to.memory, { force: true })]);
-      throw error;
+  async prepare(): Promise<void> {
+    if (this.#attempt > 0) {
+      await this.#removeMemory();
+      await delay(this.#attempt);
     }
-  }
-
-  /** Undefined when the devices have moved meanwhile. */
-  async #attempt(isCalm: Promise<unknown>): Promise<SaveResult | undefined> {
+    this.#attempt++;
     const { spec, process } = this.#vm;
-    const { meanwhile, seal } = this.#around;
-    await using memory = new MemorySave(process.pid, spec.files.memory, memoryBytes(spec), this.#to.memory);
-    const opening = memory.open();
-    opening.catch(() => {}); // seen below
-    try {
-      await isCalm;
-    } catch (error) {
-      await Promise.allSettled([opening]);
-      throw error;
-    }
-    const [{ devices, isPaused }] = await allSettledOrThrow([this.#standStill(), opening]);
-    const isFlushed = this.#requireFlushed(); // answered while memory is copied
-    const writing = writeFile(this.#to.state, devices, { mode: 0o600 });
-    const aside = Promise.resolve().then(meanwhile);
-    const [, , { bytes, pages }] = await allSettledOrThrow([isPaused, isFlushed, memory.copy(), writing, aside]);
-    const whole = memory.finish();
-    const sealing = Promise.resolve().then(() => seal?.({ bytes, whole }));
-    const [again] = await allSettledOrThrow([saveDevices(this.#qmp, spec), whole, sealing]);
-    return devices.equals(again) ? { stateBytes: devices.length, memoryBytes: bytes, pages } : undefined;
+    this.#memory = new MemorySave(process.pid, spec.files.memory, memoryBytes(spec), this.#to.memory);
+    await this.#memory.open();
   }
 
-  /** Stops the CPUs and looks at the devices, in one breath; one in an interrupt goes on for the next of the moments first. */
-  async #standStill() {
+  async stopCpus(): Promise<void> {
     for (;;) {
-      const stopping = this.#vm.stop().then(this.#around.stopped);
-      const looking = saveDevices(this.#qmp, this.#vm.spec);
-      const isPaused = allSettledOrThrow([stopping, this.#requirePaused()]);
-      isPaused.catch(() => {}); // seen here or by whoever is given it
-      const devices = await looking.catch(async (error: unknown) => {
-        await isPaused.then(() => this.#requireFlushed()); // where the disk is the reason, one of them says so
+      const stopping = this.#vm.stop();
+      const reading = saveDevices(this.#qmp, this.#vm.spec);
+      this.#isPaused = allSettledOrThrow([stopping, this.#requirePaused()]);
+      this.#isPaused.catch(() => {}); // seen below or in copyMemory
+      this.#devices = await reading.catch(async (error: unknown) => {
+        await this.#isPaused.then(() => this.#requireFlushed()); // a full disk, if that is the reason, is reported by these
         throw error;
       });
-      const moment = isInterrupted(devices) ? this.#moments.shift() : undefined;
-      if (moment === undefined) return { devices, isPaused };
-      await isPaused;
+      const delayMs = isInterrupted(this.#devices) ? this.#retryDelaysMs.shift() : undefined;
+      if (delayMs === undefined) return await stopping;
+      await this.#isPaused;
       await this.#vm.resume();
-      if (moment > 0) await delay(moment);
+      if (delayMs > 0) await delay(delayMs);
     }
+  }
+
+  async copyMemory(): Promise<SaveSizes> {
+    const [memory, devices] = [this.#memory, this.#devices];
+    if (memory === undefined || devices === undefined) throw new Error("memory is copied after prepare and stopCpus");
+    const writing = writeFile(this.#to.state, devices, { mode: 0o600 });
+    const work = [this.#isPaused, this.#requireFlushed(), writing, memory.copy()] as const;
+    const [, , , { bytes, pages }] = await allSettledOrThrow(work);
+    return { stateBytes: devices.length, memoryBytes: bytes, pages };
+  }
+
+  async finish(): Promise<void> {
+    await this.#memory?.finish();
+  }
+
+  async isConsistent(): Promise<boolean> {
+    this.#isDone = this.#devices?.equals(await saveDevices(this.#qmp, this.#vm.spec)) ?? false;
+    if (this.#isDone || this.#attempt < maxAttempts) return this.#isDone;
+    throw new Error(`The devices of ${this.#vm.spec.name} still change while its CPUs are stopped`);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#isDone) return await this.#memory?.[Symbol.asyncDispose]();
+    await Promise.all([this.#removeMemory(), rm(this.#to.state, { force: true })]);
+  }
+
+  async #removeMemory(): Promise<void> {
+    await this.#memory?.[Symbol.asyncDispose]();
+    await rm(this.#to.memory, { force: true });
   }
 
   async #requirePaused(): Promise<void> {
@@ -109,7 +122,7 @@ export class VmSave {
     if (status !== "paused") throw new Error(`The VM of ${name} is not stopped but ${status}`);
   }
 
-  /** `stop` flushes the disk and keeps to itself if that failed. Reopening flushes too, and says. */
+  /** `stop` flushes the disk but does not report a failure. Reopening flushes too, and reports it. */
   async #requireFlushed(): Promise<void> {
     await this.#qmp.command("blockdev-reopen", { options: [disk] }, flushDeadlineMs);
   }

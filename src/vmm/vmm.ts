@@ -1,9 +1,9 @@
 /**
- * One virtual machine: started, frozen, thawed, watched. The vmm room knows no capsule, no team and no database;
- * a VM is a machine shape, a few files and two sockets.
+ * One virtual machine: started, saved, restored, watched. This folder knows no capsule, no team and no database; a VM is a
+ * machine shape, a few files and two sockets.
  *
- *      boot ──► running ──save──► (stopped, files durable) ──kill──► gone
- *      restore ─► running            └─ resume ─► running
+ *      boot ───► running ──save──► stopped, files written ──kill──► process gone
+ *      restore ─► stopped ─resume─► running  └──────────resume──► running
  */
 
 /** What must be the same for a saved VM to be restored; recorded in every checkpoint's manifest. */
@@ -30,7 +30,7 @@ export interface Accelerator {
 }
 
 export interface VmFiles {
-  /** The VM's own folder: its sockets are in it. QEMU sees no more of it than its disk layer and its device state. */
+  /** The VM's own folder, with its sockets. QEMU sees only the disk layer and the device state in it. */
   dir: string;
   /** Guest memory, mapped privately (never written). Size = memoryMb MiB. */
   memory: string;
@@ -43,7 +43,7 @@ export interface VmFiles {
 }
 
 export interface VmSpec {
-  /** Stands in the command line for an operator's `ps`. */
+  /** In the command line, for an operator's `ps`. */
   name: string;
   /** Random, in the command line; with pid and start time it identifies the process beyond doubt. */
   nonce: string;
@@ -51,7 +51,7 @@ export interface VmSpec {
   files: VmFiles;
 }
 
-/** A process that cannot be mistaken for another one. */
+/** A process, identified beyond reuse of its pid. */
 export interface VmProcess {
   pid: number;
   /** Field 22 of /proc/<pid>/stat, clock ticks since the host booted. */
@@ -66,36 +66,34 @@ export interface SavedVm {
   memory: string | null;
 }
 
-/** A file whose end is still being written. */
-export interface Growing {
-  /** How many it will have. */
-  bytes: number;
-  whole: Promise<unknown>;
-}
-
-/** What whoever saves a VM does meanwhile. */
-export interface AroundSave {
-  /** Resolves when the CPUs may be stopped; until then all else is made ready. Rejects: nothing is saved, and they run on. */
-  calm?: () => Promise<unknown>;
-  /** The CPUs stand still. Called again whenever they have gone on for a moment. */
-  stopped?: () => void;
-  /**
-   * What else is to be done, done while memory is copied, each time that it is: until the guest stands still, it needs the
-   * processor and the disk.
-   */
-  meanwhile?: () => Promise<unknown>;
-  /**
-   * Makes both files durable, once the last of the memory is written. Called while they are still being checked to be of one
-   * moment; if they are not, they are written and sealed again.
-   */
-  seal?: (memory: Growing) => Promise<unknown>;
-}
-
-export interface SaveResult {
+export interface SaveSizes {
   stateBytes: number;
   memoryBytes: number;
   /** Pages in the diff that hold data. */
   pages: number;
+}
+
+/**
+ * Saving a VM, one call per step, so that the caller decides what runs at the same time:
+ *
+ *      prepare → stopCpus → copyMemory → finish ‖ isConsistent      again from prepare while isConsistent says false
+ *
+ * Whatever fails, dispose of it and resume the VM: only its CPUs were stopped. Disposing removes files that are not whole.
+ */
+export interface VmSave extends AsyncDisposable {
+  /** Opens everything that is the same whether the CPUs run or not. */
+  prepare(): Promise<void>;
+  /** Stops the CPUs and reads the devices' state. */
+  stopCpus(): Promise<void>;
+  /** Writes the devices, copies memory, and makes QEMU flush the disk layer. The end of the memory file may not be written yet. */
+  copyMemory(): Promise<SaveSizes>;
+  /** Resolves when the memory file is written. Syncing both files is the caller's. */
+  finish(): Promise<void>;
+  /**
+   * Whether devices and memory are of the same instant. False: repeat all steps. Throws when the devices still change in the
+   * eighth attempt.
+   */
+  isConsistent(): Promise<boolean>;
 }
 
 /** `shutdown`: the guest has ended, by power-off, reset or panic; `ended` says which. */
@@ -104,7 +102,7 @@ export type VmState = "running" | "stopped" | "shutdown";
 /** Why a VM is no longer running. */
 export type VmEnd =
   | { kind: "exited" } // the QEMU process is gone
-  | { kind: "overused"; what: string } // QEMU took more of the machine than any guest can make it, and was ended
+  | { kind: "overused"; what: string } // QEMU exceeded its limits and was ended
   | { kind: "powered_off" } // the guest powered itself off; QEMU still there, stopped
   | { kind: "reset" }; // the guest reset itself or its kernel panicked; QEMU still there, stopped
 
@@ -120,61 +118,77 @@ export interface Vm {
   /** Lets the CPUs run (again). */
   resume(): Promise<void>;
   state(): Promise<VmState>;
-  /** Stops the CPUs, flushes the disk layer, writes devices and dirty memory. The VM stays stopped and can be resumed. */
-  save(to: SavedVm & { memory: string }, around?: AroundSave): Promise<SaveResult>;
+  /** Begins a save into new files. The VM stays stopped afterwards and can be resumed. */
+  openSave(to: SavedVm & { memory: string }): VmSave;
   /** Ends the process and waits until it is gone. Idempotent. */
   kill(): Promise<void>;
-  /** The last the guest printed on its console, at most 64 KiB; for error reports, and written by the guest. */
+  /** The end of the guest's console output, at most 64 KiB. For error reports; the guest controls it. */
   console(): Promise<string>;
-  /** Lets go of sockets and timers; the VM runs on (daemon shutdown). */
+  /** Closes sockets and timers; the VM runs on (daemon shutdown). */
   release(): void;
 }
 
-/** A QEMU that was started before anybody knew for which VM of its kind: without a disk layer, waiting for a saved VM. */
+/** What a warm process is started with: a VM without a disk layer. */
+export interface WarmSpec extends Omit<VmSpec, "files"> {
+  files: Omit<VmFiles, "disk">;
+  /**
+   * An empty folder of the process's own, shown to its jail. The disk layer is linked into it while QEMU opens it, so it must
+   * lie as deep in the data folder as `files.dir`: layers name their backing files relatively.
+   */
+  handoverDir: string;
+}
+
+/** A QEMU started ahead of time, without a disk layer, that can become any VM of the same machine, memory and backing files. */
 export interface WarmProcess {
-  readonly spec: VmSpec;
+  readonly spec: WarmSpec;
   readonly process: VmProcess;
   /** Resolves when its process has ended by itself. Never rejects. */
   readonly ended: Promise<unknown>;
-  /** Whether it can rehearse: under software emulation of a recent QEMU, with one CPU and up to 2 GiB, and not twice. */
+  /** Whether `warmTranslations` may be called: software emulation, QEMU 8.2 or later, one CPU, at most 2 GiB, and only once. */
   readonly canWarmTranslations: boolean;
   /**
-   * Is for a while the VM that all of its kind begin as: `saved` is loaded, on the disk layer `layer`, and handed to `play`,
-   * which leaves it stopped. Afterwards memory, devices and disk are as before, but the process knows how to translate what
-   * has run. Before it is claimed. Whatever fails, the process is ended.
+   * Loads `saved` on the disk layer `layer` and runs `warmUp` in that VM, which leaves it stopped. Afterwards memory, devices
+   * and disk are as before, but QEMU keeps its translations of the code that has run. On failure, and when `signal` fires,
+   * the process is ended.
    */
-  warmTranslations(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void>;
+  warmTranslations(
+    saved: SavedVm,
+    layer: string,
+    warmUp: (vm: Vm) => Promise<void>,
+    signal?: AbortSignal,
+  ): Promise<void>;
   /**
-   * Becomes the VM of `spec`, which is of the same machine, memory and backing files, and is known to QEMU as the blank's
-   * folder; resolves with it loaded but **stopped**. Whatever fails, the process is ended and `spec`'s folder is as before.
+   * Becomes the VM of `spec`; resolves with it loaded but **stopped**. On failure, and when `signal` fires, the process is
+   * ended and the folder of `spec` is as before.
    */
-  claim(spec: VmSpec, saved: SavedVm): Promise<Vm>;
+  claim(spec: VmSpec, saved: SavedVm, signal?: AbortSignal): Promise<Vm>;
   /** Ends the process and waits until it is gone. Idempotent. */
   kill(): Promise<void>;
 }
 
+/** Called with the process of a VM as soon as it exists. */
+export type OnSpawn = (process: VmProcess) => void;
+
+/** Of `boot`, `restore` and `startWarm`: when `signal` fires, the process is ended and its reason is thrown. */
 export interface Vmm {
-  /** Whether there can be blanks. They need a jail in which each VM has a user of its own. */
+  /** Whether `startWarm` works: it needs a jail that gives each VM a user of its own. */
   readonly hasWarmProcesses: boolean;
   /** The machine this host would build for a shape now. */
   machine(vcpus: number, memoryMb: number): Machine;
-  /** What it tells a kernel that it boots. */
+  /** The kernel options of every boot. */
   readonly kernelOptions: string;
-  /** Starts a VM from its kernel; resolves when QEMU runs (the agent not yet up). `onSpawn` sees the process before anything else. */
-  boot(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<Vm>;
+  /** Starts a VM from its kernel; resolves when QEMU runs (the agent not yet up). */
+  boot(spec: VmSpec, onSpawn: OnSpawn, signal?: AbortSignal): Promise<Vm>;
   /** Starts QEMU, puts memory and devices in place; resolves with the VM loaded but **stopped**. */
-  restore(spec: VmSpec, saved: SavedVm, onSpawn: (process: VmProcess) => void): Promise<Vm>;
-  /**
-   * Starts a blank of this kind in `spec.files.dir`. The folder of `spec.files.disk` is the blank's alone, empty, and two
-   * levels below what the layers' backing files are named from: the layer is handed in through it.
-   */
-  startWarm(spec: VmSpec, onSpawn: (process: VmProcess) => void): Promise<WarmProcess>;
+  restore(spec: VmSpec, saved: SavedVm, onSpawn: OnSpawn, signal?: AbortSignal): Promise<Vm>;
+  /** Starts a warm process in `spec.files.dir`. */
+  startWarm(spec: WarmSpec, onSpawn: OnSpawn, signal?: AbortSignal): Promise<WarmProcess>;
   /** Connects to a VM an earlier daemon started; throws when the process is not the one described. */
   adopt(spec: VmSpec, process: VmProcess): Promise<Vm>;
-  /** Ends a process of an earlier life if pid, start time and nonce agree. Resolves when it is gone. */
+  /** Ends a process of an earlier daemon if pid, start time and nonce agree. Resolves when it is gone. */
   reap(nonce: string, process: VmProcess): Promise<void>;
   /** Processes whose command line carries this nonce (a crash between spawn and journal). */
   find(nonce: string): Promise<VmProcess[]>;
-  /** VMs whose own folder lies, or lay, below `folder`, whoever started them. */
+  /** VMs whose own folder lies, or lay, below `folder`. */
   findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]>;
 }

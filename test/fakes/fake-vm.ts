@@ -1,5 +1,8 @@
-/** A VM without a process: its guest is a socket, its state and its end are what a test says. */
-import type { AroundSave, SaveResult, Vm, VmEnd, VmProcess, VmSpec, VmState } from "../../src/vmm/vmm.ts";
+/** A VM without a process: its guest is a socket, a test sets its state and its end, and saves write two short files. */
+import { writeFileSync } from "node:fs";
+import type { Vm, VmEnd, VmProcess, VmSave, VmSpec, VmState } from "../../src/vmm/vmm.ts";
+
+const [devices, pages] = ["devices", "pages"];
 
 export class FakeVm implements Vm {
   readonly spec: VmSpec;
@@ -7,9 +10,11 @@ export class FakeVm implements Vm {
   readonly agentSocket: string;
   readonly ended: Promise<VmEnd>;
   readonly endWith: (end: VmEnd) => void;
-  /** Asked for by `state`; an Error is thrown. */
+  /** Returned by `state`; an Error is thrown. */
   found: VmState | Error = "running";
   isReleased = false;
+  /** How many attempts of a save find that the devices have changed. */
+  inconsistent = 0;
 
   constructor(agentSocket: string) {
     this.agentSocket = agentSocket;
@@ -34,13 +39,18 @@ export class FakeVm implements Vm {
     return this.found;
   }
 
-  async save(_to: unknown, { calm, stopped, meanwhile, seal }: AroundSave = {}): Promise<SaveResult> {
-    await calm?.();
-    await this.stop();
-    stopped?.();
-    await meanwhile?.();
-    await seal?.({ bytes: 0, whole: Promise.resolve() });
-    return { stateBytes: 0, memoryBytes: 0, pages: 0 };
+  openSave(to: { state: string; memory: string }): VmSave {
+    return {
+      prepare: async () => {},
+      stopCpus: () => this.stop(),
+      copyMemory: async () => {
+        writeFileSync(to.state, devices);
+        return { stateBytes: devices.length, memoryBytes: pages.length, pages: 1 };
+      },
+      finish: async () => writeFileSync(to.memory, pages),
+      isConsistent: async () => this.inconsistent-- <= 0,
+      [Symbol.asyncDispose]: async () => {},
+    };
   }
 
   async kill(): Promise<void> {

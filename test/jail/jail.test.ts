@@ -166,6 +166,7 @@ describe("inside the jail", {
       { ...spec, files: { ...spec.files, dir, disk: held } },
       await programFilesOf(probe),
       "warm",
+      handover,
     );
     const args = [folder, "1", "/none", "1", seen, spec.files.memory, seen];
     const results = resultsOf(await jail.run([probe, ...args], profile));

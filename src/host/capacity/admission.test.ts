@@ -14,27 +14,27 @@ function admission(availableMb: number, reserveMb = 512): Admission {
   return new Admission({ folder, reserveBytes: reserveMb * mib, availableBytes: () => availableMb * mib });
 }
 
-test("what the machine really has left decides, not what capsules were promised", async () => {
+test("admission depends on available memory, not on the memory promised to capsules", async () => {
   await admission(600).admit(4_096);
   await assert.rejects(admission(570).admit(4_096), { code: "no_capacity", message: /memory/ });
   await assert.rejects(admission(0).admit(128), { code: "no_capacity" });
 });
 
-test("capsules that are still coming are counted before their memory is missing", async () => {
+test("capsules that are being started count before they have taken their memory", async () => {
   const host = admission(512 + 2 * 64);
   const first = Promise.withResolvers<void>();
   const second = Promise.withResolvers<void>();
-  const coming = [host.during(() => first.promise), host.during(() => second.promise)];
+  const starting = [host.during(() => first.promise), host.during(() => second.promise)];
   await assert.rejects(host.admit(512), { code: "no_capacity" });
   first.resolve();
   second.reject(new Error("it did not start"));
-  await coming[0];
-  await assert.rejects(coming[1]!, /did not start/);
+  await starting[0];
+  await assert.rejects(starting[1]!, /did not start/);
   await host.admit(512);
-  await assert.rejects(host.admit(512, 2), { code: "no_capacity" }, "two wait for their turn");
+  await assert.rejects(host.admit(512, 2), { code: "no_capacity" }, "two more are promised");
 });
 
-test("whoever finds no room waits for VMs that are being ended, and looks again after each", async () => {
+test("without room, admission waits for VMs that are being ended, and measures again after each", async () => {
   let availableMb = 512;
   const looked = new EventEmitter();
   const availableBytes = () => {
@@ -58,15 +58,15 @@ test("whoever finds no room waits for VMs that are being ended, and looks again 
   await look;
   await required;
   availableMb -= 64;
-  await assert.rejects(host.admit(512), { code: "no_capacity" }, "nobody is waited for");
+  await assert.rejects(host.admit(512), { code: "no_capacity" }, "without waiting");
 });
 
-test("a folder that is not there is no full disk", async () => {
+test("a missing folder is not reported as a full disk", async () => {
   const lost = new Admission({ folder: join(folder, "no", "such"), reserveBytes: 0 });
   await assert.rejects(lost.admit(128), { code: "ENOENT" });
 });
 
-test("this machine's own figure is read, and is a positive number of bytes", async () => {
+test("this machine's available memory is a positive number of bytes", async () => {
   await new Admission({ folder, reserveBytes: 0 }).admit(128);
   await assert.rejects(new Admission({ folder, reserveBytes: 2 ** 60 }).admit(128), { code: "no_capacity" });
 });

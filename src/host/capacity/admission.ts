@@ -1,42 +1,41 @@
 /**
- * Whether this machine has room for one VM more, by what it really has left: a capsule's memory is a private copy of its
- * template's, made page by page, so most of what is promised to capsules is never taken.
+ * Whether the host has memory and disk for one more VM, by what is available now and not by what was promised: a capsule's
+ * memory is copied from its template page by page on write, so most of it is never used.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../../wire/errors.ts";
 import { requireSpace } from "../disk/files.ts";
 import { memoryLeft } from "./memory.ts";
 
-/** VMs that are being ended are waited for so long at most. */
+/** Longest wait for the memory of VMs that are being ended. */
 const longestWaitMs = 5_000;
 
-/** What a capsule takes soon after its start. */
+/** Used by a capsule soon after its start. */
 const newCapsule = { diskBytes: 16 << 20, memoryBytes: 64 << 20 };
 
 export interface AdmissionOptions {
   /** The data folder. */
   folder: string;
-  /** Memory that is never given to a new VM. */
+  /** Memory kept free. */
   reserveBytes: number;
-  /** Bytes that could be taken without pressing others out. */
+  /** Bytes that are available without swapping. */
   availableBytes?: () => number;
 }
 
 export class Admission {
   readonly #options: AdmissionOptions;
-  /** VMs under way, whose memory is not yet missing. */
-  #coming = 0;
-  /** VMs that are being ended, whose memory is not yet back. */
-  readonly #going = new Set<Promise<unknown>>();
+  /** VMs that are being started and have not taken their memory yet. */
+  #starting = 0;
+  /** VMs that are being ended and have not freed their memory yet. */
+  readonly #ending = new Set<Promise<unknown>>();
 
   constructor(options: AdmissionOptions) {
     this.#options = options;
   }
 
   /**
-   * Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another capsule of this size; before
-   * that it waits, for some seconds at most, for the memory of VMs that are being ended. `promised`: VMs that will come, and
-   * wait for their turn.
+   * Throws CapsuleError("no_capacity") when the host has no memory or disk left for another capsule of this size; before that
+   * it waits up to 5 s for VMs that are being ended. `promised`: further VMs that will be started.
    */
   async admit(memoryMb: number, promised = 0): Promise<void> {
     const { folder, reserveBytes, availableBytes = memoryLeft } = this.#options;
@@ -52,32 +51,32 @@ export class Admission {
     }
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
-      const freeBytes = availableBytes() - reserveBytes - (this.#coming + promised) * newCapsule.memoryBytes;
+      const freeBytes = availableBytes() - reserveBytes - (this.#starting + promised) * newCapsule.memoryBytes;
       if (freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) return;
       const leftMs = lateMs - performance.now();
-      if (this.#going.size === 0 || leftMs <= 0) break;
-      await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#going]).catch(() => {});
+      if (this.#ending.size === 0 || leftMs <= 0) break;
+      await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#ending]).catch(() => {});
     }
     throw new CapsuleError("no_capacity", "the host has no memory left for another capsule; try again when some ended");
   }
 
-  /** Until `ending` has settled, whoever finds no room waits for it. */
+  /** Lets `admit` wait for the memory of a VM until `ending` has settled. */
   async trackRelease(ending: Promise<void>): Promise<void> {
-    this.#going.add(ending);
+    this.#ending.add(ending);
     try {
       await ending;
     } finally {
-      this.#going.delete(ending);
+      this.#ending.delete(ending);
     }
   }
 
-  /** Counts a VM as coming until `starting` has settled. */
+  /** Counts a VM as being started until `starting` has settled. */
   async during<T>(starting: () => Promise<T>): Promise<T> {
-    this.#coming += 1;
+    this.#starting += 1;
     try {
       return await starting();
     } finally {
-      this.#coming -= 1;
+      this.#starting -= 1;
     }
   }
 }

@@ -1,14 +1,14 @@
-/** On trees of plain files: whose bound is the narrowest, and what of it is left. */
+/** Available memory by trees of plain files, and memory pressure. */
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, test } from "node:test";
-import { type MemoryPlaces, memoryLeft } from "./memory.ts";
+import { afterEach, beforeEach, describe, it, test } from "node:test";
+import { type MemoryPlaces, MemoryPressure, memoryLeft, shareAvailable } from "./memory.ts";
 
 const mib = 1 << 20;
-/** What version 1 says where there is no bound. */
-const boundless = "9223372036854771712";
+/** Reported by version 1 when there is no limit. */
+const noLimit = "9223372036854771712";
 
 let folder = "";
 let places: MemoryPlaces;
@@ -40,15 +40,15 @@ function leftMb(own: string): number {
   return memoryLeft(places) / mib;
 }
 
-test("without control groups, or without a bound in any, the machine's own figure counts", () => {
+test("without control groups, or without a limit in any, the machine's memory counts", () => {
   assert.equal(memoryLeft(places), 8_192 * mib);
   assert.equal(leftMb("0::/user.slice\n"), 8_192);
   v2("user.slice", "max", 100);
-  v1("docker/box", boundless, 100);
+  v1("docker/box", noLimit, 100);
   assert.equal(leftMb("4:memory:/docker/box\n0::/user.slice\n"), 8_192);
 });
 
-test("version 2: the narrowest group up the tree, its idle page cache counted as left", () => {
+test("version 2: the narrowest group up the tree counts, with its inactive page cache as available", () => {
   v2("a.slice", 2_000 * mib, 1_500, 100);
   v2("a.slice/b.service", 1_000 * mib, 300);
   assert.equal(leftMb("0::/a.slice/b.service\n"), 600);
@@ -60,20 +60,43 @@ test("version 2: the narrowest group up the tree, its idle page cache counted as
   assert.equal(leftMb("0::/a.slice/b.service\n"), 0, "never below nothing");
 });
 
-test("version 1: the same, beside other controllers in one hierarchy", () => {
+test("version 1: the same, with other controllers in the hierarchy", () => {
   v1("box", 512 * mib, 200, 50);
-  v1("box/inner", boundless, 1);
+  v1("box/inner", noLimit, 1);
   assert.equal(leftMb("7:cpu,cpuacct:/x\n4:hugetlb,memory:/box/inner\n0::/\n"), 362);
 });
 
-test("a container that sees only its own group, under a path that it has outside", () => {
+test("a container sees only its own group, under its path outside", () => {
   v2("", 256 * mib, 56);
   assert.equal(leftMb("0::/../../system.slice/docker-1.scope\n"), 200);
   v1("", 128 * mib, 28);
   assert.equal(leftMb("4:memory:/docker/0123\n0::/\n"), 100);
 });
 
-test("on this machine there is some, and no more than it has", () => {
+test("on this machine some memory is available, and no more than it has", () => {
   const left = memoryLeft();
   assert.ok(left > 0 && left < 2 ** 50, String(left));
+});
+
+describe("memory pressure", () => {
+  it("is measured by MemAvailable as a share of MemTotal", () => {
+    assert.equal(shareAvailable("MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  250 kB\n"), 0.25);
+  });
+
+  it("rises below 15 % and is high below 7 %", () => {
+    const at = (share: number) => {
+      const pressure = new MemoryPressure(() => `MemTotal:  1000 kB\nMemAvailable:  ${Math.round(10 * share)} kB\n`);
+      return [pressure.isRising(), pressure.isHigh()];
+    };
+    assert.deepEqual([15, 14.9, 7, 6.9].map(at), [
+      [false, false],
+      [true, false],
+      [true, false],
+      [true, true],
+    ]);
+  });
+
+  it("is none where the kernel does not report memory", () => {
+    assert.equal(shareAvailable("MemTotal:  1000 kB\n"), 1);
+  });
 });

@@ -1,7 +1,7 @@
 /**
- * Memory that can still be had here: what the machine has left, and in a container or a service with a bound of its own
- * what is left of the narrowest control group on the way up from ours. Control groups count the page cache as used; what of
- * it nobody has touched lately they give back by themselves, so it counts as left.
+ * Memory that is still available: the machine's, and in a container or a service with a limit that of the narrowest control
+ * group from ours upwards. Control groups count the page cache as used; its inactive part can be reclaimed, so it counts as
+ * available here.
  */
 import { readFileSync } from "node:fs";
 import { freemem } from "node:os";
@@ -9,15 +9,15 @@ import { dirname, join } from "node:path";
 
 export interface MemoryPlaces {
   meminfo: string;
-  /** Says which groups we are in. */
+  /** Names the control groups of this process. */
   own: string;
-  /** Where control groups are mounted: version 2 here, version 1's memory in `memory` below. */
+  /** Mount point of control groups: version 2 here, version 1's memory controller in `memory` below. */
   cgroups: string;
 }
 
 const places: MemoryPlaces = { meminfo: "/proc/meminfo", own: "/proc/self/cgroup", cgroups: "/sys/fs/cgroup" };
 
-/** Names of a version's files, and of the reclaimable bytes in its `memory.stat`. */
+/** File names of a version of control groups, and the reclaimable bytes in its `memory.stat`. */
 interface Version {
   max: string;
   used: string;
@@ -31,7 +31,7 @@ const v1: Version = {
 };
 const v2: Version = { max: "memory.max", used: "memory.current", idle: /^inactive_file (\d+)$/m };
 
-/** Bytes. Waiting for threads that read these few small files took longer than reading them. */
+/** In bytes. Reads synchronously: the files are small and in memory. */
 export function memoryLeft({ meminfo, own, cgroups }: MemoryPlaces = places): number {
   const groups = readText(own) ?? "";
   const ofV1 = /^\d+:(?:[^:]*,)?memory(?:,[^:]*)?:(\/.*)$/m.exec(groups)?.[1];
@@ -49,7 +49,7 @@ function ofMachine(meminfo: string): number {
   return found === null ? freemem() : Number(found[1]) * 1_024;
 }
 
-/** Of the narrowest. A container may see no more than the top of the path, which is its own group then. */
+/** The least left in any group of the path. A container may see only the top of it, which is its own group then. */
 function leftUpTheTree(mount: string, path: string, version: Version): number {
   const inside = join("/", path);
   const paths = [inside];
@@ -57,14 +57,14 @@ function leftUpTheTree(mount: string, path: string, version: Version): number {
   return Math.min(...paths.map((each) => leftOf(join(mount, each), version)));
 }
 
-/** Beyond any machine: version 1 says by such a number that there is no bound. */
-const boundless = 2 ** 60;
+/** Version 1 reports a larger number than this when there is no limit. */
+const noLimitBytes = 2 ** 60;
 
-/** Infinity where there is no bound: then nothing else is read, and least of all the figures, which take longest. */
+/** Infinity where there is no limit; `memory.stat`, which takes longest to read, is not read then. */
 function leftOf(group: string, { max, used, idle }: Version): number {
   const read = (name: string) => readText(join(group, name)) ?? "";
   const maxBytes = Number.parseInt(read(max), 10);
-  if (!(maxBytes < boundless)) return Number.POSITIVE_INFINITY;
+  if (!(maxBytes < noLimitBytes)) return Number.POSITIVE_INFINITY;
   const usedBytes = Number.parseInt(read(used), 10);
   if (!Number.isFinite(usedBytes)) return Number.POSITIVE_INFINITY;
   return maxBytes - usedBytes + Number(idle.exec(read("memory.stat"))?.[1] ?? 0);
@@ -77,4 +77,39 @@ function readText(path: string): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Whether the host has memory to spare for VMs that no client has asked for yet. */
+export interface Pressure {
+  /** Nothing more should be started ahead of time. */
+  isRising(): boolean;
+  /** What was started ahead of time should be ended. */
+  isHigh(): boolean;
+}
+
+const risingShare = 0.15;
+const highShare = 0.07;
+
+export class MemoryPressure implements Pressure {
+  readonly #meminfo: () => string;
+
+  /** `meminfo` returns the content of /proc/meminfo. */
+  constructor(meminfo = () => readFileSync("/proc/meminfo", "latin1")) {
+    this.#meminfo = meminfo;
+  }
+
+  isRising(): boolean {
+    return shareAvailable(this.#meminfo()) < risingShare;
+  }
+
+  isHigh(): boolean {
+    return shareAvailable(this.#meminfo()) < highShare;
+  }
+}
+
+/** MemAvailable as a share of MemTotal; 1 where the kernel does not report them. */
+export function shareAvailable(meminfo: string): number {
+  const kib = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(meminfo)?.[1] ?? Number.NaN);
+  const share = kib("MemAvailable") / kib("MemTotal");
+  return Number.isFinite(share) ? share : 1;
 }

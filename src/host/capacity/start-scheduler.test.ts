@@ -1,25 +1,27 @@
-/** Who goes first when there are fewer slots than wishes. */
+/** The order in which VMs are started when there are fewer slots than requests. */
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { type Priority, StartScheduler } from "./start-scheduler.ts";
+import { type TestContext, test } from "node:test";
+import { StartScheduler } from "./start-scheduler.ts";
 
-/** Starts `name`; it ends when told to. What has begun stands in `begun`, in order. */
-class Workers {
+type Discipline = "run" | "runBackground";
+
+/** Starts jobs by name; each ends when told to. `begun` lists those that have begun, in order. */
+class Jobs {
   readonly begun: string[] = [];
   readonly #ends = new Map<string, () => void>();
-  readonly #slots: StartScheduler;
+  readonly #scheduler: StartScheduler;
 
-  constructor(count: number) {
-    this.#slots = new StartScheduler(count);
+  constructor(slots: number) {
+    this.#scheduler = new StartScheduler(slots);
   }
 
-  start(name: string, urgency: Priority): void {
+  start(name: string, discipline: Discipline): void {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#ends.set(name, resolve);
-    void this.#slots.run(() => {
+    void this.#scheduler[discipline](() => {
       this.begun.push(name);
       return promise;
-    }, urgency);
+    });
   }
 
   async end(name: string): Promise<void> {
@@ -28,148 +30,154 @@ class Workers {
   }
 }
 
-test("more than there are slots wait in order", async () => {
-  const workers = new Workers(2);
-  for (const name of ["a", "b", "c", "d"]) workers.start(name, "now");
+/** A clock for timers and performance.now that moves only by `pass`. */
+function fakeClock(t: TestContext) {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let nowMs = 1_000;
+  t.mock.method(performance, "now", () => nowMs);
+  return async (ms: number) => {
+    nowMs += ms;
+    t.mock.timers.tick(ms);
+    await new Promise(setImmediate);
+  };
+}
+
+test("jobs beyond the number of slots start in order of arrival", async () => {
+  const jobs = new Jobs(2);
+  for (const name of ["a", "b", "c", "d"]) jobs.start(name, "run");
   await new Promise(setImmediate);
-  assert.deepEqual(workers.begun, ["a", "b"]);
-  await workers.end("b");
-  await workers.end("a");
-  assert.deepEqual(workers.begun, ["a", "b", "c", "d"]);
+  assert.deepEqual(jobs.begun, ["a", "b"]);
+  await jobs.end("b");
+  await jobs.end("a");
+  assert.deepEqual(jobs.begun, ["a", "b", "c", "d"]);
 });
 
-test("what can wait does so until nobody urgent is there, and keeps nobody waiting", async () => {
-  const workers = new Workers(1);
-  workers.start("urgent", "now");
-  workers.start("later", "later");
-  workers.start("later too", "later");
-  workers.start("urgent too", "now");
+test("background jobs start one at a time when all slots are free, and occupy none", async () => {
+  const jobs = new Jobs(1);
+  jobs.start("slotted", "run");
+  jobs.start("background", "runBackground");
+  jobs.start("background 2", "runBackground");
+  jobs.start("slotted 2", "run");
   await new Promise(setImmediate);
-  await workers.end("urgent");
-  assert.deepEqual(workers.begun, ["urgent", "urgent too"]);
-  await workers.end("urgent too");
-  assert.deepEqual(workers.begun.slice(2), ["later"]);
-  workers.start("latecomer", "now");
+  await jobs.end("slotted");
+  assert.deepEqual(jobs.begun, ["slotted", "slotted 2"]);
+  await jobs.end("slotted 2");
+  assert.deepEqual(jobs.begun.slice(2), ["background"]);
+  jobs.start("slotted 3", "run");
   await new Promise(setImmediate);
-  assert.deepEqual(workers.begun.slice(3), ["latecomer"]);
-  await workers.end("later");
-  assert.equal(workers.begun.length, 4);
-  await workers.end("latecomer");
-  assert.deepEqual(workers.begun.slice(4), ["later too"]);
-  await workers.end("later too");
+  assert.deepEqual(jobs.begun.slice(3), ["slotted 3"]);
+  await jobs.end("background");
+  assert.equal(jobs.begun.length, 4);
+  await jobs.end("slotted 3");
+  assert.deepEqual(jobs.begun.slice(4), ["background 2"]);
+  await jobs.end("background 2");
 });
 
-test("a failure frees its slot", async () => {
-  const slots = new StartScheduler(1);
-  for (const urgency of ["now", "later"] as const) {
-    await assert.rejects(
-      slots.run(() => Promise.reject(new Error("no")), urgency),
-      /no/,
-    );
-  }
-  assert.equal(await slots.run(async () => 1), 1);
-  assert.equal(await slots.run(async () => 2, "later"), 2);
+test("a failed job frees its slot", async () => {
+  const scheduler = new StartScheduler(1);
+  const fail = () => Promise.reject(new Error("no"));
+  await assert.rejects(scheduler.run(fail), /no/);
+  await assert.rejects(scheduler.runBackground(fail), /no/);
+  assert.equal(await scheduler.run(async () => 1), 1);
+  assert.equal(await scheduler.runBackground(async () => 2), 2);
 });
 
-test("who is no longer wanted leaves the line, and those behind move up", async () => {
-  const slots = new StartScheduler(1);
+test("an aborted job leaves the line, and the jobs behind it move up", async () => {
+  const scheduler = new StartScheduler(1);
   const begun: string[] = [];
   const first = Promise.withResolvers<void>();
-  const running = slots.run(() => first.promise);
-  const wish = new AbortController();
-  const left = slots.run(async () => begun.push("left"), "now", wish.signal);
-  const behind = slots.run(async () => begun.push("behind"));
-  wish.abort(new Error("unwanted"));
-  await assert.rejects(left, /unwanted/);
+  const running = scheduler.run(() => first.promise);
+  const abort = new AbortController();
+  const aborted = scheduler.run(async () => begun.push("aborted"), abort.signal);
+  const behind = scheduler.run(async () => begun.push("behind"));
+  abort.abort(new Error("aborted"));
+  await assert.rejects(aborted, /aborted/);
   first.resolve();
   await Promise.all([running, behind]);
   assert.deepEqual(begun, ["behind"]);
   await assert.rejects(
-    slots.run(() => Promise.reject(new Error("no")), "now", wish.signal),
+    scheduler.run(() => Promise.reject(new Error("no")), abort.signal),
     /no/,
-    "a free slot is taken all the same; the work looks for itself",
+    "with a free slot the job is started, and checks its signal itself",
   );
 });
 
-test("whoever is called and unwanted at the same moment hands the slot on", async () => {
-  const slots = new StartScheduler(1);
+test("a job that is aborted in the moment in which it gets a slot gives it back", async () => {
+  const scheduler = new StartScheduler(1);
   const first = Promise.withResolvers<void>();
-  const running = slots.run(() => first.promise);
-  const wish = new AbortController();
-  const called = slots.run(async () => "worked", "now", wish.signal);
-  void running.then(() => wish.abort(new Error("unwanted")));
+  const running = scheduler.run(() => first.promise);
+  const abort = new AbortController();
+  const called = scheduler.run(async () => "worked", abort.signal);
+  void running.then(() => abort.abort(new Error("aborted")));
   first.resolve();
-  await called.catch((error: Error) => assert.equal(error.message, "unwanted"));
-  assert.equal(await slots.run(async () => "next"), "next");
+  await called.catch((error: Error) => assert.equal(error.message, "aborted"));
+  assert.equal(await scheduler.run(async () => "next"), "next");
 });
 
-test("whoever waits for later and is no longer wanted leaves the line, and does not hold up the next", async () => {
-  const slots = new StartScheduler(1);
-  const urgent = Promise.withResolvers<void>();
-  const running = slots.run(() => urgent.promise);
-  const wish = new AbortController();
-  const left = slots.run(() => Promise.reject(new Error("it ran")), "later", wish.signal);
-  const next = slots.run(async () => "next", "later");
-  wish.abort(new Error("unwanted"));
-  await assert.rejects(left, /unwanted/);
-  urgent.resolve();
+test("an aborted background job does not hold up the next one", async () => {
+  const scheduler = new StartScheduler(1);
+  const slotted = Promise.withResolvers<void>();
+  const running = scheduler.run(() => slotted.promise);
+  const abort = new AbortController();
+  const aborted = scheduler.runBackground(() => Promise.reject(new Error("it ran")), abort.signal);
+  const next = scheduler.runBackground(async () => "next");
+  abort.abort(new Error("aborted"));
+  await assert.rejects(aborted, /aborted/);
+  slotted.resolve();
   await running;
   assert.equal(await next, "next");
 });
 
-test("what can wait does so until all have been free for a while", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const slots = new StartScheduler(1, { started: 300, given: 100 });
+const quiet = { slottedMs: 300, unslottedMs: 100 };
+
+test("background jobs wait for the quiet period after the last slotted job", async (t) => {
+  const pass = fakeClock(t);
+  const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
-  const pass = async (ms: number) => {
-    t.mock.timers.tick(ms);
-    await new Promise(setImmediate);
-  };
-  await slots.run(async () => {});
-  const later = slots.run(async () => begun.push("later"), "later");
+  await scheduler.run(async () => {});
+  const background = scheduler.runBackground(async () => begun.push("background"));
   await pass(299);
-  await slots.run(async () => {}); // from here on anew
+  await scheduler.run(async () => {}); // the period begins anew
   await pass(299);
   assert.deepEqual(begun, []);
   await pass(1);
-  await later;
-  assert.deepEqual(begun, ["later"]);
+  await background;
+  assert.deepEqual(begun, ["background"]);
 });
 
-test("what can wait does so for what runs beside the slots, and for a while after it, however it ended", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const slots = new StartScheduler(1, { started: 300, given: 100 });
+test("background jobs wait for unslotted jobs and for the quiet period after them, also when they fail", async (t) => {
+  const pass = fakeClock(t);
+  const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
-  const pass = async (ms: number) => {
-    t.mock.timers.tick(ms);
-    await new Promise(setImmediate);
-  };
   const works = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
-  const beside = works.map(({ promise }) => slots.runUnslotted(() => promise));
-  const later = slots.run(async () => begun.push("later"), "later");
-  assert.equal(await slots.runUnslotted(async () => 1), 1, "more than there are slots");
+  const unslotted = works.map(({ promise }) => scheduler.runUnslotted(() => promise));
+  const background = scheduler.runBackground(async () => begun.push("background"));
+  assert.equal(await scheduler.runUnslotted(async () => 1), 1, "more than there are slots");
   works[0].resolve();
-  await beside[0];
+  await unslotted[0];
   await pass(1_000);
-  assert.deepEqual(begun, [], "one is at work");
+  assert.deepEqual(begun, [], "one is running");
   works[1].reject(new Error("no"));
-  await assert.rejects(beside[1]!, /no/);
+  await assert.rejects(unslotted[1]!, /no/);
   await pass(99);
-  await slots.runUnslotted(async () => {}); // from here on anew
+  await scheduler.runUnslotted(async () => {}); // the period begins anew
   await pass(99);
   assert.deepEqual(begun, []);
   await pass(1);
-  await later;
-  assert.deepEqual(begun, ["later"]);
+  await background;
+  assert.deepEqual(begun, ["background"]);
 });
 
-test("what runs beside the slots makes nobody wait longer for those that were left before it", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const slots = new StartScheduler(1, { started: 300, given: 100 });
-  await slots.run(async () => {});
-  const later = slots.run(async () => "later", "later");
-  t.mock.timers.tick(250);
-  await slots.runUnslotted(async () => {});
-  t.mock.timers.tick(100);
-  assert.equal(await later, "later");
+test("an unslotted job does not shorten the quiet period of a slotted one, nor add to it", async (t) => {
+  const pass = fakeClock(t);
+  const scheduler = new StartScheduler(1, quiet);
+  const begun: string[] = [];
+  await scheduler.run(async () => {});
+  const background = scheduler.runBackground(async () => begun.push("background"));
+  await pass(150);
+  await scheduler.runUnslotted(async () => {});
+  await pass(149);
+  assert.deepEqual(begun, []);
+  await pass(1);
+  await background;
 });

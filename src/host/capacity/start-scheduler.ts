@@ -1,41 +1,42 @@
-/** A bounded number of things at once; the rest wait in line, in order. */
+/**
+ * When VMs are started. Three disciplines:
+ *
+ *      run             in one of `slots`, in order of arrival
+ *      runUnslotted    at once: a parked guest costs too little to wait
+ *      runBackground   one at a time, outside of the slots, after a quiet period in which nothing of the others ran
+ *
+ * A capsule that was just started or unparked is about to run its first command. Work in the background would slow it down.
+ */
 import { unlessAborted } from "../deadline.ts";
 
-/** `later`: only when nobody urgent has been at work, in line or beside for a while, and one at a time. */
-export type Priority = "now" | "later";
+/** Quiet periods before background work, in milliseconds: after the last start in a slot, and after the last unslotted one. */
+export interface QuietPeriods {
+  slottedMs: number;
+  unslottedMs: number;
+}
 
-/** As long as a command or two of whoever was just started, or was just given what had been made ahead of time. */
-export const quietPeriodMs = { started: 300, given: 150 } as const;
+export const quietPeriods: QuietPeriods = { slottedMs: 300, unslottedMs: 150 };
 
 export class StartScheduler {
-  readonly #count: number;
+  readonly #slots: number;
+  readonly #quiet: QuietPeriods;
   #busy = 0;
   #unslotted = 0;
-  readonly #started: Rest;
-  readonly #given: Rest;
   #isBackgroundRunning = false;
+  #quietUntilMs = Number.NEGATIVE_INFINITY;
+  #timer: NodeJS.Timeout | undefined;
   readonly #waiting: (() => void)[] = [];
   readonly #background: (() => void)[] = [];
 
-  /**
-   * How long all have to be free before what can wait, after one that was left and after what ran beside them. Whoever left
-   * one has commands to run now, and what is made ahead of time costs more than it saves when there is no time to spare.
-   */
-  constructor(count: number, waitMs: { started: number; given: number } = { started: 0, given: 0 }) {
-    this.#count = count;
-    this.#started = new Rest(waitMs.started, () => this.#startBackground());
-    this.#given = new Rest(waitMs.given, () => this.#startBackground());
+  constructor(slots: number, quiet: QuietPeriods = { slottedMs: 0, unslottedMs: 0 }) {
+    this.#slots = slots;
+    this.#quiet = quiet;
   }
 
-  /** Runs `work` when a slot is free. When `unwanted` fires first, rejects with its reason. */
-  run<T>(work: () => Promise<T>, urgency: Priority = "now", signal?: AbortSignal): Promise<T> {
-    return urgency === "now" ? this.#run(work, signal) : this.#runBackground(work, signal);
-  }
-
-  async #run<T>(work: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-    if (this.#busy >= this.#count) await this.#waitForSlot(signal);
-    else this.#busy++;
-    this.#started.end();
+  /** When `signal` fires before a slot is free, rejects with its reason. Afterwards the signal is the work's to watch. */
+  async run<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    if (this.#busy < this.#slots) this.#busy++;
+    else await waitIn(this.#waiting, signal, () => this.#releaseSlot());
     try {
       return await work();
     } finally {
@@ -43,91 +44,69 @@ export class StartScheduler {
     }
   }
 
-  /** Runs `work` at once, in no slot. What can wait waits for it as for the others. */
   async runUnslotted<T>(work: () => Promise<T>): Promise<T> {
     this.#unslotted++;
-    this.#given.end();
     try {
       return await work();
     } finally {
-      if (--this.#unslotted === 0) this.#given.begin();
+      if (--this.#unslotted === 0) this.#beginQuietPeriod(this.#quiet.unslottedMs);
     }
   }
 
-  /** It takes no slot from the others: who comes while it runs does not wait for it. */
-  async #runBackground<T>(work: () => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#background.push(resolve);
+  /** `signal` as in `run`. */
+  async runBackground<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const turn = waitIn(this.#background, signal, () => this.#endBackground());
     this.#startBackground();
+    await turn;
     try {
-      await unlessAborted(signal, promise);
       return await work();
     } finally {
-      const at = this.#background.indexOf(resolve);
-      if (at !== -1) this.#background.splice(at, 1);
-      else this.#isBackgroundRunning = false;
-      this.#startBackground();
+      this.#endBackground();
     }
   }
 
-  /** Whoever leaves the line makes nobody behind wait longer. */
-  async #waitForSlot(signal: AbortSignal | undefined): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#waiting.push(resolve);
-    try {
-      await unlessAborted(signal, promise);
-    } catch (error) {
-      const at = this.#waiting.indexOf(resolve);
-      // Called out of the line at the same moment.
-      if (at === -1) this.#releaseSlot();
-      else this.#waiting.splice(at, 1);
-      throw error;
-    }
-  }
-
+  /** Hands the slot to the next in line, if any. */
   #releaseSlot(): void {
     const next = this.#waiting.shift();
     if (next !== undefined) next();
-    else if (--this.#busy === 0) this.#started.begin();
+    else if (--this.#busy === 0) this.#beginQuietPeriod(this.#quiet.slottedMs);
+  }
+
+  #beginQuietPeriod(ms: number): void {
+    this.#quietUntilMs = Math.max(this.#quietUntilMs, performance.now() + ms);
+    this.#startBackground();
   }
 
   #startBackground(): void {
-    if (this.#busy > 0 || this.#unslotted > 0 || this.#isBackgroundRunning || this.#started.isOn || this.#given.isOn)
+    if (this.#isBackgroundRunning || this.#busy > 0 || this.#unslotted > 0 || this.#background.length === 0) return;
+    const leftMs = this.#quietUntilMs - performance.now();
+    if (leftMs > 0) {
+      this.#timer ??= setTimeout(() => {
+        this.#timer = undefined;
+        this.#startBackground();
+      }, leftMs).unref();
       return;
-    const next = this.#background.shift();
-    if (next === undefined) return;
+    }
     this.#isBackgroundRunning = true;
-    next();
+    this.#background.shift()?.();
+  }
+
+  #endBackground(): void {
+    this.#isBackgroundRunning = false;
+    this.#startBackground();
   }
 }
 
-/** A while after which something happens, unless it ends before; without a length, at once. */
-class Rest {
-  readonly #ms: number;
-  readonly #over: () => void;
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(ms: number, over: () => void) {
-    this.#ms = ms;
-    this.#over = over;
-  }
-
-  get isOn(): boolean {
-    return this.#timer !== undefined;
-  }
-
-  begin(): void {
-    this.end();
-    const over = () => {
-      this.#timer = undefined;
-      this.#over();
-    };
-    if (this.#ms === 0) over();
-    else this.#timer = setTimeout(over, this.#ms).unref();
-  }
-
-  end(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+/** Resolves when it is called from the line. `giveBack`: it was called in the same moment in which `signal` fired. */
+async function waitIn(line: (() => void)[], signal: AbortSignal | undefined, giveBack: () => void): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  line.push(resolve);
+  try {
+    await unlessAborted(signal, promise);
+  } catch (error) {
+    const at = line.indexOf(resolve);
+    if (at === -1) giveBack();
+    else line.splice(at, 1);
+    throw error;
   }
 }

@@ -1,10 +1,13 @@
-/** Freezing a guest into its checkpoint, taking that back, and making a template out of it. See host.ts for the promises. */
-import { rm } from "node:fs/promises";
+/** Saves a guest into its checkpoint, takes a save back, and captures a saved guest into a template. host.ts has the contract. */
+import { constants } from "node:fs";
+import { copyFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
 import type { MergeLayer } from "../../vmm/layer-merge.ts";
+import { flattenMemory } from "../../vmm/memory/base-memory.ts";
+import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import { withDeadline } from "../deadline.ts";
-import { type CapsuleFile, checkpointName, diskName, forgetCheckpoint } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
 import {
   allocatedBytes,
@@ -20,17 +23,15 @@ import type { LiveGuest } from "../guest.ts";
 import type { Captured } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
-import { captureTemplate } from "./capture.ts";
-import { dirtyBytes, Quiesce, resumeAfterStop, type SavePurpose } from "./quiesce.ts";
+import { Quiesce, resumeAfterStop, type SavePurpose } from "./quiesce.ts";
 import type { Verifier } from "./verifier.ts";
 
 export interface CheckpointerOptions {
   paths: Paths;
-  sources: TemplateStore;
+  templates: Pick<TemplateStore, "image">;
   verifier: Verifier;
-  flatten: (base: string, diff: string, out: string) => Promise<void>;
   mergeLayer: MergeLayer;
-  /** Deadline of an agent's answer to a thaw. */
+  /** Deadline of an agent's answers after a save was taken back. */
   wakeMs: number;
   step: Step;
 }
@@ -43,109 +44,115 @@ export class Checkpointer {
   }
 
   async save(live: LiveGuest, purpose: SavePurpose): Promise<void> {
-    const scratch = this.#options.paths.scratch(`save-${live.id}`);
+    const { paths, verifier, step } = this.#options;
+    const scratch = paths.scratch(`save-${live.id}`);
+    const checkpoint = join(paths.capsule(live.id), checkpointName);
     const quiesce = new Quiesce(live, purpose);
     try {
-      await this.#prepare(scratch, live);
-      await this.#saveInto(scratch, live, quiesce);
+      // Runs while the guest freezes and competes with it for CPU, so it does only what cannot be done earlier.
+      await allSettledOrThrow([
+        requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
+        freshFolder(scratch),
+        removeCheckpoint(paths.capsule(live.id)), // of a resume that was cut off; afterwards a checkpoint means a complete save
+      ]);
+      await this.#write(scratch, live, quiesce);
+      await publish(scratch, checkpoint);
     } catch (error) {
       quiesce.giveUp();
       if (quiesce.isServed) await this.unsave(live).catch(() => {});
-      // Nobody waits for it: what hangs, or waits for the host's disk, hears of it when it goes on, behind the FREEZE.
-      else live.thaw().catch(() => {});
+      else live.thaw().catch(() => {}); // not awaited: a QEMU that hangs delivers it, after the FREEZE, when it runs again
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `pausing capsule ${live.id}`);
     }
-  }
-
-  /**
-   * All that is made ready while the guest freezes. It takes its time from the two who freeze it, so there is little of it:
-   * what can be known is known.
-   */
-  async #prepare(scratch: string, live: LiveGuest): Promise<void> {
-    const { data } = this.#options.paths;
-    await allSettledOrThrow([
-      requireSpace(data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
-      freshFolder(scratch),
-      this.forgetCheckpoint(live), // left behind where a release was cut off; from here on it means that this save has succeeded
-    ]);
-  }
-
-  /** Takes the checkpoint away that may be in its folder, for good. */
-  async forgetCheckpoint(live: LiveGuest): Promise<void> {
-    if (!live.mayHaveCheckpoint) return;
-    await forgetCheckpoint(this.#options.paths.capsule(live.id));
-    live.mayHaveCheckpoint = false;
-  }
-
-  async #saveInto(scratch: string, live: LiveGuest, quiesce: Quiesce): Promise<void> {
-    const { paths, step, verifier } = this.#options;
-    const capsule = capsuleOf(live);
-    const folder = paths.capsule(live.id);
-    const checkpoint = join(folder, checkpointName);
-    const about = { kind: "pause", machine: capsule.machine, image: capsule.image } as const;
-    const files = { state: join(scratch, fileNames.state), memory: join(scratch, diffName) };
-    await live.vm.save(files, {
-      calm: () => quiesce.done().then(() => step("save.frozen")),
-      stopped: () => step("save.stopped"),
-      // QEMU flushes what it wrote; a layer that it never wrote to is ours to make durable, and so is the folder itself.
-      meanwhile: () => allSettledOrThrow([syncFile(join(folder, diskName)), syncFolder(paths.capsules)]),
-      seal: (memory) => {
-        const whole = memory.whole.then(() => step("save.written"));
-        const growing = { [diffName]: { bytes: memory.bytes, whole } };
-        return writeManifest(scratch, about, [fileNames.state, diffName], { hashAll: false, growing });
-      },
-    });
-    live.mayHaveCheckpoint = true;
-    await publish(scratch, checkpoint);
     verifier.forget(checkpoint);
     verifier.hashLater(checkpoint);
     step("save.published");
   }
 
+  /** The pause itself: what stands in one array runs concurrently. Everything in `scratch` is durable when it resolves. */
+  async #write(scratch: string, live: LiveGuest, quiesce: Quiesce): Promise<void> {
+    const { step } = this.#options;
+    const { machine, image } = capsuleOf(live);
+    const about = { kind: "pause", machine, image } as const;
+    const names = [fileNames.state, diffName];
+    const quiesced = quiesce.done().then(() => step("save.frozen"));
+    await using save = live.vm.openSave({ state: join(scratch, fileNames.state), memory: join(scratch, diffName) });
+    for (;;) {
+      await allSettledOrThrow([save.prepare(), quiesced]);
+      await save.stopCpus();
+      step("save.stopped");
+      const [{ memoryBytes }] = await allSettledOrThrow([save.copyMemory(), this.#syncDiskLayer(live.id)]);
+      const written = save.finish().then(() => step("save.written"));
+      const pending = { [diffName]: { bytes: memoryBytes, written } };
+      const listed = writeManifest(scratch, about, names, { hashAll: false, pending });
+      const [isConsistent] = await allSettledOrThrow([save.isConsistent(), written, listed]);
+      if (isConsistent) return;
+    }
+  }
+
+  /** QEMU syncs what it wrote in this process; the layer may be older, and the capsule's folder has to be durable as well. */
+  async #syncDiskLayer(id: string): Promise<void> {
+    const { paths } = this.#options;
+    await allSettledOrThrow([syncFile(join(paths.capsule(id), diskName)), syncFolder(paths.capsules)]);
+  }
+
   async unsave(live: LiveGuest): Promise<void> {
-    let isOn = false;
+    const { paths, wakeMs } = this.#options;
+    let isRunning = false;
     try {
-      await this.forgetCheckpoint(live);
+      await removeCheckpoint(paths.capsule(live.id));
       await live.vm.resume();
-      isOn = true;
-      await withDeadline(this.#options.wakeMs, `releasing capsule ${live.id}`, resumeAfterStop(live));
+      isRunning = true;
+      await withDeadline(wakeMs, `releasing capsule ${live.id}`, resumeAfterStop(live));
     } catch (error) {
-      // A VM that waits for the host's disk hears the THAW when there is room again.
-      if (!isOn || !(await live.isWaitingForDisk()))
+      // A VM that waits for the host's disk receives the THAW when there is room again.
+      if (!isRunning || !(await live.isWaitingForDisk()))
         live.markLost("it could not be set running again after a failed pause");
       throw error;
     }
   }
 
   async capture(live: LiveGuest, storage: string): Promise<Captured> {
-    const folder = this.#options.paths.capsule(live.id);
-    const target = this.#options.paths.template(storage);
-    const scratch = this.#options.paths.scratch(`capture-${storage}`);
+    const { paths, step } = this.#options;
+    const target = paths.template(storage);
+    const scratch = paths.scratch(`capture-${storage}`);
     try {
-      const capsule = capsuleOf(live);
-      const origin = join(this.#options.paths.data, capsule.origin);
-      const needBytes = (await allocatedBytes(origin)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
-      await requireSpace(this.#options.paths.data, needBytes, `capturing capsule ${live.id}`);
-      await freshFolder(scratch);
-      await captureTemplate({
-        scratch,
-        checkpoint: join(folder, checkpointName),
-        disk: join(folder, diskName),
-        origin,
-        root: this.#options.sources.image(capsule.image).root,
-        about: { kind: "template", machine: capsule.machine, image: capsule.image },
-        flatten: this.#options.flatten,
-        mergeLayer: this.#options.mergeLayer,
-      });
-      this.#options.step("capture.written");
+      await this.#merge(scratch, live);
+      step("capture.written");
       await publish(scratch, target);
-      this.#options.step("capture.published");
+      step("capture.published");
       return { sizeBytes: await allocatedBytes(target) };
     } catch (error) {
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `capturing capsule ${live.id}`);
     }
+  }
+
+  /**
+   * Makes a self-contained checkpoint of a saved guest: its memory merged with its parent's, its disk layer with its parent's.
+   * However many generations came before, the result depends on the image alone.
+   */
+  async #merge(scratch: string, live: LiveGuest): Promise<void> {
+    const { paths, templates, mergeLayer } = this.#options;
+    const { machine, image, origin } = capsuleOf(live);
+    const [folder, parent] = [paths.capsule(live.id), join(paths.data, origin)];
+    const checkpoint = join(folder, checkpointName);
+    const needBytes = (await allocatedBytes(parent)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
+    await requireSpace(paths.data, needBytes, `capturing capsule ${live.id}`);
+    await freshFolder(scratch);
+    const mergeDisk = async () => {
+      const layer = join(scratch, fileNames.disk);
+      await copyFile(join(folder, diskName), layer, constants.COPYFILE_FICLONE);
+      await mergeLayer({ layer, parent: join(parent, fileNames.disk), root: templates.image(image).root });
+    };
+    const memory = { base: join(parent, fileNames.memory), merged: join(scratch, fileNames.memory) };
+    await allSettledOrThrow([
+      copyFile(join(checkpoint, fileNames.state), join(scratch, fileNames.state)),
+      flattenMemory(memory.base, join(checkpoint, diffName), memory.merged),
+      mergeDisk(),
+    ]);
+    const about = { kind: "template", machine, image } as const;
+    await writeManifest(scratch, about, [fileNames.state, fileNames.memory, fileNames.disk], { hashAll: true });
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * Reads large checkpoint files whole, in the background, one at a time. A pause does not wait for the hash of its memory,
- * and a resume does not wait for its verification; what was found damaged before is refused.
+ * Hashes and verifies large checkpoint files in the background, one checkpoint at a time. A pause does not wait for the hash
+ * of its memory, and a resume does not wait for the verification, but refuses a checkpoint that was found damaged before.
  */
 import { readFileSync, renameSync } from "node:fs";
 import { rm } from "node:fs/promises";
@@ -9,13 +9,13 @@ import { CapsuleError } from "../../wire/errors.ts";
 import { fileNames, type Manifest, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
 import { freshFolder, isMissing, sha256Of, writeJson } from "../disk/files.ts";
 
-/** How long a new checkpoint rests before it is read: one that is resumed from at once need not be. */
+/** Delay before a new checkpoint is hashed, which spares those that are resumed at once. */
 export const hashDelayMs = 5_000;
 
 export class Verifier {
   readonly #damaged = new Map<string, string>();
   readonly #onDamage: (folder: string, why: string) => void;
-  /** Of its own, on the checkpoints' file system. */
+  /** A folder of its own on the checkpoints' file system. */
   readonly #scratch: string;
   readonly #delayed = new Set<NodeJS.Timeout>();
   #last: Promise<void> = Promise.resolve();
@@ -32,7 +32,7 @@ export class Verifier {
     if (why !== undefined) throw new CapsuleError("internal_error", why);
   }
 
-  /** Reads the checkpoint when its turn comes, and remembers if it is damaged. */
+  /** Queues the verification of a checkpoint. */
   verifyLater(folder: string): void {
     this.#queue(folder, async () => {
       const manifest = await openCheckpoint(folder);
@@ -40,7 +40,7 @@ export class Verifier {
     });
   }
 
-  /** Adds the hashes that sealing left out, when it has rested and its turn comes. */
+  /** Queues, after the delay, the hashes of large files, which writeManifest left out. */
   hashLater(folder: string): void {
     const timer = setTimeout(() => {
       this.#delayed.delete(timer);
@@ -49,7 +49,7 @@ export class Verifier {
     this.#delayed.add(timer);
   }
 
-  /** Forgets a folder that is gone or made anew. */
+  /** Call when the folder was removed or replaced. */
   forget(folder: string): void {
     this.#damaged.delete(folder);
   }
@@ -59,7 +59,7 @@ export class Verifier {
     return this.#last;
   }
 
-  /** Drops what has not begun, and breaks off what has: the next life reads it anew. */
+  /** Drops and aborts all work; the next daemon verifies everything anew. */
   stop(): void {
     this.#stopping.abort();
     for (const timer of this.#delayed) clearTimeout(timer);
@@ -77,8 +77,8 @@ export class Verifier {
       try {
         const hashed = join(this.#scratch, fileNames.manifest);
         await writeJson(hashed, manifest, { durable: true });
-        // Nothing of ours runs between these two. A name is replaced and none added: whoever removes the folder at this
-        // moment has listed what is in it already.
+        // Compare and rename run in one turn of the event loop. The rename replaces a name and adds none, so a concurrent
+        // removal of the folder, which may have listed it already, still succeeds.
         if (textOf(folder) === before) renameSync(hashed, path);
       } finally {
         await rm(this.#scratch, { recursive: true, force: true });
@@ -86,7 +86,7 @@ export class Verifier {
     });
   }
 
-  /** What fails because another checkpoint, or none, has taken the place of this one is no damage. */
+  /** A failure is no damage if the checkpoint was removed or replaced meanwhile. */
   #queue(folder: string, work: (manifestText: string) => Promise<void>): void {
     this.#last = this.#last.then(async () => {
       const before = textOf(folder);
@@ -94,7 +94,7 @@ export class Verifier {
       try {
         await work(before);
       } catch (error) {
-        if (this.#stopping.signal.aborted || isOnItsWayOut(error) || textOf(folder) !== before) return;
+        if (this.#stopping.signal.aborted || isBeingRemoved(error) || textOf(folder) !== before) return;
         const why = error instanceof Error ? error.message : String(error);
         this.#damaged.set(folder, why);
         this.#onDamage(folder, why);
@@ -103,12 +103,12 @@ export class Verifier {
   }
 }
 
-/** A file that is missing is found by whoever opens the checkpoint; to us it rather says that the others follow. */
-function isOnItsWayOut(error: unknown): boolean {
+/** A missing file means that the checkpoint is being removed; openCheckpoint reports one that is missing for good. */
+function isBeingRemoved(error: unknown): boolean {
   return isMissing(error) || (error instanceof Error && isMissing(error.cause));
 }
 
-/** The manifest as it stands, which tells one checkpoint from another; undefined when there is none. */
+/** The manifest's text, which identifies the checkpoint; undefined when there is none. */
 function textOf(folder: string): string | undefined {
   try {
     return readFileSync(join(folder, fileNames.manifest), "utf8");

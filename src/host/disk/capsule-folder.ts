@@ -1,8 +1,9 @@
 /**
- * What a capsule's folder says about it: `capsule.json`, what it was made from, written once; and `vm.json`, the VM that
- * was started for it. The journal is written before QEMU is spawned and again as soon as its pid is known, so that a
- * daemon that dies in between can still find the process by its nonce.
+ * The JSON files of a capsule's folder: `capsule.json`, its template and machine, written once; and `vm.json`, the journal of
+ * the VM that was started for it. The journal is written before QEMU is spawned and again as soon as its pid is known, so
+ * that after a crash in between the next daemon finds the process by its nonce.
  */
+import { existsSync } from "node:fs";
 import { rm, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import type { Machine, VmProcess } from "../../vmm/vmm.ts";
@@ -12,7 +13,7 @@ export interface CapsuleFile {
   format: 1;
   /** Folder of the checkpoint it started from, relative to the data folder. */
   origin: string;
-  /** Its memory file's hash: a path alone could come to mean another checkpoint. */
+  /** SHA-256 of its memory file: another checkpoint could take the same path. */
   originSha256: string | null;
   image: { name: string; hash: string };
   machine: Machine;
@@ -29,7 +30,7 @@ export const diskName = "disk.qcow2";
 export const checkpointName = "checkpoint";
 const capsuleName = "capsule.json";
 const vmName = "vm.json";
-/** What a paused capsule is made of; the rest of its folder belongs to a VM. */
+/** The files of a paused capsule; all other files in its folder belong to a VM. */
 export const capsuleParts = [capsuleName, diskName, checkpointName];
 
 export function readCapsule(folder: string): Promise<CapsuleFile | undefined> {
@@ -65,14 +66,16 @@ export function writeVm(folder: string, vm: VmFile): Promise<void> {
   return writeJson(join(folder, vmName), vm, { durable: false });
 }
 
-export async function forgetVm(folder: string): Promise<void> {
+export async function removeVm(folder: string): Promise<void> {
   await unlink(join(folder, vmName)).catch((error: unknown) => {
     if (!isMissing(error)) throw error;
   });
 }
 
-/** Takes a capsule's checkpoint away for good. */
-export async function forgetCheckpoint(folder: string): Promise<void> {
-  await rm(join(folder, checkpointName), { recursive: true, force: true });
+/** Removes a capsule's checkpoint durably. Most running capsules have none, so that is checked first, without a thread. */
+export async function removeCheckpoint(folder: string): Promise<void> {
+  const checkpoint = join(folder, checkpointName);
+  if (!existsSync(checkpoint)) return;
+  await rm(checkpoint, { recursive: true });
   await syncFolder(folder);
 }

@@ -10,7 +10,7 @@ import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
-import type { Growing, Machine } from "../../vmm/vmm.ts";
+import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { jsonText, readJson, sha256Of, syncFile, syncFolder } from "./files.ts";
 
@@ -18,7 +18,7 @@ export const manifestFormat = 1;
 
 export interface FileRecord {
   bytes: number;
-  /** Of small files always; of large ones when they were written off the hot path. */
+  /** Always of files up to 1 MiB; the verifier adds those of larger ones later. */
   sha256?: string;
 }
 
@@ -40,40 +40,46 @@ export const diffName = "memory.diff";
 
 const alwaysHashedBytes = 1 << 20;
 
+/** A file whose size is known while its end is still being written. */
+export interface PendingFile {
+  bytes: number;
+  written: Promise<unknown>;
+}
+
 /**
- * Records the named files of `folder` in its manifest and makes all of it durable, the folder too; side by side and when all
- * of it is written, since a disk has little more work with many than with one. `hashAll`: also large files.
+ * Lists the named files of `folder` in its manifest and syncs all of them and the folder, concurrently, when everything is
+ * written. `hashAll`: also files above 1 MiB.
  */
 export async function writeManifest(
   folder: string,
   about: Pick<Manifest, "kind" | "machine" | "image">,
   names: string[],
-  { hashAll, growing = {} }: { hashAll: boolean; growing?: Readonly<Record<string, Growing>> },
+  { hashAll, pending = {} }: { hashAll: boolean; pending?: Readonly<Record<string, PendingFile>> },
 ): Promise<Manifest> {
-  const wholes = Object.values(growing).map(({ whole }) => whole);
-  for (const whole of wholes) whole.catch(() => {}); // seen below, unless something else fails first
+  const writing = Object.values(pending).map(({ written }) => written);
+  for (const written of writing) written.catch(() => {}); // seen below, unless something else fails first
   const files: Record<string, FileRecord> = {};
-  for (const name of names) files[name] = await recordOf(folder, name, hashAll, growing[name]);
+  for (const name of names) files[name] = await recordOf(folder, name, hashAll, pending[name]);
   const manifest: Manifest = { format: manifestFormat, ...about, createdAt: new Date().toISOString(), files };
   const listing = writeFile(join(folder, fileNames.manifest), jsonText(manifest), { mode: 0o600 });
-  await allSettledOrThrow([listing, ...wholes]);
-  for (const [name, { bytes }] of Object.entries(growing)) requireSize(join(folder, name), bytes);
-  const written = [fileNames.manifest, ...names].map((name) => syncFile(join(folder, name)));
-  await allSettledOrThrow([...written, syncFolder(folder)]);
+  await allSettledOrThrow([listing, ...writing]);
+  for (const [name, { bytes }] of Object.entries(pending)) requireSize(join(folder, name), bytes);
+  const syncing = [fileNames.manifest, ...names].map((name) => syncFile(join(folder, name)));
+  await allSettledOrThrow([...syncing, syncFolder(folder)]);
   return manifest;
 }
 
-/** While its capsule can still run on: found out at its resume, it would be lost. */
+/** Checked while the guest can still continue: a wrong size found at the resume would lose the capsule. */
 function requireSize(path: string, bytes: number): void {
   const { size } = statSync(path);
   if (size !== bytes) throw new Error(`${path} has become ${size} bytes instead of ${bytes}`);
 }
 
-/** Of a file that was written a moment ago: looking at it waits for no disk. */
-async function recordOf(folder: string, name: string, hashAll: boolean, growing?: Growing): Promise<FileRecord> {
+/** Synchronous, because a file that was just written is read from the page cache. */
+async function recordOf(folder: string, name: string, hashAll: boolean, pending?: PendingFile): Promise<FileRecord> {
   const path = join(folder, name);
-  if (growing !== undefined && growing.bytes > alwaysHashedBytes && !hashAll) return { bytes: growing.bytes };
-  await growing?.whole;
+  if (pending !== undefined && pending.bytes > alwaysHashedBytes && !hashAll) return { bytes: pending.bytes };
+  await pending?.written;
   const { size } = statSync(path);
   if (size <= alwaysHashedBytes) return { bytes: size, sha256: hash("sha256", readFileSync(path)) };
   return { bytes: size, ...(hashAll ? { sha256: await sha256Of(path) } : {}) };

@@ -37,7 +37,7 @@ async function sealed(name: string): Promise<string> {
   return path;
 }
 
-test("a checkpoint is opened as it was sealed; large files are hashed only when asked", async () => {
+test("a checkpoint is opened as it was written; large files are hashed only when asked", async () => {
   const manifest = await openCheckpoint(await sealed("good"));
   assert.equal(manifest?.files.state?.bytes, 7);
   assert.match(manifest?.files.state?.sha256 ?? "", /^[0-9a-f]{64}$/);
@@ -45,44 +45,44 @@ test("a checkpoint is opened as it was sealed; large files are hashed only when 
   assert.equal(await openCheckpoint(join(folder, "absent")), undefined);
 });
 
-test("what is still being written when a checkpoint is sealed is recorded as it will be", async () => {
+test("a file that is still being written is listed with its final size", async () => {
   for (const bytes of [5, 3 << 20]) {
-    const path = join(folder, `growing-${bytes}`);
+    const path = join(folder, `pending-${bytes}`);
     mkdirSync(path);
     writeFileSync(join(path, "state"), "devices");
-    const { promise: whole, resolve: end } = Promise.withResolvers<void>();
-    let isSealed = false;
-    const growing = { "memory.diff": { bytes, whole } };
-    const sealing = writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, growing });
-    void sealing.then(() => {
-      isSealed = true;
+    const { promise: written, resolve: end } = Promise.withResolvers<void>();
+    let isListed = false;
+    const pending = { "memory.diff": { bytes, written } };
+    const listing = writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, pending });
+    void listing.then(() => {
+      isListed = true;
     });
     for (let turn = 0; turn < 50; turn++) await new Promise(setImmediate);
-    assert.ok(!isSealed);
+    assert.ok(!isListed);
     writeFileSync(join(path, "memory.diff"), Buffer.alloc(bytes, 7));
     end();
-    const manifest = await sealing;
+    const manifest = await listing;
     assert.deepEqual(await openCheckpoint(path), manifest);
     assert.equal(manifest.files["memory.diff"]?.bytes, bytes);
     assert.equal(manifest.files["memory.diff"]?.sha256 !== undefined, bytes < 1 << 20);
-    await verifyHashes(path, await writeManifest(path, about, ["state", "memory.diff"], { hashAll: true, growing }));
+    await verifyHashes(path, await writeManifest(path, about, ["state", "memory.diff"], { hashAll: true, pending }));
   }
 });
 
-test("what could not be written whole is not sealed", async () => {
+test("a manifest is not written for a file that is incomplete", async () => {
   const path = join(folder, "cut-off");
   mkdirSync(path);
   writeFileSync(join(path, "state"), "devices");
   for (const bytes of [5, 3 << 20]) {
-    const growing = { "memory.diff": { bytes, whole: Promise.reject(new Error("the disk is full")) } };
+    const pending = { "memory.diff": { bytes, written: Promise.reject(new Error("the disk is full")) } };
     await assert.rejects(
-      writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, growing }),
+      writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, pending }),
       /the disk is full/,
     );
     writeFileSync(join(path, "memory.diff"), Buffer.alloc(bytes - 1, 7));
-    const shorter = { "memory.diff": { bytes, whole: Promise.resolve() } };
-    const sealing = writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, growing: shorter });
-    await assert.rejects(sealing, new RegExp(`has become ${bytes - 1} bytes instead of ${bytes}`));
+    const shorter = { "memory.diff": { bytes, written: Promise.resolve() } };
+    const listing = writeManifest(path, about, ["state", "memory.diff"], { hashAll: false, pending: shorter });
+    await assert.rejects(listing, new RegExp(`has become ${bytes - 1} bytes instead of ${bytes}`));
   }
 });
 
@@ -134,7 +134,7 @@ test("a published folder moves as a whole", async () => {
   assert.deepEqual(readdirSync(join(folder, "to")), ["x"]);
 });
 
-test("space: what cannot fit is refused before, and a full disk is named after", async () => {
+test("a lack of space is reported before writing, and a full disk afterwards", async () => {
   await requireSpace(folder, 1, "a little");
   await assert.rejects(requireSpace(folder, 2 ** 60, "a lot"), { code: "no_space" });
   const full = Object.assign(new Error("write"), { code: "ENOSPC" });
@@ -167,7 +167,7 @@ test("one daemon per data folder", () => {
   lockData(folder).release();
 });
 
-test("slots bound what runs at once and keep the order", async () => {
+test("the scheduler limits concurrent work and keeps the order", async () => {
   const slots = new StartScheduler(2);
   let most = 0;
   let now = 0;
@@ -191,7 +191,7 @@ test("slots bound what runs at once and keep the order", async () => {
 
 const hashing = join(folder, "hashing");
 
-test("a late hash adds no name to a checkpoint, which may be on its way out at that moment", async (t) => {
+test("adding a hash creates no new name in a checkpoint, which may be being removed", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const path = await sealed("watched");
   const names = new Set<string | null>();
@@ -211,7 +211,7 @@ test("a late hash adds no name to a checkpoint, which may be on its way out at t
   assert.equal(existsSync(hashing), false);
 });
 
-test("the background adds missing hashes, finds damage, and forgets it with the folder", async (t) => {
+test("the verifier adds missing hashes, finds damage, and forgets it with the folder", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const found: string[] = [];
   const verifier = new Verifier((_folder, why) => found.push(why), hashing);
@@ -235,7 +235,7 @@ test("the background adds missing hashes, finds damage, and forgets it with the 
 });
 
 for (const begin of ["verifyLater", "hashLater"] as const) {
-  test(`reading that may take hours is broken off at the end, and is no damage: ${begin}`, async (t) => {
+  test(`a long verification is aborted at shutdown, and is not reported as damage: ${begin}`, async (t) => {
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const found: string[] = [];
     const verifier = new Verifier((_folder, why) => found.push(why), hashing);
@@ -256,7 +256,7 @@ for (const begin of ["verifyLater", "hashLater"] as const) {
 }
 
 for (const turns of [0, 1, 2, 5, 20]) {
-  test(`a checkpoint that is removed while it is read is no damage: after ${turns} turns`, async (t) => {
+  test(`a checkpoint that is removed while it is read is not reported as damaged: after ${turns} turns`, async (t) => {
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const found: string[] = [];
     const verifier = new Verifier((_folder, why) => found.push(why), hashing);
@@ -270,7 +270,7 @@ for (const turns of [0, 1, 2, 5, 20]) {
     assert.deepEqual(found, []);
   });
 
-  test(`a checkpoint that is replaced while it is read is no damage, and the newer one is whole: after ${turns} turns`, async (t) => {
+  test(`a checkpoint that is replaced while it is read is not reported as damaged, nor is the new one changed: after ${turns} turns`, async (t) => {
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const found: string[] = [];
     const verifier = new Verifier((_folder, why) => found.push(why), hashing);

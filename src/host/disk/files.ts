@@ -1,21 +1,21 @@
-/** Durable file operations: what must survive a power cut goes through here, with its fsync of file and folder. */
+/** Durable file operations, with fsync of files and folders, and free space on disk. */
 import { createHash } from "node:crypto";
 import { closeSync, fdatasync, fsync, openSync } from "node:fs";
 import { mkdir, open, readdir, readFile, rename, rm, stat, statfs } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 
-/** Forces a folder's entries to disk. */
+/** fsync of a folder. */
 export function syncFolder(path: string): Promise<void> {
   return sync(path, fsync);
 }
 
-/** Forces a file's bytes to disk. */
+/** fdatasync of a file. */
 export function syncFile(path: string): Promise<void> {
   return sync(path, fdatasync);
 }
 
-/** What is to be synced is in use, so opening it waits for no disk; the thread pool does the waiting alone. */
+/** Opens synchronously, since the file is in the kernel's caches; only the sync waits, on the thread pool. */
 async function sync(path: string, wait: typeof fsync): Promise<void> {
   const fd = openSync(path, "r");
   try {
@@ -25,7 +25,7 @@ async function sync(path: string, wait: typeof fsync): Promise<void> {
   }
 }
 
-/** Writes a small file; with `durable` its bytes are on disk when this resolves. The folder is the caller's to sync. */
+/** Replaces a small file; with `durable` its bytes are synced. The caller syncs the folder. */
 export async function writeJson(path: string, value: unknown, options: { durable: boolean }): Promise<void> {
   const file = await open(`${path}.new`, "w", 0o600);
   try {
@@ -51,13 +51,13 @@ export async function readJson<T>(path: string): Promise<T | undefined> {
   }
 }
 
-/** Moves a finished folder into its place, durably. `from` and all it holds must be synced already. */
+/** Renames a finished folder durably. The folder and its content must be synced already. */
 export async function publish(from: string, to: string): Promise<void> {
   await rename(from, to);
   await syncFolder(dirname(to));
 }
 
-/** A new empty folder, mode 0700; whatever was there is removed. */
+/** A new empty folder, mode 0700; an existing one is removed first. */
 export async function freshFolder(path: string): Promise<void> {
   const isNew = (await mkdir(path, { recursive: true, mode: 0o700 })) !== undefined;
   if (isNew) return;
@@ -78,7 +78,7 @@ export async function sha256Of(path: string, signal?: AbortSignal): Promise<stri
   return hash.digest("hex");
 }
 
-/** Bytes that a folder's files really take on disk (holes are free, 512-byte blocks). */
+/** Bytes that a folder's files occupy on disk, without holes. */
 export async function allocatedBytes(folder: string): Promise<number> {
   let bytes = 0;
   for (const name of await readdir(folder)) {
@@ -88,7 +88,7 @@ export async function allocatedBytes(folder: string): Promise<number> {
   return bytes;
 }
 
-/** Throws CapsuleError("no_space") unless `bytes` more fit on the file system of `path`, with a reserve kept free. */
+/** Throws CapsuleError("no_space") unless `bytes` more and a reserve of 64 MiB fit on the file system of `path`. */
 export async function requireSpace(path: string, bytes: number, what: string): Promise<void> {
   const reserveBytes = 64 << 20;
   const system = await statfs(path);
@@ -104,7 +104,7 @@ export async function requireSpace(path: string, bytes: number, what: string): P
   }
 }
 
-/** An ENOSPC or EDQUOT from below, or QEMU's words for it, as the error that clients know; anything else unchanged. */
+/** Turns ENOSPC, EDQUOT and QEMU's message for them into CapsuleError("no_space"); other errors are returned unchanged. */
 export function explainSpace(error: unknown, what: string): unknown {
   const { code, message = "" } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
   const isFull = code === "ENOSPC" || code === "EDQUOT" || /No space left on device|Disk quota exceeded/.test(message);

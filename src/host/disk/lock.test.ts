@@ -25,7 +25,7 @@ function elsewhere(folder: string): string {
   return execFileSync(process.execPath, ["--input-type=module", "-e", script]).toString();
 }
 
-test("one daemon per folder, until it lets go; the other one is told who has it", () => {
+test("one daemon per folder until it releases the lock; the error of a second one names the first", () => {
   withFolder((folder) => {
     assert.equal(isLocked(folder), false);
     const lock = lockData(folder);
@@ -38,7 +38,7 @@ test("one daemon per folder, until it lets go; the other one is told who has it"
   });
 });
 
-test("a process id takes the place of a longer one whole", () => {
+test("a process id overwrites a longer one completely", () => {
   withFolder((folder) => {
     writeFileSync(join(folder, "daemon.pid"), "4194304   \n");
     lockData(folder).release();
@@ -46,7 +46,7 @@ test("a process id takes the place of a longer one whole", () => {
   });
 });
 
-test("a folder that cannot be locked for another reason says the reason", () => {
+test("another failure to lock a folder is reported with its reason", () => {
   withFolder((folder) => {
     writeFileSync(join(folder, "daemon.lock"), "this is no database, and long enough to be read as one".repeat(20));
     assert.throws(() => lockData(folder), /cannot be locked: .*not a database/);

@@ -1,12 +1,12 @@
 /**
- * One daemon per data folder. The lock is an exclusive transaction on a small SQLite file: the kernel lets go of it when
- * the process ends, however it ends, and no pid has to be believed.
+ * One daemon per data folder. The lock is an exclusive transaction on a small SQLite file: the kernel releases it when the
+ * process ends in any way, and no pid file has to be trusted.
  */
 import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 
-/** Without a journal on disk, which may be full. */
+/** The journal is in memory, because the disk may be full. */
 const takeLock = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE";
 const sqliteBusy = 5;
 const pidLength = 10;
@@ -30,7 +30,7 @@ export function lockData(dataDir: string): DataLock {
   return { release: () => database.close() };
 }
 
-/** True when a daemon has the folder now. */
+/** Whether a daemon holds the lock. */
 export function isLocked(dataDir: string): boolean {
   const database = openLock(dataDir);
   try {
@@ -48,12 +48,12 @@ function openLock(dataDir: string): DatabaseSync {
   return new DatabaseSync(join(dataDir, "daemon.lock"), { timeout: 0 });
 }
 
-/** SQLite says more of the reason in the upper bytes. */
+/** The upper bytes of the code are SQLite's extended code. */
 function isBusy(error: unknown): boolean {
   return (((error as { errcode?: number }).errcode ?? 0) & 0xff) === sqliteBusy;
 }
 
-/** Always of one length and in place, so that a full disk has room for it. */
+/** Overwrites in place with a fixed length, which also works on a full disk. */
 function writePid(path: string): void {
   const file = openSync(path, constants.O_WRONLY | constants.O_CREAT, 0o600);
   try {

@@ -1,15 +1,16 @@
 /**
- * Where things are in the data folder. Every path of the host room is made here, from names that were checked.
+ * The layout of the data folder. Every path of the host is made here, from validated names.
  *
  *   images/<name>/<hash>/            kernel, initrd, root disk
  *   bases/<key>/                     checkpoint of a booted image, one per shape and machine
  *   templates/<storage>/             checkpoint of a captured capsule
  *   capsules/<id>/                   capsule.json, vm.json, disk.qcow2, sockets; checkpoint/ while paused
- *   work/<name>/                     half-made folders, and those of blanks; swept at start
+ *   work/<name>/                     incomplete folders, and those of warm processes; removed at start
  *
- * Bases, templates, capsules and half-made folders all stand two levels below the data folder: a disk layer names its
- * backing file relatively (`../../bases/…`), so the name stays true when a folder is published or the data folder moves.
+ * All these folders are two levels below the data folder: a disk layer names its backing file relatively (`../../bases/…`),
+ * which stays valid when a folder is published or the data folder moves.
  */
+import { mkdirSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 
 const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}$/;
@@ -29,8 +30,24 @@ export class Paths {
     this.work = join(data, "work");
   }
 
+  /** Creates the folders that are missing. */
+  create(): void {
+    for (const folder of [this.capsules, this.templates, this.bases, this.work]) {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+    }
+  }
+
   capsule(id: string): string {
     return join(this.capsules, checked(id));
+  }
+
+  /** Of existing folders. Other names, like a file system's lost+found, are ignored. */
+  capsuleIds(): string[] {
+    return readdirSync(this.capsules).filter((name) => /^cl-[0-9a-z]+$/.test(name));
+  }
+
+  templateIds(): string[] {
+    return readdirSync(this.templates).filter((name) => /^t[0-9a-f]+$/.test(name));
   }
 
   template(storage: string): string {

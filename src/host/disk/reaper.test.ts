@@ -3,9 +3,9 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
-import { forgetVm, readCapsule, readVm, writeVm } from "./capsule-folder.ts";
+import { readCapsule, readVm, removeVm, writeVm } from "./capsule-folder.ts";
 import { Paths } from "./paths.ts";
-import { reapAll, reapFolder, reapLeftovers } from "./reaper.ts";
+import { reapAll, reapFolder, sweepLeftovers } from "./reaper.ts";
 
 let paths: Paths;
 beforeEach(() => {
@@ -45,7 +45,7 @@ for (const [name, content] of damages) {
     await writeVm(whole, { nonce: "whole", process });
     const vmm = vmmOf("whole", "unnamed");
     const reports: string[] = [];
-    await reapLeftovers(vmm, paths, (folder) => reports.push(folder));
+    await sweepLeftovers(vmm, paths, (folder) => reports.push(folder));
     assert.deepEqual(reports, [damaged]);
     assert.deepEqual(vmm.reaped, ["unnamed"]);
     assert.equal(await reapFolder(vmm, damaged), false);
@@ -57,8 +57,8 @@ test("files where folders should be are passed over", async () => {
   for (const folder of [paths.capsules, paths.work]) writeFileSync(join(folder, "stray"), "");
   const stray = join(paths.work, "stray");
   const vmm = vmmOf();
-  await reapLeftovers(vmm, paths, (folder) => assert.fail(folder));
+  await sweepLeftovers(vmm, paths, (folder) => assert.fail(folder));
   assert.equal(await reapAll(vmm, paths), 0);
   assert.equal(await readCapsule(stray), undefined);
-  await forgetVm(stray);
+  await removeVm(stray);
 });

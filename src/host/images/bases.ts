@@ -1,22 +1,24 @@
 /**
- * Checkpoints of the built-in images: each image is booted once per shape and machine, frozen when its agent answers,
- * and every capsule of that shape starts from the frozen VM. Bounded; the least recently used that nobody needs goes.
+ * Bases, the checkpoints of built-in images: each image is booted once per shape and machine and saved when its agent
+ * answers, and every capsule of that shape starts from this checkpoint. Bases without a capsule are kept up to a limit, the
+ * most recently used first.
  */
 import { hash, randomBytes } from "node:crypto";
 import { readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, join, relative } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
+import { flattenMemory } from "../../vmm/memory/base-memory.ts";
+import { saveVm } from "../../vmm/vm-save.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
-import { forgetVm } from "../disk/capsule-folder.ts";
+import { removeVm } from "../disk/capsule-folder.ts";
 import { fileNames, type Manifest, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
 import { publish, requireSpace } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
-import type { Connect } from "../guest.ts";
+import { type Connect, identityOf } from "../guest.ts";
 import type { Shape } from "../host.ts";
-import { identityOf } from "../identity.ts";
-import { runWarmUp, type WarmUpCommand } from "../warm/warm-up.ts";
+import { runWarmUp, type WarmUpCommand } from "../warm-up.ts";
 import { bootImage, zeroName } from "./boot.ts";
 import type { Image } from "./images.ts";
 
@@ -27,20 +29,19 @@ export interface Base {
 
 export interface BasesOptions {
   paths: Paths;
-  /** Those that capsules can start from now. */
+  /** The current builds. */
   images: Image[];
   vmm: Vmm;
   connect: Connect;
-  flatten: (base: string, diff: string, out: string) => Promise<void>;
   bootMs: number;
-  /** How many bases are kept that no capsule or template needs. */
+  /** How many bases without a capsule or template are kept. */
   spare: number;
   /** Shared with all other starts of VMs. */
-  slots: StartScheduler;
+  scheduler: StartScheduler;
 }
 
 const graceMs = 600_000;
-/** What a base takes on disk, memory and disk layer, with something to spare. */
+/** Upper estimate of a base's memory and disk layer. */
 const baseBytes = 256 << 20;
 
 export class Bases {
@@ -59,11 +60,11 @@ export class Bases {
     const machine = vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine, vmm.kernelOptions);
     const ready = this.#ready.get(key);
-    if (ready !== undefined) return Promise.resolve(this.#hand(key, ready));
+    if (ready !== undefined) return Promise.resolve(this.#use(key, ready));
     let making = this.#making.get(key);
     if (making === undefined) {
       making = this.#find(key)
-        .then((found) => found ?? this.#options.slots.run(() => this.#make(key, image, machine)))
+        .then((found) => found ?? this.#options.scheduler.run(() => this.#make(key, image, machine)))
         .finally(() => this.#making.delete(key));
       this.#making.set(key, making);
     }
@@ -71,30 +72,31 @@ export class Bases {
   }
 
   /**
-   * Removes what `isNeeded`, asked with paths relative to the data folder, does not claim: bases of other builds of the
-   * images, from which nothing will start any more, and the oldest beyond the spare ones. One that was handed out a short while ago may be needed without anybody having written it down yet.
+   * Removes bases for which `isNeeded`, called with the path relative to the data folder, is false: all of older builds, and
+   * the least recently used beyond the spare ones. A base returned by `ensure` within ten minutes stays, since the capsule that
+   * needs it may not be written yet.
    */
   async trim(isNeeded: (folder: string) => boolean): Promise<void> {
     const { paths, images, spare } = this.#options;
-    const idle: { name: string; usedMs: number }[] = [];
+    const unused: { name: string; usedMs: number }[] = [];
     const outdated: { name: string }[] = [];
     for (const name of await readdir(paths.bases)) {
       if (isNeeded(relative(paths.data, paths.base(name)))) continue;
       if (!images.some((image) => name.startsWith(keyOfImage(image)))) outdated.push({ name });
-      else idle.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
+      else unused.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
     }
-    idle.sort((a, b) => b.usedMs - a.usedMs);
-    for (const { name } of [...outdated, ...idle.slice(spare)]) {
+    unused.sort((a, b) => b.usedMs - a.usedMs);
+    for (const { name } of [...outdated, ...unused.slice(spare)]) {
       if (Date.now() - (this.#usedMs.get(name) ?? 0) < graceMs) continue;
       for (const [key, base] of this.#ready) if (base.folder === paths.base(name)) this.#ready.delete(key);
       this.#usedMs.delete(name);
-      const grave = paths.scratch(`trimmed-${name}`);
-      await rename(paths.base(name), grave);
-      await rm(grave, { recursive: true, force: true });
+      const removed = paths.scratch(`trimmed-${name}`);
+      await rename(paths.base(name), removed);
+      await rm(removed, { recursive: true, force: true });
     }
   }
 
-  /** The first sound one. A damaged one stays for the capsules that stand on it, and another takes its place. */
+  /** The first undamaged base of this key. A damaged one stays for its capsules and is replaced by another folder. */
   async #find(key: string): Promise<Base | undefined> {
     const { paths } = this.#options;
     for (const name of await this.#namesOf(key)) {
@@ -102,25 +104,25 @@ export class Bases {
       const manifest = await openCheckpoint(folder).catch(() => undefined);
       if (manifest === undefined) continue;
       await utimes(folder, new Date(), new Date());
-      return this.#hand(key, { folder, manifest });
+      return this.#use(key, { folder, manifest });
     }
     return undefined;
   }
 
-  /** Folders of this key: itself, and what took its place. */
+  /** Folders of this key: the first, and its replacements. */
   async #namesOf(key: string): Promise<string[]> {
     const names = await readdir(this.#options.paths.bases);
     return names.filter((name) => name === key || name.startsWith(`${key}-again`)).sort();
   }
 
-  #hand(key: string, base: Base): Base {
+  #use(key: string, base: Base): Base {
     this.#ready.set(key, base);
     this.#usedMs.set(basename(base.folder), Date.now());
     return base;
   }
 
   async #make(key: string, image: Image, machine: Machine): Promise<Base> {
-    const { paths, vmm, connect, flatten, bootMs } = this.#options;
+    const { paths, vmm, connect, bootMs } = this.#options;
     const nonce = randomBytes(16).toString("hex");
     const folder = paths.scratch(`base-${nonce}`);
     await requireSpace(paths.data, baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);
@@ -132,12 +134,12 @@ export class Bases {
       const { agent } = booted;
       await withDeadline(bootMs, `settling the base of ${image.name}`, settle(agent));
       const diff = join(folder, "diff");
-      await vm.save({ state: join(folder, fileNames.state), memory: diff });
+      await saveVm(vm, { state: join(folder, fileNames.state), memory: diff });
       agent.close();
       await vm.kill();
       const zero = join(folder, zeroName);
-      await flatten(zero, diff, join(folder, fileNames.memory));
-      await Promise.all([rm(zero), rm(diff), forgetVm(folder)]);
+      await flattenMemory(zero, diff, join(folder, fileNames.memory));
+      await Promise.all([rm(zero), rm(diff), removeVm(folder)]);
       await removeSockets(folder);
       const about = { kind: "base", machine, image: { name: image.name, hash: image.hash } } as const;
       const manifest = await writeManifest(folder, about, [fileNames.state, fileNames.memory, fileNames.disk], {
@@ -146,7 +148,7 @@ export class Bases {
       const before = await this.#namesOf(key);
       const target = paths.base(before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`);
       await publish(folder, target);
-      return this.#hand(key, { folder: target, manifest });
+      return this.#use(key, { folder: target, manifest });
     } catch (error) {
       await vm?.kill();
       await rm(folder, { recursive: true, force: true }).catch(() => {});
@@ -155,17 +157,17 @@ export class Bases {
   }
 }
 
-/** Brings a freshly booted guest to the state that capsules start from: exercised once, written out, frozen. */
+/** Prepares a booted guest for its checkpoint: warmed up, its page cache written out, frozen. */
 async function settle(agent: Agent): Promise<void> {
-  await agent.wake(identityOf(nobody));
+  await agent.wake(identityOf(placeholderId));
   await agent.thaw();
-  // What most capsules do first is in the page cache of all of them: shared memory instead of a read in each.
+  // Files that most capsules use first end up in the base's page cache: shared memory instead of a read in each capsule.
   await runWarmUp(agent, warmUp);
   await agent.freeze();
 }
 
-/** As long as the id of any capsule, so that the name of one fits where this stood. */
-const nobody = `cl-${"0".repeat(25)}`;
+/** Has the length of every capsule id, so that the capsule's host name fits in its place. */
+const placeholderId = `cl-${"0".repeat(25)}`;
 
 const warmUp: WarmUpCommand[] = [
   ["/bin/true"],
@@ -174,7 +176,7 @@ const warmUp: WarmUpCommand[] = [
   ["/bin/sync"],
 ];
 
-/** QEMU's sockets are of no use in a published folder. */
+/** QEMU's sockets do not belong into a published folder. */
 async function removeSockets(folder: string): Promise<void> {
   for (const entry of await readdir(folder, { withFileTypes: true })) {
     if (entry.isSocket()) await rm(join(folder, entry.name));

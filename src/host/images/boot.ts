@@ -15,13 +15,13 @@ export interface Boot {
   connect: Connect;
   image: Image;
   machine: Machine;
-  /** Made anew; holds the memory file `zero`, the disk layer and the VM's sockets. */
+  /** Created or emptied; holds the memory file `zero`, the disk layer and the VM's sockets. */
   folder: string;
-  /** In the command line of QEMU. */
+  /** In QEMU's command line. */
   name: string;
   nonce: string;
   deadlineMs: number;
-  /** Gives up before the deadline. */
+  /** Ends the boot before the deadline. */
   signal?: AbortSignal;
 }
 
@@ -39,7 +39,7 @@ export async function bootImage(boot: Boot): Promise<{ vm: Vm; agent: Agent }> {
   await writeFile(disk, emptyOverlay(overlayOn(folder, image.root, "raw", image.diskBytes)), { mode: 0o600 });
   await writeVm(folder, { nonce, process: null });
   const files = { dir: folder, memory, disk, backing: [image.root], kernel: image.kernel, initrd: image.initrd };
-  const vm = await vmm.boot({ name, nonce, machine, files }, () => {});
+  const vm = await vmm.boot({ name, nonce, machine, files }, () => {}, signal);
   try {
     return { vm, agent: await connect(vm.agentSocket, deadlineMs, signal) };
   } catch (error) {

@@ -50,7 +50,7 @@ test("the current image is loaded with absolute paths that name its hash", () =>
   assert.deepEqual(manifest, goodManifest());
 });
 
-test("an image that was never built says what to run", () => {
+test("a missing image is reported with the command that builds it", () => {
   const fails = (load: () => unknown) =>
     assert.throws(
       load,
@@ -87,7 +87,7 @@ test("a manifest of another image or another version is refused", () => {
   }
 });
 
-test("every field of the manifest is needed", () => {
+test("every field of the manifest is required", () => {
   assert.equal(manifestProblem(goodManifest()), undefined);
   for (const field of Object.keys(goodManifest())) {
     assert.notEqual(manifestProblem({ ...goodManifest(), [field]: undefined }), undefined, field);

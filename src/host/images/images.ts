@@ -1,13 +1,18 @@
 /**
- * Built-in images, as guest/image publishes them: a folder per build, named by the hash of its inputs, and a link to
- * the one that new capsules start from. Older builds stay for the paused capsules that stand on them.
+ * Built-in images, as guest/image publishes them: a folder per build, named by the hash of its inputs, and a link to the
+ * current build. Older builds stay while a capsule, base or template uses them.
  *
  *   <data>/images/<name>/<hash>/{kernel, initrd, root.ext4, manifest.json}
  *   <data>/images/<name>/current → <hash>
  */
 import { readFileSync, readlinkSync, statSync } from "node:fs";
+import { lstat, readdir, readlink, rename, rm, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
+import { readCapsule } from "../disk/capsule-folder.ts";
+import { fileNames, type Manifest } from "../disk/checkpoint-folder.ts";
+import { readJson } from "../disk/files.ts";
+import type { Paths } from "../disk/paths.ts";
 
 export const manifestFormat = 1;
 export const imageFiles = ["kernel", "initrd", "root.ext4"] as const;
@@ -124,4 +129,59 @@ function isByteCount(value: unknown): boolean {
 
 function damaged(name: string, reason: string, cause?: unknown): CapsuleError {
   return new CapsuleError("internal_error", `image ${name} is damaged: ${reason}; ${remedy}`, { cause });
+}
+
+/** Newest builds of each image that always stay, for a rollback. */
+const keptBuilds = 2;
+/** A build that was just published is about to become the current one. */
+const buildGraceMs = 3_600_000;
+const buildName = /^[0-9a-f]{64}$/;
+
+/**
+ * Removes builds that no base, template or capsule uses, except for the newest; guest/image may publish another one at the
+ * same time. Resolves with their folders. Throws, and removes nothing, when a manifest cannot be read. An image folder that is
+ * a link belongs to another data folder.
+ */
+export async function trimBuilds(paths: Paths, images: Image[]): Promise<string[]> {
+  const room = join(paths.data, "images");
+  if ((await lstat(room)).isSymbolicLink()) return [];
+  const needed = await neededBuilds(paths);
+  for (const { name, hash } of images) needed.add(`${name}/${hash}`);
+  const removed: string[] = [];
+  for (const image of await readdir(room, { withFileTypes: true })) {
+    if (!image.isDirectory()) continue;
+    for (const hash of await oldBuilds(join(room, image.name))) {
+      if (needed.has(`${image.name}/${hash}`)) continue;
+      const trash = paths.scratch(`trimmed-${hash}`);
+      await rename(join(room, image.name, hash), trash);
+      await rm(trash, { recursive: true, force: true });
+      removed.push(`images/${image.name}/${hash}`);
+    }
+  }
+  return removed;
+}
+
+/** Builds that are neither current nor new. */
+async function oldBuilds(folder: string): Promise<string[]> {
+  const current = await readlink(join(folder, "current")).catch(() => undefined);
+  const names = (await readdir(folder)).filter((name) => buildName.test(name));
+  const builds = await Promise.all(
+    names.map(async (hash) => ({ hash, builtMs: (await stat(join(folder, hash))).mtimeMs })),
+  );
+  builds.sort((a, b) => Number(b.hash === current) - Number(a.hash === current) || b.builtMs - a.builtMs);
+  const old = builds.slice(keptBuilds).filter(({ builtMs }) => Date.now() - builtMs > buildGraceMs);
+  return old.map(({ hash }) => hash);
+}
+
+/** Builds in use, as `<name>/<hash>`. */
+async function neededBuilds(paths: Paths): Promise<Set<string>> {
+  const needed = new Set<string>();
+  const add = (about: Pick<Manifest, "image"> | undefined) => {
+    if (about !== undefined) needed.add(`${about.image.name}/${about.image.hash}`);
+  };
+  for (const room of [paths.bases, paths.templates]) {
+    for (const name of await readdir(room)) add(await readJson<Manifest>(join(room, name, fileNames.manifest)));
+  }
+  for (const name of await readdir(paths.capsules)) add(await readCapsule(join(paths.capsules, name)));
+  return needed;
 }

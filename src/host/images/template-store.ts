@@ -1,24 +1,36 @@
-/** What capsules start from: the built-in images, their bases, and the files of templates. */
+/** The template store: built-in images with their bases, the files of templates, and what a new capsule takes from them. */
 import { statSync } from "node:fs";
-import { join } from "node:path";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join, relative } from "node:path";
+import { emptyOverlay } from "../../vmm/qcow2.ts";
 import type { VmFiles, Vmm, VmSpec } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { type CapsuleFile, diskName, type VmFile } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, diskName, type VmFile, writeCapsule } from "../disk/capsule-folder.ts";
 import { fileNames, type Manifest, openCheckpoint, requireSameMachine } from "../disk/checkpoint-folder.ts";
 import { readJson } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { Origin, Shape } from "../host.ts";
 import type { Bases } from "./bases.ts";
+import { overlayOn } from "./boot.ts";
 import { type Image, loadImage } from "./images.ts";
 
-/** A checkpoint that capsules start from, with its folder. */
-export interface Source {
+/** The checkpoint of a base or template, from which capsules start. */
+export interface Parent {
   folder: string;
   manifest: Manifest;
 }
 
-/** What tells a base or template from any other that might come to stand in its place. */
-export function hashOfSource(manifest: Manifest): string | null {
+/** A built-in image as a template. */
+export interface BuiltIn {
+  name: string;
+  /** On disk. */
+  sizeBytes: number;
+  /** Milliseconds since the epoch. */
+  createdAt: number;
+}
+
+/** Identifies a parent: another one may take its path. */
+export function parentHash(manifest: Manifest): string | null {
   return manifest.files[fileNames.memory]?.sha256 ?? null;
 }
 
@@ -27,16 +39,18 @@ export class TemplateStore {
   readonly #images: Image[];
   readonly #bases: Bases;
   readonly #vmm: Vmm;
+  readonly #builtIn: BuiltIn[];
 
   constructor(paths: Paths, images: Image[], bases: Bases, vmm: Vmm) {
     this.#paths = paths;
     this.#images = images;
     this.#bases = bases;
     this.#vmm = vmm;
+    this.#builtIn = images.map(describe);
   }
 
   /** Throws CapsuleError: "not_found" for an unknown image, "conflict" for a template of another machine. */
-  async find(origin: Origin, shape: Shape): Promise<Source> {
+  async find(origin: Origin, shape: Shape): Promise<Parent> {
     if (origin.kind === "base") {
       const image = this.#images.find((candidate) => candidate.name === origin.name);
       if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
@@ -55,24 +69,20 @@ export class TemplateStore {
     requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), what);
   }
 
-  /** The image that a checkpoint stands on, of this build or an older one. Throws when it was removed. */
+  /** The image below a checkpoint, of the current build or an older one. Throws when it was removed. */
   image({ name, hash }: Manifest["image"]): Image {
     return this.#images.find((image) => image.hash === hash) ?? loadImage(this.#paths.data, name, hash);
   }
 
-  /** The built-in images as templates; sizes are bytes on disk. */
-  builtIn(): { name: string; sizeBytes: number; createdAt: number }[] {
-    return this.#images.map((image) => {
-      const files = [image.kernel, image.initrd, image.root].map((path) => statSync(path));
-      const sizeBytes = files.reduce((sum, file) => sum + file.blocks * 512, 0);
-      return { name: image.name, sizeBytes, createdAt: Math.round(Math.max(...files.map((file) => file.mtimeMs))) };
-    });
+  /** The built-in images. */
+  builtIn(): BuiltIn[] {
+    return this.#builtIn;
   }
 
-  /** Throws CapsuleError("conflict") unless what the capsule started from is still there, the very same. */
+  /** Throws CapsuleError("conflict") unless the capsule's parent is still there and the same. */
   async requireParent({ origin, originSha256 }: CapsuleFile, what: string): Promise<void> {
     const manifest = await readJson<Manifest>(join(this.#paths.data, origin, fileNames.manifest));
-    if (manifest !== undefined && hashOfSource(manifest) === originSha256) return;
+    if (manifest !== undefined && parentHash(manifest) === originSha256) return;
     throw new CapsuleError("conflict", `${what} cannot be resumed: the files it was started from are gone (${origin})`);
   }
 
@@ -83,10 +93,42 @@ export class TemplateStore {
     return { name: id, nonce, machine: capsule.machine, files: { ...this.sharedFiles(capsule), ...own } };
   }
 
-  /** The files that all VMs have in common which start from the same. */
+  /** The files that all VMs with the same parent share. */
   sharedFiles(capsule: Pick<CapsuleFile, "origin" | "image">): Omit<VmFiles, "dir" | "disk"> {
     const origin = join(this.#paths.data, capsule.origin);
     const { kernel, initrd, root } = this.image(capsule.image);
     return { memory: join(origin, fileNames.memory), backing: [join(origin, fileNames.disk), root], kernel, initrd };
   }
+}
+
+function describe({ name, kernel, initrd, root }: Image): BuiltIn {
+  const files = [kernel, initrd, root].map((path) => statSync(path));
+  const sizeBytes = files.reduce((sum, file) => sum + file.blocks * 512, 0);
+  return { name, sizeBytes, createdAt: Math.round(Math.max(...files.map((file) => file.mtimeMs))) };
+}
+
+/**
+ * Makes the folder of a new capsule: capsule.json, and an empty disk layer on its parent's disk. Throws when the folder
+ * exists. After a failure the caller removes it.
+ */
+export async function createCapsuleFolder(
+  paths: Paths,
+  templates: Pick<TemplateStore, "image">,
+  id: string,
+  parent: Parent,
+): Promise<CapsuleFile> {
+  const folder = paths.capsule(id);
+  await mkdir(folder, { mode: 0o700 });
+  const { machine, image } = parent.manifest;
+  const capsule: CapsuleFile = {
+    format: 1,
+    origin: relative(paths.data, parent.folder),
+    originSha256: parentHash(parent.manifest),
+    image,
+    machine,
+  };
+  const disk = join(parent.folder, fileNames.disk);
+  const overlay = emptyOverlay(overlayOn(folder, disk, "qcow2", templates.image(image).diskBytes));
+  await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
+  return capsule;
 }

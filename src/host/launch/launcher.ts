@@ -1,150 +1,84 @@
-/** Brings VMs to life: from a checkpoint, held until released; or from an earlier daemon, as they are. */
+/** Starts guests: from a checkpoint, with the user's processes frozen until released; or from an earlier daemon, as they are. */
 import { randomBytes } from "node:crypto";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { Priority, StartScheduler } from "../capacity/start-scheduler.ts";
-import { unlessAborted, withDeadline } from "../deadline.ts";
-import { type CapsuleFile, forgetVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
+import type { StartScheduler } from "../capacity/start-scheduler.ts";
+import { withDeadline } from "../deadline.ts";
+import { type CapsuleFile, removeVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
 import type { Paths } from "../disk/paths.ts";
-import { LiveGuest, type ReconnectOptions } from "../guest.ts";
-import { identityOf } from "../identity.ts";
+import { type Connect, identityOf, LiveGuest } from "../guest.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
-import type { WarmProcesses } from "../warm/warm-processes.ts";
 
-export interface LauncherOptions extends ReconnectOptions {
+export interface LauncherOptions {
   paths: Paths;
   vmm: Vmm;
-  /** Deadline of an agent's first answer after a restore. */
+  connect: Connect;
+  templates: TemplateStore;
+  scheduler: StartScheduler;
+  /** Deadline of an agent's first answer, after a restore and on a connection that is made anew. */
   wakeMs: number;
   step: Step;
 }
 
-/** Told of the process that a VM is in, before anything else is done with it. */
-type OnProcess = (nonce: string, process: VmProcess) => void;
-
-/** When a VM is wanted, and until when. */
-export interface StartOptions {
-  urgency?: Priority;
-  signal?: AbortSignal | undefined;
+/** QEMU processes that were started ahead of time. */
+export interface ProcessSource {
+  /**
+   * The saved VM of a capsule, loaded and stopped, in such a process, and journalled in the capsule's folder. Undefined when
+   * there is none, or when it failed: then nothing is left of it.
+   */
+  claimProcess(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<Vm | undefined>;
 }
 
 export class Launcher {
   readonly #options: LauncherOptions;
-  readonly #sources: TemplateStore;
-  readonly #slots: StartScheduler;
-  readonly #blanks: WarmProcesses;
+  readonly #processes: ProcessSource | undefined;
 
-  constructor(options: LauncherOptions, sources: TemplateStore, slots: StartScheduler, warmProcesses: WarmProcesses) {
+  /** Without `processes`, each VM gets a new process. */
+  constructor(options: LauncherOptions, processes?: ProcessSource) {
     this.#options = options;
-    this.#sources = sources;
-    this.#slots = slots;
-    this.#blanks = warmProcesses;
+    this.#processes = processes;
   }
 
   /**
-   * Brings a checkpoint into a QEMU, for what is needed now into one that waits if there is one, and wakes the agent; the
-   * user's processes stay frozen. On failure the VM is gone. When `unwanted` fires the VM is ended, and with it every wait
-   * for it; rejects with its reason then.
+   * Restores a checkpoint when a start slot is free and wakes the agent; the user's processes stay frozen. On failure the VM
+   * is gone. When `signal` fires the VM is ended, and its reason is thrown.
    */
-  restore(
-    id: string,
-    capsule: CapsuleFile,
-    saved: SavedVm,
-    { urgency = "now", signal }: StartOptions = {},
-  ): Promise<LiveGuest> {
-    const { vmm } = this.#options;
-    return this.#slots.run(
-      async () => {
-        let end = () => {};
-        const onProcess: OnProcess = (nonce, process) => {
-          end = () => void vmm.reap(nonce, process).catch(() => {}); // whoever waits for it ends it again
-          if (signal?.aborted) end();
-        };
-        const onAbort = () => end();
-        signal?.addEventListener("abort", onAbort);
-        try {
-          signal?.throwIfAborted();
-          return await this.#wake(id, capsule, saved, { urgency, signal }, onProcess);
-        } catch (error) {
-          throw signal?.aborted ? signal.reason : error;
-        } finally {
-          signal?.removeEventListener("abort", onAbort);
-        }
-      },
-      urgency,
-      signal,
-    );
+  restore(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<LiveGuest> {
+    return this.#options.scheduler.run(() => this.#restore(id, capsule, saved, signal), signal);
   }
 
-  async #wake(
-    id: string,
-    capsule: CapsuleFile,
-    saved: SavedVm,
-    { urgency, signal }: StartOptions,
-    onProcess: OnProcess,
-  ): Promise<LiveGuest> {
-    const { paths, connect, wakeMs, step } = this.#options;
-    let vm: Vm | undefined;
-    try {
-      if (urgency === "now") vm = await this.#blanks.claim(id, capsule, saved, { onProcess, signal });
-      signal?.throwIfAborted();
-      vm ??= await this.#restore(id, capsule, saved, onProcess);
-      step("restore.loaded");
-      await vm.resume();
-      const agent = await connect(vm.agentSocket, wakeMs, signal);
-      await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-      step("restore.awake");
-      return new LiveGuest(id, capsule, vm, agent, this.#options);
-    } catch (error) {
-      await vm?.kill();
-      await forgetVm(paths.capsule(id));
-      throw error;
-    }
+  /** The same, in the background. */
+  restoreInBackground(id: string, capsule: CapsuleFile, saved: SavedVm, signal: AbortSignal): Promise<LiveGuest> {
+    return this.#options.scheduler.runBackground(() => this.#restore(id, capsule, saved, signal), signal);
   }
 
-  async #restore(id: string, capsule: CapsuleFile, saved: SavedVm, onProcess: OnProcess): Promise<Vm> {
-    const { paths, vmm, step } = this.#options;
-    const folder = paths.capsule(id);
-    const nonce = randomBytes(16).toString("hex");
-    await writeVm(folder, { nonce, process: null });
-    step("restore.journalled");
-    let journalled: Promise<void> | undefined;
-    const vm = await vmm.restore(this.#sources.spec(id, capsule, { nonce }), saved, (process) => {
-      journalled = writeVm(folder, { nonce, process });
-      journalled.catch(() => {});
-      onProcess(nonce, process);
-    });
-    await journalled;
-    return vm;
-  }
-
-  /** A guest that rests, of its own again: its CPUs run, and it has this moment's time and new randomness. */
+  /** Resumes a parked guest, with a new identity and the current time, without waiting for a slot. */
   async unpark(guest: LiveGuest, signal?: AbortSignal): Promise<void> {
-    const { wakeMs, step } = this.#options;
-    await this.#slots.runUnslotted(() =>
-      withDeadline(wakeMs, `rousing capsule ${guest.id}`, unlessAborted(signal, guest.unpark(identityOf(guest.id)))),
+    const { scheduler, wakeMs, step } = this.#options;
+    await scheduler.runUnslotted(() =>
+      withDeadline(wakeMs, `waking capsule ${guest.id}`, guest.unpark(identityOf(guest.id)), signal),
     );
     step("pool.unparked");
   }
 
   /**
-   * A VM that an earlier daemon started; its CPUs run again if they were stopped. Undefined when the guest powered itself
-   * off. Throws when the process is not the VM, the guest ended in another way, or its agent does not answer.
+   * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. Undefined when the guest has
+   * powered itself off. Throws when the process is not the VM, the guest ended otherwise, or its agent does not answer.
    */
   adopt(id: string, capsule: CapsuleFile, journal: VmFile, process: VmProcess): Promise<LiveGuest | undefined> {
-    const { vmm, connect, wakeMs } = this.#options;
-    const spec = this.#sources.spec(id, capsule, journal);
-    return this.#slots.run(async () => {
+    const { vmm, templates, scheduler, connect, wakeMs } = this.#options;
+    const spec = templates.spec(id, capsule, journal);
+    return scheduler.run(async () => {
       const vm = await vmm.adopt(spec, process);
       try {
         const state = await vm.state();
-        if (state === "shutdown") return await this.#bury(id, vm);
+        if (state === "shutdown") return await this.#recordPowerOff(id, vm);
         if (state === "stopped") await vm.resume();
         const agent = await connect(vm.agentSocket, wakeMs);
-        // Its clock stood still with it.
+        // A frozen guest's clock may be behind.
         if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-        return new LiveGuest(id, capsule, vm, agent, this.#options);
+        return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
       } catch (error) {
         await vm.kill();
         throw error;
@@ -152,10 +86,58 @@ export class Launcher {
     });
   }
 
-  async #bury(id: string, vm: Vm): Promise<undefined> {
+  async #restore(
+    id: string,
+    capsule: CapsuleFile,
+    saved: SavedVm,
+    signal: AbortSignal | undefined,
+  ): Promise<LiveGuest> {
+    const { paths, connect, wakeMs, step } = this.#options;
+    signal?.throwIfAborted();
+    let vm: Vm | undefined;
+    try {
+      vm = await this.#processes?.claimProcess(id, capsule, saved, signal);
+      signal?.throwIfAborted();
+      vm ??= await this.#start(id, capsule, saved, signal);
+      step("restore.loaded");
+      await vm.resume();
+      const agent = await connect(vm.agentSocket, wakeMs, signal);
+      await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), signal);
+      step("restore.awake");
+      return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
+    } catch (error) {
+      await vm?.kill();
+      await removeVm(paths.capsule(id));
+      throw signal?.aborted ? signal.reason : error;
+    }
+  }
+
+  /** In a new process. */
+  async #start(id: string, capsule: CapsuleFile, saved: SavedVm, signal: AbortSignal | undefined): Promise<Vm> {
+    const { paths, vmm, templates, step } = this.#options;
+    const folder = paths.capsule(id);
+    const nonce = randomBytes(16).toString("hex");
+    await writeVm(folder, { nonce, process: null });
+    step("restore.journalled");
+    let journalled: Promise<void> | undefined;
+    const onSpawn = (process: VmProcess) => {
+      journalled = writeVm(folder, { nonce, process });
+      journalled.catch(() => {}); // seen below
+    };
+    const vm = await vmm.restore(templates.spec(id, capsule, { nonce }), saved, onSpawn, signal);
+    try {
+      await journalled;
+      return vm;
+    } catch (error) {
+      await vm.kill();
+      throw error;
+    }
+  }
+
+  async #recordPowerOff(id: string, vm: Vm): Promise<undefined> {
     const { kind } = await vm.ended;
     if (kind !== "powered_off") throw new CapsuleError("agent_error", `the guest of capsule ${id} has ended: ${kind}`);
     await vm.kill();
-    await forgetVm(vm.spec.files.dir);
+    await removeVm(vm.spec.files.dir);
   }
 }

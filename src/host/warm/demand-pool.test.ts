@@ -1,4 +1,4 @@
-/** What a stock keeps when it cannot keep all that is wanted; the things are names. */
+/** What a demand pool makes and ends when its limits are below the demand. Items are names. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it, type TestContext } from "node:test";
@@ -10,24 +10,25 @@ interface Thing {
   ended: Promise<unknown>;
 }
 
-class Shelved {
+class Fixture {
   readonly here: string[] = [];
   readonly failures: unknown[] = [];
   failing = "";
-  onMaking = () => {};
+  onMake = async () => {};
+  begun = 0;
   #onMade = () => {};
-  #onLook = () => {};
-  readonly stock: DemandPool<string, Thing>;
+  #onPoll = () => {};
+  readonly pool: DemandPool<string, Thing>;
 
   constructor(options: Partial<DemandPoolOptions<string, Thing>> = {}) {
-    this.stock = new DemandPool<string, Thing>({
-      keyOf: (kind) => kind,
-      make: (kind) => this.#make(kind),
+    this.pool = new DemandPool<string, Thing>({
+      nameOf: (key) => key,
+      make: (key) => this.#make(key),
       end: async ({ name }) => {
         this.here.splice(this.here.indexOf(name), 1);
       },
-      nameOf: ({ name }) => name,
-      pressure: { isRising: () => this.#looked(), isHigh: () => false },
+      describe: ({ name }) => name,
+      pressure: { isRising: () => this.#polled(), isHigh: () => false },
       budgetBytes: 1_000,
       maxCount: 3,
       expectedBytes: 1,
@@ -36,11 +37,11 @@ class Shelved {
     });
   }
 
-  want(kind: string, count: number): void {
-    for (let each = 0; each < count; each++) this.stock.claim(kind);
+  claim(key: string, count: number): void {
+    for (let each = 0; each < count; each++) this.pool.claim(key);
   }
 
-  /** Resolves when `here` holds these, in whatever order. */
+  /** Resolves when `here` holds these, in any order. */
   async has(...names: string[]): Promise<void> {
     while (this.here.toSorted().join() !== names.toSorted().join()) {
       await new Promise<void>((resolve) => {
@@ -49,22 +50,23 @@ class Shelved {
     }
   }
 
-  /** Resolves when it has thought about what to make, and made it. */
-  async looks(): Promise<void> {
+  /** Resolves after the next poll, when everything it began is made. */
+  async polled(): Promise<void> {
     await new Promise<void>((resolve) => {
-      this.#onLook = resolve;
+      this.#onPoll = resolve;
     });
-    await this.stock.settled();
+    await this.pool.settled();
   }
 
-  /** The host has memory to spare, always. */
-  #looked(): boolean {
-    this.#onLook();
+  /** There is never memory pressure. */
+  #polled(): boolean {
+    this.#onPoll();
     return false;
   }
 
   async #make(name: string): Promise<Thing> {
-    this.onMaking();
+    this.begun++;
+    await this.onMake();
     if (name === this.failing) throw new Error(`no ${name} can be made`);
     this.here.push(name);
     setImmediate(() => this.#onMade());
@@ -72,7 +74,7 @@ class Shelved {
   }
 }
 
-/** A clock that stands still unless it is moved; `pass` lets what is due happen. */
+/** A clock that moves only when told to; `pass` also runs timers that are due. */
 function steadyClock(t: TestContext) {
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
   let nowMs = 1_000;
@@ -88,143 +90,143 @@ function steadyClock(t: TestContext) {
   return { move, pass };
 }
 
-describe("a stock", () => {
-  it("tells whoever makes one when nobody wants it any longer, which is no failure", async () => {
+describe("a demand pool", () => {
+  it("aborts the item that is being made for a dropped key, and reports no failure", async () => {
     let begun = Promise.withResolvers<void>();
-    const shelved = new Shelved({
-      make: async (_kind, signal) => {
+    const fixture = new Fixture({
+      make: async (_key, signal) => {
         begun.resolve();
         await once(signal, "abort");
         throw signal.reason;
       },
     });
-    shelved.stock.open();
-    shelved.want("a", 2);
+    fixture.pool.open();
+    fixture.claim("a", 2);
     await begun.promise;
     begun = Promise.withResolvers();
-    await shelved.stock.drop((kind) => kind === "a");
-    shelved.want("b", 2);
+    await fixture.pool.drop((key) => key === "a");
+    fixture.claim("b", 2);
     await begun.promise;
-    await shelved.stock.close();
-    assert.deepEqual(shelved.failures, []);
+    await fixture.pool.close();
+    assert.deepEqual(fixture.failures, []);
   });
 
-  it("looks once for all that were taken one soon after the other", async (t) => {
-    const shelved = new Shelved();
-    shelved.stock.open();
-    await shelved.stock.settled();
+  it("polls once for many claims in a row", async (t) => {
+    const fixture = new Fixture();
+    fixture.pool.open();
+    await fixture.pool.settled();
     const timers = t.mock.method(globalThis, "setTimeout");
-    shelved.want("a", 20);
+    fixture.claim("a", 20);
     assert.equal(timers.mock.callCount(), 1);
-    await shelved.has("a", "a", "a");
-    await shelved.stock.close();
+    await fixture.has("a", "a", "a");
+    await fixture.pool.close();
   });
 
-  it("goes on looking when one is taken while it waits to look", async (t) => {
+  it("waits again when an item is claimed during the delay", async (t) => {
     const { pass } = steadyClock(t);
-    const shelved = new Shelved();
-    shelved.stock.open();
-    await shelved.stock.settled();
-    shelved.want("a", 2);
+    const fixture = new Fixture();
+    fixture.pool.open();
+    await fixture.pool.settled();
+    fixture.claim("a", 2);
     await pass(90);
-    shelved.want("a", 1);
+    fixture.claim("a", 1);
     await pass(90);
-    assert.deepEqual(shelved.here, [], "whoever came last is being served");
+    assert.deepEqual(fixture.here, [], "the delay counts from the last claim");
     await pass(60);
-    assert.notDeepEqual(shelved.here, []);
-    await shelved.stock.close();
+    assert.notDeepEqual(fixture.here, []);
+    await fixture.pool.close();
   });
 
-  it("rests as long as it worked, unless a kind has run out", async (t) => {
+  it("pauses as long as making an item took, unless a key has run out", async (t) => {
     const clock = steadyClock(t);
-    const shelved = new Shelved({ pressure: { isRising: () => false, isHigh: () => false } });
-    shelved.onMaking = () => clock.move(5_000);
-    shelved.stock.open();
-    await shelved.stock.settled();
-    shelved.want("a", 3);
-    await clock.pass(130);
-    await shelved.stock.settled();
-    assert.deepEqual(shelved.here, ["a"], "the first at once");
-    await clock.pass(4_900);
-    await shelved.stock.settled();
-    assert.deepEqual(shelved.here, ["a"], "it works half of the time, and not more");
-    await clock.pass(200);
-    await shelved.stock.settled();
-    assert.deepEqual(shelved.here, ["a", "a"]);
-    shelved.want("b", 2);
-    await clock.pass(130);
-    await shelved.stock.settled();
-    assert.deepEqual(shelved.here, ["a", "a", "b"], "of b there was none");
-    await shelved.stock.close();
+    const fixture = new Fixture({ pressure: { isRising: () => false, isHigh: () => false } });
+    fixture.onMake = () => new Promise((resolve) => setTimeout(resolve, 5_000));
+    fixture.pool.open();
+    await fixture.pool.settled();
+    fixture.claim("a", 3);
+    await clock.pass(100);
+    await clock.pass(5_000);
+    assert.deepEqual(fixture.here, ["a"], "the first one at once");
+    await clock.pass(4_999);
+    assert.equal(fixture.begun, 1, "it works at most half of the time");
+    await clock.pass(1);
+    assert.equal(fixture.begun, 2);
+    await clock.pass(5_000);
+    assert.deepEqual(fixture.here, ["a", "a"]);
+    fixture.claim("b", 2);
+    await clock.pass(100);
+    await clock.pass(5_000);
+    assert.deepEqual(fixture.here, ["a", "a", "b"], "no b was ready");
+    await fixture.pool.close();
   });
 
-  it("ends what is more than was asked for of late", async (t) => {
+  it("ends items beyond the recent demand", async (t) => {
     const clock = steadyClock(t);
-    const shelved = new Shelved({ pressure: { isRising: () => false, isHigh: () => false } });
-    shelved.stock.open();
-    shelved.want("a", 3);
+    const fixture = new Fixture({ pressure: { isRising: () => false, isHigh: () => false } });
+    fixture.pool.open();
+    fixture.claim("a", 3);
     for (let second = 0; second < 5; second++) await clock.pass(1_000);
-    assert.deepEqual(shelved.here, ["a", "a", "a"]);
+    assert.deepEqual(fixture.here, ["a", "a", "a"]);
     clock.move(300_000);
-    shelved.want("a", 2);
+    fixture.claim("a", 2);
     for (let second = 0; second < 5; second++) await clock.pass(1_000);
-    assert.deepEqual(shelved.stock.state(), { ready: 3, target: 3 });
+    assert.deepEqual(fixture.pool.state(), { ready: 3, target: 3 });
     clock.move(292_000); // ten minutes after the three, five after the two
     for (let second = 0; second < 5; second++) await clock.pass(1_000);
-    assert.deepEqual(shelved.stock.state(), { ready: 2, target: 2 });
-    assert.equal(shelved.here.length, 4, "and two that were taken");
+    assert.deepEqual(fixture.pool.state(), { ready: 2, target: 2 });
+    assert.equal(fixture.here.length, 4, "and two that were claimed");
     clock.move(300_000);
     for (let second = 0; second < 5; second++) await clock.pass(1_000);
-    assert.deepEqual(shelved.stock.state(), { ready: 0, target: 0 });
-    assert.equal(shelved.here.length, 2, "which are not the stock's to end");
-    await shelved.stock.close();
+    assert.deepEqual(fixture.pool.state(), { ready: 0, target: 0 });
+    assert.equal(fixture.here.length, 2, "which the pool does not end");
+    await fixture.pool.close();
   });
 
-  it("holds no more than its number, and says that it wants no more", async () => {
-    const shelved = new Shelved();
-    shelved.stock.open();
-    shelved.want("a", 10);
-    await shelved.has("a", "a", "a");
-    await shelved.stock.settled();
-    assert.deepEqual(shelved.stock.state(), { ready: 3, target: 3 });
-    await shelved.stock.close();
-    assert.deepEqual(shelved.here, []);
+  it("keeps no more than its limit, and limits its target likewise", async () => {
+    const fixture = new Fixture();
+    fixture.pool.open();
+    fixture.claim("a", 10);
+    await fixture.has("a", "a", "a");
+    await fixture.pool.settled();
+    assert.deepEqual(fixture.pool.state(), { ready: 3, target: 3 });
+    await fixture.pool.close();
+    assert.deepEqual(fixture.here, []);
   });
 
-  it("gives the second of one kind up for the first of another, and no kind up altogether", async () => {
-    const shelved = new Shelved();
-    shelved.stock.open();
-    shelved.want("a", 10);
-    await shelved.has("a", "a", "a");
-    shelved.want("b", 5);
-    await shelved.has("a", "a", "b");
-    shelved.want("c", 5);
-    await shelved.has("a", "b", "c");
-    shelved.want("d", 2);
-    await shelved.looks();
-    assert.deepEqual(shelved.here.toSorted(), ["a", "b", "c"]);
-    await shelved.stock.close();
+  it("ends the second item of one key for the first of another, but no key's last item", async () => {
+    const fixture = new Fixture();
+    fixture.pool.open();
+    fixture.claim("a", 10);
+    await fixture.has("a", "a", "a");
+    fixture.claim("b", 5);
+    await fixture.has("a", "a", "b");
+    fixture.claim("c", 5);
+    await fixture.has("a", "b", "c");
+    fixture.claim("d", 2);
+    await fixture.polled();
+    assert.deepEqual(fixture.here.toSorted(), ["a", "b", "c"]);
+    await fixture.pool.close();
   });
 
-  it("tells of what cannot be made, and makes the others", async () => {
-    const shelved = new Shelved({ maxCount: 2 });
-    shelved.stock.open();
-    shelved.failing = "b";
-    shelved.want("b", 2);
-    shelved.want("a", 5);
-    await shelved.has("a", "a");
-    await shelved.looks();
-    assert.deepEqual(shelved.failures.map(String), ["Error: no b can be made"]);
-    assert.deepEqual(shelved.stock.state(), { ready: 2, target: 2 });
-    await shelved.stock.close();
+  it("reports items that cannot be made, and makes the others", async () => {
+    const fixture = new Fixture({ maxCount: 2 });
+    fixture.pool.open();
+    fixture.failing = "b";
+    fixture.claim("b", 2);
+    fixture.claim("a", 5);
+    await fixture.has("a", "a");
+    assert.deepEqual(fixture.failures.map(String), ["Error: no b can be made"]);
+    await fixture.polled();
+    assert.deepEqual(fixture.pool.state(), { ready: 2, target: 2 });
+    await fixture.pool.close();
   });
 
-  it("makes nothing where its number or its memory is none", () => {
+  it("makes nothing with a limit of zero", () => {
     for (const none of [{ maxCount: 0 }, { budgetBytes: 0 }]) {
-      const { stock } = new Shelved(none);
-      stock.open();
-      assert.equal(stock.claim("a"), undefined);
-      assert.equal(stock.isOpen, false);
+      const { pool } = new Fixture(none);
+      pool.open();
+      assert.equal(pool.claim("a"), undefined);
+      assert.equal(pool.isOpen, false);
     }
   });
 });

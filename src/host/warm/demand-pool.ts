@@ -1,15 +1,15 @@
 /**
- * Things made before anybody asks for them: as many of each kind as were asked for lately, and of one kind some in any case,
- * within a bound on their number and their memory.
+ * A pool of items made ahead of time. For each key (a bucket) as many are kept as were claimed lately, for one key at least a
+ * minimum, within limits of number and memory.
  *
- *   making ──► ready ──take──► the taker's
- *                └─ surplus, pressure, dropped, shutdown: ended
+ *   making ──► ready ──claim──► the caller's
+ *                └─ surplus, memory pressure, dropped, shutdown: ended
  *
- * Making goes on in the background, one at a time, and rests as long as it worked unless a kind has run out.
+ * Items are made in the background, one at a time. pool-policy.ts decides how many and when.
  */
 
-import type { Pressure } from "../capacity/pressure.ts";
-import { DemandEstimator } from "./demand.ts";
+import type { Pressure } from "../capacity/memory.ts";
+import { DemandEstimator, refillAtMs, refillDelayMs } from "./pool-policy.ts";
 
 export interface PoolItem {
   /** Memory that it takes from the host. */
@@ -18,91 +18,84 @@ export interface PoolItem {
   ended: Promise<unknown>;
 }
 
-export interface DemandPoolOptions<Kind, Item extends PoolItem> {
-  /** The same for kinds of which each is as good as the other. */
-  keyOf: (kind: Kind) => string;
-  /** On failure nothing is left of it. Whoever is told that it is unwanted fails soon. */
-  make: (kind: Kind, signal: AbortSignal) => Promise<Item>;
+export interface DemandPoolOptions<Key, Item extends PoolItem> {
+  /** The same string for keys whose items are interchangeable. */
+  nameOf: (key: Key) => string;
+  /** On failure nothing is left of the item. Fails soon after `signal` fires. */
+  make: (key: Key, signal: AbortSignal) => Promise<Item>;
   end: (item: Item) => Promise<void>;
   pressure: Pressure;
-  /** Most memory of all that are ready together; 0: none is made. */
+  /** Limit of the memory of all ready items; 0: none is made. */
   budgetBytes: number;
-  /** Most that are ready together. */
+  /** Limit of the number of ready items. */
   maxCount: number;
-  /** Of this there are always so many, as far as half of the budget goes, but one at least. */
-  minimum?: { key: Kind; size: number } | undefined;
-  /** What one is taken to cost before one was made. */
+  /** Kept regardless of claims, as far as half of the budget goes, but at least one. */
+  minimum?: { key: Key; size: number } | undefined;
+  /** Cost of an item before one was made. */
   expectedBytes: number;
-  /** Told of what could not be made, and is tried again later. */
+  /** Called when an item could not be made, which is retried later, or has ended while it was ready. */
   onFailure: (error: unknown) => void;
-  /** What to say of one that has ended by itself. */
-  nameOf: (item: Item) => string;
+  /** For the error when an item has ended by itself. */
+  describe: (item: Item) => string;
 }
 
-/** All of one kind. */
-interface Bucket<Kind, Item> {
-  key: string;
-  kind: Kind;
+/** The items of one key. */
+interface Bucket<Key, Item> {
+  name: string;
+  key: Key;
   demand: DemandEstimator;
   ready: Item[];
-  /** What the last one took. */
+  /** Of the last item. */
   costBytes: number;
   failures: number;
-  /** Not tried again before. */
-  retryAtMs: number;
+  failedMs: number;
 }
 
+/** Targets fall with time, and memory pressure changes, without any call. */
 const pollMs = 1_000;
-/** Whoever was given one is served before it is replaced. */
-const refillDelayMs = 100;
-/** Node's timers count from the beginning of a turn of its loop, and so can come early. */
-const timerErrorMs = 20;
 const maxBuckets = 32;
-const firstRetryMs = 1_000;
-const lastRetryMs = 300_000;
+const never = Number.NEGATIVE_INFINITY;
 
-export class DemandPool<Kind, Item extends PoolItem> {
-  readonly #options: DemandPoolOptions<Kind, Item>;
-  readonly #buckets = new Map<string, Bucket<Kind, Item>>();
-  readonly #minimumKey: string | undefined;
-  #making: { bucket: Bucket<Kind, Item>; done: Promise<void>; abort: AbortController } | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #served: NodeJS.Timeout | undefined;
+export class DemandPool<Key, Item extends PoolItem> {
+  readonly #options: DemandPoolOptions<Key, Item>;
+  readonly #buckets = new Map<string, Bucket<Key, Item>>();
+  readonly #minimumName: string | undefined;
+  #current: { bucket: Bucket<Key, Item>; done: Promise<void>; abort: AbortController } | undefined;
   #filling: Promise<void> | undefined;
+  #timer: { atMs: number; timeout: NodeJS.Timeout } | undefined;
   #isOpen = false;
-  #replenishFromMs = 0;
+  #claimedMs = never;
+  #making = { beganMs: 0, endedMs: 0 };
 
-  constructor(options: DemandPoolOptions<Kind, Item>) {
+  constructor(options: DemandPoolOptions<Key, Item>) {
     this.#options = options;
-    this.#minimumKey = options.minimum === undefined ? undefined : options.keyOf(options.minimum.key);
+    this.#minimumName = options.minimum === undefined ? undefined : options.nameOf(options.minimum.key);
   }
 
   get isOpen(): boolean {
     return this.#isOpen;
   }
 
-  /** Begins to make. */
+  /** Begins to make items. */
   open(): void {
-    const { budgetBytes, maxCount: most, minimum } = this.#options;
-    if (budgetBytes === 0 || most === 0 || this.#isOpen) return;
+    const { budgetBytes, maxCount, minimum } = this.#options;
+    if (budgetBytes === 0 || maxCount === 0 || this.#isOpen) return;
     this.#isOpen = true;
     if (minimum !== undefined) this.#bucket(minimum.key);
-    this.#timer = setInterval(() => this.#poll(), pollMs).unref();
     this.#poll();
   }
 
-  /** One that is ready, from now on the caller's. Undefined when there is none. Whoever asks counts as wanting one. */
-  claim(kind: Kind): Item | undefined {
+  /** A ready item, from now on the caller's. Undefined when there is none. Counts as demand in both cases. */
+  claim(key: Key): Item | undefined {
     if (!this.#isOpen) return undefined;
-    const bucket = this.#bucket(kind);
-    bucket.demand.record(performance.now());
-    const item = bucket.ready.shift();
-    this.#replenishFromMs = performance.now() + refillDelayMs;
-    this.#pollAfterClaims(refillDelayMs);
-    return item;
+    const bucket = this.#bucket(key);
+    this.#claimedMs = performance.now();
+    bucket.demand.record(this.#claimedMs);
+    this.#pollBy(this.#claimedMs + refillDelayMs);
+    return bucket.ready.shift();
   }
 
-  /** All that are ready. */
+  /** All ready items. */
   items(): Item[] {
     return [...this.#buckets.values()].flatMap((bucket) => bucket.ready);
   }
@@ -114,45 +107,37 @@ export class DemandPool<Kind, Item extends PoolItem> {
     return { ready: this.items().length, target: Math.min(target, this.#options.maxCount) };
   }
 
-  /** Ends all of these kinds; resolves when nothing of them is left. */
-  async drop(isOfThem: (kind: Kind) => boolean): Promise<void> {
-    for (const [key, bucket] of this.#buckets) {
-      if (!isOfThem(bucket.kind)) continue;
-      this.#buckets.delete(key);
-      if (this.#making?.bucket === bucket) {
-        this.#making.abort.abort();
-        await this.#making.done;
+  /** Ends all items of the matching keys, also the one being made; resolves when nothing of them is left. */
+  async drop(matches: (key: Key) => boolean): Promise<void> {
+    for (const [name, bucket] of this.#buckets) {
+      if (!matches(bucket.key)) continue;
+      this.#buckets.delete(name);
+      if (this.#current?.bucket === bucket) {
+        this.#current.abort.abort();
+        await this.#current.done;
       }
       await Promise.all(bucket.ready.splice(0).map((item) => this.#end(item)));
     }
   }
 
-  /** Ends them all. */
+  /** Ends all items. */
   async close(): Promise<void> {
     this.#isOpen = false;
-    clearInterval(this.#timer);
-    this.#making?.abort.abort();
+    clearTimeout(this.#timer?.timeout);
+    this.#current?.abort.abort();
     await this.#filling;
     await this.#drain();
   }
 
-  /** Resolves when as many are ready as should be, or as can be now. */
+  /** Resolves when as many are ready as should be, or as can be made now. */
   async settled(): Promise<void> {
     while (this.#filling !== undefined) await this.#filling;
   }
 
-  /** One look, however many were taken one soon after the other. */
-  #pollAfterClaims(inMs: number): void {
-    this.#served ??= setTimeout(() => {
-      this.#served = undefined;
-      const leftMs = this.#replenishFromMs - performance.now();
-      if (leftMs > 0) this.#pollAfterClaims(leftMs);
-      else this.#poll();
-    }, inMs + timerErrorMs).unref();
-  }
-
+  /** Ends surplus items, then makes missing ones until none may be made. */
   #poll(): void {
     if (!this.#isOpen) return;
+    this.#pollBy(performance.now() + pollMs);
     if (this.#options.pressure.isHigh()) void this.#drain();
     for (const bucket of this.#buckets.values()) {
       if (bucket.ready.length > this.#target(bucket)) void this.#end(bucket.ready.shift() as Item);
@@ -162,75 +147,91 @@ export class DemandPool<Kind, Item extends PoolItem> {
     });
   }
 
+  /** Polls at this time at the latest. */
+  #pollBy(atMs: number): void {
+    if (!this.#isOpen || (this.#timer !== undefined && this.#timer.atMs <= atMs)) return;
+    clearTimeout(this.#timer?.timeout);
+    const timeout = setTimeout(
+      () => {
+        this.#timer = undefined;
+        this.#poll();
+      },
+      Math.max(0, atMs - performance.now()),
+    ).unref();
+    this.#timer = { atMs, timeout };
+  }
+
   async #fill(): Promise<void> {
-    for (let bucket = this.#neediest(); bucket !== undefined; bucket = this.#neediest()) {
+    for (let bucket = this.#next(); bucket !== undefined; bucket = this.#next()) {
       const beganMs = performance.now();
       const abort = new AbortController();
       const done = this.#make(bucket, abort.signal);
-      this.#making = { bucket, done, abort };
+      this.#current = { bucket, done, abort };
       await done;
-      this.#making = undefined;
-      const isOut = [...this.#buckets.values()].some((each) => each.ready.length === 0 && this.#target(each) > 0);
-      if (!isOut) return this.#pause(performance.now() - beganMs);
+      this.#current = undefined;
+      this.#making = { beganMs, endedMs: performance.now() };
     }
-  }
-
-  /** The look after the rest goes on. */
-  #pause(ms: number): void {
-    for (const bucket of this.#buckets.values()) {
-      bucket.retryAtMs = Math.max(bucket.retryAtMs, performance.now() + ms);
-    }
-    setTimeout(() => this.#poll(), ms + timerErrorMs).unref();
-  }
-
-  /** Where most of what there should be is missing, and there is room for another. */
-  #neediest(): Bucket<Kind, Item> | undefined {
     const nowMs = performance.now();
-    if (!this.#isOpen || nowMs < this.#replenishFromMs || this.#options.pressure.isRising()) return undefined;
-    const wanting = [...this.#buckets.values()]
+    for (const bucket of this.#buckets.values()) {
+      const atMs = this.#refillAtMs(bucket);
+      if (bucket.ready.length < this.#target(bucket) && atMs > nowMs) this.#pollBy(atMs);
+    }
+  }
+
+  /** The bucket with the smallest share of its target ready, for which an item may be made now. */
+  #next(): Bucket<Key, Item> | undefined {
+    if (!this.#isOpen || this.#options.pressure.isRising()) return undefined;
+    const nowMs = performance.now();
+    const short = [...this.#buckets.values()]
       .map((bucket) => ({ bucket, missing: 1 - bucket.ready.length / this.#target(bucket) }))
-      .filter(({ bucket, missing }) => missing > 0 && bucket.retryAtMs <= nowMs)
+      .filter(({ bucket, missing }) => missing > 0 && this.#refillAtMs(bucket) <= nowMs)
       .sort((a, b) => b.missing - a.missing)
       .map(({ bucket }) => bucket);
-    return wanting.find((bucket) => this.#hasRoom(bucket)) ?? wanting.find((bucket) => this.#makeRoom(bucket));
+    return short.find((bucket) => this.#hasRoom(bucket)) ?? short.find((bucket) => this.#makeRoom(bucket));
   }
 
-  #hasRoom(bucket: Bucket<Kind, Item>): boolean {
-    const { budgetBytes, maxCount: most } = this.#options;
-    return this.items().length < most && this.#spentBytes() + bucket.costBytes <= budgetBytes;
+  #refillAtMs({ failures, failedMs, ready }: Bucket<Key, Item>): number {
+    const [claimedMs, making] = [this.#claimedMs, this.#making];
+    return refillAtMs({ claimedMs, making, failures, failedMs, isEmpty: ready.length === 0 });
   }
 
-  /** The first of a kind is worth more than the second of another. */
-  #makeRoom(bucket: Bucket<Kind, Item>): boolean {
+  #hasRoom(bucket: Bucket<Key, Item>): boolean {
+    const { budgetBytes, maxCount } = this.#options;
+    return this.items().length < maxCount && this.#spentBytes() + bucket.costBytes <= budgetBytes;
+  }
+
+  /** For the first item of a bucket, ends an item of the largest bucket that has more than one. */
+  #makeRoom(bucket: Bucket<Key, Item>): boolean {
     if (bucket.ready.length > 0 || bucket.failures > 0) return false;
-    const richest = [...this.#buckets.values()].reduce((a, b) => (b.ready.length > a.ready.length ? b : a));
-    if (richest.ready.length < 2) return false;
-    void this.#end(richest.ready.shift() as Item);
+    const largest = [...this.#buckets.values()].reduce((a, b) => (b.ready.length > a.ready.length ? b : a));
+    if (largest.ready.length < 2) return false;
+    void this.#end(largest.ready.shift() as Item);
     return this.#hasRoom(bucket);
   }
 
-  async #make(bucket: Bucket<Kind, Item>, signal: AbortSignal): Promise<void> {
+  async #make(bucket: Bucket<Key, Item>, signal: AbortSignal): Promise<void> {
     const { make, onFailure } = this.#options;
     try {
-      const item = await make(bucket.kind, signal);
+      const item = await make(bucket.key, signal);
       bucket.costBytes = item.costBytes;
       bucket.failures = 0;
-      if (!this.#isOpen || this.#buckets.get(bucket.key) !== bucket) return await this.#end(item);
+      if (!this.#isOpen || this.#buckets.get(bucket.name) !== bucket) return await this.#end(item);
       bucket.ready.push(item);
       void item.ended.then(() => this.#removeEnded(bucket, item));
     } catch (error) {
       if (signal.aborted) return;
-      bucket.retryAtMs = performance.now() + Math.min(firstRetryMs * 2 ** bucket.failures++, lastRetryMs);
+      bucket.failures++;
+      bucket.failedMs = performance.now();
       onFailure(error);
     }
   }
 
-  /** It ended by itself. Of one that was taken its taker finds out. */
-  #removeEnded(bucket: Bucket<Kind, Item>, item: Item): void {
+  /** The end of an item that was claimed is its claimer's to notice. */
+  #removeEnded(bucket: Bucket<Key, Item>, item: Item): void {
     const at = bucket.ready.indexOf(item);
     if (at === -1) return;
     bucket.ready.splice(at, 1);
-    this.#options.onFailure(new Error(`${this.#options.nameOf(item)}, made ahead of time, has ended`));
+    this.#options.onFailure(new Error(`${this.#options.describe(item)}, made ahead of time, has ended`));
     void this.#end(item);
   }
 
@@ -243,35 +244,34 @@ export class DemandPool<Kind, Item extends PoolItem> {
     await this.#options.end(item).catch(this.#options.onFailure);
   }
 
-  #bucket(kind: Kind): Bucket<Kind, Item> {
-    const key = this.#options.keyOf(kind);
-    let bucket = this.#buckets.get(key);
+  #bucket(key: Key): Bucket<Key, Item> {
+    const name = this.#options.nameOf(key);
+    let bucket = this.#buckets.get(name);
     if (bucket === undefined) {
       if (this.#buckets.size >= maxBuckets) this.#evictBucket();
-      const fresh = { ready: [], costBytes: this.#options.expectedBytes, failures: 0, retryAtMs: 0 };
-      bucket = { key, kind, demand: new DemandEstimator(), ...fresh };
-      this.#buckets.set(key, bucket);
+      const empty = { ready: [], costBytes: this.#options.expectedBytes, failures: 0, failedMs: never };
+      bucket = { name, key, demand: new DemandEstimator(), ...empty };
+      this.#buckets.set(name, bucket);
     }
     return bucket;
   }
 
-  /** The kind that was asked for least recently. */
+  /** Ends the least recently claimed bucket, never that of the minimum. */
   #evictBucket(): void {
-    const [first, ...others] = [...this.#buckets.values()].filter(({ key }) => key !== this.#minimumKey);
-    let oldest = first as Bucket<Kind, Item>;
+    const [first, ...others] = [...this.#buckets.values()].filter(({ name }) => name !== this.#minimumName);
+    let oldest = first as Bucket<Key, Item>;
     for (const bucket of others) if (bucket.demand.lastMs < oldest.demand.lastMs) oldest = bucket;
-    this.#buckets.delete(oldest.key);
+    this.#buckets.delete(oldest.name);
     for (const item of oldest.ready.splice(0)) void this.#end(item);
   }
 
-  #target(bucket: Bucket<Kind, Item>): number {
+  #target(bucket: Bucket<Key, Item>): number {
     return Math.max(this.#minimum(bucket), bucket.demand.targetSize(performance.now()));
   }
 
-  /** However few were asked for. What others ask for has the rest of the budget. */
-  #minimum({ key, costBytes }: Bucket<Kind, Item>): number {
+  #minimum({ name, costBytes }: Bucket<Key, Item>): number {
     const { minimum, budgetBytes } = this.#options;
-    if (minimum === undefined || key !== this.#minimumKey) return 0;
+    if (minimum === undefined || name !== this.#minimumName) return 0;
     return Math.min(minimum.size, Math.max(1, Math.floor(budgetBytes / 2 / costBytes)));
   }
 

@@ -1,4 +1,4 @@
-/** Whose rehearsal it is and how it ends; what a process does in it: vmm/qemu.test.ts, test/faults/warm-processes.test.ts. */
+/** What a translation warm-up runs and how it ends. Real processes: vmm/qemu.test.ts, test/faults/warm-processes.test.ts. */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,10 +10,10 @@ import type { SavedVm, Vm, WarmProcess } from "../../vmm/vmm.ts";
 import { Paths } from "../disk/paths.ts";
 import { TranslationWarmup } from "./translation-warmup.ts";
 
-const data = mkdtempSync(join(tmpdir(), "capsule-rehearsals-"));
+const data = mkdtempSync(join(tmpdir(), "capsule-warmup-"));
 after(() => rmSync(data, { recursive: true, force: true }));
 
-const kind = { origin: "templates/t", image: { name: "minimal", hash: "1" } };
+const target = { origin: "templates/t", image: { name: "minimal", hash: "1" } };
 const never = new AbortController().signal;
 const paths = new Paths(data);
 let kills: number;
@@ -23,7 +23,7 @@ beforeEach(() => {
   heard = [];
 });
 
-/** An agent that does everything at once. */
+/** An agent that answers at once. */
 const agent = {
   closed: new Promise(() => {}),
   wake: async ({ hostname }: { hostname: string }) => void heard.push(`wake ${hostname}`),
@@ -37,15 +37,15 @@ const agent = {
   close: () => void heard.push("close"),
 } as unknown as Agent;
 
-function rehearsals(longestMs?: number): TranslationWarmup {
+function warmup(deadlineMs?: number): TranslationWarmup {
   return new TranslationWarmup(
     {
       paths,
-      sources: { image: () => ({ diskBytes: 1 << 20 }) as never },
+      templates: { image: () => ({ diskBytes: 1 << 20 }) as never },
       connect: async () => agent,
       wakeMs: 60_000,
     },
-    longestMs,
+    deadlineMs,
   );
 }
 
@@ -56,15 +56,15 @@ function warmProcessThat(warmTranslations: WarmProcess["warmTranslations"], canW
   return { spec: { files: { dir } }, canWarmTranslations, warmTranslations, kill } as unknown as WarmProcess;
 }
 
-test("it is played by the checkpoint that all begin as, from waking to rest, on a layer that goes with it", async () => {
+test("the parent's checkpoint is woken, runs a command and is parked, on a temporary disk layer", async () => {
   let seen: { saved: SavedVm; layer: string } | undefined;
   const vm = new FakeVm("");
-  const warm = warmProcessThat(async (saved, layer, play: (vm: Vm) => Promise<void>) => {
+  const warm = warmProcessThat(async (saved, layer, warmUp: (vm: Vm) => Promise<void>) => {
     seen = { saved, layer };
     assert.match(readFileSync(layer, "latin1"), /\.\.\/\.\.\/templates\/t\/disk\.qcow2/);
-    await play(vm);
+    await warmUp(vm);
   });
-  await rehearsals().run(warm, kind, never);
+  await warmup().run(warm, target, never);
   assert.deepEqual(seen?.saved, { state: join(data, "templates/t/state"), memory: null });
   assert.deepEqual(heard, ["wake nobody", "thaw", "/bin/true", "freeze", "close"]);
   assert.equal(await vm.state(), "stopped");
@@ -72,66 +72,63 @@ test("it is played by the checkpoint that all begin as, from waking to rest, on 
   assert.equal(kills, 0);
 });
 
-test("whoever cannot does not", async () => {
-  await rehearsals().run(
+test("a process that cannot be warmed up is left alone", async () => {
+  await warmup().run(
     warmProcessThat(async () => assert.fail("it was asked to"), false),
-    kind,
+    target,
     never,
   );
 });
 
-/** One that hangs where the process is, and ends with it. */
+/** A process whose warm-up hangs until the process is ended, as it is when the signal fires. */
 function hanging(): WarmProcess {
   const { promise, reject } = Promise.withResolvers<void>();
-  const warm = warmProcessThat(async (_saved, _layer, play) => {
-    await play(new FakeVm(""));
+  const warm = warmProcessThat(async (_saved, _layer, warmUp, signal) => {
+    signal?.addEventListener("abort", () => reject(signal.reason));
+    await warmUp(new FakeVm(""));
     await promise;
   });
-  warm.kill = async () => {
-    kills++;
-    reject(new Error("the process is gone"));
-  };
   return warm;
 }
 
-test("one that nobody wants any longer is ended, and its guest let go of", async () => {
+test("an aborted warm-up ends the process and disconnects its guest", async () => {
   const signal = new AbortController();
   const warm = hanging();
-  const running = rehearsals().run(warm, kind, signal.signal);
+  const running = warmup().run(warm, target, signal.signal);
   while (!heard.includes("close")) await new Promise(setImmediate);
-  signal.abort(new Error("not wanted"));
-  await assert.rejects(running, /not wanted/);
+  signal.abort(new Error("aborted"));
+  await assert.rejects(running, /aborted/);
   assert.ok(kills > 0);
   assert.ok(!existsSync(join(warm.spec.files.dir, "disk.qcow2")));
-  await assert.rejects(rehearsals().run(warm, kind, signal.signal), /not wanted/);
+  await assert.rejects(warmup().run(warm, target, signal.signal), /aborted/);
 });
 
-test("one that does not come to its end is ended, and the next for the same does without", async (t) => {
+test("a warm-up beyond its deadline ends the process, and the next process of the same origin is not warmed up", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const all = rehearsals(5);
-  const running = all.run(hanging(), kind, never);
+  const all = warmup(5);
+  const running = all.run(hanging(), target, never);
   while (!heard.includes("close")) await new Promise(setImmediate);
   t.mock.timers.tick(5);
-  await assert.rejects(running, /the rehearsal for templates\/t took longer than 5 ms/);
+  await assert.rejects(running, /the translation warm-up for templates\/t took longer than 5 ms/);
   assert.ok(kills > 0);
   await all.run(
     warmProcessThat(async () => assert.fail("it was asked to")),
-    kind,
+    target,
     never,
   );
   let others = 0;
   await all.run(
     warmProcessThat(async () => void others++),
-    { ...kind, origin: "templates/other" },
+    { ...target, origin: "templates/other" },
     never,
   );
   assert.equal(others, 1);
 });
 
-test("one that fails ends its process", async () => {
+test("a failed warm-up ends the process", async () => {
   const warm = warmProcessThat(async () => {
     throw new Error("no disk");
   });
-  await assert.rejects(rehearsals().run(warm, kind, never), /no disk/);
+  await assert.rejects(warmup().run(warm, target, never), /no disk/);
   assert.ok(kills > 0);
 });

@@ -1,6 +1,6 @@
 /**
- * What a process that waits does meanwhile: the first steps of the capsules it waits for, in a guest that is nobody's and of
- * which nothing stays but the process's knowing how. Whether there is anything to know is the process's own business.
+ * Translation warm-up: a warm process runs the first steps of a capsule in a temporary guest, of which only QEMU's translated
+ * code stays. vmm/warm/warm-qemu.ts has the mechanism and says which processes can do it.
  */
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -10,117 +10,100 @@ import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName } from "../disk/capsule-folder.ts";
 import { fileNames } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
-import { type Connect, LiveGuest } from "../guest.ts";
-import { identityOf } from "../identity.ts";
+import { type Connect, identityOf, LiveGuest } from "../guest.ts";
 import { overlayOn } from "../images/boot.ts";
 import type { TemplateStore } from "../images/template-store.ts";
-import { minimalWarmUp, warmUpAndPark } from "./warm-up.ts";
+import { warmUpAndPark, warmUpCommands } from "../warm-up.ts";
 
 export interface TranslationWarmupOptions {
   paths: Paths;
-  sources: Pick<TemplateStore, "image">;
+  templates: Pick<TemplateStore, "image">;
   connect: Connect;
   /** Deadline of an agent's first answer after a restore. */
   wakeMs: number;
 }
 
-/**
- * Longest rehearsal. What becomes of the process begins with its cycle counter ahead by the time this took, and one that takes
- * this long saves nobody anything.
- */
-const longestMs = 5_000;
-/** After one that failed, the next processes for the same do without for so long. */
-const restMs = 600_000;
-const mostResting = 64;
-/** Whose host name and machine id the guest has for the while. */
-const nobody = "nobody";
+/** The cycle counter of a VM that claims the process is ahead by the duration, so it is short. */
+const deadlineMs = 5_000;
+/** After a failure, processes for the same origin are not warmed up for this long. */
+const suspensionMs = 600_000;
+const maxSuspended = 64;
+/** Host name of the temporary guest. */
+const guestName = "nobody";
+
+type Target = Pick<CapsuleFile, "origin" | "image">;
 
 export class TranslationWarmup {
   readonly #options: TranslationWarmupOptions;
-  readonly #longestMs: number;
-  /** By origin, until when. */
+  readonly #deadlineMs: number;
+  /** Until when, by origin. */
   readonly #suspended = new Map<string, number>();
 
-  constructor(options: TranslationWarmupOptions, longest = longestMs) {
+  constructor(options: TranslationWarmupOptions, deadline = deadlineMs) {
     this.#options = options;
-    this.#longestMs = longest;
+    this.#deadlineMs = deadline;
   }
 
-  /** Rejects when it fails or is unwanted; the process is ended then, and the next for the same will not be asked to. */
-  async run(
-    warm: WarmProcess,
-    { origin, image }: Pick<CapsuleFile, "origin" | "image">,
-    signal: AbortSignal,
-  ): Promise<void> {
+  /** Does nothing for a process that cannot be warmed up. On failure, and when `signal` fires, the process is ended. */
+  async run(warm: WarmProcess, target: Target, signal: AbortSignal): Promise<void> {
+    const { origin } = target;
     signal.throwIfAborted();
     if (!warm.canWarmTranslations || performance.now() < (this.#suspended.get(origin) ?? 0)) return;
     const late = new AbortController();
-    const why = `the rehearsal for ${origin} took longer than ${this.#longestMs} ms`;
-    const timer = setTimeout(() => late.abort(new CapsuleError("agent_error", why)), this.#longestMs);
-    const over = AbortSignal.any([signal, late.signal]);
+    const why = `the translation warm-up for ${origin} took longer than ${this.#deadlineMs} ms`;
+    const timer = setTimeout(() => late.abort(new CapsuleError("agent_error", why)), this.#deadlineMs);
     try {
-      await this.#rehearse(warm, { origin, image }, over);
+      await this.#run(warm, target, AbortSignal.any([signal, late.signal]));
     } catch (error) {
       if (!signal.aborted) this.#suspend(origin);
-      throw over.aborted ? over.reason : error;
+      throw error;
     } finally {
       clearTimeout(timer);
     }
   }
 
-  async #rehearse(
-    warm: WarmProcess,
-    { origin, image }: Pick<CapsuleFile, "origin" | "image">,
-    over: AbortSignal,
-  ): Promise<void> {
-    const { paths, sources } = this.#options;
+  async #run(warm: WarmProcess, { origin, image }: Target, signal: AbortSignal): Promise<void> {
+    const { paths, templates } = this.#options;
     const { dir } = warm.spec.files;
     const source = join(paths.data, origin);
     const layer = join(dir, diskName);
-    const overlay = overlayOn(dir, join(source, fileNames.disk), "qcow2", sources.image(image).diskBytes);
-    let ending: Promise<void> | undefined;
-    const end = () => {
-      ending = warm.kill();
-      ending.catch(() => {}); // seen below
-    };
+    const overlay = overlayOn(dir, join(source, fileNames.disk), "qcow2", templates.image(image).diskBytes);
     try {
       await writeFile(layer, emptyOverlay(overlay), { mode: 0o600 });
-      over.throwIfAborted();
       const saved = { state: join(source, fileNames.state), memory: null };
-      const rehearsal = warm.warmTranslations(saved, layer, (vm) => this.#play(vm, over));
-      over.addEventListener("abort", end);
-      await rehearsal;
+      await warm.warmTranslations(saved, layer, (vm) => this.#warmUp(vm, signal), signal);
     } catch (error) {
-      await (ending ?? warm.kill());
+      await warm.kill();
       throw error;
     } finally {
-      over.removeEventListener("abort", end);
       await rm(layer, { force: true });
     }
   }
 
-  /** Lets go of the guest as soon as it is over, before its VM is ended. */
-  async #play(vm: Vm, over: AbortSignal): Promise<void> {
+  /** Disconnects as soon as `signal` fires: afterwards the path of the socket may belong to another VM. */
+  async #warmUp(vm: Vm, signal: AbortSignal): Promise<void> {
     const { connect, wakeMs } = this.#options;
     await vm.resume();
-    over.throwIfAborted();
-    const agent = await connect(vm.agentSocket, wakeMs, over);
-    const guest = new LiveGuest(nobody, null, vm, agent, { connect, reconnectMs: wakeMs });
-    const leave = () => guest.disconnect();
-    over.addEventListener("abort", leave);
+    signal.throwIfAborted();
+    const agent = await connect(vm.agentSocket, wakeMs, signal);
+    const guest = new LiveGuest(guestName, null, vm, agent, { connect, reconnectMs: wakeMs });
+    const disconnect = () => guest.disconnect();
+    signal.addEventListener("abort", disconnect);
     try {
-      over.throwIfAborted();
-      await agent.wake(identityOf(nobody));
-      await warmUpAndPark(guest, minimalWarmUp);
+      signal.throwIfAborted();
+      await agent.wake(identityOf(guestName));
+      await warmUpAndPark(guest, warmUpCommands.minimal);
     } finally {
-      over.removeEventListener("abort", leave);
+      signal.removeEventListener("abort", disconnect);
       guest.disconnect();
     }
   }
 
   #suspend(origin: string): void {
     this.#suspended.delete(origin);
-    this.#suspended.set(origin, performance.now() + restMs);
-    for (const oldest of this.#suspended.keys()) if (this.#suspended.size > mostResting) this.#suspended.delete(oldest);
+    this.#suspended.set(origin, performance.now() + suspensionMs);
+    for (const oldest of this.#suspended.keys()) {
+      if (this.#suspended.size > maxSuspended) this.#suspended.delete(oldest);
+    }
   }
 }

@@ -1,10 +1,10 @@
-/** What is told of a claim that fails; the processes are promises. What they do on a real host: test/faults/warm-processes.test.ts. */
+/** Claims that fail, without processes. Real ones: test/faults/warm-processes.test.ts. */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
-import type { SavedVm, Vm, VmSpec, WarmProcess } from "../../vmm/vmm.ts";
+import type { SavedVm, Vm, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import { Paths } from "../disk/paths.ts";
@@ -18,7 +18,7 @@ const capsule: CapsuleFile = {
 const saved: SavedVm = { memory: null, state: "state" };
 const process = { pid: 1, startTime: 1 } as unknown as WarmProcess["process"];
 
-const data = mkdtempSync(join(tmpdir(), "capsule-blanks-"));
+const data = mkdtempSync(join(tmpdir(), "capsule-warm-processes-"));
 after(() => rmSync(data, { recursive: true, force: true }));
 
 let failures: unknown[];
@@ -28,12 +28,12 @@ beforeEach(() => {
   killed = 0;
 });
 
-/** One that waits already, and whose claim comes to what `outcome` says. */
+/** A pool with one ready process, whose claim ends as `outcome` does. */
 async function ready(outcome: () => Promise<Vm>): Promise<WarmProcesses> {
   const paths = new Paths(data);
   mkdirSync(paths.capsule("cl-1"), { recursive: true });
   const { promise: made, resolve } = Promise.withResolvers<void>();
-  const warm = async (spec: VmSpec): Promise<WarmProcess> => {
+  const warm = async (spec: WarmSpec): Promise<WarmProcess> => {
     queueMicrotask(resolve);
     const kill = async () => void killed++;
     return {
@@ -49,24 +49,24 @@ async function ready(outcome: () => Promise<Vm>): Promise<WarmProcesses> {
   const warmProcesses = new WarmProcesses({
     ...{ paths, maxCount: 1, budgetBytes: 2 ** 40, onFailure: (error: unknown) => failures.push(error) },
     pressure: { isRising: () => false, isHigh: () => false } as never,
-    sources: { sharedFiles: () => ({}), spec: () => ({}), image: () => ({}) } as never,
+    templates: { sharedFiles: () => ({}), spec: () => ({}), image: () => ({}) } as never,
     vmm: { hasWarmProcesses: true, startWarm: warm },
-    slots: new StartScheduler(1),
-    ...{ connect: () => assert.fail("nothing rehearses here"), wakeMs: 1 },
+    scheduler: new StartScheduler(1),
+    ...{ connect: () => assert.fail("translations are not warmed here"), wakeMs: 1 },
     step: () => {},
   });
   warmProcesses.open();
-  for (let wanted = 0; wanted < 2; wanted++) await claim(warmProcesses); // from the second on some wait
+  for (let claims = 0; claims < 2; claims++) await claim(warmProcesses); // there is demand from the second claim on
   await made;
   while (warmProcesses.state().ready === 0) await new Promise(setImmediate);
   return warmProcesses;
 }
 
 function claim(warmProcesses: WarmProcesses, signal?: AbortSignal): Promise<Vm | undefined> {
-  return warmProcesses.claim("cl-1", capsule, saved, { onProcess: () => {}, signal });
+  return warmProcesses.claimProcess("cl-1", capsule, saved, signal);
 }
 
-test("a claim that fails is told of, and leaves neither process nor folder", async () => {
+test("a failed claim is reported, and leaves neither process nor folder", async () => {
   const warmProcesses = await ready(async () => {
     throw new Error("no disk");
   });
@@ -78,7 +78,7 @@ test("a claim that fails is told of, and leaves neither process nor folder", asy
   assert.deepEqual(existsSync(work) ? readdirSync(work) : [], []);
 });
 
-test("a claim that nobody wants any longer is no failure, whatever it broke off with", async () => {
+test("an aborted claim is not reported as a failure, whatever its error", async () => {
   const signal = new AbortController();
   const warmProcesses = await ready(async () => {
     signal.abort();

@@ -1,53 +1,46 @@
 /**
- * QEMUs started before it is known for whom: each stands on one base or template, in one shape, without a disk layer and
- * without a saved VM. A capsule that is resumed, or created past the pool, takes one over and is spared the start of a
- * process and its jail; everything of its own is given to it then, and stays in the capsule's folder all the time.
+ * Warm processes: QEMUs started on a base or template, in one shape, without a disk layer and not bound to a capsule. A
+ * capsule that is resumed, or created when the warm pool is empty, claims one and saves the start of a process and its jail.
+ * Its files stay in its own folder all the time.
  *
- *      work/warm-<nonce>/    journal, sockets and device state, until it is claimed
- *      work/handover-<nonce>/    empty but for the moment in which QEMU opens the disk layer
+ *      work/warm-<nonce>/        journal, sockets and device state, until the process is claimed
+ *      work/handover-<nonce>/    empty except while QEMU opens the disk layer
  *
- * Its journal stands until the capsule's own names the process; so after a crash it is ended like all that is in `work/`,
- * and the capsule goes the way of one whose start was cut off. None is ever bound to a capsule that is paused.
+ * The journal stays until the capsule's own journal names the process. After a crash the process is ended with everything in
+ * `work/`, and the capsule is recovered like one whose start was cut off. No process is ever bound to a paused capsule.
  */
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
-import { join } from "node:path";
-import type { SavedVm, Vm, Vmm, VmProcess, VmSpec, WarmProcess } from "../../vmm/vmm.ts";
-import type { Pressure } from "../capacity/pressure.ts";
+import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
+import type { SavedVm, Vm, Vmm, VmProcess, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
+import type { Pressure } from "../capacity/memory.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
-import { dirtyBytes } from "../checkpoint/quiesce.ts";
-import { type CapsuleFile, diskName, writeVm } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, writeVm } from "../disk/capsule-folder.ts";
 import { freshFolder } from "../disk/files.ts";
 import type { TemplateStore } from "../images/template-store.ts";
+import type { ProcessSource } from "../launch/launcher.ts";
 import type { Step } from "../steps.ts";
 import { DemandPool, type PoolItem } from "./demand-pool.ts";
 import { TranslationWarmup, type TranslationWarmupOptions } from "./translation-warmup.ts";
 
-/** See config.ts. */
 export interface WarmProcessSettings {
-  /** Most that wait together; 0: none. */
+  /** Limit of the number of waiting processes; 0: none. */
   maxCount: number;
-  /** Most memory of all that wait together. */
+  /** Limit of their memory. */
   budgetBytes: number;
-  /** Told of what could not be started, or not be claimed; the capsule is then started without. */
+  /** Called when a process could not be started or claimed; the capsule is then started without one. */
   onFailure: (error: unknown) => void;
 }
 
 export interface WarmProcessesOptions extends WarmProcessSettings, TranslationWarmupOptions {
-  sources: Pick<TemplateStore, "sharedFiles" | "spec" | "image">;
+  templates: Pick<TemplateStore, "sharedFiles" | "spec" | "image">;
   vmm: Pick<Vmm, "startWarm" | "hasWarmProcesses">;
-  slots: StartScheduler;
+  scheduler: StartScheduler;
   pressure: Pressure;
   step: Step;
 }
 
-/** Who claims a blank, and until when. */
-export interface ClaimOptions {
-  onProcess: (nonce: string, process: VmProcess) => void;
-  signal?: AbortSignal | undefined;
-}
-
-/** What a capsule must have in common with a blank. */
+/** What a capsule must have in common with a process. */
 type WarmProcessKey = Omit<CapsuleFile, "format">;
 
 interface ReadyProcess extends PoolItem {
@@ -55,9 +48,9 @@ interface ReadyProcess extends PoolItem {
   origin: string;
 }
 
-const usualBytes = 40 << 20;
+const expectedBytes = 40 << 20;
 
-export class WarmProcesses {
+export class WarmProcesses implements ProcessSource {
   readonly #options: WarmProcessesOptions;
   readonly #translationWarmup: TranslationWarmup;
   readonly #pool: DemandPool<WarmProcessKey, ReadyProcess>;
@@ -65,46 +58,34 @@ export class WarmProcesses {
   constructor(options: WarmProcessesOptions) {
     this.#options = options;
     this.#translationWarmup = new TranslationWarmup(options);
-    const { maxCount: most, budgetBytes, pressure, onFailure, vmm } = options;
+    const { maxCount, budgetBytes, pressure, onFailure, vmm } = options;
     this.#pool = new DemandPool({
-      keyOf: ({ origin, originSha256, image, machine }) => JSON.stringify([origin, originSha256, image, machine]),
-      make: (kind, signal) => this.#make(kind, signal),
+      nameOf: ({ origin, originSha256, image, machine }) => JSON.stringify([origin, originSha256, image, machine]),
+      make: (key, signal) => this.#make(key, signal),
       end: ({ warm }) => this.#end(warm),
-      nameOf: () => "a QEMU",
-      maxCount: vmm.hasWarmProcesses ? most : 0,
-      expectedBytes: usualBytes,
+      describe: () => "a QEMU",
+      maxCount: vmm.hasWarmProcesses ? maxCount : 0,
+      expectedBytes,
       ...{ budgetBytes, pressure, onFailure },
     });
   }
 
-  /** Begins to start them. Call when nothing of an earlier life is left. */
   open(): void {
     this.#pool.open();
   }
 
-  /**
-   * The saved VM of a capsule, loaded and stopped, in a QEMU that waited for one of its kind, and journalled in the
-   * capsule's folder. Undefined when there was none, or when it failed: then nothing is left of it. `onProcess` is told of
-   * the process before anything is done with it; whoever ends it then fires `unwanted` before.
-   */
-  async claim(
-    id: string,
-    capsule: CapsuleFile,
-    saved: SavedVm,
-    { onProcess, signal }: ClaimOptions,
-  ): Promise<Vm | undefined> {
+  /** The capsule's journal names the process before anything else is done with it. */
+  async claimProcess(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<Vm | undefined> {
     const warm = this.#pool.claim(capsule)?.warm;
     if (warm === undefined) return undefined;
-    const { paths, sources, step, onFailure } = this.#options;
-    const { nonce } = warm.spec;
-    const journal = { nonce, process: warm.process };
+    const { paths, templates, step, onFailure } = this.#options;
+    const journal = { nonce: warm.spec.nonce, process: warm.process };
     let vm: Vm | undefined;
     try {
       await writeVm(paths.capsule(id), journal);
       step("warm.claimed");
-      onProcess(nonce, warm.process);
-      vm = await warm.claim(sources.spec(id, capsule, journal), saved);
-      await this.#forget(warm);
+      vm = await warm.claim(templates.spec(id, capsule, journal), saved, signal);
+      await this.#removeFolders(warm);
       return vm;
     } catch (error) {
       if (signal?.aborted !== true) onFailure(error);
@@ -114,7 +95,7 @@ export class WarmProcesses {
     }
   }
 
-  /** Folders, relative to the data folder, of the checkpoints that they stand on. */
+  /** Folders, relative to the data folder, of the checkpoints that the processes use. */
   origins(): string[] {
     return this.#pool.items().map(({ origin }) => origin);
   }
@@ -123,63 +104,66 @@ export class WarmProcesses {
     return this.#pool.state();
   }
 
-  /** Ends all that stand on this checkpoint, given relative to the data folder. */
+  /** Ends all processes that use this checkpoint, given relative to the data folder. */
   drop(origin: string): Promise<void> {
-    return this.#pool.drop((kind) => kind.origin === origin);
+    return this.#pool.drop((key) => key.origin === origin);
   }
 
-  /** Ends them all. */
   close(): Promise<void> {
     return this.#pool.close();
   }
 
-  async #make(kind: WarmProcessKey, signal: AbortSignal): Promise<ReadyProcess> {
-    const { paths, sources, slots, step } = this.#options;
+  #make(key: WarmProcessKey, signal: AbortSignal): Promise<ReadyProcess> {
+    const { paths, templates, scheduler, step } = this.#options;
     const nonce = randomBytes(16).toString("hex");
-    const [dir, handover] = [paths.scratch(`warm-${nonce}`), paths.scratch(`handover-${nonce}`)];
-    const files = { ...sources.sharedFiles(kind), dir, disk: join(handover, diskName) };
-    const spec = { name: "warm", nonce, machine: kind.machine, files };
-    let warm: WarmProcess | undefined;
+    const spec: WarmSpec = {
+      ...{ name: "warm", nonce, machine: key.machine },
+      files: { ...templates.sharedFiles(key), dir: paths.scratch(`warm-${nonce}`) },
+      handoverDir: paths.scratch(`handover-${nonce}`),
+    };
+    return scheduler.runBackground(async () => {
+      let warm: WarmProcess | undefined;
+      try {
+        warm = await this.#start(spec, signal);
+        step("warm.started");
+        await this.#translationWarmup.run(warm, key, signal);
+        step("warm.ready");
+        return { warm, origin: key.origin, costBytes: dirtyBytes(warm), ended: warm.ended };
+      } catch (error) {
+        await warm?.kill();
+        await this.#removeFolders({ spec });
+        throw error;
+      }
+    }, signal);
+  }
+
+  async #start(spec: WarmSpec, signal: AbortSignal): Promise<WarmProcess> {
+    const { nonce, files, handoverDir } = spec;
+    signal.throwIfAborted();
+    await Promise.all([files.dir, handoverDir].map(freshFolder));
+    await writeVm(files.dir, { nonce, process: null });
+    let journalled: Promise<void> | undefined;
+    const onSpawn = (process: VmProcess) => {
+      journalled = writeVm(files.dir, { nonce, process });
+      journalled.catch(() => {}); // seen below
+    };
+    const warm = await this.#options.vmm.startWarm(spec, onSpawn, signal);
     try {
-      return await slots.run(
-        async () => {
-          signal.throwIfAborted();
-          warm = await this.#start(spec, handover);
-          step("warm.started");
-          await this.#translationWarmup.run(warm, kind, signal);
-          step("warm.ready");
-          return { warm, origin: kind.origin, costBytes: dirtyBytes(warm), ended: warm.ended };
-        },
-        "later",
-        signal,
-      );
+      await journalled;
+      return warm;
     } catch (error) {
-      await warm?.kill();
-      await Promise.all([dir, handover].map((path) => rm(path, { recursive: true, force: true })));
+      await warm.kill();
       throw error;
     }
   }
 
-  async #start(spec: VmSpec, handover: string): Promise<WarmProcess> {
-    const { nonce, files } = spec;
-    await Promise.all([files.dir, handover].map(freshFolder));
-    await writeVm(files.dir, { nonce, process: null });
-    let journalled: Promise<void> | undefined;
-    const warm = await this.#options.vmm.startWarm(spec, (process) => {
-      journalled = writeVm(files.dir, { nonce, process });
-      journalled.catch(() => {});
-    });
-    await journalled;
-    return warm;
-  }
-
   async #end(warm: WarmProcess): Promise<void> {
     await warm.kill();
-    await this.#forget(warm);
+    await this.#removeFolders(warm);
   }
 
-  async #forget({ spec }: WarmProcess): Promise<void> {
-    const { dir, disk } = spec.files;
-    await Promise.all([dir, join(disk, "..")].map((path) => rm(path, { recursive: true, force: true })));
+  async #removeFolders({ spec }: Pick<WarmProcess, "spec">): Promise<void> {
+    const folders = [spec.files.dir, spec.handoverDir];
+    await Promise.all(folders.map((path) => rm(path, { recursive: true, force: true })));
   }
 }

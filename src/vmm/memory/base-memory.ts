@@ -1,6 +1,6 @@
 /**
- * Base memory files: what VMs map privately. Sparse, as large as the VM's memory, never written again once published.
- * A new one is an old one with a diff merged in.
+ * Base memory files, which VMs map privately: sparse, as large as the VM's memory, never written again once published. A new
+ * one is an old one with a diff merged in.
  */
 import { execFile } from "node:child_process";
 import { open, rm, stat, truncate } from "node:fs/promises";
@@ -12,14 +12,14 @@ import { pageBytes } from "./pagemap.ts";
 const run = promisify(execFile);
 const copyDeadlineMs = 120_000;
 
-/** Bytes that a file takes on disk; holes take none. */
+/** Bytes that a file occupies on disk, without holes. */
 export async function allocatedBytes(path: string): Promise<number> {
   return (await stat(path)).blocks * 512;
 }
 
 /**
- * Writes `base` with `diff` merged in to the new file `out`, durably. Pages of zeros become holes; what did not change is
- * shared with `base` where the file system can.
+ * Writes `base` with `diff` merged in to the new file `out`, durably. Pages of zeros become holes; unchanged pages share blocks
+ * with `base` where the file system supports it.
  */
 export async function flattenMemory(base: string, diff: string, out: string): Promise<void> {
   const { size } = await stat(base);

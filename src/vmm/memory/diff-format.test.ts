@@ -62,7 +62,7 @@ test("a diff's index reads as it was written", async () => {
   );
 });
 
-test("runs that follow on each other become one", () => {
+test("adjacent runs are merged", () => {
   const list = new RunList();
   for (let page = 0; page < 5_000; page++) list.add(page, 1, page >= 4_000);
   assert.deepEqual(

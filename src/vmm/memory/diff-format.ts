@@ -1,5 +1,5 @@
 /**
- * The file format of a memory diff: what a VM's memory holds that its base file does not. Little-endian.
+ * The file format of a memory diff: the pages of a VM's memory that differ from its base file. Little-endian.
  *
  *      0       header, 64 bytes:
  *                0  "CAPSDIFF"     8  version u32 = 1     12  page size u32 = 4096
@@ -9,8 +9,8 @@
  *      4096    data: the pages with data, in order, without gaps
  *      then    index, 8 bytes a run: first page u32, pages u32; its top bit set: pages of zeros, without data
  *
- * Runs are in ascending order and do not overlap. The index stands last because it is known last. A diff may come from
- * another machine or a damaged disk: everything here is checked before a byte of it is used.
+ * Runs are in ascending order and do not overlap. The index comes last because it is known last. A diff may come from another
+ * machine or a damaged disk, so everything is checked before it is used.
  */
 import type { FileHandle } from "node:fs/promises";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -36,7 +36,7 @@ export interface Diff {
   zeroPages: number;
 }
 
-/** Runs as they stand in the index, 8 bytes each: a fragmented memory has a million of them. */
+/** Runs in the index's format, 8 bytes each: a fragmented memory has a million of them. */
 export class RunList {
   #words = new Uint32Array(1_024);
   #length = 0;
@@ -47,7 +47,7 @@ export class RunList {
     return this.#length;
   }
 
-  /** Adds a run; one that goes on where the last ended lengthens it. */
+  /** Adds a run, merged with the last one if it continues it. */
   add(page: number, count: number, isZero: boolean): void {
     if (isZero) this.zeroPages += count;
     else this.dataPages += count;
@@ -92,7 +92,7 @@ export class RunList {
   }
 }
 
-/** All that comes before the data. */
+/** The header, padded to the offset of the data. */
 export function encodeHeader({ memoryBytes, runs }: Pick<Diff, "memoryBytes" | "runs">): Buffer {
   const header = Buffer.alloc(dataOffset);
   header.write(magic, 0, "latin1");
@@ -116,7 +116,7 @@ export async function readDiff(file: FileHandle, memoryBytes: number): Promise<D
   const field = (at: number) => Number(header.readBigUInt64LE(at));
   const [runCount, dataPages, zeroPages, index] = [field(24), field(32), field(40), field(48)];
   const pages = memoryBytes / pageBytes;
-  if (header.toString("latin1", 0, 8) !== magic) throw damaged("it is none");
+  if (header.toString("latin1", 0, 8) !== magic) throw damaged("it is no memory diff");
   if (header.readUInt32LE(8) !== version) throw damaged(`its version is ${header.readUInt32LE(8)}`);
   if (header.readUInt32LE(12) !== pageBytes) throw damaged(`its pages have ${header.readUInt32LE(12)} bytes`);
   if (field(16) !== memoryBytes) throw damaged(`it is for ${field(16)} bytes of memory, not ${memoryBytes}`);

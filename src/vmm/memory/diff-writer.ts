@@ -1,20 +1,38 @@
 /**
- * Gathers a memory's own pages and writes them as a diff (diff-format.ts): into one buffer while the other is being written.
+ * Writes pages as a diff (diff-format.ts), filling one buffer while the other is being written.
  *
- * Pages go to the disk past the page cache, where the file system can do that. They must be on disk before anybody is told,
- * and are read again hours later if at all; the way through the cache takes several times as long.
+ * Pages are written with O_DIRECT where the file system supports it. They have to be on disk before the save succeeds and are
+ * rarely read soon, and writing them through the page cache takes several times as long.
  */
 import { constants } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { allSettledOrThrow } from "../all-settled.ts";
-import { chunkBytes, giveBackChunk, takeChunk } from "./chunks.ts";
 import { dataOffset, encodeHeader, indexOffset, RunList } from "./diff-format.ts";
 import { type OpenFile, pageBytes, readFully } from "./pagemap.ts";
 
-/** A disk that has nothing to do is given as little as this. */
-const leastBytes = chunkBytes / 4;
+/** Memory moved by one call; about half a millisecond. */
+export const chunkBytes = 1 << 20;
+/** Enough for one VM that is saved or loaded at a time; more at once allocate their own. */
+const maxPooledChunks = 2;
+const pooledChunks: Buffer[] = [];
+
+/**
+ * A buffer of a chunk's size with arbitrary content. Buffers are pooled, because allocating them triggers garbage collections
+ * that take longer than the save itself. It is page-aligned, as O_DIRECT requires: a resizable ArrayBuffer has its own pages.
+ */
+export function takeChunk(): Buffer {
+  return pooledChunks.pop() ?? Buffer.from(new ArrayBuffer(chunkBytes, { maxByteLength: chunkBytes }));
+}
+
+/** Call only when no read or write of the buffer is in flight. */
+export function giveBackChunk(chunk: Buffer): void {
+  if (pooledChunks.length < maxPooledChunks) pooledChunks.push(chunk);
+}
+
+/** Written at once while no other write is in flight. */
+const minWriteBytes = chunkBytes / 4;
 const zeros = Buffer.alloc(pageBytes);
-/** Of all writers: it is filled and looked at in one go. */
+/** Shared by all writers; safe because it is filled and read synchronously. */
 const inBase = Buffer.alloc(16 * pageBytes);
 
 export interface SavedMemory {
@@ -25,7 +43,7 @@ export interface SavedMemory {
 
 export class DiffWriter implements AsyncDisposable {
   readonly #out: FileHandle;
-  /** The same file, past the page cache. */
+  /** The same file with O_DIRECT. */
   readonly #direct: FileHandle | undefined;
   readonly #base: OpenFile | null;
   readonly #runs = new RunList();
@@ -33,11 +51,11 @@ export class DiffWriter implements AsyncDisposable {
   #other = takeChunk();
   #filled = 0;
   #written = dataOffset;
-  /** Everything that is being written. */
+  /** All writes in flight. */
   #writing: Promise<unknown> | undefined;
   #closing: Promise<unknown> | undefined;
 
-  /** Makes the file, which must not exist. `base` null: it is all zeros. */
+  /** Creates the file, which must not exist. `base` null: it is all zeros. */
   static async open(path: string, base: OpenFile | null): Promise<DiffWriter> {
     const out = await open(path, "wx", 0o600);
     try {
@@ -64,7 +82,7 @@ export class DiffWriter implements AsyncDisposable {
     return this.#buffer.subarray(this.#filled, this.#filled + pages * pageBytes);
   }
 
-  /** Takes the pages that `space` was filled with; those that are zero are left out or noted without data. */
+  /** Adds the pages that `space` was filled with; pages of zeros are left out or recorded without data. */
   take(page: number, count: number): void {
     const start = this.#filled;
     let zeroPages = 0;
@@ -83,18 +101,18 @@ export class DiffWriter implements AsyncDisposable {
     this.#noteZeros(page + count - zeroPages, zeroPages);
   }
 
-  /** There is no more room, or a disk that has nothing to do. */
+  /** The buffer is full, or no write is in flight. */
   get isDue(): boolean {
-    return this.#filled === chunkBytes || (this.#writing === undefined && this.#filled >= leastBytes);
+    return this.#filled === chunkBytes || (this.#writing === undefined && this.#filled >= minWriteBytes);
   }
 
-  /** What has been taken, and what the file has when all of it is written. */
+  /** The size of the file once everything taken so far is written. */
   get size(): SavedMemory {
     const { dataPages } = this.#runs;
     return { bytes: indexOffset(dataPages) + this.#runs.bytes().length, pages: dataPages };
   }
 
-  /** Resolves when the file is whole. Closing it is begun then, for whoever syncs it meanwhile. */
+  /** Resolves when the file is complete. Closing it begins then and overlaps with the caller's sync. */
   async finish(memoryBytes: number): Promise<void> {
     this.#begin();
     await allSettledOrThrow([
@@ -105,7 +123,7 @@ export class DiffWriter implements AsyncDisposable {
     this.#close().catch(() => {}); // seen when it is disposed of
   }
 
-  /** What is still being written ends first. */
+  /** Waits for writes in flight. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#writing?.catch(() => {});
     giveBackChunk(this.#buffer);
@@ -118,7 +136,7 @@ export class DiffWriter implements AsyncDisposable {
     return this.#closing;
   }
 
-  /** Begins to write what is gathered, as soon as what was gathered before is written. */
+  /** Begins to write the buffer when the previous write is done. */
   async flush(): Promise<void> {
     await this.#writing;
     this.#begin();
@@ -138,7 +156,7 @@ export class DiffWriter implements AsyncDisposable {
     [this.#buffer, this.#other] = [this.#other, this.#buffer];
   }
 
-  /** Pages that are zero now matter only where the base is not. */
+  /** A page of zeros is recorded only where the base is not zero. */
   #noteZeros(page: number, count: number): void {
     if (this.#base === null) return;
     for (let done = 0; done < count; done += inBase.length / pageBytes) {
@@ -151,7 +169,7 @@ export class DiffWriter implements AsyncDisposable {
   }
 }
 
-/** Undefined where the file system has no way past the page cache. */
+/** Undefined where the file system does not support O_DIRECT. */
 async function openDirect(path: string): Promise<FileHandle | undefined> {
   try {
     return await open(path, constants.O_WRONLY | constants.O_DIRECT);
@@ -161,7 +179,7 @@ async function openDirect(path: string): Promise<FileHandle | undefined> {
   }
 }
 
-/** By `direct` if there is one and it takes these bytes, there; else by `out`. Both are the same file. */
+/** Writes through `direct` if it is defined and accepts the bytes, else through `out`. Both are the same file. */
 export async function writePages(
   direct: FileHandle | undefined,
   out: FileHandle,
@@ -172,11 +190,11 @@ export async function writePages(
     await writeFully(direct ?? out, bytes, position);
   } catch (error) {
     if (direct === undefined || !isRefusal(error)) throw error;
-    await writeFully(out, bytes, position); // a disk of larger blocks than pages
+    await writeFully(out, bytes, position); // the disk's blocks are larger than pages
   }
 }
 
-/** What the kernel says of a way that it does not have, or of bytes that do not lie as it wants them. */
+/** EINVAL: O_DIRECT is not supported, or not for this alignment. */
 function isRefusal(error: unknown): boolean {
   return (error as NodeJS.ErrnoException).code === "EINVAL";
 }

@@ -44,7 +44,7 @@ async function diffOf(name: string, filled: Map<number, number>): Promise<string
   return path;
 }
 
-test("what is loaded into a process is saved out of it, byte for byte, again and again", async () => {
+test("memory that is loaded into a process is saved from it byte for byte, repeatedly", async () => {
   const base = await baseOf(
     "base",
     new Map([
@@ -80,7 +80,7 @@ test("what is loaded into a process is saved out of it, byte for byte, again and
   }
 });
 
-test("a memory that nobody wrote to has an empty diff", async () => {
+test("memory without writes has an empty diff", async () => {
   const base = await baseOf("untouched", new Map([[5, 1]]));
   const path = join(folder, "empty");
   assert.deepEqual(await withMapped(folder, base, memoryMb, ({ pid }) => saveMemory(pid, base, memoryBytes, path)), {
@@ -91,7 +91,7 @@ test("a memory that nobody wrote to has an empty diff", async () => {
   assert.deepEqual([...(await pagesOf(path, memoryBytes))], []);
 });
 
-test("a page that is zero, and zero in the base, costs nothing", async () => {
+test("a page of zeros that is zero in the base is not recorded", async () => {
   for (const [name, filled] of [
     ["hole", new Map()],
     ["with-data", new Map([[9, 1]])],
@@ -112,7 +112,7 @@ test("a page that is zero, and zero in the base, costs nothing", async () => {
   }
 });
 
-test("saving never writes over a file, and a failed save leaves none", async () => {
+test("a save never overwrites a file, and a failed one leaves none", async () => {
   const base = await baseOf("kept", new Map());
   const path = join(folder, "taken");
   await writeFile(path, "mine");
@@ -124,7 +124,7 @@ test("saving never writes over a file, and a failed save leaves none", async () 
   await assert.rejects(stat(join(folder, "none")), { code: "ENOENT" });
 });
 
-test("a save that is given up after it was opened leaves nothing", async () => {
+test("a save that is disposed of after opening leaves no file", async () => {
   const base = await baseOf("given-up", new Map([[5, 1]]));
   const path = join(folder, "given-up-diff");
   await withMapped(folder, base, memoryMb, async ({ pid }) => {
@@ -153,7 +153,7 @@ test("a damaged diff changes nothing in the process", async () => {
   });
 });
 
-test("a base with a diff merged in is what a process with that diff sees, and as sparse as can be", async () => {
+test("a base with a diff merged in equals the memory of a process with that diff, and is sparse", async () => {
   for (const [name, filled] of [
     ["from-hole", new Map<number, number>()],
     [
@@ -194,7 +194,7 @@ test("a failed merge leaves no file", async () => {
 const pagesIn = ({ page, count }: { page: number; count: number }) =>
   Array.from({ length: count }, (_, at) => page + at);
 
-test("a process is given the base's pages back, after whoever asked was told which, and no more than it may have", async () => {
+test("resetMemory restores the base's pages after reporting them, up to a limit", async () => {
   const base = await baseOf(
     "reset-base",
     new Map([

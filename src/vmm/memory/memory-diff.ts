@@ -1,38 +1,37 @@
 /**
- * A VM's memory, out of a stopped process and into a new one. Only pages that differ from the base file move, so the
- * cost follows what the guest has written and not how much memory it has.
+ * Saving a stopped process's guest memory, and loading it into a new process. Only pages that differ from the base file are
+ * moved, so the cost depends on the pages that the guest has written.
  *
  *      save:   /proc/<pid>/pagemap → own pages → /proc/<pid>/mem → diff file (diff-format.ts)
  *      load:   diff file → /proc/<pid>/mem of a QEMU that waits for its devices
  *
- * Reading and writing another process's memory never waits for a disk, nor does opening what that process has open, so it is
- * done in place, a few milliseconds at a time; files are read and written on the thread pool meanwhile.
+ * Another process's memory is read and written synchronously, in slices of a few milliseconds, since that never waits for a
+ * disk. Files are read and written on the thread pool meanwhile.
  */
 import { fstatSync, writeSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
-import { chunkBytes, giveBackChunk, takeChunk } from "./chunks.ts";
 import { damaged, dataOffset, indexOffset, type RunList, readDiff } from "./diff-format.ts";
-import { DiffWriter, type SavedMemory } from "./diff-writer.ts";
+import { chunkBytes, DiffWriter, giveBackChunk, type SavedMemory, takeChunk } from "./diff-writer.ts";
 import { type Mapping, mappingsOf, OpenFile, ownPages, type PageRun, pageBytes, readFully } from "./pagemap.ts";
 
-/** How long the event loop may have to wait for us. */
+/** Longest time for which the event loop is blocked. */
 const sliceMs = 3;
 const zeros = Buffer.alloc(chunkBytes);
 const chunkPages = chunkBytes / pageBytes;
 
 /**
- * The diff of a process's memory against its base, written to `path`, which must not exist. Making it durable is the
- * caller's. What is not written whole is removed.
+ * Writes the diff of a process's memory against its base to `path`, which must not exist. The caller syncs it. An incomplete
+ * file is removed on disposal.
  */
 export class MemorySave implements AsyncDisposable {
   readonly #pid: number;
   readonly #base: string;
   readonly #memoryBytes: number;
   readonly #path: string;
-  readonly #held = new AsyncDisposableStack();
+  readonly #resources = new AsyncDisposableStack();
   #open: { mappings: Mapping[]; memory: OpenFile; writer: DiffWriter } | undefined;
   #isCopied = false;
-  #isWhole = false;
+  #isComplete = false;
 
   constructor(pid: number, base: string, memoryBytes: number, path: string) {
     this.#pid = pid;
@@ -41,22 +40,22 @@ export class MemorySave implements AsyncDisposable {
     this.#path = path;
   }
 
-  /** Everything that is the same whether the process stands still or runs. */
+  /** Opens everything that is the same whether the process is stopped or runs. */
   async open(): Promise<void> {
     const mappings = mappingsOf(this.#pid, this.#base, this.#memoryBytes);
-    const memory = this.#held.use(new OpenFile(`/proc/${this.#pid}/mem`, "r"));
-    const base = this.#held.use(new OpenFile(this.#base, "r"));
+    const memory = this.#resources.use(new OpenFile(`/proc/${this.#pid}/mem`, "r"));
+    const base = this.#resources.use(new OpenFile(this.#base, "r"));
     const writer = await DiffWriter.open(this.#path, fstatSync(base.fd).blocks === 0 ? null : base);
-    this.#held.defer(async () => {
-      if (!this.#isWhole) await rm(this.#path, { force: true });
+    this.#resources.defer(async () => {
+      if (!this.#isComplete) await rm(this.#path, { force: true });
     });
-    this.#open = { mappings, memory, writer: this.#held.use(writer) };
+    this.#open = { mappings, memory, writer: this.#resources.use(writer) };
   }
 
-  /** Takes all pages of a stopped process, once, and tells what the file will have; the last of them are still being written. */
+  /** Copies all pages of a stopped process, once. The last pages may still be in flight when it resolves. */
   async copy(): Promise<SavedMemory> {
     const { mappings, memory, writer } = this.#opened();
-    const pace = new Pace();
+    const slices = new Slices();
     for await (const runs of ownPages(this.#pid, mappings)) {
       for (const run of runs) {
         for (let done = 0; done < run.count; ) {
@@ -65,7 +64,7 @@ export class MemorySave implements AsyncDisposable {
           writer.take(run.page + done, count);
           done += count;
           if (writer.isDue) await writer.flush();
-          if (pace.isOver) await pace.rest();
+          if (slices.isOver) await slices.yield();
         }
       }
     }
@@ -73,11 +72,11 @@ export class MemorySave implements AsyncDisposable {
     return writer.size;
   }
 
-  /** Resolves when the file is whole. */
+  /** Resolves when the file is complete. */
   async finish(): Promise<void> {
     if (!this.#isCopied) throw new Error("a memory is copied before it is finished");
     await this.#opened().writer.finish(this.#memoryBytes);
-    this.#isWhole = true;
+    this.#isComplete = true;
   }
 
   #opened() {
@@ -86,33 +85,33 @@ export class MemorySave implements AsyncDisposable {
   }
 
   [Symbol.asyncDispose](): Promise<void> {
-    return this.#held.disposeAsync();
+    return this.#resources.disposeAsync();
   }
 }
 
-/** For letting the event loop run when it has waited long enough. */
-class Pace {
+/** Yields to the event loop at the end of each slice. */
+class Slices {
   #since = performance.now();
 
   get isOver(): boolean {
     return performance.now() - this.#since >= sliceMs;
   }
 
-  async rest(): Promise<void> {
+  async yield(): Promise<void> {
     await new Promise(setImmediate);
     this.#since = performance.now();
   }
 }
 
 /**
- * Gives a process that does not run the base's pages back in the place of its own, which stay its own but are the same again.
- * `before` is told of them first. Throws, and changes nothing, when there are more than `mostPages`.
+ * Overwrites all pages that a stopped process has written with the base's content. `before` is called with these pages first.
+ * Throws, and changes nothing, when there are more than `maxPages`.
  */
 export async function resetMemory(
   pid: number,
   base: string,
   memoryBytes: number,
-  mostPages: number,
+  maxPages: number,
   before: (runs: PageRun[]) => Promise<void>,
 ): Promise<void> {
   const mappings = mappingsOf(pid, base, memoryBytes);
@@ -122,7 +121,7 @@ export async function resetMemory(
   for await (const found of ownPages(pid, mappings)) {
     for (const run of found) {
       pages += run.count;
-      if (pages > mostPages) throw new Error(`process ${pid} has more than ${mostPages} pages of its own`);
+      if (pages > maxPages) throw new Error(`process ${pid} has more than ${maxPages} pages of its own`);
       runs.push(run);
     }
   }
@@ -155,16 +154,16 @@ export async function loadMemory(pid: number, base: string, memoryBytes: number,
   const mappings = mappingsOf(pid, base, memoryBytes);
   using memory = new OpenFile(`/proc/${pid}/mem`, "r+");
   await using file = await open(path, "r");
-  const pace = new Pace();
+  const slices = new Slices();
   await forEachPiece(file, memoryBytes, (bytes, page) => {
     writeMapped(memory, mappings, bytes, page * pageBytes);
-    return pace.isOver ? pace.rest() : undefined;
+    return slices.isOver ? slices.yield() : undefined;
   });
 }
 
 /**
- * Calls `use` for every piece of a diff, in order: its bytes and the page they begin at. The bytes are ours again when it
- * is done. The next stretch of the file is read ahead meanwhile.
+ * Calls `use` for every piece of a diff, in order, with its bytes and first page. The buffer is reused when `use` has settled.
+ * The next chunk of the file is read ahead.
  */
 export async function forEachPiece(
   file: FileHandle,
@@ -182,7 +181,7 @@ export async function forEachPiece(
   }
 }
 
-/** The data pages of a diff in order, a chunk ahead. */
+/** The data pages of a diff in order, read one chunk ahead. */
 class DataReader implements AsyncDisposable {
   readonly #file: FileHandle;
   readonly #endOffset: number;
@@ -212,7 +211,7 @@ class DataReader implements AsyncDisposable {
     return this.#buffer.subarray(this.#at - bytes, this.#at);
   }
 
-  /** What is still being read ends first. */
+  /** Waits for the read in flight. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#ahead.catch(() => {});
     giveBackChunk(this.#buffer);
@@ -232,12 +231,12 @@ class DataReader implements AsyncDisposable {
       }
       return length;
     })();
-    reading.catch(() => {}); // seen by whoever asks for it
+    reading.catch(() => {}); // seen by next()
     return reading;
   }
 }
 
-/** Writes to where the process shows this stretch of the base file. */
+/** Writes bytes of guest memory to the addresses at which the process maps them. */
 function writeMapped(memory: OpenFile, mappings: Mapping[], bytes: Buffer, offset: number): void {
   for (let done = 0; done < bytes.length; ) {
     const at = offset + done;

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { parseMaps, runsOf } from "./pagemap.ts";
 
-test("mappings of a file are told from all others by device and inode", () => {
+test("mappings of a file are found by device and inode", () => {
   const maps = [
     "55d0c0000000-55d0c0001000 r-xp 00000000 fe:00 77                         /usr/bin/qemu",
     "7f0000000000-7f0000200000 rw-p 00000000 fe:00 1234                       /data/base memory",
@@ -21,13 +21,13 @@ test("mappings of a file are told from all others by device and inode", () => {
   ]);
 });
 
-test("a file whose number is larger than stat tells exactly is found as well", () => {
+test("a file with an inode number that stat rounds is found by its path", () => {
   const maps = "7f0000000000-7f0000200000 rw-p 00000000 00:2a 9223372036854775001     /data/base";
   const found = parseMaps(maps, Number("9223372036854775001"), "00:2a", "/data/base");
   assert.deepEqual(found, [{ address: 0x7f0000000000, offset: 0, bytes: 0x200000 }]);
 });
 
-test("own pages are those written or swapped out, in maximal runs", () => {
+test("written and swapped pages are found, in maximal runs", () => {
   const upperHalf = {
     absent: 0,
     "absent, soft-dirty": 0x0080_0000,

@@ -12,7 +12,7 @@ after(() => rmSync(folder, { recursive: true }));
 const program = (...args: string[]) => execFileSync("qemu-img", args, { encoding: "utf8" });
 
 /** What QEMU reads back from it is seen where it is loaded: qemu.test.ts. */
-test("to QEMU's own tool it is a sound file with one snapshot of that size", () => {
+test("qemu-img finds a valid file with one snapshot of that size", () => {
   for (const bytes of [1, 4_096, 4_097, 100_000, 2 << 20]) {
     const path = join(folder, `${bytes}`);
     writeFileSync(path, snapshotFile(Buffer.alloc(bytes, 0xa5)));
@@ -24,6 +24,6 @@ test("to QEMU's own tool it is a sound file with one snapshot of that size", () 
   }
 });
 
-test("more than its tables show is refused", () => {
+test("a state beyond the tables' size is refused", () => {
   assert.throws(() => snapshotFile(Buffer.alloc((2 << 20) + 1)), RangeError);
 });

@@ -1,6 +1,6 @@
 /**
- * A qcow2 file with nothing in it but a saved device state, as an internal snapshot: what QEMU can load again and again, where
- * an incoming migration happens once in a process's life. Layout of version 3, in clusters, big-endian:
+ * A qcow2 file that contains only a saved device state, as an internal snapshot, which QEMU can load at any time. Layout of
+ * version 3, in clusters, big-endian:
  *
  *      0   header                      4   snapshot table, one entry
  *      1   refcount table, one entry   5   L1 table of the snapshot: after the disk's entry that of the device state
@@ -14,15 +14,15 @@ export const snapshotTag = "vm";
 
 const clusterBits = 12;
 const clusterBytes = 1 << clusterBits;
-/** As much as one L2 table shows. */
+/** The bytes that one L2 table covers. */
 const stateLimitBytes = (clusterBytes / 8) * clusterBytes;
 const headerBytes = 104;
-/** The file's disk, which nobody reads. */
+/** Size of the file's disk, which is not used. */
 const diskBytes = clusterBytes;
 const dataCluster = 7;
 const entryHeadBytes = 40;
 const extraBytes = 24;
-/** Its refcount is exactly one. */
+/** QCOW_OFLAG_COPIED: the refcount is exactly one. */
 const isCopied = 1n << 63n;
 const at = (cluster: number) => BigInt(cluster * clusterBytes);
 

@@ -35,7 +35,7 @@ afterEach(() => {
 const connected = () => Qtest.connect(join(folder, "socket"));
 const okay = (socket: Socket, lines: number) => void socket.write("OK\n".repeat(lines));
 
-test("pages are cleared a MiB at most at a time, and the call waits for all of them", async () => {
+test("pages are cleared in commands of at most 1 MiB, and the call waits for all answers", async () => {
   reply = (socket, lines) => {
     for (let each = 0; each < lines; each++) for (const piece of ["O", "K\n"]) socket.write(piece);
   };
@@ -51,7 +51,7 @@ test("pages are cleared a MiB at most at a time, and the call waits for all of t
   qtest.close();
 });
 
-test("an answer that is none of an okay, or one too many, is the end", async () => {
+test("an answer other than OK, or one too many, closes the connection", async () => {
   for (const answer of ["FAIL Unknown command\n", "OK\nOK\n", "no line at all"]) {
     reply = (socket) => void socket.write(answer);
     const qtest = await connected();
@@ -64,7 +64,7 @@ test("an answer that is none of an okay, or one too many, is the end", async () 
   }
 });
 
-test("a QEMU that goes away, and one that we leave, rejects what is under way", async () => {
+test("calls in flight reject when the connection is closed by either side", async () => {
   reply = (socket) => void socket.destroy();
   const left = await connected();
   await assert.rejects(left.clear([{ page: 1, count: 1 }]), /qtest connection closed|ECONNRESET|EPIPE/);
@@ -72,9 +72,9 @@ test("a QEMU that goes away, and one that we leave, rejects what is under way", 
   const leaving = await connected();
   const clearing = leaving.clear([{ page: 1, count: 1 }]);
   leaving.close();
-  await assert.rejects(clearing, /closed by us/);
+  await assert.rejects(clearing, /closed by the client/);
 });
 
-test("where nobody listens, the connection is refused", async () => {
+test("connecting to a closed socket fails", async () => {
   await assert.rejects(Qtest.connect(join(folder, "other")), { code: "ENOENT" });
 });

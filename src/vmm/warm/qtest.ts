@@ -1,13 +1,13 @@
 /**
- * A client of qtest, QEMU's socket for its own tests: lines of text, answered in order by "OK" if all is well. Used for one thing:
- * a write through it goes the way of a guest's own, and so makes QEMU forget what it has translated from there. Like its
- * monitor, a QEMU is not trusted to answer.
+ * A client of qtest, QEMU's socket for its own tests: commands are lines of text, answered in order by "OK". It is used to write
+ * guest memory as the guest itself would, so that QEMU drops its translations of the written pages. As with the monitor, QEMU
+ * is not trusted to answer.
  */
 import { connect, type Socket } from "node:net";
 import { pageBytes } from "../memory/pagemap.ts";
 
 const deadlineMs = 10_000;
-/** QEMU lays out as much memory as one command writes. */
+/** QEMU allocates as much memory as one command writes. */
 const pagesPerCommand = 256;
 const commandsAtOnce = 1_024;
 const okay = "OK\n";
@@ -39,7 +39,7 @@ export class Qtest {
     socket.on("close", () => this.#fail(new Error("qtest connection closed")));
   }
 
-  /** Fills pages of guest memory that lie at their own addresses, below the gap under 4 GiB, with zeros. One call at a time. */
+  /** Fills pages of guest memory with zeros. Their numbers must be physical ones: below the gap under 4 GiB. One call at a time. */
   async clear(runs: Iterable<Pages>): Promise<void> {
     let commands: string[] = [];
     for (const { page, count } of runs) {
@@ -47,15 +47,15 @@ export class Qtest {
         const bytes = Math.min(pagesPerCommand, count - done) * pageBytes;
         commands.push(`memset 0x${((page + done) * pageBytes).toString(16)} 0x${bytes.toString(16)} 0x00\n`);
         if (commands.length < commandsAtOnce) continue;
-        await this.#say(commands);
+        await this.#send(commands);
         commands = [];
       }
     }
-    if (commands.length > 0) await this.#say(commands);
+    if (commands.length > 0) await this.#send(commands);
   }
 
-  /** Resolves when all of them are answered. */
-  async #say(commands: string[]): Promise<void> {
+  /** Resolves when all commands are answered. */
+  async #send(commands: string[]): Promise<void> {
     if (this.#end !== undefined) throw this.#end;
     this.#expected = commands.length;
     const timer = setTimeout(() => this.#fail(new Error(`qtest: no answer within ${deadlineMs} ms`)), deadlineMs);
@@ -71,7 +71,7 @@ export class Qtest {
   }
 
   close(): void {
-    this.#fail(new Error("qtest connection closed by us"));
+    this.#fail(new Error("qtest connection closed by the client"));
   }
 
   #take(chunk: Buffer): void {

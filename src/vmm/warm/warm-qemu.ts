@@ -1,54 +1,64 @@
 /**
- * A QEMU that waits, and how it becomes a VM. It was started with the machine, its memory and the files below its disk,
- * with nothing in the place of the disk's own layer; its jail shows it a folder, the hatch, in which there is nothing.
+ * A warm process in QEMU: started with machine, memory and backing files, with a placeholder instead of the disk layer, and
+ * claimed later for a VM that differs from others only in disk layer, memory diff and devices. It is an optimization: every
+ * VM can be restored by Vmm.restore too, only slower.
  *
- *      sockets, device state   moved from the blank's folder to the VM's: the same files, that QEMU has open or sees
- *      disk layer              made its user's own and linked into the hatch for as long as QEMU needs to open it
+ *      sockets, device state   moved from the process's folder to the VM's: QEMU keeps the same files open
+ *      disk layer              given to the jail's user and linked into the hand-over folder while QEMU opens it
  *      memory                  written into the process, as in every restore
  *
- * The layer itself stays where it is. Should anything go wrong, there is nothing to put back.
+ * The layer itself stays in the VM's folder, so a failed claim has nothing to put back.
  *
- * Under software emulation it rehearses while it waits. It is loaded with what all of its kind begin as, and plays that for a
- * while; then the machine is reset and every page that was written is the base's again. What it keeps is the code that it has
- * translated, which belongs to addresses in the guest's memory: when it becomes a VM, the pages in which that differs from the
- * base are cleared the way a guest writes, and QEMU forgets what it has from there, and nothing else (docs/adr/0013).
+ * Under software emulation its translation cache is warmed before the claim: it is loaded with the base's own checkpoint, runs
+ * a few commands, is reset, and every page it has written gets the base's content again. QEMU's translations stay, by physical
+ * address. A claim clears the pages in which the VM differs from the base through qtest, as a guest's own write would, so QEMU
+ * drops the translations of these pages and no others (docs/adr/0013).
  */
 import { link, readFile, rm } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { allSettledOrThrow } from "../all-settled.ts";
+import { withoutCpuCommon } from "../device-state.ts";
 import type { Jailed } from "../jail/jail.ts";
 import { handoverPath } from "../jail/jail-args.ts";
 import { loadMemory, pagesOf, resetMemory } from "../memory/memory-diff.ts";
+import { endOnAbort } from "../process.ts";
 import { canWarmTranslations } from "../qemu-args.ts";
-import { memoryBytes } from "../qemu-profile.ts";
+import { memoryBytes, sizeOfDisk } from "../qemu-profile.ts";
 import type { QemuVm } from "../qemu-vm.ts";
 import { devicesName, moveFolder, qtestSocketName, writeDevices } from "../vm-folder.ts";
-import type { SavedVm, Vm, VmEnd, VmProcess, VmSpec, WarmProcess } from "../vmm.ts";
-import { withoutCpuCommon } from "./device-state.ts";
+import type { SavedVm, Vm, VmEnd, VmProcess, VmSpec, WarmProcess, WarmSpec } from "../vmm.ts";
 import { snapshotFile } from "./qcow2-snapshot.ts";
 import { type Pages, Qtest } from "./qtest.ts";
+import { attachLayer, detachLayer, reloadDevices, removeQtest, resetDevices } from "./warm-devices.ts";
 
-/** A guest that makes more than this its own in a rehearsal, 64 MiB, leaves a process that is too large to wait. */
-const mostPages = 16_384;
+/** 64 MiB. A process in which the warm-up writes more would take too much memory while it waits. */
+const maxPages = 16_384;
+/** Name of the layer in the hand-over folder. */
+const layerName = "layer";
+
+/** The VM that the process is until it is claimed: its layer is where QEMU will open it. */
+export function vmSpecOf({ handoverDir, ...spec }: WarmSpec): VmSpec {
+  return { ...spec, files: { ...spec.files, disk: join(handoverDir, layerName) } };
+}
 
 export class WarmQemu implements WarmProcess {
-  readonly spec: VmSpec;
+  readonly spec: WarmSpec;
   readonly ended: Promise<VmEnd>;
   readonly #vm: QemuVm;
   readonly #jailed: Jailed;
   readonly #qtest: Qtest | undefined;
   #isWarm = false;
 
-  /** Of a QEMU that was just started. */
-  static async of(vm: QemuVm, jailed: Jailed): Promise<WarmQemu> {
-    if (!canWarmTranslations(vm.spec.machine)) return new WarmQemu(vm, jailed, undefined);
+  /** `vm` was just started. */
+  static async connect(spec: WarmSpec, vm: QemuVm, jailed: Jailed): Promise<WarmQemu> {
+    if (!canWarmTranslations(spec.machine)) return new WarmQemu(spec, vm, jailed, undefined);
     const qtest = await Qtest.connect(vm.socket(qtestSocketName));
-    await rm(join(vm.spec.files.dir, qtestSocketName));
-    return new WarmQemu(vm, jailed, qtest);
+    await rm(join(spec.files.dir, qtestSocketName));
+    return new WarmQemu(spec, vm, jailed, qtest);
   }
 
-  private constructor(vm: QemuVm, jailed: Jailed, qtest: Qtest | undefined) {
-    this.spec = vm.spec;
+  private constructor(spec: WarmSpec, vm: QemuVm, jailed: Jailed, qtest: Qtest | undefined) {
+    this.spec = spec;
     this.ended = vm.ended;
     this.#vm = vm;
     this.#jailed = jailed;
@@ -63,39 +73,38 @@ export class WarmQemu implements WarmProcess {
     return this.#qtest !== undefined && !this.#isWarm;
   }
 
-  async warmTranslations(saved: SavedVm, layer: string, play: (vm: Vm) => Promise<void>): Promise<void> {
+  async warmTranslations(
+    saved: SavedVm,
+    layer: string,
+    warmUp: (vm: Vm) => Promise<void>,
+    signal?: AbortSignal,
+  ): Promise<void> {
     const [vm, qtest] = [this.#vm, this.#qtest];
-    if (qtest === undefined || this.#isWarm) throw new Error("this blank does not rehearse, or not again");
-    try {
+    if (qtest === undefined || this.#isWarm) throw new Error("this process cannot warm its translations (again)");
+    await this.#endingOnFailure(signal, async () => {
       await this.#load(layer, saved);
-      await play(vm);
-      await vm.reset();
-      const { files } = this.spec;
-      const forget = (runs: Pages[]) => qtest.clear(runs);
-      await resetMemory(vm.process.pid, files.memory, memoryBytes(this.spec), mostPages, forget);
-      await vm.detach();
-      this.#isWarm = true;
-    } catch (error) {
-      await this.kill();
-      throw error;
-    }
+      await warmUp(vm);
+      await resetDevices(vm.monitor);
+      await vm.clearConsole();
+      const bytes = memoryBytes(vm.spec);
+      const clear = (runs: Pages[]) => qtest.clear(runs);
+      await resetMemory(vm.process.pid, vm.spec.files.memory, bytes, maxPages, clear);
+      await detachLayer(vm.monitor, await sizeOfDisk(vm.spec));
+    });
+    this.#isWarm = true;
   }
 
-  async claim(spec: VmSpec, saved: SavedVm): Promise<Vm> {
+  claim(spec: VmSpec, saved: SavedVm, signal?: AbortSignal): Promise<Vm> {
     const vm = this.#vm;
-    try {
+    return this.#endingOnFailure(signal, async () => {
       await moveFolder(this.spec.files.dir, spec.files.dir);
       vm.rebind(spec);
       if (this.#isWarm) await this.#reload(spec.files.disk, saved);
       else await this.#load(spec.files.disk, saved);
-      if (this.#qtest !== undefined) await vm.closeQtest();
+      if (this.#qtest !== undefined) await removeQtest(vm.monitor);
       this.#qtest?.close();
-      vm.dropLoaded();
       return vm;
-    } catch (error) {
-      await this.kill();
-      throw error;
-    }
+    });
   }
 
   kill(): Promise<void> {
@@ -103,15 +112,28 @@ export class WarmQemu implements WarmProcess {
     return this.#vm.kill();
   }
 
-  /** Into a QEMU that has not run. */
+  async #endingOnFailure<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+    try {
+      using _ending = endOnAbort(this.process, signal);
+      const result = await work();
+      signal?.throwIfAborted();
+      return result;
+    } catch (error) {
+      await this.kill();
+      signal?.throwIfAborted();
+      throw error;
+    }
+  }
+
+  /** Loads a process that has not run. */
   async #load(layer: string, { state, memory }: SavedVm): Promise<void> {
     const vm = this.#vm;
     const laying = readFile(state).then((devices) => writeDevices(vm.spec.files.dir, devices));
-    await allSettledOrThrow([laying, this.#handIn(layer), this.#fill(memory)]);
+    await allSettledOrThrow([laying, this.#handOver(layer), this.#fill(memory)]);
     await vm.load(`file:${devicesName}`);
   }
 
-  /** Into one that has rehearsed. */
+  /** Loads a process whose translations are warm. */
   async #reload(layer: string, { state, memory }: SavedVm): Promise<void> {
     const [vm, qtest] = [this.#vm, this.#qtest!];
     const lay = async () => {
@@ -122,16 +144,16 @@ export class WarmQemu implements WarmProcess {
       if (memory !== null) await qtest.clear(await pagesOf(memory, memoryBytes(vm.spec)));
       await this.#fill(memory);
     };
-    await allSettledOrThrow([lay(), this.#handIn(layer), refill()]);
-    await vm.reload();
+    await allSettledOrThrow([lay(), this.#handOver(layer), refill()]);
+    await reloadDevices(vm.monitor);
   }
 
-  async #handIn(layer: string): Promise<void> {
-    const seenAs = this.spec.files.disk;
+  async #handOver(layer: string): Promise<void> {
+    const linked = join(this.spec.handoverDir, layerName);
     await this.#jailed.chownToJail(layer);
-    await link(layer, seenAs);
-    await this.#vm.attach(join(handoverPath, basename(seenAs)));
-    await rm(seenAs);
+    await link(layer, linked);
+    await attachLayer(this.#vm.monitor, join(handoverPath, layerName));
+    await rm(linked);
   }
 
   async #fill(diff: string | null): Promise<void> {

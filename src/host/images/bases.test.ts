@@ -1,4 +1,4 @@
-/** What goes and what stays when a start tidies up images and their bases. */
+/** Which bases and image builds are removed at a start, and which stay. */
 import assert from "node:assert/strict";
 import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -6,8 +6,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { Paths } from "../disk/paths.ts";
 import { Bases, keyOf } from "./bases.ts";
-import { trimBuilds } from "./builds.ts";
-import type { Image } from "./images.ts";
+import { type Image, trimBuilds } from "./images.ts";
 
 const name = "minimal";
 const hashOf = (build: number) => String(build).repeat(64);
@@ -43,7 +42,7 @@ async function left(): Promise<string[]> {
 }
 
 describe("old builds of an image", () => {
-  test("go when nothing stands on them; the current one, the newest and what was built just now stay", async () => {
+  test("are removed when unused, except for the current, the newest and just published ones", async () => {
     assert.deepEqual(
       (await trimBuilds(paths, [current])).sort(),
       [1, 2, 3, 4].map((n) => `images/${name}/${hashOf(n)}`),
@@ -52,7 +51,7 @@ describe("old builds of an image", () => {
     assert.deepEqual(await readdir(paths.work), []);
   });
 
-  test("stay while a base, a template or a capsule stands on them, or the server starts capsules from them", async () => {
+  test("stay while a base, a template or a capsule uses them, or they are current", async () => {
     await standing(paths.bases, "base", "manifest.json", 1);
     await standing(paths.templates, "t0", "manifest.json", 2);
     await standing(paths.capsules, "cl-0", "capsule.json", 3);
@@ -60,7 +59,7 @@ describe("old builds of an image", () => {
     assert.deepEqual(await left(), ["1", "2", "3", "4", "5", "6"]);
   });
 
-  test("all stay when it cannot be read what stands on them, or they are another folder's", async () => {
+  test("all stay when a manifest cannot be read, or the folder is a link", async () => {
     await standing(paths.capsules, "cl-0", "capsule.json", 3);
     await writeFile(join(paths.capsules, "cl-0", "capsule.json"), "{");
     await assert.rejects(trimBuilds(paths, [current]), SyntaxError);
@@ -73,14 +72,14 @@ describe("old builds of an image", () => {
   });
 });
 
-test("a base is another one when its kernel is told something else, and still of its build", () => {
+test("other kernel options make another base of the same build", () => {
   const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms", layout: 1, vcpus: 1, memoryMb: 512 } as const;
   const keys = ["quiet", "quiet psi=0", "quiet"].map((options) => keyOf(current, machine, options));
   assert.equal(new Set(keys).size, 2);
   for (const key of keys) assert.match(key, new RegExp(`^${name}-${current.hash.slice(0, 12)}-1x512-[A-Za-z0-9._]+$`));
 });
 
-test("bases of other builds go when no capsule needs them, however few there are", async () => {
+test("unused bases of other builds are removed, however few there are", async () => {
   const base = (build: number) => `${name}-${hashOf(build).slice(0, 12)}-1x512-tcg`;
   for (const build of [3, 4, 5]) await mkdir(paths.base(base(build)));
   const bases = new Bases({ paths, images: [current], spare: 8 } as never);

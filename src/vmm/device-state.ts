@@ -1,7 +1,6 @@
 /**
- * Saved device state as far as we look into it: a header of 8 bytes, then a section for each device, which begins with its
- * number and its name and has no length. We know the one in which QEMU keeps of a processor what is the same on every
- * architecture. Big-endian:
+ * One section of a saved device state. The state is a header of 8 bytes and a section per device, which begins with its number
+ * and name and has no length. `cpu_common` is the part of a CPU that is the same on every architecture. Big-endian:
  *
  *      u8 4, u32 number | u8 10, "cpu_common", u32 instance, u32 version | u32 halted, u32 interrupts | u8 0x7e, u32 number
  */
@@ -11,15 +10,15 @@ const headBytes = 5;
 const contentAt = headBytes + 1 + name.length + 8;
 const footAt = contentAt + 8;
 const sectionBytes = footAt + 5;
-/** Only the timers and the firmware's configuration come before it; a guest chooses no eleven bytes in a row of them. */
+/** Only timers and firmware configuration come before it, in which a guest controls no eleven consecutive bytes. */
 const searchBytes = 512;
 
 /**
- * The state without that section, for a QEMU whose only processor has just been reset, and so counts as not halted and not
- * interrupted. One that sleeps, with no interrupt to wake it, may be taken for one that was just woken: whoever halts a
- * processor has to look why it goes on. Undefined when more than that is in it, or something else than expected.
+ * The state without `cpu_common`, for a QEMU whose only CPU was just reset, so that it counts as neither halted nor
+ * interrupted. A halted CPU then continues as if it had been woken, which every halt loop of a kernel handles. Undefined when
+ * an interrupt is pending, or the section looks unexpected.
  *
- * QEMU throws away all that it has translated when it loads this section, and no other makes it do so.
+ * Loading this section makes QEMU flush its whole translation cache; no other section does.
  */
 export function withoutCpuCommon(state: Buffer): Buffer | undefined {
   const { start, interrupts } = processorIn(state) ?? {};
@@ -27,7 +26,7 @@ export function withoutCpuCommon(state: Buffer): Buffer | undefined {
   return Buffer.concat([state.subarray(0, start), state.subarray(start + sectionBytes)]);
 }
 
-/** Whether that section is in the state, and says that an interrupt waits for the processor. */
+/** Whether the section is there and has a pending interrupt. */
 export function isInterrupted(state: Buffer): boolean {
   return (processorIn(state)?.interrupts ?? 0) !== 0;
 }

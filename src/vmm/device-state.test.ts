@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type ProcessorSection, processorSection as section } from "../../../test/processor-section.ts";
+import { type ProcessorSection, processorSection as section } from "../../test/processor-section.ts";
 import { isInterrupted, withoutCpuCommon } from "./device-state.ts";
 
 const before = Buffer.from("QEVM\0\0\0\x03 timers, firmware ", "latin1");
@@ -9,14 +9,14 @@ const after = Buffer.from("\x04\0\0\0\x05\x03cpu registers, and a guest's bytes:
 const state = (changed?: ProcessorSection) => Buffer.concat([before, section(changed), after]);
 const rest = Buffer.concat([before, after]);
 
-test("of a processor that runs or sleeps, and that nothing interrupts, the state is whole without its section", () => {
+test("cpu_common is removed for a CPU that runs or is halted without a pending interrupt", () => {
   assert.deepEqual(withoutCpuCommon(state()), rest);
   assert.deepEqual(withoutCpuCommon(state({ halted: 1 })), rest);
   assert.ok(!isInterrupted(state()) && !isInterrupted(state({ halted: 1 })));
   assert.deepEqual(withoutCpuCommon(state({ number: 9 })), rest);
 });
 
-test("what says more than a reset processor is left as it is", () => {
+test("a state with a pending interrupt is left as it is", () => {
   const subsection = Buffer.from("\x05\x1acpu_common/crash_occurred", "latin1");
   const wrongFoot = Buffer.from([0x7e, 0, 0, 0, 5]);
   for (const changed of [
@@ -28,7 +28,7 @@ test("what says more than a reset processor is left as it is", () => {
   }
 });
 
-test("what is no such state is left as it is", () => {
+test("a state of unknown format is left as it is", () => {
   for (const other of [
     ...[Buffer.alloc(0), before, rest.subarray(0, before.length), Buffer.from("\x0acpu_common", "latin1")],
     ...[Buffer.concat([before, section()]).subarray(0, -1), Buffer.concat([Buffer.alloc(4_096), state()])],

@@ -1,0 +1,97 @@
+/**
+ * The only way into everything that is started ahead of time: the warm pool (parked capsules, for creates) and the warm
+ * processes (QEMUs without a capsule, for resumes and for creates that find the pool empty).
+ *
+ * All of it is an optimization. Without it, or with both budgets at 0, every create and resume works the same, only slower:
+ * a capsule that finds nothing here is started in a new process.
+ */
+import { relative } from "node:path";
+import type { SavedVm, Vm } from "../../vmm/vmm.ts";
+import { MemoryPressure } from "../capacity/memory.ts";
+import type { CapsuleFile } from "../disk/capsule-folder.ts";
+import type { Origin, Shape } from "../host.ts";
+import type { LauncherOptions, ProcessSource } from "../launch/launcher.ts";
+import { Launcher } from "../launch/launcher.ts";
+import { type WarmCapsule, WarmCapsules, WarmPool, type WarmPoolSettings } from "./warm-pool.ts";
+import { WarmProcesses, type WarmProcessSettings } from "./warm-processes.ts";
+
+export interface WarmSettings {
+  pool: WarmPoolSettings;
+  processes: WarmProcessSettings;
+}
+
+export interface PoolState {
+  ready: number;
+  target: number;
+}
+
+export class WarmStarts implements ProcessSource {
+  readonly #data: string;
+  readonly #pool: WarmPool;
+  readonly #processes: WarmProcesses;
+
+  constructor(launch: LauncherOptions, { pool, processes }: WarmSettings) {
+    this.#data = launch.paths.data;
+    const pressure = new MemoryPressure();
+    this.#processes = new WarmProcesses({ ...launch, ...processes, pressure });
+    const capsules = new WarmCapsules({ ...launch, launcher: new Launcher(launch) });
+    this.#pool = new WarmPool({ ...pool, capsules, pressure });
+  }
+
+  /** Begins to fill both. Call when everything that an earlier daemon left has been ended. */
+  open(): void {
+    this.#pool.open();
+    this.#processes.open();
+  }
+
+  /** The id of a warm capsule, to be claimed or removed. Undefined when there is none. */
+  reserve(origin: Origin, shape: Shape): string | undefined {
+    return this.#pool.reserve({ origin, shape });
+  }
+
+  /** The reserved capsule of this id, from now on the caller's. */
+  claim(id: string): WarmCapsule | undefined {
+    return this.#pool.claim(id);
+  }
+
+  claimProcess(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<Vm | undefined> {
+    return this.#processes.claimProcess(id, capsule, saved, signal);
+  }
+
+  /** How many capsules are reserved and not claimed yet. */
+  get reserved(): number {
+    return this.#pool.reserved;
+  }
+
+  /** Whether a capsule folder belongs to the pool, so that it needs no record. */
+  holds(id: string): boolean {
+    return this.#pool.holds(id);
+  }
+
+  /** Folders, relative to the data folder, of the checkpoints in use here. */
+  origins(): string[] {
+    return [...this.#pool.sources().map((folder) => relative(this.#data, folder)), ...this.#processes.origins()];
+  }
+
+  pool(): PoolState {
+    return this.#pool.state();
+  }
+
+  processes(): PoolState {
+    return this.#processes.state();
+  }
+
+  /** Ends the warm capsules of a template from which no new capsule starts. */
+  retireTemplate(storage: string): Promise<void> {
+    return this.#pool.drop(storage);
+  }
+
+  /** Ends everything that uses a template's files, which are in `folder`. */
+  async removeTemplate(storage: string, folder: string): Promise<void> {
+    await Promise.all([this.#pool.drop(storage), this.#processes.drop(relative(this.#data, folder))]);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([this.#pool.close(), this.#processes.close()]);
+  }
+}
