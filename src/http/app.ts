@@ -4,19 +4,21 @@
 import { randomBytes } from "node:crypto";
 import type { ServerOptions as HttpOptions, IncomingMessage } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
-import fastify, { type FastifyBaseLogger, LogController } from "fastify";
+import fastify, { type FastifyBaseLogger, type FastifyReply, type FastifyRequest, LogController } from "fastify";
 import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
-import { Authentication } from "./access/authentication.ts";
+import { Authentication, networkOf } from "./access/authentication.ts";
 import { InFlightLimiter } from "./access/in-flight.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
+import { deferContinue } from "./expect-continue.ts";
 import { guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
-import { acceptJson } from "./json-body.ts";
+import { acceptJson, announcesBody } from "./json-body.ts";
 import { logResponses } from "./log.ts";
 import { countRequests, type MetricsService, metricsRoutes } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
+import { RefusedBodies } from "./refused-bodies.ts";
 import type { App, RouteContext } from "./route.ts";
 import { auditRoutes } from "./routes/audit.ts";
 import { capsuleRoutes } from "./routes/capsules.ts";
@@ -99,6 +101,11 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const tickets = OneTimeTokens.socketTickets();
   const authentication = new Authentication(services.teams, tickets, limits);
   const inFlight = new InFlightLimiter(limits.requests_max);
+  const refusedBodies = new RefusedBodies();
+  const watchBody = (request: FastifyRequest, reply: FastifyReply) => {
+    const { raw, ip, routeOptions } = request;
+    if (announcesBody(raw)) refusedBodies.watch(raw, reply.raw, networkOf(ip), routeOptions.bodyLimit ?? 0);
+  };
   const app: App = fastify({
     loggerInstance: logger as FastifyBaseLogger,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: "requestId" }),
@@ -110,19 +117,27 @@ export function buildServer(services: Services, options: ServerOptions): App {
     // An id or name of any length gets its own 404; only the size of all headers bounds it.
     routerOptions: { maxParamLength: headersMaxBytes },
     ...transport(certificate),
-    frameworkErrors: (error, request, reply) => refuseUnroutable(error, request, reply, authentication),
-    clientErrorHandler: refuseMalformedRequest,
+    frameworkErrors: (error, request, reply) => {
+      watchBody(request, reply);
+      refuseUnroutable(error, request, reply, authentication);
+    },
+    clientErrorHandler: (error, socket) => refuseMalformedRequest(error, socket, refusedBodies),
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   app.server.maxConnections = limits.connections_max;
   // Expectations other than 100-continue are ignored. Node would refuse them before the gate checks the key.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
+  deferContinue(app.server);
   app.addHook("preClose", (done) => {
     setTimeout(() => app.server.closeAllConnections(), drainMs).unref();
     done();
   });
   closeSlowReaders(app.server, stallMs);
   logResponses(app, logger);
+  app.addHook("onRequest", (request, reply, done) => {
+    watchBody(request, reply);
+    done();
+  });
   if (metrics !== undefined) countRequests(app, metrics.service);
   if (tracing !== undefined) traceRequests(app, tracing);
   guardRoutes(app, { services, authentication, inFlight, hasTls: certificate !== undefined });

@@ -2,17 +2,14 @@
  * Turns every thrown value into a response: a CapsuleError as it is, the framework's and the HTTP parser's errors
  * translated, any other error logged in full and answered as internal_error.
  */
-import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import type { ErrorBody } from "../wire/schema.ts";
-import { announcesBody } from "./json-body.ts";
 import { describeError } from "./log.ts";
 import { pendingResponse } from "./node-internals.ts";
+import { isLingering, type RefusedBodies } from "./refused-bodies.ts";
 
-/** How long the rest of a refused body is read and discarded, so that the client can read the response. */
-const discardMs = 10_000;
 const retryAfterSec = 5;
 
 export function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
@@ -29,7 +26,6 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   // Only a refused upgrade closes its connection.
   if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");
   else reply.header("connection", "close");
-  discardBody(request.raw);
   reply
     .code(error.status)
     .header("x-request-id", request.id)
@@ -63,8 +59,9 @@ export function bodyOf({ code, message, details }: CapsuleError): ErrorBody {
 }
 
 /** For bytes that the HTTP parser could not read as a request. */
-export function refuseMalformedRequest(error: NodeJS.ErrnoException, socket: Socket): void {
-  if (error.code === "ECONNRESET" || !socket.writable || pendingResponse(socket)?.headersSent === true) {
+export function refuseMalformedRequest(error: NodeJS.ErrnoException, socket: Socket, bodies: RefusedBodies): void {
+  const isAnswered = pendingResponse(socket)?.headersSent === true || isLingering(socket);
+  if (error.code === "ECONNRESET" || !socket.writable || isAnswered) {
     socket.destroy();
     return;
   }
@@ -74,6 +71,7 @@ export function refuseMalformedRequest(error: NodeJS.ErrnoException, socket: Soc
     `HTTP/1.1 ${refusal.statusLine}\r\nContent-Type: application/json; charset=utf-8\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   );
+  bodies.discardGarbage(socket);
 }
 
 interface ParserRefusal {
@@ -96,13 +94,3 @@ const parserRefusals: Record<string, ParserRefusal> = {
     error: ["request_timeout", "the request's headers did not arrive in time"],
   },
 };
-
-/** Closing at once would reset the connection of a client that is still sending, and it would not get the response. */
-function discardBody(request: IncomingMessage): void {
-  if (!announcesBody(request) || request.complete || request.readableEnded) return;
-  const timer = setTimeout(() => request.destroy(), discardMs);
-  timer.unref();
-  request.once("close", () => clearTimeout(timer));
-  request.once("end", () => clearTimeout(timer));
-  request.resume();
-}

@@ -6,6 +6,7 @@ import { isUtf8 } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
+import { sendContinue } from "./expect-continue.ts";
 import type { App } from "./route.ts";
 
 /** Time to receive a whole body. */
@@ -54,6 +55,7 @@ async function readJson(payload: IncomingMessage, maxBytes: number): Promise<obj
 
 function collect(payload: IncomingMessage, maxBytes: number): Promise<Buffer> {
   if (Number(payload.headers["content-length"]) > maxBytes) throw tooLarge(maxBytes);
+  sendContinue(payload);
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;

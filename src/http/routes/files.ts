@@ -10,7 +10,7 @@ import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
 import { boundaryOf } from "../multipart.ts";
 import type { App, RouteContext } from "../route.ts";
-import { checkPath, receiveFile } from "./uploads.ts";
+import { checkPath, formMaxBytes, receiveFile } from "./uploads.ts";
 
 const bytesType = "application/octet-stream";
 const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary" });
@@ -136,6 +136,7 @@ function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext)
       url,
       {
         config: { ...config, audit: "file.write", refuses: [...config.refuses, "no_space"] },
+        bodyLimit: Math.min(fileMaxBytes + formMaxBytes, Number.MAX_SAFE_INTEGER),
         validatorCompiler: () => () => true, // receiveFile checks the form as it arrives
         schema: {
           summary,

@@ -2,6 +2,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Agent, Upload } from "../../agent/agent.ts";
 import { CapsuleError } from "../../wire/errors.ts";
+import { sendContinue } from "../expect-continue.ts";
 import { malformed, type Part, readParts } from "../multipart.ts";
 
 /** Time without a byte from the client after which the upload fails. */
@@ -24,6 +25,7 @@ export async function receiveFile(
   signal: AbortSignal,
 ): Promise<void> {
   if (Number(request.headers["content-length"]) > options.fileMaxBytes + formMaxBytes) throw tooLarge(options);
+  sendContinue(request);
   let path: string | undefined;
   let upload: Upload | undefined;
   signal.addEventListener("abort", () => upload?.cancel());
@@ -50,7 +52,7 @@ export async function receiveFile(
 }
 
 /** Bytes of a form besides the file: boundaries, headers, the path. */
-const formMaxBytes = 1024 * 1024;
+export const formMaxBytes = 1024 * 1024;
 
 async function copy({ body }: Part, upload: Upload, options: UploadOptions): Promise<void> {
   let size = 0;
