@@ -128,6 +128,12 @@ const settings = {
     "longest silence of an agent, probes included, before its capsule counts as lost",
   ),
   drainMs: row("CAPSULE_DRAIN_MS", "10000", integer(0, 3_600_000), "time for open requests to end at shutdown"),
+  keepAliveSec: row(
+    "CAPSULE_KEEP_ALIVE_SEC",
+    "3660",
+    integer(1, 86_400),
+    "longest idle time of a connection between two requests",
+  ),
   web: row(
     "CAPSULE_WEB",
     "",

@@ -104,6 +104,7 @@ async function startLocked(
       certificate,
       trustProxy: config.trustProxy,
       drainMs: config.drainMs,
+      keepAliveMs: config.keepAliveSec * 1_000,
       web: config.web ?? join(config.dataDir, "web"),
       metrics: config.metrics === "off" ? undefined : { service: telemetry.metrics, to: config.metrics },
       tracing: telemetry.traces,

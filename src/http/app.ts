@@ -57,6 +57,8 @@ export interface ServerOptions {
   certificate?: Certificate | undefined;
   /** Time for requests in progress to end when the server closes. */
   drainMs?: number;
+  /** Longest idle time of a connection between two requests. */
+  keepAliveMs?: number;
   /** Time without progress after which a client that does not read its response is disconnected. */
   stallMs?: number;
 }
@@ -73,12 +75,14 @@ const timing = {
   headersTimeout: 20_000,
   connectionsCheckingInterval: 5_000,
 };
-const keepAliveMs = 65_000;
+/** TCP keep-alive finds clients that vanished, and keeps the entries of address translators on the way. */
+const tcpKeepAlive = { keepAlive: true, keepAliveInitialDelay: 60_000 };
 
 /** Options of Node's server, with or without TLS. */
 function transport(certificate: Certificate | undefined): { http: HttpOptions } {
   const options: HttpOptions = {
     ...timing,
+    ...tcpKeepAlive,
     maxHeaderSize: headersMaxBytes,
     // Node makes no stream for a request without a body: call `announcesBody` before reading one.
     optimizeEmptyRequests: true,
@@ -97,7 +101,7 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
 }
 
 export function buildServer(services: Services, options: ServerOptions): App {
-  const { limits, logger, version, web, metrics, tracing, certificate, drainMs = 10_000, stallMs = 120_000 } = options;
+  const { limits, logger, version, metrics, tracing, certificate, drainMs = 10_000, stallMs = 120_000 } = options;
   const tickets = OneTimeTokens.socketTickets();
   const authentication = new Authentication(services.teams, tickets, limits);
   const inFlight = new InFlightLimiter(limits.requests_max);
@@ -112,7 +116,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     genReqId: () => randomBytes(requestIdBytes).toString("hex"),
     trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
     bodyLimit: limits.body_max_bytes,
-    keepAliveTimeout: keepAliveMs,
+    keepAliveTimeout: options.keepAliveMs ?? 3_660_000,
     return503OnClosing: false,
     // An id or name of any length gets its own 404; only the size of all headers bounds it.
     routerOptions: { maxParamLength: headersMaxBytes },
@@ -148,6 +152,17 @@ export function buildServer(services: Services, options: ServerOptions): App {
   describeApi(app, version);
   keepAudit(app, services.audit);
 
+  registerRoutes(app, services, options, { authentication, tickets, inFlight });
+  return app;
+}
+
+interface Access {
+  authentication: Authentication;
+  tickets: OneTimeTokens;
+  inFlight: InFlightLimiter;
+}
+
+function registerRoutes(app: App, services: Services, { limits, metrics, web }: ServerOptions, access: Access): void {
   const sockets = new Sockets(services, limits);
   sockets.attachTo(app);
   const context: RouteContext = { services, limits };
@@ -160,10 +175,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
       for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes]) routes(v1, context);
       for (const routes of [keyRoutes, eventRoutes, auditRoutes]) routes(v1, context);
       for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, context, sockets);
-      signInRoutes(v1, context, { authentication, tickets });
-      limitRoutes(v1, context, { sockets, inFlight });
+      signInRoutes(v1, context, access);
+      limitRoutes(v1, context, { sockets, inFlight: access.inFlight });
     },
     { prefix: "/v1" },
   );
-  return app;
 }

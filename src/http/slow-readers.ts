@@ -55,5 +55,10 @@ export function exemptFromStallWatch(socket: Socket): void {
 
 /** Either bytes wait for the client, or the server waits for a request. */
 function isStalled(socket: Socket): boolean {
-  return socket.writableLength > 0 || pendingResponse(socket) === undefined;
+  return socket.writableLength > 0 || !(pendingResponse(socket) !== undefined || isIdle(socket));
+}
+
+/** Between two requests; Node closes the connection when its keep-alive timeout is over. */
+function isIdle(socket: Socket): boolean {
+  return (socket.timeout ?? 0) > 0;
 }

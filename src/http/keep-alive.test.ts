@@ -1,0 +1,72 @@
+/** Connections between two requests: how long they are kept, and what happens to a request that meets their end. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import { type TestContext, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { Api } from "../../test/api.ts";
+import { keys } from "../../test/fakes/services.ts";
+import { loadConfig } from "../config.ts";
+
+const create = `POST /v1/capsules HTTP/1.1\r\nHost: x\r\nX-API-Key: ${keys.red}\r\nContent-Length: 0\r\n\r\n`;
+/** Of which clients are told; Node itself waits so much longer. */
+const graceMs = 1_000;
+
+async function listen(t: TestContext, api: Api): Promise<() => Socket> {
+  t.after(() => api.app.close());
+  await api.app.listen({ host: "127.0.0.1", port: 0 });
+  const { port } = api.app.server.address() as AddressInfo;
+  return () => connect(port, "127.0.0.1");
+}
+
+test("an idle connection is kept for longer than an hour, which is what Envoy keeps its own, and no proxy more", async (t) => {
+  const keepAliveMs = loadConfig({}).keepAliveSec * 1_000;
+  assert.ok(keepAliveMs > 3_600_000);
+  const api = new Api({}, { keepAliveMs });
+  const socket = (await listen(t, api))();
+  socket.write(create);
+  assert.match(String((await once(socket, "data"))[0]), /\r\nkeep-alive: timeout=3660\r\n/i);
+  socket.destroy();
+});
+
+test("one that was served may be idle for longer than a client that has asked for nothing", async (t) => {
+  const api = new Api({}, { stallMs: 100 });
+  const open = await listen(t, api);
+  const idle = open();
+  idle.write(create);
+  await once(idle, "data");
+  for (let times = 0; times < 3; times++) await once(open().resume(), "close");
+  idle.write(create);
+  assert.match(String((await once(idle, "data"))[0]), /^HTTP\/1\.1 201 /);
+  idle.destroy();
+});
+
+test("a request that meets the end of an idle connection is answered, or reset before it was taken", async (t) => {
+  const keepAliveMs = 100;
+  const api = new Api({ requests_per_sec: 10_000 }, { keepAliveMs });
+  const open = await listen(t, api);
+  /** Resolves with how many requests of two were answered. */
+  const race = async (afterMs: number): Promise<number> => {
+    const socket = open();
+    let text = "";
+    socket
+      .on("error", () => {})
+      .on("data", (chunk) => {
+        text += chunk;
+      });
+    const closed = once(socket, "close").catch(() => {});
+    socket.write(create);
+    await once(socket, "data");
+    await delay(afterMs);
+    socket.write(create.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+    await closed;
+    const whole = text.match(/HTTP\/1\.1 201 [^{]*\{[^}]*\}/g) ?? [];
+    assert.equal(whole.join(""), text, "nothing else was sent, and no half of an answer");
+    return whole.length;
+  };
+  const starts = Array.from({ length: 200 }, (_, index) => keepAliveMs + graceMs - 100 + index);
+  const answers = await Promise.all(starts.map(race));
+  assert.deepEqual([...new Set(answers)].sort(), [1, 2], "both ends of the race were met");
+  const answered = answers.reduce((sum, count) => sum + count, 0);
+  assert.equal(api.services.capsules.all.size, answered, "whatever was done was answered");
+});
