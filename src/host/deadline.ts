@@ -3,7 +3,7 @@ import { CapsuleError } from "../wire/errors.ts";
 
 /**
  * Settles as `work` does, or rejects with CapsuleError("agent_error") after `ms`, where `what` names the work, or with the
- * reason of `signal` when that fires. In both cases the work goes on: the caller ends the VM that it waits for.
+ * reason of `signal` when that fires. The work itself continues until the caller ends the VM that it waits for.
  */
 export async function withDeadline<T>(ms: number, what: string, work: Promise<T>, signal?: AbortSignal): Promise<T> {
   const late = new AbortController();
@@ -15,7 +15,7 @@ export async function withDeadline<T>(ms: number, what: string, work: Promise<T>
   }
 }
 
-/** Settles as `work` does, or rejects with the reason of `signal` when that fires; the work goes on for others. */
+/** Settles as `work` does, or rejects with the reason of `signal` when that fires; the work itself continues. */
 export async function unlessAborted<T>(signal: AbortSignal | undefined, work: Promise<T>): Promise<T> {
   if (signal === undefined) return await work;
   const { promise, reject } = Promise.withResolvers<never>();

@@ -259,9 +259,9 @@ export class LocalHost implements Host {
   }
 
   /** Undefined when it fails: then nothing is left of the warm capsule. */
-  async #unpark({ id, guest, source }: WarmCapsule, signal?: AbortSignal): Promise<LiveGuest | undefined> {
+  async #unpark({ id, guest, parentFolder }: WarmCapsule, signal?: AbortSignal): Promise<LiveGuest | undefined> {
     try {
-      this.#verifier.requireSound(source);
+      this.#verifier.requireSound(parentFolder);
       await this.#launcher.unpark(guest, signal);
       return this.#hold(guest);
     } catch (error) {

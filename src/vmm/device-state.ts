@@ -16,7 +16,7 @@ const searchBytes = 512;
 /**
  * The state without `cpu_common`, for a QEMU whose only CPU was just reset, so that it counts as neither halted nor
  * interrupted. A halted CPU then continues as if it had been woken, which every halt loop of a kernel handles. Undefined when
- * an interrupt is pending, or the section looks unexpected.
+ * an interrupt is pending, or the section has an unknown format.
  *
  * Loading this section makes QEMU flush its whole translation cache; no other section does.
  */

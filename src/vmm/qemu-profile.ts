@@ -13,7 +13,7 @@ const ownBytes = 1_024 * mib;
 const perCpuBytes = 16 * mib;
 /** QEMU has up to 64 worker threads for the disk. */
 const ownThreads = 96;
-/** CPUs that those threads may use. */
+/** CPUs that QEMU's own threads may use. */
 const ownCpus = 2;
 /** Tables of a disk layer in which every byte of the disk is written. */
 const layerOverheadBytes = 64 * mib;

@@ -74,13 +74,13 @@ export class QemuVm implements Vm {
     return this.socket(agentSocketName);
   }
 
-  /** Path of one of its sockets, through the open folder: short however deep the data folder lies. No such path once released. */
+  /** Path of one of its sockets, through the open folder, so that it fits into sun_path. Invalid after `release`. */
   socket(name: string): string {
     if (this.#isReleased) return join("/proc/self/fd/released", name);
     return `/proc/self/fd/${this.#folder}/${name}`;
   }
 
-  /** For a warm process: what its own commands need is not part of Vm. */
+  /** For the commands of a warm process, which are not part of Vm. */
   get monitor(): Qmp {
     return this.#qmp;
   }

@@ -25,7 +25,7 @@ const retryDelaysMs = [0, 1, 2, 4, 8, 16, 32] as const;
 
 type Files = SavedVm & { memory: string };
 
-/** All steps in a row, for a VM whose guest needs no preparation. */
+/** Runs all steps one after the other, for a VM whose guest is frozen or needs no freezing. */
 export async function saveVm(vm: Pick<Vm, "openSave">, to: Files): Promise<SaveSizes> {
   await using save = vm.openSave(to);
   for (;;) {

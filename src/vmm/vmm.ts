@@ -6,7 +6,7 @@
  *      restore ─► stopped ─resume─► running  └──────────resume──► running
  */
 
-/** What must be the same for a saved VM to be restored; recorded in every checkpoint's manifest. */
+/** A saved VM can only be restored on an equal machine; recorded in every checkpoint's manifest. */
 export interface Machine {
   /** QEMU's version, e.g. "10.0.2". */
   qemu: string;
@@ -78,7 +78,7 @@ export interface SaveSizes {
  *
  *      prepare → stopCpus → copyMemory → finish ‖ isConsistent      again from prepare while isConsistent says false
  *
- * Whatever fails, dispose of it and resume the VM: only its CPUs were stopped. Disposing removes files that are not whole.
+ * After a failure, dispose of it and resume the VM, of which only the CPUs were stopped. Disposal removes incomplete files.
  */
 export interface VmSave extends AsyncDisposable {
   /** Opens everything that is the same whether the CPUs run or not. */
@@ -169,7 +169,7 @@ export interface WarmProcess {
 /** Called with the process of a VM as soon as it exists. */
 export type OnSpawn = (process: VmProcess) => void;
 
-/** Of `boot`, `restore` and `startWarm`: when `signal` fires, the process is ended and its reason is thrown. */
+/** When the `signal` of `boot`, `restore` or `startWarm` fires, the process is ended and the signal's reason is thrown. */
 export interface Vmm {
   /** Whether `startWarm` works: it needs a jail that gives each VM a user of its own. */
   readonly hasWarmProcesses: boolean;
@@ -189,6 +189,6 @@ export interface Vmm {
   reap(nonce: string, process: VmProcess): Promise<void>;
   /** Processes whose command line carries this nonce (a crash between spawn and journal). */
   find(nonce: string): Promise<VmProcess[]>;
-  /** VMs whose own folder lies, or lay, below `folder`. */
+  /** VMs whose own folder is, or was, below `folder`. */
   findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]>;
 }

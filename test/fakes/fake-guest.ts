@@ -1,7 +1,4 @@
-/**
- * A guest on a UNIX socket that says what a test tells it to: it answers HELLO as an agent does, and leaves every other
- * frame to the test, which may lie.
- */
+/** An agent on a UNIX socket: it answers HELLO as a real one does, and leaves every other frame to the test. */
 import { mkdtemp, rm } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
@@ -18,9 +15,9 @@ export interface HostFrame {
 }
 
 export interface FakeGuestOptions {
-  /** Sent on connecting, before anything else: what an earlier life left in the pipe. */
+  /** Sent first on each connection, like bytes of an earlier connection in the pipe. */
   stale?: Uint8Array;
-  /** HELLOs that go unheard. */
+  /** How many HELLOs are ignored at first. */
   deafHellos?: number;
   awake?: boolean;
   onFrame?: (frame: HostFrame, guest: FakeGuest) => void;
@@ -32,7 +29,7 @@ export class FakeGuest implements AsyncDisposable {
   hellos = 0;
   epoch = 0;
   connection: net.Socket | undefined;
-  /** As its next greeting says. */
+  /** The state in its next WELCOME. */
   asleep: boolean;
   readonly #options: FakeGuestOptions;
   readonly #server: net.Server;
@@ -59,7 +56,7 @@ export class FakeGuest implements AsyncDisposable {
     await rm(this.#dir, { recursive: true });
   }
 
-  /** Bytes as they are. */
+  /** Sends raw bytes. */
   say(bytes: Uint8Array): void {
     this.connection?.write(bytes);
   }
@@ -68,7 +65,7 @@ export class FakeGuest implements AsyncDisposable {
     this.say(encodeFrame({ type, flags, epoch: this.epoch, stream }, payload));
   }
 
-  /** A header that need not be true to what follows. */
+  /** A header that need not match the following payload. */
   header(type: number, stream: number, length: number, flags = 0): void {
     const header = Buffer.alloc(12);
     writeHeader(header, 0, { type, flags, epoch: this.epoch, stream, length });

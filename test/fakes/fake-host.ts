@@ -1,6 +1,6 @@
 /**
- * A Host without machines, for tests of the floors above it: it keeps count of what would exist (guests, checkpoints,
- * folders) exactly as the real one promises, takes a random moment for everything, and fails where a test tells it to.
+ * A Host without VMs, for tests of the layers above it. It tracks guests, checkpoints and folders as the contract of Host
+ * says, delays every call by `moment`, and fails where a test tells it to.
  */
 import type { Agent } from "../../src/agent/agent.ts";
 import type { Adopted, Captured, Guest, GuestEnd, Host, Inventory, Origin, Shape } from "../../src/host/host.ts";
@@ -31,17 +31,17 @@ export class FakeHost implements Host {
   readonly folders = new Set<string>();
   readonly checkpoints = new Set<string>();
   readonly templates = new Map<string, Shape>();
-  /** Storages from which nothing is made any more. */
+  /** Storages that were retired. */
   readonly retired: string[] = [];
-  /** Asked before each verb does its work; a thrown error is the verb's failure. */
+  /** Called before each verb; an error that it throws is the verb's failure. */
   before: (verb: HostVerb, id: string) => void = () => {};
-  /** How long a verb takes. */
+  /** Awaited in each verb. */
   moment: () => Promise<void> = () => Promise.resolve();
-  /** Guests do not answer when they are released. */
+  /** Released guests do not answer. */
   isMute = false;
-  /** VMs that are started never answer. */
+  /** Started VMs never answer. */
   isHanging = false;
-  /** Ids of capsules that were made ahead of time. */
+  /** Ids of warm capsules. */
   readonly ahead: string[] = [];
 
   images() {

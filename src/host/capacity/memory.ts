@@ -81,9 +81,9 @@ function readText(path: string): string | undefined {
 
 /** Whether the host has memory to spare for VMs that no client has asked for yet. */
 export interface Pressure {
-  /** Nothing more should be started ahead of time. */
+  /** No further VM should be started ahead of time. */
   isRising(): boolean;
-  /** What was started ahead of time should be ended. */
+  /** VMs that were started ahead of time should be ended. */
   isHigh(): boolean;
 }
 

@@ -3,7 +3,7 @@
  *
  *      run             in one of `slots`, in order of arrival
  *      runUnslotted    at once: a parked guest costs too little to wait
- *      runBackground   one at a time, outside of the slots, after a quiet period in which nothing of the others ran
+ *      runBackground   one at a time, outside of the slots, after a quiet period without any of the others
  *
  * A capsule that was just started or unparked is about to run its first command. Work in the background would slow it down.
  */
@@ -97,7 +97,7 @@ export class StartScheduler {
   }
 }
 
-/** Resolves when it is called from the line. `giveBack`: it was called in the same moment in which `signal` fired. */
+/** Resolves when called from the line. `giveBack` is called if it was called, and `signal` fired, in the same turn. */
 async function waitIn(line: (() => void)[], signal: AbortSignal | undefined, giveBack: () => void): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   line.push(resolve);

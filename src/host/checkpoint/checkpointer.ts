@@ -69,7 +69,7 @@ export class Checkpointer {
     step("save.published");
   }
 
-  /** The pause itself: what stands in one array runs concurrently. Everything in `scratch` is durable when it resolves. */
+  /** The pause itself: work in one array runs concurrently. Everything in `scratch` is durable when it resolves. */
   async #write(scratch: string, live: LiveGuest, quiesce: Quiesce): Promise<void> {
     const { step } = this.#options;
     const { machine, image } = capsuleOf(live);
@@ -90,7 +90,7 @@ export class Checkpointer {
     }
   }
 
-  /** QEMU syncs what it wrote in this process; the layer may be older, and the capsule's folder has to be durable as well. */
+  /** QEMU syncs only its own writes; the layer and the capsule's folder may never have been synced. */
   async #syncDiskLayer(id: string): Promise<void> {
     const { paths } = this.#options;
     await allSettledOrThrow([syncFile(join(paths.capsule(id), diskName)), syncFolder(paths.capsules)]);

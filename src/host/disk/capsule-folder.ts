@@ -42,7 +42,7 @@ export function writeCapsule(folder: string, capsule: CapsuleFile): Promise<void
 }
 
 /**
- * A journal that cannot be read counts as none, and `onDamage` is told of it. It is written without an fsync, since no VM
+ * A journal that cannot be read counts as none, and is reported to `onDamage`. It is written without an fsync, since no VM
  * outlives a power cut, so a power cut may leave it empty.
  */
 export async function readVm(folder: string, onDamage?: OnDamage): Promise<VmFile | undefined> {

@@ -1,8 +1,8 @@
 /**
- * Checkpoint folders: a frozen VM on disk, complete or not there at all (made in `work/`, fsynced, renamed).
+ * Checkpoint folders: a saved VM on disk. A folder is made in `work/`, fsynced, and renamed, so it is complete or absent.
  *
  *   of a base or template:  manifest.json · state · memory · disk.qcow2     self-contained on top of the image
- *   of a paused capsule:    manifest.json · state · memory.diff             relative to what the capsule started from;
+ *   of a paused capsule:    manifest.json · state · memory.diff             relative to the capsule's parent;
  *                                                                           its disk layer stays where it is
  */
 import { hash } from "node:crypto";
@@ -18,7 +18,7 @@ export const manifestFormat = 1;
 
 export interface FileRecord {
   bytes: number;
-  /** Always of files up to 1 MiB; the verifier adds those of larger ones later. */
+  /** Always there for files up to 1 MiB; the verifier adds those of larger files later. */
   sha256?: string;
 }
 
@@ -105,10 +105,7 @@ export async function openCheckpoint(folder: string): Promise<Manifest | undefin
   return manifest;
 }
 
-/**
- * Reads every hashed file of a checkpoint whole. For the background: it costs what reading the files costs. Rejects with
- * an AbortError when `signal` fires.
- */
+/** Reads every hashed file of a checkpoint and compares the hashes. Rejects with an AbortError when `signal` fires. */
 export async function verifyHashes(folder: string, manifest: Manifest, signal?: AbortSignal): Promise<void> {
   for (const [name, record] of Object.entries(manifest.files)) {
     if (record.sha256 !== undefined) await verify(folder, name, record.sha256, signal);

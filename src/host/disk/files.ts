@@ -112,7 +112,7 @@ export function explainSpace(error: unknown, what: string): unknown {
   return new CapsuleError("no_space", `${what} failed: the disk is full`, { cause: error });
 }
 
-/** Also when a file stands where a folder was looked for. */
+/** Also for a path through a file in place of a folder. */
 export function isMissing(error: unknown): boolean {
   const { code } = (error ?? {}) as NodeJS.ErrnoException;
   return code === "ENOENT" || code === "ENOTDIR";

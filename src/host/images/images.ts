@@ -30,7 +30,7 @@ export interface ImageManifest {
   kernel_release: string;
   disk_bytes: number;
   files: Record<ImageFile, { sha256: string; bytes: number }>;
-  /** Keys of what the parts were built from; another key means that the part is out of date. */
+  /** Keys of the inputs of each part; a part with another key is out of date. */
   inputs: Record<"agent" | "initrd" | "kernel" | "root", string>;
   /** Version by package name, the kernel's own package among them. */
   packages: Record<string, string>;

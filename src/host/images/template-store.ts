@@ -1,4 +1,4 @@
-/** The template store: built-in images with their bases, the files of templates, and what a new capsule takes from them. */
+/** The template store: built-in images with their bases, and the files of templates, from which new capsules start. */
 import { statSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";

@@ -23,7 +23,7 @@ export interface TranslationWarmupOptions {
   wakeMs: number;
 }
 
-/** The cycle counter of a VM that claims the process is ahead by the duration, so it is short. */
+/** A VM that claims the process starts with its cycle counter ahead by the duration of the warm-up. */
 const deadlineMs = 5_000;
 /** After a failure, processes for the same origin are not warmed up for this long. */
 const suspensionMs = 600_000;

@@ -52,7 +52,7 @@ class Fixture {
     this.events.emit("made");
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ends.set(id, resolve);
-    return { id, guest: {} as LiveGuest, source: `/source of ${id}`, costBytes: 40 * mib, ended: promise };
+    return { id, guest: {} as LiveGuest, parentFolder: `/parent of ${id}`, costBytes: 40 * mib, ended: promise };
   }
 
   async #end({ id }: WarmCapsule): Promise<void> {
@@ -69,7 +69,7 @@ describe("the warm pool", () => {
     await fixture.hasMade(1);
     assert.deepEqual(fixture.pool.state(), { ready: 1, target: 1 });
     assert.ok(fixture.pool.holds("cl-1"));
-    assert.deepEqual(fixture.pool.sources(), ["/source of cl-1"]);
+    assert.deepEqual(fixture.pool.parentFolders(), ["/parent of cl-1"]);
     assert.equal(fixture.pool.reserve(minimal), "cl-1");
     assert.ok(!fixture.pool.holds("cl-1"), "a reserved capsule is the caller's");
     assert.equal(fixture.pool.reserve(minimal), undefined);

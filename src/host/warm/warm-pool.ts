@@ -34,7 +34,7 @@ export interface WarmCapsule {
   /** Parked. */
   guest: LiveGuest;
   /** Folder of the checkpoint it was started from. */
-  source: string;
+  parentFolder: string;
   /** Memory that it takes from the host. */
   costBytes: number;
   /** Resolves when its VM has ended by itself. Never rejects. */
@@ -111,8 +111,8 @@ export class WarmPool {
   }
 
   /** Folders of the checkpoints that ready capsules were started from. */
-  sources(): string[] {
-    return this.#pool.items().map(({ source }) => source);
+  parentFolders(): string[] {
+    return this.#pool.items().map(({ parentFolder }) => parentFolder);
   }
 
   state(): { ready: number; target: number } {
@@ -185,14 +185,14 @@ export class WarmCapsules {
     const { paths, templates, launcher, wakeMs, step } = this.#options;
     let guest: LiveGuest | undefined;
     try {
-      const source = await templates.find(origin, shape);
-      const capsule = await createCapsuleFolder(paths, templates, id, source);
-      const saved = { state: join(source.folder, fileNames.state), memory: null };
+      const parent = await templates.find(origin, shape);
+      const capsule = await createCapsuleFolder(paths, templates, id, parent);
+      const saved = { state: join(parent.folder, fileNames.state), memory: null };
       guest = await launcher.restoreInBackground(id, capsule, saved, signal);
       const warmUp = warmUpAndPark(guest, warmUpCommands.full);
       await withDeadline(wakeMs, `warming up capsule ${id}`, warmUp, signal);
       step("pool.ready");
-      return { id, guest, source: source.folder, costBytes: dirtyBytes(guest.vm), ended: guest.vm.ended };
+      return { id, guest, parentFolder: parent.folder, costBytes: dirtyBytes(guest.vm), ended: guest.vm.ended };
     } catch (error) {
       await this.#remove(id, guest);
       throw error;

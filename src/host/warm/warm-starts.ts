@@ -70,7 +70,7 @@ export class WarmStarts implements ProcessSource {
 
   /** Folders, relative to the data folder, of the checkpoints in use here. */
   origins(): string[] {
-    return [...this.#pool.sources().map((folder) => relative(this.#data, folder)), ...this.#processes.origins()];
+    return [...this.#pool.parentFolders().map((folder) => relative(this.#data, folder)), ...this.#processes.origins()];
   }
 
   pool(): PoolState {
