@@ -1,0 +1,112 @@
+/** What is left of a restore that is aborted or fails. Real VMs are restored in test/conformance and test/faults. */
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeVm } from "../../../test/fakes/fake-vm.ts";
+import type { Agent } from "../../agent/agent.ts";
+import type { Vmm } from "../../vmm/vmm.ts";
+import { StartScheduler } from "../capacity/start-scheduler.ts";
+import type { CapsuleFile } from "../disk/capsule-folder.ts";
+import { Paths } from "../disk/paths.ts";
+import type { Connect } from "../guest.ts";
+import { Launcher, type ProcessSource } from "./launcher.ts";
+
+const id = "cl-1";
+const capsule = { machine: {} } as CapsuleFile;
+const saved = { state: "state", memory: null };
+const agent = { closed: new Promise(() => {}), wake: async () => {}, close() {} } as unknown as Agent;
+const whenAborted = (signal?: AbortSignal) =>
+  new Promise<never>((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+
+interface Setup {
+  restore?: (vm: FakeVm, ...args: Parameters<Vmm["restore"]>) => ReturnType<Vmm["restore"]>;
+  connect?: Connect;
+  processes?: ProcessSource;
+}
+
+function launch(t: TestContext, { restore = async (vm) => vm, connect = async () => agent, processes }: Setup) {
+  const data = mkdtempSync(join(tmpdir(), "launcher-"));
+  t.after(() => rmSync(data, { recursive: true, force: true }));
+  const paths = new Paths(data);
+  mkdirSync(paths.capsule(id), { recursive: true });
+  const vm = new FakeVm("");
+  const vmm = { restore: (...args: Parameters<Vmm["restore"]>) => restore(vm, ...args) } as Vmm;
+  const [templates, scheduler] = [{ spec: () => vm.spec } as never, new StartScheduler(1)];
+  const options = { paths, vmm, connect, templates, scheduler, wakeMs: 60_000, step: () => {} };
+  const abort = new AbortController();
+  const restoring = new Launcher(options, processes).restore(id, capsule, saved, abort.signal);
+  return { vm, abort, restoring, folder: paths.capsule(id) };
+}
+
+test("a restored VM runs, and its journal names the process", async (t) => {
+  const restore: Setup["restore"] = async (vm, _spec, _saved, onSpawn) => {
+    onSpawn(vm.process);
+    return vm;
+  };
+  const { vm, restoring, folder } = launch(t, { restore });
+  const guest = await restoring;
+  assert.equal(guest.vm, vm);
+  assert.equal(vm.found, "running");
+  assert.deepEqual(readdirSync(folder), ["vm.json"]);
+  guest.close();
+});
+
+test("a claimed process is used instead of a new one", async (t) => {
+  const vm = new FakeVm("");
+  const processes = { claimProcess: async () => vm };
+  const { restoring } = launch(t, { restore: () => assert.fail("a process was started"), processes });
+  assert.equal((await restoring).vm, vm);
+});
+
+test("a signal that fires while the VM is loaded reaches the VMM, and nothing is left", async (t) => {
+  const begun = Promise.withResolvers<void>();
+  const restore: Setup["restore"] = (_vm, _spec, _saved, _onSpawn, signal) => {
+    begun.resolve();
+    return whenAborted(signal);
+  };
+  const { abort, restoring, folder } = launch(t, { restore });
+  await begun.promise;
+  abort.abort(new Error("deleted"));
+  await assert.rejects(restoring, /deleted/);
+  assert.deepEqual(readdirSync(folder), []);
+});
+
+for (const [when, connect] of [
+  ["connects to", (_socket: string, _ms: number, signal?: AbortSignal) => whenAborted(signal)],
+  ["wakes", async () => ({ ...agent, wake: () => new Promise(() => {}) }) as unknown as Agent],
+] as const) {
+  test(`a signal that fires while the host ${when} the agent kills the VM`, async (t) => {
+    const begun = Promise.withResolvers<void>();
+    const { vm, abort, restoring, folder } = launch(t, {
+      connect: (...args) => {
+        setImmediate(begun.resolve);
+        return connect(...args);
+      },
+    });
+    await begun.promise;
+    abort.abort(new Error("deleted"));
+    await assert.rejects(restoring, /deleted/);
+    assert.ok(vm.isReleased, "killed");
+    assert.deepEqual(readdirSync(folder), []);
+  });
+}
+
+test("a VM whose process cannot be journalled is killed", async (t) => {
+  const begun = Promise.withResolvers<() => void>();
+  const { vm, restoring, folder } = launch(t, {
+    restore: (vm, _spec, _saved, onSpawn) =>
+      new Promise((resolve) =>
+        begun.resolve(() => {
+          onSpawn(vm.process);
+          resolve(vm);
+        }),
+      ),
+  });
+  const spawn = await begun.promise;
+  rmSync(folder, { recursive: true });
+  spawn();
+  await assert.rejects(restoring, { code: "ENOENT" });
+  assert.ok(vm.isReleased, "killed");
+});
