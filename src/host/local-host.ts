@@ -252,8 +252,7 @@ export class LocalHost implements Host {
 
   async close(): Promise<void> {
     await this.#warm.close();
-    this.#verifier.stop();
-    await this.#verifier.settled();
+    await this.#verifier.stop();
     for (const guest of this.#guests.values()) guest.close();
     this.#guests.clear();
   }

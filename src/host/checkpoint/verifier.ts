@@ -59,11 +59,12 @@ export class Verifier {
     return this.#last;
   }
 
-  /** Drops and aborts all work; the next daemon verifies everything anew. */
-  stop(): void {
+  /** Drops and aborts all work, and resolves when none runs; the next daemon verifies everything anew. */
+  stop(): Promise<void> {
     this.#stopping.abort();
     for (const timer of this.#delayed) clearTimeout(timer);
     this.#delayed.clear();
+    return this.settled();
   }
 
   #hash(folder: string): void {
