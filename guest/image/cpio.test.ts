@@ -56,7 +56,7 @@ test("an empty archive is its trailer alone", () => {
   assert.deepEqual(parse(cpioArchive([])), []);
 });
 
-test("names and contents of every length keep the padding", () => {
+test("names and contents of every length are padded to 4 bytes", () => {
   const files = fc.uniqueArray(
     fc.record({ name: fc.stringMatching(/^[a-zé]{1,40}$/), content: fc.uint8Array({ maxLength: 70 }) }),
     { selector: ({ name }) => name, maxLength: 8 },
@@ -73,11 +73,11 @@ test("names and contents of every length keep the padding", () => {
   );
 });
 
-test("paths that would leave the archive's root, or stand before their directory, are refused", () => {
+test("paths that leave the archive's root or precede their directory are refused", () => {
   for (const path of ["/init", "", "a//b", "../a", "a/..", "./a", "a\0b", "sys/kernel"]) {
     assert.throws(() => cpioArchive([{ kind: "directory", path, mode: 0o755 }]), /cpio: /, path);
   }
   const twice: CpioEntry = { kind: "directory", path: "dev", mode: 0o755 };
-  assert.throws(() => cpioArchive([twice, twice]), /dev stands twice/);
+  assert.throws(() => cpioArchive([twice, twice]), /dev occurs twice/);
   assert.throws(() => cpioArchive([{ kind: "directory", path: "dev", mode: 0o40755 }]), /has mode 40755/);
 });

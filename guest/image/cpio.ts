@@ -1,6 +1,6 @@
 /**
- * The "newc" cpio archive, the only format in which the kernel takes an initial file system. Written here because the
- * bytes must depend on nothing but the entries: no inode numbers, owners or times of the building machine.
+ * Writes cpio archives in the "newc" format, which the kernel requires for an initial file system. The bytes depend on the
+ * entries only: the cpio program would add inode numbers, owners and times of the building machine.
  *
  *   header (110 bytes of ASCII hex) · name NUL · pad to 4 · content · pad to 4 … TRAILER!!!
  */
@@ -11,9 +11,9 @@ export type CpioEntry =
   | { kind: "character_device"; path: string; mode: number; major: number; minor: number };
 
 const typeBits = { directory: 0o040000, file: 0o100000, character_device: 0o020000 };
-const sizeMax = 0xffff_ffff;
+const maxSizeBytes = 0xffff_ffff;
 
-/** Entries in the order given; a directory must stand before what is in it. Paths have no leading slash. */
+/** Entries in the given order; a directory must precede its content. Paths have no leading slash. */
 export function cpioArchive(entries: CpioEntry[]): Buffer {
   const seen = new Set<string>();
   const records = entries.map((entry, index) => {
@@ -28,15 +28,16 @@ export function cpioArchive(entries: CpioEntry[]): Buffer {
 
 function check(entry: CpioEntry, seen: Set<string>): void {
   const { path } = entry;
-  const steps = path.split("/");
-  if (steps.some((step) => step === "" || step === "." || step === "..") || path.includes("\0")) {
+  const names = path.split("/");
+  if (names.some((name) => name === "" || name === "." || name === "..") || path.includes("\0")) {
     throw new Error(`cpio: not a relative path: ${JSON.stringify(path)}`);
   }
-  const parent = steps.slice(0, -1).join("/");
-  if (parent !== "" && !seen.has(parent)) throw new Error(`cpio: ${path} stands before its directory`);
-  if (seen.has(path)) throw new Error(`cpio: ${path} stands twice`);
+  const parent = names.slice(0, -1).join("/");
+  if (parent !== "" && !seen.has(parent)) throw new Error(`cpio: ${path} precedes its directory`);
+  if (seen.has(path)) throw new Error(`cpio: ${path} occurs twice`);
   if ((entry.mode & ~0o7777) !== 0) throw new Error(`cpio: ${path} has mode ${entry.mode.toString(8)}`);
-  if (entry.kind === "file" && entry.content.length > sizeMax) throw new Error(`cpio: ${path} is larger than 4 GiB`);
+  if (entry.kind === "file" && entry.content.length > maxSizeBytes)
+    throw new Error(`cpio: ${path} is larger than 4 GiB`);
   seen.add(path);
 }
 

@@ -1,4 +1,4 @@
-/** What the kernel starts from: the agent as process 1, the drivers in front of the root disk, and nothing else. */
+/** The initial file system: the agent as process 1 and the drivers needed for the root disk. */
 import { readFile } from "node:fs/promises";
 import { type CpioEntry, cpioArchive } from "./cpio.ts";
 import { keyOf } from "./inputs.ts";
@@ -8,7 +8,7 @@ export interface Module {
   content: Uint8Array;
 }
 
-/** Uncompressed: its megabyte is read faster than it would be unpacked. `modules` in loading order. */
+/** Uncompressed, because reading 1 MB is faster than decompressing it. `modules` in loading order. */
 export function initrd(agent: Uint8Array, modules: Module[]): Buffer {
   const order = modules.map(({ name }) => `${name}\n`).join("");
   const directories = ["dev", "modules", "newroot", "proc", "sys"];

@@ -20,7 +20,7 @@ import type { Stream, StreamHandler } from "./stream.ts";
 
 type OutputName = "stdout" | "stderr" | "pty";
 
-/** Names of DATA channels. A frame on a channel without a name violates the protocol. */
+/** Names of DATA channels. A frame on a channel without a name is a protocol violation. */
 export const commandOutputs: readonly (OutputName | undefined)[] = byChannel({
   [DataChannel.STDOUT]: "stdout",
   [DataChannel.STDERR]: "stderr",
@@ -92,7 +92,7 @@ export class OutputStream implements RunningStream, StreamHandler {
 /** Input queued for a program that does not read. A writer that exceeds it loses its stream. */
 const maxQueuedInputBytes = 4 * 1024 * 1024;
 
-/** The user's terminal on a process: output as for every process, and input with a bounded queue. */
+/** A terminal session: an output stream with input, whose queue is bounded. */
 export class Terminal extends OutputStream implements PtyStream {
   #onDrain: (() => void) | undefined;
 
