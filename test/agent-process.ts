@@ -1,6 +1,6 @@
 /**
- * The real guest agent on a UNIX socket of this machine. It acts on this machine's files and processes, so every test uses
- * a temporary folder.
+ * The real guest agent on a UNIX socket of this machine. It acts on this machine's files and processes, so every test
+ * uses a temporary folder.
  */
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -62,8 +62,8 @@ export class AgentProcess implements AsyncDisposable {
   }
 
   /**
-   * A proxy socket that sends `stale` to the agent before the bytes of each connection, like an incomplete frame that an
-   * earlier host left in a VM's port.
+   * A proxy socket that sends `stale` to the agent before the bytes of each connection, like an incomplete frame that
+   * an earlier host left in a VM's port.
    */
   async behind(stale: Uint8Array): Promise<AsyncDisposable & { socketPath: string }> {
     const socketPath = path.join(this.dir, "stale.sock");

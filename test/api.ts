@@ -1,4 +1,6 @@
-/** The real HTTP layer on fake services, with its log captured; every answer is checked against the OpenAPI document. */
+/**
+ * The real HTTP layer on fake services, with its log captured; every answer is checked against the OpenAPI document.
+ */
 import type { InjectOptions } from "fastify";
 import pino from "pino";
 import { loadConfig } from "../src/config.ts";

@@ -1,4 +1,6 @@
-/** Words that the house does not use: coined terms for which the field has a standard one (docs/CONCEPTS.md has them). */
+/**
+ * Words that the house does not use: coined terms for which the field has a standard one (docs/CONCEPTS.md has them).
+ */
 
 const stems = [
   "blank",

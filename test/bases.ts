@@ -1,6 +1,6 @@
 /**
- * Booted bases, shared by all servers of the tests. Bases are read-only, so each server gets hard links to the files of the
- * server that booted first.
+ * Booted bases, shared by all servers of the tests. Bases are read-only, so each server gets hard links to the files of
+ * the server that booted first.
  */
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";

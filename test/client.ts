@@ -1,6 +1,6 @@
 /**
- * An HTTP client for tests. It sends paths without normalizing them and checks every answer against the OpenAPI document
- * that the server publishes.
+ * An HTTP client for tests. It sends paths without normalizing them and checks every answer against the OpenAPI
+ * document that the server publishes.
  */
 import assert from "node:assert/strict";
 import http, { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
@@ -156,7 +156,9 @@ export class TestCapsule implements AsyncDisposable {
     return (await this.client.expect(200, "GET", this.path)).json;
   }
 
-  /** Waits for the status and returns the view. Throws with the capsule's error reason when another status is reached. */
+  /**
+   * Waits for the status and returns the view. Throws with the capsule's error reason when another status is reached.
+   */
   async until(status: string, timeoutSec = 150): Promise<Reply["json"]> {
     const { json } = await this.client.expect(200, "GET", `${this.path}?wait=${status}&timeout=${timeoutSec}`);
     assert.equal(json.status, status, `capsule ${this.id} is ${json.status}: ${json.error_reason}`);

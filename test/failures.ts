@@ -1,6 +1,6 @@
 /**
- * Prints both errors of a failed test whose `await using` fails as well. JavaScript wraps them in a SuppressedError, of which
- * the runner prints only "An error was suppressed during disposal".
+ * Prints both errors of a failed test whose `await using` fails as well. JavaScript wraps them in a SuppressedError, of
+ * which the runner prints only "An error was suppressed during disposal".
  */
 import { afterEach, type SuiteContext, type TestContext } from "node:test";
 

@@ -1,6 +1,6 @@
 /**
- * A real server for tests: `capsule serve` on a new data folder, which is removed afterwards with every process that belongs to
- * it. Images are linked from `$CAPSULE_IMAGES_FROM`, by default the repository's.
+ * A real server for tests: `capsule serve` on a new data folder, which is removed afterwards with every process that
+ * belongs to it. Images are linked from `$CAPSULE_IMAGES_FROM`, by default the repository's.
  */
 
 import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";

@@ -1,6 +1,6 @@
 /**
- * Queries this machine's apt for the mirrors that its operator configured and the package versions that they offer. The image is
- * built from the same mirrors, so this project contains no mirror's address.
+ * Queries this machine's apt for the mirrors that its operator configured and the package versions that they offer. The
+ * image is built from the same mirrors, so this project contains no mirror's address.
  */
 import { runProgram } from "./program.ts";
 

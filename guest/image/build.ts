@@ -7,8 +7,8 @@
  *   linux-image-cloud-amd64 ──► kernel, drivers ──┼─► image
  *   agent ────────────────────► initrd ◄ drivers ─┘
  *
- * Prints the image's folder as the last line on standard output, and progress on standard error. The network is needed only
- * for a missing part, and for --upgrade, which installs the newest packages.
+ * Prints the image's folder as the last line on standard output, and progress on standard error. The network is needed
+ * only for a missing part, and for --upgrade, which installs the newest packages.
  */
 import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";

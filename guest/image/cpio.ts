@@ -1,6 +1,6 @@
 /**
- * Writes cpio archives in the "newc" format, which the kernel requires for an initial file system. The bytes depend on the
- * entries only: the cpio program would add inode numbers, owners and times of the building machine.
+ * Writes cpio archives in the "newc" format, which the kernel requires for an initial file system. The bytes depend on
+ * the entries only: the cpio program would add inode numbers, owners and times of the building machine.
  *
  *   header (110 bytes of ASCII hex) · name NUL · pad to 4 · content · pad to 4 … TRAILER!!!
  */

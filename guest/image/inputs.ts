@@ -1,6 +1,6 @@
 /**
- * Keys of image parts: hashes of all inputs. A part is rebuilt exactly when its key changes. A key covers the code that builds
- * the part, but not the mirror's current packages, so that a machine without a network need not rebuild.
+ * Keys of image parts: hashes of all inputs. A part is rebuilt exactly when its key changes. A key covers the code that
+ * builds the part, but not the mirror's current packages, so that a machine without a network need not rebuild.
  */
 import { createHash } from "node:crypto";
 import { open, readFile } from "node:fs/promises";

@@ -1,6 +1,7 @@
 /**
- * Parts of an image that take long to build and rarely change: the kernel and the root file system. A part is a folder named
- * by the key of its inputs. It is built in a scratch folder and published by rename, so an existing part is complete.
+ * Parts of an image that take long to build and rarely change: the kernel and the root file system. A part is a folder
+ * named by the key of its inputs. It is built in a scratch folder and published by rename, so an existing part is
+ * complete.
  *
  *   <data>/images/parts/<part>-<key>/ …
  */

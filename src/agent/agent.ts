@@ -2,8 +2,9 @@
  * The host's interface to the agent in a capsule: one method per verb of docs/AGENT-PROTOCOL.md.
  *
  * Everything from the guest is untrusted. A protocol violation ends the connection and rejects every open call with
- * CapsuleError("agent_error"). A request that the guest refuses rejects, or fails its sink, with AgentFailure (failure.ts).
- * No method throws because of the guest or a lost connection; a sink's `failed` is called after the method has returned.
+ * CapsuleError("agent_error"). A request that the guest refuses rejects, or fails its sink, with AgentFailure
+ * (failure.ts). No method throws because of the guest or a lost connection; a sink's `failed` is called after the
+ * method has returned.
  */
 import type { Readable } from "node:stream";
 
@@ -41,8 +42,8 @@ export interface OutputSink {
   /** Without this method, EXEC does not request the start message, which saves one frame. */
   started?(process: Started): void;
   /**
-   * The chunk is valid only during the call. The sink calls `consumed(n)` on the stream when it has processed the bytes, which
-   * lets the guest send more.
+   * The chunk is valid only during the call. The sink calls `consumed(n)` on the stream when it has processed the
+   * bytes, which lets the guest send more.
    */
   output(channel: "stdout" | "stderr" | "pty", chunk: Uint8Array): void;
   exited(exit: Exit): void;
@@ -59,7 +60,10 @@ export interface RunningStream {
 }
 
 export interface PtyStream extends RunningStream {
-  /** False: wait for the drain before writing more. With 4 MiB queued the stream fails. The bytes must not change afterwards. */
+  /**
+   * False: wait for the drain before writing more. With 4 MiB queued the stream fails. The bytes must not change
+   * afterwards.
+   */
   write(bytes: Uint8Array): boolean;
   onDrain(callback: () => void): void;
   resize(cols: number, rows: number): void;
@@ -91,8 +95,8 @@ export interface GuestEntry {
 
 export interface Upload {
   /**
-   * Resolves when more may be written. Rejects when the guest has refused the upload. One call at a time. The bytes must
-   * not change afterwards.
+   * Resolves when more may be written. Rejects when the guest has refused the upload. One call at a time. The bytes
+   * must not change afterwards.
    */
   write(bytes: Uint8Array): Promise<void>;
   /** Sets the target path of an upload that was started without one. */

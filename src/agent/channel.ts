@@ -13,13 +13,16 @@ import { Stream, type StreamHandler, type StreamTransport } from "./stream.ts";
 
 /** Verbs that are sent whatever the limits below: pausing, resuming and probing must work in an overloaded capsule. */
 const unlimitedVerbs: ReadonlySet<Verb> = new Set([Verb.PROBE, Verb.WAKE, Verb.FREEZE, Verb.THAW]);
-/** Bytes queued for a guest that does not read: above the first limit requests are refused, above the second the connection ends. */
+/**
+ * Bytes queued for a guest that does not read: above the first limit requests are refused, above the second the
+ * connection ends.
+ */
 const refusalBacklogBytes = 8 * 1024 * 1024;
 const maxBacklogBytes = 16 * 1024 * 1024;
 
 /**
- * Bytes of padding and of frames for other epochs or ended streams that a guest may send between two ticks of the liveness
- * timer. A cancelled stream adds the bytes that the guest may have sent before it saw the cancellation.
+ * Bytes of padding and of frames for other epochs or ended streams that a guest may send between two ticks of the
+ * liveness timer. A cancelled stream adds the bytes that the guest may have sent before it saw the cancellation.
  */
 const discardBudgetBytes = 1024 * 1024;
 
@@ -135,7 +138,9 @@ export class Channel implements PipeReader, StreamTransport {
     this.#closeOnError(() => this.#parser.push(bytes));
   }
 
-  /** Lets congested streams send, in the order of their congestion. A stream that fills the pipe again is queued last. */
+  /**
+   * Lets congested streams send, in the order of their congestion. A stream that fills the pipe again is queued last.
+   */
   drained(): void {
     const waiting = [...this.#congested];
     this.#congested.clear();
@@ -281,7 +286,10 @@ export class Channel implements PipeReader, StreamTransport {
     }
   }
 
-  /** Closes the stream, then runs its handler. A payload that cannot be decoded fails the handler as well as the connection. */
+  /**
+   * Closes the stream, then runs its handler. A payload that cannot be decoded fails the handler as well as the
+   * connection.
+   */
   #finish(stream: Stream, handle: () => void): void {
     this.#remove(stream);
     stream.close();

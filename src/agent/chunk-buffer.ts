@@ -1,6 +1,6 @@
 /**
- * Collects chunks of any size. Memory is proportional to the bytes and not to the number of chunks, and a byte is copied
- * twice at most: when it is added, and when everything is taken.
+ * Collects chunks of any size. Memory is proportional to the bytes and not to the number of chunks, and a byte is
+ * copied twice at most: when it is added, and when everything is taken.
  */
 
 const minBlockBytes = 1024;

@@ -43,13 +43,16 @@ export interface ConnectOptions {
   deadlineMs: number;
   /** Aborts connecting before the deadline. */
   signal?: AbortSignal | undefined;
-  /** The connection is closed with a SilenceError when a probe and all requests are unanswered for this long. Default 180 s. */
+  /**
+   * The connection is closed with a SilenceError when a probe and all requests are unanswered for this long. Default
+   * 180 s.
+   */
   silenceMs?: number | undefined;
 }
 
 /**
- * Connects to an agent's UNIX socket and waits for a guest that is still booting. Rejects with CapsuleError("agent_error")
- * at the deadline, or at once when the socket does not exist or closes.
+ * Connects to an agent's UNIX socket and waits for a guest that is still booting. Rejects with
+ * CapsuleError("agent_error") at the deadline, or at once when the socket does not exist or closes.
  */
 export async function connectAgent(socketPath: string, options: ConnectOptions): Promise<Agent> {
   const { channel, welcome } = await handshake(socketPath, { ...options, silenceMs: options.silenceMs ?? 180_000 });

@@ -71,7 +71,8 @@ export class FileDownload implements StreamHandler {
       onRead: () => this.#credit(body),
       onDestroy: () => this.#stream.cancel(),
     });
-    // Without a listener, an error before the reader attaches would end the daemon; the reader finds the body destroyed.
+    // Without a listener, an error before the reader attaches would end the daemon; the reader finds the body
+    // destroyed.
     body.on("error", () => {});
     return body;
   }
@@ -102,11 +103,13 @@ const pooledMinBytes = maxPayloadBytes / 2;
 const pooledMax = limits.windowBytes / pooledMinBytes;
 
 /**
- * The received part of a file. With pipe(), buffers are reused, which saves a third to a half of the daemon's CPU time per byte
- * (measured with 2 GiB into an HTTP response). Reuse is safe because `write` calls back only after the destination has
- * passed the bytes to the kernel, and because no other reader of a piped body gets the buffers. Other readers get copies.
+ * The received part of a file. With pipe(), buffers are reused, which saves a third to a half of the daemon's CPU time
+ * per byte (measured with 2 GiB into an HTTP response). Reuse is safe because `write` calls back only after the
+ * destination has passed the bytes to the kernel, and because no other reader of a piped body gets the buffers. Other
+ * readers get copies.
  *
- * Small chunks are collected while the reader has bytes to read, so that memory is proportional to bytes and not to frames.
+ * Small chunks are collected while the reader has bytes to read, so that memory is proportional to bytes and not to
+ * frames.
  */
 class Content extends Readable {
   readonly #onRead: () => void;

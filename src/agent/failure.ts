@@ -1,14 +1,14 @@
 /**
- * Converts the agent's FAIL frames to errors: maps the code to an error code of the API and sanitizes the message. `failure`
- * keeps the agent's code, which is more specific: command_not_found, slow_reader.
+ * Converts the agent's FAIL frames to errors: maps the code to an error code of the API and sanitizes the message.
+ * `failure` keeps the agent's code, which is more specific: command_not_found, slow_reader.
  */
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import { Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 
 /**
- * `too_many` is a quota: the capsule has its maximum of open operations, and a later retry can succeed. `slow_reader` never
- * becomes an HTTP status, because its stream is open already.
+ * `too_many` is a quota: the capsule has its maximum of open operations, and a later retry can succeed. `slow_reader`
+ * never becomes an HTTP status, because its stream is open already.
  */
 const codeOf = {
   not_found: "not_found",

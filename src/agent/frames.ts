@@ -1,6 +1,6 @@
 /**
- * Frames, the unit of transfer in the pipe. The parser splits a byte stream into frames without copying payloads: the socket
- * reads directly into the parser's arena, and a payload is a view of it.
+ * Frames, the unit of transfer in the pipe. The parser splits a byte stream into frames without copying payloads: the
+ * socket reads directly into the parser's arena, and a payload is a view of it.
  *
  *      arena   [ parsed │ incomplete frame │ space: target of the next read ]
  */

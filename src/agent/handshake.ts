@@ -1,10 +1,11 @@
 /**
  * Synchronizes with a guest over a pipe that may still hold bytes of an earlier connection. The host sends zeros, which
- * complete any frame that was cut off, and HELLO with a random nonce. It discards input until that nonce returns in a WELCOME.
+ * complete any frame that was cut off, and HELLO with a random nonce. It discards input until that nonce returns in a
+ * WELCOME.
  *
- * A booting VM does not read the pipe and may lose bytes, so HELLO is repeated until the deadline. Each one has a new nonce,
- * because the agent resets the connection at every HELLO: an answer to an older one would be followed by another reset.
- * A running agent answers the first HELLO at once.
+ * A booting VM does not read the pipe and may lose bytes, so HELLO is repeated until the deadline. Each one has a new
+ * nonce, because the agent resets the connection at every HELLO: an answer to an older one would be followed by another
+ * reset. A running agent answers the first HELLO at once.
  */
 import { randomBytes } from "node:crypto";
 import { CapsuleError } from "../wire/errors.ts";
@@ -30,8 +31,8 @@ const firstRepeatMs = 100;
 const lastRepeatMs = 800;
 
 /**
- * Longest WELCOME that is accepted. A real one has fewer than 100 bytes. A hostile one of many bytes, sent one by one, would
- * be scanned again with each of them.
+ * Longest WELCOME that is accepted. A real one has fewer than 100 bytes. A hostile one of many bytes, sent one by one,
+ * would be scanned again with each of them.
  */
 const maxWelcomeBytes = 1_024;
 

@@ -99,7 +99,10 @@ export class Listing<T> implements StreamHandler {
     this.#heldBytes = neededBytes;
   }
 
-  /** Decodes complete items. An incomplete one is retried when its bytes have doubled, so that a huge item costs linear time. */
+  /**
+   * Decodes complete items. An incomplete one is retried when its bytes have doubled, so that a huge item costs linear
+   * time.
+   */
   #decodeItems(): void {
     const fields = new RecordReader(this.#held.subarray(0, this.#heldBytes));
     let decodedBytes = 0;

@@ -1,6 +1,6 @@
 /**
- * Detects a guest that has stopped answering: probes it after a time without answers, and reports it when the probe stays
- * unanswered too.
+ * Detects a guest that has stopped answering: probes it after a time without answers, and reports it when the probe
+ * stays unanswered too.
  *
  * The time is counted in timer ticks and not read from a clock: a tick does not come while the daemon or its machine is
  * suspended, so that time does not count.
@@ -40,8 +40,8 @@ export class Liveness {
   }
 
   /**
-   * Ticks do not count while suspended, but earlier ones are kept: repeated attempts to pause a guest that hangs must not
-   * postpone its detection.
+   * Ticks do not count while suspended, but earlier ones are kept: repeated attempts to pause a guest that hangs must
+   * not postpone its detection.
    */
   suspend(): void {
     this.#isSuspended = true;

@@ -1,6 +1,6 @@
 /**
- * The byte pipe to one guest: a UNIX socket that is read directly into its reader's memory, and written in one system call
- * per event loop tick unless flush() is called.
+ * The byte pipe to one guest: a UNIX socket that is read directly into its reader's memory, and written in one system
+ * call per event loop tick unless flush() is called.
  */
 import net from "node:net";
 

@@ -135,8 +135,8 @@ export class Terminal extends OutputStream implements PtyStream {
 }
 
 /**
- * How a background process ends, without its output. Agents of capsules made by an older daemon lack AWAIT; for them this
- * attaches to the process, which works only while it runs.
+ * How a background process ends, without its output. Agents of capsules made by an older daemon lack AWAIT; for them
+ * this attaches to the process, which works only while it runs.
  */
 export async function exitOf(channel: Channel, selector: Selector, signal?: AbortSignal): Promise<Exit> {
   try {

@@ -1,6 +1,6 @@
 /**
- * Verbs, events and records of docs/AGENT-PROTOCOL.md. One pure function encodes each host request or decodes each guest
- * answer. A decoder checks the whole record before it returns.
+ * Verbs, events and records of docs/AGENT-PROTOCOL.md. One pure function encodes each host request or decodes each
+ * guest answer. A decoder checks the whole record before it returns.
  */
 import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake } from "./agent.ts";
 import { headerBytes, maxPayloadBytes } from "./frames.ts";
@@ -123,7 +123,9 @@ export function resizeEvent(cols: number, rows: number): Buffer {
   return new RecordWriter().u16(EventKind.RESIZE).u16(cols).u16(rows).finish();
 }
 
-/** Sent before a terminal's CANCEL: output after `totalBytes` was not consumed and must be replayed to the next client. */
+/**
+ * Sent before a terminal's CANCEL: output after `totalBytes` was not consumed and must be replayed to the next client.
+ */
 export function takenEvent(totalBytes: number): Buffer {
   return new RecordWriter().u16(EventKind.TAKEN).u64(BigInt(totalBytes)).finish();
 }

@@ -66,7 +66,8 @@ describe("records", () => {
         fc.uint8Array({ maxLength: 200 }),
         fc.array(fc.constantFrom(...reads), { maxLength: 20 }),
         (bytes, plan) => {
-          // The record is a view into a larger buffer, as in the parser's arena, where an overread would not fail by itself.
+          // The record is a view into a larger buffer, as in the parser's arena, where an overread would not fail by
+          // itself.
           const around = Buffer.concat([Buffer.alloc(50, 1), bytes, Buffer.alloc(50, 1)]);
           const fields = new RecordReader(around.subarray(50, 50 + bytes.length));
           try {

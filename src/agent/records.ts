@@ -1,6 +1,6 @@
 /**
- * Records: the fields of a frame's payload in a fixed order, followed by one end mark. The writer encodes host requests. The
- * reader decodes bytes of the guest and checks every length against the bytes present.
+ * Records: the fields of a frame's payload in a fixed order, followed by one end mark. The writer encodes host
+ * requests. The reader decodes bytes of the guest and checks every length against the bytes present.
  */
 
 /** The guest violated the protocol. The channel or handshake that reads from it closes the connection. */

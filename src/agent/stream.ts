@@ -1,6 +1,6 @@
 /**
- * One stream of a connection: byte counts, credit in both directions, and bytes queued for credit. Its handler interprets
- * the bytes.
+ * One stream of a connection: byte counts, credit in both directions, and bytes queued for credit. Its handler
+ * interprets the bytes.
  */
 import { FrameType, maxPayloadBytes } from "./frames.ts";
 import { decodeCount, decodeTotal, emptyRecord, endRecord, limits, type Verb, windowRecord } from "./protocol.ts";
@@ -34,7 +34,8 @@ export class Stream {
   readonly #carrier: StreamTransport;
   #open = true;
 
-  // Receiving: bytes that the guest may still send; received; received and not consumed; consumed and not yet granted again.
+  // Receiving: bytes that the guest may still send; received; received and not consumed; consumed and not yet granted
+  // again.
 
   #allowanceBytes: number = limits.windowBytes;
   #receivedBytes = 0;
@@ -87,7 +88,10 @@ export class Stream {
     return this.#endReceived;
   }
 
-  /** Sends data as far as credit and pipe allow, and queues the rest. False: wait for `drained`. The bytes must not change afterwards. */
+  /**
+   * Sends data as far as credit and pipe allow, and queues the rest. False: wait for `drained`. The bytes must not
+   * change afterwards.
+   */
   send(bytes: Uint8Array): boolean {
     if (!this.#open || bytes.length === 0) return this.#queuedBytes === 0;
     this.#queue.push(bytes);

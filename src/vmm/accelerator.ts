@@ -1,7 +1,7 @@
 /**
- * Chooses hardware virtualization or software emulation. On some machines /dev/kvm opens, but no kernel boots in its VMs.
- * So KVM is used only after the image's kernel has booted on it, up to the agent's first message. The result and the rate of
- * the time stamp counter are cached in a file until this machine boots again.
+ * Chooses hardware virtualization or software emulation. On some machines /dev/kvm opens, but no kernel boots in its
+ * VMs. So KVM is used only after the image's kernel has booted on it, up to the agent's first message. The result and
+ * the rate of the time stamp counter are cached in a file until this machine boots again.
  */
 import { spawn } from "node:child_process";
 import { constants } from "node:fs";
@@ -27,7 +27,10 @@ export interface AcceleratorOptions {
   jail?: QemuOptions["jail"];
   /** Default: /dev/kvm. */
   device?: string;
-  /** Boots a VM and waits for its agent. Rejects when the agent does not answer or `signal` aborts. Ends the VM in both cases. */
+  /**
+   * Boots a VM and waits for its agent. Rejects when the agent does not answer or `signal` aborts. Ends the VM in both
+   * cases.
+   */
   boots(vmm: Vmm, signal: AbortSignal): Promise<void>;
 }
 
@@ -127,9 +130,10 @@ export interface TimerReading {
 }
 
 /**
- * Measures the rate of this machine's time stamp counter. Under software emulation the guest reads that counter and needs its
- * rate on the kernel command line (see qemu-args.ts). JavaScript cannot read the counter. QEMU can: the saved state of an
- * empty machine holds the counter and a clock. Two such pairs, 1 s apart, give the rate to a few millionths.
+ * Measures the rate of this machine's time stamp counter. Under software emulation the guest reads that counter and
+ * needs its rate on the kernel command line (see qemu-args.ts). JavaScript cannot read the counter. QEMU can: the saved
+ * state of an empty machine holds the counter and a clock. Two such pairs, 1 s apart, give the rate to a few
+ * millionths.
  *
  * In kHz. Takes a little over 1 s.
  */
@@ -163,7 +167,9 @@ export function rateKhz(first: TimerReading, second: TimerReading): number {
   return khz;
 }
 
-/** Finds the "timer" section in a saved state: name, instance u32, version u32, ticks i64, 8 unused bytes, clock i64. */
+/**
+ * Finds the "timer" section in a saved state: name, instance u32, version u32, ticks i64, 8 unused bytes, clock i64.
+ */
 export function parseTimer(state: Buffer): TimerReading {
   const name = state.indexOf("\x05timer", 0, "latin1");
   const at = name + 6 + 8;

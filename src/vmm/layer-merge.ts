@@ -1,7 +1,7 @@
 /**
- * Merges a disk layer with its backing layer, so that its only backing file is the root disk. The layer comes from a QEMU that
- * may be compromised, so no privileged process parses it: its header is checked first, and qemu-img reads the rest in
- * a jail like QEMU's.
+ * Merges a disk layer with its backing layer, so that its only backing file is the root disk. The layer comes from a
+ * QEMU that may be compromised, so no privileged process parses it: its header is checked first, and qemu-img reads the
+ * rest in a jail like QEMU's.
  */
 import { execFile } from "node:child_process";
 import { open, stat } from "node:fs/promises";

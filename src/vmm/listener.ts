@@ -12,8 +12,8 @@ export interface Listener {
 }
 
 /**
- * Makes a listening socket `name` in an open folder. The path goes through the folder's descriptor, because a UNIX socket's path
- * is limited to 107 bytes.
+ * Makes a listening socket `name` in an open folder. The path goes through the folder's descriptor, because a UNIX
+ * socket's path is limited to 107 bytes.
  */
 export async function listenIn(folder: number, name: string): Promise<Listener> {
   const path = `/proc/self/fd/${folder}/${name}`;
@@ -36,8 +36,8 @@ export async function listenIn(folder: number, name: string): Promise<Listener> 
 }
 
 /**
- * The descriptor of a listening socket. Node has no public way to get it, so this reads its undocumented `_handle.fd`. It throws,
- * and listener.test.ts fails, when a version of Node lacks that field.
+ * The descriptor of a listening socket. Node has no public way to get it, so this reads its undocumented `_handle.fd`.
+ * It throws, and listener.test.ts fails, when a version of Node lacks that field.
  */
 export function descriptorOf(server: object): number {
   const { fd = -1 } = (server as { _handle?: { fd?: number } })._handle ?? {};

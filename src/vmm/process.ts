@@ -1,6 +1,6 @@
 /**
- * Processes that outlive the daemon. A QEMU runs in its own session and may be no child of this daemon, so it is identified through
- * /proc: pid and start time identify a process, the nonce in its command line tells which VM it is.
+ * Processes that outlive the daemon. A QEMU runs in its own session and may be no child of this daemon, so it is
+ * identified through /proc: pid and start time identify a process, the nonce in its command line tells which VM it is.
  */
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -97,8 +97,8 @@ export function isAlive({ pid, startTicks }: VmProcess): boolean {
 }
 
 /**
- * Field 22 of /proc/<pid>/stat; null for no process or a zombie. A zombie whose other threads have not ended yet counts as a
- * process: it holds its files and their locks.
+ * Field 22 of /proc/<pid>/stat; null for no process or a zombie. A zombie whose other threads have not ended yet counts
+ * as a process: it holds its files and their locks.
  */
 export function startTicksOf(pid: number): number | null {
   return statOf(pid)?.startTicks ?? null;

@@ -1,7 +1,7 @@
 /**
- * Writes empty qcow2 overlays as bytes: a capsule's disk layer is made in 1 ms, without starting qemu-img. Checks the header of
- * a layer that a QEMU has written: a changed header could name any file of the machine as backing file. The rest of the
- * format is left to QEMU. Layout of version 3, big-endian:
+ * Writes empty qcow2 overlays as bytes: a capsule's disk layer is made in 1 ms, without starting qemu-img. Checks the
+ * header of a layer that a QEMU has written: a changed header could name any file of the machine as backing file. The
+ * rest of the format is left to QEMU. Layout of version 3, big-endian:
  *
  *      0      header, header extensions, name of the backing file
  *      64 K   refcount table, one entry: the block below
@@ -67,9 +67,9 @@ export function emptyOverlay({ sizeBytes, backingFile, backingFormat }: Overlay)
 }
 
 /**
- * Compares a layer's first cluster `start` with an expected overlay and names the difference; undefined when there is none.
- * It refuses each feature through which a program that opens the layer could read another file or misread the rest:
- * another backing file, an external data file, encryption, bitmaps, snapshots, unknown features.
+ * Compares a layer's first cluster `start` with an expected overlay and names the difference; undefined when there is
+ * none. It refuses each feature through which a program that opens the layer could read another file or misread the
+ * rest: another backing file, an external data file, encryption, bitmaps, snapshots, unknown features.
  */
 export function overlayProblem(start: Buffer, { sizeBytes, backingFile, backingFormat }: Overlay): string | undefined {
   if (start.length < clusterBytes || start.toString("latin1", 0, 4) !== "QFI\xfb") return "it is not a qcow2 file";

@@ -18,9 +18,9 @@ export async function qemuVersion(program: string): Promise<string> {
 }
 
 /**
- * True for QEMU 8.2 and later, which map the base's memory file read-only and load device state from a file by name. Older
- * versions need write access to both, so they run only without a jail. Three places depend on it: the memory backend
- * (qemu-args.ts), the source of the device state (qemu.ts) and requireJailable below.
+ * True for QEMU 8.2 and later, which map the base's memory file read-only and load device state from a file by name.
+ * Older versions need write access to both, so they run only without a jail. Three places depend on it: the memory
+ * backend (qemu-args.ts), the source of the device state (qemu.ts) and requireJailable below.
  */
 export function isRecent(version: string): boolean {
   const [major = 0, minor = 0] = version.split(".").map(Number);

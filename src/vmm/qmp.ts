@@ -1,10 +1,10 @@
 /**
- * A client of QMP, QEMU's control socket: one JSON object per line, answers matched to commands by id, events in between.
- * The QEMU may be compromised, so its output is not trusted: lines have a maximum length, a line that does not parse ends the
- * connection, and every command has a deadline.
+ * A client of QMP, QEMU's control socket: one JSON object per line, answers matched to commands by id, events in
+ * between. The QEMU may be compromised, so its output is not trusted: lines have a maximum length, a line that does not
+ * parse ends the connection, and every command has a deadline.
  *
- * QEMU reads its monitor byte by byte, at about 4 µs each. So commands are short, and independent commands are sent without
- * waiting for each other's answers; QEMU runs them in order (docs/adr/0016).
+ * QEMU reads its monitor byte by byte, at about 4 µs each. So commands are short, and independent commands are sent
+ * without waiting for each other's answers; QEMU runs them in order (docs/adr/0016).
  */
 import { connect, type Socket } from "node:net";
 
@@ -44,7 +44,9 @@ export class Qmp {
   #lastId = 0;
   #isClosed = false;
 
-  /** Connects and negotiates. QEMU serves one client at a time and greets the next one after the first has disconnected. */
+  /**
+   * Connects and negotiates. QEMU serves one client at a time and greets the next one after the first has disconnected.
+   */
   static async connect(path: string, onEvent: (event: QmpEvent) => void, deadlineMs: number): Promise<Qmp> {
     const qmp = new Qmp(connect(path), onEvent);
     const timer = setTimeout(() => qmp.#end(new Error(`No QMP greeting within ${deadlineMs} ms`)), deadlineMs);

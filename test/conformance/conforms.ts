@@ -1,6 +1,6 @@
 /**
- * Conformance tests with a deadline, in sections, and a record of which rows of the specification have a test. suite.test.ts
- * checks that all have.
+ * Conformance tests with a deadline, in sections, and a record of which rows of the specification have a test.
+ * suite.test.ts checks that all have.
  */
 import { describe, test as nodeTest, type TestContext } from "node:test";
 import type { Row } from "./specification.ts";
@@ -18,8 +18,9 @@ export interface ConformOptions {
 type Body = (t: TestContext) => void | Promise<void>;
 
 /**
- * A section of sequential tests. Other sections run on the same server at the same time, so tests use their own capsules. Calling
- * the returned function adds the section to the run; a section whose `module` is the program is added at once.
+ * A section of sequential tests. Other sections run on the same server at the same time, so tests use their own
+ * capsules. Calling the returned function adds the section to the run; a section whose `module` is the program is added
+ * at once.
  */
 export function section(module: ImportMeta, name: string, body: () => void): () => void {
   return started(module, () => void describe(name, { concurrency: false }, body));

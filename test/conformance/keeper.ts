@@ -1,6 +1,6 @@
 /**
- * A process with 2 MiB of random data in its memory only, for tests of pause and resume. On requests through a FIFO it rewrites
- * a part of the data or prints its hash.
+ * A process with 2 MiB of random data in its memory only, for tests of pause and resume. On requests through a FIFO it
+ * rewrites a part of the data or prints its hash.
  */
 import type { TestCapsule } from "../client.ts";
 

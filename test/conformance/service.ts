@@ -1,6 +1,6 @@
 /**
- * The service under test, shared by all conformance tests of a run: the one at CAPSULE_URL with CAPSULE_API_KEY, or else a
- * server that is started here and ended after the last test.
+ * The service under test, shared by all conformance tests of a run: the one at CAPSULE_URL with CAPSULE_API_KEY, or
+ * else a server that is started here and ended after the last test.
  */
 import { after } from "node:test";
 import { Client } from "../client.ts";

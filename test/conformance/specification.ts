@@ -1,6 +1,6 @@
 /**
- * The specification's endpoints and error table as data: the answers of each endpoint by status and, where one status has
- * several reasons, by reason. suite.test.ts requires a test for each.
+ * The specification's endpoints and error table as data: the answers of each endpoint by status and, where one status
+ * has several reasons, by reason. suite.test.ts requires a test for each.
  */
 const onCapsule = ["401", "404 capsule"] as const;
 const inRunning = [...onCapsule, "409 not running"] as const;

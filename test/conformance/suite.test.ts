@@ -3,8 +3,8 @@
  *
  *   node --test test/conformance/suite.test.ts
  *
- * Sections run in parallel, because each waits for its own guest most of the time. The file of a section also runs alone, on a
- * server of its own.
+ * Sections run in parallel, because each waits for its own guest most of the time. The file of a section also runs
+ * alone, on a server of its own.
  */
 import assert from "node:assert/strict";
 import { describe } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * Guests whose agent does not answer, because root has taken its port: the service does not hang. And properties of the agent in a
- * real guest that other programs there depend on.
+ * Guests whose agent does not answer, because root has taken its port: the service does not hang. And properties of the
+ * agent in a real guest that other programs there depend on.
  */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -63,8 +63,8 @@ describe("an unresponsive guest", { concurrency: true, timeout: 150_000 }, () =>
 });
 
 /**
- * A process that cannot be frozen for 0.5 s: it reads a page that userfaultfd must provide, and a process outside the frozen
- * cgroup provides it only then.
+ * A process that cannot be frozen for 0.5 s: it reads a page that userfaultfd must provide, and a process outside the
+ * frozen cgroup provides it only then.
  */
 const unfreezable = `
 import ctypes, fcntl, mmap, os, struct, time

@@ -1,6 +1,7 @@
 /**
- * The daemon is killed by SIGKILL at every named step of every transition. Its successor must restore consistency: everything
- * acknowledged is there, VMs match running rows, folders match rows, and everything can be destroyed without residue.
+ * The daemon is killed by SIGKILL at every named step of every transition. Its successor must restore consistency:
+ * everything acknowledged is there, VMs match running rows, folders match rows, and everything can be destroyed without
+ * residue.
  */
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";

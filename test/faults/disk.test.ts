@@ -16,7 +16,9 @@ import { World } from "./world.ts";
 const mib = 1 << 20;
 const rounds = isLong ? 10 : 2;
 
-/** A small file system in a loop device. tmpfs would not do: a hole that is read through a mapping takes space there. */
+/**
+ * A small file system in a loop device. tmpfs would not do: a hole that is read through a mapping takes space there.
+ */
 class SmallDisk {
   readonly #folder = mkdtempSync(join(tmpdir(), "capsule-disk-"));
   readonly path = join(this.#folder, "mounted");

@@ -1,6 +1,6 @@
 /**
- * A guest that sends invalid frames on its agent's port harms only its own capsule: that one becomes `error` with a reason or
- * gives wrong answers. The daemon's memory stays bounded, and other capsules keep working.
+ * A guest that sends invalid frames on its agent's port harms only its own capsule: that one becomes `error` with a
+ * reason or gives wrong answers. The daemon's memory stays bounded, and other capsules keep working.
  */
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -33,8 +33,8 @@ const file =
     client.call("POST", `${path}/files/${verb}`, { json: { path: "/root" }, signal });
 
 /**
- * The first answer that differs from the real agent's. A request sent right before the agent was frozen is never answered,
- * so each request is aborted after 2 s and repeated.
+ * The first answer that differs from the real agent's. A request sent right before the agent was frozen is never
+ * answered, so each request is aborted after 2 s and repeated.
  */
 function lieTo(capsule: TestCapsule, ask: Ask, truth: number): Promise<Reply> {
   return eventually(
@@ -62,7 +62,10 @@ const breaches: Partial<Record<Lie, Breach>> = {
   nonsense: { reason: /broke the protocol/ },
 };
 
-/** In the long form only: cases that unit tests and the fuzzer cover too, and one that lasts as long as CAPSULE_SILENCE_MS. */
+/**
+ * In the long form only: cases that unit tests and the fuzzer cover too, and one that lasts as long as
+ * CAPSULE_SILENCE_MS.
+ */
 const moreBreaches: typeof breaches = {
   exit_of_unopened_stream: { reason: /a stream never opened/ },
   second_end: { reason: /an end after 0 bytes/ },

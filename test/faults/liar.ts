@@ -1,6 +1,6 @@
 /**
- * A program for root in the guest that freezes the agent, takes over its port through pidfd_getfd, and sends invalid frames
- * on the connection that the host trusts.
+ * A program for root in the guest that freezes the agent, takes over its port through pidfd_getfd, and sends invalid
+ * frames on the connection that the host trusts.
  */
 import type { Call, TestCapsule } from "../client.ts";
 

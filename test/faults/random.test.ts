@@ -1,6 +1,6 @@
 /**
- * Several clients send random requests while the daemon is killed at random times. CAPSULE_TEST_SEED repeats the choices,
- * but not the times.
+ * Several clients send random requests while the daemon is killed at random times. CAPSULE_TEST_SEED repeats the
+ * choices, but not the times.
  */
 import assert from "node:assert/strict";
 import { lstatSync, readdirSync } from "node:fs";

@@ -37,7 +37,10 @@ export class World implements AsyncDisposable {
     return this.#client!;
   }
 
-  /** Ends the server by a signal, while its VMs continue, and starts it again; with `crashAt` it kills itself at that step. */
+  /**
+   * Ends the server by a signal, while its VMs continue, and starts it again; with `crashAt` it kills itself at that
+   * step.
+   */
   async restart(signal: "SIGTERM" | "SIGKILL", crashAt?: StepName, env: Record<string, string> = {}): Promise<void> {
     this.#client?.close();
     await this.server.kill(signal);

@@ -1,6 +1,6 @@
 /**
- * Fuzzes the API from its OpenAPI document: one team sends random operations, parameters, bodies and socket messages, beside
- * another team's capsule. CAPSULE_TEST_SEED repeats the choices, in the same order for one client.
+ * Fuzzes the API from its OpenAPI document: one team sends random operations, parameters, bodies and socket messages,
+ * beside another team's capsule. CAPSULE_TEST_SEED repeats the choices, in the same order for one client.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -163,7 +163,8 @@ test("random requests and socket messages", { timeout: 3_600_000 }, async (t) =>
   const answers = [...statuses.values()].reduce((sum, count) => sum + count, 0);
   const succeeded = [...statuses].reduce((sum, [status, count]) => sum + (status < 300 ? count : 0), 0);
   t.diagnostic(`${succeeded} of ${answers} answers succeeded`);
-  // Usually a third succeeds, with one message per eight requests. Far fewer mean that the requests no longer reach the service.
+  // Usually a third succeeds, with one message per eight requests. Far fewer mean that the requests no longer reach the
+  // service.
   assert.ok(succeeded > answers / 8, `only ${succeeded} of ${answers} requests succeeded`);
   assert.ok(conversations.messages > rounds / 40, `only ${conversations.messages} socket messages were sent`);
   assert.ok(grownBytes < growthMaxBytes, `the server grew by ${grownBytes} bytes`);
@@ -209,7 +210,10 @@ test("damaged HTTP requests", { timeout: 600_000 }, async (t) => {
   assert.equal((await victim.view()).status, "running");
 });
 
-/** The answer up to its head, or everything until the server closes; empty when `waits` is false and the client closes first. */
+/**
+ * The answer up to its head, or everything until the server closes; empty when `waits` is false and the client closes
+ * first.
+ */
 async function sendRaw(bytes: Buffer, waits: boolean): Promise<string> {
   const { hostname, port } = new URL(server.url);
   const socket = net.connect(Number(port), hostname);

@@ -8,8 +8,8 @@ const longInputBytes = 4_096;
 const whole = () => Number.POSITIVE_INFINITY;
 
 /**
- * Checks that the outcomes do not depend on the chunks. With a seed, chunks are random. Throws for process warnings too,
- * because the channel reports a handler's exception as a warning.
+ * Checks that the outcomes do not depend on the chunks. With a seed, chunks are random. Throws for process warnings
+ * too, because the channel reports a handler's exception as a warning.
  */
 export async function checkInput(bytes: Buffer, seed: number | undefined): Promise<void> {
   let warned: Error | undefined;

@@ -1,4 +1,6 @@
-/** A WebSocket client with random messages. The server's messages and close codes must conform to the OpenAPI document. */
+/**
+ * A WebSocket client with random messages. The server's messages and close codes must conform to the OpenAPI document.
+ */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js";

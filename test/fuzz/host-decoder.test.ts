@@ -1,7 +1,7 @@
 /**
- * Coverage-guided fuzzing of the host's decoder: inputs are mutated, and those that reach new code of src/agent are kept for
- * further mutation (searcher.ts). A failing input is written to a file. CAPSULE_FUZZ_INPUT repeats it, with the chunks
- * of the CAPSULE_TEST_SEED that is printed with it.
+ * Coverage-guided fuzzing of the host's decoder: inputs are mutated, and those that reach new code of src/agent are
+ * kept for further mutation (searcher.ts). A failing input is written to a file. CAPSULE_FUZZ_INPUT repeats it, with
+ * the chunks of the CAPSULE_TEST_SEED that is printed with it.
  */
 import assert from "node:assert/strict";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";

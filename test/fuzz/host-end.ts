@@ -1,6 +1,6 @@
 /**
- * The host's end of a connection without a socket: opens one call of each kind, receives a guest's bytes, and asserts the
- * invariants that hold for any bytes.
+ * The host's end of a connection without a socket: opens one call of each kind, receives a guest's bytes, and asserts
+ * the invariants that hold for any bytes.
  */
 import assert from "node:assert/strict";
 import { setImmediate as turn } from "node:timers/promises";
@@ -51,8 +51,8 @@ export class HostEnd {
   #received: Buffer = Buffer.alloc(0);
 
   /**
-   * Opens the calls, receives the bytes in chunks, and disconnects. Returns the outcomes of all calls, which must not depend
-   * on the chunks. `isPausing`: whether waiting calls run before the next chunk.
+   * Opens the calls, receives the bytes in chunks, and disconnects. Returns the outcomes of all calls, which must not
+   * depend on the chunks. `isPausing`: whether waiting calls run before the next chunk.
    */
   static async run(bytes: Buffer, sizes: () => number, isPausing = () => false): Promise<string[]> {
     const host = new HostEnd();

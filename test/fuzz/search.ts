@@ -1,6 +1,6 @@
 /**
- * Runs the search for failing inputs in a worker thread. The test runner does not track promises there, which would cost more
- * than the inputs, and the coverage contains little other code.
+ * Runs the search for failing inputs in a worker thread. The test runner does not track promises there, which would
+ * cost more than the inputs, and the coverage contains little other code.
  */
 import { once } from "node:events";
 import { Worker } from "node:worker_threads";

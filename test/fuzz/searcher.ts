@@ -1,7 +1,7 @@
 /**
- * The worker of search.ts: mutates inputs and keeps those that reach new blocks of src/agent for further mutation. Reading the
- * coverage counters costs as much as a dozen inputs, so they are read once per batch. The batch grows while there are no
- * new blocks.
+ * The worker of search.ts: mutates inputs and keeps those that reach new blocks of src/agent for further mutation.
+ * Reading the coverage counters costs as much as a dozen inputs, so they are read once per batch. The batch grows while
+ * there are no new blocks.
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { Random } from "../conformance/random.ts";

@@ -1,4 +1,7 @@
-/** A server's data folder is closed to all other users after bases booted and capsules ran, were paused and were captured. */
+/**
+ * A server's data folder is closed to all other users after bases booted and capsules ran, were paused and were
+ * captured.
+ */
 import assert from "node:assert/strict";
 import { type Dirent, lstatSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * Runs in a capsule, as root of a kernel with control groups v2: uses the host's own code and observes the kernel. Prints
- * one JSON object, which groups.test.ts checks outside.
+ * Runs in a capsule, as root of a kernel with control groups v2: uses the host's own code and observes the kernel.
+ * Prints one JSON object, which groups.test.ts checks outside.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";

@@ -1,6 +1,6 @@
 /**
- * Control groups on a kernel with version 2 and all controllers. This machine may lack them, so the host's own code runs in a
- * capsule (groups-inside.ts) and reports the kernel's behaviour.
+ * Control groups on a kernel with version 2 and all controllers. This machine may lack them, so the host's own code
+ * runs in a capsule (groups-inside.ts) and reports the kernel's behaviour.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,7 +1,7 @@
 /**
- * Each wall of the jail, tried from inside. The program probe.c stands for a compromised QEMU: it runs under QEMU's own sandbox
- * profile and attempts escapes. The same program without a jail must succeed with every attempt, so each refusal
- * here is due to the jail.
+ * Each wall of the jail, tried from inside. The program probe.c stands for a compromised QEMU: it runs under QEMU's own
+ * sandbox profile and attempts escapes. The same program without a jail must succeed with every attempt, so each
+ * refusal here is due to the jail.
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";

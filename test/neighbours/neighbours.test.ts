@@ -1,6 +1,6 @@
 /**
- * A guest that uses all its resources, beside another: the other's commands and files stay exact, and the first one's use of
- * the machine stays within its limits. `./dev bench neighbours` measures the other's speed.
+ * A guest that uses all its resources, beside another: the other's commands and files stay exact, and the first one's
+ * use of the machine stays within its limits. `./dev bench neighbours` measures the other's speed.
  */
 import assert from "node:assert/strict";
 import { lstatSync, readdirSync, readFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * The release before this one, from the repository's own history: its sources, its agent and its image, built by its own
- * scripts. Built once per commit and kept beside the built images.
+ * The release before this one, from the repository's own history: its sources, its agent and its image, built by its
+ * own scripts. Built once per commit and kept beside the built images.
  */
 import { type ExecFileOptions, execFile, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * Duration of the soak: an hour with `./dev test soak`, five minutes with CAPSULE_SOAK=short, and a smoke test in `./dev test`,
- * which checks that the soak itself works and finds large leaks.
+ * Duration of the soak: an hour with `./dev test soak`, five minutes with CAPSULE_SOAK=short, and a smoke test in
+ * `./dev test`, which checks that the soak itself works and finds large leaks.
  */
 const forms = { hour: 3_600, short: 300, smoke: 10 };
 

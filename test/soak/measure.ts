@@ -21,10 +21,10 @@ export interface Taken {
 const share = 0.02;
 
 /**
- * Allowed growth beyond 2 %. Descriptors, sockets and processes are so few that 2 % is less than one: they must be equal, except
- * for a connection that the kernel is closing. Disk is measured in blocks, and folders grow with their entries. Code
- * that V8 compiles later and pages that the allocator keeps are no leak. They do not grow with time, so a constant is
- * allowed, which a leak of hours would exceed.
+ * Allowed growth beyond 2 %. Descriptors, sockets and processes are so few that 2 % is less than one: they must be
+ * equal, except for a connection that the kernel is closing. Disk is measured in blocks, and folders grow with their
+ * entries. Code that V8 compiles later and pages that the allocator keeps are no leak. They do not grow with time, so a
+ * constant is allowed, which a leak of hours would exceed.
  */
 const slack: Taken = {
   descriptors: 1,

@@ -1,7 +1,8 @@
 /**
- * Several teams use the service for a long time, with faults: daemon and VMs are killed, guests stopped, uploads and commands
- * aborted. Afterwards all resources must be free again. Three parts: with kills of the daemon; without them, to warm up the
- * last daemon; and again without, after which it may not use more than before. CAPSULE_TEST_SEED repeats the choices.
+ * Several teams use the service for a long time, with faults: daemon and VMs are killed, guests stopped, uploads and
+ * commands aborted. Afterwards all resources must be free again. Three parts: with kills of the daemon; without them,
+ * to warm up the last daemon; and again without, after which it may not use more than before. CAPSULE_TEST_SEED repeats
+ * the choices.
  */
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";

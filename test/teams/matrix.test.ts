@@ -1,6 +1,6 @@
 /**
- * Every endpoint of the OpenAPI document × a resource of another team: the answer is identical to that for a resource that
- * does not exist, and the same database statements were run. An endpoint without a row here fails.
+ * Every endpoint of the OpenAPI document × a resource of another team: the answer is identical to that for a resource
+ * that does not exist, and the same database statements were run. An endpoint without a row here fails.
  */
 import assert from "node:assert/strict";
 import type { AddressInfo } from "node:net";

@@ -1,6 +1,6 @@
 /**
- * Capsules share pages of the memory and disk that they were made from. Capsules of one team may share through the team's
- * templates, and all capsules through the built-in images, which contain no team's data.
+ * Capsules share pages of the memory and disk that they were made from. Capsules of one team may share through the
+ * team's templates, and all capsules through the built-in images, which contain no team's data.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,10 +1,10 @@
 /**
- * The time of a "not found" answer must not reveal whether another team has the resource. Measured below HTTP, with less
- * noise: the layers above get the same error in both cases.
+ * The time of a "not found" answer must not reveal whether another team has the resource. Measured below HTTP, with
+ * less noise: the layers above get the same error in both cases.
  *
- * Samples of both kinds are interleaved in random order and compared by rank: the probability that a request for another team's
- * resource took longer than one for a missing resource. Equal times give 0.50 with a deviation of 0.03, whatever the load of
- * the machine. One additional query gives 0.9 or more.
+ * Samples of both kinds are interleaved in random order and compared by rank: the probability that a request for
+ * another team's resource took longer than one for a missing resource. Equal times give 0.50 with a deviation of 0.03,
+ * whatever the load of the machine. One additional query gives 0.9 or more.
  */
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";

@@ -1,6 +1,6 @@
 /**
- * Connects its own terminal to a capsule's, like a command-line client: sends keys and window size, prints output. The tests run
- * it inside a terminal emulator.
+ * Connects its own terminal to a capsule's, like a command-line client: sends keys and window size, prints output. The
+ * tests run it inside a terminal emulator.
  *
  *   node bridge.ts URL MESSAGE      MESSAGE: the first message, as JSON. $CAPSULE_API_KEY has the key.
  *

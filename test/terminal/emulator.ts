@@ -1,6 +1,6 @@
 /**
- * A real terminal emulator: a separate tmux server with one window in which a program runs. Tests read the screen, and every
- * change of it is an event.
+ * A real terminal emulator: a separate tmux server with one window in which a program runs. Tests read the screen, and
+ * every change of it is an event.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, execFile, spawn } from "node:child_process";

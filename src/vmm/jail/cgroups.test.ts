@@ -1,4 +1,7 @@
-/** Which values are written to which files, on a tree of plain files, so that it also runs on machines without control groups v2. */
+/**
+ * Which values are written to which files, on a tree of plain files, so that it also runs on machines without control
+ * groups v2.
+ */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

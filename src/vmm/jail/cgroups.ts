@@ -1,11 +1,13 @@
 /**
- * Control groups (version 2), one for each jailed process: limits on memory, CPU and number of processes. As root they are
- * siblings of all services' groups and not children of this service's group, so that a service manager which kills the
- * service's group leaves the VMs alone. Without root, and in a container, they are children of the group delegated to the service.
+ * Control groups (version 2), one for each jailed process: limits on memory, CPU and number of processes. As root they
+ * are siblings of all services' groups and not children of this service's group, so that a service manager which kills
+ * the service's group leaves the VMs alone. Without root, and in a container, they are children of the group delegated
+ * to the service.
  *
  *      <root>/capsule/<name>                    as root
- *      <root>/<delegated group>/capsule/<name>  else; the service itself moves to <delegated group>/service, and a service
- *                                               manager must restart it there while VMs run (DelegateSubgroup=service)
+ *      <root>/<delegated group>/capsule/<name>  else; the service itself moves to <delegated group>/service, and a
+ *                                               service manager must restart it there while VMs run
+ *                                               (DelegateSubgroup=service)
  *
  * A process joins its group before it executes bubblewrap. Empty groups are removed when the next one is made.
  *
@@ -21,8 +23,8 @@ const joinedMs = 60_000;
 const periodUs = 100_000;
 const serviceName = "service";
 /**
- * Weights on a busy disk. VMs share evenly; together they get half the weight of the service (100 by default). There is no
- * io.max: the right limit depends on the disk, which only the operator knows.
+ * Weights on a busy disk. VMs share evenly; together they get half the weight of the service (100 by default). There is
+ * no io.max: the right limit depends on the disk, which only the operator knows.
  */
 const ioWeights = { all: 50, each: 100 };
 export const cgroupRemedy =
@@ -104,9 +106,9 @@ function includesAll(words: string[], wanted: string[]): boolean {
 }
 
 /**
- * Returns a function that tells whether the kernel killed a process for exceeding its group's memory limit. Call this while
- * the process lives and the function after its end. Kills for lack of memory on the whole machine do not count: the group's
- * `oom` counter stays 0 for them.
+ * Returns a function that tells whether the kernel killed a process for exceeding its group's memory limit. Call this
+ * while the process lives and the function after its end. Kills for lack of memory on the whole machine do not count:
+ * the group's `oom` counter stays 0 for them.
  */
 export function memoryVerdict(pid: number, root = systemPaths.root): () => boolean {
   let events: string;

@@ -3,8 +3,8 @@
  *
  *      sh         joins the control group, where control groups are available
  *      chrt       sets SCHED_BATCH, so that a waking guest does not preempt the service (recent kernels only)
- *      bwrap      makes mount, pid, network, IPC, UTS and cgroup namespaces; a root with the listed files only, at their
- *                 outside paths except for the hand-over folder; a system call filter; no_new_privs
+ *      bwrap      makes mount, pid, network, IPC, UTS and cgroup namespaces; a root with the listed files only, at
+ *                 their outside paths except for the hand-over folder; a system call filter; no_new_privs
  *      prlimit    sets limits that the kernel enforces without control groups
  *      setpriv    as root: switches to the jail's user and groups, drops all capabilities
  *      unshare    as root: makes a user namespace that maps only that user (without root, bwrap makes it)
@@ -20,8 +20,9 @@ export interface SandboxProfile {
   readOnly: string[];
   writable: string[];
   /**
-   * A folder through which files are handed to a program that already runs. The program sees it at `handoverPath`, relative to
-   * its working directory, and opens files in it by name. Only with a separate user, who may neither list nor write the folder.
+   * A folder through which files are handed to a program that already runs. The program sees it at `handoverPath`,
+   * relative to its working directory, and opens files in it by name. Only with a separate user, who may neither list
+   * nor write the folder.
    */
   handoverDir?: string | undefined;
   /** Device files; /dev/null and /dev/urandom are always there. */

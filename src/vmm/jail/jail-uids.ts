@@ -1,6 +1,7 @@
 /**
- * Users for jails. Each VM has a user of its own, so that a QEMU that escaped every other wall still owns only its own files.
- * /proc tells which users are taken, not a file: a user is taken while any process runs under it, of this daemon or another.
+ * Users for jails. Each VM has a user of its own, so that a QEMU that escaped every other wall still owns only its own
+ * files. /proc tells which users are taken, not a file: a user is taken while any process runs under it, of this daemon
+ * or another.
  */
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -78,8 +79,8 @@ export class JailUids {
 }
 
 /**
- * True for a process whose user is reserved for jails. Together with pid and start time this identifies a VM. The command
- * line does not: a compromised QEMU can rewrite its own.
+ * True for a process whose user is reserved for jails. Together with pid and start time this identifies a VM. The
+ * command line does not: a compromised QEMU can rewrite its own.
  */
 export function isUnderJailUid({ first, last }: UidRange, process: VmProcess): boolean {
   const uid = uidOf(process.pid);

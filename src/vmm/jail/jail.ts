@@ -1,7 +1,7 @@
 /**
- * The jail around every QEMU, and around every other program that opens files written by a guest. A SandboxProfile lists
- * the files, devices and limits of one process. The jail sets the files' owners, assigns a user where it runs as root, and
- * starts the program (jail-args.ts builds the command line; docs/adr/0008 has the reasons).
+ * The jail around every QEMU, and around every other program that opens files written by a guest. A SandboxProfile
+ * lists the files, devices and limits of one process. The jail sets the files' owners, assigns a user where it runs as
+ * root, and starts the program (jail-args.ts builds the command line; docs/adr/0008 has the reasons).
  *
  *      full      as root: each VM runs under a user that no other process has
  *      rootless  everything that does not need root; the process keeps the service's user, in a user namespace
@@ -94,9 +94,9 @@ export class Jail {
   }
 
   /**
-   * Starts the program at the absolute path `argv[0]`. It inherits the descriptors in `inherited`, from 3 on. It becomes the
-   * owner of the profile's writable files. Read-only files become readable to the group of all jails; a process still sees
-   * only those of its own profile.
+   * Starts the program at the absolute path `argv[0]`. It inherits the descriptors in `inherited`, from 3 on. It
+   * becomes the owner of the profile's writable files. Read-only files become readable to the group of all jails; a
+   * process still sees only those of its own profile.
    */
   async start(argv: string[], profile: SandboxProfile, inherited: Inherited[] = []): Promise<Jailed> {
     const user = await this.#assignUser(profile);
@@ -213,8 +213,8 @@ function findTools(): Tools {
 }
 
 /**
- * True for Linux 6.12 and later. Older schedulers let a SCHED_BATCH task that wakes up wait for the end of the running task's
- * time slice, which delays every answer of a guest.
+ * True for Linux 6.12 and later. Older schedulers let a SCHED_BATCH task that wakes up wait for the end of the running
+ * task's time slice, which delays every answer of a guest.
  */
 export function isSchedulerRecent(kernel: string): boolean {
   const [major = 0, minor = 0] = kernel.split(/[.-]/).map(Number);
@@ -274,8 +274,8 @@ async function groupOf(device: string): Promise<number> {
 }
 
 /**
- * Closes the descriptors without FD_CLOEXEC: those that this process inherited from its parent. Every VM would inherit them
- * as well. Node sets FD_CLOEXEC on every descriptor that it opens or talks to its parent through.
+ * Closes the descriptors without FD_CLOEXEC: those that this process inherited from its parent. Every VM would inherit
+ * them as well. Node sets FD_CLOEXEC on every descriptor that it opens or talks to its parent through.
  */
 export function closeInheritedFds(): void {
   for (const entry of readdirSync("/proc/self/fdinfo")) {

@@ -1,7 +1,7 @@
 /**
- * Enforces a VM's memory and CPU limits where no control group does. The kernel's per-process limits count neither shared
- * anonymous memory nor the CPU time of all threads together. A guest cannot make QEMU exceed these limits, so a QEMU
- * that does has been compromised.
+ * Enforces a VM's memory and CPU limits where no control group does. The kernel's per-process limits count neither
+ * shared anonymous memory nor the CPU time of all threads together. A guest cannot make QEMU exceed these limits, so a
+ * QEMU that does has been compromised.
  */
 import { readFileSync } from "node:fs";
 import { statOf } from "../process.ts";

@@ -1,8 +1,8 @@
 /**
- * The jail's system call filter, as classic BPF. It holds from the program's first instruction; QEMU adds its own filter when
- * it runs. It denies calls that QEMU does not need here and that escapes have used: new namespaces, mounts, sockets, other
- * processes' memory, keyrings, io_uring, file handles. A call of another architecture kills the process, because
- * its number means a different call there.
+ * The jail's system call filter, as classic BPF. It holds from the program's first instruction; QEMU adds its own
+ * filter when it runs. It denies calls that QEMU does not need here and that escapes have used: new namespaces, mounts,
+ * sockets, other processes' memory, keyrings, io_uring, file handles. A call of another architecture kills the process,
+ * because its number means a different call there.
  *
  * https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
  */

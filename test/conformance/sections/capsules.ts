@@ -124,7 +124,8 @@ export const boot = section(import.meta, "boot", () => {
   test("GET ?wait= on a capsule that is destroyed during the wait is 404", async () => {
     await using capsule = await client.capsule();
     const waiting = client.call("GET", `${capsule.path}?wait=paused`);
-    await client.expect(204, "POST", `${capsule.path}/ping`); // on another connection, so the wait may start before or after the DELETE
+    // On another connection, so the wait may start before or after the DELETE.
+    await client.expect(204, "POST", `${capsule.path}/ping`);
     await capsule.destroy();
     assert.equal((await waiting).status, 404);
   });

@@ -186,7 +186,8 @@ export const time = simultaneously(import.meta, "time", () => {
   });
 
   test("files survive an auto-pause with a writer running", async () => {
-    await using capsule = await client.capsule({ timeout_sec: 3 }); // longer than the next requests take, also on a busy machine
+    // 3 s is longer than the next requests take, also on a busy machine.
+    await using capsule = await client.capsule({ timeout_sec: 3 });
     await capsule.sh("mkdir /root/tree; head -c 1000000 /dev/urandom > /root/tree/a");
     const hash = await treeHash(capsule);
     const tag = await startWriter(capsule);

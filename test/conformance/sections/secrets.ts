@@ -14,7 +14,9 @@ import { TestSocket } from "../socket.ts";
 const skip = server === undefined && "the data folder of the server at CAPSULE_URL is not on this machine";
 /** Memory files and disks are larger; they may contain data of their capsules. */
 const readMaxBytes = 32 << 20;
-/** The empty memory of a VM that boots from its kernel: for a base that an earlier test requested, or the probe of KVM. */
+/**
+ * The empty memory of a VM that boots from its kernel: for a base that an earlier test requested, or the probe of KVM.
+ */
 const emptyMemory = /^work\/(base|probe)-[0-9a-f]{32}\/zero$/;
 
 export const secrets = section(import.meta, "secrets", () => {
