@@ -24,7 +24,7 @@ function isAgentError(message: RegExp): (error: unknown) => boolean {
 
 describe("handshake", () => {
   it("completes at the first HELLO, and verbs work after it", async (t) => {
-    t.mock.timers.enable({ apis: ["setTimeout"] }); // on a slow machine another would be said before the answer is there
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // so that HELLO is not repeated on a slow machine
     await using guest = await FakeGuest.listen({ ...answerProbes, awake: false });
     const agent = await connectAgent(guest.socketPath, { deadlineMs });
     assert.equal(agent.awake, false);

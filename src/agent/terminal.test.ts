@@ -139,7 +139,7 @@ describe("a terminal", () => {
     const { transcript, stream } = open(shell(`until [ -e ${gone} ]; do sleep 0.01; done; echo last words; exit 5`));
     const { tag, pid } = await transcript.process.promise;
     stream.cancel();
-    await agent.probe(); // answered after what was sent before it was heard
+    await agent.probe(); // answered after the frames sent before it were handled
     await writeFile(gone, "");
     while (isAlive(pid)) await delay(5);
     const late = rejoin(tag);
