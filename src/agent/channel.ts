@@ -4,7 +4,15 @@
  */
 import { CapsuleError } from "../wire/errors.ts";
 import { failureOf, violation } from "./failure.ts";
-import { encodeFrame, FrameParser, FrameType, headerBytes, maxPayloadBytes, moreFlag, writeHeader } from "./frames.ts";
+import {
+  encodeFrame,
+  FrameParser,
+  FrameType,
+  headerBytes,
+  maxPayloadBytes,
+  openFrames,
+  writeHeader,
+} from "./frames.ts";
 import { Liveness, SilenceError } from "./liveness.ts";
 import type { Pipe, PipeReader } from "./pipe.ts";
 import { decodeEmpty, decodeFail, decodeNotice, limits, request, Verb } from "./protocol.ts";
@@ -91,7 +99,7 @@ export class Channel implements PipeReader, StreamTransport {
       queueMicrotask(() => handler.failed(refusal));
     } else {
       this.#streams.set(stream.id, stream);
-      this.#writeOpen(stream.id, request.finish());
+      for (const bytes of openFrames(request.finish(), this.#epoch, stream.id)) this.#pipe.write(bytes);
     }
     return stream;
   }
@@ -211,19 +219,6 @@ export class Channel implements PipeReader, StreamTransport {
     while (this.#streams.has(this.#lastStream));
     this.#highestStream = Math.max(this.#highestStream, this.#lastStream);
     return this.#lastStream;
-  }
-
-  /** `framed` starts with space for the first frame's header, so that a short request is one write of one buffer. */
-  #writeOpen(stream: number, framed: Buffer): void {
-    const open = { type: FrameType.OPEN, epoch: this.#epoch, stream };
-    for (let at = headerBytes; at < framed.length; at += maxPayloadBytes) {
-      const length = Math.min(maxPayloadBytes, framed.length - at);
-      const flags = at + length < framed.length ? moreFlag : 0;
-      const header = at === headerBytes ? framed : Buffer.allocUnsafe(headerBytes);
-      writeHeader(header, 0, { ...open, flags, length });
-      if (header !== framed) this.#pipe.write(header);
-      this.#pipe.write(framed.subarray(header === framed ? 0 : at, at + length));
-    }
   }
 
   // ---- Incoming frames

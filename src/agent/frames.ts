@@ -52,6 +52,24 @@ export function encodeFrame(header: Omit<FrameHeader, "length">, payload: Uint8A
   return frame;
 }
 
+/**
+ * The OPEN frames of a request, as buffers to write. `framed` starts with space for the first frame's header, so that a
+ * short request is one buffer.
+ */
+export function openFrames(framed: Buffer, epoch: number, stream: number): Buffer[] {
+  const buffers: Buffer[] = [];
+  for (let at = headerBytes; at < framed.length; at += maxPayloadBytes) {
+    const length = Math.min(maxPayloadBytes, framed.length - at);
+    const flags = at + length < framed.length ? moreFlag : 0;
+    const isFirst = at === headerBytes;
+    const header = isFirst ? framed : Buffer.allocUnsafe(headerBytes);
+    writeHeader(header, 0, { type: FrameType.OPEN, flags, epoch, stream, length });
+    if (isFirst) buffers.push(framed.subarray(0, at + length));
+    else buffers.push(header, framed.subarray(at, at + length));
+  }
+  return buffers;
+}
+
 /** Called once per frame. The payload is a view that is valid only during the call. */
 export type FrameListener = (type: number, flags: number, epoch: number, stream: number, payload: Buffer) => void;
 
