@@ -10,7 +10,7 @@ import { closeSync, existsSync, openSync, readdirSync, readFileSync } from "node
 import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { createInterface } from "node:readline";
+import { createInterface, type Interface } from "node:readline";
 import { promisify } from "node:util";
 import { borrowBase, lendBases } from "./bases.ts";
 
@@ -44,6 +44,7 @@ export class Server implements AsyncDisposable {
   readonly #folder: string;
   readonly #env: Record<string, string>;
   #process: ChildProcess | undefined;
+  #progress: Interface | undefined;
 
   static async start(options: ServerOptions = {}): Promise<Server> {
     const { env = {}, parent = tmpdir(), from, program = ownProgram, images = ownImages } = options;
@@ -109,8 +110,18 @@ export class Server implements AsyncDisposable {
     });
     closeSync(log);
     this.#process = child;
-    this.url = await listening(child);
+    this.#progress = createInterface({ input: child.stderr! });
+    this.url = await listening(child, this.#progress);
     this.apiKey = (await readFile(join(this.dataDir, "api-key"), "utf8")).trim();
+  }
+
+  /** Sends a signal that does not end the server; resolves with its line of progress about it. */
+  async signal(name: NodeJS.Signals): Promise<string> {
+    const { promise: answer, resolve } = Promise.withResolvers<string>();
+    const hear = (line: string) => line.includes(name) && resolve(line);
+    this.#progress?.on("line", hear);
+    this.#process?.kill(name);
+    return answer.finally(() => this.#progress?.off("line", hear));
   }
 
   /** Resolves at the end of the server process with its signal; null when it exited. */
@@ -176,10 +187,9 @@ async function shareIfChanged(own: string, shared: string): Promise<void> {
 }
 
 /** Resolves with the URL that a starting server prints. Throws with its last lines when it ends before. */
-async function listening(child: ChildProcess): Promise<string> {
+export async function listening(child: ChildProcess, lines: Interface): Promise<string> {
   const output: string[] = [];
   const timer = setTimeout(() => child.kill("SIGKILL"), startDeadlineMs);
-  const lines = createInterface({ input: child.stderr! });
   try {
     return await new Promise((resolve, reject) => {
       lines.on("line", (line) => {
