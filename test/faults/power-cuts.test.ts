@@ -1,0 +1,173 @@
+/**
+ * The power fails: at random instants, mostly after a change was acknowledged, the disk is copied as it is and a server
+ * starts on the copy. CAPSULE_POWER_CUTS=300 takes longer. CAPSULE_TEST_SEED makes the same choices again, though not at
+ * the same moments.
+ */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { after, before, describe, type TestContext, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { Random } from "../conformance/random.ts";
+import { type Acknowledged, assertKept, type Pending } from "./acknowledged.ts";
+import { type CopiedDisk, CutDisk } from "./cut-disk.ts";
+import { PowerStory } from "./power-story.ts";
+import { Survivor } from "./survivor.ts";
+import { World } from "./world.ts";
+
+const cuts = Number(process.env.CAPSULE_POWER_CUTS || 8);
+/** Seconds between journal commits. Often: names are on the disk before the bytes of files. Seldom: only fsyncs write. */
+const commitSecs = [1, 300];
+/** The kernel writes bytes back when they are 30 s old, so a cut comes before that. */
+const latestMs = 3_000;
+const longestStepMs = 500;
+const stepsMax = 4;
+const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "1" };
+
+/** Why no disk can be made here; undefined when one can. */
+function noDisk(): string | undefined {
+  try {
+    new CutDisk(5)[Symbol.dispose]();
+    return undefined;
+  } catch (error) {
+    return `a file system of its own cannot be mounted here: ${String(error).trim().split("\n").at(-1)}`;
+  }
+}
+
+interface Cut {
+  disk: CopiedDisk;
+  known: Acknowledged;
+  pending: Pending | undefined;
+}
+
+/** A server on a disk whose power can be cut. */
+class PoweredWorld implements AsyncDisposable {
+  readonly #disk: CutDisk;
+  readonly #world: World;
+  readonly story: PowerStory;
+
+  static async start(random: Random, commitSec: number, more: Record<string, string> = {}): Promise<PoweredWorld> {
+    const disk = new CutDisk(commitSec);
+    try {
+      const world = await World.start({ parent: disk.path, env: { ...env, ...more } });
+      disk.sync(join(world.server.dataDir, "bases")); // borrowed from another server, which wrote them long ago
+      return new PoweredWorld(disk, world, random);
+    } catch (error) {
+      disk[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  private constructor(disk: CutDisk, world: World, random: Random) {
+    this.#disk = disk;
+    this.#world = world;
+    this.story = new PowerStory(world.client, random);
+  }
+
+  cut(): Cut {
+    const { server } = this.#world;
+    const vms = this.#world.vms().flatMap((name) => this.#world.pidsOf(name));
+    const disk = this.#disk.cut([server.pid!, ...vms]);
+    return { disk, known: this.story.known, pending: this.story.pending };
+  }
+
+  /** Starts a server on the copy and holds it against what was acknowledged. */
+  async assertKept({ disk, known, pending }: Cut): Promise<void> {
+    await using copied = disk;
+    copied.mount();
+    const { dataDir } = this.#world.server;
+    await using survivor = await Survivor.start(join(copied.path, basename(dirname(dataDir)), "data"), {
+      ...env,
+      CAPSULE_WARM_PROCESSES: "0",
+    });
+    await assertKept(survivor, known, pending);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#world[Symbol.asyncDispose]();
+    this.#disk[Symbol.dispose]();
+  }
+}
+
+/** Cuts in the middle of a step, or at any time after it. */
+async function cutSomewhere(random: Random, world: PoweredWorld): Promise<Cut> {
+  for (let steps = random.below(stepsMax); steps > 0; steps--) await world.story.step();
+  const step = world.story.step();
+  if (random.below(3) === 0) {
+    await delay(random.below(longestStepMs));
+    const cut = world.cut();
+    await step;
+    return cut;
+  }
+  await step;
+  await delay(random.size(latestMs));
+  return world.cut();
+}
+
+describe("a power cut", { skip: noDisk() ?? false }, () => {
+  for (const [index, commitSec] of commitSecs.entries()) {
+    const count = Math.floor((cuts + index) / commitSecs.length);
+    const name = `loses nothing acknowledged, with a journal commit every ${commitSec} s`;
+    test(name, { timeout: 120_000 + count * 20_000 }, async (t) => {
+      const random = new Random(t);
+      await using world = await PoweredWorld.start(random, commitSec);
+      const during = new Map<string, number>();
+      for (let done = 0; done < count; done++) {
+        const cut = await cutSomewhere(random, world);
+        const verb = cut.pending?.verb ?? "nothing";
+        during.set(verb, 1 + (during.get(verb) ?? 0));
+        await world.assertKept(cut).catch((error: unknown) => {
+          throw new Error(`cut ${done}, during ${verb}: ${error}`, { cause: error });
+        });
+      }
+      t.diagnostic(`${count} power cuts, during: ${[...during].map((each) => each.join(" ")).join(", ")}`);
+    });
+  }
+});
+
+/** Changes, and after which of them a loss must be noticed; QEMU's own fsyncs are not taken away. */
+const unsynced: [what: string, env: Record<string, string>, changes: [Pending["verb"], isLost: boolean][]][] = [
+  [
+    "nothing",
+    {},
+    [
+      ["create", true],
+      ["make key", true],
+    ],
+  ],
+  [
+    "its database only",
+    { NO_SYNC_SPARES: "capsule.db" },
+    [
+      ["create", false],
+      ["write", false],
+      ["pause", true],
+      ["resume", false],
+      ["capture", true],
+    ],
+  ],
+];
+
+describe("a power cut is noticed", { skip: noDisk() ?? false }, () => {
+  const folder = mkdtempSync(join(tmpdir(), "capsule-no-sync-"));
+  const library = join(folder, "no-sync.so");
+  before(() => execFileSync("cc", ["-shared", "-fPIC", "-o", library, join(import.meta.dirname, "no-sync.c")]));
+  after(() => rmSync(folder, { recursive: true }));
+
+  for (const [what, spared, changes] of unsynced) {
+    test(`where the server syncs ${what}`, { timeout: 300_000 }, async (t: TestContext) => {
+      const random = new Random(t);
+      await using world = await PoweredWorld.start(random, commitSecs[1]!, { LD_PRELOAD: library, ...spared });
+      for (const [verb, isLost] of changes) {
+        await world.story.step(verb);
+        if (!isLost) continue;
+        await assert.rejects(world.assertKept(world.cut()), (error) => {
+          t.diagnostic(`${verb}: ${String(error).split("\n")[0]}`);
+          return true;
+        });
+      }
+    });
+  }
+});

@@ -1,0 +1,72 @@
+/**
+ * A server on the copy of a data folder, as if on a machine that has just booted: in namespaces of its own, so that it
+ * finds none of the processes that its files name, and everything it started ends with it.
+ */
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
+import { Client } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { listening } from "../server.ts";
+
+const program = resolve(import.meta.dirname, "../../src/main.ts");
+const fresh = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+export class Survivor implements AsyncDisposable {
+  readonly #process: ChildProcess;
+  readonly dataDir: string;
+  readonly client: Client;
+
+  /** Throws with its last words when it does not come up. */
+  static async start(dataDir: string, env: Record<string, string>): Promise<Survivor> {
+    const log = openSync(join(dataDir, "../survivor.log"), "w");
+    const child = spawn("unshare", [...fresh, process.execPath, program, "serve"], {
+      env: { ...process.env, CAPSULE_HOST: "127.0.0.1", CAPSULE_PORT: "0", ...env, CAPSULE_DATA: dataDir },
+      stdio: ["ignore", log, "pipe"],
+    });
+    closeSync(log);
+    try {
+      const url = await listening(child, createInterface({ input: child.stderr! }));
+      const key = readFileSync(join(dataDir, "api-key"), "utf8").trim();
+      assert.notEqual(key, "", "the first API key is in its file");
+      return new Survivor(child, dataDir, await Client.connect(url, key));
+    } catch (error) {
+      await end(child);
+      throw error;
+    }
+  }
+
+  private constructor(child: ChildProcess, dataDir: string, client: Client) {
+    this.#process = child;
+    this.dataDir = dataDir;
+    this.client = client;
+  }
+
+  entries(folder: string): string[] {
+    return readdirSync(join(this.dataDir, folder)).sort();
+  }
+
+  /** Resolves when nothing is left in these folders. */
+  async emptied(...folders: string[]): Promise<void> {
+    for (const folder of folders) {
+      await eventually(`${folder} is empty`, async () => this.entries(folder).length === 0, 10_000).catch((error) => {
+        throw new Error(`${folder} has ${this.entries(folder)}`, { cause: error });
+      });
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.client.close();
+    await end(this.#process);
+  }
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, "exit");
+  child.kill("SIGKILL");
+  await gone;
+}
