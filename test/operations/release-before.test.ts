@@ -4,6 +4,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { Client, type TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
 import { askKeeper, startKeeper } from "../conformance/keeper.ts";
 import { processesOf, Server } from "../server.ts";
 import { buildReleaseBefore, missingHistory, upgradeImages } from "./release-before.ts";
@@ -79,7 +80,6 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
 
     const client = await Client.connect(server.url, server.apiKey);
     assert.deepEqual(await seen(client), sawBefore);
-    assert.equal((await client.expect(200, "GET", "/healthz")).json.warm_processes.target, 0, "a former setting holds");
     await client.as(made.valid).expect(200, "GET", "/v1/limits");
     await client.as(made.revoked).expect(401, "GET", "/v1/limits");
 
@@ -105,6 +105,8 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     await client.expect(204, "DELETE", "/v1/snapshots/tools");
     assert.deepEqual(readdirSync(join(server.dataDir, "capsules")), [anew.id]);
     assert.deepEqual(readdirSync(join(server.dataDir, "templates")), []);
+    const only = "one VM is left: a setting under its former name makes no warm process";
+    await eventually(only, async () => vmsOf(server).length === 1, 10_000);
     assert.deepEqual(await server.internalErrors(), []);
     client.close();
   });
