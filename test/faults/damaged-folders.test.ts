@@ -1,0 +1,119 @@
+/** Whatever one folder looks like, a start comes up for all others, and what is damaged is refused and can be deleted. */
+import assert from "node:assert/strict";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import type { TestCapsule } from "../client.ts";
+import { assertFurnished, furnish } from "./furniture.ts";
+import { World } from "./world.ts";
+
+/** What a power cut leaves of a file that was not synced. */
+const damages: [name: string, content: string][] = [
+  ["empty", ""],
+  ["NULs", "\0".repeat(200)],
+  ["cut off", '{\n "format": 1,\n "kind'],
+];
+
+describe("a start on damaged folders", () => {
+  let world: World;
+  before(async () => {
+    world = await World.start();
+  });
+  after(() => world[Symbol.asyncDispose]());
+
+  const path = (...names: string[]) => join(world.server.dataDir, ...names);
+
+  /** As a new file: files of bases are shared with other servers by links. */
+  function replace(file: string, content: string): void {
+    rmSync(file, { force: true });
+    writeFileSync(file, content);
+  }
+
+  async function pausedCapsule(): Promise<TestCapsule> {
+    const capsule = await world.client.capsule();
+    await furnish(capsule);
+    await capsule.pause();
+    return capsule;
+  }
+
+  async function captured(name: string): Promise<void> {
+    const { id } = await world.client.capsule();
+    await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: id, name } });
+  }
+
+  async function assertResumes(id: string): Promise<void> {
+    const capsule = world.capsule(id);
+    await capsule.resume();
+    await assertFurnished(capsule);
+    await capsule.destroy();
+  }
+
+  for (const [name, content] of damages) {
+    test(`files that are ${name}`, { timeout: 300_000 }, async () => {
+      const [whole, noCapsuleFile, noManifest] = [await pausedCapsule(), await pausedCapsule(), await pausedCapsule()];
+      const noJournal = await world.client.capsule();
+      await captured("damaged");
+      const [storage] = world.folders("templates");
+      await world.server.kill("SIGTERM");
+      const damaged = [
+        ["capsules", noCapsuleFile.id, "capsule.json"],
+        ["capsules", noManifest.id, "checkpoint", "manifest.json"],
+        ["capsules", noJournal.id, "vm.json"],
+        ["templates", storage!, "manifest.json"],
+      ];
+      for (const names of damaged) replace(path(...names), content);
+      for (const file of ["accelerator.json", "daemon.pid", "url"]) replace(path(file), content);
+      await world.restart("SIGTERM");
+
+      await assertResumes(whole.id);
+      for (const { id } of [noCapsuleFile, noManifest]) {
+        const { status, text } = await world.client.call("POST", `/v1/capsules/${id}/resume`);
+        assert.ok(status >= 400, `resumed: ${text}`);
+      }
+      const { status, error_reason } = await world.capsule(noJournal.id).view();
+      assert.equal(status, "error", "its VM cannot be known any more");
+      assert.ok(error_reason);
+      await using other = await world.client.capsule();
+      assert.equal(await other.sh("echo served"), "served");
+      const { json: fromDamaged } = await world.client.call("POST", "/v1/capsules", { json: { template: "damaged" } });
+      if (fromDamaged.id !== undefined) await world.capsule(fromDamaged.id).until("error");
+      await other.destroy();
+      await world.assertNoResidue();
+    });
+  }
+
+  test("files where folders should be, and folders of nobody's", { timeout: 300_000 }, async () => {
+    const { id } = await pausedCapsule();
+    await world.server.kill("SIGTERM");
+    for (const folder of ["capsules", "templates", "work", "bases"]) {
+      writeFileSync(path(folder, "stray"), "");
+      mkdirSync(path(folder, "lost+found"));
+    }
+    writeFileSync(path("capsules", `cl-${"1".repeat(25)}`), "");
+    mkdirSync(path("templates", "t0"));
+    await world.restart("SIGTERM");
+    await assertResumes(id);
+    assert.deepEqual(world.folders("work"), []);
+    assert.deepEqual(world.folders("capsules"), ["lost+found", "stray"], "not ours, so left alone");
+    assert.deepEqual(world.folders("templates"), ["lost+found", "stray"]);
+    for (const folder of ["capsules", "templates", "bases"]) {
+      for (const name of ["stray", "lost+found"]) rmSync(path(folder, name), { recursive: true });
+    }
+  });
+
+  test("a damaged base is replaced, and what stands on it is refused", { timeout: 600_000 }, async () => {
+    const { id } = await pausedCapsule();
+    await world.server.kill("SIGTERM");
+    const [base] = readdirSync(path("bases"));
+    const manifest = path("bases", base!, "manifest.json");
+    const whole = readFileSync(manifest, "utf8");
+    replace(manifest, "");
+    await world.restart("SIGTERM");
+    const { status, text } = await world.client.call("POST", `/v1/capsules/${id}/resume`);
+    assert.ok(status >= 400, `resumed: ${text}`);
+    await using other = await world.client.capsule();
+    assert.equal(await other.sh("echo served"), "served");
+    replace(manifest, whole);
+    await assertResumes(id);
+  });
+});
