@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "nod
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { assertFurnished, furnish } from "./furniture.ts";
+import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 /** What a power cut leaves of a file that was not synced. */
@@ -31,7 +31,7 @@ describe("a start on damaged folders", () => {
 
   async function pausedCapsule(): Promise<TestCapsule> {
     const capsule = await world.client.capsule();
-    await furnish(capsule);
+    await mark(capsule);
     await capsule.pause();
     return capsule;
   }
@@ -44,7 +44,7 @@ describe("a start on damaged folders", () => {
   async function assertResumes(id: string): Promise<void> {
     const capsule = world.capsule(id);
     await capsule.resume();
-    await assertFurnished(capsule);
+    await assertMarked(capsule);
     await capsule.destroy();
   }
 
