@@ -305,7 +305,7 @@ test("DELETE does not wait for a guest that hangs while it is released", async (
   const floors = buildFloors();
   floors.host.isMute = true;
   const { id } = await floors.capsules.create(floors.team, request);
-  while (floors.transitions.guest(id) === undefined) await new Promise(setImmediate);
+  while (floors.transitions.runs.guest(id) === undefined) await new Promise(setImmediate);
   assert.equal(floors.capsules.get(floors.team, id).status, "running");
   await floors.capsules.destroy(floors.team, id);
   assert.deepEqual([...floors.host.guests.keys(), ...floors.host.folders], []);

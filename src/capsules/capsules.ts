@@ -12,8 +12,9 @@ import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Quotas, Usage } from "./quotas.ts";
+import type { RunEnd } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
-import { originOf, type RunEnd, type Transitions } from "./transitions.ts";
+import { originOf, type Transitions } from "./transitions.ts";
 
 export interface CreateRequest {
   template: string;
@@ -138,7 +139,7 @@ export class Capsules {
   /** As `permit`, with the agent inside. Throws also "agent_error". */
   async enter(teamId: string, id: string, action: Action): Promise<Agent> {
     this.permit(teamId, id, action);
-    const guest: Guest | undefined = this.#options.transitions.guest(id);
+    const guest: Guest | undefined = this.#options.transitions.runs.guest(id);
     if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);
     return guest.agent;
   }
@@ -153,7 +154,7 @@ export class Capsules {
 
   /** Calls `listener` once when the capsule's run ends; the returned function removes it. */
   onEnd(id: string, listener: (end: RunEnd) => void): () => void {
-    return this.#options.transitions.onRunEnd(id, listener);
+    return this.#options.transitions.runs.onEnd(id, listener);
   }
 
   /** Calls `listener` at each change that a team can see; `view` is undefined when the capsule is gone. */

@@ -71,7 +71,7 @@ export class Reconciler {
   async #repair(row: Capsule): Promise<void> {
     const { store, transitions } = this.#options;
     const needsGuest = row.status === "running" || row.status === "starting";
-    const isLost = needsGuest && transitions.guest(row.id) === undefined;
+    const isLost = needsGuest && transitions.runs.guest(row.id) === undefined;
     if (row.intent === "destroy") await transitions.destroy(row);
     else if (isLost) store.commit(row, "fail", { errorReason: "its VM is gone" });
     else if (row.intent !== null) await transitions.undo(row);

@@ -11,6 +11,7 @@ import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import type { Idle } from "./idle.ts";
 import type { CapsuleLocks } from "./locks.ts";
+import { type RunEnd, Runs } from "./runs.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
 
 export interface Log {
@@ -18,9 +19,6 @@ export interface Log {
   warn(about: object, message: string): void;
   error(about: object, message: string): void;
 }
-
-/** Why a capsule's run ended; sockets into it are closed with this. */
-export type RunEnd = "paused" | "destroyed" | "stopped" | "error";
 
 /** Runs `work` and records its duration and outcome. */
 export type Observe = <T>(operation: Operation, capsuleId: string, work: () => Promise<T>) => Promise<T>;
@@ -45,28 +43,16 @@ const endDelayMs = 2;
 
 export class Transitions {
   readonly #options: TransitionsOptions;
-  readonly #guests = new Map<string, Guest>();
+  readonly #runs = new Runs();
   /** Starts and restores under way; a destroy aborts them. */
   readonly #starts = new Map<string, AbortController>();
-  readonly #runEndListeners = new Map<string, Set<(end: RunEnd) => void>>();
 
   constructor(options: TransitionsOptions) {
     this.#options = options;
   }
 
-  /** The live guest of a running capsule. */
-  guest(id: string): Guest | undefined {
-    return this.#guests.get(id);
-  }
-
-  /** Calls `listener` once, when the capsule's run ends; the returned function removes it. */
-  onRunEnd(id: string, listener: (end: RunEnd) => void): () => void {
-    const listeners = this.#runEndListeners.get(id) ?? new Set();
-    this.#runEndListeners.set(id, listeners.add(listener));
-    return () => {
-      listeners.delete(listener);
-      if (listeners.size === 0 && this.#runEndListeners.get(id) === listeners) this.#runEndListeners.delete(id);
-    };
+  get runs(): Pick<Runs, "guest" | "onEnd"> {
+    return this.#runs;
   }
 
   /** starting → running, or error. */
@@ -165,10 +151,10 @@ export class Transitions {
     const { host, locks, step } = this.#options;
     step("destroy.committed");
     this.#starts.get(row.id)?.abort(missing(row.id));
-    const busy = locks.isLocked(row.id) ? this.#guests.get(row.id) : undefined;
+    const busy = locks.isLocked(row.id) ? this.#runs.guest(row.id) : undefined;
     if (busy !== undefined) host.abandon(busy);
     return locks.runExclusive(row.id, async () => {
-      const guest = this.#guests.get(row.id);
+      const guest = this.#runs.guest(row.id);
       if (guest !== undefined) this.#endRun(row.id, guest, "destroyed");
       await this.#erase(row);
     });
@@ -221,13 +207,13 @@ export class Transitions {
   /** The row says running: releases the guest and then starts the idle timer, so that the release does not count as idle. */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
     const { host, idle, log } = this.#options;
-    this.#guests.set(row.id, guest);
+    this.#runs.begin(row.id, guest);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
     await host.release(guest).catch((error: unknown) => {
       // The agent is gone; `#ended` follows and takes the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");
     });
-    if (this.#guests.get(row.id) === guest) idle.watch(row.id, row.timeoutSec, idleMs);
+    if (this.#runs.has(row.id, guest)) idle.watch(row.id, row.timeoutSec, idleMs);
   }
 
   /** The reconciler retries a commit that fails here. */
@@ -244,7 +230,7 @@ export class Transitions {
     const { host, store, locks, log } = this.#options;
     locks
       .runExclusive(id, async () => {
-        if (this.#guests.get(id) !== guest) return;
+        if (!this.#runs.has(id, guest)) return;
         this.#endRun(id, guest, end.kind === "powered_off" ? "stopped" : "error");
         const row = store.get(id);
         if (row !== undefined && row.status === "running" && row.intent !== "destroy") {
@@ -291,11 +277,8 @@ export class Transitions {
   }
 
   #endRun(id: string, guest: Guest, end: RunEnd): void {
-    if (this.#guests.get(id) === guest) this.#guests.delete(id);
     this.#options.idle.unwatch(id);
-    const listeners = this.#runEndListeners.get(id);
-    this.#runEndListeners.delete(id);
-    for (const listener of listeners ?? []) listener(end);
+    this.#runs.end(id, guest, end);
   }
 
   #isBeingDestroyed(id: string): boolean {
@@ -305,7 +288,7 @@ export class Transitions {
 
   #require(id: string): Guest {
     if (this.#isBeingDestroyed(id)) throw missing(id);
-    const guest = this.#guests.get(id);
+    const guest = this.#runs.guest(id);
     if (guest === undefined) throw new CapsuleError("invalid_state", `capsule ${id} has just ended`);
     return guest;
   }

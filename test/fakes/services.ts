@@ -2,7 +2,7 @@
 import type { Agent } from "../../src/agent/agent.ts";
 import type { CapsuleView, CreateRequest } from "../../src/capsules/capsules.ts";
 import type { Usage } from "../../src/capsules/quotas.ts";
-import type { RunEnd } from "../../src/capsules/transitions.ts";
+import type { RunEnd } from "../../src/capsules/runs.ts";
 import { AuditRows } from "../../src/db/audit-rows.ts";
 import { openDatabase } from "../../src/db/database.ts";
 import type { CapsulesService, Services, TemplatesService } from "../../src/http/services.ts";

@@ -5,7 +5,7 @@
 import type { FastifyBaseLogger } from "fastify";
 import type { RawData, WebSocket } from "ws";
 import { AgentFailure } from "../../agent/failure.ts";
-import type { RunEnd } from "../../capsules/transitions.ts";
+import type { RunEnd } from "../../capsules/runs.ts";
 import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import { describeError } from "../log.ts";
 

@@ -1,0 +1,46 @@
+/**
+ * The runs of capsules: from a capsule's commit to `running` until its guest is paused, destroyed or ends. A run has a guest,
+ * and listeners that are called once when it ends.
+ */
+import type { Guest } from "../host/host.ts";
+
+/** Why a capsule's run ended; sockets into it are closed with this. */
+export type RunEnd = "paused" | "destroyed" | "stopped" | "error";
+
+type Listener = (end: RunEnd) => void;
+
+export class Runs {
+  readonly #guests = new Map<string, Guest>();
+  readonly #listeners = new Map<string, Set<Listener>>();
+
+  /** The live guest of a running capsule. */
+  guest(id: string): Guest | undefined {
+    return this.#guests.get(id);
+  }
+
+  begin(id: string, guest: Guest): void {
+    this.#guests.set(id, guest);
+  }
+
+  /** Whether the capsule's run is still that of `guest`. */
+  has(id: string, guest: Guest): boolean {
+    return this.#guests.get(id) === guest;
+  }
+
+  end(id: string, guest: Guest, end: RunEnd): void {
+    if (this.has(id, guest)) this.#guests.delete(id);
+    const listeners = this.#listeners.get(id) ?? [];
+    this.#listeners.delete(id);
+    for (const listener of listeners) listener(end);
+  }
+
+  /** Calls `listener` once, when the capsule's run ends; the returned function removes it. */
+  onEnd(id: string, listener: Listener): () => void {
+    const listeners = this.#listeners.get(id) ?? new Set();
+    this.#listeners.set(id, listeners.add(listener));
+    return () => {
+      listeners.delete(listener);
+      if (listeners.size === 0 && this.#listeners.get(id) === listeners) this.#listeners.delete(id);
+    };
+  }
+}
