@@ -1,11 +1,10 @@
 /**
  * A capsule's live VM together with the connection to its agent, as a state machine:
  *
- *      connected ◄──► reconnecting      a lost connection is made anew, until a deadline
- *          │  ▲           │  ▲
- *          ▼  │           ▼  │
- *          suspended ─────────          the host is stopping or ending the guest: a lost connection means nothing
- *      any of them ──► ended            it was reported as ended, or the host has given it up; final
+ *      connected      calls reach the agent
+ *      reconnecting   the connection was lost; it is made anew, until a deadline
+ *      suspended      the host is stopping the guest: a lost connection or an ended VM is not reported for now
+ *      ended          the end was reported, or the host has given the guest up; final
  */
 import { createHash, randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
@@ -21,8 +20,8 @@ const diskPollMs = 1_000;
 const entropyBytes = 64;
 
 /**
- * What distinguishes a guest from others resumed from the same checkpoint: host name and machine id follow from the capsule's
- * id, the random bytes are new each time.
+ * The identity of a guest among all those that start from the same checkpoint: host name and machine id follow from the
+ * capsule's id, the random bytes are new each time.
  */
 export function identityOf(id: string): Wake {
   const machineId = createHash("sha256").update(`machine-id of ${id}`).digest("hex").slice(0, 32);

@@ -66,7 +66,7 @@ test("the parent's checkpoint is woken, runs a command and is parked, on a tempo
   });
   await warmup().run(warm, target, never);
   assert.deepEqual(seen?.saved, { state: join(data, "templates/t/state"), memory: null });
-  assert.deepEqual(heard, ["wake nobody", "thaw", "/bin/true", "freeze", "close"]);
+  assert.deepEqual(heard, ["wake warm-up", "thaw", "/bin/true", "freeze", "close"]);
   assert.equal(await vm.state(), "stopped");
   assert.ok(!existsSync(seen!.layer));
   assert.equal(kills, 0);

@@ -29,7 +29,7 @@ const deadlineMs = 5_000;
 const suspensionMs = 600_000;
 const maxSuspended = 64;
 /** Host name of the temporary guest. */
-const guestName = "nobody";
+const guestName = "warm-up";
 
 type Target = Pick<CapsuleFile, "origin" | "image">;
 

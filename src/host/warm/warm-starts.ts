@@ -10,8 +10,7 @@ import type { SavedVm, Vm } from "../../vmm/vmm.ts";
 import { MemoryPressure } from "../capacity/memory.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import type { Origin, Shape } from "../host.ts";
-import type { LauncherOptions, ProcessSource } from "../launch/launcher.ts";
-import { Launcher } from "../launch/launcher.ts";
+import { Launcher, type LauncherOptions, type ProcessSource } from "../launch/launcher.ts";
 import { type WarmCapsule, WarmCapsules, WarmPool, type WarmPoolSettings } from "./warm-pool.ts";
 import { WarmProcesses, type WarmProcessSettings } from "./warm-processes.ts";
 
