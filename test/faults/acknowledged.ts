@@ -1,10 +1,10 @@
-/** What a client has been told, and how to find out whether a server on a copied disk still knows it. */
+/** What a server has acknowledged, and the check that a server on a copy of its disk still has it. */
 import assert from "node:assert/strict";
 import type { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
-import type { Survivor } from "./survivor.ts";
+import type { RebootedServer } from "./rebooted-server.ts";
 
-/** The change that has been asked for and not been acknowledged: it may have happened or not. */
+/** The change that was requested and is not acknowledged yet. Both outcomes are right. */
 export interface Pending {
   verb: "create" | "write" | "pause" | "resume" | "capture" | "delete" | "delete template" | "make key" | "revoke key";
   /** Id of a capsule or a key, or name of a template; for a capture, both. */
@@ -12,12 +12,12 @@ export interface Pending {
 }
 
 export interface Acknowledged {
-  /** `text`: what its disk and its memory have, null when nothing was written yet. */
+  /** `text` is on its disk and in its memory; null before the first write. */
   capsules: Map<string, { status: "running" | "paused"; text: string | null }>;
   deleted: Set<string>;
   templates: Map<string, string>;
   keys: Map<string, { key: string; isValid: boolean }>;
-  /** What the audit log must have: action and subject of the last changes, most recent last. */
+  /** Actions and subjects that the audit log must contain, the most recent last. */
   audited: string[];
 }
 
@@ -29,7 +29,7 @@ export const nothingAcknowledged = (): Acknowledged => ({
   audited: [],
 });
 
-/** The same text on the disk and in memory, each beside a few MB that are the same too. */
+/** Writes the same text and the same 2 MB to the disk and to memory. */
 export async function writeText(capsule: TestCapsule, text: string): Promise<void> {
   await capsule.sh(
     `head -c 2000000 /dev/urandom > /dev/shm/bytes; cp /dev/shm/bytes /root/bytes
@@ -42,9 +42,13 @@ async function assertText(capsule: TestCapsule, text: string, what: string): Pro
   assert.equal(found, `${text}\n${text}\nsame`, `${what}: content of disk and memory`);
 }
 
-/** Everything acknowledged is there, and nothing else but what `pending` may have made; all of it can be deleted. */
-export async function assertKept(survivor: Survivor, known: Acknowledged, pending: Pending | undefined): Promise<void> {
-  const { client } = survivor;
+/** Asserts that everything acknowledged is there, and nothing else but the outcome of `pending`; then deletes all of it. */
+export async function assertKept(
+  rebooted: RebootedServer,
+  known: Acknowledged,
+  pending: Pending | undefined,
+): Promise<void> {
+  const { client } = rebooted;
   await assertKeys(client, known, pending);
   await assertAudited(client, known);
   const names = (await client.expect(200, "GET", "/v1/snapshots?type=snapshot")).json.map(
@@ -55,13 +59,13 @@ export async function assertKept(survivor: Survivor, known: Acknowledged, pendin
   const ids = views.map(({ id }) => id);
   assertListed("capsules", ids, [...known.capsules.keys()], pending, pending?.verb === "create");
   for (const id of known.deleted) await client.expect(404, "GET", `/v1/capsules/${id}`);
-  assertNoOrphans(survivor, ids, names.length);
+  assertNoOrphans(rebooted, ids, names.length);
   for (const { id } of views) await assertCapsule(client, id, known, pending);
   for (const [name, text] of known.templates) if (names.includes(name)) await assertTemplate(client, name, text);
-  await assertDeletable(survivor);
+  await assertDeletable(rebooted);
 }
 
-/** `mayHaveMore`: one that was never acknowledged. */
+/** `mayHaveMore`: the pending change may have made one more. */
 function assertListed(
   what: string,
   found: string[],
@@ -76,11 +80,11 @@ function assertListed(
   assert.ok(more.length <= (mayHaveMore ? 1 : 0), `${what}: ${more} were never acknowledged`);
 }
 
-function assertNoOrphans(survivor: Survivor, ids: string[], templates: number): void {
-  for (const folder of survivor.entries("capsules")) {
+function assertNoOrphans(rebooted: RebootedServer, ids: string[], templates: number): void {
+  for (const folder of rebooted.entries("capsules")) {
     assert.ok(folder === "lost+found" || ids.includes(folder), `the folder capsules/${folder} belongs to nothing`);
   }
-  assert.equal(survivor.entries("templates").length, templates, "one folder for each template");
+  assert.equal(rebooted.entries("templates").length, templates, "one folder for each template");
 }
 
 async function assertKeys(client: Client, known: Acknowledged, pending: Pending | undefined): Promise<void> {
@@ -120,7 +124,7 @@ async function assertCapsule(client: Client, id: string, known: Acknowledged, pe
     if (text !== null) await assertText(capsule, text, is);
     return;
   }
-  // Its VM ended with the machine. A create is begun anew until a command has been acknowledged.
+  // The VM ended with the machine. A capsule whose create was acknowledged, and no command, may be created again.
   assert.ok(status === "running" || verb === "resume", is);
   assert.ok(view.status === "error" || (text === null && verb !== "resume"), is);
 }
@@ -130,11 +134,11 @@ async function assertTemplate(client: Client, template: string, text: string): P
   await assertText(capsule, text, `the template ${template}`);
 }
 
-async function assertDeletable(survivor: Survivor): Promise<void> {
-  const { client } = survivor;
+async function assertDeletable(rebooted: RebootedServer): Promise<void> {
+  const { client } = rebooted;
   const { json: views } = await client.expect(200, "GET", "/v1/capsules");
   for (const { id } of views) await client.known(id).destroy();
   const { json: templates } = await client.expect(200, "GET", "/v1/snapshots?type=snapshot");
   for (const { name } of templates) await client.expect(204, "DELETE", `/v1/snapshots/${name}`);
-  await survivor.emptied("capsules", "templates", "work");
+  await rebooted.emptied("capsules", "templates", "work");
 }

@@ -1,7 +1,6 @@
 /**
- * A file system whose power can be cut: ext4 in a file, behind a loop device. The file has what was written to the device,
- * by an fsync or by the kernel's write-back, and nothing of what only the page cache has. A copy of it is the disk after
- * a power cut.
+ * A file system for power cuts: ext4 on a loop device. The device's file contains what an fsync or the kernel's write-back
+ * has written, and nothing that only the page cache has. A copy of that file is the disk after a power cut.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -12,7 +11,7 @@ import { eventually } from "../conformance/eventually.ts";
 
 const imageBytes = 1536 << 20;
 const copiesMax = 50;
-/** How long processes that have been killed may keep a file system busy. */
+/** Killed processes keep a file system busy until the kernel has ended them. */
 const busyMs = 10_000;
 
 export class CutDisk {
@@ -21,7 +20,7 @@ export class CutDisk {
   readonly path = join(this.#folder, "mounted");
   #device = "";
 
-  /** `commitSec`: how often the file system writes its journal unasked, names before the bytes of their files. */
+  /** `commitSec`: the interval of ext4's journal commits, which write names, but not the bytes of new files. */
   constructor(commitSec: number) {
     try {
       writeFileSync(this.#image, "");
@@ -44,8 +43,8 @@ export class CutDisk {
   }
 
   /**
-   * The disk at this instant, as another one. `writers` are stopped meanwhile. The kernel may write too, so a copy counts
-   * only if the device has done no write since before it.
+   * A copy of the disk at this instant, made while `writers` are stopped. The kernel writes as well, so a copy is made again
+   * unless the device's count of writes has stayed the same.
    */
   cut(writers: number[]): CopiedDisk {
     const image = join(this.#folder, "copy");
@@ -78,7 +77,7 @@ export class CutDisk {
   }
 }
 
-/** What a machine finds when its power is back. */
+/** The disk as a machine finds it after the power cut. */
 export class CopiedDisk implements AsyncDisposable {
   readonly #image: string;
   readonly path: string;
@@ -88,7 +87,7 @@ export class CopiedDisk implements AsyncDisposable {
     this.path = `${image}-mounted`;
   }
 
-  /** Its journal is replayed. Throws when it is not consistent then: it was no disk of one instant. */
+  /** Replays the journal. Throws when e2fsck finds more than that to repair, since then the copy mixes two instants. */
   mount(): void {
     const corrected = 1;
     try {

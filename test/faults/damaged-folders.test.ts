@@ -1,4 +1,4 @@
-/** Whatever one folder looks like, a start comes up for all others, and what is damaged is refused and can be deleted. */
+/** A server starts on a data folder with damaged files: the damaged capsules are refused, all others work. */
 import assert from "node:assert/strict";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import type { TestCapsule } from "../client.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
-/** What a power cut leaves of a file that was not synced. */
+/** Contents of a file that was not synced before a power cut. */
 const damages: [name: string, content: string][] = [
   ["empty", ""],
   ["NULs", "\0".repeat(200)],
@@ -23,7 +23,7 @@ describe("a start on damaged folders", () => {
 
   const path = (...names: string[]) => join(world.server.dataDir, ...names);
 
-  /** As a new file: files of bases are shared with other servers by links. */
+  /** Replaces the file instead of its content, since bases are hard links shared with other servers. */
   function replace(file: string, content: string): void {
     rmSync(file, { force: true });
     writeFileSync(file, content);
@@ -82,7 +82,7 @@ describe("a start on damaged folders", () => {
     });
   }
 
-  test("files where folders should be, and folders of nobody's", { timeout: 300_000 }, async () => {
+  test("files in the place of folders, and folders without a record", { timeout: 300_000 }, async () => {
     const { id } = await pausedCapsule();
     await world.server.kill("SIGTERM");
     for (const folder of ["capsules", "templates", "work", "bases"]) {

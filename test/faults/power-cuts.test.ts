@@ -1,7 +1,7 @@
 /**
- * The power fails: at random instants, mostly after a change was acknowledged, the disk is copied as it is and a server
- * starts on the copy. CAPSULE_POWER_CUTS=300 takes longer. CAPSULE_TEST_SEED makes the same choices again, though not at
- * the same moments.
+ * Power cuts. At random instants, mostly after an acknowledged change, the block device is copied, and a server that starts
+ * on the copy is checked against all that was acknowledged. CAPSULE_POWER_CUTS=300 takes ten minutes. CAPSULE_TEST_SEED
+ * repeats the choices, though not their timing.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -13,14 +13,14 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Random } from "../conformance/random.ts";
 import { type Acknowledged, assertKept, type Pending } from "./acknowledged.ts";
 import { type CopiedDisk, CutDisk } from "./cut-disk.ts";
-import { PowerStory } from "./power-story.ts";
-import { Survivor } from "./survivor.ts";
+import { RandomChanges } from "./random-changes.ts";
+import { RebootedServer } from "./rebooted-server.ts";
 import { World } from "./world.ts";
 
 const cuts = Number(process.env.CAPSULE_POWER_CUTS || 8);
-/** Seconds between journal commits. Often: names are on the disk before the bytes of files. Seldom: only fsyncs write. */
+/** Seconds between journal commits. With 1, names reach the disk before the bytes of their files; with 300, only by fsync. */
 const commitSecs = [1, 300];
-/** The kernel writes bytes back when they are 30 s old, so a cut comes before that. */
+/** The kernel writes a file's bytes back after 30 s, so the cut comes earlier. */
 const latestMs = 3_000;
 const longestStepMs = 500;
 const stepsMax = 4;
@@ -46,13 +46,13 @@ interface Cut {
 class PoweredWorld implements AsyncDisposable {
   readonly #disk: CutDisk;
   readonly #world: World;
-  readonly story: PowerStory;
+  readonly changes: RandomChanges;
 
   static async start(random: Random, commitSec: number, more: Record<string, string> = {}): Promise<PoweredWorld> {
     const disk = new CutDisk(commitSec);
     try {
       const world = await World.start({ parent: disk.path, env: { ...env, ...more } });
-      disk.sync(join(world.server.dataDir, "bases")); // borrowed from another server, which wrote them long ago
+      disk.sync(join(world.server.dataDir, "bases")); // shared by all test servers, so they are not new
       return new PoweredWorld(disk, world, random);
     } catch (error) {
       disk[Symbol.dispose]();
@@ -63,26 +63,26 @@ class PoweredWorld implements AsyncDisposable {
   private constructor(disk: CutDisk, world: World, random: Random) {
     this.#disk = disk;
     this.#world = world;
-    this.story = new PowerStory(world.client, random);
+    this.changes = new RandomChanges(world.client, random);
   }
 
   cut(): Cut {
     const { server } = this.#world;
     const vms = this.#world.vms().flatMap((name) => this.#world.pidsOf(name));
     const disk = this.#disk.cut([server.pid!, ...vms]);
-    return { disk, known: this.story.known, pending: this.story.pending };
+    return { disk, known: this.changes.known, pending: this.changes.pending };
   }
 
-  /** Starts a server on the copy and holds it against what was acknowledged. */
+  /** Starts a server on the copy and checks that it has all that was acknowledged. */
   async assertKept({ disk, known, pending }: Cut): Promise<void> {
     await using copied = disk;
     copied.mount();
     const { dataDir } = this.#world.server;
-    await using survivor = await Survivor.start(join(copied.path, basename(dirname(dataDir)), "data"), {
+    await using rebooted = await RebootedServer.start(join(copied.path, basename(dirname(dataDir)), "data"), {
       ...env,
       CAPSULE_WARM_PROCESSES: "0",
     });
-    await assertKept(survivor, known, pending);
+    await assertKept(rebooted, known, pending);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -91,18 +91,18 @@ class PoweredWorld implements AsyncDisposable {
   }
 }
 
-/** Cuts in the middle of a step, or at any time after it. */
+/** A cut during a change, in a third of all cases, or up to 3 s after its acknowledgement. */
 async function cutSomewhere(random: Random, world: PoweredWorld): Promise<Cut> {
-  for (let steps = random.below(stepsMax); steps > 0; steps--) await world.story.step();
-  const step = world.story.step();
+  for (let steps = random.below(stepsMax); steps > 0; steps--) await world.changes.step();
+  const step = world.changes.step();
   if (random.below(3) === 0) {
-    await delay(random.below(longestStepMs));
+    await Promise.race([step, delay(random.below(longestStepMs))]);
     const cut = world.cut();
     await step;
     return cut;
   }
   await step;
-  await delay(random.size(latestMs));
+  await delay(random.below(2) === 0 ? random.below(latestMs) : random.size(latestMs));
   return world.cut();
 }
 
@@ -127,7 +127,7 @@ describe("a power cut", { skip: noDisk() ?? false }, () => {
   }
 });
 
-/** Changes, and after which of them a loss must be noticed; QEMU's own fsyncs are not taken away. */
+/** Servers without fsync: the changes made, and whether the check must fail after them. QEMU keeps its own fsyncs. */
 const unsynced: [what: string, env: Record<string, string>, changes: [Pending["verb"], isLost: boolean][]][] = [
   [
     "nothing",
@@ -161,7 +161,7 @@ describe("a power cut is noticed", { skip: noDisk() ?? false }, () => {
       const random = new Random(t);
       await using world = await PoweredWorld.start(random, commitSecs[1]!, { LD_PRELOAD: library, ...spared });
       for (const [verb, isLost] of changes) {
-        await world.story.step(verb);
+        await world.changes.step(verb);
         if (!isLost) continue;
         await assert.rejects(world.assertKept(world.cut()), (error) => {
           t.diagnostic(`${verb}: ${String(error).split("\n")[0]}`);

@@ -1,4 +1,4 @@
-/** 429 of a started server, with a Retry-After that is true. */
+/** 429 answers of a started server, whose Retry-After is long enough. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
@@ -8,7 +8,7 @@ import { Server } from "../server.ts";
 
 const timeout = 300_000;
 const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
-/** Above the burst of each limit set here. */
+/** More than the burst of each limit below. */
 const requestsMax = 50;
 
 function retryAfterSec({ status, headers, json }: Reply): number {
@@ -17,7 +17,7 @@ function retryAfterSec({ status, headers, json }: Reply): number {
   return Number(headers["retry-after"]);
 }
 
-/** Asks until it is refused. */
+/** Repeats a request until a 429. */
 async function untilRefused(ask: () => Promise<Reply>): Promise<Reply> {
   for (let count = 0; count < requestsMax; count++) {
     const reply = await ask();
@@ -32,7 +32,7 @@ test("a key that asks too fast is refused, and served again after Retry-After", 
   const other = client.as(await server.createKey("other"));
   const ask = () => client.call("GET", "/v1/limits");
   const waitSec = retryAfterSec(await untilRefused(ask));
-  await other.expect(200, "GET", "/v1/limits"); // another team is not held up
+  await other.expect(200, "GET", "/v1/limits"); // another team has its own limit
   await delay(waitSec * 1_000);
   assert.equal((await ask()).status, 200);
   await untilRefused(ask);

@@ -1,4 +1,4 @@
-/** An upgrade from the release before: its own code makes a data folder, and this version goes on with it. */
+/** An upgrade from the release before, whose own server makes the data folder that this version opens. */
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
@@ -9,11 +9,11 @@ import { askKeeper, startKeeper } from "../conformance/keeper.ts";
 import { processesOf, Server } from "../server.ts";
 import { buildReleaseBefore, missingHistory, upgradeImages } from "./release-before.ts";
 
-/** Names of settings of the release before. The first makes no warm process, of which today's default makes some. */
+/** Settings under their names of the release before. 0 warm processes is not the default, so the first has an effect. */
 const formerSettings = { CAPSULE_BLANKS: "0", CAPSULE_BLANKS_MEMORY_MB: "64", CAPSULE_POOL_LEAST: "0" };
 const env = { CAPSULE_POOL: "off", ...formerSettings };
 
-/** What is looked for again: a file on the disk, and a process with something in its memory. */
+/** State that must survive: a file on the disk, and the memory of a process. */
 interface Left {
   file: string;
   memory: string;
@@ -38,7 +38,7 @@ function vmsOf({ dataDir }: Server): number[] {
   return processesOf(dataDir).flatMap(({ pid, command }) => (/^\S*qemu-system/.test(command) ? [pid] : []));
 }
 
-/** All that a client of the release before had made, and how it saw it last. */
+/** Makes one capsule in each status, a template and two keys. */
 async function makeAll(client: Client) {
   const paused = await client.capsule({ timeout_sec: 3_600 });
   const inPaused = await leave(paused, "of-the-paused");
@@ -64,7 +64,9 @@ async function seen(client: Client) {
 }
 
 describe("an upgrade from the release before", { skip: missingHistory() ?? false }, () => {
-  test("all it left behind is there, and goes on", { timeout: 900_000 }, async () => {
+  test("capsules in every status, templates, keys and the audit log are there and work", {
+    timeout: 900_000,
+  }, async () => {
     const release = await buildReleaseBefore();
     await using server = await Server.start({ env, program: release.program, images: release.images });
     const before = await Client.connect(server.url, server.apiKey);

@@ -1,6 +1,6 @@
 /**
- * The release before this one, from the repository's own history: its sources, its agent and its image, built by its
- * own scripts. Built once per commit and kept beside the built images.
+ * Builds the release before this one from the repository's history: its sources, agent and image, by its own scripts. The
+ * result is kept beside the built images, in a folder named by the commit.
  */
 import { type ExecFileOptions, execFile, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -50,14 +50,14 @@ async function unpack(folder: string): Promise<void> {
   await rm(archive);
 }
 
-/** Those of today, unless it locks others. */
+/** Links this version's packages if the lockfiles are equal, else installs those of the release. */
 async function installPackages(folder: string): Promise<void> {
   const [now, then] = await Promise.all([repository, folder].map((each) => readFile(join(each, "package-lock.json"))));
   if (now!.equals(then!)) await symlink(join(repository, "node_modules"), join(folder, "node_modules"));
   else await run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], within(folder));
 }
 
-/** Resolves with the program's path: today's where it is made of the same sources, which `./dev` notes in a stamp. */
+/** Resolves with the agent's path. This version's agent is used if it has the same sources, by the stamp of `./dev`. */
 async function buildAgent(folder: string): Promise<string> {
   const list = "find guest/agent -name target -prune -o -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum";
   const { stdout: sources } = await run("bash", ["-c", list], within(folder));
@@ -67,22 +67,19 @@ async function buildAgent(folder: string): Promise<string> {
   return built.trimEnd().split("\n").at(-1)!;
 }
 
-/** Its parts, kernel and root, are today's where their inputs are. */
+/** Builds the image, with this version's kernel and root file system if their inputs are equal. */
 async function buildImage(folder: string, agent: string): Promise<void> {
   const data = join(folder, ".capsule");
   await mkdir(join(data, "images"), { recursive: true });
   await linkTree(join(store, "images/parts"), join(data, "images/parts"));
   await run(process.execPath, ["guest/image/build.ts", "--agent", agent, "--data", data], within(folder));
-  await copyFile(join(store, "accelerator.json"), join(data, "accelerator.json")).catch(() => {}); // it finds out itself
+  await copyFile(join(store, "accelerator.json"), join(data, "accelerator.json")).catch(() => {}); // without it, the server probes for KVM
 }
 
-/**
- * Gives a data folder that has the images of the release before those of today beside them, as `./dev install` leaves
- * it: the builds of both, and today's is the current one.
- */
+/** Puts this version's image beside that of the release before and makes it the current one, as `./dev install` does. */
 export async function upgradeImages(dataDir: string, { images: before }: Release): Promise<void> {
   const images = join(dataDir, "images");
-  await rm(images); // a link to where they were built
+  await rm(images); // a link to the folder they were built in
   await mkdir(join(images, "minimal"), { recursive: true });
   for (const from of [before, join(store, "images")]) {
     for (const name of await readdir(join(from, "minimal"))) {
@@ -93,7 +90,7 @@ export async function upgradeImages(dataDir: string, { images: before }: Release
   }
 }
 
-/** A copy that shares its files with the original where the file system allows it. */
+/** Copies a folder by hard links, or as files when it is on another file system. */
 async function linkTree(from: string, to: string): Promise<void> {
   await run("cp", ["-al", from, to]).catch(() => run("cp", ["-a", "--sparse=always", from, to]));
 }

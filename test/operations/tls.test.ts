@@ -1,4 +1,4 @@
-/** A started server with TLS, whose certificate is renewed by SIGHUP, reached as its users reach it. */
+/** TLS on a started server, with a renewal of the certificate by SIGHUP, through an HTTPS client and the command line. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -24,7 +24,7 @@ function install(name: string): void {
   copyFileSync(key, keyPath);
 }
 
-/** Name of the certificate that a new connection is shown, which must be the one of this file. */
+/** Subject of the certificate on a new connection that trusts this file only. */
 function shown(url: string, ca: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const request = https.get(`${url}/healthz`, { ca: readFileSync(join(folder, ca)), agent: false }, (response) => {

@@ -1,4 +1,4 @@
-/** Changes one after the other, chosen at random, and what was acknowledged of them. */
+/** Random changes through the API, one at a time, and a record of what the server has acknowledged. */
 import type { Client } from "../client.ts";
 import type { Random } from "../conformance/random.ts";
 import { type Acknowledged, nothingAcknowledged, type Pending, writeText } from "./acknowledged.ts";
@@ -6,10 +6,10 @@ import { type Acknowledged, nothingAcknowledged, type Pending, writeText } from 
 const capsulesMax = 3;
 const templatesMax = 2;
 const keysMax = 3;
-/** Changes whose entries in the audit log are looked for. */
+/** How many of the last changes must have an entry in the audit log. */
 const auditedMax = 50;
 
-/** The entry that a change leaves in the audit log; entries of commands may be lost. */
+/** Action of the entry in the audit log. Entries of commands are written once a second, so a power cut may lose them. */
 const actions: Partial<Record<Pending["verb"], string>> = {
   create: "capsule.create",
   pause: "capsule.pause",
@@ -23,12 +23,12 @@ const actions: Partial<Record<Pending["verb"], string>> = {
 
 /** A change that is possible now. */
 interface Step extends Pending {
-  /** Resolves with the id of what was made, if that had none before. */
+  /** Resolves with the id of the new capsule or key. */
   // biome-ignore lint/suspicious/noConfusingVoidType: most steps make nothing
   act(): Promise<string | void>;
 }
 
-export class PowerStory {
+export class RandomChanges {
   readonly #client: Client;
   readonly #random: Random;
   readonly #known = nothingAcknowledged();
@@ -40,7 +40,7 @@ export class PowerStory {
     this.#random = random;
   }
 
-  /** A copy of what holds now. */
+  /** A copy of the record. */
   get known(): Acknowledged {
     return structuredClone(this.#known);
   }
@@ -52,7 +52,7 @@ export class PowerStory {
   /** The next change; resolves when it is acknowledged. */
   async step(verb?: Pending["verb"]): Promise<void> {
     const steps = this.#steps().filter((step) => verb === undefined || step.verb === verb);
-    // One verb is as likely as another, however many subjects it has.
+    // The verb first: all verbs are equally likely, however many subjects each has.
     const verbs = [...new Set(steps.map((step) => step.verb))];
     const chosen = verbs[this.#random.below(verbs.length)];
     const subjects = steps.filter((step) => step.verb === chosen);

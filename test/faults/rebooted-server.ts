@@ -1,6 +1,6 @@
 /**
- * A server on the copy of a data folder, as if on a machine that has just booted: in namespaces of its own, so that it
- * finds none of the processes that its files name, and everything it started ends with it.
+ * A server on the copy of a data folder, as after a reboot: in its own PID namespace it finds none of the processes that
+ * the files name, and the kernel ends its VMs with it.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -15,14 +15,14 @@ import { listening } from "../server.ts";
 const program = resolve(import.meta.dirname, "../../src/main.ts");
 const fresh = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-export class Survivor implements AsyncDisposable {
+export class RebootedServer implements AsyncDisposable {
   readonly #process: ChildProcess;
   readonly dataDir: string;
   readonly client: Client;
 
-  /** Throws with its last words when it does not come up. */
-  static async start(dataDir: string, env: Record<string, string>): Promise<Survivor> {
-    const log = openSync(join(dataDir, "../survivor.log"), "w");
+  /** Throws with the server's last lines when it does not start. */
+  static async start(dataDir: string, env: Record<string, string>): Promise<RebootedServer> {
+    const log = openSync(join(dataDir, "../rebooted.log"), "w");
     const child = spawn("unshare", [...fresh, process.execPath, program, "serve"], {
       env: { ...process.env, CAPSULE_HOST: "127.0.0.1", CAPSULE_PORT: "0", ...env, CAPSULE_DATA: dataDir },
       stdio: ["ignore", log, "pipe"],
@@ -32,7 +32,7 @@ export class Survivor implements AsyncDisposable {
       const url = await listening(child, createInterface({ input: child.stderr! }));
       const key = readFileSync(join(dataDir, "api-key"), "utf8").trim();
       assert.notEqual(key, "", "the first API key is in its file");
-      return new Survivor(child, dataDir, await Client.connect(url, key));
+      return new RebootedServer(child, dataDir, await Client.connect(url, key));
     } catch (error) {
       await end(child);
       throw error;
@@ -49,7 +49,7 @@ export class Survivor implements AsyncDisposable {
     return readdirSync(join(this.dataDir, folder)).sort();
   }
 
-  /** Resolves when nothing is left in these folders. */
+  /** Resolves when these folders are empty. */
   async emptied(...folders: string[]): Promise<void> {
     for (const folder of folders) {
       await eventually(`${folder} is empty`, async () => this.entries(folder).length === 0, 10_000).catch((error) => {
