@@ -1,7 +1,25 @@
 import assert from "node:assert/strict";
-import { getPriority } from "node:os";
-import { test } from "node:test";
-import { endProcess, findByNonce, isAlive, isGoneWithin, isVm, parseStat, spawnDetached } from "./process.ts";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { getPriority, tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import {
+  endBwrap,
+  endProcess,
+  findBelow,
+  findByNonce,
+  isAlive,
+  isGoneWithin,
+  isVm,
+  parseStat,
+  spawnDetached,
+  startTicksOf,
+} from "./process.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "process-"));
+after(() => rmSync(folder, { recursive: true }));
 
 /** A process whose command line looks like a VM's: a shell that ignores its arguments. */
 function spawnNamed(nonce: string, script = "read line < /dev/zero; :") {
@@ -65,3 +83,33 @@ test("the state is parsed correctly whatever name the process gives itself", () 
   assert.equal(parseStat(stat("qemu", "X", 2)), null);
   assert.equal(parseStat("nonsense"), null);
 });
+
+test("of a command line that its process has made huge, only the beginning is read", async (t) => {
+  const program = join(folder, "huge-command-line");
+  execFileSync("cc", ["-O1", "-o", program, join(import.meta.dirname, "../../test/huge-command-line.c")]);
+  // From 128 MiB on, splitting it would end this process and those of other tests.
+  const hugeBytes = 16 << 20;
+  const huge = spawn(program, [String(hugeBytes)], { stdio: ["ignore", "pipe", "inherit"] });
+  try {
+    const [answer] = await once(huge.stdout, "data");
+    if (String(answer) !== "ready\n") return t.skip(`this kernel refuses PR_SET_MM_MAP: ${answer}`);
+    const readings = {
+      findBelow: () => findBelow("/nowhere"),
+      findByNonce: () => findByNonce(randomNonce()),
+      isVm: () => isVm({ pid: huge.pid!, startTicks: startTicksOf(huge.pid!)! }, randomNonce()),
+    };
+    for (const [name, read] of Object.entries(readings)) {
+      const before = bytesRead();
+      await read();
+      assert.ok(bytesRead() - before < hugeBytes / 2, `${name} has read ${bytesRead() - before} bytes`);
+    }
+  } finally {
+    huge.kill("SIGKILL");
+    await once(huge, "close");
+  }
+});
+
+/** By this process, from files of any kind. */
+function bytesRead(): number {
+  return Number(/^rchar: (\d+)$/m.exec(readFileSync("/proc/self/io", "latin1"))![1]);
+}

@@ -4,7 +4,7 @@
  */
 import { spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { readdir, readFile } from "node:fs/promises";
+import { open, readdir } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { setPriority } from "node:os";
 import { basename } from "node:path";
@@ -24,6 +24,12 @@ const bwrapDeadlineMs = 1_000;
 
 /** Guests run at a lower priority than the service, and at the same priority among each other. */
 const niceness = 5;
+
+/**
+ * The read part of a command line. A process can make its own hundreds of MiB long, by prctl(PR_SET_MM). A VM's name is well
+ * before this point, also in the command line of its bubblewrap process.
+ */
+const commandLineBytes = 65_536;
 
 /** Standard error is closed after this many bytes: a compromised QEMU may write without end. */
 const maxStderrBytes = 1 << 20;
@@ -139,11 +145,8 @@ export async function isVm(process: VmProcess, nonce: string): Promise<boolean> 
  */
 export async function findByNonce(nonce: string): Promise<VmProcess[]> {
   const found: (VmProcess & { parent: number })[] = [];
-  for (const entry of await readdir("/proc")) {
-    if (!/^\d+$/.test(entry)) continue;
-    const pid = Number(entry);
-    if (!namesVm(await argumentsOf(pid), nonce)) continue;
-    const stat = statOf(pid);
+  for await (const { pid, args } of commandLines()) {
+    const stat = namesVm(args, nonce) ? statOf(pid) : null;
     if (stat !== null) found.push({ pid, startTicks: stat.startTicks, parent: stat.parent });
   }
   const children = (process: VmProcess) => found.filter(({ parent }) => parent === process.pid).length;
@@ -153,19 +156,28 @@ export async function findByNonce(nonce: string): Promise<VmProcess[]> {
 /** VMs whose folder is below `folder`, with their nonces. */
 export async function findBelow(folder: string): Promise<{ process: VmProcess; nonce: string }[]> {
   const found: { process: VmProcess; nonce: string }[] = [];
-  for (const entry of await readdir("/proc")) {
-    if (!/^\d+$/.test(entry)) continue;
-    const pid = Number(entry);
-    const nonce = nonceBelow(await argumentsOf(pid), folder);
+  for await (const { pid, args } of commandLines()) {
+    const nonce = nonceBelow(args, folder);
     const startTicks = nonce === null ? null : startTicksOf(pid);
     if (nonce !== null && startTicks !== null) found.push({ process: { pid, startTicks }, nonce });
   }
   return found;
 }
 
-async function argumentsOf(pid: number): Promise<string[]> {
+/** Of all processes. */
+async function* commandLines(): AsyncGenerator<{ pid: number; args: string[] }> {
+  const buffer = Buffer.allocUnsafe(commandLineBytes);
+  for (const entry of await readdir("/proc")) {
+    if (/^\d+$/.test(entry)) yield { pid: Number(entry), args: await argumentsOf(Number(entry), buffer) };
+  }
+}
+
+/** The arguments in the first 64 KiB of a process's command line; none when it cannot be read. */
+async function argumentsOf(pid: number, buffer = Buffer.allocUnsafe(commandLineBytes)): Promise<string[]> {
   try {
-    return (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
+    await using file = await open(`/proc/${pid}/cmdline`);
+    const { bytesRead } = await file.read(buffer, 0, commandLineBytes, null);
+    return buffer.toString("utf8", 0, bytesRead).split("\0");
   } catch {
     return [];
   }

@@ -124,7 +124,8 @@ describe("inside the jail", {
     devices: ["make a device"],
     "rarely used kernel interfaces": ["write the kernel's settings", "x32", "io_uring", "keys", "bpf", "file handles"],
     "loosening the jail": ["remove the filter", "raise limits"],
-    "more disk and memory than its limits": ["huge file", "much memory"],
+    "more disk and memory than its limits": ["huge file", "much memory", "memory file", "shared memory"],
+    "a command line of any length": ["move the command line"],
   };
   for (const [what, names] of Object.entries(refusals)) {
     test(`refused: ${what}`, () => {

@@ -21,6 +21,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -94,6 +95,16 @@ static int traces(void) {
   waitpid(child, NULL, 0);
   errno = error;
   return is_traced;
+}
+static int makes_a_memory_file(void) { return syscall(SYS_memfd_create, "probe", 0) >= 0; }
+static int shares_memory(void) {
+  int id = shmget(IPC_PRIVATE, 4096, 0600);
+  return id >= 0 && shmctl(id, IPC_RMID, NULL) == 0;
+}
+/* PR_SET_MM_MAP_SIZE only asks for a size, and passes the same check of the option as moving the command line. */
+static int moves_its_command_line(void) {
+  unsigned size = 0;
+  return prctl(PR_SET_MM, PR_SET_MM_MAP_SIZE, &size, 0, 0) == 0;
 }
 static int speaks_x32(void) { return syscall(0x40000000 | 39) != 0 || errno == ENOSYS; }
 static int uses_io_uring(void) {
@@ -217,6 +228,9 @@ int main(int argc, char **argv) {
   say("change root", in_child(changes_root));
   say("make a device", in_child(makes_a_device));
   say("trace", in_child(traces));
+  say("memory file", in_child(makes_a_memory_file));
+  say("shared memory", in_child(shares_memory));
+  say("move the command line", in_child(moves_its_command_line));
   say("x32", in_child(speaks_x32));
   say("io_uring", in_child(uses_io_uring));
   say("keys", in_child(uses_keys));

@@ -49,6 +49,21 @@ test("calls that escapes have used are denied", () => {
   }
 });
 
+test("memory past the limits, other ways to start programs and to reach processes are denied", () => {
+  // memfd_create, memfd_secret, shmget, vmsplice, execveat, pidfd_open, pidfd_send_signal
+  for (const number of [319, 447, 29, 278, 322, 434, 424]) assert.equal(answer(asRoot, { number }), eperm, `${number}`);
+  // personality, migrate_pages, move_pages, open_tree_attr
+  for (const number of [135, 256, 279, 467]) assert.equal(answer(asRoot, { number }), eperm, `${number}`);
+});
+
+test("prctl does not move the command line; every other option is allowed", () => {
+  const prctl = 157;
+  assert.equal(answer(asRoot, { number: prctl, argument: 35 }), eperm);
+  for (let option = 0; option < 80; option++) {
+    if (option !== 35) assert.equal(answer(asRoot, { number: prctl, argument: option }), allow, `${option}`);
+  }
+});
+
 test("clone makes threads but no namespaces; clone3, whose flags a filter cannot read, fails with ENOSYS", () => {
   const thread = 0x003d_0f00;
   assert.equal(answer(asRoot, { number: 56, argument: thread }), allow);

@@ -1,8 +1,8 @@
 /**
  * The jail's system call filter, as classic BPF. It holds from the program's first instruction; QEMU adds its own
  * filter when it runs. It denies calls that QEMU does not need here and that escapes have used: new namespaces, mounts,
- * sockets, other processes' memory, keyrings, io_uring, file handles. A call of another architecture kills the process,
- * because its number means a different call there.
+ * sockets, other processes' memory, keyrings, io_uring, file handles, memory outside the limits. A call of another
+ * architecture kills the process, because its number means a different call there.
  *
  * https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
  */
@@ -65,10 +65,25 @@ const denied: Record<string, number> = {
   iopl: 172,
   ioperm: 173,
   vhangup: 153,
+  // Memory that neither RLIMIT_DATA nor the resource watchdog counts.
+  memfd_create: 319,
+  memfd_secret: 447,
+  shmget: 29,
+  vmsplice: 278,
+  execveat: 322,
+  pidfd_open: 434,
+  pidfd_send_signal: 424,
+  personality: 135,
+  migrate_pages: 256,
+  move_pages: 279,
+  open_tree_attr: 467,
 };
 const clone = 56;
 const clone3 = 435;
 const unshare = 272;
+const prctl = 157;
+/** The option of prctl that moves the process's own command line in /proc, to any memory and of any length. */
+const setMm = 35;
 
 const archX8664 = 0xc000003e;
 /** Numbers from here on belong to the x32 ABI. */
@@ -108,6 +123,11 @@ export function seccompFilter(options: FilterOptions, architecture: string = pro
     jumpIf(equal, clone, 0, 4),
     load(field.firstArgument),
     jumpIf(anyBit, newNamespaces, 0, 1),
+    answer(fail(eperm)),
+    answer(allow),
+    jumpIf(equal, prctl, 0, 4),
+    load(field.firstArgument),
+    jumpIf(equal, setMm, 0, 1),
     answer(fail(eperm)),
     answer(allow),
     jumpIf(equal, unshare, 0, 4),
