@@ -113,3 +113,24 @@ test("of a command line that its process has made huge, only the beginning is re
 function bytesRead(): number {
   return Number(/^rchar: (\d+)$/m.exec(readFileSync("/proc/self/io", "latin1"))![1]);
 }
+
+test("the bubblewrap process around a VM is ended; one above the service is not", async () => {
+  const bwrap = join(folder, "bwrap");
+  symlinkSync("/bin/sh", bwrap);
+  const around = spawn(bwrap, ["-c", "sleep 60 >/dev/null & echo $!; wait; :"], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const pid = Number((await once(around.stdout, "data"))[0]);
+  await endBwrap({ pid, startTicks: startTicksOf(pid)! });
+  await once(around, "exit", { signal: AbortSignal.timeout(10_000) }).finally(() => process.kill(pid));
+  assert.equal(around.signalCode, "SIGKILL");
+
+  const service = `
+    import { endBwrap, startTicksOf } from ${JSON.stringify(join(import.meta.dirname, "process.ts"))};
+    const pid = Number(process.argv[1]);
+    await endBwrap({ pid, startTicks: startTicksOf(pid) });
+  `;
+  const script = 'sleep 60 >/dev/null & "$0" --input-type=module -e "$1" $! && echo ended; kill $!';
+  const above = execFileSync(bwrap, ["-c", script, process.execPath, service], { encoding: "utf8" });
+  assert.equal(above, "ended\n");
+});

@@ -215,11 +215,25 @@ function parentOf(process: VmProcess): VmProcess | null {
   return startTicks === null ? null : { pid: stat.parent, startTicks };
 }
 
-/** The parent, if it is bubblewrap. */
+/**
+ * The parent, if it is bubblewrap and no ancestor of this process. A container made by bubblewrap adopts the VMs that an
+ * earlier daemon in it left; ending it would end this daemon.
+ */
 async function bwrapAt(parent: VmProcess | null): Promise<VmProcess | null> {
-  if (parent === null) return null;
+  if (parent === null || ancestors().has(parent.pid)) return null;
   const [program = ""] = await argumentsOf(parent.pid);
   return basename(program) === "bwrap" ? parent : null;
+}
+
+/** The pids of all processes above this one that /proc shows. */
+function ancestors(): Set<number> {
+  const found = new Set<number>();
+  let pid = process.ppid;
+  while (pid > 0 && !found.has(pid)) {
+    found.add(pid);
+    pid = statOf(pid)?.parent ?? 0;
+  }
+  return found;
 }
 
 function kill(victim: VmProcess): void {
