@@ -114,6 +114,12 @@ const settings = {
     range(1, 2_147_483_647, 16),
     "uids that VMs run as when the service is root; reserve them for it",
   ),
+  probeDeadlineMs: row(
+    "CAPSULE_PROBE_DEADLINE_MS",
+    "20000",
+    integer(1_000, 3_600_000),
+    "longest boot of the VM that tries hardware virtualization",
+  ),
   bootDeadlineMs: row("CAPSULE_BOOT_DEADLINE_MS", "120000", integer(1_000, 3_600_000), "longest boot of a capsule"),
   wakeDeadlineMs: row(
     "CAPSULE_WAKE_DEADLINE_MS",

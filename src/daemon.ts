@@ -168,6 +168,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     paths,
     qemu: config.qemu,
     wanted: config.accelerator,
+    probeDeadlineMs: config.probeDeadlineMs,
     jail: config.jail === "off" ? null : { uids: config.jailUids },
     connect,
     progress,

@@ -18,6 +18,8 @@ export interface MachineOptions {
   /** QEMU's program. */
   qemu: string;
   wanted: "auto" | "kvm" | "tcg";
+  /** Longest boot of the KVM probe. */
+  probeDeadlineMs: number;
   /** Null: no jail, by explicit configuration. */
   jail: JailOptions | null;
   connect: Connect;
@@ -35,11 +37,9 @@ export interface ThisMachine {
 /** The file in the data folder that keeps the choice of accelerator until the machine reboots. */
 export const acceleratorName = "accelerator.json";
 
-const probeMs = 60_000;
-
 /** Throws CapsuleError when QEMU, the image or a wanted jail is missing, or KVM is wanted and does not work. */
 export async function openMachine(options: MachineOptions): Promise<ThisMachine> {
-  const { paths, qemu, wanted, progress } = options;
+  const { paths, qemu, wanted, probeDeadlineMs, progress } = options;
   const image = loadImage(paths.data, "minimal");
   const version = await qemuVersion(qemu);
   const jail = options.jail === null ? undefined : await openJail(options.jail, qemu, version);
@@ -48,7 +48,8 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
     await tryBoot(options, vmm, image, signal);
   };
   const cacheFile = join(paths.data, acceleratorName);
-  const accelerator = await chooseAccelerator({ program: qemu, version, wanted, jail, cacheFile, boots });
+  const probe = { program: qemu, version, wanted, probeDeadlineMs, jail, cacheFile, boots };
+  const accelerator = await chooseAccelerator(probe);
   const vmm = new Qemu({ program: qemu, version, accelerator, jail });
   return { vmm, accelerator, jail: jail?.jail, images: [image] };
 }
@@ -64,7 +65,7 @@ async function tryBoot(options: MachineOptions, vmm: Vmm, image: Image, signal: 
   const folder = paths.scratch(`probe-${nonce}`);
   const machine = vmm.machine(1, 512);
   try {
-    const about = { name: "probe", nonce, deadlineMs: probeMs };
+    const about = { name: "probe", nonce, deadlineMs: options.probeDeadlineMs };
     const { vm, agent } = await bootImage({ vmm, connect, image, machine, folder, signal, ...about });
     agent.close();
     await vm.kill();

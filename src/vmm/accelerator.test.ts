@@ -33,6 +33,7 @@ function choose(options: Partial<AcceleratorOptions> = {}) {
     wanted: "auto",
     cacheFile,
     device,
+    probeDeadlineMs: 20_000,
     boots: working,
     ...options,
   });
@@ -48,6 +49,19 @@ test("KVM is used after a boot on it succeeded, and the boot is tried once", asy
   assert.deepEqual(first, { kind: "kvm", cpu: "host", tscKhz: null, why: `a VM booted with ${device}` });
   assert.deepEqual(await choose(), first);
   assert.equal(boots, 1);
+});
+
+test("a boot that reached its deadline is not cached, and the next start tries again with its own deadline", async () => {
+  const slow = (_: unknown, signal: AbortSignal) =>
+    new Promise<void>((_, reject) => {
+      boots++;
+      signal.addEventListener("abort", () => reject(signal.reason));
+    });
+  const first = await choose({ probeDeadlineMs: 20, boots: slow });
+  assert.equal(first.kind, "tcg");
+  assert.match(first.why, /did not boot.*within 0\.02 s.*CAPSULE_PROBE_DEADLINE_MS/);
+  assert.equal((await choose()).kind, "kvm");
+  assert.equal(boots, 2);
 });
 
 test("emulation is used when the boot fails, with the reason, and the boot is tried once", async () => {

@@ -1,7 +1,8 @@
 /**
  * Chooses hardware virtualization or software emulation. On some machines /dev/kvm opens, but no kernel boots in its
  * VMs. So KVM is used only after the image's kernel has booted on it, up to the agent's first message. The result and
- * the rate of the time stamp counter are cached in a file until this machine boots again.
+ * the rate of the time stamp counter are cached in a file until this machine boots again. A probe that reached its
+ * deadline has no result, and the next start tries again.
  */
 import { spawn } from "node:child_process";
 import { constants } from "node:fs";
@@ -14,8 +15,6 @@ import { Qemu, type QemuOptions } from "./qemu.ts";
 import { Qmp } from "./qmp.ts";
 import type { Accelerator, Vmm } from "./vmm.ts";
 
-const probeDeadlineMs = 20_000;
-
 export interface AcceleratorOptions {
   program: string;
   /** QEMU's version, see qemu-version.ts. */
@@ -25,6 +24,7 @@ export interface AcceleratorOptions {
   cacheFile: string;
   /** The jail of the VMs. A device that it may not open is not used. */
   jail?: QemuOptions["jail"];
+  probeDeadlineMs: number;
   /** Default: /dev/kvm. */
   device?: string;
   /**
@@ -49,19 +49,22 @@ interface Findings {
 /** Throws CapsuleError when KVM is wanted and does not work. */
 export async function chooseAccelerator(options: AcceleratorOptions): Promise<Accelerator> {
   const known = await readCache(options);
+  let { kvm } = known;
   if (options.wanted !== "tcg") {
-    if (known.kvm === null) {
-      known.kvm = await probe(options);
+    if (kvm === null) {
+      const { isLate, ...result } = await probe(options);
+      kvm = result;
+      known.kvm = isLate ? null : result;
       await writeCache(options.cacheFile, known);
     }
-    if (known.kvm.works) return onKvm(known.kvm.why);
-    if (options.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was required, but ${known.kvm.why}`);
+    if (kvm.works) return onKvm(kvm.why);
+    if (options.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was required, but ${kvm.why}`);
   }
   if (known.tscKhz === null) {
     known.tscKhz = await measureTscKhz(options.program);
     await writeCache(options.cacheFile, known);
   }
-  const why = known.kvm === null || options.wanted === "tcg" ? "software emulation was configured" : known.kvm.why;
+  const why = kvm === null || options.wanted === "tcg" ? "software emulation was configured" : kvm.why;
   // With erms or fsrm the guest's kernel copies memory by `rep movsb`, which QEMU emulates byte by byte.
   return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: known.tscKhz, why };
 }
@@ -70,24 +73,33 @@ function onKvm(why: string): Accelerator {
   return { kind: "kvm", cpu: "host", tscKhz: null, why };
 }
 
-async function probe(options: AcceleratorOptions): Promise<{ works: boolean; why: string }> {
-  const { program, version, jail, device = "/dev/kvm", boots } = options;
+interface Probed {
+  works: boolean;
+  why: string;
+  /** The VM was still booting at the deadline. */
+  isLate: boolean;
+}
+
+async function probe(options: AcceleratorOptions): Promise<Probed> {
+  const { program, version, jail, device = "/dev/kvm", probeDeadlineMs, boots } = options;
   try {
     await (await open(device, constants.O_RDWR)).close();
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     return {
       works: false,
+      isLate: false,
       why: code === "ENOENT" ? `${device} does not exist` : `${device} cannot be opened (${code})`,
     };
   }
   const signal = AbortSignal.timeout(probeDeadlineMs);
   try {
     await boots(new Qemu({ program, version, accelerator: onKvm("probe"), jail }), signal);
-    return { works: true, why: `a VM booted with ${device}` };
+    return { works: true, isLate: false, why: `a VM booted with ${device}` };
   } catch (error) {
-    const reason = signal.aborted ? `no answer within ${probeDeadlineMs / 1_000} s` : reasonOf(error);
-    return { works: false, why: `a VM did not boot with ${device}: ${reason}` };
+    const isLate = signal.aborted;
+    const late = `no answer within ${probeDeadlineMs / 1_000} s (CAPSULE_PROBE_DEADLINE_MS)`;
+    return { works: false, isLate, why: `a VM did not boot with ${device}: ${isLate ? late : reasonOf(error)}` };
   }
 }
 
