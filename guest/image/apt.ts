@@ -23,23 +23,23 @@ export function refreshIndexes(): Promise<void> {
   return refreshed;
 }
 
-/** The machine's sources of one Debian release: the release itself, its updates and its security fixes. */
-export async function releaseSources(release: string): Promise<AptSource[]> {
+/** The machine's sources of one Debian release: the release itself, its updates and its security fixes, and `more`. */
+export async function releaseSources(release: string, more: string[] = []): Promise<AptSource[]> {
   const format = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)";
   const targets = await runProgram("apt-get", ["indextargets", "--format", format, "Created-By: Packages"]);
-  const sources = parseTargets(targets, release);
+  const sources = parseTargets(targets, release, more);
   if (!sources.some((source) => source.suite === release)) {
     throw new Error(`apt on this machine has no source for Debian ${release}; check /etc/apt and run: apt-get update`);
   }
   return sources;
 }
 
-export function parseTargets(text: string, release: string): AptSource[] {
-  const suites = [release, `${release}-updates`, `${release}-security`];
+export function parseTargets(text: string, release: string, more: string[] = []): AptSource[] {
+  const suites = [release, `${release}-updates`, `${release}-security`, ...more];
   const sources = new Map<string, AptSource>();
   for (const line of text.split("\n")) {
     const [uri, suite, component, origin] = line.split("|");
-    if (!uri || !suite || !component || origin !== "Debian" || !suites.includes(suite)) continue;
+    if (!uri || !suite || !component || !origins.includes(origin ?? "") || !suites.includes(suite)) continue;
     const key = `${uri} ${suite}`;
     const source = sources.get(key) ?? { uri, suite, components: [] };
     if (!source.components.includes(component)) source.components.push(component);
@@ -47,6 +47,9 @@ export function parseTargets(text: string, release: string): AptSource[] {
   }
   return [...sources.values()].sort((a, b) => suites.indexOf(a.suite) - suites.indexOf(b.suite));
 }
+
+/** Debian's name for itself, and for its backports. */
+const origins = ["Debian", "Debian Backports"];
 
 export function sourceLine({ uri, suite, components }: AptSource): string {
   return `deb ${uri} ${suite} ${components.join(" ")}`;

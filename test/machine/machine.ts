@@ -1,0 +1,231 @@
+/**
+ * A whole machine in software emulation: q35 with a processor that has AMD's virtualization, so that there is a /dev/kvm
+ * inside which runs stock kernels. Its disks are layers on the built ones, in a folder of the machine's own; what a
+ * guest has flushed is in those files, and what it has not is lost with QEMU's process, as in a power cut.
+ *
+ *   <folder>/  machine.json  root.qcow2  tree.qcow2  data.qcow2  console.log  qemu.log
+ */
+import { spawn } from "node:child_process";
+import { openSync } from "node:fs";
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { runProgram } from "../../guest/image/program.ts";
+import { type RootDisk, rootDisk } from "./root-disk.ts";
+import type { Shape } from "./shape.ts";
+import { type Outcome, type RunOptions, ssh } from "./ssh.ts";
+import { type Built, dataDisk, treeDisk } from "./tree-disks.ts";
+
+const memoryMb = 4_096;
+const vcpus = 2;
+const bootDeadlineMs = 300_000;
+const powerOffDeadlineMs = 120_000;
+const pollMs = 500;
+/** Of the service in the machine. */
+const servicePort = 8080;
+
+interface State {
+  pid: number;
+  /** Field 22 of /proc/<pid>/stat: with the pid it identifies the process. */
+  startTicks: string;
+  sshPort: number;
+  apiPort: number;
+  shape: Shape;
+  root: RootDisk;
+}
+
+export interface MachineOptions {
+  /** Built disks that machines share. */
+  machines: string;
+  /** The machine's own. */
+  folder: string;
+  shape: Shape;
+  built: Built;
+  /** Told before a step that can take long. */
+  progress?: (step: string) => void;
+}
+
+export class Machine {
+  readonly folder: string;
+  #state: State;
+
+  /** A new machine: builds what is missing, starts it, and resolves when commands can be run in it. */
+  static async create({ machines, folder, shape, built, progress = () => {} }: MachineOptions): Promise<Machine> {
+    await rm(folder, { recursive: true, force: true });
+    await mkdir(folder, { recursive: true });
+    progress("building the machine's root disk");
+    const root = await rootDisk(machines, shape);
+    progress("building the disks of the working tree");
+    const disks = {
+      root: root.disk,
+      tree: await treeDisk(machines, built),
+      data: await dataDisk(machines, built, shape),
+    };
+    for (const [name, backing] of Object.entries(disks)) {
+      await runProgram("qemu-img", [
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "-b",
+        backing,
+        join(folder, `${name}.qcow2`),
+      ]);
+    }
+    const [sshPort, apiPort] = [await freePort(), await freePort()];
+    const machine = new Machine(folder, { pid: 0, startTicks: "", sshPort, apiPort, shape, root });
+    progress("starting the machine");
+    await machine.start();
+    return machine;
+  }
+
+  /** The one that was created in this folder; undefined: none. */
+  static async open(folder: string): Promise<Machine | undefined> {
+    const text = await readFile(join(folder, "machine.json"), "utf8").catch(() => undefined);
+    return text === undefined ? undefined : new Machine(folder, JSON.parse(text) as State);
+  }
+
+  private constructor(folder: string, state: State) {
+    this.folder = folder;
+    this.#state = state;
+  }
+
+  get shape(): Shape {
+    return this.#state.shape;
+  }
+
+  /** Where the service in the machine is reached from here. */
+  get url(): string {
+    return `http://127.0.0.1:${this.#state.apiPort}`;
+  }
+
+  /** Starts it with the disks it has; resolves when commands can be run in it. */
+  async start(): Promise<void> {
+    const log = openSync(join(this.folder, "qemu.log"), "a");
+    const child = spawn("qemu-system-x86_64", this.#qemuArgs(), { detached: true, stdio: ["ignore", log, log] });
+    await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));
+    child.unref();
+    const pid = child.pid!;
+    await this.#keep({ ...this.#state, pid, startTicks: (await startTicks(pid)) ?? "" });
+    await this.#reached();
+  }
+
+  async isRunning(): Promise<boolean> {
+    const { pid, startTicks: known } = this.#state;
+    return pid !== 0 && (await startTicks(pid)) === known;
+  }
+
+  /** Runs a shell command in the working tree. */
+  run(command: string, options: RunOptions = {}): Promise<Outcome> {
+    const user = options.user ?? (this.shape.isRootless ? "tester" : "root");
+    return ssh({ port: this.#state.sshPort, key: this.#state.root.sshKey }, command, { ...options, user });
+  }
+
+  /** As `run`; rejects unless the command ends with 0. Resolves with its standard output, trimmed. */
+  async sh(command: string, options: RunOptions = {}): Promise<string> {
+    const { code, stdout, stderr } = await this.run(command, options);
+    if (code !== 0) throw new Error(`in the machine: ${command}: ended with ${code}\n${stdout}${stderr}`);
+    return stdout.trim();
+  }
+
+  async reboot(): Promise<void> {
+    await this.powerOff();
+    await this.start();
+  }
+
+  /** An orderly end. */
+  async powerOff(): Promise<void> {
+    if (!(await this.isRunning())) return;
+    await this.run("systemctl poweroff", { user: "root", deadlineMs: powerOffDeadlineMs }).catch(() => {});
+    await this.#isGone(powerOffDeadlineMs).catch(() => this.cut());
+  }
+
+  /** A power cut. */
+  async cut(): Promise<void> {
+    if (!(await this.isRunning())) return;
+    process.kill(this.#state.pid, "SIGKILL");
+    await this.#isGone(powerOffDeadlineMs);
+  }
+
+  /** Cuts its power and removes its folder. */
+  async remove(): Promise<void> {
+    await this.cut();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.remove();
+  }
+
+  async #reached(): Promise<void> {
+    const deadline = performance.now() + bootDeadlineMs;
+    for (;;) {
+      const { code } = await this.run("true", { user: "root" });
+      if (code === 0) return;
+      if (!(await this.isRunning())) throw new Error(`the machine ended; see ${this.folder}/qemu.log and console.log`);
+      if (performance.now() > deadline) throw new Error(`the machine does not come up; see ${this.folder}/console.log`);
+      await delay(pollMs);
+    }
+  }
+
+  async #isGone(deadlineMs: number): Promise<void> {
+    const deadline = performance.now() + deadlineMs;
+    while (await this.isRunning()) {
+      if (performance.now() > deadline) throw new Error("the machine does not end");
+      await delay(pollMs / 10);
+    }
+  }
+
+  async #keep(state: State): Promise<void> {
+    this.#state = state;
+    const path = join(this.folder, "machine.json");
+    await writeFile(`${path}.new`, JSON.stringify(state, null, 1));
+    await rename(`${path}.new`, path);
+  }
+
+  #qemuArgs(): string[] {
+    const { shape, root, sshPort, apiPort } = this.#state;
+    const forwards = [`tcp:127.0.0.1:${sshPort}-:22`, `tcp:127.0.0.1:${apiPort}-:${servicePort}`];
+    return [
+      ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
+      ["-machine", "q35"],
+      ["-accel", "tcg,thread=multi"],
+      ["-cpu", shape.hasKvm ? "max" : "max,-svm"],
+      ["-smp", String(vcpus)],
+      ["-m", `${memoryMb}M`],
+      ["-kernel", root.kernel],
+      ["-initrd", root.initrd],
+      ["-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off panic=1"],
+      ["-serial", `file:${join(this.folder, "console.log")}`],
+      ...["root", "tree", "data"].map((name) =>
+        [
+          [
+            "-drive",
+            `if=none,id=${name},format=qcow2,cache=writeback,discard=unmap,file=${join(this.folder, `${name}.qcow2`)}`,
+          ],
+          ["-device", `virtio-blk-pci,drive=${name}`],
+        ].flat(),
+      ),
+      ["-netdev", `user,id=net,restrict=on,${forwards.map((each) => `hostfwd=${each}`).join()}`],
+      ["-device", "virtio-net-pci,netdev=net"],
+      ["-device", "virtio-rng-pci"],
+    ].flat();
+  }
+}
+
+async function startTicks(pid: number): Promise<string | undefined> {
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+  const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return fields === undefined || fields[0] === "Z" ? undefined : fields[19];
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => server.once("listening", resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
