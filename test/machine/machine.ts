@@ -12,11 +12,13 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { runProgram } from "../../guest/image/program.ts";
+import { measureTscKhz } from "../../src/vmm/tsc.ts";
 import { type RootDisk, rootDisk } from "./root-disk.ts";
 import type { Shape } from "./shape.ts";
 import { type Outcome, type RunOptions, ssh } from "./ssh.ts";
 import { type Built, dataDisk, treeDisk } from "./tree-disks.ts";
 
+const qemu = "qemu-system-x86_64";
 const memoryMb = 4_096;
 const vcpus = 2;
 const bootDeadlineMs = 300_000;
@@ -33,6 +35,8 @@ interface State {
   apiPort: number;
   shape: Shape;
   root: RootDisk;
+  /** Of the time stamp counter, which emulation hands on: a kernel that measures it itself is wrong by too much. */
+  tscKhz: number;
 }
 
 export interface MachineOptions {
@@ -76,7 +80,8 @@ export class Machine {
       ]);
     }
     const [sshPort, apiPort] = [await freePort(), await freePort()];
-    const machine = new Machine(folder, { pid: 0, startTicks: "", sshPort, apiPort, shape, root });
+    const tscKhz = await measureTscKhz(qemu);
+    const machine = new Machine(folder, { pid: 0, startTicks: "", sshPort, apiPort, shape, root, tscKhz });
     progress("starting the machine");
     await machine.start();
     return machine;
@@ -105,12 +110,19 @@ export class Machine {
   /** Starts it with the disks it has; resolves when commands can be run in it. */
   async start(): Promise<void> {
     const log = openSync(join(this.folder, "qemu.log"), "a");
-    const child = spawn("qemu-system-x86_64", this.#qemuArgs(), { detached: true, stdio: ["ignore", log, log] });
+    const child = spawn(qemu, this.#qemuArgs(), { detached: true, stdio: ["ignore", log, log] });
     await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));
     child.unref();
     const pid = child.pid!;
     await this.#keep({ ...this.#state, pid, startTicks: (await startTicks(pid)) ?? "" });
     await this.#reached();
+    await this.setClock();
+  }
+
+  /** Of the machine to ours: its kernel reads the time from a device that counts seconds. */
+  async setClock(): Promise<void> {
+    const options = { user: "root", onReady: () => `${Date.now() / 1_000}\n` } as const;
+    await this.sh('echo ready; read -r now; date --set="@$now"', options);
   }
 
   async isRunning(): Promise<boolean> {
@@ -187,7 +199,8 @@ export class Machine {
   }
 
   #qemuArgs(): string[] {
-    const { shape, root, sshPort, apiPort } = this.#state;
+    const { shape, root, sshPort, apiPort, tscKhz } = this.#state;
+    const clock = `tsc=reliable tsc_early_khz=${tscKhz}`;
     const forwards = [`tcp:127.0.0.1:${sshPort}-:22`, `tcp:127.0.0.1:${apiPort}-:${servicePort}`];
     return [
       ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
@@ -198,7 +211,7 @@ export class Machine {
       ["-m", `${memoryMb}M`],
       ["-kernel", root.kernel],
       ["-initrd", root.initrd],
-      ["-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off panic=1"],
+      ["-append", `root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off panic=1 ${clock}`],
       ["-serial", `file:${join(this.folder, "console.log")}`],
       ...["root", "tree", "data"].map((name) =>
         [

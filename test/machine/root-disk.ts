@@ -19,6 +19,8 @@ const packages = [
   ...["systemd-sysv", "dbus", "libpam-systemd", "dbus-user-session", "linux-image-amd64", "kmod", "udev"],
   ...["openssh-server", "iproute2", "procps", "util-linux", "psmisc"],
   ...["qemu-system-x86", "qemu-utils", "bubblewrap", "uidmap"],
+  // The probe of test/jail is compiled where it runs.
+  ...["gcc", "libc6-dev"],
   // What ./dev asks for beyond tools that only a build needs.
   ...["mmdebstrap", "e2fsprogs", "xz-utils", "curl", "git", "ca-certificates", "fakeroot"],
 ];

@@ -14,6 +14,8 @@ export interface RunOptions {
   user?: "root" | "tester";
   /** Written to the command's standard input. */
   input?: string;
+  /** As `input`, once the command has written something. */
+  onReady?: () => string;
   /** Default: none. The command's connection ends then. */
   deadlineMs?: number;
   /** Standard input, output and error of this process are the command's. */
@@ -58,7 +60,8 @@ export async function ssh(door: Door, command: string, options: RunOptions & { u
     });
   }
   child.stdin?.on("error", () => {}); // a command may end without reading
-  child.stdin?.end(options.input ?? "");
+  if (options.onReady === undefined) child.stdin?.end(options.input ?? "");
+  else child.stdout?.once("data", () => child.stdin?.end(options.onReady?.()));
   const code = await new Promise<number>((resolve, reject) => {
     child.once("error", reject);
     child.once("close", (status) => resolve(status ?? 255));

@@ -1,0 +1,45 @@
+/** A change of accelerator: what was saved under one is refused under the other, and is still there for the first. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { TestCapsule } from "../client.ts";
+import { isLong } from "./form.ts";
+import type { World } from "./world.ts";
+
+export function accelerators(world: () => World): void {
+  const saved = async (): Promise<TestCapsule> => {
+    const capsule = await world().client.capsule();
+    await capsule.sh("echo kept > /dev/shm/kept");
+    await capsule.pause();
+    return capsule;
+  };
+
+  const isRefused = async ({ id }: TestCapsule, there: string, here: string) => {
+    const capsule = world().client.known(id);
+    const { json } = await world().client.expect(409, "POST", `${capsule.path}/resume`);
+    assert.match(json.error.message ?? json.message, new RegExp(`accelerator ${there} there, ${here} here`));
+    assert.equal((await capsule.view()).status, "paused");
+  };
+
+  const works = async ({ id }: TestCapsule) => {
+    const capsule = world().client.known(id);
+    await capsule.resume();
+    assert.equal(await capsule.sh("cat /dev/shm/kept"), "kept");
+    await capsule.destroy();
+  };
+
+  test(`a capsule saved under KVM is refused under emulation, and resumes under KVM${isLong ? "; the same the other way" : ""}`, async () => {
+    const underKvm = await saved();
+    const emulated = await world().restartWith({ CAPSULE_ACCELERATOR: "tcg" });
+    assert.equal(emulated.accelerator, "tcg");
+    await isRefused(underKvm, "kvm", "tcg");
+    const underTcg = isLong ? await saved() : undefined;
+    const back = await world().restartWith({ CAPSULE_ACCELERATOR: "kvm" });
+    assert.equal(back.accelerator, "kvm");
+    await works(underKvm);
+    if (underTcg === undefined) return;
+    await isRefused(underTcg, "tcg", "kvm");
+    await world().restartWith({ CAPSULE_ACCELERATOR: "tcg" });
+    await works(underTcg);
+    await world().restartWith({ CAPSULE_ACCELERATOR: "kvm" });
+  });
+}

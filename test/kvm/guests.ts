@@ -1,0 +1,97 @@
+/** What KVM does differently from emulation inside and around a guest: CPUs, memory, clocks, saved machines. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import type { TestCapsule } from "../client.ts";
+import { isLong } from "./form.ts";
+import type { World } from "./world.ts";
+
+const cycles = isLong ? 10 : 3;
+
+/** Files and memory of a guest, as sums that must be the same after a resume. */
+async function fill(capsule: TestCapsule): Promise<string> {
+  await capsule.sh(
+    "mkdir -p /dev/shm/t && head -c 24M /dev/urandom > /dev/shm/t/a && head -c 8M /dev/zero > /dev/shm/t/b",
+  );
+  return sums(capsule);
+}
+
+const sums = (capsule: TestCapsule) => capsule.sh("cat /dev/shm/t/* | sha256sum");
+
+export function guests(world: () => World): void {
+  for (const vcpus of [2, 4]) {
+    test(`${vcpus} CPUs: all of them work, before and after being stopped, saved and resumed`, async () => {
+      await using capsule = await world().client.capsule({ vcpus, memory_mb: 256 });
+      const spin =
+        "for c in $(seq 0 $(($(nproc) - 1))); do taskset -c $c sh -c 'i=0; while :; do i=$((i+1)); done' & done";
+      await capsule.exec({ cmd: "bash", args: ["-c", `${spin}; wait`], background: true });
+      const times = async () =>
+        (await capsule.sh("sed -n 's/^cpu[0-9]* //p' /proc/stat | awk '{print $1}'"))
+          .split("\n")
+          .map(Number)
+          .slice(-vcpus);
+      for (let cycle = 0; cycle < cycles; cycle++) {
+        const before = await times();
+        assert.equal(before.length, vcpus);
+        await capsule.sh("sleep 3", { timeout: 60 });
+        const after = await times();
+        for (const [cpu, spent] of after.entries()) assert.ok(spent > before[cpu]!, `CPU ${cpu} stands still`);
+        await capsule.pause();
+        await capsule.resume();
+        assert.equal(await capsule.sh("nproc"), String(vcpus));
+      }
+    });
+  }
+
+  test("memory is whole over pauses while the machine merges pages, and with huge pages always and never", async () => {
+    await using capsule = await world().client.capsule();
+    try {
+      await world().sh("echo 1 > /sys/kernel/mm/ksm/run; echo 20000 > /sys/kernel/mm/ksm/pages_to_scan");
+      for (const huge of ["always", "never", "always"]) {
+        await world().sh(`echo ${huge} > /sys/kernel/mm/transparent_hugepage/enabled`);
+        const before = await fill(capsule);
+        for (let cycle = 0; cycle < cycles; cycle++) {
+          await capsule.pause();
+          await capsule.resume();
+          assert.equal(await sums(capsule), before, huge);
+          await capsule.sh(`echo ${cycle} > /dev/shm/t/c-${cycle}; rm /dev/shm/t/c-*`);
+        }
+      }
+    } finally {
+      await world().sh("echo 2 > /sys/kernel/mm/ksm/run; echo always > /sys/kernel/mm/transparent_hugepage/enabled");
+    }
+  });
+
+  test("after a pause the guest's clocks are right: the time of day, and the time since boot, which never goes back", async () => {
+    await using capsule = await world().client.capsule();
+    const uptime = async () => Number((await capsule.sh("cat /proc/uptime")).split(" ")[0]);
+    const before = await uptime();
+    await capsule.pause();
+    await delay(isLong ? 90_000 : 5_000); // the point is that time passes
+    await capsule.resume();
+    assert.ok((await uptime()) >= before, "the time since boot went back");
+    const [earliest, guest, latest] = [
+      Number(await world().sh("date +%s%N")) / 1e6,
+      Number(await capsule.sh("date +%s%N")) / 1e6,
+      Number(await world().sh("date +%s%N")) / 1e6,
+    ];
+    assert.ok(guest > earliest - 50 && guest < latest + 50, `machine ${earliest}–${latest}, guest ${guest}`);
+    const slept = await capsule.sh("a=$(date +%s%N); sleep 2; echo $(($(date +%s%N) - a))");
+    assert.ok(Number(slept) > 1.99e9 && Number(slept) < 6e9, `2 s took ${slept} ns`);
+  });
+
+  test("a template captured under KVM starts with its processes, from the pool too", async () => {
+    const capsule = await world().client.capsule();
+    await capsule.exec({ cmd: "sleep", args: ["8102"], background: true });
+    await capsule.sh("echo made > /root/made");
+    await world().client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "kvm-made" } });
+    const ids = new Set<string>();
+    for (let each = 0; each < 3; each++) {
+      await using made = await world().client.capsule({ template: "kvm-made" });
+      assert.equal(await made.sh("cat /root/made; pgrep -cxf 'sleep 8102'"), "made\n1");
+      ids.add(await made.sh("cat /proc/sys/kernel/random/uuid"));
+    }
+    assert.equal(ids.size, 3);
+    await world().client.expect(204, "DELETE", "/v1/snapshots/kvm-made");
+  });
+}

@@ -1,0 +1,83 @@
+/** Control groups v2 around real QEMUs, on a kernel and under a systemd that are the users'. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { TestCapsule } from "../client.ts";
+import type { World } from "./world.ts";
+
+const groups = "/sys/fs/cgroup";
+
+export function walls(world: () => World): void {
+  const groupOf = async (capsule: TestCapsule) => {
+    const text = await world().sh(`cat /proc/${await world().vmOf(capsule)}/cgroup`);
+    return `${groups}${text.replace(/^0::/, "")}`;
+  };
+
+  test("each QEMU is alone in a group beside all services, bounded by its shape, and not root", async () => {
+    await using capsule = await world().client.capsule({ vcpus: 2, memory_mb: 256 });
+    const group = await groupOf(capsule);
+    assert.match(group, /^\/sys\/fs\/cgroup\/capsule\/[0-9a-f-]+$/);
+    const vm = await world().vmOf(capsule);
+    const bounds = await world().sh(`cd ${group} && tail -n 1 cpu.max pids.max memory.max memory.oom.group -q`);
+    const [cpu, pids, memory, oom] = bounds.split("\n");
+    assert.equal(cpu, "300000 100000");
+    assert.ok(Number(pids) < 128, pids);
+    assert.ok(Number(memory) > 256 << 20 && Number(memory) < 2 ** 31, memory);
+    assert.equal(oom, "1");
+    assert.match(await world().sh(`grep ^Uid: /proc/${vm}/status`), /^Uid:\s+19\d{8}\s/);
+    assert.equal(await world().sh(`grep -c . ${group}/cgroup.threads`), String(await threads(vm)));
+  });
+
+  const threads = async (vm: number) => Number(await world().sh(`ls /proc/${vm}/task | wc -l`));
+
+  test("a QEMU that takes more memory than its shape is ended, with a reason; a neighbour and the service live", async () => {
+    await using greedy = await world().client.capsule({ memory_mb: 128 });
+    await using neighbour = await world().client.capsule();
+    const procs = `${await groupOf(greedy)}/cgroup.procs`;
+    // It stands in for a QEMU taken over by its guest: a process in the same group.
+    const eater = `echo $$ > ${procs}; exec tail /dev/zero`;
+    const { code } = await world().machine.run(`bash -c '${eater}'`);
+    assert.notEqual(code, 0);
+    const { error_reason } = await greedy.until("error");
+    assert.match(error_reason, /memory/);
+    assert.equal(await neighbour.sh("echo fine"), "fine");
+  });
+
+  test("a QEMU that forks comes to its number of processes", async () => {
+    await using capsule = await world().client.capsule();
+    const group = await groupOf(capsule);
+    const forks = `echo $$ > ${group}/cgroup.procs; for i in $(seq 300); do sleep 60 & done`;
+    await world().machine.run(`timeout 60 bash -c '${forks}'`);
+    const [most, now, refused] = (
+      await world().sh(`cd ${group} && cat pids.max pids.current && sed -n 's/^max //p' pids.events`)
+    ).split("\n");
+    assert.ok(Number(now) <= Number(most), `${now} of ${most}`);
+    assert.ok(Number(refused) > 0, "none was refused");
+    await world().sh(`pkill -x sleep; true`);
+    assert.equal(await capsule.sh("echo fine"), "fine");
+  });
+
+  test("processors that spin are held back at the shape's share", async () => {
+    await using capsule = await world().client.capsule({ vcpus: 1 });
+    const group = await groupOf(capsule);
+    const spin = `echo $$ > ${group}/cgroup.procs; for i in 1 2 3; do timeout 5 sh -c "while :; do :; done" & done; wait`;
+    await world().sh(`echo '50000 100000' > ${group}/cpu.max`); // this machine has fewer CPUs than the bound allows
+    await world().sh(`bash -c '${spin}'`);
+    const throttled = Number(await world().sh(`sed -n 's/^nr_throttled //p' ${group}/cpu.stat`));
+    assert.ok(throttled > 0, "never held back");
+  });
+
+  test("groups of capsules that are gone go", async () => {
+    const capsule = await world().client.capsule();
+    const group = await groupOf(capsule);
+    await capsule.destroy();
+    await world().sh(`touch -d @0 ${group} 2>/dev/null; true`);
+    assert.equal(await world().sh(`cat ${group}/cgroup.procs 2>/dev/null | wc -l`), "0");
+  });
+
+  test("every wall of the jail, tried from inside (test/jail/jail.test.ts on this kernel)", async () => {
+    const { code, stdout } = await world().machine.run(
+      "PATH=$PATH:/usr/sbin timeout 300 node_modules/.bin/node --test test/jail/jail.test.ts",
+    );
+    assert.equal(code, 0, stdout.slice(-6_000));
+  });
+}

@@ -1,0 +1,74 @@
+/** The machine under test with the service that was installed in it, and a client outside. */
+import assert from "node:assert/strict";
+import { join, resolve } from "node:path";
+import { Client, type Reply, type TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { Machine } from "../machine/machine.ts";
+import { usualShape } from "../machine/shape.ts";
+
+const dataDir = resolve(process.env.CAPSULE_DATA || join(import.meta.dirname, "../../.capsule"));
+/** A start boots the KVM probe's VM, and the first one the template's, each some 20 s under emulation. */
+const startDeadlineMs = 300_000;
+/** Where the settings and the data of an installed service are. */
+export const settingsPath = "/etc/capsule.env";
+export const dataPath = "/var/lib/capsule";
+
+export class World implements AsyncDisposable {
+  readonly machine: Machine;
+  #client: Client | undefined;
+
+  static async create(shape = usualShape): Promise<World> {
+    const machines = join(dataDir, "machine");
+    const folder = join(machines, `test-${process.pid}`);
+    return new World(await Machine.create({ machines, folder, shape, built: { dataDir } }));
+  }
+
+  private constructor(machine: Machine) {
+    this.machine = machine;
+  }
+
+  get client(): Client {
+    assert.ok(this.#client !== undefined, "the service is not up");
+    return this.#client;
+  }
+
+  sh(command: string): Promise<string> {
+    return this.machine.sh(command);
+  }
+
+  /** Waits until the service answers; resolves with its health. */
+  async served(): Promise<Reply["json"]> {
+    const health = await eventually("the service answers", () => this.health(), startDeadlineMs).catch(
+      async (cause) => {
+        throw new Error(await this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30"), { cause });
+      },
+    );
+    this.#client?.close();
+    this.#client = await Client.connect(this.machine.url, await this.sh(`cat ${dataPath}/api-key`));
+    return health;
+  }
+
+  /** Undefined while nothing listens. */
+  async health(): Promise<Reply["json"] | undefined> {
+    const answer = await fetch(`${this.machine.url}/healthz`, { signal: AbortSignal.timeout(30_000) }).catch(() => {});
+    return answer?.ok === true ? answer.json() : undefined;
+  }
+
+  /** Appends settings; a later line of the same name goes before an earlier one. */
+  async restartWith(settings: Record<string, string>): Promise<Reply["json"]> {
+    const lines = Object.entries(settings).map(([name, value]) => `${name}=${value}`);
+    await this.sh(`printf '%s\\n' ${lines.join(" ")} >> ${settingsPath} && systemctl restart capsule`);
+    return this.served();
+  }
+
+  /** The process of a running capsule's QEMU, inside the machine. */
+  async vmOf({ id }: TestCapsule): Promise<number> {
+    const { process } = JSON.parse(await this.sh(`cat ${dataPath}/capsules/${id}/vm.json`));
+    return process.pid;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#client?.close();
+    await this.machine.remove();
+  }
+}
