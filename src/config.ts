@@ -5,6 +5,7 @@
 import { availableParallelism, totalmem } from "node:os";
 import { resolve } from "node:path";
 import {
+  cpuModel,
   type Environment,
   file,
   folder,
@@ -102,6 +103,7 @@ const settings = {
     oneOf("auto", "tcg", "kvm"),
     "auto: kvm if a probe VM boots with it, else tcg; kvm: or refuse to start; tcg: emulation",
   ),
+  cpu: row("CAPSULE_CPU", "host", cpuModel, "QEMU's CPU model under KVM; a named one is the same on every machine"),
   jail: row(
     "CAPSULE_JAIL",
     "auto",

@@ -169,6 +169,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     qemu: config.qemu,
     wanted: config.accelerator,
     probeDeadlineMs: config.probeDeadlineMs,
+    cpu: config.cpu,
     jail: config.jail === "off" ? null : { uids: config.jailUids },
     connect,
     progress,

@@ -65,6 +65,13 @@ function nameInUse({ name, formerName }: Row<unknown>, environment: Environment,
   return isIgnored ? name : formerName;
 }
 
+/** A model's name, without the properties that QEMU would accept after a comma. */
+export function cpuModel(text: string): string {
+  if (!/^[A-Za-z0-9][\w.-]*$/.test(text))
+    throw new Error("must be a model's name; qemu-system-x86_64 -cpu help lists them");
+  return text;
+}
+
 export function integer(least: number, most: number): (text: string) => number {
   return (text) => {
     const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;

@@ -20,6 +20,8 @@ export interface MachineOptions {
   wanted: "auto" | "kvm" | "tcg";
   /** Longest boot of the KVM probe. */
   probeDeadlineMs: number;
+  /** The CPU model under KVM. */
+  cpu: string;
   /** Null: no jail, by explicit configuration. */
   jail: JailOptions | null;
   connect: Connect;
@@ -39,7 +41,7 @@ export const acceleratorName = "accelerator.json";
 
 /** Throws CapsuleError when QEMU, the image or a wanted jail is missing, or KVM is wanted and does not work. */
 export async function openMachine(options: MachineOptions): Promise<ThisMachine> {
-  const { paths, qemu, wanted, probeDeadlineMs, progress } = options;
+  const { paths, qemu, wanted, probeDeadlineMs, cpu, progress } = options;
   const image = loadImage(paths.data, "minimal");
   const version = await qemuVersion(qemu);
   const jail = options.jail === null ? undefined : await openJail(options.jail, qemu, version);
@@ -48,7 +50,7 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
     await tryBoot(options, vmm, image, signal);
   };
   const cacheFile = join(paths.data, acceleratorName);
-  const probe = { program: qemu, version, wanted, probeDeadlineMs, jail, cacheFile, boots };
+  const probe = { program: qemu, version, wanted, probeDeadlineMs, cpu, jail, cacheFile, boots };
   const accelerator = await chooseAccelerator(probe);
   const vmm = new Qemu({ program: qemu, version, accelerator, jail });
   return { vmm, accelerator, jail: jail?.jail, images: [image] };

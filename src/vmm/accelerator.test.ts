@@ -3,7 +3,8 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
-import { type AcceleratorOptions, chooseAccelerator, parseTimer, rateKhz } from "./accelerator.ts";
+import { type AcceleratorOptions, chooseAccelerator } from "./accelerator.ts";
+import { parseTimer, rateKhz } from "./tsc.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "accelerator-"));
 const cacheFile = join(folder, "accelerator.json");
@@ -34,6 +35,8 @@ function choose(options: Partial<AcceleratorOptions> = {}) {
     cacheFile,
     device,
     probeDeadlineMs: 20_000,
+    cpu: "host",
+    features: async () => "sse2 vendor=A",
     boots: working,
     ...options,
   });
@@ -46,9 +49,19 @@ const failing = async () => {
 
 test("KVM is used after a boot on it succeeded, and the boot is tried once", async () => {
   const first = await choose();
-  assert.deepEqual(first, { kind: "kvm", cpu: "host", tscKhz: null, why: `a VM booted with ${device}` });
-  assert.deepEqual(await choose(), first);
+  const why = `a VM booted with ${device}`;
+  assert.deepEqual(first, { kind: "kvm", cpu: "host", cpuFeatures: "sse2 vendor=A", tscKhz: null, why });
+  assert.deepEqual(await choose({ features: async () => assert.fail("read again") }), first);
   assert.equal(boots, 1);
+});
+
+test("a named CPU model is probed by itself, and QEMU may leave out none of its features", async () => {
+  await choose();
+  assert.equal((await choose({ cpu: "EPYC-v4" })).cpuFeatures, undefined);
+  assert.equal((await choose({ cpu: "EPYC-v4" })).cpu, "EPYC-v4,enforce");
+  assert.equal(boots, 2);
+  assert.equal((await choose({ cpu: "EPYC-v5", boots: failing })).kind, "tcg");
+  assert.equal((await choose()).cpu, "host");
 });
 
 test("a boot that reached its deadline is not cached, and the next start tries again with its own deadline", async () => {

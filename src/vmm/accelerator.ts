@@ -4,15 +4,12 @@
  * the rate of the time stamp counter are cached in a file until this machine boots again. A probe that reached its
  * deadline has no result, and the next start tries again.
  */
-import { spawn } from "node:child_process";
 import { constants } from "node:fs";
-import { mkdtemp, open, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
+import { open, readFile, rename, writeFile } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
+import { hostCpuFeatures } from "./cpu-features.ts";
 import { Qemu, type QemuOptions } from "./qemu.ts";
-import { Qmp } from "./qmp.ts";
+import { measureTscKhz } from "./tsc.ts";
 import type { Accelerator, Vmm } from "./vmm.ts";
 
 export interface AcceleratorOptions {
@@ -25,6 +22,10 @@ export interface AcceleratorOptions {
   /** The jail of the VMs. A device that it may not open is not used. */
   jail?: QemuOptions["jail"];
   probeDeadlineMs: number;
+  /** The CPU model under KVM. */
+  cpu: string;
+  /** Default: asks QEMU. */
+  features?: (program: string) => Promise<string>;
   /** Default: /dev/kvm. */
   device?: string;
   /**
@@ -40,8 +41,12 @@ interface Findings {
   program: string;
   version: string;
   isJailed: boolean;
+  /** The model that was probed. Absent in files of the last release, which probed "host". */
+  cpu?: string;
   /** Null: not probed. */
   kvm: { works: boolean; why: string } | null;
+  /** Of "host" under KVM. Absent: not read yet. */
+  cpuFeatures?: string;
   /** Null: not measured. */
   tscKhz: number | null;
 }
@@ -57,7 +62,7 @@ export async function chooseAccelerator(options: AcceleratorOptions): Promise<Ac
       known.kvm = isLate ? null : result;
       await writeCache(options.cacheFile, known);
     }
-    if (kvm.works) return onKvm(kvm.why);
+    if (kvm.works) return { ...onKvm(options.cpu, kvm.why), ...(await readFeatures(options, known)) };
     if (options.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was required, but ${kvm.why}`);
   }
   if (known.tscKhz === null) {
@@ -69,8 +74,19 @@ export async function chooseAccelerator(options: AcceleratorOptions): Promise<Ac
   return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: known.tscKhz, why };
 }
 
-function onKvm(why: string): Accelerator {
-  return { kind: "kvm", cpu: "host", tscKhz: null, why };
+/** The features that a guest with the model "host" finds; read once. */
+async function readFeatures(options: AcceleratorOptions, known: Findings): Promise<Pick<Accelerator, "cpuFeatures">> {
+  if (options.cpu !== "host") return {};
+  if (known.cpuFeatures === undefined) {
+    known.cpuFeatures = await (options.features ?? hostCpuFeatures)(options.program);
+    await writeCache(options.cacheFile, known);
+  }
+  return { cpuFeatures: known.cpuFeatures };
+}
+
+/** With `enforce`, QEMU refuses to start where the host lacks a feature of the named model, instead of leaving it out. */
+function onKvm(cpu: string, why: string): Accelerator {
+  return { kind: "kvm", cpu: cpu === "host" ? cpu : `${cpu},enforce`, tscKhz: null, why };
 }
 
 interface Probed {
@@ -81,7 +97,7 @@ interface Probed {
 }
 
 async function probe(options: AcceleratorOptions): Promise<Probed> {
-  const { program, version, jail, device = "/dev/kvm", probeDeadlineMs, boots } = options;
+  const { program, version, jail, device = "/dev/kvm", probeDeadlineMs, cpu, boots } = options;
   try {
     await (await open(device, constants.O_RDWR)).close();
   } catch (error) {
@@ -94,7 +110,7 @@ async function probe(options: AcceleratorOptions): Promise<Probed> {
   }
   const signal = AbortSignal.timeout(probeDeadlineMs);
   try {
-    await boots(new Qemu({ program, version, accelerator: onKvm("probe"), jail }), signal);
+    await boots(new Qemu({ program, version, accelerator: onKvm(cpu, "probe"), jail }), signal);
     return { works: true, isLate: false, why: `a VM booted with ${device}` };
   } catch (error) {
     const isLate = signal.aborted;
@@ -110,14 +126,15 @@ function reasonOf(error: unknown): string {
 }
 
 /** The cached findings, if they were made with this QEMU and jail since this machine booted; else empty ones. */
-async function readCache({ program, version, jail, cacheFile }: AcceleratorOptions): Promise<Findings> {
+async function readCache({ program, version, jail, cpu, cacheFile }: AcceleratorOptions): Promise<Findings> {
   const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
   const isJailed = jail !== undefined;
-  const fresh: Findings = { bootId, program, version, isJailed, kvm: null, tscKhz: null };
+  const fresh: Findings = { bootId, program, version, isJailed, cpu, kvm: null, tscKhz: null };
   try {
     const cached = JSON.parse(await readFile(cacheFile, "utf8")) as Findings;
     const isSame = cached.program === program && cached.version === version && cached.isJailed === isJailed;
-    return isSame && cached.bootId === bootId ? cached : fresh;
+    if (!isSame || cached.bootId !== bootId) return fresh;
+    return (cached.cpu ?? "host") === cpu ? cached : { ...cached, cpu, kvm: null };
   } catch {
     return fresh; // no file yet, or a damaged one: everything in it can be measured again
   }
@@ -126,94 +143,4 @@ async function readCache({ program, version, jail, cacheFile }: AcceleratorOptio
 async function writeCache(path: string, known: Findings): Promise<void> {
   await writeFile(`${path}.new`, `${JSON.stringify(known, null, 1)}\n`, { mode: 0o600 });
   await rename(`${path}.new`, path);
-}
-
-// ---- The rate of the time stamp counter
-
-const tscSpanMs = 1_000;
-/** An empty machine starts in some 100 ms; only an overloaded machine needs much longer. */
-const emptyStartDeadlineMs = 60_000;
-const pollMs = 5;
-const plausibleKhz = { min: 100_000, max: 20_000_000 };
-
-export interface TimerReading {
-  ticks: bigint;
-  clockNs: bigint;
-}
-
-/**
- * Measures the rate of this machine's time stamp counter. Under software emulation the guest reads that counter and
- * needs its rate on the kernel command line (see qemu-args.ts). JavaScript cannot read the counter. QEMU can: the saved
- * state of an empty machine holds the counter and a clock. Two such pairs, 1 s apart, give the rate to a few
- * millionths.
- *
- * In kHz. Takes a little over 1 s.
- */
-export async function measureTscKhz(program: string): Promise<number> {
-  const folder = await mkdtemp(join(tmpdir(), "capsule-tsc-"));
-  const args = ["-machine", "none", "-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none", "-S"];
-  const child = spawn(program, [...args, "-qmp", "unix:qmp.sock,server=on,wait=off"], { cwd: folder, stdio: "ignore" });
-  const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()).once("error", () => resolve()));
-  try {
-    const qmp = await connectWhenReady(join(folder, "qmp.sock"), exited);
-    try {
-      const state = join(folder, "state");
-      const first = await readTimer(qmp, state, pollMs);
-      return rateKhz(first, await readTimer(qmp, state, tscSpanMs));
-    } finally {
-      qmp.close();
-    }
-  } finally {
-    child.kill("SIGKILL");
-    await exited;
-    await rm(folder, { recursive: true, force: true });
-  }
-}
-
-export function rateKhz(first: TimerReading, second: TimerReading): number {
-  const ticks = Number(second.ticks - first.ticks);
-  const khz = Math.round((ticks / Number(second.clockNs - first.clockNs)) * 1e6);
-  if (!(khz >= plausibleKhz.min && khz <= plausibleKhz.max)) {
-    throw new CapsuleError("internal_error", `The time stamp counter of this machine cannot be measured: ${khz} kHz`);
-  }
-  return khz;
-}
-
-/**
- * Finds the "timer" section in a saved state: name, instance u32, version u32, ticks i64, 8 unused bytes, clock i64.
- */
-export function parseTimer(state: Buffer): TimerReading {
-  const name = state.indexOf("\x05timer", 0, "latin1");
-  const at = name + 6 + 8;
-  if (name === -1 || at + 24 > state.length) {
-    throw new CapsuleError("internal_error", "QEMU saved no timer section; the time stamp counter cannot be measured");
-  }
-  return { ticks: state.readBigInt64BE(at), clockNs: state.readBigInt64BE(at + 16) };
-}
-
-/** Lets the counter run for `runMs` and reads it. */
-async function readTimer(qmp: Qmp, path: string, runMs: number): Promise<TimerReading> {
-  await qmp.command("cont");
-  await delay(runMs);
-  await qmp.command("stop");
-  await qmp.command("xen-save-devices-state", { filename: path, live: false });
-  return parseTimer(await readFile(path));
-}
-
-async function connectWhenReady(path: string, exited: Promise<void>): Promise<Qmp> {
-  let hasExited = false;
-  void exited.then(() => {
-    hasExited = true;
-  });
-  const deadline = performance.now() + emptyStartDeadlineMs;
-  for (;;) {
-    try {
-      return await Qmp.connect(path, () => {}, emptyStartDeadlineMs);
-    } catch (cause) {
-      if (hasExited || performance.now() > deadline) {
-        throw new CapsuleError("internal_error", "QEMU did not start an empty machine", { cause });
-      }
-      await delay(pollMs);
-    }
-  }
 }

@@ -14,7 +14,6 @@ import { saveMemory } from "../../test/save-memory.ts";
 import type { Agent } from "../agent/agent.ts";
 import { connectAgent } from "../agent/connection.ts";
 import { type Image, loadImage } from "../host/images/images.ts";
-import { measureTscKhz } from "./accelerator.ts";
 import { withoutCpuCommon } from "./device-state.ts";
 import { Jail } from "./jail/jail.ts";
 import { programFilesOf } from "./jail/program-files.ts";
@@ -25,6 +24,7 @@ import { Qemu } from "./qemu.ts";
 import { canWarmTranslations } from "./qemu-args.ts";
 import { qemuVersion } from "./qemu-version.ts";
 import { Qmp } from "./qmp.ts";
+import { measureTscKhz } from "./tsc.ts";
 import { saveVm } from "./vm-save.ts";
 import type { SavedVm, Vm, VmSpec, WarmProcess } from "./vmm.ts";
 

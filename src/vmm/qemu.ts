@@ -63,8 +63,9 @@ export class Qemu implements Vmm {
 
   machine(vcpus: number, memoryMb: number): Machine {
     const { version, accelerator } = this.#options;
-    const { kind, cpu } = accelerator;
-    return { qemu: version, accelerator: kind, cpu, layout, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
+    const { kind, cpu, cpuFeatures } = accelerator;
+    const processor = { cpu, ...(cpuFeatures === undefined ? {} : { cpuFeatures }) };
+    return { qemu: version, accelerator: kind, ...processor, layout, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
   }
 
   get kernelOptions(): string {

@@ -13,6 +13,8 @@ export interface Machine {
   accelerator: "kvm" | "tcg";
   /** The -cpu argument. */
   cpu: string;
+  /** The features behind `cpu` "host", see cpu-features.ts. Absent for other models, and in saves of earlier releases. */
+  cpuFeatures?: string;
   /** Version of our own device line-up; bump when qemu-args changes the machine. */
   layout: number;
   vcpus: number;
@@ -23,6 +25,8 @@ export interface Accelerator {
   kind: "kvm" | "tcg";
   /** The -cpu argument. */
   cpu: string;
+  /** Of the host, when `cpu` is "host": see cpu-features.ts. */
+  cpuFeatures?: string;
   /** Rate of the time stamp counter, on the kernel command line under emulation; null: the guest measures it. */
   tscKhz: number | null;
   /** The reason for the choice, a sentence for operators. */

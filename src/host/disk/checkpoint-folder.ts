@@ -10,6 +10,7 @@ import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
+import { missingFeatures } from "../../vmm/cpu-features.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { jsonText, readJson, sha256Of, syncFile, syncFolder } from "./files.ts";
@@ -114,10 +115,15 @@ export async function verifyHashes(folder: string, manifest: Manifest, signal?: 
 
 /** Throws CapsuleError("conflict") when a VM saved on `saved` cannot be restored on `now`. */
 export function requireSameMachine(saved: Machine, now: Machine, what: string): void {
-  const keys = Object.keys(saved) as (keyof Machine)[];
+  const { cpuFeatures, ...same } = saved;
+  const keys = Object.keys(same) as (keyof typeof same)[];
   const differing = keys.filter((key) => saved[key] !== now[key]);
-  if (differing.length === 0) return;
-  const list = differing.map((key) => `${key} ${saved[key]} there, ${now[key]} here`).join("; ");
+  const lacking = cpuFeatures === undefined ? [] : missingFeatures(cpuFeatures, now.cpuFeatures ?? "");
+  if (differing.length === 0 && lacking.length === 0) return;
+  const list =
+    differing.length === 0
+      ? `this machine's processor lacks ${lacking.join(", ")}`
+      : differing.map((key) => `${key} ${saved[key]} there, ${now[key]} here`).join("; ");
   throw new CapsuleError("conflict", `${what} was saved on another machine: ${list}`);
 }
 

@@ -117,6 +117,16 @@ test("another machine is refused with what differs", () => {
   });
 });
 
+test("a guest saved on one processor is refused by one with fewer features, and accepted by one with more", () => {
+  const saved = { ...machine, cpu: "host", cpuFeatures: "avx sse vendor=A" };
+  requireSameMachine(saved, { ...saved, cpuFeatures: "avx avx2 sse vendor=A" }, "it");
+  requireSameMachine({ ...machine, cpu: "host" }, saved, "it, saved by an earlier release,");
+  assert.throws(() => requireSameMachine(saved, { ...saved, cpuFeatures: "sse vendor=A" }, "capsule x"), {
+    code: "conflict",
+    message: "capsule x was saved on another machine: this machine's processor lacks avx",
+  });
+});
+
 test("JSON files are replaced whole, and a missing one is undefined", async () => {
   const path = join(folder, "some.json");
   assert.equal(await readJson(path), undefined);
