@@ -15,7 +15,7 @@ import { runProgram } from "../../guest/image/program.ts";
 import { measureTscKhz } from "../../src/vmm/tsc.ts";
 import { type RootDisk, rootDisk } from "./root-disk.ts";
 import type { Shape } from "./shape.ts";
-import { type Outcome, type RunOptions, ssh } from "./ssh.ts";
+import { type Door, type Outcome, type RunOptions, shareConnection, ssh } from "./ssh.ts";
 import { type Built, dataDisk, treeDisk } from "./tree-disks.ts";
 
 const qemu = "qemu-system-x86_64";
@@ -110,12 +110,14 @@ export class Machine {
   /** Starts it with the disks it has; resolves when commands can be run in it. */
   async start(): Promise<void> {
     const log = openSync(join(this.folder, "qemu.log"), "a");
+    await rm(this.#door.socket, { force: true });
     const child = spawn(qemu, this.#qemuArgs(), { detached: true, stdio: ["ignore", log, log] });
     await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));
     child.unref();
     const pid = child.pid!;
     await this.#keep({ ...this.#state, pid, startTicks: (await startTicks(pid)) ?? "" });
     await this.#reached();
+    shareConnection(this.#door);
     await this.setClock();
   }
 
@@ -133,7 +135,7 @@ export class Machine {
   /** Runs a shell command in the working tree. */
   run(command: string, options: RunOptions = {}): Promise<Outcome> {
     const user = options.user ?? (this.shape.isRootless ? "tester" : "root");
-    return ssh({ port: this.#state.sshPort, key: this.#state.root.sshKey }, command, { ...options, user });
+    return ssh(this.#door, command, { ...options, user });
   }
 
   /** As `run`; rejects unless the command ends with 0. Resolves with its standard output, trimmed. */
@@ -170,6 +172,11 @@ export class Machine {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.remove();
+  }
+
+  get #door(): Door {
+    const { sshPort: port, root } = this.#state;
+    return { port, key: root.sshKey, socket: join(this.folder, "ssh") };
   }
 
   async #reached(): Promise<void> {

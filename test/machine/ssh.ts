@@ -1,4 +1,7 @@
-/** Commands in the machine: by ssh, through its forwarded port, with the key of its root disk. */
+/**
+ * Commands in the machine: by ssh, through its forwarded port, with the key of its root disk. A key exchange takes two
+ * seconds under emulation, so root's commands share one connection while that is up.
+ */
 import { spawn } from "node:child_process";
 import { treePath } from "./tree-disks.ts";
 
@@ -7,6 +10,8 @@ const outputMaxBytes = 16 * 2 ** 20;
 export interface Door {
   port: number;
   key: string;
+  /** Of the connection that root's commands share. */
+  socket: string;
 }
 
 export interface RunOptions {
@@ -44,15 +49,33 @@ export function sshArgs({ port, key }: Door, user: string): string[] {
   ];
 }
 
+/** ssh's own bound on a socket's path, which it makes under another name first. */
+const pathMaxBytes = 85;
+
+function shared({ socket }: Door, user: string): string[] {
+  return user === "root" && Buffer.byteLength(socket) <= pathMaxBytes ? ["-S", socket] : [];
+}
+
+/** Opens the connection that commands of root share. It ends with the machine. */
+export function shareConnection(door: Door): void {
+  const socket = shared(door, "root");
+  if (socket.length === 0) return;
+  spawn("ssh", ["-N", "-M", ...socket, ...sshArgs(door, "root")], { detached: true, stdio: "ignore" }).unref();
+}
+
 /** Runs a shell command in the working tree. Rejects only when there is no ssh here. */
 export async function ssh(door: Door, command: string, options: RunOptions & { user: string }): Promise<Outcome> {
   const terminal = options.isInteractive && process.stdin.isTTY ? ["-t"] : [];
   const inTree = command === "" ? `cd ${treePath}; exec $SHELL -l` : `cd ${treePath} && ${command}`;
-  const child = spawn("ssh", [...terminal, ...sshArgs(door, options.user), "--", inTree], {
-    stdio: options.isInteractive ? "inherit" : "pipe",
-    timeout: options.deadlineMs,
-    killSignal: "SIGKILL",
-  });
+  const child = spawn(
+    "ssh",
+    [...terminal, ...shared(door, options.user), ...sshArgs(door, options.user), "--", inTree],
+    {
+      stdio: options.isInteractive ? "inherit" : "pipe",
+      timeout: options.deadlineMs,
+      killSignal: "SIGKILL",
+    },
+  );
   const output = { stdout: "", stderr: "" };
   for (const name of ["stdout", "stderr"] as const) {
     child[name]?.setEncoding("utf8").on("data", (text: string) => {
