@@ -21,6 +21,9 @@ test("sources are the machine's Debian sources of the release, without backports
     "deb http://mirror.test/debian/ bookworm-updates main",
     "deb http://mirror.test/security/ bookworm-security main",
   ]);
+  const more = parseTargets(targets.join("\n"), "bookworm", ["bookworm-backports"]).map(sourceLine);
+  assert.deepEqual(more.at(-1), "deb http://mirror.test/debian/ bookworm-backports main");
+  assert.equal(more.length, 4);
 });
 
 test("the kernel's package and version are those that the metapackage depends on", () => {

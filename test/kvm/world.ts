@@ -37,14 +37,14 @@ export class World implements AsyncDisposable {
   }
 
   /** Waits until the service answers; resolves with its health. */
-  async served(): Promise<Reply["json"]> {
+  async served(data = dataPath): Promise<Reply["json"]> {
     const health = await eventually("the service answers", () => this.health(), startDeadlineMs).catch(
       async (cause) => {
         throw new Error(await this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30"), { cause });
       },
     );
     this.#client?.close();
-    this.#client = await Client.connect(this.machine.url, await this.sh(`cat ${dataPath}/api-key`));
+    this.#client = await Client.connect(this.machine.url, await this.sh(`cat ${data}/api-key`));
     return health;
   }
 
