@@ -3,12 +3,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { eventually } from "../conformance/eventually.ts";
 import { type Shape, usualShape } from "../machine/shape.ts";
-import { isLong } from "./form.ts";
+import { onlyLong } from "./form.ts";
 import { World } from "./world.ts";
 
 function on(name: string, shape: Partial<Shape>, body: (world: World) => Promise<void>): void {
-  const skip = !isLong && "in the long form: CAPSULE_KVM=long";
-  test(name, { skip, timeout: 1_800_000 }, async () => {
+  test(name, { skip: onlyLong, timeout: 1_800_000 }, async () => {
     await using world = await World.create({ ...usualShape, ...shape });
     await body(world);
   });
