@@ -8,7 +8,7 @@ import { usualShape } from "../machine/shape.ts";
 
 const dataDir = resolve(process.env.CAPSULE_DATA || join(import.meta.dirname, "../../.capsule"));
 /** A start boots the KVM probe's VM, and the first one the template's, each some 20 s under emulation. */
-const startDeadlineMs = 300_000;
+const startDeadlineMs = 600_000;
 /** Where the settings and the data of an installed service are. */
 export const settingsPath = "/etc/capsule.env";
 export const dataPath = "/var/lib/capsule";
