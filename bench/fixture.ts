@@ -75,9 +75,9 @@ export function connect(socketPath: string, deadlineMs: number, signal?: AbortSi
 
 /** The server's accelerator without its jail, whose cost is not part of a baseline. */
 async function plainMachine(dataDir: string): Promise<ThisMachine> {
-  const { qemu, jail, jailUids: uids, probeDeadlineMs } = loadConfig();
+  const { qemu, cpu, jail, jailUids: uids, probeDeadlineMs } = loadConfig();
   const paths = new Paths(dataDir);
-  const asServed = { paths, qemu, wanted: "auto", probeDeadlineMs, connect } as const;
+  const asServed = { paths, qemu, cpu, wanted: "auto", probeDeadlineMs, connect } as const;
   const machine = await openMachine({ ...asServed, jail: jail === "off" ? null : { uids }, progress() {} });
   const { accelerator, vmm } = machine;
   const version = vmm.machine(1, 512).qemu;
