@@ -2,6 +2,7 @@
  * Turns every thrown value into a response: a CapsuleError as it is, the framework's and the HTTP parser's errors
  * translated, any other error logged in full and answered as internal_error.
  */
+import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
@@ -23,7 +24,8 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   }
   if (error.code === "quota_exceeded" || error.code === "no_capacity")
     reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
-  // Only a refused upgrade closes its connection.
+  if (isUploading(request.raw)) reply.raw.shouldKeepAlive = false;
+  // Only a refused upgrade and an upload that was refused half-way close their connection.
   if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");
   else reply.header("connection", "close");
   reply
@@ -31,6 +33,15 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
     .header("x-request-id", request.id)
     .header("content-type", "application/json; charset=utf-8")
     .send(JSON.stringify(bodyOf(error)));
+}
+
+/**
+ * Clients that stream a body may stop in the middle of it when they read their refusal, and some (aiohttp 3.8) send the next
+ * request on the same connection all the same. Bodies that are sent in one piece arrive whole.
+ */
+function isUploading({ complete, headers }: IncomingMessage): boolean {
+  if (complete !== false) return false;
+  return headers["transfer-encoding"] !== undefined || /^multipart\//i.test(headers["content-type"] ?? "");
 }
 
 export function toCapsuleError(thrown: unknown): CapsuleError {

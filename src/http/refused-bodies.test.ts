@@ -193,6 +193,27 @@ for (const isTls of [false, true]) {
   });
 }
 
+test("a refused upload ends its connection, since not every client sends the rest; a JSON body does not", async () => {
+  const { api, connect: open } = await start(false);
+  const headOfRefused = async (path: string, headers: string[]) => {
+    const socket = await open();
+    socket.write(
+      headOf({ status: 404, code: "not_found", path, type: headers[0] ?? json }, "HTTP/1.1", headers.slice(1)),
+    );
+    const [bytes] = await once(socket.resume(), "data");
+    socket.destroy();
+    return String(bytes);
+  };
+  const length = `Content-Length: ${bodyBytes}`;
+  assert.ok(isClosing(await headOfRefused("/v1/capsules/cl-none/files/write", [form, length])));
+  assert.ok(
+    isClosing(await headOfRefused("/v1/capsules/cl-none/files/stream/write", [form, "Transfer-Encoding: chunked"])),
+  );
+  assert.ok(isClosing(await headOfRefused("/v1/nothing", [json, "Transfer-Encoding: chunked"])));
+  assert.ok(!isClosing(await headOfRefused("/v1/nothing", [json, length])));
+  await api.app.close();
+});
+
 describe("what is read of a refused body is bounded", () => {
   let endpoint: Endpoint;
   before(async () => {
