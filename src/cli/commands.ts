@@ -191,7 +191,10 @@ export const commands: Commands = {
     completes: ["ls", "new", "rm"],
     examples: [
       ["capsule keys new ci", "a key for the build server"],
-      ["capsule keys rm key-0123456789ab", "refused from now on; its open connections are closed"],
+      [
+        "capsule keys rm key-0123456789ab",
+        "refused from now on, as are all keys made with it; open connections are closed",
+      ],
     ],
     load: async () => (await team()).keys,
   },

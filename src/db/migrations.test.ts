@@ -87,6 +87,24 @@ describe("a file of an earlier schema opens with all its rows", () => {
     });
   }
 
+  test("keys of schema 4 belong to no maker; those that expire are of sessions, and what they make does not expire", () => {
+    const path = join(folder, "keys.db");
+    const made = makeFile(path, 4);
+    const database = openDatabase(path);
+    const rows = new TeamRows(database);
+    const [full, sparse] = made.get("api_keys")!;
+    assert.deepEqual([full!.expires_at, sparse!.expires_at], [7, null]);
+    database.prepare("UPDATE api_keys SET revoked_at = NULL, expires_at = NULLIF(expires_at * 1000, 0)").run();
+    assert.deepEqual({ ...rows.maker(String(full!.id), 1) }, { id: null, expiresAt: null });
+    assert.deepEqual({ ...rows.maker(String(sparse!.id), 1) }, { id: sparse!.id, expiresAt: null });
+    assert.deepEqual(
+      rows.keys().map(({ madeBy }) => madeBy),
+      [null, null],
+    );
+    assert.deepEqual(rows.revoke(String(sparse!.id), 1), [sparse!.id]);
+    database.close();
+  });
+
   test("what the services read of schema 1 is what stood there", () => {
     const path = join(folder, "read.db");
     const made = makeFile(path, 1);

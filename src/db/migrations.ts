@@ -101,6 +101,13 @@ export const steps = [
   `
   CREATE UNIQUE INDEX capsules_of_team_by_id ON capsules (team_id, id);
   `,
+  // Only sign-ins made keys that expire.
+  `
+  ALTER TABLE api_keys ADD COLUMN made_by TEXT;
+  ALTER TABLE api_keys ADD COLUMN is_session INTEGER NOT NULL DEFAULT 0;
+  UPDATE api_keys SET is_session = 1 WHERE expires_at IS NOT NULL;
+  CREATE INDEX api_keys_made_by ON api_keys (made_by) WHERE made_by IS NOT NULL;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

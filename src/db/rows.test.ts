@@ -83,7 +83,18 @@ test("a key ends at once when this or another program revokes it, or at its expi
   const teams = new TeamRows(here);
   const make = (id: string, expiresAt: number | null) => {
     const hash = Buffer.from(id).toString("hex");
-    teams.insertKey({ id, teamId: "team", label: "", prefix: "", hash, createdAt: 1, expiresAt });
+    const key = {
+      id,
+      teamId: "team",
+      label: "",
+      prefix: "",
+      hash,
+      createdAt: 1,
+      expiresAt,
+      madeBy: null,
+      isSession: false,
+    };
+    teams.insertKey(key);
     return (now: number) => teams.liveKey(hash, now)?.id;
   };
   const [one, two, three] = [make("one", null), make("two", null), make("three", 100)];

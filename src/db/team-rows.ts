@@ -21,6 +21,8 @@ export interface KeyRow {
   lastUsedAt: number | null;
   /** null: never. */
   expiresAt: number | null;
+  /** Id of the key that made it; null: the operator, or a release before this column. Never the key of a session. */
+  madeBy: string | null;
 }
 
 export interface NewKeyRow {
@@ -32,12 +34,28 @@ export interface NewKeyRow {
   hash: string;
   createdAt: number;
   expiresAt: number | null;
+  madeBy: string | null;
+  /** Made by signing in to the dashboard. */
+  isSession: boolean;
+}
+
+/** The key that new keys count as made by; see `maker`. */
+export interface Maker {
+  /** null: none, because the operator or an earlier release made the session. */
+  id: string | null;
+  expiresAt: number | null;
 }
 
 const keySelection = `k.id, k.team_id AS teamId, t.name AS team, k.label, k.prefix,
-  k.created_at AS createdAt, k.revoked_at AS revokedAt, k.last_used_at AS lastUsedAt, k.expires_at AS expiresAt
+  k.created_at AS createdAt, k.revoked_at AS revokedAt, k.last_used_at AS lastUsedAt, k.expires_at AS expiresAt,
+  k.made_by AS madeBy
   FROM api_keys k JOIN teams t ON t.id = k.team_id`;
 const isLive = "k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)";
+
+/** The key and all keys that it made, directly and indirectly. UNION drops duplicates, so the recursion ends. */
+const withMade = `WITH RECURSIVE made (id) AS (
+  VALUES (:keyId) UNION SELECT k.id FROM api_keys k JOIN made ON k.made_by = made.id
+)`;
 
 export class TeamRows {
   readonly #database: Database;
@@ -49,7 +67,9 @@ export class TeamRows {
   readonly #keys: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #forget: StatementSync;
+  readonly #maker: StatementSync;
   readonly #revoke: StatementSync;
+  readonly #passOn: StatementSync;
   readonly #used: StatementSync;
 
   constructor(database: Database) {
@@ -57,8 +77,8 @@ export class TeamRows {
     this.#byName = database.prepare("SELECT id, name, created_at AS createdAt FROM teams WHERE name = ?");
     this.#insert = database.prepare("INSERT INTO teams (id, name, created_at) VALUES (:id, :name, :createdAt)");
     this.#insertKey = database.prepare(
-      `INSERT INTO api_keys (id, team_id, label, prefix, hash, created_at, expires_at)
-       VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :expiresAt)`,
+      `INSERT INTO api_keys (id, team_id, label, prefix, hash, created_at, expires_at, made_by, is_session)
+       VALUES (:id, :teamId, :label, :prefix, :hash, :createdAt, :expiresAt, :madeBy, :isSession)`,
     );
     this.#live = database.prepare(`SELECT ${keySelection} WHERE k.hash = :hash AND ${isLive}`);
     this.#isLive = database.prepare(`SELECT 1 FROM api_keys k WHERE k.id = :keyId AND ${isLive}`);
@@ -67,7 +87,19 @@ export class TeamRows {
       `SELECT ${keySelection} WHERE k.team_id = :teamId AND ${isLive} ORDER BY k.created_at, k.rowid`,
     );
     this.#forget = database.prepare("DELETE FROM api_keys WHERE expires_at <= :expired OR revoked_at <= :revoked");
-    this.#revoke = database.prepare("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL");
+    this.#maker = database.prepare(
+      `SELECT CASE k.is_session WHEN 1 THEN k.made_by ELSE k.id END AS id,
+         CASE k.is_session WHEN 1 THEN m.expires_at ELSE k.expires_at END AS expiresAt
+       FROM api_keys k LEFT JOIN api_keys m ON m.id = k.made_by WHERE k.id = :keyId AND ${isLive}`,
+    );
+    this.#revoke = database.prepare(
+      `${withMade} UPDATE api_keys SET revoked_at = :atMs WHERE revoked_at IS NULL AND id IN made
+         AND EXISTS (SELECT 1 FROM api_keys WHERE id = :keyId AND revoked_at IS NULL) RETURNING id`,
+    );
+    this.#passOn = database.prepare(
+      `UPDATE api_keys SET made_by = (SELECT made_by FROM api_keys WHERE id = :keyId)
+       WHERE made_by = :keyId AND EXISTS (SELECT 1 FROM api_keys WHERE id = :keyId AND revoked_at IS NULL)`,
+    );
     this.#used = database.prepare("UPDATE api_keys SET last_used_at = ? WHERE id = ?");
   }
 
@@ -85,7 +117,20 @@ export class TeamRows {
   }
 
   insertKey(key: NewKeyRow): void {
-    this.#insertKey.run({ ...key, hash: Buffer.from(key.hash, "hex") });
+    this.#insertKey.run({ ...key, hash: Buffer.from(key.hash, "hex"), isSession: key.isSession ? 1 : 0 });
+  }
+
+  /** Runs `work`, which reads and inserts keys, in one transaction. */
+  transact<T>(work: () => T): T {
+    return transact(this.#database, work);
+  }
+
+  /**
+   * The key that keys made with this one count as made by: itself, or for the key of a session the key that made its
+   * sign-in link. Undefined when this key was revoked or has expired.
+   */
+  maker(keyId: string, now: number): Maker | undefined {
+    return this.#maker.get({ keyId, now }) as Maker | undefined;
   }
 
   /** The key with this hash (SHA-256 in hexadecimal digits), unless it was revoked or has expired. */
@@ -111,9 +156,15 @@ export class TeamRows {
     return this.#keys.all() as unknown as KeyRow[];
   }
 
-  /** False when there is no such key or it is revoked already. */
-  revoke(keyId: string, atMs: number): boolean {
-    return this.#revoke.run(atMs, keyId).changes === 1;
+  /**
+   * Revokes the key and, directly or indirectly, all that it made; with `keepMade`, those count as made by its own maker and
+   * stay. Returns the ids of the revoked keys: none when there is no such key or it is revoked already.
+   */
+  revoke(keyId: string, atMs: number, keepMade = false): string[] {
+    return this.transact(() => {
+      if (keepMade) this.#passOn.run({ keyId });
+      return this.#revoke.all({ keyId, atMs }).map(({ id }) => String(id));
+    });
   }
 
   /** Writes the last use of several keys in one unsynced commit: a sync each second would delay requests. */

@@ -3,6 +3,7 @@
  * a refused one or for an unknown capsule. A request without a valid key belongs to no team and leaves no entry.
  */
 import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
+import type { AuditEntry } from "../teams/audit.ts";
 import type { AuditAction } from "../wire/audit.ts";
 import type { App, AuditDetails } from "./route.ts";
 import type { AuditService } from "./services.ts";
@@ -19,6 +20,7 @@ const durableActions: ReadonlySet<AuditAction> = new Set([
   "template.delete",
   "key.create",
   "key.revoke",
+  "sign-in-link.create",
   "sign-in",
 ]);
 
@@ -64,16 +66,27 @@ export function recordStart(audit: AuditService, request: FastifyRequest, subjec
   if (action !== undefined) record(audit, action, request, 101);
 }
 
+/** An entry besides the request's own: what else it changed. */
+export function recordAlso(audit: AuditService, request: FastifyRequest, subject: string, status: number): void {
+  const { audit: action } = request.routeOptions.config;
+  if (action !== undefined) audit.record({ ...entryOf(action, request, status), subject });
+}
+
 const recorded = new WeakSet<FastifyRequest>();
 
 /** Once per request. */
 function record(audit: AuditService, action: AuditAction, request: FastifyRequest, status: number): void {
-  const { identity, auditDetails, params, ip, routeOptions } = request;
-  if (identity === undefined || recorded.has(request)) return;
+  if (request.identity === undefined || recorded.has(request)) return;
   recorded.add(request);
+  audit.record(entryOf(action, request, status));
+}
+
+/** For an authenticated request. */
+function entryOf(action: AuditAction, request: FastifyRequest, status: number): AuditEntry {
+  const { identity, auditDetails, params, ip, routeOptions } = request;
   const { id } = (params ?? {}) as { id?: string };
   const capsuleId = auditDetails?.capsuleId ?? (routeOptions.config.action === undefined ? undefined : id);
-  audit.record({
+  return {
     teamId: identity.teamId,
     keyId: identity.keyId,
     keyName: identity.keyName,
@@ -82,7 +95,7 @@ function record(audit: AuditService, action: AuditAction, request: FastifyReques
     capsuleId: capsuleId ?? null,
     subject: auditDetails?.subject ?? null,
     status,
-  });
+  };
 }
 
 function statusOf({ raw, statusCode }: FastifyReply): number {

@@ -7,7 +7,10 @@ import type { CapsuleStatus } from "../wire/capsule.ts";
 import type { Health } from "../wire/health.ts";
 import type { Action } from "../wire/requirements.ts";
 
-export type TeamsService = Pick<Teams, "authenticate" | "isLive" | "onRevoked" | "keysOf" | "issueKey" | "revokeKeyOf">;
+export type TeamsService = Pick<
+  Teams,
+  "authenticate" | "isLive" | "onRevoked" | "keysOf" | "issueKey" | "issueSessionKey" | "revokeKeyOf"
+>;
 
 export interface CapsulesService
   extends Pick<

@@ -72,11 +72,17 @@ export const operatorCommands: Commands = {
     ...local(async () => (await keys()).listKeys),
   },
   "admin keys revoke": {
-    usage: "KEY_ID",
-    meaning: "revoke an API key; a running server refuses it from then on",
-    options: {},
+    usage: "[OPTIONS] KEY_ID",
+    meaning: "revoke an API key and all keys made with it; a running server refuses them from then on",
+    details: "Prints the ids of the revoked keys.",
+    options: {
+      "keep-made": { meaning: "keep the keys made with it; they count as made by its own maker" },
+    },
     words: [1, 1],
-    examples: [["capsule admin keys revoke key-0123456789ab", "ids are shown by capsule admin keys list"]],
+    examples: [
+      ["capsule admin keys revoke key-0123456789ab", "ids are shown by capsule admin keys list"],
+      ["capsule admin keys revoke --keep-made key-0123456789ab", "a key that another one made with it replaces"],
+    ],
     ...local(async () => (await keys()).revokeKey),
   },
   "admin backup": {

@@ -28,12 +28,17 @@ export async function listKeys(): Promise<number> {
   });
 }
 
-export async function revokeKey({ words: [keyId] }: Pick<Call, "words">): Promise<number> {
+/** Prints the ids of the revoked keys: that key and those made with it. */
+export async function revokeKey(call: Pick<Call, "words" | "isSet">): Promise<number> {
   return withTeams((teams, log) => {
+    const [keyId = ""] = call.words;
     const teamId = teams.keys().find((key) => key.id === keyId)?.teamId;
-    teams.revokeKey(keyId!);
-    if (teamId !== undefined)
-      log.append([{ ...byOperator(teamId), action: "key.revoke", subject: keyId!, status: 204 }]);
+    const revoked = teams.revokeKey(keyId, call.isSet("keep-made"));
+    if (teamId !== undefined) {
+      const entry = { ...byOperator(teamId), action: "key.revoke" as const, status: 204 };
+      log.append(revoked.map((subject) => ({ ...entry, subject })));
+    }
+    for (const id of revoked) console.log(id);
   });
 }
 

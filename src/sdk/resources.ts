@@ -77,6 +77,11 @@ export interface KeyInfo {
   expiresAt: string | null;
   /** This client uses this key. */
   current: boolean;
+  /**
+   * Id of the key that made it; it ends with that one at the latest. null: the operator made it. Missing in the answers of
+   * earlier releases.
+   */
+  madeBy?: string | null;
 }
 
 /** `key` is in this answer only. */

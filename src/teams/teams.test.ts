@@ -53,30 +53,29 @@ test("the last use is recorded by flush, not by each request", () => {
   assert.equal(teams.keys()[0]?.lastUsedAt, 6_000);
 });
 
-test("a key is invalid from its expiry on, and its row is removed when the next key is made", () => {
+test("a session's key is invalid from its expiry on, and its row is removed when the next key is made", () => {
   let now = 1_000;
   const { teams, rows } = fresh(() => now);
   const { id: teamId } = teams.ensure("blue");
-  const { key, expiresAt } = teams.issueKey(teamId, "dashboard", 500);
+  const first = teams.createKey(teamId, "first");
+  const { key, expiresAt } = teams.issueSessionKey({ teamId, keyId: first.id }, "dashboard", 500);
   assert.equal(expiresAt, 1_500);
   now = 1_499;
   assert.equal(teams.authenticate(key)?.teamId, teamId);
   now = 1_500;
   assert.equal(teams.authenticate(key), undefined);
-  assert.deepEqual(teams.keysOf(teamId), []);
-  teams.issueKey(teamId, "next");
-  assert.deepEqual(
-    rows.keys().map((row) => row.label),
-    ["next"],
-  );
+  const labels = () => rows.keys().map((row) => row.label);
+  assert.deepEqual([teams.keysOf(teamId).length, labels()], [1, ["first", "dashboard"]]);
+  teams.issueKey({ teamId, keyId: first.id }, "next");
+  assert.deepEqual(labels(), ["first", "next"]);
 });
 
 test("a team sees and revokes its own live keys only", () => {
   let now = 1_000;
   const { teams } = fresh(() => now);
   const [blue, red] = [teams.ensure("blue").id, teams.ensure("red").id];
-  const mine = teams.issueKey(blue, "mine");
-  const theirs = teams.issueKey(red, "theirs");
+  const mine = teams.createKey(blue, "mine");
+  const theirs = teams.createKey(red, "theirs");
   now = 2_000;
   teams.authenticate(mine.key);
   assert.deepEqual(teams.keysOf(blue), [
@@ -87,6 +86,7 @@ test("a team sees and revokes its own live keys only", () => {
       createdAt: 1_000,
       lastUsedAt: 2_000,
       expiresAt: null,
+      madeBy: null,
     },
   ]);
   for (const id of [theirs.id, "key-never"]) assert.throws(() => teams.revokeKeyOf(blue, id), { code: "not_found" });
@@ -100,14 +100,15 @@ test("a team has a bounded number of live keys; revoked ones are removed after 3
   let now = 1_000;
   const { teams, rows } = fresh(() => now);
   const { id: teamId } = teams.ensure("blue");
-  const made = Array.from({ length: 1_000 }, () => teams.issueKey(teamId, "one of many"));
-  assert.throws(() => teams.issueKey(teamId, "one too many"), { code: "quota_exceeded" });
+  const first = { teamId, keyId: teams.createKey(teamId, "first").id };
+  const made = Array.from({ length: 999 }, () => teams.issueKey(first, "one of many"));
+  assert.throws(() => teams.issueKey(first, "one too many"), { code: "quota_exceeded" });
   teams.revokeKeyOf(teamId, made[0]!.id);
-  teams.issueKey(teamId, "in its place");
+  teams.issueKey(first, "in its place");
   assert.equal(rows.keys().length, 1_001);
   now += 30 * 24 * 3_600_000;
   teams.revokeKeyOf(teamId, made[1]!.id);
-  teams.issueKey(teamId, "later");
+  teams.issueKey(first, "later");
   assert.equal(rows.keys().length, 1_001, "the key revoked a month ago is gone, the other one still listed");
 });
 
@@ -131,4 +132,91 @@ test("listeners of a key are called once when it is revoked, also by another pro
   teams.checkRevoked();
   assert.deepEqual(notified, [here, elsewhere, elsewhere]);
   assert.equal(teams.isLive(kept), true);
+});
+
+/** A key of the operator, and one made by each of the others in turn: `first` made `second`, which made `third`. */
+function chain(now?: () => number) {
+  const { teams, rows } = fresh(now);
+  const teamId = teams.ensure("blue").id;
+  const by = (keyId: string) => ({ teamId, keyId });
+  const first = teams.createKey(teamId, "first");
+  const second = teams.issueKey(by(first.id), "second");
+  const third = teams.issueKey(by(second.id), "third");
+  const live = () => teams.keysOf(teamId).map(({ name }) => name);
+  return { teams, rows, teamId, by, first, second, third, live };
+}
+
+test("revoking a key revokes all that it made, directly and indirectly, and no other", () => {
+  const { teams, by, teamId, first, second, third, live } = chain();
+  const sibling = teams.issueKey(by(first.id), "sibling");
+  const session = teams.issueSessionKey(by(second.id), "session", 1_000);
+  assert.deepEqual(
+    [first, second, third, sibling, session].map(({ madeBy }) => madeBy),
+    [null, first.id, second.id, first.id, second.id],
+  );
+  const notified: string[] = [];
+  for (const { id, name } of [first, second, third, sibling, session]) teams.onRevoked(id, () => notified.push(name));
+  const revoked = teams.revokeKeyOf(teamId, second.id);
+  assert.deepEqual(revoked.toSorted(), [second.id, third.id, session.id].toSorted());
+  assert.deepEqual(live(), ["first", "sibling"]);
+  assert.deepEqual(notified.toSorted(), ["second", "session", "third"], "their sockets are closed");
+});
+
+test("a key that has ended makes no other", () => {
+  let now = 1_000;
+  const { teams, by, second, first } = chain(() => now);
+  const session = teams.issueSessionKey(by(first.id), "session", 500);
+  teams.revokeKey(second.id);
+  now = 1_500;
+  for (const { id } of [second, session, { id: "key-never" }]) {
+    assert.throws(() => teams.issueKey(by(id), "late"), { code: "unauthorized" });
+  }
+});
+
+test("a key ends with its maker at the latest, a session too", () => {
+  let now = 1_000;
+  const { teams, rows } = fresh(() => now);
+  const teamId = teams.ensure("blue").id;
+  const maker = teams.createKey(teamId, "of limited life", undefined, 500);
+  const requester = { teamId, keyId: maker.id };
+  now = 1_200;
+  const made = [
+    teams.issueKey(requester, "endless"),
+    teams.issueSessionKey(requester, "long", 12 * 3_600_000),
+    teams.issueSessionKey(requester, "short", 100),
+  ];
+  assert.deepEqual(
+    made.map(({ expiresAt }) => expiresAt),
+    [1_500, 1_500, 1_300],
+  );
+  const ofSession = teams.issueKey({ teamId, keyId: made[2]!.id }, "made in the short session");
+  assert.equal(ofSession.expiresAt, 1_500);
+  assert.deepEqual(
+    rows.keys().filter(({ expiresAt }) => expiresAt === null),
+    [],
+  );
+});
+
+test("a key made in a session counts as made by the key behind the session: it outlives the session, not that key", () => {
+  let now = 1_000;
+  const { teams, by, teamId, second, live } = chain(() => now);
+  const session = teams.issueSessionKey(by(second.id), "session", 500);
+  const another = teams.issueSessionKey(by(session.id), "session of the session", 500);
+  const made = teams.issueKey(by(another.id), "made in it");
+  assert.deepEqual([another.madeBy, made.madeBy, made.expiresAt], [second.id, second.id, null]);
+  teams.revokeKeyOf(teamId, another.id);
+  now = 1_500;
+  assert.deepEqual(live(), ["first", "second", "third", "made in it"]);
+  teams.revokeKeyOf(teamId, second.id);
+  assert.deepEqual(live(), ["first"]);
+});
+
+test("a key can be revoked without those it made, which then count as made by its maker", () => {
+  const { teams, first, second, third, live } = chain();
+  assert.deepEqual(teams.revokeKey(second.id, true), [second.id]);
+  assert.deepEqual(live(), ["first", "third"]);
+  assert.equal(teams.keysOf(teams.ensure("blue").id).find(({ id }) => id === third.id)?.madeBy, first.id);
+  assert.throws(() => teams.revokeKey(second.id, true), { code: "not_found" });
+  teams.revokeKey(first.id);
+  assert.deepEqual(live(), []);
 });

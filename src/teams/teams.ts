@@ -5,7 +5,7 @@
 import { hash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import type { KeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
+import type { KeyRow, NewKeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
 export interface Identity {
@@ -29,6 +29,9 @@ const keysMax = 1_000;
 /** How long a revoked key is still listed to the operator. */
 const revokedKeepMs = 30 * 24 * 3_600_000;
 
+/** The key that a request came with. */
+export type Requester = Pick<Identity, "teamId" | "keyId">;
+
 /** A live key as its team sees it; times are epoch milliseconds. */
 export interface KeyView {
   id: string;
@@ -37,6 +40,8 @@ export interface KeyView {
   createdAt: number;
   lastUsedAt: number | null;
   expiresAt: number | null;
+  /** Id of the key that made it; null: the operator made it, or an earlier release. */
+  madeBy: string | null;
 }
 
 export class Teams {
@@ -73,12 +78,20 @@ export class Teams {
     return this.#rows.ensure({ id: `team-${randomBytes(8).toString("hex")}`, name, createdAt: this.#now() });
   }
 
-  /** Makes a key of the team. `save` is called with its text before it is valid. */
+  /** Makes a key of the team for the operator. `save` is called with its text before it is valid. */
   createKey(
     teamId: string,
     label: string,
     save: (key: string) => void = () => {},
     lifeMs: number | null = null,
+  ): KeyView & { key: string } {
+    const expiresAt = lifeMs === null ? null : this.#now() + lifeMs;
+    return this.#insert({ teamId, label, expiresAt, madeBy: null, isSession: false }, save);
+  }
+
+  #insert(
+    { label, expiresAt, madeBy, ...row }: Pick<NewKeyRow, "teamId" | "label" | "expiresAt" | "madeBy" | "isSession">,
+    save: (key: string) => void = () => {},
   ): KeyView & { key: string } {
     if (label.length > labelMaxLength) {
       throw new CapsuleError("invalid_request", `a key's label has at most ${labelMaxLength} characters`);
@@ -87,46 +100,70 @@ export class Teams {
     const id = `key-${randomBytes(6).toString("hex")}`;
     save(key);
     const createdAt = this.#now();
-    const expiresAt = lifeMs === null ? null : createdAt + lifeMs;
     const prefix = key.slice(0, shownLength);
-    this.#rows.insertKey({ id, teamId, label, prefix, hash: hashOf(key), createdAt, expiresAt });
-    return { key, id, name: label, prefix, createdAt, lastUsedAt: null, expiresAt };
+    this.#rows.insertKey({ ...row, id, label, prefix, hash: hashOf(key), createdAt, expiresAt, madeBy });
+    return { key, id, name: label, prefix, createdAt, lastUsedAt: null, expiresAt, madeBy };
   }
 
   /**
-   * Makes a key at the team's request; it expires only if `lifeMs` is given. Throws CapsuleError: "quota_exceeded",
-   * "invalid_request" for a name that is too long.
+   * Makes a key with another one. It ends with its maker at the latest. A key made in a session of the dashboard counts as
+   * made by the key that made the sign-in link, so it does not end with the session. Throws CapsuleError: "unauthorized" when
+   * the other key has ended meanwhile, "quota_exceeded", "invalid_request" for a name that is too long.
    */
-  issueKey(teamId: string, name: string, lifeMs: number | null = null): KeyView & { key: string } {
+  issueKey(requester: Requester, name: string): KeyView & { key: string } {
+    return this.#issue(requester, name, null);
+  }
+
+  /** Makes the key of a dashboard's session, which ends after `lifeMs`. Throws as `issueKey`. */
+  issueSessionKey(requester: Requester, name: string, lifeMs: number): KeyView & { key: string } {
+    return this.#issue(requester, name, lifeMs);
+  }
+
+  #issue({ teamId, keyId }: Requester, label: string, sessionMs: number | null): KeyView & { key: string } {
     const now = this.#now();
-    this.#rows.removeKeys({ expired: now, revoked: now - revokedKeepMs });
-    if (this.#rows.liveKeys(teamId, now).length >= keysMax) {
-      throw new CapsuleError("quota_exceeded", `cannot make a key: the team has ${keysMax} already`);
-    }
-    return this.createKey(teamId, name, undefined, lifeMs);
+    return this.#rows.transact(() => {
+      const maker = this.#rows.maker(keyId, now);
+      if (maker === undefined) throw new CapsuleError("unauthorized", "the API key is no longer valid");
+      this.#rows.removeKeys({ expired: now, revoked: now - revokedKeepMs });
+      if (this.#rows.liveKeys(teamId, now).length >= keysMax) {
+        throw new CapsuleError("quota_exceeded", `cannot make a key: the team has ${keysMax} already`);
+      }
+      const ends = [maker.expiresAt, sessionMs === null ? null : now + sessionMs].filter((each) => each !== null);
+      const expiresAt = ends.length === 0 ? null : Math.min(...ends);
+      return this.#insert({ teamId, label, expiresAt, madeBy: maker.id, isSession: sessionMs !== null });
+    });
   }
 
   /** The team's live keys, oldest first. */
   keysOf(teamId: string): KeyView[] {
-    return this.#rows.liveKeys(teamId, this.#now()).map(({ id, label, prefix, createdAt, lastUsedAt, expiresAt }) => {
-      return { id, name: label, prefix, createdAt, lastUsedAt: this.#used.get(id) ?? lastUsedAt, expiresAt };
+    return this.#rows.liveKeys(teamId, this.#now()).map((row) => {
+      const { id, label, prefix, createdAt, lastUsedAt, expiresAt, madeBy } = row;
+      return { id, name: label, prefix, createdAt, lastUsedAt: this.#used.get(id) ?? lastUsedAt, expiresAt, madeBy };
     });
   }
 
-  /** Throws the same CapsuleError("not_found") for another team's key as for an unknown one. */
-  revokeKeyOf(teamId: string, keyId: string): void {
+  /**
+   * Revokes a key of the team and all keys made with it; returns their ids. Throws the same CapsuleError("not_found") for another team's key as
+   * for an unknown one.
+   */
+  revokeKeyOf(teamId: string, keyId: string): string[] {
     if (!this.keysOf(teamId).some((key) => key.id === keyId)) throw missingKey(keyId);
-    this.revokeKey(keyId);
+    return this.revokeKey(keyId);
   }
 
   keys(): KeyRow[] {
     return this.#rows.keys();
   }
 
-  /** Throws CapsuleError("not_found") when no live key has this id. */
-  revokeKey(keyId: string): void {
-    if (!this.#rows.revoke(keyId, this.#now())) throw missingKey(keyId);
-    this.#notifyRevoked(keyId);
+  /**
+   * Revokes the key and all keys made with it, directly or indirectly; with `keepMade`, only the key. Returns the ids of the
+   * revoked keys. Throws CapsuleError("not_found") when no live key has this id.
+   */
+  revokeKey(keyId: string, keepMade = false): string[] {
+    const revoked = this.#rows.revoke(keyId, this.#now(), keepMade);
+    if (revoked.length === 0) throw missingKey(keyId);
+    for (const each of revoked) this.#notifyRevoked(each);
+    return revoked;
   }
 
   /** Neither revoked, by any process, nor expired. */

@@ -18,6 +18,7 @@ export const auditActions = [
   "file.remove",
   "key.create",
   "key.revoke",
+  "sign-in-link.create",
   "sign-in",
 ] as const;
 export type AuditAction = (typeof auditActions)[number];

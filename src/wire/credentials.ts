@@ -15,6 +15,14 @@ export const Key = Type.Object(
     last_used_at: Nullable({ ...Timestamp, description: "Last request with it." }),
     expires_at: Nullable({ ...Timestamp, description: "When it ends by itself; null: never." }),
     current: Type.Boolean({ description: "This request uses this key." }),
+    made_by: Type.Optional(
+      Nullable(
+        Type.String({
+          description:
+            "Id of the key that made it; it ends with that one at the latest. Null: the operator made it, or a release before this field.",
+        }),
+      ),
+    ),
   },
   { title: "Key" },
 );

@@ -148,6 +148,7 @@ function RevokeDialog({ apiKey: { id, name, current }, onRevoked, onClose }: Rev
     <FormDialog title={`Revoke ${name || id}?`} confirm="Revoke" kind="danger" onConfirm={revoke} onClose={onClose}>
       <ul>
         <li>Every request with it is refused from now on, and its open connections are closed.</li>
+        <li>All keys made with it are revoked too, and browsers signed in by its links are signed out.</li>
         {current && <li>You are signed in with this key: you will be signed out.</li>}
         <li>Capsules are not affected.</li>
       </ul>

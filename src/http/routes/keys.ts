@@ -2,11 +2,11 @@
 import Type from "typebox";
 import type { Identity, KeyView } from "../../teams/teams.ts";
 import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/credentials.ts";
-import { addAuditDetails } from "../audit-trail.ts";
+import { addAuditDetails, recordAlso } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
-export function keyRoutes(app: App, { services: { teams } }: RouteContext): void {
+export function keyRoutes(app: App, { services: { teams, audit } }: RouteContext): void {
   app.get(
     "/keys",
     { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },
@@ -23,7 +23,7 @@ export function keyRoutes(app: App, { services: { teams } }: RouteContext): void
     },
     (request, reply) => {
       const { identity, body } = request;
-      const { key, ...view } = teams.issueKey(identity.teamId, body.name);
+      const { key, ...view } = teams.issueKey(identity, body.name);
       addAuditDetails(request, { subject: view.id });
       reply.code(201).send({ ...keyBody(view, identity), key });
     },
@@ -34,7 +34,7 @@ export function keyRoutes(app: App, { services: { teams } }: RouteContext): void
     {
       config: { audit: "key.revoke", refuses: ["not_found"] },
       schema: {
-        summary: "Revoke an API key, from now on; even the one in use",
+        summary: "Revoke an API key, even the one in use, and all keys made with it",
         params: KeyParams,
         response: { 204: Type.Null() },
       },
@@ -42,7 +42,8 @@ export function keyRoutes(app: App, { services: { teams } }: RouteContext): void
     (request, reply) => {
       const { identity, params } = request;
       addAuditDetails(request, { subject: params.id });
-      teams.revokeKeyOf(identity.teamId, params.id);
+      const revoked = teams.revokeKeyOf(identity.teamId, params.id);
+      for (const subject of revoked) if (subject !== params.id) recordAlso(audit, request, subject, 204);
       reply.code(204).send(null);
     },
   );
@@ -57,5 +58,6 @@ function keyBody(view: KeyView, { keyId }: Identity): Key {
     last_used_at: timestampOrNull(view.lastUsedAt),
     expires_at: timestampOrNull(view.expiresAt),
     current: view.id === keyId,
+    made_by: view.madeBy,
   };
 }

@@ -30,6 +30,25 @@ test("a link ends with the key that made it", async () => {
   assert.equal(status, 401);
 });
 
+test("the audit log names the key that made a link, for the link and for the sign-in", async () => {
+  const api = new Api();
+  const { json: maker } = await api.call("POST", "/v1/keys", { json: { name: "laptop" } });
+  const { json: link } = await api.call("POST", "/v1/sign-in-links", { key: maker.key });
+  const { json: session } = await api.call("POST", "/v1/sign-in", { key: null, json: { token: link.token } });
+  const { json: audit } = await api.call("GET", "/v1/audit?limit=2");
+  const found = audit.entries.map((each: Record<string, unknown>) => [
+    each.action,
+    each.key_id,
+    each.key_name,
+    each.subject,
+    each.status,
+  ]);
+  assert.deepEqual(found, [
+    ["sign-in", maker.id, "laptop", session.key_id, 200],
+    ["sign-in-link.create", maker.id, "laptop", null, 201],
+  ]);
+});
+
 test("unknown and malformed tokens are refused", async () => {
   const api = new Api();
   for (const token of ["", "signin_", `signin_${"0".repeat(48)}`]) {

@@ -58,7 +58,7 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
   app.post(
     "/sign-in-links",
     {
-      config: { refuses: ["quota_exceeded"] },
+      config: { audit: "sign-in-link.create", refuses: ["quota_exceeded"] },
       schema: { summary: "Make a one-time link for signing in to the dashboard", response: { 201: SignInLink } },
     },
     ({ identity }, reply) => {
@@ -83,8 +83,8 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
       if (maker === undefined || !teams.isLive(maker.keyId)) {
         throw authentication.refusal(request, "this sign-in link is used, expired or not valid; ask for another one");
       }
-      const { key, id, expiresAt } = teams.issueKey(maker.teamId, sessionName, sessionLifeMs);
-      request.identity = { ...maker, keyId: id, keyName: sessionName };
+      const { key, id, expiresAt } = teams.issueSessionKey(maker, sessionName, sessionLifeMs);
+      request.identity = maker; // the audit entry names the key that made the link
       addAuditDetails(request, { subject: id });
       reply.header("cache-control", "no-store");
       reply.send({ key, key_id: id, team: maker.team, expires_at: timestamp(expiresAt as number) });
