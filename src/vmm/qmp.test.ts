@@ -163,6 +163,34 @@ for (const [what, bytes, reason] of hostile) {
   });
 }
 
+const lines: Record<string, string> = {
+  events: '{"event": "STOP"}\n',
+  greetings: greeting,
+  "empty lines": "\n",
+  "answers to no command": '{"return": {}, "id": 99}\n',
+};
+
+for (const [what, line] of Object.entries(lines)) {
+  test(`more than 1,000 ${what} in a second end the connection; 900 do not`, async () => {
+    serve(({ execute, id }, socket) => {
+      if (execute === "some") socket.write(line.repeat(900) + ok(id));
+      else socket.write(line.repeat(100_000));
+    });
+    let events = 0;
+    const qmp = await open(() => events++);
+    await qmp.command("some");
+    assert.equal(events, what === "events" ? 900 : 0);
+    await assert.rejects(qmp.command("many"), /more than 1000 lines in a second that answer no command/);
+    assert.ok(events < 4_000, `${events} events were passed on`);
+  });
+}
+
+test("answers count for nothing, however many there are", async () => {
+  serve(({ id }, socket) => socket.write(ok(id)));
+  const qmp = await open();
+  for (let i = 0; i < 50; i++) await Promise.all(Array.from({ length: 60 }, () => qmp.command("query-status")));
+});
+
 test("answers to unknown commands are ignored", async () => {
   serve(({ id }, socket) => {
     socket.write(

@@ -1,7 +1,8 @@
 /**
  * A client of QMP, QEMU's control socket: one JSON object per line, answers matched to commands by id, events in
  * between. The QEMU may be compromised, so its output is not trusted: lines have a maximum length, a line that does not
- * parse ends the connection, and every command has a deadline.
+ * parse ends the connection, as do more than 1 000 lines in a second that answer no command, and every command has a
+ * deadline.
  *
  * QEMU reads its monitor byte by byte, at about 4 µs each. So commands are short, and independent commands are sent
  * without waiting for each other's answers; QEMU runs them in order (docs/adr/0016).
@@ -10,6 +11,9 @@ import { connect, type Socket } from "node:net";
 
 const maxLineBytes = 1_048_576;
 const maxPending = 64;
+/** Events, and other lines that answer no command, in one window. QEMU sends a few per change of a VM's state. */
+const maxUnsolicited = 1_000;
+const unsolicitedWindowMs = 1_000;
 const commandDeadlineMs = 10_000;
 
 export interface QmpEvent {
@@ -43,6 +47,8 @@ export class Qmp {
   #lineBytes = 0;
   #lastId = 0;
   #isClosed = false;
+  #unsolicited = 0;
+  #windowStart = 0;
 
   /**
    * Connects and negotiates. QEMU serves one client at a time and greets the next one after the first has disconnected.
@@ -99,7 +105,7 @@ export class Qmp {
       this.#lineParts = [];
       this.#lineBytes = 0;
       rest = rest.subarray(end + 1);
-      if (!this.#isClosed && line.length > 1) this.#read(line);
+      if (!this.#isClosed) this.#read(line);
     }
     if (!this.#isClosed && rest.length > 0) this.#append(rest);
   }
@@ -111,17 +117,32 @@ export class Qmp {
   }
 
   #read(line: Buffer): void {
-    const message = parse(line);
+    const isEmptyLine = line.length <= 1;
+    const message = isEmptyLine ? {} : parse(line);
+    if (message !== null && this.#answer(message)) return;
+    this.#countUnsolicited();
+    if (this.#isClosed || isEmptyLine) return;
     if (message === null) this.#end(new Error("QMP sent a line that is not a JSON object"));
     else if ("QMP" in message) this.#greeted.resolve();
     else if (typeof message.event === "string") {
       this.#onEvent({ name: message.event, data: isObject(message.data) ? message.data : {} });
-    } else this.#answer(message);
+    }
   }
 
-  #answer(message: Message): void {
+  #countUnsolicited(): void {
+    const now = performance.now();
+    if (now - this.#windowStart >= unsolicitedWindowMs) {
+      this.#windowStart = now;
+      this.#unsolicited = 0;
+    }
+    if (++this.#unsolicited <= maxUnsolicited) return;
+    this.#end(new Error(`QMP sent more than ${maxUnsolicited} lines in a second that answer no command`));
+  }
+
+  /** False when the message answers no command, or one whose deadline has passed. */
+  #answer(message: Message): boolean {
     const pending = typeof message.id === "number" ? this.#pending.get(message.id) : undefined;
-    if (pending === undefined) return; // its deadline has passed
+    if (pending === undefined) return false;
     this.#pending.delete(message.id as number);
     clearTimeout(pending.timer);
     if ("return" in message) pending.resolve(message.return);
@@ -129,6 +150,7 @@ export class Qmp {
       const description = isObject(message.error) ? String(message.error.desc).slice(0, 1_000) : "no reason given";
       pending.reject(new QmpError(`QMP ${pending.command}: ${description}`));
     }
+    return true;
   }
 
   #end(reason: Error): void {
