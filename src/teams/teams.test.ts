@@ -64,7 +64,11 @@ test("a session's key is invalid from its expiry on, and its row is removed when
   assert.equal(teams.authenticate(key)?.teamId, teamId);
   now = 1_500;
   assert.equal(teams.authenticate(key), undefined);
-  const labels = () => rows.keys().map((row) => row.label).toSorted();
+  const labels = () =>
+    rows
+      .keys()
+      .map((row) => row.label)
+      .toSorted();
   assert.deepEqual([teams.keysOf(teamId).length, labels()], [1, ["dashboard", "first"]]);
   teams.issueKey({ teamId, keyId: first.id }, "next");
   assert.deepEqual(labels(), ["first", "next"]);
