@@ -7,15 +7,16 @@ import type { VmProcess } from "../src/vmm/vmm.ts";
 const startMs = 60_000;
 const pollMs = 2;
 
-/** Runs `use` with a process that maps `base` privately; `memoryMb` is the file's size. */
+/** Runs `use` with a process that maps `base` privately; `memoryMb` is the file's size; options in `before` take effect first. */
 export async function withMapped<T>(
   folder: string,
   base: string,
   memoryMb: number,
-  use: (process: VmProcess) => Promise<T>,
+  use: (process: VmProcess) => Promise<T> | T,
+  before: string[] = [],
 ): Promise<T> {
   const backend = `memory-backend-file,id=ram,size=${memoryMb}M,mem-path=${base},share=off`;
-  const options = ["-machine", "none", "-nodefaults", "-display", "none", "-S", "-object", backend];
+  const options = ["-machine", "none", "-nodefaults", "-display", "none", "-S", ...before, "-object", backend];
   const spawned = spawnDetached(["qemu-system-x86_64", ...options], folder);
   try {
     const deadline = performance.now() + startMs;

@@ -494,7 +494,7 @@ test("after a translation warm-up a claimed VM runs its own code and no stale tr
   const blocks = await translatedBlocks(claimed);
   assert.ok(blocks > 5_000, `${blocks} translated blocks are left of the warm-up`);
   const again = join(spec.files.dir, "again");
-  await saveMemory(warm.process.pid, spec.files.memory, memoryMb << 20, again);
+  await saveMemory(warm.process, spec.files.memory, memoryMb << 20, again);
   const wholes = [saved.memory, again].map((diff) => ({ diff, whole: `${diff}.whole` }));
   for (const { diff, whole } of wholes) await flattenMemory(spec.files.memory, diff, whole);
   await promisify(execFile)(

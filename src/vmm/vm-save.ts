@@ -64,7 +64,7 @@ export class QemuSave implements VmSave {
     }
     this.#attempt++;
     const { spec, process } = this.#vm;
-    this.#memory = new MemorySave(process.pid, spec.files.memory, memoryBytes(spec), this.#to.memory);
+    this.#memory = new MemorySave(process, spec.files.memory, memoryBytes(spec), this.#to.memory);
     await this.#memory.open();
   }
 

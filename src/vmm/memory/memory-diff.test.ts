@@ -6,10 +6,11 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { withMapped } from "../../../test/mapped-process.ts";
 import { saveMemory } from "../../../test/save-memory.ts";
+import type { VmProcess } from "../vmm.ts";
 import { allocatedBytes, flattenMemory } from "./base-memory.ts";
 import { dataOffset, encodeHeader, RunList } from "./diff-format.ts";
 import { loadMemory, MemorySave, pagesOf, resetMemory } from "./memory-diff.ts";
-import { pageBytes } from "./pagemap.ts";
+import { mappingsOf, pageBytes } from "./pagemap.ts";
 
 const memoryMb = 64;
 const memoryBytes = memoryMb << 20;
@@ -70,9 +71,9 @@ test("memory that is loaded into a process is saved from it byte for byte, repea
     ["first", "second"],
     ["second", "third"],
   ] as const) {
-    const saved = await withMapped(folder, base, memoryMb, async ({ pid }) => {
-      await loadMemory(pid, base, memoryBytes, join(folder, from));
-      return await saveMemory(pid, base, memoryBytes, join(folder, to));
+    const saved = await withMapped(folder, base, memoryMb, async (process) => {
+      await loadMemory(process, base, memoryBytes, join(folder, from));
+      return await saveMemory(process, base, memoryBytes, join(folder, to));
     });
     assert.equal(saved.pages, sorted.size - 2);
     assert.equal(saved.bytes, (await stat(join(folder, to))).size);
@@ -83,10 +84,13 @@ test("memory that is loaded into a process is saved from it byte for byte, repea
 test("memory without writes has an empty diff", async () => {
   const base = await baseOf("untouched", new Map([[5, 1]]));
   const path = join(folder, "empty");
-  assert.deepEqual(await withMapped(folder, base, memoryMb, ({ pid }) => saveMemory(pid, base, memoryBytes, path)), {
-    bytes: dataOffset,
-    pages: 0,
-  });
+  assert.deepEqual(
+    await withMapped(folder, base, memoryMb, (process) => saveMemory(process, base, memoryBytes, path)),
+    {
+      bytes: dataOffset,
+      pages: 0,
+    },
+  );
   assert.equal((await stat(path)).size, dataOffset);
   assert.deepEqual([...(await pagesOf(path, memoryBytes))], []);
 });
@@ -104,9 +108,9 @@ test("a page of zeros that is zero in the base is not recorded", async () => {
         [4, 0],
       ]),
     );
-    const saved = await withMapped(folder, base, memoryMb, async ({ pid }) => {
-      await loadMemory(pid, base, memoryBytes, zeros);
-      return await saveMemory(pid, base, memoryBytes, join(folder, `${name}-saved`));
+    const saved = await withMapped(folder, base, memoryMb, async (process) => {
+      await loadMemory(process, base, memoryBytes, zeros);
+      return await saveMemory(process, base, memoryBytes, join(folder, `${name}-saved`));
     });
     assert.deepEqual(saved, { bytes: dataOffset, pages: 0 }, name);
   }
@@ -116,9 +120,9 @@ test("a save never overwrites a file, and a failed one leaves none", async () =>
   const base = await baseOf("kept", new Map());
   const path = join(folder, "taken");
   await writeFile(path, "mine");
-  await withMapped(folder, base, memoryMb, async ({ pid }) => {
-    await assert.rejects(saveMemory(pid, base, memoryBytes, path), { code: "EEXIST" });
-    await assert.rejects(saveMemory(pid, base, 2 * memoryBytes, join(folder, "none")), /maps 67108864 bytes/);
+  await withMapped(folder, base, memoryMb, async (process) => {
+    await assert.rejects(saveMemory(process, base, memoryBytes, path), { code: "EEXIST" });
+    await assert.rejects(saveMemory(process, base, 2 * memoryBytes, join(folder, "none")), /maps 67108864 bytes/);
   });
   assert.equal(await readFile(path, "utf8"), "mine");
   await assert.rejects(stat(join(folder, "none")), { code: "ENOENT" });
@@ -127,8 +131,8 @@ test("a save never overwrites a file, and a failed one leaves none", async () =>
 test("a save that is disposed of after opening leaves no file", async () => {
   const base = await baseOf("given-up", new Map([[5, 1]]));
   const path = join(folder, "given-up-diff");
-  await withMapped(folder, base, memoryMb, async ({ pid }) => {
-    await using save = new MemorySave(pid, base, memoryBytes, path);
+  await withMapped(folder, base, memoryMb, async (process) => {
+    await using save = new MemorySave(process, base, memoryBytes, path);
     await assert.rejects(save.copy(), /opened before it is copied/);
     await save.open();
     await assert.rejects(save.finish(), /copied before it is finished/);
@@ -147,10 +151,34 @@ test("a damaged diff changes nothing in the process", async () => {
     ]),
   );
   await truncate(diff, dataOffset + pageBytes);
-  await withMapped(folder, base, memoryMb, async ({ pid }) => {
-    await assert.rejects(loadMemory(pid, base, memoryBytes, diff), /memory diff cannot be used/);
-    assert.equal((await saveMemory(pid, base, memoryBytes, join(folder, "clean-diff"))).pages, 0);
+  await withMapped(folder, base, memoryMb, async (process) => {
+    await assert.rejects(loadMemory(process, base, memoryBytes, diff), /memory diff cannot be used/);
+    assert.equal((await saveMemory(process, base, memoryBytes, join(folder, "clean-diff"))).pages, 0);
   });
+});
+
+test("the memory of a process that has taken over the pid is neither read nor written", async () => {
+  const base = await baseOf("of-another", new Map());
+  const diff = await diffOf("for-another", new Map([[1, 1]]));
+  await withMapped(folder, base, memoryMb, async (process) => {
+    const gone = { ...process, startTicks: process.startTicks - 1 };
+    const path = join(folder, "of-another-diff");
+    await assert.rejects(saveMemory(gone, base, memoryBytes, path), /process \d+ has ended/);
+    await assert.rejects(loadMemory(gone, base, memoryBytes, diff), /process \d+ has ended/);
+    await assert.rejects(
+      resetMemory(gone, base, memoryBytes, 10, async () => {}),
+      /process \d+ has ended/,
+    );
+    assert.equal((await saveMemory(process, base, memoryBytes, path)).pages, 0);
+  });
+});
+
+test("a process that maps the base twice is refused", async () => {
+  const [twice, once] = [await baseOf("twice", new Map()), await baseOf("once", new Map())];
+  const backend = `size=${memoryMb}M,mem-path=${twice},share=off`;
+  const before = ["one", "two"].flatMap((id) => ["-object", `memory-backend-file,id=${id},${backend}`]);
+  const map = ({ pid }: VmProcess) => mappingsOf(pid, twice, memoryBytes);
+  await assert.rejects(withMapped(folder, once, memoryMb, map, before), /maps .*twice more than once/);
 });
 
 test("a base with a diff merged in equals the memory of a process with that diff, and is sparse", async () => {
@@ -210,22 +238,22 @@ test("resetMemory restores the base's pages after reporting them, up to a limit"
   ]);
   const diff = await diffOf("reset-diff", filled);
   assert.deepEqual([...(await pagesOf(diff, memoryBytes))].flatMap(pagesIn), [...filled.keys()]);
-  await withMapped(folder, base, memoryMb, async ({ pid }) => {
-    await loadMemory(pid, base, memoryBytes, diff);
+  await withMapped(folder, base, memoryMb, async (process) => {
+    await loadMemory(process, base, memoryBytes, diff);
     const changed = join(folder, "reset-changed");
     const reset = (mostPages: number, before: () => Promise<void>, told: number[] = []) =>
-      resetMemory(pid, base, memoryBytes, mostPages, async (runs) => {
+      resetMemory(process, base, memoryBytes, mostPages, async (runs) => {
         told.push(...runs.flatMap(pagesIn));
         await before();
       });
     await assert.rejects(reset(3, assert.fail), /more than 3 pages/);
     const told: number[] = [];
-    await reset(4, async () => void (await saveMemory(pid, base, memoryBytes, changed)), told);
+    await reset(4, async () => void (await saveMemory(process, base, memoryBytes, changed)), told);
     assert.deepEqual(told, [...filled.keys()]);
     assert.ok((await readFile(changed)).equals(await readFile(diff)), "nothing was changed before");
     const wholes = [join(folder, "reset-a"), join(folder, "reset-b")] as const;
     const after = join(folder, "reset-after");
-    await saveMemory(pid, base, memoryBytes, after);
+    await saveMemory(process, base, memoryBytes, after);
     await flattenMemory(base, after, wholes[0]);
     await copyFile(base, wholes[1]);
     assert.ok((await readFile(wholes[0])).equals(await readFile(wholes[1])));

@@ -10,9 +10,10 @@
  */
 import { fstatSync, writeSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
+import type { VmProcess } from "../vmm.ts";
 import { damaged, dataOffset, indexOffset, type RunList, readDiff } from "./diff-format.ts";
 import { chunkBytes, DiffWriter, giveBackChunk, type SavedMemory, takeChunk } from "./diff-writer.ts";
-import { type Mapping, mappingsOf, OpenFile, ownPages, type PageRun, pageBytes, readFully } from "./pagemap.ts";
+import { type Mapping, mappingsOf, OpenFile, openOf, ownPages, type PageRun, pageBytes, readFully } from "./pagemap.ts";
 
 /** Longest time for which the event loop is blocked. */
 const sliceMs = 3;
@@ -24,7 +25,7 @@ const chunkPages = chunkBytes / pageBytes;
  * file is removed on disposal.
  */
 export class MemorySave implements AsyncDisposable {
-  readonly #pid: number;
+  readonly #process: VmProcess;
   readonly #base: string;
   readonly #memoryBytes: number;
   readonly #path: string;
@@ -33,8 +34,8 @@ export class MemorySave implements AsyncDisposable {
   #isCopied = false;
   #isComplete = false;
 
-  constructor(pid: number, base: string, memoryBytes: number, path: string) {
-    this.#pid = pid;
+  constructor(process: VmProcess, base: string, memoryBytes: number, path: string) {
+    this.#process = process;
     this.#base = base;
     this.#memoryBytes = memoryBytes;
     this.#path = path;
@@ -42,8 +43,8 @@ export class MemorySave implements AsyncDisposable {
 
   /** Opens everything that is the same whether the process is stopped or runs. */
   async open(): Promise<void> {
-    const mappings = mappingsOf(this.#pid, this.#base, this.#memoryBytes);
-    const memory = this.#resources.use(new OpenFile(`/proc/${this.#pid}/mem`, "r"));
+    const mappings = mappingsOf(this.#process.pid, this.#base, this.#memoryBytes);
+    const memory = this.#resources.use(openOf(this.#process, "mem", "r"));
     const base = this.#resources.use(new OpenFile(this.#base, "r"));
     const writer = await DiffWriter.open(this.#path, fstatSync(base.fd).blocks === 0 ? null : base);
     this.#resources.defer(async () => {
@@ -56,7 +57,7 @@ export class MemorySave implements AsyncDisposable {
   async copy(): Promise<SavedMemory> {
     const { mappings, memory, writer } = this.#opened();
     const slices = new Slices();
-    for await (const runs of ownPages(this.#pid, mappings)) {
+    for await (const runs of ownPages(this.#process, mappings)) {
       for (const run of runs) {
         for (let done = 0; done < run.count; ) {
           const count = Math.min(run.count - done, writer.room());
@@ -108,20 +109,20 @@ class Slices {
  * Throws, and changes nothing, when there are more than `maxPages`.
  */
 export async function resetMemory(
-  pid: number,
+  process: VmProcess,
   base: string,
   memoryBytes: number,
   maxPages: number,
   before: (runs: PageRun[]) => Promise<void>,
 ): Promise<void> {
-  const mappings = mappingsOf(pid, base, memoryBytes);
-  using memory = new OpenFile(`/proc/${pid}/mem`, "r+");
+  const mappings = mappingsOf(process.pid, base, memoryBytes);
+  using memory = openOf(process, "mem", "r+");
   const runs: PageRun[] = [];
   let pages = 0;
-  for await (const found of ownPages(pid, mappings)) {
+  for await (const found of ownPages(process, mappings)) {
     for (const run of found) {
       pages += run.count;
-      if (pages > maxPages) throw new Error(`process ${pid} has more than ${maxPages} pages of its own`);
+      if (pages > maxPages) throw new Error(`process ${process.pid} has more than ${maxPages} pages of its own`);
       runs.push(run);
     }
   }
@@ -150,9 +151,9 @@ export async function pagesOf(path: string, memoryBytes: number): Promise<RunLis
 }
 
 /** Puts a diff's pages into a process that maps the same base. */
-export async function loadMemory(pid: number, base: string, memoryBytes: number, path: string): Promise<void> {
-  const mappings = mappingsOf(pid, base, memoryBytes);
-  using memory = new OpenFile(`/proc/${pid}/mem`, "r+");
+export async function loadMemory(process: VmProcess, base: string, memoryBytes: number, path: string): Promise<void> {
+  const mappings = mappingsOf(process.pid, base, memoryBytes);
+  using memory = openOf(process, "mem", "r+");
   await using file = await open(path, "r");
   const slices = new Slices();
   await forEachPiece(file, memoryBytes, (bytes, page) => {

@@ -5,6 +5,7 @@
  */
 import { closeSync, openSync, readFileSync, readSync, statSync } from "node:fs";
 import { CapsuleError } from "../../wire/errors.ts";
+import { isAlive } from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
 
 export const pageBytes = 4_096;
@@ -35,6 +36,17 @@ export class OpenFile implements Disposable {
   [Symbol.dispose](): void {
     closeSync(this.fd);
   }
+}
+
+/**
+ * Opens a file of a process in /proc. Throws when the process has ended, because another one may have its pid: while its
+ * start time is read after the opening, the file is still that of this process.
+ */
+export function openOf(process: VmProcess, name: "mem" | "pagemap", flags: "r" | "r+"): OpenFile {
+  const file = new OpenFile(`/proc/${process.pid}/${name}`, flags);
+  if (isAlive(process)) return file;
+  file[Symbol.dispose]();
+  throw new CapsuleError("internal_error", `process ${process.pid} has ended`);
 }
 
 export function readFully(file: OpenFile, into: Buffer, position: number): void {
@@ -68,13 +80,14 @@ export function mappingsOf(pid: number, base: string, bytes: number): Mapping[] 
   const maps = readFileSync(`/proc/${pid}/maps`, "utf8");
   const { ino, dev } = statSync(base);
   const mappings = parseMaps(maps, ino, deviceName(dev), base).sort((a, b) => a.offset - b.offset);
-  let covered = 0;
-  for (const mapping of mappings) {
-    if (mapping.offset !== covered) break;
-    covered += mapping.bytes;
-  }
-  if (covered !== bytes || mappings.length === 0) {
+  let [covered, counted] = [0, 0];
+  while (mappings[counted]?.offset === covered) covered += mappings[counted++]!.bytes;
+  if (covered !== bytes || counted === 0) {
     throw new CapsuleError("internal_error", `Process ${pid} maps ${covered} bytes of ${base} instead of ${bytes}.`);
+  }
+  // Only a compromised QEMU does. It would be searched as often as it is mapped, whatever the size of the mappings.
+  if (counted < mappings.length) {
+    throw new CapsuleError("internal_error", `Process ${pid} maps parts of ${base} more than once.`);
   }
   return mappings;
 }
@@ -107,15 +120,15 @@ function deviceName(dev: number): string {
 }
 
 /** The pages that the process has written, in the base file's order, in runs within one mapping; those of 256 MiB at a time. */
-export async function* ownPages(pid: number, mappings: Mapping[]): AsyncGenerator<PageRun[]> {
-  using pagemap = new OpenFile(`/proc/${pid}/pagemap`, "r");
+export async function* ownPages(process: VmProcess, mappings: Mapping[]): AsyncGenerator<PageRun[]> {
+  using pagemap = openOf(process, "pagemap", "r");
   for (const { address, offset, bytes } of mappings) {
     const pages = bytes / pageBytes;
     for (let start = 0; start < pages; start += pagesPerRead) {
       const count = Math.min(pagesPerRead, pages - start);
       const from = (address / pageBytes + start) * entryBytes;
       const got = readSync(pagemap.fd, entries, 0, count * entryBytes, from);
-      if (got !== count * entryBytes) throw new Error(`pagemap of process ${pid} ended early`);
+      if (got !== count * entryBytes) throw new Error(`pagemap of process ${process.pid} ended early`);
       yield runsOf(entries, count).map(({ page, count }) => ({
         page: offset / pageBytes + start + page,
         count,

@@ -88,7 +88,7 @@ export class WarmQemu implements WarmProcess {
       await vm.clearConsole();
       const bytes = memoryBytes(vm.spec);
       const clear = (runs: Pages[]) => qtest.clear(runs);
-      await resetMemory(vm.process.pid, vm.spec.files.memory, bytes, maxPages, clear);
+      await resetMemory(vm.process, vm.spec.files.memory, bytes, maxPages, clear);
       await detachLayer(vm.monitor, await sizeOfDisk(vm.spec));
     });
     this.#isWarm = true;
@@ -158,6 +158,6 @@ export class WarmQemu implements WarmProcess {
 
   async #fill(diff: string | null): Promise<void> {
     const { spec, process } = this.#vm;
-    if (diff !== null) await loadMemory(process.pid, spec.files.memory, memoryBytes(spec), diff);
+    if (diff !== null) await loadMemory(process, spec.files.memory, memoryBytes(spec), diff);
   }
 }
