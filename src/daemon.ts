@@ -34,6 +34,7 @@ import { describeError, standardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import { startMaintenance } from "./maintenance.ts";
 import { Audit } from "./teams/audit.ts";
+import { auditOfService } from "./teams/service-audit.ts";
 import { ensureFirstKey, Teams } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { Templates } from "./templates/templates.ts";
@@ -239,6 +240,7 @@ interface ServiceInputs {
 function buildServices(config: Config, { log, data, machine, store, telemetry }: ServiceInputs) {
   const { database, capsuleRows, templateRows } = data;
   const { host, step } = machine;
+  const { onExpired, onEnded } = auditOfService(data.audit);
   const clock = systemClock;
   const locks = new CapsuleLocks();
   const activity = new Activity(capsuleRows, clock);
@@ -258,7 +260,8 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
     limits: quotaLimits(config),
   });
   const below = { store, host, locks, transitions, activity, idle, clock, quotas };
-  const capsules = new Capsules({ ...below, templates: templateRows, observeExec });
+  const capsules = new Capsules({ ...below, templates: templateRows, observeExec, onExpired });
+  capsules.onChange(onEnded);
   capsules.onChange((_teamId, _id, view) => telemetry.metrics.statusReached(view?.status ?? "removed"));
   const templates = new Templates({
     database,

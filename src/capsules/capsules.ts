@@ -41,6 +41,8 @@ export interface CapsulesOptions {
   quotas: Quotas;
   /** Called at the start of a command; the returned function at its end. */
   observeExec: (id: string) => () => void;
+  /** Called when the idle timer has paused a capsule. */
+  onExpired: (teamId: string, id: string) => void;
 }
 
 export class Capsules {
@@ -209,10 +211,11 @@ export class Capsules {
 
   /** The idle timer's pause, by the same path as a client's. */
   async expire(id: string): Promise<void> {
-    const { store, transitions } = this.#options;
+    const { store, transitions, onExpired } = this.#options;
     const row = store.get(id);
     if (row === undefined || row.status !== "running" || row.intent !== null) return;
     await transitions.pause(store.setIntentUnsynced(row, "pause"));
+    onExpired(row.teamId, id);
   }
 
   usage(teamId: string): Usage {

@@ -5,6 +5,7 @@
 import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
 import type { AuditEntry } from "../teams/audit.ts";
 import type { AuditAction } from "../wire/audit.ts";
+import { RepeatedReads } from "./repeated-reads.ts";
 import type { App, AuditDetails } from "./route.ts";
 import type { AuditService } from "./services.ts";
 
@@ -24,15 +25,24 @@ const durableActions: ReadonlySet<AuditAction> = new Set([
   "sign-in",
 ]);
 
+/** A read that is repeated within a minute leaves one entry. */
+const readActions: ReadonlySet<AuditAction> = new Set(["file.read", "file.list", "process.list"]);
+
 /** Call before the routes are declared. */
 export function keepAudit(app: App, audit: AuditService): void {
+  const reads = new RepeatedReads();
+  const record = (action: AuditAction, request: FastifyRequest, status: number) => {
+    if (!isFirst(request)) return;
+    const entry = entryOf(action, request, status);
+    if (!readActions.has(action) || !reads.isRepeated(Object.values(entry))) audit.record(entry);
+  };
   app.decorateRequest("auditDetails");
   app.addHook("onRoute", (route: RouteOptions) => {
     const action = route.config?.audit;
     if (action === undefined) return;
     if (durableActions.has(action)) {
       route.onSend = (request, reply, _payload, done) => {
-        record(audit, action, request, reply.statusCode);
+        record(action, request, reply.statusCode);
         try {
           audit.flush();
         } catch (error) {
@@ -42,7 +52,7 @@ export function keepAudit(app: App, audit: AuditService): void {
       };
     }
     const recordEnd = (request: FastifyRequest, reply: FastifyReply, done: () => void) => {
-      record(audit, action, request, statusOf(reply));
+      record(action, request, statusOf(reply));
       done();
     };
     route.onResponse = recordEnd;
@@ -63,7 +73,7 @@ export function addAuditDetails(request: FastifyRequest, details: AuditDetails):
 export function recordStart(audit: AuditService, request: FastifyRequest, subject: string): void {
   addAuditDetails(request, { subject });
   const { audit: action } = request.routeOptions.config;
-  if (action !== undefined) record(audit, action, request, 101);
+  if (action !== undefined && isFirst(request)) audit.record(entryOf(action, request, 101));
 }
 
 /** An entry besides the request's own: what else it changed. */
@@ -74,11 +84,11 @@ export function recordAlso(audit: AuditService, request: FastifyRequest, subject
 
 const recorded = new WeakSet<FastifyRequest>();
 
-/** Once per request. */
-function record(audit: AuditService, action: AuditAction, request: FastifyRequest, status: number): void {
-  if (request.identity === undefined || recorded.has(request)) return;
+/** True once per authenticated request. */
+function isFirst(request: FastifyRequest): boolean {
+  if (request.identity === undefined || recorded.has(request)) return false;
   recorded.add(request);
-  audit.record(entryOf(action, request, status));
+  return true;
 }
 
 /** For an authenticated request. */

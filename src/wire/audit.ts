@@ -2,17 +2,22 @@
 import Type, { type Static } from "typebox";
 import { Nullable, Timestamp } from "./schema.ts";
 
-/** Actions that get an entry: every change and every command. */
+/** Actions that get an entry: every change, every command, and every read of what is in a capsule. */
 export const auditActions = [
   "capsule.create",
   "capsule.pause",
   "capsule.resume",
   "capsule.destroy",
+  "capsule.end",
   "template.create",
   "template.delete",
   "exec",
   "pty",
+  "process.list",
+  "process.attach",
   "process.kill",
+  "file.read",
+  "file.list",
   "file.write",
   "file.mkdir",
   "file.remove",
@@ -20,6 +25,7 @@ export const auditActions = [
   "key.revoke",
   "sign-in-link.create",
   "sign-in",
+  "ticket.create",
 ] as const;
 export type AuditAction = (typeof auditActions)[number];
 
@@ -36,7 +42,9 @@ export const AuditEntry = Type.Object(
   {
     id: Type.String(),
     at: Timestamp,
-    key_id: Type.String({ description: "Id of the key; `operator`: a command on the server's own machine." }),
+    key_id: Type.String({
+      description: "Id of the key; `operator`: a command on the server's own machine; empty: the service itself.",
+    }),
     key_name: Type.String(),
     address: Type.String({ description: "The network address that the request came from." }),
     action: Type.Unsafe<AuditAction>({ type: "string", enum: [...auditActions] }),

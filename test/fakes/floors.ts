@@ -9,10 +9,13 @@ import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { recover } from "../../src/capsules/recovery.ts";
 import { CapsuleStore } from "../../src/capsules/store.ts";
 import { type Log, type Observe, Transitions } from "../../src/capsules/transitions.ts";
+import { AuditRows } from "../../src/db/audit-rows.ts";
 import { CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import { TemplateRows } from "../../src/db/template-rows.ts";
+import { Audit } from "../../src/teams/audit.ts";
+import { auditOfService } from "../../src/teams/service-audit.ts";
 import { Teams } from "../../src/teams/teams.ts";
 import { Templates } from "../../src/templates/templates.ts";
 import { FakeHost } from "./fake-host.ts";
@@ -90,6 +93,9 @@ export function buildFloors(
   const onFreed = () => templates.collect();
   const transitions = new Transitions({ store, host, locks, activity, idle, clock, log, step, observe, onFreed });
   const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
+  const auditRows = new AuditRows(database);
+  const audit = new Audit({ rows: auditRows, now: () => clock.now(), entriesMax: 1_000, keepMs: 1e9, onLoss() {} });
+  const { onExpired, onEnded } = auditOfService(audit);
   const capsules = new Capsules({
     store,
     templates: templateRows,
@@ -101,7 +107,9 @@ export function buildFloors(
     clock,
     quotas,
     observeExec,
+    onExpired,
   });
+  capsules.onChange(onEnded);
   const templates = new Templates({
     database,
     rows: templateRows,
@@ -125,6 +133,7 @@ export function buildFloors(
     rows,
     templateRows,
     teams,
+    audit,
     store,
     locks,
     activity,

@@ -54,7 +54,7 @@ describe("the audit log", () => {
     });
   });
 
-  test("every change leaves an entry", async () => {
+  test("every change, and every read of what is in a capsule, leaves an entry", async () => {
     const seen: unknown[] = [];
     const path = `/v1/capsules/${id}`;
     const doing = async (expected: unknown[], ...call: Parameters<Api["call"]>) => {
@@ -68,6 +68,10 @@ describe("the audit log", () => {
     await doing(["exec", id, "true", 202], "POST", `${path}/exec`, { json: { cmd: "true", background: true } });
     await doing(["file.write", id, "/root/a", 204], "POST", `${path}/files/write`, form("/root/a"));
     await doing(["file.write", id, "/root/b", 204], "POST", `${path}/files/stream/write`, form("/root/b"));
+    await doing(["file.read", id, "/root/a", 200], "POST", `${path}/files/read`, { json: { path: "/root/a" } });
+    await doing(["file.read", id, "/root/c", 404], "POST", `${path}/files/stream/read`, { json: { path: "/root/c" } });
+    await doing(["file.list", id, "/root", 404], "POST", `${path}/files/list`, { json: { path: "/root" } });
+    await doing(["process.list", id, null, 200], "GET", `${path}/processes`);
     await doing(["file.mkdir", id, "/root/d", 200], "POST", `${path}/files/mkdir`, { json: { path: "/root/d" } });
     await doing(["file.remove", id, "/root/d", 404], "POST", `${path}/files/remove`, { json: { path: "/root/d" } });
     await doing(["process.kill", id, "1", 404], "DELETE", `${path}/processes/1`);
@@ -87,7 +91,9 @@ describe("the audit log", () => {
     const { json: session } = await api.call("POST", "/v1/sign-in", { key: null, json: { token: link.json.token } });
     const [signIn] = await entries("?limit=1");
     assert.deepEqual([signIn?.action, signIn?.key_id, signIn?.subject], ["sign-in", "key-red", session.key_id]);
-    const others = ["capsule.create", "key.create", "sign-in", "pty"];
+    const ticket = { json: { path: `${path}/pty` } };
+    await doing(["ticket.create", null, `${path}/pty`, 201], "POST", "/v1/ws-tickets", ticket);
+    const others = ["capsule.create", "key.create", "sign-in", "pty", "process.attach", "capsule.end"];
     assert.deepEqual(
       auditActions.filter((action) => ![...seen, ...others].includes(action)),
       [],
@@ -113,6 +119,32 @@ describe("the audit log", () => {
     }
   });
 
+  test("attaching to a process leaves an entry, also when it is refused", async () => {
+    const { port } = api.app.server.address() as AddressInfo;
+    const path = `/v1/capsules/${id}/processes`;
+    const socket = new WebSocket(`ws://127.0.0.1:${port}${path}/500/stream`, { headers: { "x-api-key": keys.red } });
+    await new Promise((resolve) => socket.once("open", resolve));
+    assert.deepEqual(await last(), ["process.attach", id, "500", 101]);
+    socket.terminate();
+    const refused = await api.call("GET", `${path}/init/stream`);
+    assert.equal(refused.status, 400);
+    assert.deepEqual(await last(), ["process.attach", id, "init", 400]);
+  });
+
+  test("a read that is repeated within a minute leaves one entry; with another answer, path or key, another one", async () => {
+    const count = async () => (await entries("?limit=1000")).filter(({ action }) => action === "file.read").length;
+    const { json: second } = await api.call("POST", "/v1/keys", { json: { name: "reader" } });
+    const before = await count();
+    const read = (path: string, key: string = keys.red, capsule = id) =>
+      api.call("POST", `/v1/capsules/${capsule}/files/read`, { json: { path }, key });
+    for (let i = 0; i < 20; i++) await read("/root/polled");
+    assert.equal(await count(), before + 1);
+    await read("/root/another");
+    await read("/root/polled", second.key);
+    await read("/root/polled", keys.red, "cl-nobody");
+    assert.equal(await count(), before + 4);
+  });
+
   test("a command whose client disconnects has status 499", { timeout: 60_000 }, async () => {
     const { port } = api.app.server.address() as AddressInfo;
     const controller = new AbortController();
@@ -134,7 +166,7 @@ describe("the audit log", () => {
     assert.deepEqual(found, ["exec", id, "hang", 499]);
   });
 
-  test("has the team's own entries only; reads and requests without a key leave none", async () => {
+  test("has the team's own entries only; reading records of the service, and requests without a key, leave none", async () => {
     const before = (await entries("?limit=1"))[0];
     await api.call("DELETE", `/v1/capsules/${id}`, { key: keys.blue });
     assert.deepEqual(await last(keys.blue), ["capsule.destroy", id, null, 404]);

@@ -47,8 +47,12 @@ function readRoutes(app: App, { enter, pathIn }: FileAccess): void {
   ] as const) {
     app.post(
       url,
-      { config, schema: { summary, params: CapsuleParams, body: PathBody, response: { 200: Bytes } } },
+      {
+        config: { ...config, audit: "file.read" },
+        schema: { summary, params: CapsuleParams, body: PathBody, response: { 200: Bytes } },
+      },
       async (request, reply) => {
+        addAuditDetails(request, { subject: request.body.path });
         const agent = await enter(request, request.params.id);
         const { body } = await agent.read(pathIn(request.body), requestSignal(reply));
         return reply.type(bytesType).send(asStream ? body : await wholeIfSmall(body));
@@ -62,7 +66,7 @@ function listRoute(app: App, { enter, pathIn }: FileAccess, { limits }: RouteCon
   app.post(
     "/capsules/:id/files/list",
     {
-      config,
+      config: { ...config, audit: "file.list" },
       schema: {
         summary: "List a directory",
         params: CapsuleParams,
@@ -71,6 +75,7 @@ function listRoute(app: App, { enter, pathIn }: FileAccess, { limits }: RouteCon
       },
     },
     async (request, reply) => {
+      addAuditDetails(request, { subject: request.body.path });
       const { depth = 1 } = request.body;
       const path = pathIn(request.body);
       const signal = requestSignal(reply);

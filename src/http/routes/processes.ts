@@ -26,7 +26,7 @@ function listRoute(app: App, { services: { capsules } }: RouteContext): void {
   app.get(
     "/capsules/:id/processes",
     {
-      config: { action: "processes", refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "processes", audit: "process.list", refuses: ["quota_exceeded", "agent_error"] },
       schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
     },
     async ({ identity, params }, reply) => {

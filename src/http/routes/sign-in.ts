@@ -43,10 +43,12 @@ export function signInRoutes(
   app.post(
     "/ws-tickets",
     {
-      config: { refuses: ["quota_exceeded"] },
+      config: { audit: "ticket.create", refuses: ["quota_exceeded"] },
       schema: { summary: "Get a one-time ticket for a WebSocket", body: TicketBody, response: { 201: Ticket } },
     },
-    ({ identity, body }, reply) => {
+    (request, reply) => {
+      const { identity, body } = request;
+      addAuditDetails(request, { subject: body.path });
       const { token, expiresAt } = tickets.issue(identity, body.path);
       reply.code(201).send({ ticket: token, expires_at: timestamp(expiresAt) });
     },

@@ -3,17 +3,23 @@ import type { OutputSink, RunningStream } from "../../agent/agent.ts";
 import { OutputSocketQuery } from "../../wire/credentials.ts";
 import { ExecServerMessage } from "../../wire/exec.ts";
 import { ProcessParams } from "../../wire/process.ts";
+import { addAuditDetails, recordStart } from "../audit-trail.ts";
 import { onClientGone } from "../client-gone.ts";
 import type { App, RouteContext } from "../route.ts";
 import { selectorOf } from "../routes/processes.ts";
 import { OutputRelay } from "./output-relay.ts";
 import { type Sockets, socketMessages } from "./upgrades.ts";
 
-export function attachSocketRoutes(app: App, { services: { capsules } }: RouteContext, sockets: Sockets): void {
+export function attachSocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
   app.get(
     "/capsules/:id/processes/:selector/stream",
     {
-      config: { action: "processes", socket: true, refuses: ["quota_exceeded", "agent_error"] },
+      config: {
+        action: "processes",
+        socket: true,
+        audit: "process.attach",
+        refuses: ["quota_exceeded", "agent_error"],
+      },
       exposeHeadRoute: false,
       schema: {
         summary: "Attach to a background process (WebSocket)",
@@ -24,6 +30,7 @@ export function attachSocketRoutes(app: App, { services: { capsules } }: RouteCo
     },
     async (request, reply) => {
       const { identity, params, query } = request;
+      addAuditDetails(request, { subject: params.selector });
       sockets.check(request);
       const selector = selectorOf(params.selector);
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
@@ -31,6 +38,7 @@ export function attachSocketRoutes(app: App, { services: { capsules } }: RouteCo
         (sink) => agent.attach(selector, sink),
         () => {
           const connection = sockets.accept(request, reply, params.id, {});
+          recordStart(audit, request, params.selector);
           const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
           connection.handle({ onText() {}, onBinary() {}, onClosed: () => relay.drop() });
           return relay;
