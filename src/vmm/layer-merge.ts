@@ -8,13 +8,13 @@ import { open, stat } from "node:fs/promises";
 import { dirname, relative } from "node:path";
 import { promisify } from "node:util";
 import { CapsuleError } from "../wire/errors.ts";
+import { copyDeadlineMs } from "./copy-deadline.ts";
 import type { Jail } from "./jail/jail.ts";
 import { type ProgramFiles, programFilesOf } from "./jail/program-files.ts";
 import { type Overlay, overlayProblem } from "./qcow2.ts";
 import { layerLimits } from "./qemu-profile.ts";
 
 const run = promisify(execFile);
-const mergeMs = 120_000;
 const headerBytes = 65_536;
 
 export interface LayerMerge {
@@ -37,13 +37,15 @@ export async function layerMerger(jail: Jail | undefined): Promise<MergeLayer> {
     await requireOverlay(layer, { sizeBytes, backingFile: relative(folder, parent), backingFormat: "qcow2" });
     const backingFile = relative(folder, root);
     const argv = [qemuImg.program, "rebase", "-f", "qcow2", "-F", "raw", "-b", backingFile, layer];
-    await (jail === undefined ? runUnjailed(argv) : runJailed(jail, qemuImg, argv, merge, sizeBytes));
+    const deadlineMs = copyDeadlineMs((await stat(parent)).size);
+    if (jail === undefined) await runUnjailed(argv, deadlineMs);
+    else await runJailed(jail, qemuImg, argv, merge, { diskBytes: sizeBytes, deadlineMs });
     await requireOverlay(layer, { sizeBytes, backingFile, backingFormat: "raw" });
   };
 }
 
-async function runUnjailed([program = "", ...args]: string[]): Promise<void> {
-  await run(program, args, { timeout: mergeMs, maxBuffer: 1 << 20 });
+async function runUnjailed([program = "", ...args]: string[], deadlineMs: number): Promise<void> {
+  await run(program, args, { timeout: deadlineMs, maxBuffer: 1 << 20 });
 }
 
 async function runJailed(
@@ -51,11 +53,11 @@ async function runJailed(
   qemuImg: ProgramFiles,
   argv: string[],
   merge: LayerMerge,
-  diskBytes: number,
+  { diskBytes, deadlineMs }: { diskBytes: number; deadlineMs: number },
 ): Promise<void> {
   const readOnly = [...qemuImg.readOnly, merge.parent, merge.root];
   const profile = { readOnly, writable: [merge.layer], devices: [], folder: dirname(merge.layer) };
-  await jail.run(argv, { ...profile, limits: layerLimits(diskBytes) }, mergeMs);
+  await jail.run(argv, { ...profile, limits: layerLimits(diskBytes) }, deadlineMs);
   await using file = await open(merge.layer, "r");
   await file.chown(process.geteuid!(), process.getegid!());
 }

@@ -5,12 +5,12 @@
 import { execFile } from "node:child_process";
 import { open, rm, stat, truncate } from "node:fs/promises";
 import { promisify } from "node:util";
+import { copyDeadlineMs } from "../copy-deadline.ts";
 import { writeFully } from "./diff-writer.ts";
 import { forEachPiece } from "./memory-diff.ts";
 import { pageBytes } from "./pagemap.ts";
 
 const run = promisify(execFile);
-const copyDeadlineMs = 120_000;
 
 /** Bytes that a file occupies on disk, without holes. */
 export async function allocatedBytes(path: string): Promise<number> {
@@ -32,7 +32,7 @@ export async function flattenMemory(base: string, diff: string, out: string): Pr
       hasNewZeros ||= isZero;
       return writeFully(outFile, bytes, page * pageBytes);
     });
-    if (hasNewZeros) await run("fallocate", ["--dig-holes", out], { timeout: copyDeadlineMs });
+    if (hasNewZeros) await run("fallocate", ["--dig-holes", out], { timeout: copyDeadlineMs(size) });
     await outFile.sync();
   } catch (error) {
     await rm(out, { force: true });
@@ -43,6 +43,7 @@ export async function flattenMemory(base: string, diff: string, out: string): Pr
 async function copySparse(base: string, sizeBytes: number, out: string): Promise<void> {
   const created = await open(out, "wx", 0o600);
   await created.close();
-  if ((await allocatedBytes(base)) === 0) return truncate(out, sizeBytes);
-  await run("cp", ["--reflink=auto", "--sparse=auto", "--", base, out], { timeout: copyDeadlineMs });
+  const allocated = await allocatedBytes(base);
+  if (allocated === 0) return truncate(out, sizeBytes);
+  await run("cp", ["--reflink=auto", "--sparse=auto", "--", base, out], { timeout: copyDeadlineMs(allocated) });
 }
