@@ -40,9 +40,11 @@ test("one daemon per folder until it releases the lock; the error of a second on
 
 test("a process id overwrites a longer one completely", () => {
   withFolder((folder) => {
-    writeFileSync(join(folder, "daemon.pid"), "4194304   \n");
-    lockData(folder).release();
-    assert.equal(Number(readFileSync(join(folder, "daemon.pid"), "utf8")), process.pid);
+    for (const before of ["4194304   \n", "\0".repeat(200)]) {
+      writeFileSync(join(folder, "daemon.pid"), before);
+      lockData(folder).release();
+      assert.equal(Number(readFileSync(join(folder, "daemon.pid"), "utf8")), process.pid);
+    }
   });
 });
 

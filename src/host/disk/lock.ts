@@ -2,7 +2,7 @@
  * One daemon per data folder. The lock is an exclusive transaction on a small SQLite file: the kernel releases it when the
  * process ends in any way, and no pid file has to be trusted.
  */
-import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs";
+import { closeSync, constants, ftruncateSync, openSync, readFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 
@@ -58,6 +58,7 @@ function writePid(path: string): void {
   const file = openSync(path, constants.O_WRONLY | constants.O_CREAT, 0o600);
   try {
     writeSync(file, `${String(process.pid).padEnd(pidLength)}\n`, 0);
+    ftruncateSync(file, pidLength + 1); // a damaged file may have been longer
   } finally {
     closeSync(file);
   }
