@@ -138,8 +138,8 @@ const unsynced: [what: string, env: Record<string, string>, changes: [Pending["v
     ],
   ],
   [
-    "its database only",
-    { NO_SYNC_SPARES: "capsule.db" },
+    "its database and its first key only",
+    { NO_SYNC_SPARES: "capsule.db:api-key" },
     [
       ["create", false],
       ["write", false],
