@@ -16,15 +16,18 @@ export const dataPath = "/var/lib/capsule";
 export class World implements AsyncDisposable {
   readonly machine: Machine;
   #client: Client | undefined;
+  readonly #onExit = () => this.machine.abandon();
 
   static async create(shape = usualShape): Promise<World> {
     const machines = join(dataDir, "machine");
     const folder = join(machines, `test-${process.pid}`);
-    return new World(await Machine.create({ machines, folder, shape, built: { dataDir } }));
+    return new World(await Machine.create({ machines, folder, shape, sources: { dataDir } }));
   }
 
   private constructor(machine: Machine) {
     this.machine = machine;
+    process.once("exit", this.#onExit);
+    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
   }
 
   get client(): Client {
@@ -70,5 +73,6 @@ export class World implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#client?.close();
     await this.machine.remove();
+    process.off("exit", this.#onExit);
   }
 }

@@ -16,7 +16,7 @@ import { measureTscKhz } from "../../src/vmm/tsc.ts";
 import { type RootDisk, rootDisk } from "./root-disk.ts";
 import type { Shape } from "./shape.ts";
 import { type Door, type Outcome, type RunOptions, shareConnection, ssh } from "./ssh.ts";
-import { type Built, dataDisk, treeDisk } from "./tree-disks.ts";
+import { dataDisk, type Sources, treeDisk } from "./tree-disks.ts";
 
 const qemu = "qemu-system-x86_64";
 const memoryMb = 4_096;
@@ -45,7 +45,7 @@ export interface MachineOptions {
   /** The machine's own. */
   folder: string;
   shape: Shape;
-  built: Built;
+  sources: Sources;
   /** Told before a step that can take long. */
   progress?: (step: string) => void;
 }
@@ -55,7 +55,7 @@ export class Machine {
   #state: State;
 
   /** A new machine: builds what is missing, starts it, and resolves when commands can be run in it. */
-  static async create({ machines, folder, shape, built, progress = () => {} }: MachineOptions): Promise<Machine> {
+  static async create({ machines, folder, shape, sources, progress = () => {} }: MachineOptions): Promise<Machine> {
     await rm(folder, { recursive: true, force: true });
     await mkdir(folder, { recursive: true });
     progress("building the machine's root disk");
@@ -63,8 +63,8 @@ export class Machine {
     progress("building the disks of the working tree");
     const disks = {
       root: root.disk,
-      tree: await treeDisk(machines, built),
-      data: await dataDisk(machines, built, shape),
+      tree: await treeDisk(machines, sources),
+      data: await dataDisk(machines, sources, shape),
     };
     for (const [name, backing] of Object.entries(disks)) {
       await runProgram("qemu-img", [
@@ -162,6 +162,13 @@ export class Machine {
     if (!(await this.isRunning())) return;
     process.kill(this.#state.pid, "SIGKILL");
     await this.#isGone(powerOffDeadlineMs);
+  }
+
+  /** For a process that ends: cuts the power and waits for nothing. */
+  abandon(): void {
+    try {
+      process.kill(this.#state.pid, "SIGKILL");
+    } catch {} // it has ended
   }
 
   /** Cuts its power and removes its folder. */

@@ -30,7 +30,7 @@ async function up(flags: string[]): Promise<number> {
   if (there !== undefined && (await there.isRunning()))
     throw new Error("a machine is up already; run: ./dev machine down");
   const progress = (step: string) => console.error(`${step} …`);
-  const machine = await Machine.create({ machines, folder, shape, built: { dataDir }, progress });
+  const machine = await Machine.create({ machines, folder, shape, sources: { dataDir }, progress });
   console.error(`The machine is up. Its service, once installed, is at ${machine.url}`);
   return 0;
 }

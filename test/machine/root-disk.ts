@@ -8,8 +8,8 @@ import { createHash } from "node:crypto";
 import { chmod, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { proxyOptions, refreshIndexes, releaseSources, sourceLine } from "../../guest/image/apt.ts";
-import { exists, publish } from "../../guest/image/parts.ts";
 import { runProgram } from "../../guest/image/program.ts";
+import { built } from "./built.ts";
 import type { Shape } from "./shape.ts";
 
 const release = "bookworm";
@@ -35,11 +35,10 @@ export interface RootDisk {
 
 export async function rootDisk(machines: string, shape: Shape): Promise<RootDisk> {
   const versions = { kernel: shape.kernel, qemu: shape.qemu };
-  const folder = join(machines, `root-${(await keyOf(versions)).slice(0, 16)}`);
-  if (!(await exists(folder))) {
+  const folder = await built(machines, "root", await keyOf(versions), async (scratch) => {
     await refreshIndexes();
-    await publish(folder, (scratch) => build(scratch, versions));
-  }
+    await build(scratch, versions);
+  });
   const [disk, kernel, initrd, sshKey] = ["root.ext4", "kernel", "initrd", "key"].map((name) => join(folder, name));
   return { disk: disk!, kernel: kernel!, initrd: initrd!, sshKey: sshKey! };
 }

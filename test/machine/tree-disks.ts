@@ -5,44 +5,46 @@
  *   <machines>/tree-<key>/disk.ext4      <machines>/data-<key>/disk.ext4
  */
 import { createHash } from "node:crypto";
-import { readFile, readlink, truncate, writeFile } from "node:fs/promises";
+import { mkdir, readFile, readlink, rm, truncate, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { exists, publish } from "../../guest/image/parts.ts";
+import { exists } from "../../guest/image/parts.ts";
 import { runProgram } from "../../guest/image/program.ts";
+import { built } from "./built.ts";
 import type { Shape } from "./shape.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
+const name = "disk.ext4";
 const treeMb = 2_048;
 /** Where the tree lies in the machine. */
 export const treePath = "/opt/capsule";
 const agentPath = "guest/agent/target/release/capsule-agent";
 
 /** What `./dev` has built, in this folder. */
-export interface Built {
+export interface Sources {
   dataDir: string;
 }
 
-export async function treeDisk(machines: string, built: Built): Promise<string> {
+export async function treeDisk(machines: string, sources: Sources): Promise<string> {
   const files = await trackedFiles();
-  const hash = createHash("sha256").update(await readFile(join(built.dataDir, "agent.stamp")));
+  const hash = createHash("sha256").update(await readFile(join(sources.dataDir, "agent.stamp")));
   for (const name of files) hash.update(`${name}\0`).update(await contentOf(join(repository, name)));
   return disk(machines, "tree", hash.digest("hex"), treeMb, async (stage) => {
-    await runProgram("sh", ["-c", stageTree, "sh", stage, await agentOf(built), treePath], {
+    await runProgram("sh", ["-c", stageTree, "sh", stage, await agentOf(sources), treePath], {
       cwd: repository,
       input: files.join("\0"),
     });
   });
 }
 
-export async function dataDisk(machines: string, built: Built, { dataMb }: Shape): Promise<string> {
+export async function dataDisk(machines: string, sources: Sources, { dataMb }: Shape): Promise<string> {
   const hash = createHash("sha256").update(await readFile(import.meta.filename));
-  hash.update(await readlink(join(built.dataDir, "images/minimal/current")));
-  for (const name of ["agent.stamp", "web.stamp"]) hash.update(await readFile(join(built.dataDir, name)));
+  hash.update(await readlink(join(sources.dataDir, "images/minimal/current")));
+  for (const name of ["agent.stamp", "web.stamp"]) hash.update(await readFile(join(sources.dataDir, name)));
   hash.update(String(dataMb));
   return disk(machines, "data", hash.digest("hex"), dataMb, async (stage) => {
-    const [sources] = (await readFile(join(built.dataDir, "agent.stamp"), "utf8")).split("\n");
-    await runProgram("sh", ["-c", stageData, "sh", stage], { cwd: built.dataDir });
-    await writeFile(join(stage, "agent.stamp"), `${sources}\n${join(treePath, agentPath)}\n`);
+    const [ofAgent] = (await readFile(join(sources.dataDir, "agent.stamp"), "utf8")).split("\n");
+    await runProgram("sh", ["-c", stageData, "sh", stage], { cwd: sources.dataDir });
+    await writeFile(join(stage, "agent.stamp"), `${ofAgent}\n${join(treePath, agentPath)}\n`);
   });
 }
 
@@ -71,33 +73,30 @@ async function contentOf(path: string): Promise<Buffer | string> {
   return readFile(path).catch(() => readlink(path));
 }
 
-async function agentOf({ dataDir }: Built): Promise<string> {
+async function agentOf({ dataDir }: Sources): Promise<string> {
   const [, path] = (await readFile(join(dataDir, "agent.stamp"), "utf8")).split("\n");
   if (path === undefined || path === "") throw new Error(`${dataDir}/agent.stamp names no agent; run ./dev image`);
   return path;
 }
 
-/** The file system of what `fill` puts into a folder. Owners are root's when root builds it, else inside fakeroot. */
+/** The file system of what `fill` puts into a folder. */
 async function disk(
   machines: string,
-  name: string,
+  kind: "tree" | "data",
   key: string,
   sizeMb: number,
   fill: (stage: string) => Promise<void>,
 ): Promise<string> {
-  const folder = join(machines, `${name}-${key.slice(0, 16)}`);
-  if (!(await exists(folder))) {
-    await publish(folder, async (scratch) => {
-      const stage = join(scratch, "stage");
-      await runProgram("mkdir", [stage]);
-      await fill(stage);
-      const path = join(scratch, "disk.ext4");
-      await writeFile(path, "");
-      await truncate(path, sizeMb * 2 ** 20);
-      const options = ["-q", "-F", "-t", "ext4", "-m", "0", "-E", "root_owner=0:0,assume_storage_prezeroed=1"];
-      await runProgram("mke2fs", [...options, "-d", stage, path]);
-      await runProgram("rm", ["-rf", stage]);
-    });
-  }
-  return join(folder, "disk.ext4");
+  const folder = await built(machines, kind, key, async (scratch) => {
+    const stage = join(scratch, "stage");
+    await mkdir(stage);
+    await fill(stage);
+    const path = join(scratch, name);
+    await writeFile(path, "");
+    await truncate(path, sizeMb * 2 ** 20);
+    const options = ["-q", "-F", "-t", "ext4", "-m", "0", "-E", "root_owner=0:0,assume_storage_prezeroed=1"];
+    await runProgram("mke2fs", [...options, "-d", stage, path]);
+    await rm(stage, { recursive: true });
+  });
+  return join(folder, name);
 }
