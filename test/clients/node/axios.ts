@@ -1,0 +1,43 @@
+import { createReadStream, createWriteStream } from "node:fs";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import axios from "axios";
+import { apiKey, httpStory, url } from "./story.ts";
+
+const api = axios.create({
+  baseURL: url,
+  headers: { "X-API-Key": apiKey },
+  validateStatus: () => true,
+  maxBodyLength: Number.POSITIVE_INFINITY,
+  maxRedirects: 0, // or axios keeps the whole body, to be able to send it again
+});
+
+await httpStory({
+  async send(method, path, json, key = apiKey) {
+    const headers = { "X-API-Key": key };
+    const { status, data } = await api.request({ method, url: path, data: json, headers, responseType: "arraybuffer" });
+    return { status, bytes: Buffer.from(data) };
+  },
+  async upload(path, target, file) {
+    const { status } = await api.postForm(path, { path: target, file: createReadStream(file) });
+    return status;
+  },
+  async download(path, target, file) {
+    const { status, data } = await api.post(path, { path: target }, { responseType: "stream" });
+    await pipeline(data, createWriteStream(file));
+    return status;
+  },
+  async abortExec(path, body) {
+    await api.post(path, body, { signal: AbortSignal.timeout(1_000) }).catch(() => {});
+  },
+  async abortUpload(path, target) {
+    async function* half() {
+      yield `--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n${target}\r\n`;
+      yield '--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n';
+      yield Buffer.alloc(4 << 20);
+      throw new Error("the client gives up");
+    }
+    const headers = { "Content-Type": "multipart/form-data; boundary=b" };
+    await api.post(path, Readable.from(half()), { headers }).catch(() => {});
+  },
+});

@@ -1,0 +1,63 @@
+import { createReadStream, createWriteStream, openAsBlob } from "node:fs";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { FormData, fetch, request } from "undici";
+import { apiKey, httpStory, url } from "./story.ts";
+
+const headers = { "x-api-key": apiKey };
+const jsonType = { "content-type": "application/json" };
+/** By default undici gives up on an answer after five minutes. */
+const unhurried = { headersTimeout: 0, bodyTimeout: 0 };
+
+await httpStory({
+  async send(method, path, json, key = apiKey) {
+    const answer = await request(url + path, {
+      ...unhurried,
+      method,
+      headers: { "x-api-key": key, ...(json === undefined ? {} : jsonType) },
+      ...(json === undefined ? {} : { body: JSON.stringify(json) }),
+    });
+    return { status: answer.statusCode, bytes: Buffer.from(await answer.body.arrayBuffer()) };
+  },
+  async upload(path, target, file) {
+    const form = new FormData();
+    form.set("path", target);
+    form.set("file", await openAsBlob(file), "f");
+    const answer = await fetch(url + path, { method: "POST", headers, body: form });
+    await answer.arrayBuffer();
+    return answer.status;
+  },
+  async download(path, target, file) {
+    const body = JSON.stringify({ path: target });
+    const answer = await request(url + path, {
+      ...unhurried,
+      method: "POST",
+      headers: { ...headers, ...jsonType },
+      body,
+    });
+    await pipeline(answer.body, createWriteStream(file));
+    return answer.statusCode;
+  },
+  async abortExec(path, body) {
+    const signal = AbortSignal.timeout(1_000);
+    const options = {
+      method: "POST",
+      headers: { ...headers, ...jsonType },
+      body: JSON.stringify(body),
+      signal,
+    } as const;
+    await request(url + path, options).catch(() => {});
+  },
+  async abortUpload(path, target) {
+    async function* half() {
+      yield `--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n${target}\r\n`;
+      yield '--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n';
+      for await (const chunk of createReadStream("/dev/zero", { end: 4 << 20 })) yield chunk;
+      throw new Error("the client gives up");
+    }
+    const form = { "content-type": "multipart/form-data; boundary=b" };
+    await request(url + path, { method: "POST", headers: { ...headers, ...form }, body: Readable.from(half()) }).catch(
+      () => {},
+    );
+  },
+});

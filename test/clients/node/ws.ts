@@ -1,0 +1,96 @@
+import { once } from "node:events";
+import { WebSocket } from "ws";
+import { apiKey, say, sayAborted, url } from "./story.ts";
+
+// biome-ignore lint/suspicious/noExplicitAny: a story reads whatever it expects to be there
+type Message = any;
+
+const headers = { "X-API-Key": apiKey };
+const created = await fetch(`${url}/v1/capsules`, {
+  method: "POST",
+  headers: { ...headers, "content-type": "application/json" },
+  body: '{"memory_mb":256}',
+});
+const { id } = (await created.json()) as { id: string };
+const at = `/v1/capsules/${id}`;
+await fetch(`${url + at}?wait=running&timeout=120`, { headers });
+
+class Conversation {
+  readonly socket: WebSocket;
+  readonly #messages: Message[] = [];
+  #wake = () => {};
+
+  constructor(path: string) {
+    this.socket = new WebSocket(url.replace("http", "ws") + path, { headers });
+    this.socket.on("message", (data) => {
+      this.#messages.push(JSON.parse(String(data)));
+      this.#wake();
+    });
+  }
+
+  static async open(path: string): Promise<Conversation> {
+    const conversation = new Conversation(path);
+    await once(conversation.socket, "open");
+    return conversation;
+  }
+
+  send(message: object): void {
+    this.socket.send(JSON.stringify(message));
+  }
+
+  enter(line: string): void {
+    this.send({ type: "input", data: Buffer.from(line).toString("base64") });
+  }
+
+  async until(isDone: (messages: Message[]) => boolean): Promise<Message[]> {
+    while (!isDone(this.#messages)) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+    return this.#messages;
+  }
+
+  async close(): Promise<void> {
+    if (this.socket.readyState === WebSocket.CLOSED) return;
+    this.socket.close();
+    await once(this.socket, "close");
+  }
+}
+
+const joined = (messages: Message[], type: string) =>
+  messages.map((each) => (each.type === type ? each.data : "")).join("");
+const typed = (messages: Message[]) =>
+  Buffer.concat(messages.map((each) => Buffer.from(each.type === "output" ? each.data : "", "base64"))).toString();
+const isLast = (type: string) => (messages: Message[]) => messages.at(-1)?.type === type;
+
+const stream = await Conversation.open(`${at}/exec/stream`);
+stream.send({ type: "start", cmd: "sh", args: ["-c", "echo out; echo err >&2; sleep 303"] });
+await stream.until((all) => joined(all, "stdout") === "out\n" && joined(all, "stderr") === "err\n");
+stream.send({ type: "stop" });
+const messages = await stream.until(isLast("exit"));
+say("stream", { first: messages[0].type, exit_code: messages.at(-1).exit_code });
+await stream.close();
+
+const terminal = await Conversation.open(`${at}/pty`);
+terminal.send({ type: "start", cmd: "/bin/bash", cols: 80, rows: 24 });
+const started = (await terminal.until(isLast("started"))).at(-1);
+terminal.send({ type: "resize", cols: 120, rows: 40 });
+terminal.enter("stty size; word=again\n");
+await terminal.until((all) => typed(all).includes("40 120"));
+await terminal.close();
+const returned = await Conversation.open(`${at}/pty`);
+returned.send({ type: "connect", tag: started.tag });
+const back = (await returned.until(isLast("started"))).at(-1);
+returned.enter("echo $word-and-$word\n");
+await returned.until((all) => typed(all).includes("again-and-again"));
+returned.send({ type: "kill" });
+const last = (await returned.until(isLast("exit"))).at(-1);
+say("terminal", { same: back.pid === started.pid, last: last.type });
+await returned.close();
+
+const dropped = await Conversation.open(`${at}/exec/stream`);
+dropped.send({ type: "start", cmd: "sleep", args: ["304"] });
+await dropped.until(isLast("start"));
+dropped.socket.terminate();
+await sayAborted(id);

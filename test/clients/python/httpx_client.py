@@ -1,0 +1,46 @@
+import os
+
+import httpx
+import story
+
+URL = os.environ["CAPSULE_URL"]
+
+
+class Httpx:
+    def __init__(self):
+        self.client = httpx.Client(base_url=URL, headers={"X-API-Key": story.KEY}, timeout=None)
+
+    def send(self, method, path, json=None, key=story.KEY):
+        answer = self.client.request(method, path, json=json, headers={"X-API-Key": key})
+        return answer.status_code, answer.content
+
+    def upload(self, url, path, file):
+        with open(file, "rb") as content:
+            return self.client.post(url, data={"path": path}, files={"file": content}).status_code
+
+    def download(self, url, path, file):
+        with self.client.stream("POST", url, json={"path": path}) as answer, open(file, "wb") as copy:
+            for chunk in answer.iter_bytes():
+                copy.write(chunk)
+            return answer.status_code
+
+    def abort_exec(self, url, body):
+        try:
+            self.client.post(url, json=body, timeout=1)
+        except httpx.ReadTimeout:
+            pass
+
+    def abort_upload(self, url, path):
+        def half():
+            yield f'--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n{path}\r\n'.encode()
+            yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+            yield b"x" * (4 << 20)
+            raise InterruptedError
+
+        try:
+            self.client.post(url, content=half(), headers={"Content-Type": "multipart/form-data; boundary=b"})
+        except InterruptedError:
+            pass
+
+
+story.http_story(Httpx())

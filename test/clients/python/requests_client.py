@@ -1,0 +1,47 @@
+import os
+import shutil
+
+import requests
+import story
+
+URL = os.environ["CAPSULE_URL"]
+
+
+class Requests:
+    def __init__(self):
+        self.session = requests.Session()
+        self.session.headers["X-API-Key"] = story.KEY
+
+    def send(self, method, path, json=None, key=story.KEY):
+        answer = self.session.request(method, URL + path, json=json, headers={"X-API-Key": key})
+        return answer.status_code, answer.content
+
+    def upload(self, url, path, file):
+        with open(file, "rb") as content:
+            return self.session.post(URL + url, data={"path": path}, files={"file": content}).status_code
+
+    def download(self, url, path, file):
+        with self.session.post(URL + url, json={"path": path}, stream=True) as answer, open(file, "wb") as copy:
+            shutil.copyfileobj(answer.raw, copy)
+            return answer.status_code
+
+    def abort_exec(self, url, body):
+        try:
+            self.session.post(URL + url, json=body, timeout=1)
+        except requests.exceptions.ReadTimeout:
+            pass
+
+    def abort_upload(self, url, path):
+        def half():
+            yield f'--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n{path}\r\n'.encode()
+            yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+            yield b"x" * (4 << 20)
+            raise InterruptedError
+
+        try:
+            self.session.post(URL + url, data=half(), headers={"Content-Type": "multipart/form-data; boundary=b"})
+        except requests.exceptions.ConnectionError:
+            pass
+
+
+story.http_story(Requests())

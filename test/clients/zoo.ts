@@ -1,0 +1,64 @@
+/** The clients and proxies that the tests know: how each is started, what it speaks, and which package brings it. */
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+
+export interface ZooClient {
+  name: string;
+  command: [string, ...string[]];
+  /** Which of the two stories it tells. */
+  speaks: ("http" | "sockets")[];
+  /** Succeeds where the client is installed. */
+  probe: [string, ...string[]];
+  package: string;
+  /** What it cannot do, as docs/CLIENTS.md says: steps that end otherwise than for all others. */
+  differs?: Record<string, object>;
+  /** Run by CI; the others only with CAPSULE_CLIENTS=all. */
+  isUsual: boolean;
+}
+
+export const isLong = process.env.CAPSULE_CLIENTS === "all";
+
+/** Debian's own, which has Debian's packages; another one may come first in PATH. */
+const python = existsSync("/usr/bin/python3") ? "/usr/bin/python3" : "python3";
+const here = (path: string) => join(import.meta.dirname, path);
+
+function pythonClient(module: string, speaks: ZooClient["speaks"]): ZooClient {
+  return {
+    name: `Python ${module}`,
+    command: [python, here(`python/${module}_client.py`)],
+    speaks,
+    probe: [python, "-c", `import ${module}`],
+    package: module === "urllib" ? "python3" : `python3-${module}`,
+    isUsual: true,
+  };
+}
+
+function nodeClient(name: string, speaks: ZooClient["speaks"]): ZooClient {
+  const command: ZooClient["command"] = [process.execPath, here(`node/${name}.ts`)];
+  return { name, command, speaks, probe: [process.execPath, "--version"], package: name, isUsual: true };
+}
+
+function shellClient(name: string): ZooClient {
+  const command: ZooClient["command"] = ["bash", here(`shell/${name}.sh`)];
+  return { name, command, speaks: ["http"], probe: [name, "--version"], package: name, isUsual: true };
+}
+
+export const zoo: ZooClient[] = [
+  shellClient("curl"),
+  { ...shellClient("wget"), differs: { "401": { answer: [401, null] } } },
+  pythonClient("urllib", ["http"]),
+  pythonClient("requests", ["http"]),
+  pythonClient("httpx", ["http"]),
+  pythonClient("aiohttp", ["http", "sockets"]),
+  pythonClient("websockets", ["sockets"]),
+  nodeClient("undici", ["http"]),
+  nodeClient("axios", ["http"]),
+  nodeClient("ws", ["sockets"]),
+];
+
+/** Why this one is left out of the run, or false. */
+export function missing({ probe, package: from, isUsual }: Pick<ZooClient, "probe" | "package" | "isUsual">) {
+  if (!isUsual && !isLong) return "only with CAPSULE_CLIENTS=all";
+  return spawnSync(probe[0], probe.slice(1)).status === 0 ? false : `not installed; ${from} brings it`;
+}
