@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
+import { processesOf } from "../../test/collected.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import type { Agent } from "./agent.ts";
 
@@ -26,7 +27,7 @@ function open(script: string): { transcript: Transcript; leave: () => void } {
 }
 
 async function isAlive(pid: number): Promise<boolean> {
-  return (await agent.processes()).some((process) => process.pid === pid);
+  return (await processesOf(agent)).some((process) => process.pid === pid);
 }
 
 describe("an ended terminal", () => {

@@ -93,6 +93,21 @@ export interface GuestEntry {
   target: string | null;
 }
 
+export interface ListRequest {
+  path: string;
+  depth: number;
+  entriesMax: number;
+  /** Of the guest's encoding of all entries. */
+  bytesMax: number;
+}
+
+/** Receives the items of a listing one by one. An error that it throws ends the listing. */
+export interface ListingSink<Item> {
+  item(item: Item): void;
+  /** Called before that many further bytes are held for an incomplete item. */
+  reserve(bytes: number): void;
+}
+
 export interface Upload {
   /**
    * Resolves when more may be written. Rejects when the guest has refused the upload. One call at a time. The bytes
@@ -127,14 +142,14 @@ export interface Agent {
   /** The exit of a background process that runs or has ended within the last five minutes. */
   exit(selector: Selector, signal?: AbortSignal): Promise<Exit>;
   signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void>;
-  processes(signal?: AbortSignal): Promise<GuestProcess[]>;
+  processes(sink: ListingSink<GuestProcess>, signal?: AbortSignal): Promise<void>;
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream;
   connect(tag: string, sink: OutputSink): PtyStream;
 
   read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }>;
   /** Without `path`, the guest stores the data in a temporary file until `target` is called. */
   write(path: string | undefined): Upload;
-  list(path: string, depth: number, limit: number, signal?: AbortSignal): Promise<GuestEntry[]>;
+  list(request: ListRequest, sink: ListingSink<GuestEntry>, signal?: AbortSignal): Promise<void>;
   mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry>;
   remove(path: string, signal?: AbortSignal): Promise<void>;
 

@@ -4,6 +4,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
+import { processesOf } from "../../test/collected.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import type { Agent, Command, Selector } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
@@ -45,7 +46,7 @@ describe("a background process", () => {
   it("is listed with its tag and arguments, and gone after SIGKILL is answered", async () => {
     const { pid, tag } = await agent.start({ cmd: "sleep", args: ["300"] });
     assert.match(tag, /^proc-[0-9a-f]{8}$/);
-    const listed = (await agent.processes()).find((one) => one.pid === pid);
+    const listed = (await processesOf(agent)).find((one) => one.pid === pid);
     assert.deepEqual({ ...listed, cmd: "" }, { pid, tag, cmd: "", args: ["300"] });
     assert.match(listed?.cmd ?? "", /sleep$/);
     await agent.signal({ tag }, "SIGKILL");
@@ -131,7 +132,7 @@ describe("a background process", () => {
     const stream = again.of(agent.attach({ tag }, again));
     await again.until((it) => it.text("stdout").includes("tick"));
     stream.cancel();
-    assert.ok((await agent.processes()).some((one) => one.pid === pid && one.tag === tag));
+    assert.ok((await processesOf(agent)).some((one) => one.pid === pid && one.tag === tag));
     await agent.signal({ tag }, "SIGKILL");
   });
 

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it, type TestContext } from "node:test";
+import { entriesOf, processesOf } from "../../test/collected.ts";
 import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -221,8 +222,8 @@ describe("channel", () => {
       peer.agent.mkdir("/x", signal),
       peer.agent.remove("/x", signal),
       peer.agent.read("/x", signal),
-      peer.agent.list("/x", 1, 1, signal),
-      peer.agent.processes(signal),
+      entriesOf(peer.agent, "/x", 1, 1, signal),
+      processesOf(peer.agent, signal),
       peer.agent.start({ cmd: "x", args: [] }, signal),
       peer.agent.signal({ pid: 1 }, "SIGKILL", signal),
     ].map((call) => assert.rejects(call, /had enough/));

@@ -33,14 +33,26 @@ export class ChunkBuffer {
 
   /** Returns all bytes and empties the buffer. */
   take(): Buffer {
-    if (this.#length === 0) return nothing;
-    const last = this.#last.subarray(0, this.#filled);
-    const taken = this.#blocks.length === 0 ? last : Buffer.concat([...this.#blocks, last], this.#length);
+    const length = this.#length;
+    const blocks = this.takeBlocks();
+    return blocks.length === 1 ? (blocks[0] as Buffer) : Buffer.concat(blocks, length);
+  }
+
+  /** As `take`, without a copy: in blocks of at most 256 KiB. */
+  takeBlocks(): Buffer[] {
+    const taken = this.#filled > 0 ? [...this.#blocks, this.#last.subarray(0, this.#filled)] : this.#blocks;
     this.#blocks = [];
     this.#last = nothing;
     this.#filled = 0;
     this.#length = 0;
     return taken;
+  }
+
+  /** Empties the buffer and frees its memory now instead of at a later garbage collection. */
+  discard(): void {
+    const blocks = [...this.#blocks, this.#last].filter((block) => block !== nothing);
+    this.takeBlocks();
+    for (const { buffer } of blocks) (buffer as ArrayBuffer).transfer(0);
   }
 
   /** Each block is as long as all before it, up to 256 KiB, so that there are few. */

@@ -7,6 +7,8 @@ import type {
   Exit,
   GuestEntry,
   GuestProcess,
+  ListingSink,
+  ListRequest,
   OutputSink,
   PtyStream,
   RunningStream,
@@ -117,9 +119,10 @@ class Connection implements Agent {
     return this.#channel.call(Verb.SIGNAL, selectorRequest(Verb.SIGNAL, selector).u8(number), decodeEmpty, abandoned);
   }
 
-  processes(signal?: AbortSignal): Promise<GuestProcess[]> {
+  processes(sink: ListingSink<GuestProcess>, signal?: AbortSignal): Promise<void> {
     const bounds = { items: limits.processes, bytes: limits.processesBytes };
-    return Listing.of(this.#channel, Verb.PROCESSES, request(Verb.PROCESSES), readProcess, bounds, signal);
+    const decoder = { readItem: readProcess, bounds, sink };
+    return Listing.of(this.#channel, Verb.PROCESSES, request(Verb.PROCESSES), decoder, signal);
   }
 
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream {
@@ -138,9 +141,10 @@ class Connection implements Agent {
     return new FileUpload(this.#channel, path);
   }
 
-  list(path: string, depth: number, limit: number, signal?: AbortSignal): Promise<GuestEntry[]> {
-    const bounds = { items: limit, bytes: limits.listingBytes };
-    return Listing.of(this.#channel, Verb.LIST, listRequest(path, depth, limit), readEntry, bounds, signal);
+  list(list: ListRequest, sink: ListingSink<GuestEntry>, signal?: AbortSignal): Promise<void> {
+    const { path, depth, entriesMax, bytesMax } = list;
+    const decoder = { readItem: readEntry, bounds: { items: entriesMax, bytes: bytesMax }, sink };
+    return Listing.of(this.#channel, Verb.LIST, listRequest(path, depth, entriesMax), decoder, signal);
   }
 
   mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry> {

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import fc from "fast-check";
+import { entriesOf, processesOf } from "../../test/collected.ts";
 import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
@@ -52,7 +53,7 @@ describe("a listing", () => {
     const all = bytes.bare();
     for (const pieceBytes of [997, 65_536]) {
       await using peer = await connected();
-      const answer = peer.agent.processes();
+      const answer = processesOf(peer.agent);
       await peer.guest.heard(isOpen);
       for (let at = 0; at < all.length; at += pieceBytes) {
         const piece = all.subarray(at, at + pieceBytes);
@@ -81,9 +82,9 @@ describe("a listing", () => {
       guest.frame(DATA, frame.stream, Buffer.concat([entry, entry, entry]));
       guest.frame(RESULT, frame.stream, count(3));
     });
-    await assert.rejects(peer.agent.list("/", 1, 2), hasCode("invalid_request"));
+    await assert.rejects(entriesOf(peer.agent, "/", 1, 2), hasCode("invalid_request"));
     await peer.guest.heard((frame) => frame.type === CANCEL);
-    const entries = await peer.agent.list("/", 1, 3);
+    const entries = await entriesOf(peer.agent, "/", 1, 3);
     assert.equal(entries.length, 3);
     assert.deepEqual(entries[0]?.target, null);
   });
@@ -99,7 +100,7 @@ describe("a listing", () => {
         if (bytes.length > 0) guest.frame(DATA, frame.stream, bytes);
         guest.frame(RESULT, frame.stream, count(items));
       });
-      await assert.rejects(peer.agent.processes(), hasCode("agent_error"));
+      await assert.rejects(processesOf(peer.agent), hasCode("agent_error"));
       await peer.agent.closed;
     }
   });

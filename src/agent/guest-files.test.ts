@@ -5,6 +5,7 @@ import { chmod, lstat, mkdir, readdir, readFile, readlink, symlink, writeFile } 
 import { after, before, beforeEach, describe, it } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
+import { entriesOf } from "../../test/collected.ts";
 import type { Agent } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 import { handshake } from "./handshake.ts";
@@ -141,16 +142,16 @@ describe("folders", () => {
   const paths = (entries: { path: string }[]) => entries.map(({ path }) => path.slice(dir.length));
 
   it("list themselves, their children, or everything below", async () => {
-    assert.deepEqual(paths(await agent.list(`${dir}/a`, 0, 100)), ["/a"]);
-    assert.deepEqual(paths(await agent.list(`${dir}/a`, 1, 100)), ["/a/b", "/a/file", "/a/link"]);
-    assert.deepEqual(paths(await agent.list(dir, 9, 100)), ["/a", "/a/b", "/a/b/c", "/a/file", "/a/link"]);
-    assert.deepEqual(paths(await agent.list(`${dir}/a/file`, 3, 100)), ["/a/file"]);
-    await assert.rejects(agent.list(`${dir}/x`, 1, 100), failsWith("not_found"));
-    await assert.rejects(agent.list(dir, 9, 4), failsWith("too_large"));
+    assert.deepEqual(paths(await entriesOf(agent, `${dir}/a`, 0, 100)), ["/a"]);
+    assert.deepEqual(paths(await entriesOf(agent, `${dir}/a`, 1, 100)), ["/a/b", "/a/file", "/a/link"]);
+    assert.deepEqual(paths(await entriesOf(agent, dir, 9, 100)), ["/a", "/a/b", "/a/b/c", "/a/file", "/a/link"]);
+    assert.deepEqual(paths(await entriesOf(agent, `${dir}/a/file`, 3, 100)), ["/a/file"]);
+    await assert.rejects(entriesOf(agent, `${dir}/x`, 1, 100), failsWith("not_found"));
+    await assert.rejects(entriesOf(agent, dir, 9, 4), failsWith("too_large"));
   });
 
   it("describe their entries", async () => {
-    const [folder, file, link] = await agent.list(`${dir}/a`, 1, 100);
+    const [folder, file, link] = await entriesOf(agent, `${dir}/a`, 1, 100);
     const stat = await lstat(`${dir}/a/file`);
     assert.deepEqual(file, {
       name: "file",
@@ -171,7 +172,7 @@ describe("folders", () => {
     const names = Array.from({ length: 2_000 }, (_, i) => `${"n".repeat(i % 200)}-${i}`);
     await mkdir(`${dir}/many`);
     await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
-    const entries = await agent.list(`${dir}/many`, 1, 2_000);
+    const entries = await entriesOf(agent, `${dir}/many`, 1, 2_000);
     assert.deepEqual(entries.map(({ name }) => name).sort(), names.sort());
   });
 

@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { AgentProcess } from "../../test/agent-process.ts";
+import { entriesOf } from "../../test/collected.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import type { Agent } from "./agent.ts";
 import { connectAgent } from "./connection.ts";
@@ -89,7 +90,7 @@ describe("an agent", () => {
     await agent.probe();
     await assert.rejects(agent.start({ cmd: "true", args: [] }), asleep);
     await assert.rejects(run(agent, "echo hi"), asleep);
-    await assert.rejects(agent.list("/", 0, 1), asleep);
+    await assert.rejects(entriesOf(agent, "/", 0, 1), asleep);
     await guest.wake(agent);
     assert.equal(await run(agent, "echo hi"), "hi\n");
     // Without cgroups it cannot freeze.

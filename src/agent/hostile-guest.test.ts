@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import fc from "fast-check";
+import { entriesOf, processesOf } from "../../test/collected.ts";
 import { FakeGuest } from "../../test/fakes/fake-guest.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Agent, OutputSink } from "./agent.ts";
@@ -83,7 +84,7 @@ function callEverything(agent: Agent): Promise<unknown>[] {
   };
   const command = { cmd: "x", args: [] };
   agent.run(command, sink());
-  ends.push(agent.probe(), agent.start(command), agent.processes(), agent.list("/", 1, 10), agent.mkdir("/x"));
+  ends.push(agent.probe(), agent.start(command), processesOf(agent), entriesOf(agent, "/", 1, 10), agent.mkdir("/x"));
   ends.push(
     agent.read("/x").then(async ({ body }) => {
       for await (const chunk of body) assert.ok(chunk.length > 0);

@@ -1,5 +1,6 @@
 /** Answers of many records (LIST, PROCESSES), decoded while they arrive and limited in items and bytes. */
 import { CapsuleError } from "../wire/errors.ts";
+import type { ListingSink } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { DataChannel, decodeCount, type Verb } from "./protocol.ts";
 import { ProtocolError, RecordReader, type RecordWriter, ShortRecord } from "./records.ts";
@@ -10,30 +11,38 @@ export interface ListingBounds {
   bytes: number;
 }
 
+/** How the items are read, how many there may be, and where they go. */
+export interface ListingDecoder<T> {
+  readItem: (fields: RecordReader) => T;
+  bounds: ListingBounds;
+  sink: ListingSink<T>;
+}
+
+/** Most bytes held that the sink is not asked for: a frame of the protocol. */
+const unreservedBytes = 64 * 1024;
+
 export class Listing<T> implements StreamHandler {
   readonly #stream: Stream;
-  readonly #readItem: (fields: RecordReader) => T;
-  readonly #bounds: ListingBounds;
-  readonly #resolve: (items: T[]) => void;
-  readonly #reject: (error: Error) => void;
-  readonly #items: T[] = [];
+  readonly #decoder: ListingDecoder<T>;
+  readonly #resolve: () => void;
+  readonly #reject: (error: unknown) => void;
+  #items = 0;
   #receivedBytes = 0;
   /** Its first `#heldBytes` are received and not yet decoded: the start of an incomplete item. */
   #held = Buffer.alloc(0);
   #heldBytes = 0;
   #retryAtBytes = 0;
 
-  /** Rejects with `invalid_request` when there is more than the bounds allow. */
+  /** Rejects with `invalid_request` when there is more than the bounds allow, and with an error that the sink throws. */
   static of<T>(
     channel: Channel,
     verb: Verb,
     request: RecordWriter,
-    readItem: (fields: RecordReader) => T,
-    bounds: ListingBounds,
+    decoder: ListingDecoder<T>,
     signal?: AbortSignal,
-  ): Promise<T[]> {
+  ): Promise<void> {
     return new Promise((resolve, reject) => {
-      new Listing(channel, verb, request, readItem, bounds, resolve, reject).#stream.cancelOn(signal);
+      new Listing(channel, verb, request, decoder, { resolve, reject }).#stream.cancelOn(signal);
     });
   }
 
@@ -41,13 +50,10 @@ export class Listing<T> implements StreamHandler {
     channel: Channel,
     verb: Verb,
     request: RecordWriter,
-    readItem: (fields: RecordReader) => T,
-    bounds: ListingBounds,
-    resolve: (items: T[]) => void,
-    reject: (error: Error) => void,
+    decoder: ListingDecoder<T>,
+    { resolve, reject }: { resolve: () => void; reject: (error: unknown) => void },
   ) {
-    this.#readItem = readItem;
-    this.#bounds = bounds;
+    this.#decoder = decoder;
     this.#resolve = resolve;
     this.#reject = reject;
     this.#stream = channel.open(verb, request, this);
@@ -59,39 +65,54 @@ export class Listing<T> implements StreamHandler {
 
   data(output: number, bytes: Buffer): void {
     if (output !== DataChannel.MAIN) throw new ProtocolError(`a listing on channel ${output}`);
+    const { bounds } = this.#decoder;
     this.#receivedBytes += bytes.length;
-    if (this.#receivedBytes > this.#bounds.bytes) {
-      this.#refuse(`${this.#bounds.bytes} bytes`);
+    if (this.#receivedBytes > bounds.bytes) {
+      this.#end(tooLong(`${bounds.bytes} bytes`));
       return;
     }
-    this.#append(bytes);
-    if (this.#heldBytes >= this.#retryAtBytes) this.#decodeItems();
-    if (this.#items.length > this.#bounds.items) this.#refuse(`${this.#bounds.items} entries`);
+    try {
+      this.#append(bytes);
+      if (this.#heldBytes >= this.#retryAtBytes) this.#decodeItems();
+    } catch (error) {
+      if (!(error instanceof SinkError)) throw error;
+      this.#end(error.cause);
+      return;
+    }
+    if (this.#items > bounds.items) this.#end(tooLong(`${bounds.items} entries`));
     else this.#stream.consumed(bytes.length);
   }
 
   result(payload: Buffer): void {
     const count = decodeCount(payload);
-    this.#decodeItems();
-    if (this.#heldBytes > 0 || this.#items.length !== count) {
-      throw new ProtocolError(`a listing of ${count} items, of which ${this.#items.length} arrived`);
+    try {
+      this.#decodeItems();
+    } catch (error) {
+      if (!(error instanceof SinkError)) throw error;
+      this.#reject(error.cause);
+      return;
     }
-    this.#resolve(this.#items);
+    if (this.#heldBytes > 0 || this.#items !== count) {
+      throw new ProtocolError(`a listing of ${count} items, of which ${this.#items} arrived`);
+    }
+    this.#resolve();
   }
 
   failed(error: Error): void {
     this.#reject(error);
   }
 
-  #refuse(bound: string): void {
+  #end(reason: unknown): void {
     this.#stream.cancel();
-    this.#reject(new CapsuleError("invalid_request", `the listing has more than ${bound}`));
+    this.#reject(reason);
   }
 
   #append(bytes: Buffer): void {
     const neededBytes = this.#heldBytes + bytes.length;
     if (neededBytes > this.#held.length) {
-      const larger = Buffer.allocUnsafe(Math.max(neededBytes, 2 * this.#held.length));
+      const size = Math.max(neededBytes, 2 * this.#held.length);
+      if (size > unreservedBytes) this.#tell((sink) => sink.reserve(size - this.#held.length));
+      const larger = Buffer.allocUnsafe(size);
       this.#held.copy(larger, 0, 0, this.#heldBytes);
       this.#held = larger;
     }
@@ -105,11 +126,14 @@ export class Listing<T> implements StreamHandler {
    */
   #decodeItems(): void {
     const fields = new RecordReader(this.#held.subarray(0, this.#heldBytes));
+    const { readItem, bounds } = this.#decoder;
     let decodedBytes = 0;
     try {
-      while (decodedBytes < this.#heldBytes && this.#items.length <= this.#bounds.items) {
-        this.#items.push(this.#readItem(fields));
+      while (decodedBytes < this.#heldBytes && this.#items <= bounds.items) {
+        const item = readItem(fields);
         decodedBytes = fields.position;
+        this.#items += 1;
+        if (this.#items <= bounds.items) this.#tell((sink) => sink.item(item));
       }
     } catch (error) {
       if (!(error instanceof ShortRecord)) throw error;
@@ -118,4 +142,23 @@ export class Listing<T> implements StreamHandler {
     this.#heldBytes -= decodedBytes;
     this.#retryAtBytes = 2 * this.#heldBytes;
   }
+
+  #tell(call: (sink: ListingSink<T>) => void): void {
+    try {
+      call(this.#decoder.sink);
+    } catch (error) {
+      throw new SinkError(error);
+    }
+  }
+}
+
+/** Tells an error of the sink from one of the decoder, which ends the connection. */
+class SinkError extends Error {
+  constructor(cause: unknown) {
+    super("the listing's receiver failed", { cause });
+  }
+}
+
+function tooLong(bound: string): CapsuleError {
+  return new CapsuleError("invalid_request", `the listing has more than ${bound}`);
 }

@@ -50,7 +50,6 @@ export const limits = {
   /** The agent serves 1 024. The rest is reserved for the unlimited verbs, see channel.ts. */
   streams: 1_000,
   requestBytes: 2 * 1024 * 1024,
-  listingBytes: 64 * 1024 * 1024,
   processesBytes: 16 * 1024 * 1024,
   processes: 65_536,
   /** Bytes read in search of a WELCOME. */

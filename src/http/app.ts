@@ -7,6 +7,7 @@ import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import fastify, { type FastifyBaseLogger, type FastifyReply, type FastifyRequest, LogController } from "fastify";
 import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
+import { AnswerBudget } from "./access/answer-budget.ts";
 import { Authentication, networkOf } from "./access/authentication.ts";
 import { InFlightLimiter } from "./access/in-flight.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
@@ -165,7 +166,7 @@ interface Access {
 function registerRoutes(app: App, services: Services, { limits, metrics, web }: ServerOptions, access: Access): void {
   const sockets = new Sockets(services, limits);
   sockets.attachTo(app);
-  const context: RouteContext = { services, limits };
+  const context: RouteContext = { services, limits, answers: new AnswerBudget(limits.answers_max_bytes) };
   app.register(async (root: App) => healthRoutes(root, context));
   if (metrics !== undefined) app.register(async (root: App) => metricsRoutes(root, metrics.service, metrics.to));
   app.register(async (root: App) => dashboardRoutes(root, web));

@@ -22,7 +22,7 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   if (error.status >= 500 && error.code !== "timeout") {
     request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
   }
-  if (error.code === "quota_exceeded" || error.code === "no_capacity")
+  if ((error.code === "quota_exceeded" || error.code === "no_capacity") && error.retryAfterSec !== null)
     reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
   if (isUploading(request.raw)) reply.raw.shouldKeepAlive = false;
   // Only a refused upgrade and an upload that was refused half-way close their connection.

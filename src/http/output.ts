@@ -1,129 +1,127 @@
-/** A foreground command's output, kept in memory up to a limit and within a budget of bytes, and its form in JSON. */
+/** A foreground command's output: kept in memory up to a limit, and encoded as JSON piece by piece. */
 import { isUtf8 } from "node:buffer";
 import { ChunkBuffer } from "../agent/chunk-buffer.ts";
+import type { AnswerCharge } from "./access/answer-budget.ts";
 
-export interface EncodedOutput {
-  stdout: string;
-  stderr: string;
-  encoding: "utf-8" | "base64";
-  truncated?: true;
-}
-
-/** Bytes of output that may be in memory at one time. */
-export class OutputBudget {
-  #freeBytes: number;
-  readonly #parent: OutputBudget | undefined;
-
-  /** Bytes count against `parent` too. Its children together may be larger than it is. */
-  constructor(totalBytes: number, parent?: OutputBudget) {
-    this.#freeBytes = totalBytes;
-    this.#parent = parent;
-  }
-
-  /** Reserves up to `bytes` and returns how many. */
-  take(bytes: number): number {
-    const wanted = Math.min(bytes, this.#freeBytes);
-    const taken = this.#parent?.take(wanted) ?? wanted;
-    this.#freeBytes -= taken;
-    return taken;
-  }
-
-  giveBack(bytes: number): void {
-    this.#freeBytes += bytes;
-    this.#parent?.giveBack(bytes);
-  }
-}
-
-/** One budget for all teams and a smaller one per team, so that no team can use up the whole. */
-export class OutputBudgets {
-  readonly #all: OutputBudget;
-  readonly #teamBytes: number;
-  readonly #ofTeams = new Map<string, OutputBudget>();
-
-  constructor({ allBytes, teamBytes }: { allBytes: number; teamBytes: number }) {
-    this.#all = new OutputBudget(allBytes);
-    this.#teamBytes = teamBytes;
-  }
-
-  of(teamId: string): OutputBudget {
-    let budget = this.#ofTeams.get(teamId);
-    if (budget === undefined) {
-      budget = new OutputBudget(this.#teamBytes, this.#all);
-      this.#ofTeams.set(teamId, budget);
-    }
-    return budget;
-  }
-}
+/** Bytes of output that become one piece; a multiple of 3, so that base64 needs padding at the end only. */
+const sliceBytes = 3 * 8 * 1024;
 
 export class Output {
+  readonly #charge: AnswerCharge;
   readonly #stdout: KeptBytes;
   readonly #stderr: KeptBytes;
 
   /** `maxBytes` is for each stream. */
-  constructor(maxBytes: number, budget: OutputBudget) {
-    this.#stdout = new KeptBytes(maxBytes, budget);
-    this.#stderr = new KeptBytes(maxBytes, budget);
+  constructor(maxBytes: number, charge: AnswerCharge) {
+    this.#charge = charge;
+    this.#stdout = new KeptBytes(maxBytes);
+    this.#stderr = new KeptBytes(maxBytes);
   }
 
-  /** Copies what it keeps. */
+  /** Copies what it keeps. Throws CapsuleError("no_capacity"). */
   add(channel: "stdout" | "stderr", chunk: Uint8Array): void {
-    (channel === "stdout" ? this.#stdout : this.#stderr).add(chunk);
+    this.#charge.add((channel === "stdout" ? this.#stdout : this.#stderr).add(chunk));
   }
 
   /**
-   * Returns the kept output. Its bytes stay reserved until `release`, since the response is in memory until the client has
-   * read it. Both streams are base64 if either is not UTF-8. A character that the limit cut in two is dropped.
+   * Ends the output. Both streams are base64 if either is not UTF-8. A character that the limit cut in two is dropped. Throws
+   * CapsuleError("no_capacity").
    */
   encode(): EncodedOutput {
     const truncated = this.#stdout.cut || this.#stderr.cut;
-    const [stdout, stderr] = [this.#stdout.take(), this.#stderr.take()];
-    const encoding = isUtf8(stdout) && isUtf8(stderr) ? "utf-8" : "base64";
-    return {
-      stdout: stdout.toString(encoding),
-      stderr: stderr.toString(encoding),
-      encoding,
-      ...(truncated ? { truncated: true } : {}),
-    };
+    const kept = [this.#stdout, this.#stderr].map((each) => each.take());
+    const encoding = kept.every(({ bytes }) => isUtf8(bytes)) ? "utf-8" : "base64";
+    const [stdout, stderr] = kept.map(({ bytes, textBytes }) => new EncodedText(bytes, textBytes, encoding));
+    const output = { stdout: stdout as EncodedText, stderr: stderr as EncodedText, encoding, truncated } as const;
+    const chargedBytes = kept.reduce((sum, { textBytes }) => sum + textBytes, 0);
+    this.#charge.add(Math.max(0, output.stdout.sentBytes + output.stderr.sentBytes - chargedBytes));
+    return output;
   }
 
-  /** Gives the reserved bytes back and keeps no further output. */
+  /** Gives the bytes back and keeps no further output. */
   release(): void {
-    this.#stdout.release();
-    this.#stderr.release();
+    for (const each of [this.#stdout, this.#stderr]) {
+      each.take();
+      each.cut = true;
+    }
+    this.#charge.release();
+  }
+}
+
+export interface EncodedOutput {
+  stdout: EncodedText;
+  stderr: EncodedText;
+  encoding: "utf-8" | "base64";
+  truncated: boolean;
+}
+
+/** Bytes as a JSON string, encoded when they are sent. */
+export class EncodedText {
+  /** Without the quotes. */
+  readonly sentBytes: number;
+  readonly #bytes: Buffer;
+  readonly #encoding: "utf-8" | "base64";
+
+  /** `textBytes`: the length as UTF-8 text. */
+  constructor(bytes: Buffer, textBytes: number, encoding: "utf-8" | "base64") {
+    this.#bytes = bytes;
+    this.#encoding = encoding;
+    this.sentBytes = encoding === "utf-8" ? textBytes : 4 * Math.ceil(bytes.length / 3);
+  }
+
+  *pieces(): Generator<Buffer> {
+    for (let from = 0; from < this.#bytes.length; ) {
+      const slice = this.#bytes.subarray(from, from + sliceBytes);
+      if (this.#encoding === "base64") {
+        yield Buffer.from(slice.toString("base64"), "latin1");
+        from += slice.length;
+      } else {
+        const whole = slice.subarray(0, slice.length - incompleteTail(slice));
+        yield Buffer.from(JSON.stringify(whole.toString()).slice(1, -1));
+        from += whole.length;
+      }
+    }
   }
 }
 
 class KeptBytes {
   cut = false;
   readonly #maxBytes: number;
-  readonly #budget: OutputBudget;
   readonly #bytes = new ChunkBuffer();
-  #takenBytes = 0;
+  #textBytes = 0;
 
-  constructor(maxBytes: number, budget: OutputBudget) {
+  constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
-    this.#budget = budget;
   }
 
-  add(chunk: Uint8Array): void {
-    if (this.cut) return;
-    const keptBytes = this.#budget.take(Math.min(chunk.length, this.#maxBytes - this.#bytes.length));
-    this.#takenBytes += keptBytes;
-    this.cut = keptBytes < chunk.length;
-    this.#bytes.add(chunk.subarray(0, keptBytes));
+  /** Returns how many bytes the kept ones add to a JSON string. */
+  add(chunk: Uint8Array): number {
+    if (this.cut) return 0;
+    const kept = chunk.subarray(0, this.#maxBytes - this.#bytes.length);
+    this.cut = kept.length < chunk.length;
+    this.#bytes.add(kept);
+    const textBytes = escapedBytes(kept);
+    this.#textBytes += textBytes;
+    return textBytes;
   }
 
-  take(): Buffer {
+  take(): { bytes: Buffer; textBytes: number } {
     const all = this.#bytes.take();
-    return this.cut ? all.subarray(0, all.length - incompleteTail(all)) : all;
+    const cutBytes = this.cut ? incompleteTail(all) : 0;
+    return { bytes: all.subarray(0, all.length - cutBytes), textBytes: this.#textBytes - cutBytes };
   }
+}
 
-  release(): void {
-    this.cut = true;
-    this.#bytes.take();
-    this.#budget.giveBack(this.#takenBytes);
-    this.#takenBytes = 0;
-  }
+/** By byte: its length in a JSON string. */
+const escapedLengths = new Uint8Array(256).map(
+  (_, byte) => Buffer.byteLength(JSON.stringify(byte < 0x80 ? String.fromCharCode(byte) : "x")) - 2,
+);
+
+/** Length of UTF-8 text in a JSON string. */
+export function escapedBytes(text: Uint8Array): number {
+  let sum = 0;
+  for (let at = 0; at < text.length; at++) sum += escapedLengths[text[at] as number] as number;
+  return sum;
 }
 
 /** Number of bytes at the end that begin an incomplete UTF-8 character: 0 to 3. */

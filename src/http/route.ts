@@ -7,6 +7,7 @@ import type { AuditAction } from "../wire/audit.ts";
 import type { ErrorCode } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
 import type { Action } from "../wire/requirements.ts";
+import type { AnswerBudget } from "./access/answer-budget.ts";
 import type { Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
@@ -14,6 +15,7 @@ export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, Fasti
 export interface RouteContext {
   services: Services;
   limits: Limits;
+  answers: AnswerBudget;
 }
 
 /** What an audit entry says beyond the route's own declaration. */

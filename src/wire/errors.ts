@@ -34,13 +34,13 @@ export type ErrorDetails = Record<string, unknown>;
 export class CapsuleError extends Error {
   readonly code: ErrorCode;
   readonly details: ErrorDetails | undefined;
-  /** When it may be worth trying again, for a code that is answered with Retry-After. */
-  readonly retryAfterSec: number | undefined;
+  /** When it may be worth trying again, for a code that is answered with Retry-After; null: the answer has none. */
+  readonly retryAfterSec: number | null | undefined;
 
   constructor(
     code: ErrorCode,
     message: string,
-    options: { cause?: unknown; details?: ErrorDetails; retryAfterSec?: number } = {},
+    options: { cause?: unknown; details?: ErrorDetails; retryAfterSec?: number | null } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.name = "CapsuleError";

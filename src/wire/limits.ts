@@ -21,6 +21,10 @@ export const Limits = Type.Object(
     file_write_max_bytes: Type.Integer({ description: "Content of a file sent to files/write." }),
     list_entries_max: Type.Integer({ description: "Entries of one listing." }),
     list_depth_max: Type.Integer({ description: "Depth of one listing." }),
+    listing_max_bytes: Type.Integer({ description: "One listing of files, as the guest encodes it." }),
+    answers_max_bytes: Type.Integer({
+      description: "Listings and command output of all teams that clients have not read yet, as JSON. Beyond it 503.",
+    }),
     path_max_bytes: Type.Integer({ description: "A path inside a capsule." }),
     connections_max: Type.Integer({ description: "Open connections of all clients together." }),
     sockets_max: Type.Integer({ description: "Open WebSockets of one team." }),

@@ -8,6 +8,8 @@ import type {
   Exit,
   GuestEntry,
   GuestProcess,
+  ListingSink,
+  ListRequest,
   OutputSink,
   PtyStream,
   RunningStream,
@@ -259,7 +261,15 @@ export class FakeAgent implements Partial<Agent> {
     return upload;
   }
 
-  async list(path: string, depth: number, limit: number, signal?: AbortSignal): Promise<GuestEntry[]> {
+  /** Entries of the directory "/huge"; the sink gets them as from a guest, in frames of 64 KiB. */
+  huge: Iterable<GuestEntry> = [];
+
+  async list(request: ListRequest, sink: ListingSink<GuestEntry>, signal?: AbortSignal): Promise<void> {
+    if (request.path === "/huge") await passInFrames(this.huge, sink);
+    else for (const entry of await this.#list(request, signal)) sink.item(entry);
+  }
+
+  async #list({ path, depth, entriesMax }: ListRequest, signal?: AbortSignal): Promise<GuestEntry[]> {
     if (path === "/endless") {
       return new Promise((_resolve, reject) => {
         signal?.addEventListener("abort", () => {
@@ -272,8 +282,8 @@ export class FakeAgent implements Partial<Agent> {
     if (path !== "/dir") return [entryOf(path, this.#file(path).length, 0o100640)];
     if (depth === 0) return [entryOf("/dir", 4_096, 0o041777)];
     const inside = [...this.files.keys()].filter((each) => each.startsWith("/dir/"));
-    if (inside.length > limit)
-      throw failure("too_large", "invalid_request", `the listing has more than ${limit} entries`);
+    if (inside.length > entriesMax)
+      throw failure("too_large", "invalid_request", `the listing has more than ${entriesMax} entries`);
     const link = { ...entryOf("/dir/link", 6, 0o120777), type: "symlink" as const, target: "../gone" };
     return [...inside.map((each) => entryOf(each, this.#file(each).length, 0o104755)), link];
   }
@@ -296,16 +306,32 @@ export class FakeAgent implements Partial<Agent> {
 
   // ---- Processes
 
-  async processes(): Promise<GuestProcess[]> {
-    return [
-      { pid: 1, tag: "", cmd: "/init", args: [] },
-      { pid: 500, tag: "proc-0123abcd", cmd: "sleep", args: ["100"] },
-    ];
+  running: Iterable<GuestProcess> = [
+    { pid: 1, tag: "", cmd: "/init", args: [] },
+    { pid: 500, tag: "proc-0123abcd", cmd: "sleep", args: ["100"] },
+  ];
+
+  processes(sink: ListingSink<GuestProcess>): Promise<void> {
+    return passInFrames(this.running, sink);
   }
 
   async signal(selector: Selector, signal: "SIGKILL" | "SIGTERM"): Promise<void> {
     if (!isKnown(selector)) throw failure("not_found", "not_found", "no such process");
     this.signals.push([selector, signal]);
+  }
+}
+
+async function passInFrames<Item extends { path: string } | { args: string[] }>(
+  items: Iterable<Item>,
+  sink: ListingSink<Item>,
+): Promise<void> {
+  let frameBytes = 0;
+  for (const item of items) {
+    frameBytes += "path" in item ? item.path.length : item.args.join().length;
+    sink.item(item);
+    if (frameBytes < 64 * 1024) continue;
+    frameBytes = 0;
+    await new Promise(setImmediate);
   }
 }
 

@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { setImmediate as turn } from "node:timers/promises";
-import type { OutputSink } from "../../src/agent/agent.ts";
+import type { ListingSink, OutputSink } from "../../src/agent/agent.ts";
 import { Channel } from "../../src/agent/channel.ts";
 import { FileDownload } from "../../src/agent/download.ts";
 import { FrameType, headerBytes } from "../../src/agent/frames.ts";
@@ -15,6 +15,7 @@ import * as protocol from "../../src/agent/protocol.ts";
 import { ProtocolError } from "../../src/agent/records.ts";
 import { FileUpload } from "../../src/agent/upload.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
+import { Collected } from "../collected.ts";
 import { streams } from "./inputs.ts";
 
 export const epoch = 0x1234;
@@ -79,12 +80,14 @@ export class HostEnd {
     this.#call("probe", channel.call(Verb.PROBE, request(Verb.PROBE), protocol.decodeEmpty));
     this.#call("start", channel.call(Verb.EXEC, protocol.execRequest(command, "background"), protocol.decodeStarted));
     const bounds = { items: listLimit, bytes: 100_000 };
-    this.#listing(
-      "processes",
-      Listing.of(channel, Verb.PROCESSES, request(Verb.PROCESSES), protocol.readProcess, bounds),
-    );
-    const list = protocol.listRequest("/", 1, listLimit);
-    this.#listing("list", Listing.of(channel, Verb.LIST, list, protocol.readEntry, bounds));
+    this.#listing("processes", (sink) => {
+      const decoder = { readItem: protocol.readProcess, bounds, sink };
+      return Listing.of(channel, Verb.PROCESSES, request(Verb.PROCESSES), decoder);
+    });
+    this.#listing("list", (sink) => {
+      const list = protocol.listRequest("/", 1, listLimit);
+      return Listing.of(channel, Verb.LIST, list, { readItem: protocol.readEntry, bounds, sink });
+    });
     this.#call("mkdir", channel.call(Verb.MKDIR, request(Verb.MKDIR).str("/x"), protocol.decodeEntry));
     this.#call("read", this.#read(channel));
     const upload = new FileUpload(channel, "/x");
@@ -151,12 +154,13 @@ export class HostEnd {
     );
   }
 
-  #listing(name: "processes" | "list", items: Promise<unknown[]>): void {
+  #listing(name: "processes" | "list", listing: (sink: ListingSink<unknown>) => Promise<void>): void {
+    const found = new Collected<unknown>();
     this.#call(
       name,
-      items.then((found) => {
-        assert.ok(found.length <= listLimit, `${found.length} items`);
-        return found;
+      listing(found).then(() => {
+        assert.ok(found.items.length <= listLimit, `${found.items.length} items`);
+        return found.items;
       }),
     );
   }

@@ -76,19 +76,51 @@ describe("foreground exec", () => {
     assert.equal(agent.runs[0]?.consumedBytes, 7 + 6 + 4 + 10);
   });
 
-  test("a team's buffered output does not truncate that of others; a read response makes room", async () => {
-    const { api, id, exec, agent } = await setUp({ limits: { exec_output_max_bytes: 10 } });
-    const hoards = Array.from({ length: 20 }, () => exec({ cmd: "hang", timeout: 0 }));
-    while (agent.runs.length < hoards.length) await new Promise(setImmediate);
-    for (const run of agent.runs) run.print("stdout", "1234567890");
-    assert.equal((await exec({ cmd: "echo", args: ["mine"] })).json.truncated, true);
+  test("output beyond the budget of all teams ends in 503 without Retry-After, and is never cut", async () => {
+    const { api, id, exec, agent } = await setUp({ limits: { answers_max_bytes: 16 << 20 } });
+    const large = Buffer.alloc(10 << 20, "x");
+    const hoard = exec({ cmd: "hang", timeout: 0 });
+    while (agent.runs.length < 1) await new Promise(setImmediate);
+    agent.runs[0]?.print("stdout", large);
+    const beyond = exec({ cmd: "hang", timeout: 0 });
+    while (agent.runs.length < 2) await new Promise(setImmediate);
+    agent.runs[1]?.print("stdout", large);
+    const refusal = await beyond;
+    assert.deepEqual([refusal.status, refusal.json.error.code], [503, "no_capacity"]);
+    assert.equal(
+      refusal.headers["retry-after"],
+      undefined,
+      "the command has run: a client must not repeat it by itself",
+    );
+    assert.equal(agent.runs[1]?.cancelled, true);
+
     const other = await api.capsule("running", keys.blue);
     const json = { cmd: "echo", args: ["blue"] };
     const reply = await api.call("POST", `/v1/capsules/${other}/exec`, { json, key: keys.blue });
     assert.deepEqual([reply.json.stdout, reply.json.truncated], ["blue\n", undefined]);
-    for (const run of agent.runs) run.exit(0);
-    await Promise.all(hoards);
+
+    agent.runs[0]?.exit(0);
+    assert.equal((await hoard).json.stdout.length, large.length);
     assert.equal((await api.call("POST", `/v1/capsules/${id}/exec`, { json })).json.stdout, "blue\n");
+  });
+
+  test("the answer's bytes are those of its object as JSON, whatever its size", async () => {
+    for (const repeat of [1, 20_000]) {
+      const text = `\u0001"\\/é\ud83d\ude42\u007f\u2028\n`.repeat(repeat);
+      const { exec } = await setUp({
+        onRun: (run) => {
+          run.print("stdout", text);
+          run.print("stderr", "e");
+          run.exit(3);
+        },
+      });
+      const reply = await exec({ cmd: "hang" });
+      const { duration_ms } = reply.json;
+      const object = { stdout: text, stderr: "e", exit_code: 3, duration_ms, encoding: "utf-8" };
+      assert.equal(reply.text, JSON.stringify(object));
+      assert.equal(reply.headers["content-length"], String(Buffer.byteLength(reply.text)));
+      assert.equal(reply.headers["content-type"], "application/json; charset=utf-8");
+    }
   });
 
   test("the command, its environment and directory are passed unchanged", async () => {
@@ -113,9 +145,13 @@ describe("foreground exec", () => {
       t.mock.timers.tick(6_999);
       assert.equal(agent.runs[0]?.stopped, false);
       t.mock.timers.tick(1);
-      const { status, json } = await answer;
+      const { status, json, text } = await answer;
       assert.equal(agent.runs[0]?.stopped, true);
       assert.equal(status, 504);
+      const { duration_ms } = json.error.details;
+      const details = { stdout: "so far", stderr: "", encoding: "utf-8", duration_ms };
+      const message = "the command did not end within 7 s and was killed";
+      assert.equal(text, JSON.stringify({ error: { code: "timeout", message, details } }));
       assert.equal(json.error.code, "timeout");
       assert.equal(json.error.details.stdout, "so far");
       assert.equal(json.error.details.encoding, "utf-8");

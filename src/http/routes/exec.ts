@@ -1,31 +1,23 @@
 /** Runs one command: in the foreground, answered with its result, or in the background, answered at its start. */
 import type { FastifyReply } from "fastify";
-import type { Command } from "../../agent/agent.ts";
-import { CapsuleError } from "../../wire/errors.ts";
+import type { Agent, Command } from "../../agent/agent.ts";
+import { CapsuleError, type ErrorCode, statusOf } from "../../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClientGone, onClosed, requestSignal } from "../client-gone.ts";
-import { Output, OutputBudgets } from "../output.ts";
+import { sendPieces } from "../large-answer.ts";
+import { type EncodedOutput, Output } from "../output.ts";
 import type { App, RouteContext } from "../route.ts";
-import { runForeground } from "./foreground.ts";
+import { type ForegroundOutcome, outputError, runForeground } from "./foreground.ts";
 
-/**
- * Memory for the output of foreground commands until their clients have read it, in streams of maximal length. Beyond it
- * output is truncated.
- */
-const bufferedStreams = { team: 16, all: 32 };
+const refuses: ErrorCode[] = ["conflict", "quota_exceeded", "agent_error", "timeout", "no_capacity"];
 
-export function execRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
-  const outputMaxBytes = limits.exec_output_max_bytes;
-  const budgets = new OutputBudgets({
-    teamBytes: bufferedStreams.team * outputMaxBytes,
-    allBytes: bufferedStreams.all * outputMaxBytes,
-  });
+export function execRoutes(app: App, { services: { capsules }, limits, answers }: RouteContext): void {
   app.post(
     "/capsules/:id/exec",
     {
-      config: { action: "exec", audit: "exec", refuses: ["conflict", "quota_exceeded", "agent_error", "timeout"] },
+      config: { action: "exec", audit: "exec", refuses },
       schema: {
         summary: "Run a command",
         params: CapsuleParams,
@@ -39,17 +31,15 @@ export function execRoutes(app: App, { services: { capsules }, limits }: RouteCo
       const agent = await capsules.enter(identity.teamId, params.id, "exec");
       const command = commandOf(body, limits.path_max_bytes);
       const running = body.background
-        ? agent.start(command, requestSignal(reply, guestReplyMs))
-        : runForeground(agent, command, {
+        ? startInBackground(agent, command, reply)
+        : runInForeground(agent, command, reply, {
             timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
-            output: releasedOnClose(reply, new Output(outputMaxBytes, budgets.of(identity.teamId))),
-            onAbandoned: (cancel) => onClientGone(reply, cancel),
+            output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
           });
       const ended = capsules.beginExec(params.id); // after the command was sent, to run beside the guest
       try {
-        const result = await running;
-        if (body.background) reply.code(202);
-        return result;
+        const send = await running;
+        return send();
       } finally {
         ended();
       }
@@ -57,9 +47,75 @@ export function execRoutes(app: App, { services: { capsules }, limits }: RouteCo
   );
 }
 
-function releasedOnClose(reply: FastifyReply, output: Output): Output {
+/** Resolves with the function that sends the answer. */
+async function startInBackground(agent: Agent, command: Command, reply: FastifyReply): Promise<() => FastifyReply> {
+  const started = await agent.start(command, requestSignal(reply, guestReplyMs));
+  return () => reply.code(202).send(started);
+}
+
+/** As `startInBackground`. */
+async function runInForeground(
+  agent: Agent,
+  command: Command,
+  reply: FastifyReply,
+  options: { timeoutSec: number; output: Output },
+): Promise<() => FastifyReply> {
+  const { timeoutSec, output } = options;
   onClosed(reply, () => output.release());
-  return output;
+  const outcome = await runForeground(agent, command, {
+    ...options,
+    onAbandoned: (cancel) => onClientGone(reply, cancel),
+  });
+  const encoded = encodeOutput(output);
+  return () =>
+    outcome.timedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
+}
+
+function encodeOutput(output: Output): EncodedOutput {
+  try {
+    return output.encode();
+  } catch (error) {
+    throw outputError(error);
+  }
+}
+
+function sendResult(reply: FastifyReply, output: EncodedOutput, { exitCode, durationMs }: ForegroundOutcome) {
+  const { encoding, truncated } = output;
+  const rest = { exit_code: exitCode, duration_ms: durationMs, encoding, ...(truncated ? { truncated } : {}) };
+  return sendPieces(reply, ...joined("{", output, `,${JSON.stringify(rest).slice(1)}`));
+}
+
+/** The body of every error, with the output so far as its details. */
+function sendTimeout(
+  reply: FastifyReply,
+  output: EncodedOutput,
+  { durationMs }: ForegroundOutcome,
+  timeoutSec: number,
+) {
+  const { encoding, truncated } = output;
+  const message = `the command did not end within ${timeoutSec} s and was killed`;
+  const head = `{"error":{"code":"timeout","message":${JSON.stringify(message)},"details":{`;
+  const rest = { encoding, ...(truncated ? { truncated } : {}), duration_ms: durationMs };
+  return sendPieces(reply.code(statusOf.timeout), ...joined(head, output, `,${JSON.stringify(rest).slice(1)}}}`));
+}
+
+/** Length and pieces of an object's text that begins with the fields stdout and stderr. */
+function joined(
+  head: string,
+  { stdout, stderr }: EncodedOutput,
+  rest: string,
+): [bytes: number, pieces: Iterable<Buffer>] {
+  const texts = [`${head}"stdout":"`, '","stderr":"', `"${rest}`].map((text) => Buffer.from(text));
+  const [before, between, after] = texts as [Buffer, Buffer, Buffer];
+  const bytes = texts.reduce((sum, text) => sum + text.length, 0) + stdout.sentBytes + stderr.sentBytes;
+  function* pieces() {
+    yield before;
+    yield* stdout.pieces();
+    yield between;
+    yield* stderr.pieces();
+    yield after;
+  }
+  return [bytes, pieces()];
 }
 
 function commandOf({ cmd, args = [], envs, cwd, background, tag }: ExecBody, pathMaxBytes: number): Command {

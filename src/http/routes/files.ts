@@ -8,6 +8,7 @@ import { CapsuleParams } from "../../wire/schema.ts";
 import { TeamSemaphore } from "../access/in-flight.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
+import { JsonListing } from "../large-answer.ts";
 import { boundaryOf } from "../multipart.ts";
 import type { App, RouteContext } from "../route.ts";
 import { checkPath, formMaxBytes, receiveFile } from "./uploads.ts";
@@ -16,7 +17,7 @@ const bytesType = "application/octet-stream";
 const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary" });
 const Bytes = { content: { [bytesType]: { schema: Binary } } };
 const config = { action: "files" as const, refuses: ["quota_exceeded" as const, "agent_error" as const] };
-/** Listings of one team at once. Each can take tens of megabytes until its client has read it. */
+/** Listings of one team at once. */
 const listingsMax = 8;
 /** A file up to this size is answered in one piece, with its length. */
 const wholeMaxBytes = 64 * 1024;
@@ -61,12 +62,12 @@ function readRoutes(app: App, { enter, pathIn }: FileAccess): void {
   }
 }
 
-function listRoute(app: App, { enter, pathIn }: FileAccess, { limits }: RouteContext): void {
+function listRoute(app: App, { enter, pathIn }: FileAccess, { limits, answers }: RouteContext): void {
   const semaphore = new TeamSemaphore(listingsMax);
   app.post(
     "/capsules/:id/files/list",
     {
-      config: { ...config, audit: "file.list" },
+      config: { ...config, audit: "file.list", refuses: [...config.refuses, "no_capacity"] },
       schema: {
         summary: "List a directory",
         params: CapsuleParams,
@@ -79,10 +80,17 @@ function listRoute(app: App, { enter, pathIn }: FileAccess, { limits }: RouteCon
       const { depth = 1 } = request.body;
       const path = pathIn(request.body);
       const signal = requestSignal(reply);
-      onClosed(reply, await semaphore.acquire(request.identity.teamId, signal));
+      const charge = answers.open(request.identity.teamId);
+      const leave = await semaphore.acquire(request.identity.teamId, signal);
+      onClosed(reply, () => {
+        leave();
+        charge.release();
+      });
       const agent = await enter(request, request.params.id);
-      const entries = await agent.list(path, depth, limits.list_entries_max, signal);
-      return { entries: entries.map(entryBody) };
+      const listing = new JsonListing("entries", charge, entryBody);
+      const { list_entries_max: entriesMax, listing_max_bytes: bytesMax } = limits;
+      await agent.list({ path, depth, entriesMax, bytesMax }, listing, signal);
+      return listing.send(reply);
     },
   );
 }

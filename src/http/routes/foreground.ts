@@ -4,13 +4,13 @@
  *   run ──► exited ─────────────► result
  *    │ ├──► refused: no such command ► result with exit code 127
  *    │ └──► failed ───────────────► error; never an invented exit code
- *    ├─ timeout ─► stop ─► exited ──► timeout, with the output so far
+ *    ├─ timeout ─► stop ─► exited ──► result, marked as timed out
+ *    ├─ too much output ─► cancel ──► no_capacity
  *    └─ client gone ─► cancel (the guest kills the tree)
  */
 import type { Agent, Command, Exit, RunningStream } from "../../agent/agent.ts";
 import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { ForegroundResult } from "../../wire/exec.ts";
 import type { Output } from "../output.ts";
 
 const commandNotFoundExitCode = 127;
@@ -26,22 +26,28 @@ export interface ForegroundOptions {
   onAbandoned(cancel: () => void): void;
 }
 
-export function runForeground(agent: Agent, command: Command, options: ForegroundOptions): Promise<ForegroundResult> {
+export interface ForegroundOutcome {
+  exitCode: number;
+  durationMs: number;
+  /** The command was killed because its time was over. */
+  timedOut: boolean;
+}
+
+export function runForeground(agent: Agent, command: Command, options: ForegroundOptions): Promise<ForegroundOutcome> {
   return new Promise((resolve, reject) => {
     const began = performance.now();
     const { output } = options;
     let timer: NodeJS.Timeout | undefined;
     let timedOut = false;
 
-    const result = (exitCode: number): ForegroundResult => ({
-      ...output.encode(),
-      exit_code: exitCode,
-      duration_ms: Math.round(performance.now() - began),
+    const result = (exitCode: number): ForegroundOutcome => ({
+      exitCode,
+      durationMs: Math.round(performance.now() - began),
+      timedOut,
     });
     const exited = ({ exitCode }: Exit) => {
       clearTimeout(timer);
-      if (timedOut) reject(timeoutError(options.timeoutSec, result(exitCode)));
-      else resolve(result(exitCode));
+      resolve(result(exitCode));
     };
     const failed = (error: Error) => {
       clearTimeout(timer);
@@ -49,18 +55,25 @@ export function runForeground(agent: Agent, command: Command, options: Foregroun
         reject(error);
         return;
       }
-      output.add("stderr", Buffer.from(`${error.message}\n`));
+      keep("stderr", Buffer.from(`${error.message}\n`));
       resolve(result(commandNotFoundExitCode));
     };
 
     const stream: RunningStream = agent.run(command, {
       output(channel, chunk) {
-        if (channel !== "pty") output.add(channel, chunk);
+        if (channel !== "pty") keep(channel, chunk);
         stream.consumed(chunk.length);
       },
       exited,
       failed,
     });
+    const keep = (channel: "stdout" | "stderr", chunk: Uint8Array) => {
+      try {
+        output.add(channel, chunk);
+      } catch (error) {
+        drop(outputError(error));
+      }
+    };
     const drop = (error: Error) => {
       clearTimeout(timer);
       stream.cancel();
@@ -76,10 +89,11 @@ export function runForeground(agent: Agent, command: Command, options: Foregroun
   });
 }
 
-function timeoutError(timeoutSec: number, { exit_code: _, ...partial }: ForegroundResult): CapsuleError {
-  return new CapsuleError("timeout", `the command did not end within ${timeoutSec} s and was killed`, {
-    details: partial,
-  });
+/** Without Retry-After: the command has run in part, so a client must not repeat it by itself. */
+export function outputError(cause: unknown): Error {
+  if (!(cause instanceof CapsuleError)) return cause as Error;
+  const message = "the command was killed: its output has no room, because large answers wait for clients to read them";
+  return new CapsuleError(cause.code, message, { cause, retryAfterSec: null });
 }
 
 function stopError(): CapsuleError {

@@ -111,7 +111,7 @@ test("a guest that does not answer within a minute is an error", async (t) => {
   const { agent } = api.services.capsules.of(id);
   const asked = Promise.withResolvers<void>();
   Object.assign(agent, {
-    processes: (signal: AbortSignal) =>
+    processes: (_sink: unknown, signal: AbortSignal) =>
       new Promise((_, reject) => {
         signal.addEventListener("abort", () => reject(signal.reason));
         asked.resolve();

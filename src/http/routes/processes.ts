@@ -1,16 +1,17 @@
 /** Processes of a capsule: list, signal, wait for the exit of a background process. */
 import Type from "typebox";
-import type { Agent, Selector } from "../../agent/agent.ts";
+import type { Agent, GuestProcess, Selector } from "../../agent/agent.ts";
 import { waitDefaultSec } from "../../wire/capsule.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { ExitQuery, ProcessExit, ProcessList, ProcessParams, SignalQuery } from "../../wire/process.ts";
+import { ExitQuery, type Process, ProcessExit, ProcessList, ProcessParams, SignalQuery } from "../../wire/process.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { TeamSemaphore } from "../access/in-flight.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
+import { JsonListing } from "../large-answer.ts";
 import type { App, RouteContext } from "../route.ts";
 
-/** Lists of one team at once. A hostile guest can send one of 16 MiB. */
+/** Lists of one team at once. */
 const listsMax = 8;
 /** The largest PID that Linux can be configured to use. */
 const pidMax = 2 ** 22;
@@ -21,18 +22,25 @@ export function processRoutes(app: App, context: RouteContext): void {
   exitRoute(app, context);
 }
 
-function listRoute(app: App, { services: { capsules } }: RouteContext): void {
+function listRoute(app: App, { services: { capsules }, answers }: RouteContext): void {
   const semaphore = new TeamSemaphore(listsMax);
   app.get(
     "/capsules/:id/processes",
     {
-      config: { action: "processes", audit: "process.list", refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "processes", audit: "process.list", refuses: ["quota_exceeded", "agent_error", "no_capacity"] },
       schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
     },
     async ({ identity, params }, reply) => {
-      onClosed(reply, await semaphore.acquire(identity.teamId, requestSignal(reply)));
+      const charge = answers.open(identity.teamId);
+      const leave = await semaphore.acquire(identity.teamId, requestSignal(reply));
+      onClosed(reply, () => {
+        leave();
+        charge.release();
+      });
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      return { processes: await agent.processes(requestSignal(reply, guestReplyMs)) };
+      const listing = new JsonListing("processes", charge, processBody);
+      await agent.processes(listing, requestSignal(reply, guestReplyMs));
+      return listing.send(reply);
     },
   );
 }
@@ -82,6 +90,10 @@ function exitRoute(app: App, { services: { capsules }, limits }: RouteContext): 
       }
     },
   );
+}
+
+function processBody({ pid, tag, cmd, args }: GuestProcess): Process {
+  return { pid, tag, cmd, args };
 }
 
 /** null: still running after `timeoutMs`. */

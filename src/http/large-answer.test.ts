@@ -1,0 +1,88 @@
+/** Answers of the largest size, of control characters, which grow sixfold as JSON: the server's memory and its event loop. */
+import assert from "node:assert/strict";
+import { type ChildProcess, fork } from "node:child_process";
+import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
+import { join } from "node:path";
+import { test } from "node:test";
+
+const rssLimitBytes = 600 << 20;
+const busyLimitMs = 300;
+
+interface Started {
+  port: number;
+  capsules: { id: string; key: string }[];
+}
+
+interface Figures {
+  rssMaxBytes: number;
+  busyMaxMs: number;
+  delayMaxMs: number;
+}
+
+type Ask = (at: number, method: string, path: string, body?: object) => Promise<IncomingMessage>;
+
+async function withServer(attack: (ask: Ask, teams: number) => Promise<void>) {
+  const server = fork(join(import.meta.dirname, "../../test/fakes/large-answers.ts"));
+  try {
+    const [{ port, capsules }] = (await once(server, "message")) as [Started];
+    const ask: Ask = async (at, method, path, body) => {
+      const { id, key } = capsules[at]!;
+      const headers = { "x-api-key": key, "content-type": "application/json" };
+      const call = request({ port, method, path: `/v1/capsules/${id}/${path}`, headers, agent: false });
+      call.end(body === undefined ? undefined : JSON.stringify(body));
+      const [response] = (await once(call, "response")) as [IncomingMessage];
+      response.on("error", () => {});
+      return response;
+    };
+    await attack(ask, capsules.length);
+    return await figuresOf(server);
+  } finally {
+    server.kill();
+  }
+}
+
+async function figuresOf(server: ChildProcess): Promise<Figures> {
+  server.send("figures");
+  const [figures] = (await once(server, "message")) as [Figures];
+  return figures;
+}
+
+const kinds: [method: string, path: string, body?: object][] = [
+  ["POST", "files/list", { path: "/huge" }],
+  ["GET", "processes"],
+  ["POST", "exec", { cmd: "hang", timeout: 0 }],
+];
+
+for (const [method, path, body] of kinds) {
+  test(`four teams that ask for ${path} eight times each and do not read`, async (t) => {
+    const statuses: number[] = [];
+    const figures = await withServer(async (ask, teams) => {
+      const asked = Array.from({ length: 8 * teams }, (_, i) => ask(i % teams, method, path, body));
+      for (const response of await Promise.all(asked)) {
+        statuses.push(response.statusCode as number);
+        if (response.statusCode === 503 && path !== "exec")
+          assert.match(response.headers["retry-after"] ?? "", /^\d+$/);
+      }
+    });
+    const [delay, busy] = [figures.delayMaxMs, figures.busyMaxMs].map(Math.round);
+    t.diagnostic(`${path}: ${figures.rssMaxBytes >> 20} MiB, event loop delayed ${delay} ms, busy ${busy} ms`);
+    assert.deepEqual([...new Set(statuses)].sort(), [200, 503]);
+    assert.ok(figures.rssMaxBytes < rssLimitBytes, `${figures.rssMaxBytes >> 20} MiB`);
+    assert.ok(figures.busyMaxMs <= busyLimitMs, `${figures.busyMaxMs} ms`);
+  });
+}
+
+test("a client that reads gets all of the largest answers, and others are served meanwhile", async () => {
+  const figures = await withServer(async (ask) => {
+    for (const [method, path, body] of kinds) {
+      const response = await ask(0, method, path, body);
+      let bytes = 0;
+      for await (const chunk of response) bytes += (chunk as Buffer).length;
+      assert.equal(response.statusCode, 200);
+      assert.equal(String(bytes), response.headers["content-length"]);
+      assert.ok(bytes > 60e6, `${path}: ${bytes}`);
+    }
+  });
+  assert.ok(figures.busyMaxMs <= busyLimitMs, `${figures.busyMaxMs} ms`);
+});
