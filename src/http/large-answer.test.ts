@@ -24,8 +24,9 @@ type Ask = (at: number, method: string, path: string, body?: object) => Promise<
 
 async function withServer(attack: (ask: Ask, teams: number) => Promise<void>) {
   const server = fork(join(import.meta.dirname, "../../test/fakes/large-answers.ts"));
+  const { signal } = abortOnExit(server);
   try {
-    const [{ port, capsules }] = (await once(server, "message")) as [Started];
+    const [{ port, capsules }] = (await once(server, "message", { signal })) as [Started];
     const ask: Ask = async (at, method, path, body) => {
       const { id, key } = capsules[at]!;
       const headers = { "x-api-key": key, "content-type": "application/json" };
@@ -40,6 +41,13 @@ async function withServer(attack: (ask: Ask, teams: number) => Promise<void>) {
   } finally {
     server.kill();
   }
+}
+
+/** A wait for a message of a server that has ended fails at once. */
+function abortOnExit(server: ChildProcess): AbortController {
+  const controller = new AbortController();
+  server.once("exit", () => controller.abort(new Error("the server has ended")));
+  return controller;
 }
 
 async function figuresOf(server: ChildProcess): Promise<Figures> {
