@@ -4,8 +4,13 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { Pipe } from "./pipe.ts";
+
+/** Blocks the event loop. */
+function work(ms: number): void {
+  for (const end = performance.now() + ms; performance.now() < end; );
+}
 
 const idleReader = { space: () => Buffer.alloc(1), filled() {}, drained() {}, lost() {} };
 
@@ -40,4 +45,44 @@ test("writes of one tick are sent together at its end, or at flush()", async (t)
   pipe.destroy();
   await gone;
   server.close();
+});
+
+/** Lets a guest send 64 KiB, read in pieces of 1 KiB with `workMs` of work each; the number of reads in each turn. */
+async function readsPerTurn(t: TestContext, workMs: number): Promise<number[]> {
+  const folder = mkdtempSync(join(tmpdir(), "pipe-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "guest.sock");
+  const server = createServer().listen(path);
+  t.after(() => server.close());
+  await once(server, "listening");
+  const piece = Buffer.alloc(1_024);
+  let left = 64 * piece.length;
+  server.once("connection", (guest) => guest.write(Buffer.alloc(left, 1)));
+  const { promise: done, resolve } = Promise.withResolvers<void>();
+  const turns: number[] = [];
+  const beginTurn = () => {
+    turns.push(0);
+    if (left > 0) setImmediate(beginTurn);
+    else resolve();
+  };
+  const filled = (bytes: number) => {
+    if (turns.length === 0) beginTurn();
+    turns[turns.length - 1]!++;
+    left -= bytes;
+    work(workMs);
+  };
+  const pipe = new Pipe(path, { ...idleReader, space: () => piece, filled });
+  await done;
+  pipe.destroy();
+  return turns;
+}
+
+test("a guest that takes much time is read once per turn of the event loop", async (t) => {
+  const turns = await readsPerTurn(t, 2);
+  assert.equal(Math.max(...turns), 1);
+});
+
+test("a guest that takes little time is read more often", async (t) => {
+  const turns = await readsPerTurn(t, 0);
+  assert.ok(Math.max(...turns) > 8, `${turns}`);
 });

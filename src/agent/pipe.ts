@@ -17,11 +17,22 @@ export interface PipeReader {
 }
 
 const congestionBytes = 262_144;
+/** Time for which a pipe is read in one turn of the event loop; the last read may exceed it. */
+const turnShareMs = 0.5;
 
 export class Pipe {
   reader: PipeReader;
   readonly #socket: net.Socket;
   #corked = false;
+  /** Time spent on what was read in this turn of the event loop. */
+  #turnMs = 0;
+  #isTurnOpen = false;
+  readonly #endTurn = () => {
+    const isPaused = this.#turnMs >= turnShareMs;
+    this.#turnMs = 0;
+    this.#isTurnOpen = false;
+    if (isPaused) this.#socket.resume();
+  };
   #cause: Error | undefined;
 
   constructor(socketPath: string, reader: PipeReader) {
@@ -31,8 +42,9 @@ export class Pipe {
       onread: {
         buffer: () => this.reader.space(),
         callback: (bytes) => {
+          const before = performance.now();
           this.reader.filled(bytes);
-          return true;
+          return this.#mayReadOn(performance.now() - before);
         },
       },
     } as net.SocketConstructorOpts);
@@ -42,6 +54,16 @@ export class Pipe {
     this.#socket.on("close", () => this.reader.lost(this.#cause));
     this.#socket.on("drain", () => this.reader.drained());
     this.#socket.connect(socketPath);
+  }
+
+  /** False stops reading until the next turn. A guest that floods small frames delays all others by its share only. */
+  #mayReadOn(spentMs: number): boolean {
+    this.#turnMs += spentMs;
+    if (!this.#isTurnOpen) {
+      this.#isTurnOpen = true;
+      setImmediate(this.#endTurn);
+    }
+    return this.#turnMs < turnShareMs;
   }
 
   /** True: write no more data until `drained`. Control frames are few and may be written. */
