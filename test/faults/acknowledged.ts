@@ -119,7 +119,7 @@ async function assertCapsule(client: Client, id: string, known: Acknowledged, pe
   const verb = pending?.subjects.includes(id) === true ? pending.verb : undefined;
   const is = `${id} is ${view.status} (${view.error_reason}); acknowledged: ${status}, asked for: ${verb ?? "nothing"}`;
   if (view.status === "paused") {
-    assert.ok(status === "paused" || verb === "pause", is);
+    assert.ok(status === "paused" || verb === "pause" || verb === "capture", is); // a capture pauses first
     await capsule.resume();
     if (text !== null) await assertText(capsule, text, is);
     return;
