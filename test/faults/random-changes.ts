@@ -32,6 +32,7 @@ export class RandomChanges {
   readonly #client: Client;
   readonly #random: Random;
   readonly #known = nothingAcknowledged();
+  readonly #templateOf = new Map<string, string>();
   #pending: Pending | undefined;
   #serial = 0;
 
@@ -82,7 +83,11 @@ export class RandomChanges {
       if (status === "running" && text !== null && templates.size < templatesMax) steps.push(this.#capture(id, text));
       if (capsules.size > 1) steps.push(this.#delete(id));
     }
-    if (capsules.size > 0) for (const name of templates.keys()) steps.push(this.#deleteTemplate(name));
+    // A paused capsule cannot be resumed once its template is deleted.
+    const needed = [...capsules].map(([id, { status }]) =>
+      status === "paused" ? this.#templateOf.get(id) : undefined,
+    );
+    for (const name of templates.keys()) if (!needed.includes(name)) steps.push(this.#deleteTemplate(name));
     if (live.length < keysMax) steps.push(this.#makeKey());
     for (const id of live) steps.push(this.#revokeKey(id));
     return steps;
@@ -95,6 +100,7 @@ export class RandomChanges {
       act: async () => {
         const { id } = await this.#client.capsule(template === undefined ? {} : { template });
         this.#known.capsules.set(id, { status: "running", text: null });
+        if (template !== undefined) this.#templateOf.set(id, template);
         return id;
       },
     };
