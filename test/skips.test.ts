@@ -5,7 +5,7 @@ import { join, resolve } from "node:path";
 import { test } from "node:test";
 
 const root = resolve(import.meta.dirname, "..");
-const sources = ["dev", ...globSync("{src,test,guest/image,bench,web}/**/*.test.ts", { cwd: root })]
+const sources = ["dev", ...globSync(["{src,test,guest/image,bench,web}/**/*.test.ts", "test/kvm/*.ts"], { cwd: root })]
   .filter((path) => path !== "test/skips.test.ts" && !path.includes("node_modules"))
   .map((path) => readFileSync(join(root, path), "utf8"));
 

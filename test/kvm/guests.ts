@@ -21,7 +21,7 @@ const sums = (capsule: TestCapsule) => capsule.sh("cat /dev/shm/t/* | sha256sum"
 export function guests(world: () => World): void {
   for (const vcpus of [2, 4]) {
     const skip = vcpus > 2 && onlyLong;
-    test(`${vcpus} CPUs: all of them work, before and after being stopped, saved and resumed`, { skip }, async () => {
+    test(`all of ${vcpus} CPUs work, before and after being stopped, saved and resumed`, { skip }, async () => {
       await using capsule = await world().client.capsule({ vcpus, memory_mb: 256 });
       const spin =
         "for c in $(seq 0 $(($(nproc) - 1))); do taskset -c $c sh -c 'i=0; while :; do i=$((i+1)); done' & done";
