@@ -78,9 +78,11 @@ async function bootstrap(archive: string, versions: Versions, publicKey: string)
     '--setup-hook=bash -c "$MACHINE_CUSTOMIZE" customize setup "$1"',
     '--customize-hook=bash -c "$MACHINE_CUSTOMIZE" customize finish "$1"',
   ];
-  const sources = (await releaseSources(release, [`${release}-backports`])).map(sourceLine);
+  const backports = `${release}-backports`;
+  const sources = await releaseSources(release, [backports]);
+  if (!sources.some(({ suite }) => suite === backports)) throw new Error(`apt on this machine has no ${backports}`);
   await runProgram("mmdebstrap", [...options, release, archive, "-"], {
-    input: `${sources.join("\n")}\n`,
+    input: `${sources.map(sourceLine).join("\n")}\n`,
     environment: {
       MACHINE_CUSTOMIZE: await readFile(join(import.meta.dirname, "customize"), "utf8"),
       MACHINE_PREFERENCES: preferences(versions),
