@@ -23,6 +23,7 @@ import { CapsuleRows } from "./db/capsule-rows.ts";
 import { databasePath, openDatabase } from "./db/database.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
+import { Readiness } from "./host/capacity/readiness.ts";
 import { type DataLock, lockData } from "./host/disk/lock.ts";
 import { Paths } from "./host/disk/paths.ts";
 import type { Connect } from "./host/guest.ts";
@@ -41,7 +42,7 @@ import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
 import { noJail } from "./vmm/jail/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
-import type { Health } from "./wire/health.ts";
+import type { ServiceState } from "./wire/health.ts";
 
 const dayMs = 86_400_000;
 const traceGraceMs = 3_000;
@@ -86,18 +87,18 @@ async function startLocked(
   const machine = await openHost(config, log, progress);
   const { host, accelerator } = machine;
   const store = new CapsuleStore(data.capsuleRows, systemClock.now);
-  const health = healthOf(machine, store);
+  const state = stateOf(machine, store);
   const telemetry = await Telemetry.start({
     version,
     tracesEndpoint: config.tracesEndpoint,
-    health,
+    state,
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
   const services = buildServices(config, { log, data, machine, store, telemetry });
   const { capsules, templates, transitions, reconciler } = services;
   const { teams, audit } = data;
   const app = buildServer(
-    { teams, capsules, templates, health: { health }, audit },
+    { teams, capsules, templates, health: { state, reasons: () => machine.readiness.reasons() }, audit },
     {
       limits: config.limits,
       logger: log,
@@ -107,7 +108,10 @@ async function startLocked(
       drainMs: config.drainMs,
       keepAliveMs: config.keepAliveSec * 1_000,
       web: config.web ?? join(config.dataDir, "web"),
-      metrics: config.metrics === "off" ? undefined : { service: telemetry.metrics, to: config.metrics },
+      metrics:
+        config.metrics === "off"
+          ? undefined
+          : { service: telemetry.metrics, to: config.metrics, token: config.metricsToken },
       tracing: telemetry.traces,
     },
   );
@@ -165,7 +169,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   const paths = new Paths(config.dataDir);
   const connect: Connect = (socket, deadlineMs, signal) =>
     connectAgent(socket, { deadlineMs, signal, silenceMs: config.silenceMs });
-  const { vmm, images, accelerator, jail } = await openMachine({
+  const { vmm, images, accelerator, jail, missing } = await openMachine({
     paths,
     qemu: config.qemu,
     wanted: config.accelerator,
@@ -210,12 +214,13 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   await host.sweep();
   progress("preparing the minimal template");
   await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
-  return { host, vmm, accelerator, jailReport, step };
+  const readiness = new Readiness([() => host.shortages(), missing]);
+  return { host, vmm, accelerator, jailReport, readiness, step };
 }
 
-function healthOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleStore): () => Health {
+/** What the service is and has, as its metrics and its health say. */
+function stateOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleStore): () => ServiceState {
   return () => ({
-    ready: true,
     version,
     accelerator: accelerator.kind,
     accelerator_reason: accelerator.why,

@@ -107,6 +107,12 @@ export function httpUrl(text: string): string {
   return text;
 }
 
+/** As a header can carry it, and too long to be guessed. */
+export function bearerToken(text: string): string {
+  if (!/^[\x21-\x7e]{16,256}$/.test(text)) throw new Error("must be 16 to 256 printable characters without spaces");
+  return text;
+}
+
 /** An empty text means none. */
 export function file(text: string): string | undefined {
   return text === "" ? undefined : folder(text);

@@ -86,6 +86,11 @@ export class LocalHost implements Host {
     await this.#templates.find(origin, shape);
   }
 
+  /** Disk or memory that is short for another capsule, as sentences. */
+  shortages(): Promise<string[]> {
+    return this.#admission.shortages();
+  }
+
   admit(memoryMb: number): Promise<void> {
     return this.#admission.admit(memoryMb, this.#warm.reserved);
   }

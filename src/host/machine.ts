@@ -1,13 +1,15 @@
 /** Opens this machine: its QEMU, accelerator, jail and built-in images. */
 import { randomBytes } from "node:crypto";
-import { rm } from "node:fs/promises";
+import { constants } from "node:fs";
+import { access, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { chooseAccelerator } from "../vmm/accelerator.ts";
 import { Jail, type JailOptions } from "../vmm/jail/jail.ts";
-import { programFilesOf } from "../vmm/jail/program-files.ts";
+import { findProgram, programFilesOf } from "../vmm/jail/program-files.ts";
 import { Qemu, type QemuOptions } from "../vmm/qemu.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 import type { Accelerator, Vmm } from "../vmm/vmm.ts";
+import type { ReadinessCheck } from "./capacity/readiness.ts";
 import type { Paths } from "./disk/paths.ts";
 import type { Connect } from "./guest.ts";
 import { bootImage } from "./images/boot.ts";
@@ -34,6 +36,8 @@ export interface ThisMachine {
   accelerator: Accelerator;
   jail: Jail | undefined;
   images: Image[];
+  /** Files without which no VM starts, as sentences about those that are missing. */
+  missing: ReadinessCheck;
 }
 
 /** The file in the data folder that keeps the choice of accelerator until the machine reboots. */
@@ -53,8 +57,23 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
   const probe = { program: qemu, version, wanted, probeDeadlineMs, cpu, jail, cacheFile, boots };
   const accelerator = await chooseAccelerator(probe);
   const vmm = new Qemu({ program: qemu, version, accelerator, jail });
-  return { vmm, accelerator, jail: jail?.jail, images: [image] };
+  const missing = () => missingFiles({ qemu, image, jail: jail?.jail });
+  return { vmm, accelerator, jail: jail?.jail, images: [image], missing };
 }
+
+async function missingFiles({ qemu, image, jail }: { qemu: string; image: Image; jail: Jail | undefined }) {
+  const reasons: string[] = [];
+  const program = findProgram(qemu);
+  const isUsable = program !== undefined && (await access(program, constants.X_OK).then(...asBoolean));
+  if (!isUsable) reasons.push(`QEMU's program ${qemu} is missing or may not be run`);
+  for (const path of jail?.missingTools() ?? []) reasons.push(`the jail's program ${path} is missing`);
+  for (const path of [image.kernel, image.initrd, image.root]) {
+    if (!(await access(path).then(...asBoolean))) reasons.push(`the image's file ${path} is missing`);
+  }
+  return reasons;
+}
+
+const asBoolean = [() => true, () => false] as const;
 
 async function openJail(options: JailOptions, qemu: string, version: string): Promise<QemuOptions["jail"]> {
   requireJailable(version);

@@ -10,6 +10,7 @@ import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
 import { Authentication, networkOf } from "./access/authentication.ts";
 import { InFlightLimiter } from "./access/in-flight.ts";
+import { localCallers } from "./access/local-caller.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
@@ -17,7 +18,7 @@ import { deferContinue } from "./expect-continue.ts";
 import { guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
 import { logResponses } from "./log.ts";
-import { countRequests, type MetricsService, metricsRoutes } from "./metrics.ts";
+import { countRequests, metricsRoutes, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { RefusedBodies } from "./refused-bodies.ts";
 import type { App, RouteContext } from "./route.ts";
@@ -49,8 +50,8 @@ export interface ServerOptions {
   version: string;
   /** Folder of the built dashboard; may be missing. */
   web: string;
-  /** `to`: the addresses that may read the metrics; undefined: no metrics. */
-  metrics?: { service: MetricsService; to: "loopback" | "any" } | undefined;
+  /** undefined: no metrics. */
+  metrics?: ServedMetrics | undefined;
   tracing?: TracingService | undefined;
   /** The proxies whose X-Forwarded-For is trusted. */
   trustProxy?: "no" | "loopback";
@@ -163,12 +164,14 @@ interface Access {
   inFlight: InFlightLimiter;
 }
 
-function registerRoutes(app: App, services: Services, { limits, metrics, web }: ServerOptions, access: Access): void {
+function registerRoutes(app: App, services: Services, options: ServerOptions, access: Access): void {
+  const { limits, metrics, web } = options;
   const sockets = new Sockets(services, limits);
   sockets.attachTo(app);
-  const context: RouteContext = { services, limits, answers: new AnswerBudget(limits.answers_max_bytes) };
+  const isLocal = localCallers({ hasProxy: options.trustProxy === "loopback" });
+  const context: RouteContext = { services, limits, answers: new AnswerBudget(limits.answers_max_bytes), isLocal };
   app.register(async (root: App) => healthRoutes(root, context));
-  if (metrics !== undefined) app.register(async (root: App) => metricsRoutes(root, metrics.service, metrics.to));
+  if (metrics !== undefined) app.register(async (root: App) => metricsRoutes(root, metrics, isLocal));
   app.register(async (root: App) => dashboardRoutes(root, web));
   app.register(async (root: App) => referenceRoutes(root));
   app.register(

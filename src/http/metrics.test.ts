@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
@@ -28,6 +30,51 @@ describe("GET /metrics", () => {
     }
     assert.equal((await ask("127.0.0.1", { "x-forwarded-for": "10.0.0.1" })).statusCode, 403);
     assert.equal((await ask("127.0.0.1", { forwarded: "for=10.0.0.1" })).statusCode, 403);
+  });
+
+  test("is not served through a proxy on this machine that sends no X-Forwarded-For", async () => {
+    const api = new Api({}, { metrics: { service: new Counted(), to: "loopback" } });
+    const ask = async (headers: Record<string, string>) =>
+      (await api.app.inject({ url: "/metrics", headers })).statusCode;
+    for (const host of ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080"])
+      assert.equal(await ask({ host }), 200);
+    for (const host of ["capsules.example.org", "localhost.example.org", "10.0.0.1:8080"]) {
+      assert.equal(await ask({ host }), 403, host);
+    }
+    for (const name of ["via", "x-real-ip", "x-forwarded-host", "x-forwarded-proto"]) {
+      assert.equal(await ask({ host: "localhost", [name]: "x" }), 403, name);
+    }
+    const declared = new Api({}, { metrics: { service: new Counted(), to: "loopback" }, trustProxy: "loopback" });
+    assert.equal((await declared.app.inject({ url: "/metrics" })).statusCode, 403);
+  });
+
+  test("is not served to a proxy that speaks HTTP/1.0 and replaces Host, as nginx does by default", async (t) => {
+    const api = new Api({}, { metrics: { service: new Counted(), to: "loopback" } });
+    const url = new URL(await api.app.listen({ host: "127.0.0.1", port: 0 }));
+    t.after(() => api.app.close());
+    const ask = async (version: string) => {
+      const socket = connect(Number(url.port), url.hostname);
+      socket.end(`GET /metrics HTTP/${version}\r\nHost: ${url.host}\r\nConnection: close\r\n\r\n`);
+      return Number(String(await text(socket)).split(" ")[1]);
+    };
+    assert.deepEqual([await ask("1.0"), await ask("1.1")], [403, 200]);
+  });
+
+  test("with a token is served to every reader that sends it, and to no other", async () => {
+    const token = "0123456789abcdef";
+    for (const to of ["loopback", "any"] as const) {
+      const api = new Api({}, { metrics: { service: new Counted(), to, token } });
+      const ask = async (authorization: string | undefined, remoteAddress: string) => {
+        const headers = authorization === undefined ? {} : { authorization };
+        return (await api.app.inject({ url: "/metrics", remoteAddress, headers })).statusCode;
+      };
+      for (const address of ["127.0.0.1", "10.0.0.1"]) {
+        assert.equal(await ask(`Bearer ${token}`, address), 200);
+        for (const wrong of [undefined, "", "Bearer", `Bearer ${token}0`, `Basic ${token}`, token]) {
+          assert.equal(await ask(wrong, address), 401, wrong);
+        }
+      }
+    }
   });
 
   test("is served to every address with `any`, and 404 with `off`", async () => {

@@ -1,6 +1,8 @@
 /** Prometheus metrics: measures each request, and serves the metrics to permitted addresses. */
+import { createHash, timingSafeEqual } from "node:crypto";
 import Type from "typebox";
 import { CapsuleError } from "../wire/errors.ts";
+import type { IsLocal } from "./access/local-caller.ts";
 import type { App } from "./route.ts";
 
 const textType = "text/plain";
@@ -24,31 +26,44 @@ export function countRequests(app: App, metrics: MetricsService): void {
   });
 }
 
-export function metricsRoutes(app: App, metrics: MetricsService, to: "loopback" | "any"): void {
+export interface ServedMetrics {
+  service: MetricsService;
+  /** The addresses that may read them, unless there is a token. */
+  to: "loopback" | "any";
+  /** The bearer token that a request needs, wherever it comes from. */
+  token?: string | undefined;
+}
+
+export function metricsRoutes(app: App, { service, to, token }: ServedMetrics, isLocal: IsLocal): void {
   app.get(
     "/metrics",
     {
-      config: { open: true, refuses: ["forbidden"] },
+      config: { open: true, refuses: ["unauthorized", "forbidden"] },
       schema: {
         summary: "Metrics for Prometheus",
         response: { 200: { content: { [textType]: { schema: Type.String() } } } },
       },
     },
-    async ({ ip, headers }, reply) => {
-      // A request by a proxy on this machine comes from another address.
-      const isLocal = isLoopback(ip) && headers["x-forwarded-for"] === undefined && headers.forwarded === undefined;
-      if (to === "loopback" && !isLocal) {
-        throw new CapsuleError(
-          "forbidden",
-          "metrics are served to this machine only; CAPSULE_METRICS=any serves them to every address",
-        );
-      }
-      const text = await metrics.text();
-      return reply.header("content-type", metrics.contentType).send(text);
+    async (request, reply) => {
+      if (token !== undefined) requireToken(request.headers.authorization, token);
+      else if (to === "loopback" && !isLocal(request)) throw refusal;
+      const text = await service.text();
+      return reply.header("content-type", service.contentType).send(text);
     },
   );
 }
 
-function isLoopback(address: string): boolean {
-  return /^(::ffff:)?127\./.test(address) || address === "::1";
+const refusal = new CapsuleError(
+  "forbidden",
+  "metrics are served to this machine only, and not through a proxy; set CAPSULE_METRICS_TOKEN to read them from elsewhere",
+);
+
+function requireToken(authorization: string | undefined, token: string): void {
+  const given = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1] ?? "";
+  if (timingSafeEqual(digestOf(given), digestOf(token))) return;
+  throw new CapsuleError("unauthorized", "metrics need the bearer token of CAPSULE_METRICS_TOKEN");
+}
+
+function digestOf(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
 }

@@ -8,6 +8,7 @@ import type { ErrorCode } from "../wire/errors.ts";
 import type { Limits } from "../wire/limits.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { AnswerBudget } from "./access/answer-budget.ts";
+import type { IsLocal } from "./access/local-caller.ts";
 import type { Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
@@ -16,6 +17,7 @@ export interface RouteContext {
   services: Services;
   limits: Limits;
   answers: AnswerBudget;
+  isLocal: IsLocal;
 }
 
 /** What an audit entry says beyond the route's own declaration. */

@@ -4,7 +4,7 @@ import type { Audit } from "../teams/audit.ts";
 import type { Teams } from "../teams/teams.ts";
 import type { Templates } from "../templates/templates.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
-import type { Health } from "../wire/health.ts";
+import type { ServiceState } from "../wire/health.ts";
 import type { Action } from "../wire/requirements.ts";
 
 export type TeamsService = Pick<
@@ -43,5 +43,9 @@ export interface Services {
   capsules: CapsulesService;
   templates: TemplatesService;
   audit: AuditService;
-  health: { health(): Health };
+  health: {
+    state(): ServiceState;
+    /** Why no capsule can be made now; empty: one can. */
+    reasons(): Promise<string[]>;
+  };
 }

@@ -68,9 +68,10 @@ export class Client {
     return camelKeys(await this.#transport.json({ method: "GET", path: "/v1/session", ...options }));
   }
 
-  /** Needs no key. */
+  /** Needs no key. Does not throw when the service can make no capsule. */
   async health(options: CallOptions = {}): Promise<HealthInfo> {
-    return camelKeys(await this.#transport.json({ method: "GET", path: "/healthz", ...options }));
+    const request = { method: "GET", path: "/healthz", accept: [503], ...options } as const;
+    return camelKeys(await this.#transport.json(request));
   }
 
   /** A one-time link that signs in to the dashboard. */

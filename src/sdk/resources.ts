@@ -103,14 +103,19 @@ export interface SignInLink {
   expiresAt: string;
 }
 
+/** All but `ready` is there with a key, and on the service's own machine. */
 export interface HealthInfo {
+  /** Whether the service's machine can make a capsule. */
   ready: boolean;
-  version: string;
+  creates?: boolean;
+  /** Why it can make none. */
+  reasons?: string[];
+  version?: string;
   /** `kvm`: hardware virtualization; `tcg`: software emulation, slower. */
-  accelerator: string;
-  acceleratorReason: string;
+  accelerator?: string;
+  acceleratorReason?: string;
   /** Capsules of all teams, by status. */
-  capsules: Record<string, number>;
+  capsules?: Record<string, number>;
 }
 
 /** The service's limits. The service may report more than these. */

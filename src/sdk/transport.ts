@@ -53,6 +53,8 @@ export interface Request extends CallOptions {
   /** Instead of `json`. */
   body?: FormData | ReadableStream<Uint8Array>;
   headers?: Record<string, string>;
+  /** Statuses above 399 that are answers and not refusals. */
+  accept?: readonly number[];
   /** Default: GET `always`, others `unsent`. */
   repeat?: Repeat;
 }
@@ -135,7 +137,7 @@ export class Transport {
     const signal = request.signal === undefined ? late.signal : AbortSignal.any([request.signal, late.signal]);
     try {
       const response = await this.#fetch(this.#address(request), this.#init(request, signal));
-      if (!response.ok) throw await refusalOf(response);
+      if (!response.ok && request.accept?.includes(response.status) !== true) throw await refusalOf(response);
       return await read(response);
     } catch (error) {
       if (error instanceof ServiceError || error instanceof ConnectionError) throw error;

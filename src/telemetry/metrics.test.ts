@@ -8,7 +8,7 @@ import { Metrics } from "./metrics.ts";
 function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number | undefined> } {
   const { health } = new FakeServices();
   const vmMemory = async () => ({ vms: 2, rssBytes: 300, pssBytes: 200 });
-  const metrics = new Metrics({ health: () => health.health(), vmMemory });
+  const metrics = new Metrics({ state: () => health.state(), vmMemory });
   return {
     metrics,
     metric: async (name) => {

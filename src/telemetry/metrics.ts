@@ -4,7 +4,7 @@
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
 import type { Observe, Operation } from "../capsules/transitions.ts";
-import type { Health } from "../wire/health.ts";
+import type { ServiceState } from "../wire/health.ts";
 import type { VmMemory } from "./vm-memory.ts";
 
 const requestBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
@@ -13,7 +13,7 @@ const operationBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 
 const loopPrecisionMs = 50;
 
 export interface MetricsSources {
-  health: () => Health;
+  state: () => ServiceState;
   vmMemory: () => Promise<VmMemory>;
 }
 
@@ -48,8 +48,8 @@ export class Metrics {
       registers,
     });
     registerExecs(this.#execs, registers);
-    registerHealth(sources.health, registers);
-    registerWarmPools(sources.health, registers);
+    registerHealth(sources.state, registers);
+    registerWarmPools(sources.state, registers);
     registerVmMemory(sources.vmMemory, registers);
   }
 
@@ -114,14 +114,14 @@ function registerExecs(execs: Readonly<{ started: number; running: number }>, re
   });
 }
 
-function registerHealth(health: () => Health, registers: Registry[]): void {
+function registerHealth(state: () => ServiceState, registers: Registry[]): void {
   new Gauge({
     name: "capsule_info",
     help: "Always 1; the labels are the version and the accelerator.",
     labelNames: ["version", "accelerator"],
     registers,
     collect() {
-      const { version, accelerator } = health();
+      const { version, accelerator } = state();
       this.set({ version, accelerator }, 1);
     },
   });
@@ -131,12 +131,12 @@ function registerHealth(health: () => Health, registers: Registry[]): void {
     labelNames: ["status"],
     registers,
     collect() {
-      for (const [status, count] of Object.entries(health().capsules)) this.set({ status }, count);
+      for (const [status, count] of Object.entries(state().capsules)) this.set({ status }, count);
     },
   });
 }
 
-function registerWarmPools(health: () => Health, registers: Registry[]): void {
+function registerWarmPools(state: () => ServiceState, registers: Registry[]): void {
   const gauges = [
     ["capsule_pool_ready", "Warm capsules ready to be claimed.", "pool", "ready"],
     ["capsule_pool_target", "Warm capsules that the pool aims for.", "pool", "target"],
@@ -149,7 +149,7 @@ function registerWarmPools(health: () => Health, registers: Registry[]): void {
       help,
       registers,
       collect() {
-        this.set(health()[pool][field]);
+        this.set(state()[pool][field]);
       },
     });
   }

@@ -1,7 +1,7 @@
 /** Joins metrics and, if a collector is configured, traces: the composition root passes their hooks to the rooms below. */
 import type { Observe } from "../capsules/transitions.ts";
 import type { VmProcess } from "../vmm/vmm.ts";
-import type { Health } from "../wire/health.ts";
+import type { ServiceState } from "../wire/health.ts";
 import { Metrics } from "./metrics.ts";
 import type { Traces } from "./traces.ts";
 import { VmMemorySampler } from "./vm-memory.ts";
@@ -10,7 +10,7 @@ export interface TelemetryOptions {
   version: string;
   /** The collector's base URL; undefined: no traces. */
   tracesEndpoint: string | undefined;
-  health: () => Health;
+  state: () => ServiceState;
   /** The running VMs. */
   findVms: () => Promise<{ process: VmProcess }[]>;
 }
@@ -23,9 +23,9 @@ export class Telemetry {
     return new Telemetry(options, await loadTraces(options));
   }
 
-  private constructor({ health, findVms }: TelemetryOptions, traces: Traces | undefined) {
+  private constructor({ state, findVms }: TelemetryOptions, traces: Traces | undefined) {
     const sampler = new VmMemorySampler(async () => (await findVms()).map(({ process }) => process));
-    this.metrics = new Metrics({ health, vmMemory: () => sampler.sample() });
+    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample() });
     this.traces = traces;
   }
 

@@ -4,9 +4,14 @@ import { capsuleStatuses } from "./capsule.ts";
 
 const count = Type.Integer({ minimum: 0 });
 
-export const Health = Type.Object(
+const readiness = {
+  ready: Type.Boolean({ description: "Whether this machine can make a capsule; false is sent as 503." }),
+  creates: Type.Boolean({ description: "Whether a create is admitted now; false where ready is." }),
+  reasons: Type.Array(Type.String(), { description: "Why it can make no capsule: disk, memory, QEMU, jail, image." }),
+};
+
+export const ServiceState = Type.Object(
   {
-    ready: Type.Boolean(),
     version: Type.String(),
     accelerator: Type.String({ description: "kvm: hardware virtualization; tcg: software emulation, slower." }),
     accelerator_reason: Type.String({ description: "Why this accelerator." }),
@@ -35,6 +40,21 @@ export const Health = Type.Object(
       { description: "The former name of warm_processes; goes with the next release.", deprecated: true },
     ),
   },
-  { title: "Health" },
+  { title: "ServiceState" },
+);
+export type ServiceState = Static<typeof ServiceState>;
+
+/** Clients without a key that are not on this machine are told `ready` only. */
+export const Health = Type.Object(
+  {
+    ready: readiness.ready,
+    creates: Type.Optional(readiness.creates),
+    reasons: Type.Optional(readiness.reasons),
+    ...Type.Partial(ServiceState).properties,
+  },
+  { title: "Health", description: "With a key, and on this machine, all fields; otherwise ready alone." },
 );
 export type Health = Static<typeof Health>;
+
+/** The body for clients with a key and those on this machine. */
+export type FullHealth = ServiceState & { ready: boolean; creates: boolean; reasons: string[] };

@@ -10,7 +10,7 @@ import { Audit } from "../../src/teams/audit.ts";
 import type { CaptureRequest, TemplateView } from "../../src/templates/templates.ts";
 import type { CapsuleStatus } from "../../src/wire/capsule.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
-import type { Health } from "../../src/wire/health.ts";
+import type { ServiceState } from "../../src/wire/health.ts";
 import type { Action } from "../../src/wire/requirements.ts";
 import type { TemplateType } from "../../src/wire/template.ts";
 import { FakeAgent } from "./agent.ts";
@@ -288,14 +288,14 @@ export class FakeServices implements Services {
   readonly teams = new FakeTeams();
   readonly capsules = new FakeCapsules();
   readonly templates = new FakeTemplates(this.capsules);
-  ready = true;
-  readonly health: Services["health"] = { health: () => this.#health() };
+  /** Why the machine can make no capsule. */
+  reasons: string[] = [];
+  readonly health: Services["health"] = { state: () => this.#state(), reasons: async () => this.reasons };
 
-  #health(): Health {
+  #state(): ServiceState {
     const capsules: Record<string, number> = {};
     for (const { view } of this.capsules.all.values()) capsules[view.status] = (capsules[view.status] ?? 0) + 1;
     return {
-      ready: this.ready,
       version: "0.0.0",
       accelerator: "tcg",
       accelerator_reason: "a fake",

@@ -113,6 +113,11 @@ describe("a full disk", { skip }, () => {
     assertNoSpace(await capture(capsule));
     const refused = await world.client.call("POST", "/v1/capsules");
     assert.deepEqual([refused.status, refused.json.error.code], [503, "no_capacity"], refused.text);
+    const health = await eventually("/healthz is 503", async () => {
+      const reply = await world.client.call("GET", "/healthz");
+      return reply.status === 503 && reply;
+    });
+    assert.match(health.json.reasons.join(), /^the host's disk is full: /);
     assert.equal((await world.views()).length, 1);
     assert.deepEqual(await world.snapshots(), []);
     await assertMarked(capsule);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { StepName } from "../../src/host/steps.ts";
-import type { Health } from "../../src/wire/health.ts";
+import type { FullHealth } from "../../src/wire/health.ts";
 import { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { processesOf, Server, type ServerOptions } from "../server.ts";
@@ -64,7 +64,7 @@ export class World implements AsyncDisposable {
     return (await this.client.expect(200, "GET", "/v1/capsules")).json;
   }
 
-  async health(): Promise<Health> {
+  async health(): Promise<FullHealth> {
     return (await this.client.expect(200, "GET", "/healthz")).json;
   }
 

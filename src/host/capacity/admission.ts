@@ -38,9 +38,29 @@ export class Admission {
    * it waits up to 5 s for VMs that are being ended. `promised`: further VMs that will be started.
    */
   async admit(memoryMb: number, promised = 0): Promise<void> {
-    const { folder, reserveBytes, availableBytes = memoryLeft } = this.#options;
+    await this.#requireDisk();
+    const lateMs = performance.now() + longestWaitMs;
+    for (;;) {
+      if (this.#hasMemory(memoryMb, promised)) return;
+      const leftMs = lateMs - performance.now();
+      if (this.#ending.size === 0 || leftMs <= 0) break;
+      await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#ending]).catch(() => {});
+    }
+    throw noMemory();
+  }
+
+  /** What is short for the smallest capsule now, as sentences, without waiting. */
+  async shortages(): Promise<string[]> {
+    const disk = await this.#requireDisk().then(
+      () => [],
+      (error: Error) => [error.message],
+    );
+    return this.#hasMemory(newCapsule.memoryBytes / 2 ** 20, 0) ? disk : [...disk, noMemory().message];
+  }
+
+  async #requireDisk(): Promise<void> {
     try {
-      await requireSpace(folder, newCapsule.diskBytes, "another capsule");
+      await requireSpace(this.#options.folder, newCapsule.diskBytes, "another capsule");
     } catch (error) {
       if (!(error instanceof CapsuleError)) throw error;
       const { message, details } = error;
@@ -49,15 +69,12 @@ export class Admission {
         ...asDetails(details),
       });
     }
-    const lateMs = performance.now() + longestWaitMs;
-    for (;;) {
-      const freeBytes = availableBytes() - reserveBytes - (this.#starting + promised) * newCapsule.memoryBytes;
-      if (freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes)) return;
-      const leftMs = lateMs - performance.now();
-      if (this.#ending.size === 0 || leftMs <= 0) break;
-      await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#ending]).catch(() => {});
-    }
-    throw new CapsuleError("no_capacity", "the host has no memory left for another capsule; try again when some ended");
+  }
+
+  #hasMemory(memoryMb: number, promised: number): boolean {
+    const { reserveBytes, availableBytes = memoryLeft } = this.#options;
+    const freeBytes = availableBytes() - reserveBytes - (this.#starting + promised) * newCapsule.memoryBytes;
+    return freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes);
   }
 
   /** Lets `admit` wait for the memory of a VM until `ending` has settled. */
@@ -79,6 +96,11 @@ export class Admission {
       this.#starting -= 1;
     }
   }
+}
+
+function noMemory(): CapsuleError {
+  const message = "the host has no memory left for another capsule; try again when some ended";
+  return new CapsuleError("no_capacity", message);
 }
 
 function asDetails<T>(details: T | undefined): { details?: T } {

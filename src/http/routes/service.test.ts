@@ -14,6 +14,8 @@ describe("GET /healthz", () => {
     assert.equal(status, 200);
     assert.deepEqual(json, {
       ready: true,
+      creates: true,
+      reasons: [],
       version: "0.0.0",
       accelerator: "tcg",
       accelerator_reason: "a fake",
@@ -26,10 +28,26 @@ describe("GET /healthz", () => {
     });
   });
 
-  test("is 503 until the service is ready", async () => {
+  test("is 503 with the reasons while no capsule can be made", async () => {
     const api = new Api();
-    api.services.ready = false;
-    assert.equal((await api.call("GET", "/healthz", { key: null })).status, 503);
+    api.services.reasons = ["the host's disk is full"];
+    const { status, json } = await api.call("GET", "/healthz", { key: null });
+    assert.equal(status, 503);
+    assert.deepEqual([json.ready, json.creates, json.reasons], [false, false, ["the host's disk is full"]]);
+  });
+
+  test("tells clients elsewhere, and those behind a proxy on this machine, no more than whether it is ready", async () => {
+    const api = new Api();
+    const elsewhere = { remoteAddress: "10.0.0.1" };
+    const fields = async (options: object) =>
+      Object.keys((await api.app.inject({ url: "/healthz", ...options })).json());
+    assert.deepEqual(await fields(elsewhere), ["ready"]);
+    assert.deepEqual(await fields({ ...elsewhere, headers: { "x-api-key": "capk_guess" } }), ["ready"]);
+    assert.deepEqual(await fields({ headers: { host: "capsules.example.org" } }), ["ready"]);
+    assert.ok((await fields({ ...elsewhere, headers: { "x-api-key": keys.blue } })).includes("pid"));
+    assert.ok((await fields({})).includes("pid"));
+    api.services.reasons = ["the host's disk is full"];
+    assert.deepEqual((await api.app.inject({ url: "/healthz", ...elsewhere })).json(), { ready: false });
   });
 });
 

@@ -4,13 +4,18 @@ import { LimitsAndUsage } from "../../wire/limits.ts";
 import type { App, RouteContext } from "../route.ts";
 
 /** 200 while the service can make capsules, 503 while it cannot. */
-export function healthRoutes(app: App, { services }: RouteContext): void {
+export function healthRoutes(app: App, { services, isLocal }: RouteContext): void {
+  const { health, teams } = services;
   app.get(
     "/healthz",
     { config: { open: true }, schema: { summary: "Health", response: { 200: Health, 503: Health } } },
-    (_request, reply) => {
-      const health = services.health.health();
-      reply.code(health.ready ? 200 : 503).send(health);
+    async (request, reply) => {
+      const reasons = await health.reasons();
+      const ready = reasons.length === 0;
+      const key = request.headers["x-api-key"];
+      const isKnown = isLocal(request) || (typeof key === "string" && teams.authenticate(key) !== undefined);
+      const body = isKnown ? { ready, creates: ready, reasons, ...health.state() } : { ready };
+      return reply.code(ready ? 200 : 503).send(body);
     },
   );
 }

@@ -8,7 +8,7 @@
  *      off       no jail: QEMU runs with the rights of the service, behind its own system call filter only
  */
 import { randomUUID } from "node:crypto";
-import { closeSync, constants, readdirSync, readFileSync } from "node:fs";
+import { closeSync, constants, existsSync, readdirSync, readFileSync } from "node:fs";
 import { chmod, chown, open, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { release } from "node:os";
@@ -83,6 +83,11 @@ export class Jail {
     this.#toolFiles = toolFiles;
     this.#filter = seccompFilter({ mayUnshareUser: uids !== null });
     this.#cgroups = Cgroups.open(uids !== null);
+  }
+
+  /** Programs of the jail that have been removed since it was opened; without one of them no VM starts. */
+  missingTools(): string[] {
+    return Object.values(this.#tools).filter((path) => path !== null && !existsSync(path));
   }
 
   report(): JailReport {

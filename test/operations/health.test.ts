@@ -1,0 +1,54 @@
+/** `/healthz` of a started server says when and why its machine can make no capsule, and when it can again. */
+import assert from "node:assert/strict";
+import { mkdtemp, rm, symlink, unlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { findProgram } from "../../src/vmm/jail/program-files.ts";
+import { eventually } from "../conformance/eventually.ts";
+import { Server } from "../server.ts";
+
+interface Told {
+  status: number;
+  ready: boolean;
+  creates: boolean;
+  reasons: string[];
+}
+
+async function health(server: Server): Promise<Told> {
+  const response = await fetch(`${server.url}/healthz`);
+  return { status: response.status, ...((await response.json()) as Omit<Told, "status">) };
+}
+
+test("without QEMU's program or without memory it is 503 with the reason", { timeout: 600_000 }, async () => {
+  const folder = await mkdtemp(join(tmpdir(), "capsule-health-"));
+  const qemu = join(folder, "qemu-system-x86_64");
+  const real = findProgram("qemu-system-x86_64") ?? assert.fail("QEMU is not installed");
+  try {
+    await symlink(real, qemu);
+    await using server = await Server.start({
+      env: { CAPSULE_QEMU: qemu, CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" },
+    });
+    const well = await health(server);
+    assert.deepEqual([well.status, well.ready, well.creates, well.reasons], [200, true, true, []]);
+
+    await unlink(qemu);
+    await eventually("503 without QEMU", async () => (await health(server)).status === 503);
+    const { ready, creates, reasons } = await health(server);
+    assert.deepEqual(
+      [ready, creates, reasons],
+      [false, false, [`QEMU's program ${qemu} is missing or may not be run`]],
+    );
+
+    await symlink(real, qemu);
+    await eventually("200 with QEMU", async () => (await health(server)).status === 200);
+
+    await server.kill("SIGTERM");
+    await server.start({ CAPSULE_MEMORY_RESERVE_MB: "16777216" });
+    const short = await health(server);
+    assert.equal(short.status, 503);
+    assert.match(short.reasons.join(), /^the host has no memory left for another capsule/);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
