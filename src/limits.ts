@@ -58,6 +58,13 @@ export const limitRows = {
   ),
   path_max_bytes: limit("PATH_MAX_BYTES", 4_096, 64, 4_096, "a path inside a capsule"),
   connections_max: limit("CONNECTIONS_MAX", 10_000, 10, 1_000_000, "open connections of all clients together"),
+  connections_per_address_max: limit(
+    "CONNECTIONS_PER_ADDRESS_MAX",
+    1_000,
+    1,
+    1_000_000,
+    "open connections of one address (IPv6: of one /64 network)",
+  ),
   sockets_max: limit("SOCKETS_MAX", 1_000, 1, 100_000, "open WebSockets of one team"),
   socket_message_max_bytes: limit(
     "SOCKET_MESSAGE_MAX_BYTES",

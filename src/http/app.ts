@@ -8,9 +8,11 @@ import fastify, { type FastifyBaseLogger, type FastifyReply, type FastifyRequest
 import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
-import { Authentication, networkOf } from "./access/authentication.ts";
+import { Authentication } from "./access/authentication.ts";
+import { limitConnections } from "./access/connection-limit.ts";
 import { InFlightLimiter } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
+import { networkOf } from "./access/network.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
@@ -131,6 +133,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   }).withTypeProvider<TypeBoxTypeProvider>();
 
   app.server.maxConnections = limits.connections_max;
+  limitConnections(app.server, { max: limits.connections_per_address_max, hasProxy: hasProxy(options) });
   // Expectations other than 100-continue are ignored. Node would refuse them before the gate checks the key.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   deferContinue(app.server);
@@ -158,6 +161,10 @@ export function buildServer(services: Services, options: ServerOptions): App {
   return app;
 }
 
+function hasProxy({ trustProxy }: ServerOptions): boolean {
+  return trustProxy === "loopback";
+}
+
 interface Access {
   authentication: Authentication;
   tickets: OneTimeTokens;
@@ -168,7 +175,7 @@ function registerRoutes(app: App, services: Services, options: ServerOptions, ac
   const { limits, metrics, web } = options;
   const sockets = new Sockets(services, limits);
   sockets.attachTo(app);
-  const isLocal = localCallers({ hasProxy: options.trustProxy === "loopback" });
+  const isLocal = localCallers({ hasProxy: hasProxy(options) });
   const context: RouteContext = { services, limits, answers: new AnswerBudget(limits.answers_max_bytes), isLocal };
   app.register(async (root: App) => healthRoutes(root, context));
   if (metrics !== undefined) app.register(async (root: App) => metricsRoutes(root, metrics, isLocal));

@@ -8,7 +8,7 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
-import { networkOf } from "./access/authentication.ts";
+import { networkOf } from "./access/network.ts";
 
 const lingerMs = 10_000;
 /** Applies to routes with a smaller limit or without a body: a JSON body of 20 MB still gets its 413. */

@@ -27,6 +27,9 @@ export const Limits = Type.Object(
     }),
     path_max_bytes: Type.Integer({ description: "A path inside a capsule." }),
     connections_max: Type.Integer({ description: "Open connections of all clients together." }),
+    connections_per_address_max: Type.Integer({
+      description: "Open connections of one IPv4 address or one IPv6 /64 network; further ones are closed.",
+    }),
     sockets_max: Type.Integer({ description: "Open WebSockets of one team." }),
     socket_message_max_bytes: Type.Integer({ description: "One WebSocket message from a client." }),
     sockets_per_capsule_max: Type.Integer({ description: "Open WebSockets of one capsule." }),

@@ -7,6 +7,7 @@ import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
 import type { TeamsService } from "../services.ts";
+import { networkOf } from "./network.ts";
 import type { OneTimeTokens } from "./one-time-tokens.ts";
 import { RateLimiter } from "./rate-limiter.ts";
 
@@ -79,12 +80,4 @@ export class Authentication {
     const identity = this.#tickets.redeem(ticket, request.url.split("?", 1)[0] as string);
     return identity !== undefined && this.#teams.isLive(identity.keyId) ? identity : undefined;
   }
-}
-
-/** One IPv6 client owns 2^64 addresses, so an IPv6 address counts as its /64 network: the first four groups. */
-export function networkOf(address: string): string {
-  if (!address.includes(":") || address.includes(".")) return address;
-  const [head = [], tail = []] = address.split("::").map((groups) => groups.split(":"));
-  const zeros = Array<string>(Math.max(0, 8 - head.length - tail.length)).fill("0"); // in the place of ::
-  return [...head, ...zeros, ...tail].slice(0, 4).join(":");
 }
