@@ -17,6 +17,7 @@ import { OneTimeTokens } from "./access/one-time-tokens.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
+import { fixedLimits } from "./fixed-limits.ts";
 import { guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
 import { logResponses } from "./log.ts";
@@ -69,6 +70,8 @@ export interface ServerOptions {
 
 const headersMaxBytes = 16 * 1024;
 const requestIdBytes = 16;
+const defaultKeepAliveMs = 3_660_000;
+const defaultStallMs = 120_000;
 
 /**
  * A response has no time limit, since a command may run for hours without output. Headers have their limit here, JSON
@@ -105,7 +108,16 @@ function asksForWebSocket({ method, headers }: IncomingMessage): boolean {
 }
 
 export function buildServer(services: Services, options: ServerOptions): App {
-  const { limits, logger, version, metrics, tracing, certificate, drainMs = 10_000, stallMs = 120_000 } = options;
+  const {
+    limits,
+    logger,
+    version,
+    metrics,
+    tracing,
+    certificate,
+    drainMs = 10_000,
+    stallMs = defaultStallMs,
+  } = options;
   const tickets = OneTimeTokens.socketTickets();
   const authentication = new Authentication(services.teams, tickets, limits);
   const inFlight = new InFlightLimiter(limits.requests_max);
@@ -120,7 +132,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     genReqId: () => randomBytes(requestIdBytes).toString("hex"),
     trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
     bodyLimit: limits.body_max_bytes,
-    keepAliveTimeout: options.keepAliveMs ?? 3_660_000,
+    keepAliveTimeout: options.keepAliveMs ?? defaultKeepAliveMs,
     return503OnClosing: false,
     // An id or name of any length gets its own 404; only the size of all headers bounds it.
     routerOptions: { maxParamLength: headersMaxBytes },
@@ -173,6 +185,9 @@ interface Access {
 
 function registerRoutes(app: App, services: Services, options: ServerOptions, access: Access): void {
   const { limits, metrics, web } = options;
+  const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
+  const stallMs = options.stallMs ?? defaultStallMs;
+  const connection = { headersMaxBytes, headersMs: timing.headersTimeout, keepAliveMs, stallMs };
   const sockets = new Sockets(services, limits);
   sockets.attachTo(app);
   const isLocal = localCallers({ hasProxy: hasProxy(options) });
@@ -187,7 +202,7 @@ function registerRoutes(app: App, services: Services, options: ServerOptions, ac
       for (const routes of [keyRoutes, eventRoutes, auditRoutes]) routes(v1, context);
       for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, context, sockets);
       signInRoutes(v1, context, access);
-      limitRoutes(v1, context, { sockets, inFlight: access.inFlight });
+      limitRoutes(v1, context, { sockets, inFlight: access.inFlight, fixed: fixedLimits(limits, connection) });
     },
     { prefix: "/v1" },
   );

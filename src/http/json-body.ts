@@ -10,14 +10,14 @@ import { sendContinue } from "./expect-continue.ts";
 import type { App } from "./route.ts";
 
 /** Time to receive a whole body. */
-const arrivalMs = 60_000;
+export const bodyArrivalMs = 60_000;
 
 /** Body of a request to an open route, which anyone can send. */
-const anonymousMaxBytes = 16 * 1024;
+export const openBodyMaxBytes = 16 * 1024;
 
 export function acceptJson(app: App, maxBytes: number): void {
   const read = ({ routeOptions }: FastifyRequest, payload: IncomingMessage) =>
-    readJson(payload, routeOptions.config.open === true ? Math.min(anonymousMaxBytes, maxBytes) : maxBytes);
+    readJson(payload, routeOptions.config.open === true ? Math.min(openBodyMaxBytes, maxBytes) : maxBytes);
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("application/json", read);
   app.addContentTypeParser("*", async (request: FastifyRequest, payload: IncomingMessage) => {
@@ -74,7 +74,7 @@ function collect(payload: IncomingMessage, maxBytes: number): Promise<Buffer> {
     const onClose = () => settle(() => reject(new CapsuleError("invalid_request", "the request body was cut off")));
     const timer = setTimeout(
       () => settle(() => reject(new CapsuleError("request_timeout", "the request body did not arrive in time"))),
-      arrivalMs,
+      bodyArrivalMs,
     );
     payload.on("data", onData).on("end", onEnd).on("close", onClose);
   });

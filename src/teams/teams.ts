@@ -6,6 +6,7 @@ import { hash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { KeyRow, NewKeyRow, TeamRow, TeamRows } from "../db/team-rows.ts";
+import { keysMax } from "../wire/credentials.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
 export interface Identity {
@@ -24,8 +25,6 @@ const teamPattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
 const labelMaxLength = 100;
 /** Length of the stored prefix, which shows 16 of the 192 random bits. */
 const shownLength = keyPrefix.length + 4;
-/** Live keys of one team. */
-const keysMax = 1_000;
 /** How long a revoked key is still listed to the operator. */
 const revokedKeepMs = 30 * 24 * 3_600_000;
 

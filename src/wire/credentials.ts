@@ -6,6 +6,9 @@ import { Nullable, Timestamp } from "./schema.ts";
 
 export const keyNameMaxLength = 100;
 
+/** Live keys of one team. */
+export const keysMax = 1_000;
+
 export const Key = Type.Object(
   {
     id: Type.String({ pattern: "^key-", description: "Identifies the key; gives no access." }),

@@ -52,6 +52,72 @@ export const Limits = Type.Object(
 );
 export type Limits = Static<typeof Limits>;
 
+/** Limits that no setting changes, except as parts of another one. */
+export const FixedLimits = Type.Object(
+  {
+    keys_max: Type.Integer({ description: "Live API keys of one team." }),
+    key_name_max_length: Type.Integer({ description: "Characters of a key's name." }),
+    tickets_max: Type.Integer({ description: "Unused WebSocket tickets of one team." }),
+    ticket_life_sec: Type.Integer({ description: "Life of an unused ticket." }),
+    sign_in_links_max: Type.Integer({ description: "Unused sign-in links of one team." }),
+    sign_in_link_life_sec: Type.Integer({ description: "Life of an unused sign-in link." }),
+    session_life_sec: Type.Integer({ description: "Life of a key made by a sign-in." }),
+    team_requests_per_sec: Type.Integer({ description: "Sustained rate of requests with all keys of a team." }),
+    requests_burst_sec: Type.Integer({
+      description: "Seconds' worth of requests that may come at once, with one key or of one team.",
+    }),
+    headers_max_bytes: Type.Integer({ description: "URL and headers of a request." }),
+    headers_max_sec: Type.Integer({ description: "Longest arrival of a request's headers." }),
+    keep_alive_sec: Type.Integer({ description: "Life of a connection without a request, after an answer." }),
+    body_max_sec: Type.Integer({ description: "Longest arrival of a JSON body." }),
+    open_body_max_bytes: Type.Integer({ description: "JSON body of a request to an endpoint without a key." }),
+    upload_stall_max_sec: Type.Integer({ description: "Longest pause of an upload." }),
+    read_stall_max_sec: Type.Integer({ description: "Longest pause of a client that has an answer to read." }),
+    guest_reply_max_sec: Type.Integer({
+      description:
+        "Longest wait for a guest that signals, lists processes, makes a directory, or starts in the background.",
+    }),
+    team_answers_max_bytes: Type.Integer({ description: "One team's part of answers_max_bytes." }),
+    team_answers_reserved_bytes: Type.Integer({
+      description: "Answers of one team that do not count against answers_max_bytes.",
+    }),
+    listings_max: Type.Integer({ description: "Listings of files of one team at once; further ones wait." }),
+    process_lists_max: Type.Integer({ description: "Listings of processes of one team at once; further ones wait." }),
+    processes_listed_max: Type.Integer({ description: "Processes of one listing." }),
+    process_list_max_bytes: Type.Integer({
+      description: "Command lines of one listing of processes; of further processes only the name is told.",
+    }),
+    template_name_max_length: Type.Integer({ description: "Characters of a template's name in a request." }),
+    event_streams_max: Type.Integer({ description: "Event streams of one team." }),
+    events_kept_max: Type.Integer({ description: "Events of one team that a client can resume after." }),
+    events_kept_sec: Type.Integer({ description: "How long they are kept without an event stream." }),
+    event_stream_unread_max_bytes: Type.Integer({
+      description: "Unread events of one stream; beyond it the stream ends.",
+    }),
+    socket_first_message_max_sec: Type.Integer({ description: "Longest wait for the first message of a WebSocket." }),
+    socket_unread_max_bytes: Type.Integer({
+      description: "Unread messages of one WebSocket; beyond it the socket is closed.",
+    }),
+    capsule_processes_max: Type.Integer({
+      description: "Commands of one capsule that run at once, and as many terminals.",
+    }),
+    capsule_file_operations_max: Type.Integer({ description: "File operations and listings of one capsule at once." }),
+    exits_kept_max: Type.Integer({
+      description: "Ended background processes of one capsule whose exit code is kept, and as many terminals.",
+    }),
+    exits_kept_sec: Type.Integer({ description: "How long an exit code is kept." }),
+    terminal_replay_max_bytes: Type.Integer({
+      description: "Output of a terminal without a client that is kept for the next one.",
+    }),
+    terminal_input_max_bytes: Type.Integer({ description: "Input that a terminal's program has not read." }),
+    output_lag_max_bytes: Type.Integer({
+      description: "Output that waits in the guest for a client of attach or of a terminal.",
+    }),
+  },
+  { title: "FixedLimits" },
+);
+export type FixedLimits = Static<typeof FixedLimits>;
+
 /** The usage of the client's team. */
 export const Usage = Type.Object(
   {
@@ -67,4 +133,7 @@ export const Usage = Type.Object(
 );
 export type Usage = Static<typeof Usage>;
 
-export const LimitsAndUsage = Type.Object({ ...Limits.properties, usage: Usage }, { title: "Limits" });
+export const LimitsAndUsage = Type.Object(
+  { ...Limits.properties, ...FixedLimits.properties, usage: Usage },
+  { title: "Limits" },
+);

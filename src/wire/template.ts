@@ -25,14 +25,14 @@ export const TemplateList = Type.Array(Template);
 export const ListTemplatesQuery = Type.Object({ type: Type.Optional(TemplateTypeSchema) });
 
 /** A limit of the schema. The name itself is checked after the capsule was found and is running. */
-const nameMaxLength = 4_096;
+export const templateNameMaxLength = 4_096;
 
 export const CaptureBody = Type.Object({
   /** The older name of a capsule, kept for existing clients. */
   sandbox_id: Type.String({ minLength: 1, description: "Id of a running capsule. It is destroyed by this." }),
   name: Type.Optional(
     Type.String({
-      maxLength: nameMaxLength,
+      maxLength: templateNameMaxLength,
       description: "1 to 64 letters, digits, `.`, `_`, `-`, beginning with a letter or digit. Generated when omitted.",
     }),
   ),

@@ -6,9 +6,9 @@
 import { CapsuleError } from "../../wire/errors.ts";
 
 /** One team's part of the budget: one foreground command with two full streams of control characters at the defaults. */
-const teamShare = 3 / 4;
+export const teamShare = 3 / 4;
 /** Not counted against the budget, so that other teams' answers cannot refuse a team's ordinary ones. */
-const reservedPerTeamBytes = 4 << 20;
+export const reservedPerTeamBytes = 4 << 20;
 
 export class AnswerBudget {
   readonly #maxBytes: number;

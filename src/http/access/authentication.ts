@@ -12,9 +12,9 @@ import type { OneTimeTokens } from "./one-time-tokens.ts";
 import { RateLimiter } from "./rate-limiter.ts";
 
 /** Bucket sizes, in seconds of each rate. */
-const burstSec = { keys: 5, refusals: 20, anonymous: 10 };
+export const burstSec = { keys: 5, refusals: 20, anonymous: 10 };
 /** A team can make any number of keys, so all of them together get this many times the rate of one. */
-const teamRateFactor = 4;
+export const teamRateFactor = 4;
 
 export class Authentication {
   readonly #teams: TeamsService;

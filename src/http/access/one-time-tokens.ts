@@ -15,8 +15,8 @@ export interface OneTimeTokenOptions {
   plural: string;
 }
 
-const signInLinkOptions = { prefix: "signin_", lifeMs: 5 * 60_000, liveMax: 100, plural: "sign-in links" };
-const socketTicketOptions = { prefix: "wst_", lifeMs: 30_000, liveMax: 1_000, plural: "tickets" };
+export const signInLinkOptions = { prefix: "signin_", lifeMs: 5 * 60_000, liveMax: 100, plural: "sign-in links" };
+export const socketTicketOptions = { prefix: "wst_", lifeMs: 30_000, liveMax: 1_000, plural: "tickets" };
 
 interface Token {
   identity: Identity;

@@ -23,6 +23,8 @@ export interface FeedOptions {
   streamsMax?: number;
 }
 
+export const feedDefaults = { ringMax: 256, lingerMs: 300_000, backlogMaxBytes: 1 << 20, streamsMax: 100 } as const;
+
 interface Ring {
   readonly epoch: string;
   /** Encoded events, oldest first; the last one has number `count`. */
@@ -49,7 +51,8 @@ export class EventFeed {
   readonly #streamsMax: number;
   #isClosed = false;
 
-  constructor({ ringMax = 256, lingerMs = 300_000, backlogMaxBytes = 1 << 20, streamsMax = 100 }: FeedOptions = {}) {
+  constructor(options: FeedOptions = {}) {
+    const { ringMax, lingerMs, backlogMaxBytes, streamsMax } = { ...feedDefaults, ...options };
     this.#ringMax = ringMax;
     this.#lingerMs = lingerMs;
     this.#backlogMaxBytes = backlogMaxBytes;

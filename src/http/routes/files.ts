@@ -18,7 +18,7 @@ const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary"
 const Bytes = { content: { [bytesType]: { schema: Binary } } };
 const config = { action: "files" as const, refuses: ["quota_exceeded" as const, "agent_error" as const] };
 /** Listings of one team at once. */
-const listingsMax = 8;
+export const listingsMax = 8;
 /** A file up to this size is answered in one piece, with its length. */
 const wholeMaxBytes = 64 * 1024;
 

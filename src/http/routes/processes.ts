@@ -12,7 +12,7 @@ import { JsonListing } from "../large-answer.ts";
 import type { App, RouteContext } from "../route.ts";
 
 /** Lists of one team at once. */
-const listsMax = 8;
+export const processListsMax = 8;
 /** The largest PID that Linux can be configured to use. */
 const pidMax = 2 ** 22;
 
@@ -23,7 +23,7 @@ export function processRoutes(app: App, context: RouteContext): void {
 }
 
 function listRoute(app: App, { services: { capsules }, answers }: RouteContext): void {
-  const semaphore = new TeamSemaphore(listsMax);
+  const semaphore = new TeamSemaphore(processListsMax);
   app.get(
     "/capsules/:id/processes",
     {

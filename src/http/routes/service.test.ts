@@ -3,7 +3,7 @@ import { describe, test } from "node:test";
 import { Api } from "../../../test/api.ts";
 import { keys } from "../../../test/fakes/services.ts";
 import { statusOf } from "../../wire/errors.ts";
-import { Limits } from "../../wire/limits.ts";
+import { FixedLimits, Limits } from "../../wire/limits.ts";
 
 describe("GET /healthz", () => {
   test("needs no key and has version, accelerator, pid and counts", async () => {
@@ -51,12 +51,26 @@ describe("GET /healthz", () => {
   });
 });
 
+/** Limits by which a request can be refused, cut, closed or kept waiting. */
+const named = [
+  ...["keys_max", "tickets_max", "sign_in_links_max", "event_streams_max", "events_kept_max"],
+  ...["capsule_processes_max", "capsule_file_operations_max", "exits_kept_max", "terminal_replay_max_bytes"],
+  ...["output_lag_max_bytes", "terminal_input_max_bytes", "listing_max_bytes", "process_list_max_bytes"],
+  ...["processes_listed_max", "answers_max_bytes", "team_answers_max_bytes", "socket_first_message_max_sec"],
+  ...["upload_stall_max_sec", "read_stall_max_sec", "body_max_sec", "headers_max_bytes", "headers_max_sec"],
+  ...["template_name_max_length", "connections_per_address_max", "socket_unread_max_bytes", "wait_max_sec"],
+];
+
 test("GET /v1/limits has every limit", async () => {
-  const api = new Api({ vcpus_max: 3 });
+  const api = new Api({ vcpus_max: 3 }, { stallMs: 5_000 });
   const { json } = await api.call("GET", "/v1/limits");
   const { usage, ...limits } = json;
-  assert.deepEqual(limits, api.limits);
-  assert.deepEqual(Object.keys(limits).sort(), Object.keys(Limits.properties).sort());
+  const settings = Object.fromEntries(Object.keys(api.limits).map((name) => [name, limits[name]]));
+  assert.deepEqual(settings, api.limits);
+  const names = [...Object.keys(Limits.properties), ...Object.keys(FixedLimits.properties)];
+  assert.deepEqual(Object.keys(limits).sort(), names.sort());
+  for (const name of named) assert.ok(Number.isInteger(limits[name]) && limits[name] > 0, name);
+  assert.equal(limits.read_stall_max_sec, 5, "as the server was built");
   assert.deepEqual(usage, {
     capsules: 0,
     running_vcpus: 0,

@@ -1,6 +1,6 @@
 /** The state of the service: health for probes, limits and their use for clients. */
 import { Health } from "../../wire/health.ts";
-import { LimitsAndUsage } from "../../wire/limits.ts";
+import { type FixedLimits, LimitsAndUsage } from "../../wire/limits.ts";
 import type { App, RouteContext } from "../route.ts";
 
 /** 200 while the service can make capsules, 503 while it cannot. */
@@ -27,7 +27,7 @@ interface Counter {
 export function limitRoutes(
   app: App,
   { services, limits }: RouteContext,
-  { sockets, inFlight }: { sockets: Counter; inFlight: Counter },
+  { sockets, inFlight, fixed }: { sockets: Counter; inFlight: Counter; fixed: FixedLimits },
 ): void {
   app.get(
     "/limits",
@@ -36,6 +36,7 @@ export function limitRoutes(
       const used = services.capsules.usage(teamId);
       reply.send({
         ...limits,
+        ...fixed,
         usage: {
           capsules: used.capsules,
           running_vcpus: used.runningVcpus,

@@ -11,7 +11,7 @@ import type { App, RouteContext } from "../route.ts";
 import type { TeamsService } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
-const sessionLifeMs = 12 * 3_600_000;
+export const sessionLifeMs = 12 * 3_600_000;
 const sessionName = "dashboard";
 
 export interface CredentialChecks {

@@ -6,7 +6,7 @@ import { sendContinue } from "../expect-continue.ts";
 import { malformed, type Part, readParts } from "../multipart.ts";
 
 /** Time without a byte from the client after which the upload fails. */
-const stallMs = 120_000;
+export const uploadStallMs = 120_000;
 
 export interface UploadOptions {
   pathMaxBytes: number;
@@ -96,7 +96,7 @@ async function* chunksOf(request: IncomingMessage): AsyncGenerator<Buffer, void>
 async function withinStallTime<T>(chunk: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const stall = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(stalled()), stallMs);
+    timer = setTimeout(() => reject(stalled()), uploadStallMs);
   });
   return Promise.race([chunk, stall]).finally(() => clearTimeout(timer));
 }

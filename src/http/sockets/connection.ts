@@ -11,7 +11,7 @@ import { describeError } from "../log.ts";
 
 const keepaliveMs = 30_000;
 /** Flow control keeps output far below this. Only error messages to a client that does not read can exceed it. */
-const bufferedMaxBytes = 8 * 1024 * 1024;
+export const unsentMaxBytes = 8 * 1024 * 1024;
 /** When a run ends, its agent fails too, before or after. An agent error waits this long for the end of the run. */
 const runEndGraceMs = 2_000;
 
@@ -74,7 +74,7 @@ export class Connection {
     this.#socket.send(JSON.stringify(message), (error) => {
       if (error == null) this.#noteWritten(onWritten);
     });
-    if (this.#socket.bufferedAmount > bufferedMaxBytes)
+    if (this.#socket.bufferedAmount > unsentMaxBytes)
       this.close(closeCodes.tooSlow, "you do not read what you are sent");
   }
 

@@ -1,0 +1,67 @@
+/** The limits that no setting changes, for GET /v1/limits, each from the constant that enforces it. */
+import { guestLimits } from "../agent/guest-limits.ts";
+import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
+import type { FixedLimits, Limits } from "../wire/limits.ts";
+import { templateNameMaxLength } from "../wire/template.ts";
+import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
+import { burstSec, teamRateFactor } from "./access/authentication.ts";
+import { signInLinkOptions, socketTicketOptions } from "./access/one-time-tokens.ts";
+import { guestReplyMs } from "./client-gone.ts";
+import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
+import { feedDefaults } from "./routes/event-feed.ts";
+import { listingsMax } from "./routes/files.ts";
+import { processListsMax } from "./routes/processes.ts";
+import { sessionLifeMs } from "./routes/sign-in.ts";
+import { uploadStallMs } from "./routes/uploads.ts";
+import { unsentMaxBytes } from "./sockets/connection.ts";
+import { firstMessageMs } from "./sockets/exec.ts";
+
+/** Of the server's connections, as it was built. */
+export interface ConnectionTimes {
+  headersMaxBytes: number;
+  headersMs: number;
+  keepAliveMs: number;
+  stallMs: number;
+}
+
+export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedLimits {
+  return {
+    keys_max: keysMax,
+    key_name_max_length: keyNameMaxLength,
+    tickets_max: socketTicketOptions.liveMax,
+    ticket_life_sec: socketTicketOptions.lifeMs / 1_000,
+    sign_in_links_max: signInLinkOptions.liveMax,
+    sign_in_link_life_sec: signInLinkOptions.lifeMs / 1_000,
+    session_life_sec: sessionLifeMs / 1_000,
+    team_requests_per_sec: limits.requests_per_sec * teamRateFactor,
+    requests_burst_sec: burstSec.keys,
+    headers_max_bytes: connection.headersMaxBytes,
+    headers_max_sec: connection.headersMs / 1_000,
+    keep_alive_sec: connection.keepAliveMs / 1_000,
+    body_max_sec: bodyArrivalMs / 1_000,
+    open_body_max_bytes: openBodyMaxBytes,
+    upload_stall_max_sec: uploadStallMs / 1_000,
+    read_stall_max_sec: connection.stallMs / 1_000,
+    guest_reply_max_sec: guestReplyMs / 1_000,
+    team_answers_max_bytes: limits.answers_max_bytes * teamShare,
+    team_answers_reserved_bytes: reservedPerTeamBytes,
+    listings_max: listingsMax,
+    process_lists_max: processListsMax,
+    processes_listed_max: guestLimits.processesMax,
+    process_list_max_bytes: guestLimits.processListingBytes,
+    template_name_max_length: templateNameMaxLength,
+    event_streams_max: feedDefaults.streamsMax,
+    events_kept_max: feedDefaults.ringMax,
+    events_kept_sec: feedDefaults.lingerMs / 1_000,
+    event_stream_unread_max_bytes: feedDefaults.backlogMaxBytes,
+    socket_first_message_max_sec: firstMessageMs / 1_000,
+    socket_unread_max_bytes: unsentMaxBytes,
+    capsule_processes_max: guestLimits.liveMax,
+    capsule_file_operations_max: guestLimits.tasksMax,
+    exits_kept_max: guestLimits.keptExitsMax,
+    exits_kept_sec: guestLimits.keptExitsMs / 1_000,
+    terminal_replay_max_bytes: guestLimits.replayBytes,
+    terminal_input_max_bytes: guestLimits.terminalInputBytes,
+    output_lag_max_bytes: guestLimits.lagBytes,
+  };
+}
