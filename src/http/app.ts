@@ -18,7 +18,7 @@ import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
-import { guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
+import { currentRefusal, guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
 import { logResponses } from "./log.ts";
 import { countRequests, metricsRoutes, type ServedMetrics } from "./metrics.ts";
@@ -162,7 +162,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
   if (metrics !== undefined) countRequests(app, metrics.service);
   if (tracing !== undefined) traceRequests(app, tracing);
   guardRoutes(app, { services, authentication, inFlight, hasTls: certificate !== undefined });
-  app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
+  app.setErrorHandler((error, request, reply) =>
+    sendError(currentRefusal(error, request, services.capsules), request, reply),
+  );
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);
   acceptJson(app, limits.body_max_bytes);

@@ -5,7 +5,7 @@
  * A route is closed unless it declares `open`, so that a forgotten declaration locks instead of unlocks.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { CapsuleError } from "../wire/errors.ts";
+import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import type { Authentication } from "./access/authentication.ts";
 import type { InFlightLimiter } from "./access/in-flight.ts";
 import { sendError } from "./errors.ts";
@@ -48,6 +48,24 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
     done();
   });
 }
+
+/**
+ * What a request is answered with that `thrown` ended. A guest that goes away ends its requests with one of several errors;
+ * the client is told what its capsule is now.
+ */
+export function currentRefusal(thrown: unknown, request: FastifyRequest, capsules: Services["capsules"]): unknown {
+  const { action } = request.routeOptions.config;
+  const isEnded = thrown instanceof CapsuleError && endedByGuest.has(thrown.code);
+  if (!isEnded || action === undefined) return thrown;
+  try {
+    capsules.permit(request.identity.teamId, (request.params as { id: string }).id, action);
+    return thrown;
+  } catch (refusal) {
+    return refusal;
+  }
+}
+
+const endedByGuest = new Set<ErrorCode>(["agent_error", "invalid_state"]);
 
 /** For a URL that the router cannot parse: refused as malformed, without a valid key as unauthorized. */
 export function refuseUnroutable(

@@ -3,6 +3,7 @@ import { describe, test } from "node:test";
 import { Api } from "../../../test/api.ts";
 import type { FakeRun } from "../../../test/fakes/agent.ts";
 import { keys } from "../../../test/fakes/services.ts";
+import type { Exit } from "../../agent/agent.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 
 interface Setup {
@@ -200,6 +201,35 @@ describe("foreground exec", () => {
     assert.deepEqual([status, json.error.code], [502, "agent_error"]);
     assert.equal(capsule.busy, 0);
   });
+
+  for (const code of ["invalid_state", "agent_error"] as const) {
+    test(`a capsule that went away meanwhile has one answer, whether its agent ended with ${code} or not`, async () => {
+      for (const [change, expected] of [
+        ["destroy", [404, "not_found"]],
+        ["pause", [409, "invalid_state"]],
+        ["stop", [409, "invalid_state"]],
+      ] as const) {
+        const { api, id, agent, exec } = await setUp();
+        const asked = Promise.withResolvers<void>();
+        const exit = Promise.withResolvers<Exit>();
+        agent.exit = () => {
+          asked.resolve();
+          return exit.promise;
+        };
+        const replies = [exec({ cmd: "hang", timeout: 0 }), api.call("GET", `/v1/capsules/${id}/processes/500/exit`)];
+        await asked.promise;
+        while (agent.runs.length === 0) await new Promise(setImmediate);
+        if (change === "destroy") await api.services.capsules.destroy("team-red", id);
+        else api.services.capsules.become(id, change === "pause" ? "paused" : "stopped");
+        const end = new CapsuleError(code, "the guest's connection was closed");
+        agent.runs[0]?.fail(end);
+        exit.reject(end);
+        for (const { status, json } of await Promise.all(replies)) {
+          assert.deepEqual([status, json.error.code], expected, change);
+        }
+      }
+    });
+  }
 
   test("activity is recorded at the start and at the end", async () => {
     const { exec, capsule, agent } = await setUp();

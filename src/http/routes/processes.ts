@@ -82,12 +82,7 @@ function exitRoute(app: App, { services: { capsules }, limits }: RouteContext): 
     async ({ identity, params, query }, reply) => {
       const agent = await capsules.enter(identity.teamId, params.id, "processes");
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
-      try {
-        return { exit_code: await exitWithin(agent, selectorOf(params.selector), timeoutMs, requestSignal(reply)) };
-      } catch (error) {
-        await capsules.enter(identity.teamId, params.id, "processes"); // throws if it was paused or destroyed meanwhile
-        throw error;
-      }
+      return { exit_code: await exitWithin(agent, selectorOf(params.selector), timeoutMs, requestSignal(reply)) };
     },
   );
 }

@@ -238,7 +238,7 @@ export const destroy = section(import.meta, "destroy", () => {
     await capsule.sh("until pgrep -x sleep; do :; done");
     await capsule.destroy();
     const { status, json } = await running;
-    assert.ok(status >= 400, JSON.stringify(json));
+    assert.deepEqual([status, json.error.code], [404, "not_found"]);
   });
 });
 

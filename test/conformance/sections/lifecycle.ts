@@ -151,8 +151,8 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
     const running = capsule.exec({ cmd: "bash", args: ["-c", "exec sleep 5005"], timeout: 0 });
     await eventually("it runs", async () => (await capsule.run("pgrep", ["-xf", "sleep 5005"])).exit_code === 0);
     await capsule.pause();
-    const { status, text } = await running;
-    assert.ok(status >= 400, text);
+    const { status, json } = await running;
+    assert.deepEqual([status, json.error.code], [409, "invalid_state"]);
     await capsule.resume();
     assert.equal(await capsule.sh("echo fine"), "fine");
   });
