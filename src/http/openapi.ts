@@ -8,6 +8,7 @@ import type { RouteOptions } from "fastify";
 import Type from "typebox";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
 import { ErrorBody } from "../wire/schema.ts";
+import { omittableFields } from "../wire/validation.ts";
 import type { App } from "./route.ts";
 
 type Json = Record<string, unknown>;
@@ -39,6 +40,7 @@ export function describeApi(app: App, version: string): void {
       url,
       schema: {
         ...schema,
+        ...(schema?.body === undefined ? {} : { body: withNulls(schema.body) }),
         tags: [chapterOf(url)],
         security: route.config?.open ? [] : [{ apiKey: [] }],
         response: { ...successes(schema?.response), ...refusals(route) },
@@ -57,6 +59,19 @@ export function describeApi(app: App, version: string): void {
       },
     );
   });
+}
+
+/** A body whose optional fields allow null; validation.ts drops them. */
+function withNulls(body: unknown): object {
+  const schema = body as { properties?: Record<string, { type?: string; enum?: unknown[] }> };
+  const properties = { ...schema.properties };
+  for (const name of omittableFields(schema)) {
+    const { type, ...field } = properties[name] ?? {};
+    if (type === undefined) continue;
+    const values = field.enum === undefined ? {} : { enum: [...field.enum, null] };
+    properties[name] = { ...field, ...values, type: [type, "null"] } as never;
+  }
+  return { ...schema, properties };
 }
 
 function chapterOf(url: string): string {

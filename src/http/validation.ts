@@ -1,8 +1,11 @@
-/** Checks requests against their schemas. Digits in a query become a number where the schema has an integer. */
+/**
+ * Checks requests against their schemas. Digits in a query become a number where the schema has an integer. In a body null
+ * for an optional field is the same as leaving it out, since generated clients send it.
+ */
 import type { FastifySchemaCompiler } from "fastify";
 import type { TSchema } from "typebox";
 import { CapsuleError } from "../wire/errors.ts";
-import { compileCheck } from "../wire/validation.ts";
+import { compileCheck, dropNulls } from "../wire/validation.ts";
 
 const partNames: Record<string, string> = { body: "body", querystring: "query", params: "path", headers: "headers" };
 
@@ -12,6 +15,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
   return (input: unknown) => {
     const value = (input ?? {}) as Record<string, unknown>;
     for (const key of numbers) if (key in value) value[key] = numberFrom(value[key]);
+    if (httpPart === "body") dropNulls(schema, value);
     const result = check(value);
     if ("value" in result) return result;
     const { path, problem } = result.flaw;

@@ -20,6 +20,31 @@ export function compileCheck<const T extends TSchema>(schema: T): Check<Static<T
   };
 }
 
+interface ObjectSchema {
+  type?: string | string[];
+  properties?: Record<string, ObjectSchema>;
+  required?: string[];
+}
+
+/** Names of the fields that may be left out and have no null of their own. */
+export function omittableFields({ properties = {}, required = [] }: ObjectSchema): string[] {
+  return Object.keys(properties).filter((name) => !required.includes(name) && !allowsNull(properties[name] ?? {}));
+}
+
+function allowsNull({ type = [] }: ObjectSchema): boolean {
+  return [type].flat().includes("null");
+}
+
+/** Removes each null that stands for a field left out, also in objects within. */
+export function dropNulls(schema: ObjectSchema, value: unknown): void {
+  if (typeof value !== "object" || value === null) return;
+  const fields = value as Record<string, unknown>;
+  for (const name of omittableFields(schema)) if (fields[name] === null) delete fields[name];
+  for (const [name, inner] of Object.entries(schema.properties ?? {})) {
+    if (Object.hasOwn(fields, name)) dropNulls(inner, fields[name]);
+  }
+}
+
 function said(error: { keyword: string; message: string; params: object }): string {
   if (error.keyword === "boolean") return "is not allowed";
   if (error.keyword !== "enum") return error.message;
@@ -35,7 +60,13 @@ export function messageDecoder<const Schemas extends Record<string, TSchema>>(
 ): (text: string) => Decoded<Static<Schemas[keyof Schemas]>> {
   type Message = Static<Schemas[keyof Schemas]>;
   const checks = new Map<unknown, Check<unknown>>();
-  for (const [type, schema] of Object.entries(schemas)) checks.set(type, compileCheck(schema));
+  for (const [type, schema] of Object.entries(schemas)) {
+    const check = compileCheck(schema);
+    checks.set(type, (value) => {
+      dropNulls(schema, value);
+      return check(value);
+    });
+  }
   const types = [...checks.keys()].join(", ");
   return (text) => {
     let value: unknown;

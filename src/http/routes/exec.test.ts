@@ -274,7 +274,9 @@ describe("exec with bad input", () => {
     ["a number in args", { cmd: "true", args: [1] }],
     ["a NUL in args", { cmd: "true", args: ["\u0000"] }],
     ["half a surrogate pair in args, which no bytes stand for", { cmd: "true", args: ["\ud800"] }],
-    ["null for args", { cmd: "true", args: null }],
+    ["null for cmd", { cmd: null }],
+    ["null in args", { cmd: "true", args: [null] }],
+    ["null in envs", { cmd: "true", envs: { A: null } }],
     ["a negative timeout", { cmd: "true", timeout: -1 }],
     ["a fractional timeout", { cmd: "true", timeout: 0.5 }],
     ["a timeout as text", { cmd: "true", timeout: "1" }],
@@ -306,6 +308,15 @@ describe("exec with bad input", () => {
     const { exec, agent } = await setUp();
     assert.equal((await exec({ cmd: "true", args: ["🙂"], envs: { "🙂": "🙂" }, background: true })).status, 202);
     assert.equal(agent.started.length, 1);
+  });
+
+  test("null for an optional field is the same as leaving it out", async () => {
+    const { exec, agent } = await setUp({ limits: { exec_timeout_default_sec: 7 } });
+    const names = ["args", "timeout", "timeout_sec", "envs", "cwd", "background", "tag"];
+    const nulls = Object.fromEntries(names.map((name) => [name, null]));
+    assert.equal((await exec({ cmd: "true", ...nulls })).status, 200);
+    assert.equal((await exec({ cmd: "true" })).status, 200);
+    assert.deepEqual(agent.runs[0]?.command, agent.runs[1]?.command);
   });
 
   test("an impossible variable name is refused with an explanation", async () => {

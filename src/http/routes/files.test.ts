@@ -91,7 +91,7 @@ describe("files/list, mkdir, remove", () => {
     assert.equal((await post("list", { path: "/nope" })).status, 404);
   });
 
-  for (const depth of [-1, 1.5, "1", null, 1_001]) {
+  for (const depth of [-1, 1.5, "1", {}, 1_001]) {
     test(`depth ${JSON.stringify(depth)} is 400`, async () => {
       const { post } = await setUp();
       assert.equal((await post("list", { path: "/dir", depth })).status, 400);

@@ -104,6 +104,15 @@ describe("the OpenAPI document", () => {
     }
   });
 
+  test("allows null for every optional field of a body, and for no other", async () => {
+    const { json } = await new Api().call("GET", "/openapi.json");
+    const { schema } = json.paths["/v1/capsules/{id}/exec"].post.requestBody.content["application/json"];
+    assert.equal(schema.properties.cmd.type, "string");
+    for (const name of ["args", "envs", "timeout", "cwd", "background", "tag"]) {
+      assert.ok(schema.properties[name].type.includes("null"), name);
+    }
+  });
+
   test("describes the messages of every WebSocket", async () => {
     const { json } = await new Api().call("GET", "/openapi.json");
     const sockets = Object.values<Record<string, Record<string, object>>>(json.paths).filter(

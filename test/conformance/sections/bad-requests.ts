@@ -34,7 +34,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
     });
 
     for (const field of ["vcpus", "memory_mb", "timeout_sec"]) {
-      const wrong = ["1e400", "-1e400", "null", '"1"', "1.5", "-1", "true", "[]", "{}", "1e15", "-0.1"];
+      const wrong = ["1e400", "-1e400", '"1"', "1.5", "-1", "true", "[]", "{}", "1e15", "-0.1"];
       test(`create: ${field} of ${wrong.join(" ")} is 400`, async () => {
         for (const value of wrong) {
           const reply = await client.call("POST", "/v1/capsules", { body: `{"${field}":${value}}` });
@@ -63,7 +63,7 @@ export const badRequests = section(import.meta, "bad requests", () => {
       for (const template of ["nope", "", "../minimal", "a".repeat(10_000), "MINIMAL", "minimal ", "名前"]) {
         refused(await client.call("POST", "/v1/capsules", { json: { template } }), 404, "not_found");
       }
-      for (const template of [1, null, [], {}, "mini\0mal"]) {
+      for (const template of [1, [], {}, "mini\0mal"]) {
         refused(await client.call("POST", "/v1/capsules", { json: { template } }), 400, "invalid_request");
       }
     });

@@ -143,9 +143,14 @@ export const directories = section(import.meta, "directories", () => {
       for (const path of ["/nothing", "/tree/nothing/below"]) refused(await call("list", path), 404, "not_found", path);
     });
 
+    test("null for the depth is the same as leaving it out", async () => {
+      const [given, left] = [await call("list", "/tree", { depth: null }), await call("list", "/tree")];
+      assert.deepEqual([given.status, given.json], [200, left.json]);
+    });
+
     test("an invalid path or depth is 400", async () => {
       for (const path of notPaths) refused(await call("list", path), 400, "invalid_request", String(path).slice(0, 20));
-      for (const depth of [-1, 1.5, "1", null, 1e9])
+      for (const depth of [-1, 1.5, "1", {}, 1e9])
         refused(await call("list", "/tree", { depth }), 400, "invalid_request", String(depth));
     });
   });
