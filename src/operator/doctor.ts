@@ -117,10 +117,11 @@ async function useCapsule(config: Config, url: string): Promise<string> {
     return text === "" ? {} : (JSON.parse(text) as Record<string, unknown>);
   };
   const health = await ask("GET", "/healthz");
+  const { wait_max_sec } = await ask("GET", "/v1/limits");
   const began = performance.now();
   const { id } = await ask("POST", "/v1/capsules", {});
   try {
-    const view = await ask("GET", `/v1/capsules/${id}?wait=running&timeout=120`);
+    const view = await ask("GET", `/v1/capsules/${id}?wait=running&timeout=${Math.min(120, Number(wait_max_sec))}`);
     if (view.status !== "running") throw new Error(`the capsule is ${view.status}: ${view.error_reason}`);
     const createMs = performance.now() - began;
     const result = await ask("POST", `/v1/capsules/${id}/exec`, { cmd: "uname", args: ["-sr"] });

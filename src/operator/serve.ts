@@ -77,7 +77,7 @@ function welcome(
     "",
     `  KEY=$(cat ${dataDir}/api-key)`,
     `  ID=$(curl -s -X POST ${daemon.url}/v1/capsules -H "X-API-Key: $KEY" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/')`,
-    `  curl -s "${daemon.url}/v1/capsules/$ID?wait=running&timeout=30" -H "X-API-Key: $KEY"`,
+    `  curl -s "${daemon.url}/v1/capsules/$ID?wait=running" -H "X-API-Key: $KEY"`,
     `  curl -s -X POST ${daemon.url}/v1/capsules/$ID/exec -H "X-API-Key: $KEY" -H 'Content-Type: application/json' \\`,
     `    -d '{"cmd":"python3","args":["-c","print(6*7)"]}'`,
     "",

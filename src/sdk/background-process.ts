@@ -1,12 +1,9 @@
 /** A process of a capsule, by tag or PID: one started in the background, or any other. */
 import { hasCode, ServiceError } from "./errors.ts";
+import { held } from "./held-request.ts";
 import { OutputStream } from "./output-stream.ts";
 import type { ProcessInfo } from "./resources.ts";
 import type { CallOptions, Transport } from "./transport.ts";
-
-/** How long the service holds one request until the process ends. */
-const holdSec = 60;
-const heldMs = (holdSec + 30) * 1_000;
 
 export class BackgroundProcess {
   /** Its tag, else its PID. */
@@ -45,10 +42,8 @@ export class BackgroundProcess {
   async wait({ signal, timeoutMs = 0 }: CallOptions = {}): Promise<number> {
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
     for (;;) {
-      const leftSec = Math.ceil((deadline - performance.now()) / 1_000);
-      const query = { timeout: Math.max(1, Math.min(holdSec, leftSec)) };
-      const request = { method: "GET", path: `${this.#path}/exit`, query, signal, timeoutMs: heldMs } as const;
-      const { exit_code } = await this.#transport.json<{ exit_code: number | null }>(request);
+      const path = `${this.#path}/exit`;
+      const { exit_code } = await held<{ exit_code: number | null }>(this.#transport, { path, deadline, signal });
       if (exit_code !== null) return exit_code;
       if (performance.now() >= deadline) throw new ServiceError("timeout", `process ${this.selector} still runs`);
     }

@@ -3,6 +3,7 @@ import { BackgroundProcess } from "./background-process.ts";
 import { hasCode, ServiceError } from "./errors.ts";
 import { type CommandOptions, type ExecOptions, type ExecResult, execute, startStream } from "./exec.ts";
 import { Files } from "./files.ts";
+import { held } from "./held-request.ts";
 import { camelKeys, snakeKeys } from "./key-case.ts";
 import type { OutputStream } from "./output-stream.ts";
 import { Pty, type PtyConnection, type PtyOptions } from "./pty.ts";
@@ -23,9 +24,6 @@ export interface CreateOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** How long the service holds one request until the status is reached. */
-const holdSec = 60;
-const heldMs = (holdSec + 30) * 1_000;
 const waitMs = 180_000;
 const finalStatuses: readonly CapsuleStatus[] = ["stopped", "error"];
 
@@ -120,10 +118,7 @@ export class Capsule {
   async until(status: CapsuleStatus, { signal, timeoutMs = waitMs }: CallOptions = {}): Promise<this> {
     const deadline = timeoutMs === 0 ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
     for (;;) {
-      const leftSec = Math.max(0, Math.min(holdSec, Math.ceil((deadline - performance.now()) / 1_000)));
-      const query = { wait: status, timeout: leftSec };
-      const request = { method: "GET", path: this.#path, query, signal, timeoutMs: heldMs } as const;
-      this.#become(await this.#transport.json(request));
+      this.#become(await held(this.#transport, { path: this.#path, query: { wait: status }, deadline, signal }));
       if (this.status === status) return this;
       const why = this.info.errorReason === null ? "" : `: ${this.info.errorReason}`;
       if (finalStatuses.includes(this.status))
