@@ -40,7 +40,9 @@ describe("readParts", () => {
     const piece = fc.constantFrom("\r", "\n", "-", "--", "x", "Y", "\r\n--x", "\r\n--xY", "\r\n--", "text", "\0");
     const body = fc
       .array(piece, { maxLength: 30 })
-      .map((pieces) => Buffer.from(pieces.join("").replaceAll("--xYx", "")));
+      .map((pieces) => pieces.join(""))
+      .filter((text) => !text.includes("--xYx")) // removing it could join its halves to another one
+      .map((text) => Buffer.from(text));
     const parts = fc.array(fc.tuple(fc.constantFrom("path", "file", "other"), body), { minLength: 1, maxLength: 4 });
     const sizes = fc.array(fc.integer({ min: 1, max: 20 }), { maxLength: 100 });
     await fc.assert(
