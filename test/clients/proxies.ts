@@ -93,6 +93,7 @@ export const proxies: ZooProxy[] = [
         .replace(/^ *SSL.*\n/gm, "")
         .replace("timeout=86400", `timeout=${readTimeoutSec}`);
       const text = [
+        ...(process.getuid?.() === 0 ? ["User www-data", "Group www-data"] : []),
         ...modules.map((name) => `LoadModule ${name}_module /usr/lib/apache2/modules/mod_${name}.so`),
         `ServerName capsule.test\nServerRoot ${folder}\nPidFile ${folder}/pid\nErrorLog /dev/stderr\nListen ${port}`,
         "RequestReadTimeout header=20-40,minrate=500\nRequestReadTimeout body=10,minrate=500", // as Debian's

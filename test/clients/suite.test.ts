@@ -1,6 +1,6 @@
 /**
  * What other languages' clients make of the service, and proxies in front of it. Each client's script is as its user
- * would write it. CAPSULE_CLIENTS=all: every client and proxy, with larger files and more tries.
+ * would write it. CAPSULE_CLIENTS=all: every client and proxy; long: with larger files, more tries and longer silences.
  */
 
 import assert from "node:assert/strict";

@@ -17,7 +17,9 @@ export interface ZooClient {
   isUsual: boolean;
 }
 
-export const isLong = process.env.CAPSULE_CLIENTS === "all";
+/** The longer forms: larger files, more tries, longer silences. */
+export const isLong = process.env.CAPSULE_CLIENTS === "long";
+const isAll = isLong || process.env.CAPSULE_CLIENTS === "all";
 
 /** Debian's own, which has Debian's packages; another one may come first in PATH. */
 const python = existsSync("/usr/bin/python3") ? "/usr/bin/python3" : "python3";
@@ -55,10 +57,34 @@ export const zoo: ZooClient[] = [
   nodeClient("undici", ["http"]),
   nodeClient("axios", ["http"]),
   nodeClient("ws", ["sockets"]),
+  {
+    name: "Go net/http",
+    command: ["go", "run", here("go/main.go")],
+    speaks: ["http"],
+    probe: ["go", "version"],
+    package: "golang-go",
+    isUsual: false,
+  },
+  {
+    name: "Ruby net/http",
+    command: ["ruby", here("ruby/net_http.rb")],
+    speaks: ["http"],
+    probe: ["ruby", "--version"],
+    package: "ruby",
+    isUsual: false,
+  },
+  {
+    name: "Java HttpClient",
+    command: ["java", here("java/Story.java")],
+    speaks: ["http", "sockets"],
+    probe: ["javac", "--version"],
+    package: "default-jdk-headless",
+    isUsual: false,
+  },
 ];
 
 /** Why this one is left out of the run, or false. */
 export function missing({ probe, package: from, isUsual }: Pick<ZooClient, "probe" | "package" | "isUsual">) {
-  if (!isUsual && !isLong) return "only with CAPSULE_CLIENTS=all";
+  if (!isUsual && !isAll) return "only with CAPSULE_CLIENTS=all";
   return spawnSync(probe[0], probe.slice(1)).status === 0 ? false : `not installed; ${from} brings it`;
 }
