@@ -74,6 +74,14 @@ export const zoo: ZooClient[] = [
     isUsual: false,
   },
   {
+    name: "PHP curl",
+    command: ["php", "-d", "memory_limit=-1", here("php/curl.php")],
+    speaks: ["http"],
+    probe: ["php", "-r", "exit(extension_loaded('curl') ? 0 : 1);"],
+    package: "php-cli php-curl",
+    isUsual: false,
+  },
+  {
     name: "Java HttpClient",
     command: ["java", here("java/Story.java")],
     speaks: ["http", "sockets"],
