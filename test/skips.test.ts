@@ -5,7 +5,8 @@ import { join, resolve } from "node:path";
 import { test } from "node:test";
 
 const root = resolve(import.meta.dirname, "..");
-const sources = ["dev", ...globSync(["{src,test,guest/image,bench,web}/**/*.test.ts", "test/kvm/*.ts"], { cwd: root })]
+const places = ["{src,test,guest/image,bench,web}/**/*.test.ts", "test/{kvm,clients}/*.ts"];
+const sources = ["dev", ...globSync(places, { cwd: root })]
   .filter((path) => path !== "test/skips.test.ts" && !path.includes("node_modules"))
   .map((path) => readFileSync(join(root, path), "utf8"));
 

@@ -85,7 +85,7 @@ const readTimeoutSec = isLong ? 60 : 35;
 const silenceMs = isLong ? 600_000 : 45_000;
 
 for (const kind of proxies) {
-  describe(`behind ${kind.name}`, { skip: missing(kind), concurrency: true }, () => {
+  describe(kind.name, { skip: missing(kind), concurrency: true }, () => {
     let proxy: RunningProxy;
     before(async () => {
       proxy = await RunningProxy.start(kind, server.url, readTimeoutSec);
