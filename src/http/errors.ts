@@ -35,13 +35,17 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
     .send(JSON.stringify(bodyOf(error)));
 }
 
+/** Up to here a body that is no upload is sent in one piece. */
+const pieceMaxBytes = 2 * 1024 * 1024;
+
 /**
- * Clients that stream a body may stop in the middle of it when they read their refusal, and some (aiohttp 3.8) send the next
- * request on the same connection all the same. Bodies that are sent in one piece arrive whole.
+ * Clients that stream a body may stop in the middle of it when they read their refusal, and some (aiohttp 3.8, Mojolicious
+ * 9.31) send the next request on the same connection all the same. Bodies that are sent in one piece arrive whole.
  */
 function isUploading({ complete, headers }: IncomingMessage): boolean {
   if (complete !== false) return false;
-  return headers["transfer-encoding"] !== undefined || /^multipart\//i.test(headers["content-type"] ?? "");
+  const { "transfer-encoding": encoding, "content-type": type = "", "content-length": length } = headers;
+  return encoding !== undefined || /^multipart\//i.test(type) || Number(length) > pieceMaxBytes;
 }
 
 export function toCapsuleError(thrown: unknown): CapsuleError {

@@ -193,7 +193,7 @@ for (const isTls of [false, true]) {
   });
 }
 
-test("a refused upload ends its connection, since not every client sends the rest; a JSON body does not", async () => {
+test("a refused upload ends its connection, since not every client sends the rest; a JSON body of 2 MiB does not", async () => {
   const { api, connect: open } = await start(false);
   const headOfRefused = async (path: string, headers: string[]) => {
     const socket = await open();
@@ -210,7 +210,8 @@ test("a refused upload ends its connection, since not every client sends the res
     isClosing(await headOfRefused("/v1/capsules/cl-none/files/stream/write", [form, "Transfer-Encoding: chunked"])),
   );
   assert.ok(isClosing(await headOfRefused("/v1/nothing", [json, "Transfer-Encoding: chunked"])));
-  assert.ok(!isClosing(await headOfRefused("/v1/nothing", [json, length])));
+  assert.ok(isClosing(await headOfRefused("/v1/nothing", [json, length])));
+  assert.ok(!isClosing(await headOfRefused("/v1/nothing", [json, `Content-Length: ${2 * mebibyte}`])));
   await api.app.close();
 });
 
