@@ -74,6 +74,14 @@ export const zoo: ZooClient[] = [
     isUsual: false,
   },
   {
+    name: "Perl Mojolicious",
+    command: ["/usr/bin/perl", here("perl/mojo.pl")],
+    speaks: ["http"],
+    probe: ["/usr/bin/perl", "-MMojolicious", "-e", "1"],
+    package: "libmojolicious-perl",
+    isUsual: false,
+  },
+  {
     name: "PHP curl",
     command: ["php", "-d", "memory_limit=-1", here("php/curl.php")],
     speaks: ["http"],
