@@ -1,21 +1,8 @@
 /** `capsule serve`: the daemon in the foreground; prints its progress and first curl commands on stderr. */
 import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { setFlagsFromString } from "node:v8";
 import { loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
-
-/**
- * Lower thresholds of V8's compilers. By default Maglev compiles a function after 400 calls, 500 after its last type
- * feedback, and Turbofan after 3 000. The paths of a server run a few hundred times a day. With 50 calls for Maglev,
- * the CPU time of a command falls by a quarter after the 100th command, with 300 for Turbofan by another seventh after
- * the 300th.
- */
-export const earlyOptimization = [
-  "--invocation-count-for-maglev=50",
-  "--invocation-count-for-turbofan=300",
-  "--minimum-invocations-after-ic-update=50",
-];
 
 export async function serve(): Promise<number> {
   const config = loadConfig();
@@ -30,7 +17,6 @@ export async function serve(): Promise<number> {
   }
   process.on("SIGHUP", () => renewCertificate(daemon));
   writeUrl(config.dataDir, daemon.url);
-  for (const flag of earlyOptimization) setFlagsFromString(flag); // after the start, whose code runs once
   const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
   console.error(welcome(daemon, config.dataDir, seconds));
   await stopped.promise;
