@@ -12,7 +12,7 @@ import { feedDefaults } from "./routes/event-feed.ts";
 import { listingsMax } from "./routes/files.ts";
 import { processListsMax } from "./routes/processes.ts";
 import { sessionLifeMs } from "./routes/sign-in.ts";
-import { uploadStallMs } from "./routes/uploads.ts";
+import { formMaxBytes, uploadStallMs } from "./routes/uploads.ts";
 import { unsentMaxBytes } from "./sockets/connection.ts";
 import { firstMessageMs } from "./sockets/exec.ts";
 
@@ -40,6 +40,7 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     keep_alive_sec: connection.keepAliveMs / 1_000,
     body_max_sec: bodyArrivalMs / 1_000,
     open_body_max_bytes: openBodyMaxBytes,
+    form_max_bytes: formMaxBytes,
     upload_stall_max_sec: uploadStallMs / 1_000,
     read_stall_max_sec: connection.stallMs / 1_000,
     guest_reply_max_sec: guestReplyMs / 1_000,

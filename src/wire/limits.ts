@@ -71,6 +71,7 @@ export const FixedLimits = Type.Object(
     keep_alive_sec: Type.Integer({ description: "Life of a connection without a request, after an answer." }),
     body_max_sec: Type.Integer({ description: "Longest arrival of a JSON body." }),
     open_body_max_bytes: Type.Integer({ description: "JSON body of a request to an endpoint without a key." }),
+    form_max_bytes: Type.Integer({ description: "Fields and headers of an upload's form, without the file." }),
     upload_stall_max_sec: Type.Integer({ description: "Longest pause of an upload." }),
     read_stall_max_sec: Type.Integer({ description: "Longest pause of a client that has an answer to read." }),
     guest_reply_max_sec: Type.Integer({

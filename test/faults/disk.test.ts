@@ -1,73 +1,17 @@
 /** A full disk of the host, before a change and during it, and a full disk of the guest. */
 import assert from "node:assert/strict";
-import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Reply, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { Random } from "../conformance/random.ts";
+import { SmallDisk } from "../small-disk.ts";
 import { isLong } from "./form.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 const mib = 1 << 20;
 const rounds = isLong ? 10 : 2;
-
-/**
- * A small file system in a loop device. tmpfs would not do: a hole that is read through a mapping takes space there.
- */
-class SmallDisk {
-  readonly #folder = mkdtempSync(join(tmpdir(), "capsule-disk-"));
-  readonly path = join(this.#folder, "mounted");
-
-  /** Mounts it; returns the reason when that fails. */
-  mount(): string | undefined {
-    const image = join(this.#folder, "image");
-    try {
-      writeFileSync(image, "");
-      truncateSync(image, 640 * mib);
-      mkdirSync(this.path);
-      execFileSync("mke2fs", ["-q", "-t", "ext4", "-m", "0", image], { stdio: "pipe" });
-      execFileSync("mount", ["-o", "loop", image, this.path], { stdio: "pipe" });
-      return undefined;
-    } catch (error) {
-      rmSync(this.#folder, { recursive: true });
-      return `a loop device cannot be mounted: ${String(error).trim().split("\n").at(-1)}`;
-    }
-  }
-
-  /** Idempotent. Throws when something below is still open, unless `options` has `--lazy`. */
-  unmount(...options: string[]): void {
-    if (!existsSync(this.path)) return;
-    execFileSync("umount", [...options, this.path]);
-    rmSync(this.#folder, { recursive: true });
-  }
-
-  get freeBytes(): number {
-    const { bavail, bsize } = statfsSync(this.path);
-    return bavail * bsize;
-  }
-
-  /** Fills the disk until this much is free, also when others write at the same time. */
-  fill(leftBytes: number): void {
-    mkdirSync(this.#filler, { recursive: true });
-    for (let bytes = this.freeBytes - leftBytes; bytes > 0; bytes = this.freeBytes - leftBytes) {
-      const file = join(this.#filler, String(bytes));
-      spawnSync("fallocate", ["-l", String(bytes), file]);
-    }
-  }
-
-  free(): void {
-    rmSync(this.#filler, { recursive: true, force: true });
-  }
-
-  get #filler(): string {
-    return join(this.path, "filler");
-  }
-}
 
 const disk = new SmallDisk();
 const skip = disk.mount() ?? false;

@@ -7,6 +7,9 @@ import { test } from "node:test";
 import { findProgram } from "../../src/vmm/jail/program-files.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { Server } from "../server.ts";
+import { SmallDisk } from "../small-disk.ts";
+
+const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
 
 interface Told {
   status: number;
@@ -27,7 +30,7 @@ test("without QEMU's program or without memory it is 503 with the reason", { tim
   try {
     await symlink(real, qemu);
     await using server = await Server.start({
-      env: { CAPSULE_QEMU: qemu, CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" },
+      env: { ...env, CAPSULE_QEMU: qemu },
     });
     const well = await health(server);
     assert.deepEqual([well.status, well.ready, well.creates, well.reasons], [200, true, true, []]);
@@ -51,4 +54,26 @@ test("without QEMU's program or without memory it is 503 with the reason", { tim
   } finally {
     await rm(folder, { recursive: true });
   }
+});
+
+const disk = new SmallDisk();
+const skip = disk.mount() ?? false;
+
+test("on a full disk it is 503 with the reason", { timeout: 600_000, skip }, async () => {
+  process.once("exit", () => disk.unmount("--lazy"));
+  {
+    await using server = await Server.start({ parent: disk.path, env });
+    assert.equal((await health(server)).status, 200);
+    disk.fill(40 << 20);
+    await eventually("503 on a full disk", async () => (await health(server)).status === 503);
+    const { ready, creates, reasons } = await health(server);
+    assert.deepEqual([ready, creates], [false, false]);
+    assert.match(
+      reasons.join(),
+      /^the host's disk is full: another capsule needs 16 MiB of disk and only \d+ MiB are free$/,
+    );
+    disk.free();
+    await eventually("200 with free space", async () => (await health(server)).status === 200);
+  }
+  disk.unmount();
 });
