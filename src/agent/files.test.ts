@@ -89,6 +89,29 @@ describe("a listing", () => {
     assert.deepEqual(entries[0]?.target, null);
   });
 
+  it("that its receiver refuses is cancelled, and the connection stays open", async () => {
+    const refusal = new Error("no room");
+    const refuse = () => {
+      throw refusal;
+    };
+    for (const sink of [
+      { item: refuse, reserve() {} },
+      { item() {}, reserve: refuse },
+    ]) {
+      await using peer = await connected((frame, guest) => {
+        if (!isOpen(frame)) return;
+        guest.frame(DATA, frame.stream, new RecordWriter().u32(1).str("").str("x").strs([]).bare());
+        const huge = new RecordWriter().u32(2).str("").str("y".repeat(100_000)).strs([]).bare();
+        guest.frame(DATA, frame.stream, huge.subarray(0, 65_000));
+        guest.frame(DATA, frame.stream, huge.subarray(65_000));
+        guest.frame(RESULT, frame.stream, count(2));
+      });
+      await assert.rejects(peer.agent.processes(sink), refusal);
+      await peer.guest.heard((frame) => frame.type === CANCEL);
+      assert.equal((await processesOf(peer.agent)).length, 2);
+    }
+  });
+
   it("with a wrong count or an incomplete last item ends the connection", async () => {
     for (const [bytes, items] of [
       [Buffer.alloc(0), 1],
