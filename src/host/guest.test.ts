@@ -191,6 +191,16 @@ describe("an agent", () => {
     assert.match(reason, /^the agent stopped answering/);
   });
 
+  it("whose connection ends shortly before its VM is reported with the VM's end", async () => {
+    await using fake = await FakeGuest.listen();
+    const setting = await live(fake);
+    setting.line.socketPath = "/nowhere/agent.sock"; // as when QEMU is gone: refused at once
+    await cut(setting);
+    while (setting.line.connects < 2) await new Promise(setImmediate);
+    setTimeout(() => setting.vm.endWith({ kind: "exited" }), 150);
+    assert.deepEqual(await setting.live.ended, { kind: "lost", reason: "the VM's process ended" });
+  });
+
   it("that answers only the handshake after a silence is reported as lost", async () => {
     await using fake = await FakeGuest.listen();
     const setting = await live(fake, patienceMs, 60);

@@ -17,6 +17,8 @@ import type { CapsuleFile } from "./disk/capsule-folder.ts";
 import type { Guest, GuestEnd } from "./host.ts";
 
 const diskPollMs = 1_000;
+/** A VM reports the end of its process within 0.8 s; longer would delay the status beyond 1 s. */
+const vmEndGraceMs = 900;
 const entropyBytes = 64;
 
 /**
@@ -222,10 +224,16 @@ export class LiveGuest implements Guest {
         if (signal.aborted) return;
         const isWaiting = await this.isWaitingForDisk();
         if (signal.aborted) return;
-        if (!isWaiting) return this.#end({ kind: "lost", reason: `the agent stopped answering: ${messageOf(error)}` });
+        if (!isWaiting) return await this.#giveUp(error, signal);
         await delay(diskPollMs);
       }
     }
+  }
+
+  /** A QEMU that was killed closes the agent's socket first. Its end is the reason then, once the VM reports it. */
+  async #giveUp(error: unknown, signal: AbortSignal): Promise<void> {
+    await Promise.race([this.vm.ended, delay(vmEndGraceMs, undefined, { ref: false })]);
+    if (!signal.aborted) this.markLost(`the agent stopped answering: ${messageOf(error)}`);
   }
 
   #onReconnected(agent: Agent): void {
