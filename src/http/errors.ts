@@ -7,6 +7,7 @@ import type { Socket } from "node:net";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
 import type { ErrorBody } from "../wire/schema.ts";
+import { isAwaitingContinue } from "./expect-continue.ts";
 import { describeError } from "./log.ts";
 import { pendingResponse } from "./node-internals.ts";
 import { isLingering, type RefusedBodies } from "./refused-bodies.ts";
@@ -24,8 +25,8 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   }
   if ((error.code === "quota_exceeded" || error.code === "no_capacity") && error.retryAfterSec !== null)
     reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
-  if (isUploading(request.raw)) reply.raw.shouldKeepAlive = false;
-  // Only a refused upgrade and an upload that was refused half-way close their connection.
+  if (isUploading(request.raw) || isAwaitingContinue(request.raw)) reply.raw.shouldKeepAlive = false;
+  // Only a refused upgrade, an upload that was refused half-way and a missing 100 close their connection.
   if (reply.raw.shouldKeepAlive) reply.removeHeader("connection");
   else reply.header("connection", "close");
   reply

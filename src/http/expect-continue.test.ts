@@ -65,4 +65,13 @@ describe("a client that waits for 100 before it sends its body", () => {
     }
     assert.deepEqual(await statuses(`/v1/capsules/${id}/files/write`, form, "", { length: 2 ** 21 }), [413]);
   });
+
+  test("is told that the connection ends after a refusal instead, as it does", async () => {
+    const socket = connect(port, "127.0.0.1");
+    socket.write("GET /v1/nothing HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n");
+    const text = String((await once(socket, "data"))[0]);
+    await once(socket, "end");
+    assert.match(text, /^HTTP\/1\.1 401 /);
+    assert.match(text, /^connection: close\r$/im);
+  });
 });

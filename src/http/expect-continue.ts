@@ -1,6 +1,6 @@
 /**
- * `Expect: 100-continue`: the client waits for a word before it sends its body. Node would send 100 as soon as it has read
- * the headers; here it is sent when the body is about to be read, so that a refusal by key, state or size comes first.
+ * `Expect: 100-continue`: the client sends its body only after a 100. Node would send 100 as soon as it has read the headers;
+ * here it is sent when the body is about to be read, so that a refusal by key, state or size comes first.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 
@@ -11,6 +11,14 @@ export function deferContinue(server: Server): void {
     waiting.set(request, response);
     server.emit("request", request, response);
   });
+}
+
+/**
+ * Whether the client was sent no 100. Node then closes the connection after the final response, since the body may follow
+ * all the same; the response must say so.
+ */
+export function isAwaitingContinue(request: IncomingMessage): boolean {
+  return waiting.has(request);
 }
 
 /** Call before the body is read. */

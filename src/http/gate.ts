@@ -57,8 +57,11 @@ export function currentRefusal(thrown: unknown, request: FastifyRequest, capsule
   const { action } = request.routeOptions.config;
   const isEnded = thrown instanceof CapsuleError && endedByGuest.has(thrown.code);
   if (!isEnded || action === undefined) return thrown;
+  const [{ teamId }, { id }] = [request.identity, request.params as { id: string }];
   try {
-    capsules.permit(request.identity.teamId, (request.params as { id: string }).id, action);
+    // A guest that failed under a request is the request's own failure: 502, although the next one gets 409.
+    if (thrown.code === "agent_error" && capsules.get(teamId, id).status === "error") return thrown;
+    capsules.permit(teamId, id, action);
     return thrown;
   } catch (refusal) {
     return refusal;
