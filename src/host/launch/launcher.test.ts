@@ -60,6 +60,19 @@ test("a claimed process is used instead of a new one", async (t) => {
   assert.equal((await restoring).vm, vm);
 });
 
+test("a VM that ends while its agent is waited for fails the restore at once", { timeout: 10_000 }, async (t) => {
+  const begun = Promise.withResolvers<void>();
+  const connect: Connect = (_socket, _deadlineMs, signal) => {
+    begun.resolve();
+    return whenAborted(signal);
+  };
+  const { vm, restoring, folder } = launch(t, { connect });
+  await begun.promise;
+  vm.endWith({ kind: "exited" });
+  await assert.rejects(restoring, { code: "agent_error", message: "the VM has ended: exited" });
+  assert.deepEqual(readdirSync(folder), []);
+});
+
 test("a signal that fires while the VM is loaded reaches the VMM, and nothing is left", async (t) => {
   const begun = Promise.withResolvers<void>();
   const restore: Setup["restore"] = (_vm, _spec, _saved, _onSpawn, signal) => {

@@ -100,9 +100,10 @@ export class Launcher {
       signal?.throwIfAborted();
       vm ??= await this.#start(id, capsule, saved, signal);
       step("restore.loaded");
+      const alive = orEndOf(vm, signal);
       await vm.resume();
-      const agent = await connect(vm.agentSocket, wakeMs, signal);
-      await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), signal);
+      const agent = await connect(vm.agentSocket, wakeMs, alive);
+      await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
       step("restore.awake");
       return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
     } catch (error) {
@@ -140,4 +141,11 @@ export class Launcher {
     await vm.kill();
     await removeVm(vm.spec.files.dir);
   }
+}
+
+/** `signal`, or a signal that fires when the VM ends: a wait for its agent would last until the deadline. */
+function orEndOf(vm: Vm, signal: AbortSignal | undefined): AbortSignal {
+  const ended = new AbortController();
+  void vm.ended.then(({ kind }) => ended.abort(new CapsuleError("agent_error", `the VM has ended: ${kind}`)));
+  return signal === undefined ? ended.signal : AbortSignal.any([signal, ended.signal]);
 }
