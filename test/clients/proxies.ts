@@ -14,6 +14,8 @@ const startDeadlineMs = 20_000;
 export interface ZooProxy extends Pick<ZooClient, "name" | "probe" | "package" | "isUsual"> {
   /** It resets a client that it has passed a refusal to while the body was still coming: docs/CLIENTS.md says so. */
   losesRefusals: boolean;
+  /** It does not tell the service that a client hung up while it waited for an answer: docs/CLIENTS.md says so. */
+  hidesAborts: boolean;
   /** The language of its fence in the document. */
   fence: string;
   configure(example: string, setting: Setting): { files: Record<string, string>; command: [string, ...string[]] };
@@ -37,6 +39,7 @@ export const proxies: ZooProxy[] = [
     package: "nginx-light",
     isUsual: true,
     losesRefusals: false,
+    hidesAborts: false,
     fence: "nginx",
     configure(example, { port, folder, readTimeoutSec }) {
       const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
@@ -57,6 +60,7 @@ export const proxies: ZooProxy[] = [
     package: "haproxy",
     isUsual: false,
     losesRefusals: false,
+    hidesAborts: true,
     fence: "haproxy",
     configure(example, { port, folder, readTimeoutSec }) {
       const config = join(folder, "haproxy.cfg");
@@ -72,6 +76,7 @@ export const proxies: ZooProxy[] = [
     package: "caddy",
     isUsual: false,
     losesRefusals: true,
+    hidesAborts: false,
     fence: "caddy",
     configure(example, { port, folder }) {
       const config = join(folder, "Caddyfile");
@@ -85,6 +90,7 @@ export const proxies: ZooProxy[] = [
     package: "apache2",
     isUsual: false,
     losesRefusals: true,
+    hidesAborts: true,
     fence: "apache",
     configure(example, { port, folder, readTimeoutSec }) {
       const modules = ["mpm_event", "authz_core", "proxy", "proxy_http", "reqtimeout"];

@@ -94,7 +94,12 @@ for (const kind of proxies) {
 
     for (const teller of [httpTeller!, socketTeller!]) {
       test(`${teller.name} tells its story`, { skip: missing(teller), timeout }, () =>
-        tell(teller, { ...story, url: proxy.url, tries: kind.losesRefusals ? 0 : story.tries }),
+        tell(teller, {
+          ...story,
+          url: proxy.url,
+          tries: kind.losesRefusals ? 0 : story.tries,
+          hidesAborts: kind.hidesAborts,
+        }),
       );
     }
 
