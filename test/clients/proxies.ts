@@ -101,7 +101,7 @@ export const proxies: ZooProxy[] = [
       const text = [
         ...(process.getuid?.() === 0 ? ["User www-data", "Group www-data"] : []),
         ...modules.map((name) => `LoadModule ${name}_module /usr/lib/apache2/modules/mod_${name}.so`),
-        `ServerName capsule.test\nServerRoot ${folder}\nPidFile ${folder}/pid\nErrorLog /dev/stderr\nListen ${port}`,
+        `ServerName capsule.test\nServerRoot ${folder}\nPidFile ${folder}/pid\nErrorLog ${folder}/logs/error\nListen ${port}`,
         "RequestReadTimeout header=20-40,minrate=500\nRequestReadTimeout body=10,minrate=500", // as Debian's
         host,
       ].join("\n");
