@@ -33,17 +33,18 @@ export class AgentProcess implements AsyncDisposable {
   readonly process: ChildProcess;
   readonly #agents: Agent[] = [];
 
-  static async start(): Promise<AgentProcess> {
+  /** `args`: further arguments of the agent. */
+  static async start(args: string[] = []): Promise<AgentProcess> {
     const dir = await mkdtemp(path.join(tmpdir(), "agent-"));
-    const agent = new AgentProcess(dir, await agentBinary());
+    const agent = new AgentProcess(dir, await agentBinary(), args);
     await agent.#listening();
     return agent;
   }
 
-  private constructor(dir: string, program: string) {
+  private constructor(dir: string, program: string, args: string[]) {
     this.dir = dir;
     this.socketPath = path.join(dir, "agent.sock");
-    this.process = spawn(program, ["--socket", this.socketPath], {
+    this.process = spawn(program, ["--socket", this.socketPath, ...args], {
       stdio: ["ignore", "inherit", "inherit"],
       detached: true, // in its own process group, so that it cannot kill the test runner by mistake
     });

@@ -127,6 +127,8 @@ export interface Agent {
   readonly closed: Promise<Error>;
   /** From WELCOME: the guest has had its WAKE. */
   readonly awake: boolean;
+  /** From WELCOME: the version of the protocol on this connection. */
+  readonly protocol: number;
   probe(): Promise<void>;
   wake(wake: Wake): Promise<void>;
   /** Also suspends the detection of an unresponsive guest until `thaw` or `wake`, because the VM may be stopped. */

@@ -35,6 +35,7 @@ import {
   request,
   selectorRequest,
   Verb,
+  type VersionRange,
   type Welcome,
   wakeRequest,
 } from "./protocol.ts";
@@ -45,6 +46,10 @@ export interface ConnectOptions {
   deadlineMs: number;
   /** Aborts connecting before the deadline. */
   signal?: AbortSignal | undefined;
+  /** The version of the protocol that the agent is known to speak. */
+  protocol?: number | undefined;
+  /** The versions that this side speaks, by default `protocolVersions`. */
+  versions?: VersionRange | undefined;
   /**
    * The connection is closed with a SilenceError when a probe and all requests are unanswered for this long. Default
    * 180 s.
@@ -64,12 +69,14 @@ export async function connectAgent(socketPath: string, options: ConnectOptions):
 class Connection implements Agent {
   readonly closed: Promise<Error>;
   readonly awake: boolean;
+  readonly protocol: number;
   readonly #channel: Channel;
 
   constructor(channel: Channel, welcome: Welcome) {
     this.#channel = channel;
     this.closed = channel.closed;
     this.awake = welcome.awake;
+    this.protocol = welcome.version;
   }
 
   probe(): Promise<void> {

@@ -68,7 +68,7 @@ const twoParts = request(Verb.READ).str("/in two parts").finish().subarray(heade
 
 /** Frames of the host. */
 const encoded: Record<string, Buffer> = {
-  hello: frame(HELLO, 0, hello(nonce)),
+  hello: frame(HELLO, 0, hello(nonce, 1)),
   open_probe: open(1, request(Verb.PROBE)),
   open_wake: open(2, wakeRequest(wake, 1_767_225_600_123_456_789n)),
   open_freeze: open(3, request(Verb.FREEZE)),

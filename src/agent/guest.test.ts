@@ -35,8 +35,11 @@ describe("the handshake", () => {
     nothing: Buffer.alloc(0),
     zeros: Buffer.alloc(100_000),
     "half a header": Buffer.from([OPEN, 0, 9]),
-    "half a HELLO": encodeFrame({ type: HELLO, flags: 0, epoch: 9, stream: 0 }, hello(randomBytes(16))).subarray(0, 30),
-    "a HELLO": encodeFrame({ type: HELLO, flags: 0, epoch: 9, stream: 0 }, hello(randomBytes(16))),
+    "half a HELLO": encodeFrame({ type: HELLO, flags: 0, epoch: 9, stream: 0 }, hello(randomBytes(16), 1)).subarray(
+      0,
+      30,
+    ),
+    "a HELLO": encodeFrame({ type: HELLO, flags: 0, epoch: 9, stream: 0 }, hello(randomBytes(16), 1)),
     "half a command": half(OPEN, 0, command.subarray(0, 20), command.length),
     "the first half of a long command": half(OPEN, moreFlag, command, command.length),
     "a header without its payload": half(DATA, 0, Buffer.alloc(0), 65_536),
@@ -54,6 +57,26 @@ describe("the handshake", () => {
       await agent.probe();
       agent.close();
       await agent.closed;
+    }
+  });
+
+  it("answers a HELLO of any version with the nearest one that it speaks", async () => {
+    await using guest = await AgentProcess.start(["--protocols", "2-3"]);
+    for (const [versions, protocol] of [
+      [{ min: 1, max: 2 }, 2],
+      [{ min: 3, max: 3 }, 3],
+      [{ min: 3, max: 9 }, 3],
+    ] as const) {
+      const agent = await guest.connect({ versions });
+      assert.equal(agent.protocol, protocol);
+      await agent.probe();
+      agent.close();
+    }
+    for (const [versions, message] of [
+      [{ min: 1, max: 1 }, /speaks protocol 2, this server 1$/],
+      [{ min: 4, max: 5 }, /speaks protocol 3, this server 4 to 5$/],
+    ] as const) {
+      await assert.rejects(guest.connect({ versions }), { code: "agent_error", message });
     }
   });
 

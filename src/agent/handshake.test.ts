@@ -52,6 +52,39 @@ describe("handshake", () => {
     agent.close();
   });
 
+  it("says the version that a saved agent is known to speak, or else the newest", async () => {
+    const versions = { min: 1, max: 3 };
+    await using saved = await FakeGuest.listen({ ...answerProbes, protocols: { min: 2, max: 2 }, isStrict: true });
+    const known = await connectAgent(saved.socketPath, { deadlineMs, versions, protocol: 2 });
+    assert.equal(known.protocol, 2);
+    await known.probe();
+    known.close();
+    await using booted = await FakeGuest.listen({ ...answerProbes, protocols: { min: 3, max: 4 } });
+    const newest = await connectAgent(booted.socketPath, { deadlineMs, versions });
+    assert.equal(newest.protocol, 3);
+    newest.close();
+    assert.deepEqual([new Set(saved.versions), new Set(booted.versions)], [new Set([2]), new Set([3])]);
+  });
+
+  it("goes on with the nearest version of the agent where this side speaks it", async () => {
+    await using guest = await FakeGuest.listen({ ...answerProbes, protocols: { min: 1, max: 2 } });
+    const agent = await connectAgent(guest.socketPath, { deadlineMs, versions: { min: 2, max: 3 } });
+    assert.equal(agent.protocol, 2);
+    await agent.probe();
+    agent.close();
+  });
+
+  it("rejects at the answer of an agent whose versions are all others", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // the deadline never comes
+    for (const [protocols, versions, message] of [
+      [{ min: 1, max: 1 }, { min: 2, max: 3 }, /^the guest agent speaks protocol 1, this server 2 to 3$/],
+      [{ min: 4, max: 5 }, { min: 2, max: 2 }, /^the guest agent speaks protocol 4, this server 2$/],
+    ] as const) {
+      await using guest = await FakeGuest.listen({ protocols });
+      await assert.rejects(connectAgent(guest.socketPath, { deadlineMs, versions }), isAgentError(message));
+    }
+  });
+
   it("rejects at its deadline, when aborted, and at once for a missing socket or a flood", async () => {
     await using deaf = await FakeGuest.listen({ deafHellos: 1_000 });
     await assert.rejects(connectAgent(deaf.socketPath, { deadlineMs: 50 }), isAgentError(/within 50 ms/));

@@ -3,6 +3,9 @@
  * complete any frame that was cut off, and HELLO with a random nonce. It discards input until that nonce returns in a
  * WELCOME.
  *
+ * HELLO says the version that a saved agent is known to speak: agents built before the range of versions ignore a HELLO of
+ * any version but theirs. Later ones answer every HELLO with the nearest version that they speak.
+ *
  * A booting VM does not read the pipe and may lose bytes, so HELLO is repeated until the deadline. Each one has a new
  * nonce, because the agent resets the connection at every HELLO: an answer to an older one would be followed by another
  * reset. A running agent answers the first HELLO at once.
@@ -13,12 +16,27 @@ import { Channel, type ChannelOptions } from "./channel.ts";
 import { violation } from "./failure.ts";
 import { encodeFrame, FrameType, headerBytes, maxPayloadBytes, writeHeader } from "./frames.ts";
 import { Pipe, type PipeReader } from "./pipe.ts";
-import { decodeWelcome, hello, limits, nonceBytes, paddingBytes, protocolVersion, type Welcome } from "./protocol.ts";
+import {
+  decodeWelcome,
+  describeMismatch,
+  hello,
+  limits,
+  nonceBytes,
+  paddingBytes,
+  protocolVersions,
+  speaks,
+  type VersionRange,
+  type Welcome,
+} from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 
 export interface HandshakeOptions extends ChannelOptions {
   deadlineMs: number;
   signal?: AbortSignal | undefined;
+  /** The version that the agent is known to speak. Default: the newest of `versions`. */
+  protocol?: number | undefined;
+  /** The versions that this side speaks, by default `protocolVersions`. */
+  versions?: VersionRange | undefined;
 }
 
 export interface Hello {
@@ -79,6 +97,7 @@ export class WelcomeScanner {
 class Handshake implements PipeReader {
   readonly result: Promise<{ channel: Channel; welcome: Welcome }>;
   readonly #options: HandshakeOptions;
+  readonly #versions: VersionRange;
   readonly #pipe: Pipe;
   readonly #space = Buffer.allocUnsafe(maxPayloadBytes);
   readonly #resolve: (result: { channel: Channel; welcome: Welcome }) => void;
@@ -97,6 +116,7 @@ class Handshake implements PipeReader {
     this.#resolve = resolve;
     this.#reject = reject;
     this.#options = options;
+    this.#versions = options.versions ?? protocolVersions;
     this.#pipe = new Pipe(socketPath, this);
     const late = `the guest agent did not answer within ${options.deadlineMs} ms`;
     this.#deadline = setTimeout(() => this.#fail(new CapsuleError("agent_error", late)), options.deadlineMs);
@@ -135,8 +155,9 @@ class Handshake implements PipeReader {
 
   #sendHello(repeatMs: number): void {
     const { epoch, nonce } = this.#hello;
+    const payload = hello(nonce, this.#options.protocol ?? this.#versions.max);
     this.#pipe.write(padding);
-    this.#pipe.write(encodeFrame({ type: FrameType.HELLO, flags: 0, epoch, stream: 0 }, hello(nonce)));
+    this.#pipe.write(encodeFrame({ type: FrameType.HELLO, flags: 0, epoch, stream: 0 }, payload));
     this.#repeat = setTimeout(() => this.#repeatHello(repeatMs), repeatMs);
   }
 
@@ -153,8 +174,10 @@ class Handshake implements PipeReader {
   }
 
   #succeed(welcome: Welcome, rest: Buffer): void {
-    if (welcome.version !== protocolVersion) {
-      throw new ProtocolError(`protocol version ${welcome.version} instead of ${protocolVersion}`);
+    if (!speaks(this.#versions, welcome.version)) {
+      const mismatch = describeMismatch(welcome.version, this.#versions);
+      this.#fail(new CapsuleError("agent_error", `the guest agent speaks ${mismatch}`));
+      return;
     }
     this.#finish();
     const channel = new Channel(this.#pipe, this.#hello.epoch, this.#options);

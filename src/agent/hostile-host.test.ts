@@ -44,7 +44,7 @@ class RawHost implements Disposable {
   async sendHello(epoch: number, ...before: Buffer[]): Promise<void> {
     const frames = [...before, Buffer.alloc(paddingBytes)];
     this.#epoch = epoch;
-    frames.push(this.frame(HELLO, 0, hello(randomBytes(16))));
+    frames.push(this.frame(HELLO, 0, hello(randomBytes(16), 1)));
     this.#socket.write(Buffer.concat(frames));
     await this.#until(() => this.#welcomedEpoch === epoch);
   }

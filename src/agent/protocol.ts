@@ -6,7 +6,25 @@ import type { Command, Exit, GuestEntry, GuestProcess, Selector, Started, Wake }
 import { headerBytes, maxPayloadBytes } from "./frames.ts";
 import { ProtocolError, RecordReader, RecordWriter } from "./records.ts";
 
-export const protocolVersion = 1;
+export interface VersionRange {
+  min: number;
+  max: number;
+}
+
+/** The versions that this host speaks. */
+export const protocolVersions: Readonly<VersionRange> = { min: 1, max: 1 };
+/** The version of an agent whose checkpoint or journal has no record of it: only this one existed then. */
+export const unrecordedProtocol = 1;
+
+export function speaks({ min, max }: VersionRange, version: number): boolean {
+  return version >= min && version <= max;
+}
+
+/** "protocol 3, this server 1 to 2", for the message of an agent that cannot be spoken to. */
+export function describeMismatch(version: number, { min, max }: VersionRange): string {
+  return `protocol ${version}, this server ${min === max ? min : `${min} to ${max}`}`;
+}
+
 export const magic = Buffer.from("capsule-agent");
 export const nonceBytes = 16;
 /** Enough zeros to complete any frame that an earlier connection left incomplete in the pipe. */
@@ -65,8 +83,8 @@ export function request(verb: Verb): RecordWriter {
   return new RecordWriter(headerBytes).u16(verb);
 }
 
-export function hello(nonce: Uint8Array): Buffer {
-  return new RecordWriter().bytes(magic).raw(nonce).u16(protocolVersion).finish();
+export function hello(nonce: Uint8Array, version: number): Buffer {
+  return new RecordWriter().bytes(magic).raw(nonce).u16(version).finish();
 }
 
 export function wakeRequest(wake: Wake, realtimeNs: bigint): RecordWriter {
@@ -143,6 +161,7 @@ function whole<T>(payload: Buffer, read: (fields: RecordReader) => T): T {
 }
 
 export interface Welcome {
+  /** Of this connection: that of the HELLO, or the nearest one that the agent speaks. */
   version: number;
   /** Name and version of the program inside. */
   agent: string;

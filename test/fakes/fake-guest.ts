@@ -4,7 +4,7 @@ import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { encodeFrame, FrameParser, FrameType, maxPayloadBytes, writeHeader } from "../../src/agent/frames.ts";
-import { limits, magic, nonceBytes } from "../../src/agent/protocol.ts";
+import { limits, magic, nonceBytes, protocolVersions, speaks, type VersionRange } from "../../src/agent/protocol.ts";
 import { RecordReader, RecordWriter } from "../../src/agent/records.ts";
 
 export interface HostFrame {
@@ -20,6 +20,10 @@ export interface FakeGuestOptions {
   /** How many HELLOs are ignored at first. */
   deafHellos?: number;
   awake?: boolean;
+  /** The versions of the protocol that it speaks. */
+  protocols?: VersionRange;
+  /** It ignores a HELLO of any other version. */
+  isStrict?: boolean;
   onFrame?: (frame: HostFrame, guest: FakeGuest) => void;
 }
 
@@ -27,6 +31,8 @@ export class FakeGuest implements AsyncDisposable {
   readonly socketPath: string;
   readonly frames: HostFrame[] = [];
   hellos = 0;
+  /** Versions of the HELLOs. */
+  readonly versions: number[] = [];
   epoch = 0;
   connection: net.Socket | undefined;
   /** The state in its next WELCOME. */
@@ -110,14 +116,18 @@ export class FakeGuest implements AsyncDisposable {
 
   #greet(epoch: number, payload: Buffer): void {
     this.hellos++;
-    if (this.hellos <= (this.#options.deafHellos ?? 0)) return;
-    this.epoch = epoch;
     const fields = new RecordReader(payload);
     if (!fields.bytes().equals(magic)) throw new Error("HELLO without its magic");
     const nonce = fields.raw(nonceBytes);
+    const version = fields.u16();
+    this.versions.push(version);
+    const protocols = this.#options.protocols ?? protocolVersions;
+    const isIgnored = this.#options.isStrict === true && !speaks(protocols, version);
+    if (isIgnored || this.hellos <= (this.#options.deafHellos ?? 0)) return;
+    this.epoch = epoch;
     const welcome = new RecordWriter()
       .raw(nonce)
-      .u16(1)
+      .u16(Math.min(Math.max(version, protocols.min), protocols.max))
       .str("fake/0")
       .u8(this.asleep ? 0 : 1)
       .u32(1);

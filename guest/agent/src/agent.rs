@@ -75,7 +75,7 @@ impl Agent {
             signals,
             timers: Timers::default(),
             orphans: Orphans::default(),
-            dispatcher: Dispatcher::new(options.mode, supervisor, tasks),
+            dispatcher: Dispatcher::new(options.mode, options.versions, supervisor, tasks),
             is_host_timer_armed: false,
             halt: None,
         })

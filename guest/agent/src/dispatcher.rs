@@ -8,7 +8,7 @@ use crate::options::Mode;
 use crate::outbox::Outbox;
 use crate::partial::PartialRequests;
 use crate::processes::Processes;
-use crate::protocol::{self, empty, welcome, Code, Failure, NONCE_BYTES};
+use crate::protocol::{self, empty, welcome, Code, Failure, Hello, Versions};
 use crate::pty::Size;
 use crate::record::{Malformed, Reader, END_MARK};
 use crate::request::{is_served_asleep, Message, Request};
@@ -20,6 +20,7 @@ use crate::timers::Due;
 
 pub struct Dispatcher {
     mode: Mode,
+    versions: Versions,
     streams: Streams,
     partial: PartialRequests,
     supervisor: Supervisor,
@@ -27,9 +28,10 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn new(mode: Mode, supervisor: Supervisor, tasks: Tasks) -> Dispatcher {
+    pub fn new(mode: Mode, versions: Versions, supervisor: Supervisor, tasks: Tasks) -> Dispatcher {
         Dispatcher {
             mode,
+            versions,
             streams: Streams::default(),
             partial: PartialRequests::default(),
             supervisor,
@@ -43,9 +45,9 @@ impl Dispatcher {
     /// part of a frame from an earlier connection.
     pub fn receive(&mut self, frame: &Frame, epoll: &Epoll) -> bool {
         if frame.kind == frames::HELLO {
-            let nonce = protocol::read_hello(frame.payload);
-            let nonce = nonce.ok().filter(|_| frame.epoch != 0);
-            return nonce.is_some_and(|nonce| self.begin_epoch(frame.epoch, &nonce));
+            let hello = protocol::read_hello(frame.payload);
+            let hello = hello.ok().filter(|_| frame.epoch != 0);
+            return hello.is_some_and(|hello| self.begin_epoch(frame.epoch, &hello));
         }
         if frame.epoch == self.streams.epoch() && frame.epoch != 0 {
             if frame.kind == frames::OPEN {
@@ -58,13 +60,15 @@ impl Dispatcher {
         false
     }
 
-    fn begin_epoch(&mut self, epoch: u16, nonce: &[u8; NONCE_BYTES]) -> bool {
+    fn begin_epoch(&mut self, epoch: u16, hello: &Hello) -> bool {
         self.partial.clear();
         for dropped in self.streams.begin_epoch(epoch) {
             self.drop_stream(dropped);
         }
         self.supervisor.forget_streams();
-        let answer = welcome(nonce, self.supervisor.is_awake(), std::process::id());
+        let version = self.versions.welcome(hello.version);
+        let is_awake = self.supervisor.is_awake();
+        let answer = welcome(&hello.nonce, version, is_awake, std::process::id());
         self.streams.control(frames::WELCOME, 0, &answer);
         true
     }

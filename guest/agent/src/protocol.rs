@@ -3,7 +3,22 @@
 
 use crate::record::{Malformed, Reader, Writer};
 
-pub const VERSION: u16 = 1;
+/// The versions of the protocol that a host or an agent speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    pub min: u16,
+    pub max: u16,
+}
+
+impl Versions {
+    /// The version of a connection whose HELLO has version `hello`. Out of range, it is the nearest one, which the host
+    /// accepts or refuses.
+    pub fn welcome(self, hello: u16) -> u16 {
+        hello.clamp(self.min, self.max)
+    }
+}
+
+pub const VERSIONS: Versions = Versions { min: 1, max: 1 };
 pub const MAGIC: &[u8] = b"capsule-agent";
 pub const NONCE_BYTES: usize = 16;
 pub const AGENT: &str = concat!("capsule-agent/", env!("CARGO_PKG_VERSION"));
@@ -201,25 +216,31 @@ pub fn started_event(pid: u32, tag: &str) -> Vec<u8> {
     Writer::new().u16(event::STARTED).u32(pid).str(tag).finish()
 }
 
-pub fn welcome(nonce: &[u8], awake: bool, pid: u32) -> Vec<u8> {
+pub fn welcome(nonce: &[u8], version: u16, awake: bool, pid: u32) -> Vec<u8> {
     Writer::new()
         .raw(nonce)
-        .u16(VERSION)
+        .u16(version)
         .str(AGENT)
         .u8(awake.into())
         .u32(pid)
         .finish()
 }
 
-/// The nonce of a HELLO with our magic and version.
-pub fn read_hello(payload: &[u8]) -> Result<[u8; NONCE_BYTES], Malformed> {
+pub struct Hello {
+    pub nonce: [u8; NONCE_BYTES],
+    pub version: u16,
+}
+
+/// A HELLO with our magic, of any version.
+pub fn read_hello(payload: &[u8]) -> Result<Hello, Malformed> {
     let mut fields = Reader::new(payload);
     let magic = fields.str()?;
     let nonce = fields.raw(NONCE_BYTES)?;
     let version = fields.u16()?;
     fields.finish()?;
-    if magic != MAGIC || version != VERSION {
+    if magic != MAGIC {
         return Err(Malformed);
     }
-    nonce.try_into().map_err(|_| Malformed)
+    let nonce = nonce.try_into().map_err(|_| Malformed)?;
+    Ok(Hello { nonce, version })
 }

@@ -270,7 +270,11 @@ impl Drop for Sandbox {
 
 /// Connects as a new host does, and reads up to the WELCOME.
 fn handshake(stream: &mut UnixStream, epoch: u16, nonce: &[u8; NONCE_BYTES]) -> Parser {
-    let payload = Writer::new().str(MAGIC).raw(nonce).u16(VERSION).finish();
+    let payload = Writer::new()
+        .str(MAGIC)
+        .raw(nonce)
+        .u16(VERSIONS.max)
+        .finish();
     let mut hello = vec![0; HEADER_BYTES + MAX_PAYLOAD_BYTES];
     hello.extend(encode(&[frame(HELLO, 0, payload)], epoch));
     stream.write_all(&hello).unwrap();

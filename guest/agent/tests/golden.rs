@@ -79,7 +79,10 @@ fn the_agents_frames_are_the_golden_ones() {
     let notice = |reboot| Writer::new().u16(notice::HALTING).u8(reboot).finish();
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
-        ("welcome", frame(WELCOME, 0, 0, &welcome(&nonce, false, 1))),
+        (
+            "welcome",
+            frame(WELCOME, 0, 0, &welcome(&nonce, 1, false, 1)),
+        ),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_frozen",
@@ -146,7 +149,8 @@ fn the_hosts_frames_are_decoded() {
     let frames = golden();
     let (_, _, _, bytes) = payload(&frames, "hello");
     let nonce: Vec<u8> = (0xa0..=0xaf).collect();
-    assert_eq!(read_hello(&bytes).unwrap().to_vec(), nonce);
+    let hello = read_hello(&bytes).unwrap();
+    assert_eq!((hello.nonce.to_vec(), hello.version), (nonce, 1));
 
     let request = |name: &str| {
         let (kind, _, _, bytes) = payload(&frames, name);
