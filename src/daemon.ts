@@ -167,8 +167,8 @@ type OpenHost = Awaited<ReturnType<typeof openHost>>;
 /** The host, with the base of the default shape prepared. */
 async function openHost(config: Config, log: Log, progress: (step: string) => void) {
   const paths = new Paths(config.dataDir);
-  const connect: Connect = (socket, deadlineMs, signal) =>
-    connectAgent(socket, { deadlineMs, signal, silenceMs: config.silenceMs });
+  const connect: Connect = (socket, deadlineMs, signal, protocol) =>
+    connectAgent(socket, { deadlineMs, signal, protocol, silenceMs: config.silenceMs });
   const { vmm, images, accelerator, jail, missing } = await openMachine({
     paths,
     qemu: config.qemu,

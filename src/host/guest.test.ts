@@ -32,14 +32,15 @@ interface Setting {
   vm: FakeVm;
   live: LiveGuest;
   /** Where the next connections go, and how many there were. */
-  line: { socketPath: string; connects: number };
+  line: { socketPath: string; connects: number; protocol: number | undefined };
 }
 
 async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patienceMs): Promise<Setting> {
   const vm = new FakeVm(fake.socketPath);
-  const line = { socketPath: fake.socketPath, connects: 0 };
-  const connect: Connect = (_socket, deadlineMs, signal) => {
+  const line: Setting["line"] = { socketPath: fake.socketPath, connects: 0, protocol: undefined };
+  const connect: Connect = (_socket, deadlineMs, signal, protocol) => {
     line.connects++;
+    line.protocol = protocol;
     return connectAgent(line.socketPath, { deadlineMs, signal, silenceMs });
   };
   const agent = await connect(fake.socketPath, patienceMs);
@@ -89,6 +90,7 @@ it("monitoring that resumes during an attempt to reconnect waits for this attemp
   await setting.live.resumeMonitoring();
   await setting.live.agent.probe();
   assert.equal(setting.line.connects, 2);
+  assert.equal(setting.line.protocol, setting.live.agent.protocol, "the version of the lost connection");
   setting.live.close();
 });
 

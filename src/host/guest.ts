@@ -30,7 +30,13 @@ export function identityOf(id: string): Wake {
   return { hostname: id, machineId, entropy: randomBytes(entropyBytes) };
 }
 
-export type Connect = (socketPath: string, deadlineMs: number, signal?: AbortSignal) => Promise<Agent>;
+/** `protocol`: the version that the agent is known to speak. */
+export type Connect = (
+  socketPath: string,
+  deadlineMs: number,
+  signal?: AbortSignal,
+  protocol?: number,
+) => Promise<Agent>;
 
 export interface ReconnectOptions {
   connect: Connect;
@@ -61,6 +67,7 @@ export class LiveGuest implements Guest {
   #state: State = { name: "connected" };
   /** The open connection, also while suspended; undefined when it is lost. */
   #agent: Agent | undefined;
+  readonly #protocol: number;
   #reconnects = 0;
   /** The user's processes are to run: a new connection repeats a THAW that was lost with the old one. */
   #isThawed = false;
@@ -90,6 +97,7 @@ export class LiveGuest implements Guest {
       this.#vmEnd = end;
       if (this.#state.name !== "suspended") this.#endWithVm(end);
     });
+    this.#protocol = agent.protocol;
     this.#use(agent);
   }
 
@@ -218,7 +226,7 @@ export class LiveGuest implements Guest {
     }
     while (!signal.aborted) {
       try {
-        const agent = await this.#connect(this.vm.agentSocket, this.#reconnectMs, signal);
+        const agent = await this.#connect(this.vm.agentSocket, this.#reconnectMs, signal, this.#protocol);
         return signal.aborted ? agent.close() : this.#onReconnected(agent);
       } catch (error) {
         if (signal.aborted) return;

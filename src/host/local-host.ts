@@ -10,7 +10,7 @@ import { Checkpointer } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { unlessAborted, withDeadline } from "./deadline.ts";
 import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
-import { diffName, fileNames, openCheckpoint } from "./disk/checkpoint-folder.ts";
+import { diffName, fileNames, openCheckpoint, protocolOf } from "./disk/checkpoint-folder.ts";
 import { allocatedBytes, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
@@ -137,7 +137,8 @@ export class LocalHost implements Host {
     }
     this.#templates.requireMachine(manifest, `capsule ${id}`);
     await this.#templates.requireParent(capsule, `capsule ${id}`);
-    const saved = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
+    const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
+    const saved = { ...files, protocol: protocolOf(manifest) };
     return this.#hold(await this.#launcher.restore(id, capsule, saved, signal));
   }
 
@@ -284,7 +285,11 @@ export class LocalHost implements Host {
     try {
       const capsule = await createCapsuleFolder(this.#paths, this.#templates, id, parent);
       this.#options.step("start.journalled");
-      const saved = { state: join(parent.folder, fileNames.state), memory: null };
+      const saved = {
+        state: join(parent.folder, fileNames.state),
+        memory: null,
+        protocol: protocolOf(parent.manifest),
+      };
       return this.#hold(await this.#launcher.restore(id, capsule, saved, signal));
     } catch (error) {
       await this.remove(id);

@@ -22,6 +22,8 @@ export interface CapsuleFile {
 export interface VmFile {
   nonce: string;
   process: VmProcess | null;
+  /** The version of the agent protocol that its guest speaks; absent: see `unrecordedProtocol`. */
+  protocol?: number;
 }
 
 export type OnDamage = (folder: string, why: string) => void;
@@ -57,8 +59,9 @@ export async function readVm(folder: string, onDamage?: OnDamage): Promise<VmFil
 }
 
 function isVmFile(found: Partial<VmFile> | null): found is VmFile {
-  const { nonce, process } = found ?? {};
+  const { nonce, process, protocol } = found ?? {};
   if (typeof nonce !== "string") return false;
+  if (protocol !== undefined && typeof protocol !== "number") return false;
   return process === null || (typeof process?.pid === "number" && typeof process.startTicks === "number");
 }
 

@@ -9,6 +9,7 @@ import { hash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { unrecordedProtocol } from "../../agent/protocol.ts";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
 import { missingFeatures } from "../../vmm/cpu-features.ts";
 import type { Machine } from "../../vmm/vmm.ts";
@@ -29,9 +30,16 @@ export interface Manifest {
   machine: Machine;
   /** The built-in image below everything. */
   image: { name: string; hash: string };
+  /** The agent in the saved memory. */
+  agent?: { protocol: number };
   /** ISO 8601. */
   createdAt: string;
   files: Record<string, FileRecord>;
+}
+
+/** The version of the agent protocol that the saved agent speaks. */
+export function protocolOf(manifest: Pick<Manifest, "agent"> | undefined): number {
+  return manifest?.agent?.protocol ?? unrecordedProtocol;
 }
 
 /** Names of the files in a self-contained checkpoint. */

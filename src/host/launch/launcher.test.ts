@@ -6,16 +6,17 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeVm } from "../../../test/fakes/fake-vm.ts";
 import type { Agent } from "../../agent/agent.ts";
+import { protocolVersions, unrecordedProtocol } from "../../agent/protocol.ts";
 import type { Vmm } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
-import type { CapsuleFile } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, readVm } from "../disk/capsule-folder.ts";
 import { Paths } from "../disk/paths.ts";
 import type { Connect } from "../guest.ts";
 import { Launcher, type ProcessSource } from "./launcher.ts";
 
 const id = "cl-1";
 const capsule = { machine: {} } as CapsuleFile;
-const saved = { state: "state", memory: null };
+const saved = { state: "state", memory: null, protocol: protocolVersions.max };
 const agent = { closed: new Promise(() => {}), wake: async () => {}, close() {} } as unknown as Agent;
 const whenAborted = (signal?: AbortSignal) =>
   new Promise<never>((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
@@ -24,20 +25,33 @@ interface Setup {
   restore?: (vm: FakeVm, ...args: Parameters<Vmm["restore"]>) => ReturnType<Vmm["restore"]>;
   connect?: Connect;
   processes?: ProcessSource;
+  protocol?: number;
 }
 
-function launch(t: TestContext, { restore = async (vm) => vm, connect = async () => agent, processes }: Setup) {
+function launch(
+  t: TestContext,
+  { restore = async (vm) => vm, connect = async () => agent, processes, protocol }: Setup,
+) {
   const data = mkdtempSync(join(tmpdir(), "launcher-"));
   t.after(() => rmSync(data, { recursive: true, force: true }));
   const paths = new Paths(data);
   mkdirSync(paths.capsule(id), { recursive: true });
   const vm = new FakeVm("");
-  const vmm = { restore: (...args: Parameters<Vmm["restore"]>) => restore(vm, ...args) } as Vmm;
+  const vmm = {
+    restore: (...args: Parameters<Vmm["restore"]>) => restore(vm, ...args),
+    adopt: async () => vm,
+  } as unknown as Vmm;
   const [templates, scheduler] = [{ spec: () => vm.spec } as never, new StartScheduler(1)];
   const options = { paths, vmm, connect, templates, scheduler, wakeMs: 60_000, step: () => {} };
   const abort = new AbortController();
-  const restoring = new Launcher(options, processes).restore(id, capsule, saved, abort.signal);
-  return { vm, abort, restoring, folder: paths.capsule(id) };
+  const launcher = new Launcher(options, processes);
+  const restoring = launcher.restore(
+    id,
+    capsule,
+    protocol === undefined ? saved : { ...saved, protocol },
+    abort.signal,
+  );
+  return { vm, abort, launcher, restoring, folder: paths.capsule(id) };
 }
 
 test("a restored VM runs, and its journal names the process", async (t) => {
@@ -51,6 +65,48 @@ test("a restored VM runs, and its journal names the process", async (t) => {
   assert.equal(vm.found, "running");
   assert.deepEqual(readdirSync(folder), ["vm.json"]);
   guest.close();
+});
+
+test("a restore says the version that the saved agent speaks, and its journal keeps it for the next daemon", async (t) => {
+  const said: unknown[] = [];
+  const connect: Connect = async (_socket, _deadlineMs, _signal, protocol) => {
+    said.push(protocol);
+    return agent;
+  };
+  const { restoring, folder } = launch(t, { connect });
+  (await restoring).close();
+  assert.deepEqual(said, [saved.protocol]);
+  assert.equal((await readVm(folder))?.protocol, saved.protocol);
+});
+
+test("an agent of a version that this host does not speak is refused before anything is started", async (t) => {
+  const restore = () => assert.fail("a VM was started");
+  for (const protocol of [protocolVersions.min - 1, protocolVersions.max + 1]) {
+    const { restoring, folder } = launch(t, { restore, protocol });
+    const message = new RegExp(
+      `^capsule cl-1 was saved with an agent that speaks protocol ${protocol}, this server \\d`,
+    );
+    await assert.rejects(restoring, { code: "conflict", message });
+    assert.deepEqual(readdirSync(folder), []);
+  }
+});
+
+test("an adopted guest is spoken to in the version of its journal, or in that of agents without a record", async (t) => {
+  for (const [journalled, expected] of [
+    [{}, unrecordedProtocol],
+    [{ protocol: 7 }, 7],
+  ] as const) {
+    const said: unknown[] = [];
+    const connect: Connect = async (_socket, _deadlineMs, _signal, protocol) => {
+      said.push(protocol);
+      return agent;
+    };
+    const { launcher, vm, restoring } = launch(t, { connect });
+    (await restoring).close();
+    const guest = await launcher.adopt(id, capsule, { nonce: "n", process: vm.process, ...journalled }, vm.process);
+    guest?.close();
+    assert.equal(said[1], expected);
+  }
 });
 
 test("a claimed process is used instead of a new one", async (t) => {
@@ -86,10 +142,11 @@ test("a signal that fires while the VM is loaded reaches the VMM, and nothing is
   assert.deepEqual(readdirSync(folder), []);
 });
 
-for (const [when, connect] of [
-  ["connects to", (_socket: string, _ms: number, signal?: AbortSignal) => whenAborted(signal)],
+const stuck: [when: string, connect: Connect][] = [
+  ["connects to", (_socket, _ms, signal) => whenAborted(signal)],
   ["wakes", async () => ({ ...agent, wake: () => new Promise(() => {}) }) as unknown as Agent],
-] as const) {
+];
+for (const [when, connect] of stuck) {
   test(`a signal that fires while the host ${when} the agent kills the VM`, async (t) => {
     const begun = Promise.withResolvers<void>();
     const { vm, abort, restoring, folder } = launch(t, {

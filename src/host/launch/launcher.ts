@@ -1,5 +1,6 @@
 /** Starts guests: from a checkpoint, with the user's processes frozen until released; or from an earlier daemon, as they are. */
 import { randomBytes } from "node:crypto";
+import { describeMismatch, protocolVersions, speaks, unrecordedProtocol } from "../../agent/protocol.ts";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
@@ -21,13 +22,18 @@ export interface LauncherOptions {
   step: Step;
 }
 
+export interface SavedGuest extends SavedVm {
+  /** The version of the agent protocol that the saved agent speaks. */
+  protocol: number;
+}
+
 /** QEMU processes that were started ahead of time. */
 export interface ProcessSource {
   /**
    * The saved VM of a capsule, loaded and stopped, in such a process, and journalled in the capsule's folder. Undefined when
    * there is none, or when it failed: then nothing is left of it.
    */
-  claimProcess(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<Vm | undefined>;
+  claimProcess(id: string, capsule: CapsuleFile, saved: SavedGuest, signal?: AbortSignal): Promise<Vm | undefined>;
 }
 
 export class Launcher {
@@ -44,12 +50,12 @@ export class Launcher {
    * Restores a checkpoint when a start slot is free and wakes the agent; the user's processes stay frozen. On failure the VM
    * is gone. When `signal` fires the VM is ended, and its reason is thrown.
    */
-  restore(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<LiveGuest> {
+  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, signal?: AbortSignal): Promise<LiveGuest> {
     return this.#options.scheduler.run(() => this.#restore(id, capsule, saved, signal), signal);
   }
 
   /** The same, in the background. */
-  restoreInBackground(id: string, capsule: CapsuleFile, saved: SavedVm, signal: AbortSignal): Promise<LiveGuest> {
+  restoreInBackground(id: string, capsule: CapsuleFile, saved: SavedGuest, signal: AbortSignal): Promise<LiveGuest> {
     return this.#options.scheduler.runBackground(() => this.#restore(id, capsule, saved, signal), signal);
   }
 
@@ -75,7 +81,7 @@ export class Launcher {
         const state = await vm.state();
         if (state === "shutdown") return await this.#recordPowerOff(id, vm);
         if (state === "stopped") await vm.resume();
-        const agent = await connect(vm.agentSocket, wakeMs);
+        const agent = await connect(vm.agentSocket, wakeMs, undefined, journal.protocol ?? unrecordedProtocol);
         // A frozen guest's clock may be behind.
         if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
         return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
@@ -89,11 +95,12 @@ export class Launcher {
   async #restore(
     id: string,
     capsule: CapsuleFile,
-    saved: SavedVm,
+    saved: SavedGuest,
     signal: AbortSignal | undefined,
   ): Promise<LiveGuest> {
     const { paths, connect, wakeMs, step } = this.#options;
     signal?.throwIfAborted();
+    requireProtocol(saved.protocol, `capsule ${id}`);
     let vm: Vm | undefined;
     try {
       vm = await this.#processes?.claimProcess(id, capsule, saved, signal);
@@ -102,7 +109,7 @@ export class Launcher {
       step("restore.loaded");
       const alive = orEndOf(vm, signal);
       await vm.resume();
-      const agent = await connect(vm.agentSocket, wakeMs, alive);
+      const agent = await connect(vm.agentSocket, wakeMs, alive, saved.protocol);
       await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
       step("restore.awake");
       return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
@@ -114,15 +121,16 @@ export class Launcher {
   }
 
   /** In a new process. */
-  async #start(id: string, capsule: CapsuleFile, saved: SavedVm, signal: AbortSignal | undefined): Promise<Vm> {
+  async #start(id: string, capsule: CapsuleFile, saved: SavedGuest, signal: AbortSignal | undefined): Promise<Vm> {
     const { paths, vmm, templates, step } = this.#options;
     const folder = paths.capsule(id);
     const nonce = randomBytes(16).toString("hex");
-    await writeVm(folder, { nonce, process: null });
+    const { protocol } = saved;
+    await writeVm(folder, { nonce, process: null, protocol });
     step("restore.journalled");
     let journalled: Promise<void> | undefined;
     const onSpawn = (process: VmProcess) => {
-      journalled = writeVm(folder, { nonce, process });
+      journalled = writeVm(folder, { nonce, process, protocol });
       journalled.catch(() => {}); // seen below
     };
     const vm = await vmm.restore(templates.spec(id, capsule, { nonce }), saved, onSpawn, signal);
@@ -141,6 +149,13 @@ export class Launcher {
     await vm.kill();
     await removeVm(vm.spec.files.dir);
   }
+}
+
+/** Throws CapsuleError("conflict") for a saved agent that this host cannot speak to, before anything is started. */
+function requireProtocol(protocol: number, what: string): void {
+  if (speaks(protocolVersions, protocol)) return;
+  const mismatch = describeMismatch(protocol, protocolVersions);
+  throw new CapsuleError("conflict", `${what} was saved with an agent that speaks ${mismatch}`);
 }
 
 /** `signal`, or a signal that fires when the VM ends: a wait for its agent would last until the deadline. */

@@ -8,7 +8,8 @@ import { emptyOverlay } from "../../vmm/qcow2.ts";
 import type { Vm, WarmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName } from "../disk/capsule-folder.ts";
-import { fileNames } from "../disk/checkpoint-folder.ts";
+import { fileNames, type Manifest, protocolOf } from "../disk/checkpoint-folder.ts";
+import { readJson } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf, LiveGuest } from "../guest.ts";
 import { overlayOn } from "../images/boot.ts";
@@ -71,7 +72,9 @@ export class TranslationWarmup {
     try {
       await writeFile(layer, emptyOverlay(overlay), { mode: 0o600 });
       const saved = { state: join(source, fileNames.state), memory: null };
-      await warm.warmTranslations(saved, layer, (vm) => this.#warmUp(vm, signal), signal);
+      const manifest = await readJson<Manifest>(join(source, fileNames.manifest));
+      const protocol = protocolOf(manifest);
+      await warm.warmTranslations(saved, layer, (vm) => this.#warmUp(vm, protocol, signal), signal);
     } catch (error) {
       await warm.kill();
       throw error;
@@ -81,11 +84,11 @@ export class TranslationWarmup {
   }
 
   /** Disconnects as soon as `signal` fires: afterwards the path of the socket may belong to another VM. */
-  async #warmUp(vm: Vm, signal: AbortSignal): Promise<void> {
+  async #warmUp(vm: Vm, protocol: number, signal: AbortSignal): Promise<void> {
     const { connect, wakeMs } = this.#options;
     await vm.resume();
     signal.throwIfAborted();
-    const agent = await connect(vm.agentSocket, wakeMs, signal);
+    const agent = await connect(vm.agentSocket, wakeMs, signal, protocol);
     const guest = new LiveGuest(guestName, null, vm, agent, { connect, reconnectMs: wakeMs });
     const disconnect = () => guest.disconnect();
     signal.addEventListener("abort", disconnect);

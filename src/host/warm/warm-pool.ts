@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import type { Pressure } from "../capacity/memory.ts";
 import { withDeadline } from "../deadline.ts";
-import { fileNames } from "../disk/checkpoint-folder.ts";
+import { fileNames, protocolOf } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { Origin, Shape } from "../host.ts";
@@ -187,7 +187,11 @@ export class WarmCapsules {
     try {
       const parent = await templates.find(origin, shape);
       const capsule = await createCapsuleFolder(paths, templates, id, parent);
-      const saved = { state: join(parent.folder, fileNames.state), memory: null };
+      const saved = {
+        state: join(parent.folder, fileNames.state),
+        memory: null,
+        protocol: protocolOf(parent.manifest),
+      };
       guest = await launcher.restoreInBackground(id, capsule, saved, signal);
       const warmUp = warmUpAndPark(guest, warmUpCommands.full);
       await withDeadline(wakeMs, `warming up capsule ${id}`, warmUp, signal);

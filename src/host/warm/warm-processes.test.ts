@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
-import type { SavedVm, Vm, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
+import type { Vm, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import { Paths } from "../disk/paths.ts";
@@ -15,7 +15,7 @@ const capsule: CapsuleFile = {
   ...{ format: 1, origin: "bases/minimal", originSha256: null, machine },
   image: { name: "minimal", hash: "1" },
 };
-const saved: SavedVm = { memory: null, state: "state" };
+const saved = { memory: null, state: "state", protocol: 1 };
 const process = { pid: 1, startTime: 1 } as unknown as WarmProcess["process"];
 
 const data = mkdtempSync(join(tmpdir(), "capsule-warm-processes-"));

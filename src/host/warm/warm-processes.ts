@@ -12,13 +12,13 @@
 import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
-import type { SavedVm, Vm, Vmm, VmProcess, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
+import type { Vm, Vmm, VmProcess, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
 import type { Pressure } from "../capacity/memory.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { type CapsuleFile, writeVm } from "../disk/capsule-folder.ts";
 import { freshFolder } from "../disk/files.ts";
 import type { TemplateStore } from "../images/template-store.ts";
-import type { ProcessSource } from "../launch/launcher.ts";
+import type { ProcessSource, SavedGuest } from "../launch/launcher.ts";
 import type { Step } from "../steps.ts";
 import { DemandPool, type PoolItem } from "./demand-pool.ts";
 import { TranslationWarmup, type TranslationWarmupOptions } from "./translation-warmup.ts";
@@ -75,11 +75,16 @@ export class WarmProcesses implements ProcessSource {
   }
 
   /** The capsule's journal names the process before anything else is done with it. */
-  async claimProcess(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<Vm | undefined> {
+  async claimProcess(
+    id: string,
+    capsule: CapsuleFile,
+    saved: SavedGuest,
+    signal?: AbortSignal,
+  ): Promise<Vm | undefined> {
     const warm = this.#pool.claim(capsule)?.warm;
     if (warm === undefined) return undefined;
     const { paths, templates, step, onFailure } = this.#options;
-    const journal = { nonce: warm.spec.nonce, process: warm.process };
+    const journal = { nonce: warm.spec.nonce, process: warm.process, protocol: saved.protocol };
     let vm: Vm | undefined;
     try {
       await writeVm(paths.capsule(id), journal);

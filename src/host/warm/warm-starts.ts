@@ -6,11 +6,11 @@
  * a capsule that finds nothing here is started in a new process.
  */
 import { relative } from "node:path";
-import type { SavedVm, Vm } from "../../vmm/vmm.ts";
+import type { Vm } from "../../vmm/vmm.ts";
 import { MemoryPressure } from "../capacity/memory.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import type { Origin, Shape } from "../host.ts";
-import { Launcher, type LauncherOptions, type ProcessSource } from "../launch/launcher.ts";
+import { Launcher, type LauncherOptions, type ProcessSource, type SavedGuest } from "../launch/launcher.ts";
 import { type WarmCapsule, WarmCapsules, WarmPool, type WarmPoolSettings } from "./warm-pool.ts";
 import { WarmProcesses, type WarmProcessSettings } from "./warm-processes.ts";
 
@@ -53,7 +53,7 @@ export class WarmStarts implements ProcessSource {
     return this.#pool.claim(id);
   }
 
-  claimProcess(id: string, capsule: CapsuleFile, saved: SavedVm, signal?: AbortSignal): Promise<Vm | undefined> {
+  claimProcess(id: string, capsule: CapsuleFile, saved: SavedGuest, signal?: AbortSignal): Promise<Vm | undefined> {
     return this.#processes.claimProcess(id, capsule, saved, signal);
   }
 
