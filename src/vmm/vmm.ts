@@ -10,6 +10,11 @@
 export interface Machine {
   /** QEMU's version, e.g. "10.0.2". */
   qemu: string;
+  /**
+   * The content hash of QEMU's files, where the host keeps them; it picks the program that restores. Absent in saves of
+   * earlier releases and where the files could not be kept: then any build of this version will do.
+   */
+  qemuBuild?: string;
   accelerator: "kvm" | "tcg";
   /** The -cpu argument. */
   cpu: string;

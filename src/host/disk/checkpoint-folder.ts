@@ -121,9 +121,12 @@ export async function verifyHashes(folder: string, manifest: Manifest, signal?: 
   }
 }
 
-/** Throws CapsuleError("conflict") when a VM saved on `saved` cannot be restored on `now`. */
+/**
+ * Throws CapsuleError("conflict") when a VM saved on `saved` cannot be restored on `now`. QEMU's build is not compared: when the
+ * saving one is lost, another one of the same version restores.
+ */
 export function requireSameMachine(saved: Machine, now: Machine, what: string): void {
-  const { cpuFeatures, ...same } = saved;
+  const { cpuFeatures, qemuBuild: _, ...same } = saved;
   const keys = Object.keys(same) as (keyof typeof same)[];
   const differing = keys.filter((key) => saved[key] !== now[key]);
   const lacking = cpuFeatures === undefined ? [] : missingFeatures(cpuFeatures, now.cpuFeatures ?? "");

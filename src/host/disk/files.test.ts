@@ -111,6 +111,7 @@ test("a whole verification finds a flipped bit in a large file", async () => {
 
 test("another machine is refused with what differs", () => {
   requireSameMachine(machine, { ...machine }, "it");
+  requireSameMachine({ ...machine, qemuBuild: "a" }, { ...machine, qemuBuild: "b" }, "x");
   assert.throws(() => requireSameMachine(machine, { ...machine, qemu: "9.0.0" }, "capsule x"), {
     code: "conflict",
     message: "capsule x was saved on another machine: qemu 10.0.2 there, 9.0.0 here",
