@@ -4,6 +4,7 @@ import { loadConfig } from "../src/config.ts";
 import { Paths } from "../src/host/disk/paths.ts";
 import { openMachine, type ThisMachine } from "../src/host/machine.ts";
 import { Qemu } from "../src/vmm/qemu.ts";
+import { installedProgram } from "../src/vmm/qemu-program.ts";
 import type { Run } from "./public-format.ts";
 import type { Report } from "./report.ts";
 import { openRunsc, type Runsc } from "./runsc.ts";
@@ -79,7 +80,6 @@ async function plainMachine(dataDir: string): Promise<ThisMachine> {
   const paths = new Paths(dataDir);
   const asServed = { paths, qemu, cpu, wanted: "auto", probeDeadlineMs, connect } as const;
   const machine = await openMachine({ ...asServed, jail: jail === "off" ? null : { uids }, progress() {} });
-  const { accelerator, vmm } = machine;
-  const version = vmm.machine(1, 512).qemu;
-  return { ...machine, jail: undefined, vmm: new Qemu({ program: qemu, version, accelerator }) };
+  const { accelerator } = machine;
+  return { ...machine, jail: undefined, vmm: new Qemu({ program: await installedProgram(qemu), accelerator }) };
 }

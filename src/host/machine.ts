@@ -5,9 +5,10 @@ import { access, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { chooseAccelerator } from "../vmm/accelerator.ts";
 import { Jail, type JailOptions } from "../vmm/jail/jail.ts";
-import { findProgram, programFilesOf } from "../vmm/jail/program-files.ts";
-import { Qemu, type QemuOptions } from "../vmm/qemu.ts";
-import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
+import { findProgram } from "../vmm/jail/program-files.ts";
+import { Qemu } from "../vmm/qemu.ts";
+import { installedProgram } from "../vmm/qemu-program.ts";
+import { requireJailable } from "../vmm/qemu-version.ts";
 import type { Accelerator, Vmm } from "../vmm/vmm.ts";
 import type { ReadinessCheck } from "./capacity/readiness.ts";
 import type { Paths } from "./disk/paths.ts";
@@ -47,18 +48,19 @@ export const acceleratorName = "accelerator.json";
 export async function openMachine(options: MachineOptions): Promise<ThisMachine> {
   const { paths, qemu, wanted, probeDeadlineMs, cpu, progress } = options;
   const image = loadImage(paths.data, "minimal");
-  const version = await qemuVersion(qemu);
-  const jail = options.jail === null ? undefined : await openJail(options.jail, qemu, version);
+  const program = await installedProgram(qemu);
+  if (options.jail !== null) requireJailable(program.version);
+  const jail = options.jail === null ? undefined : await Jail.open(options.jail);
   const boots = async (vmm: Vmm, signal: AbortSignal) => {
     progress("trying hardware virtualization: booting a VM with it");
     await tryBoot(options, vmm, image, signal);
   };
   const cacheFile = join(paths.data, acceleratorName);
-  const probe = { program: qemu, version, wanted, probeDeadlineMs, cpu, jail, cacheFile, boots };
+  const probe = { program, wanted, probeDeadlineMs, cpu, jail, cacheFile, boots };
   const accelerator = await chooseAccelerator(probe);
-  const vmm = new Qemu({ program: qemu, version, accelerator, jail });
-  const missing = () => missingFiles({ qemu, image, jail: jail?.jail });
-  return { vmm, accelerator, jail: jail?.jail, images: [image], missing };
+  const vmm = new Qemu({ program, accelerator, jail });
+  const missing = () => missingFiles({ qemu, image, jail });
+  return { vmm, accelerator, jail, images: [image], missing };
 }
 
 async function missingFiles({ qemu, image, jail }: { qemu: string; image: Image; jail: Jail | undefined }) {
@@ -74,11 +76,6 @@ async function missingFiles({ qemu, image, jail }: { qemu: string; image: Image;
 }
 
 const asBoolean = [() => true, () => false] as const;
-
-async function openJail(options: JailOptions, qemu: string, version: string): Promise<QemuOptions["jail"]> {
-  requireJailable(version);
-  return { jail: await Jail.open(options), view: await programFilesOf(qemu) };
-}
 
 async function tryBoot(options: MachineOptions, vmm: Vmm, image: Image, signal: AbortSignal): Promise<void> {
   const { paths, connect } = options;

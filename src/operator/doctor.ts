@@ -50,7 +50,7 @@ async function check(config: Config): Promise<Finding[]> {
     { name: "node", found: process.version },
     await finding(
       "qemu",
-      async () => `${config.qemu} ${await qemuVersion(config.qemu)}`,
+      async () => `${config.qemu} ${await qemuVersion([config.qemu])}`,
       "run ./dev up as root, or install qemu-system-x86 by apt",
     ),
     await finding(
@@ -75,7 +75,7 @@ async function check(config: Config): Promise<Finding[]> {
 
 async function checkJail({ jail, jailUids, qemu }: Config): Promise<string> {
   // A missing QEMU is reported by its own check.
-  const version = jail === "off" ? undefined : await qemuVersion(qemu).catch(() => undefined);
+  const version = jail === "off" ? undefined : await qemuVersion([qemu]).catch(() => undefined);
   if (version !== undefined) requireJailable(version);
   const { mode, cgroup, missing } = jail === "off" ? noJail : (await Jail.open({ uids: jailUids })).report();
   const lacks = missing.length === 0 ? "" : `; without ${missing.join("; without ")}`;

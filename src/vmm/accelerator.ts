@@ -1,21 +1,20 @@
 /**
  * Chooses hardware virtualization or software emulation. On some machines /dev/kvm opens, but no kernel boots in its
- * VMs. So KVM is used only after the image's kernel has booted on it, up to the agent's first message. The result and
- * the rate of the time stamp counter are cached in a file until this machine boots again. A probe that reached its
- * deadline has no result, and the next start tries again.
+ * VMs. So KVM is used only after the image's kernel has booted on it, up to the agent's first message. A success and the
+ * rate of the time stamp counter are cached in a file until this machine boots again. No failure is cached: it may have
+ * been a busy machine, a device in use or a driver not loaded yet, so each start tries again.
  */
 import { constants } from "node:fs";
 import { open, readFile, rename, writeFile } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { hostCpuFeatures } from "./cpu-features.ts";
 import { Qemu, type QemuOptions } from "./qemu.ts";
+import type { QemuProgram } from "./qemu-program.ts";
 import { measureTscKhz } from "./tsc.ts";
 import type { Accelerator, Vmm } from "./vmm.ts";
 
 export interface AcceleratorOptions {
-  program: string;
-  /** QEMU's version, see qemu-version.ts. */
-  version: string;
+  program: QemuProgram;
   wanted: "auto" | "kvm" | "tcg";
   /** File in which the result is cached. */
   cacheFile: string;
@@ -25,7 +24,7 @@ export interface AcceleratorOptions {
   /** The CPU model under KVM. */
   cpu: string;
   /** Default: asks QEMU. */
-  features?: (program: string) => Promise<string>;
+  features?: (command: QemuProgram["command"]) => Promise<string>;
   /** Default: /dev/kvm. */
   device?: string;
   /**
@@ -38,12 +37,13 @@ export interface AcceleratorOptions {
 /** The cache file's content. */
 interface Findings {
   bootId: string;
+  /** QEMU's build, or its command line if it has none. */
   program: string;
   version: string;
   isJailed: boolean;
   /** The model that was probed. Absent in files of the last release, which probed "host". */
   cpu?: string;
-  /** Null: not probed. */
+  /** Null: not probed, or without success. Files of the last release also have failures, which are not used. */
   kvm: { works: boolean; why: string } | null;
   /** Of "host" under KVM. Absent: not read yet. */
   cpuFeatures?: string;
@@ -56,29 +56,33 @@ export async function chooseAccelerator(options: AcceleratorOptions): Promise<Ac
   const known = await readCache(options);
   let { kvm } = known;
   if (options.wanted !== "tcg") {
-    if (kvm === null) {
-      const { isLate, ...result } = await probe(options);
-      kvm = result;
-      known.kvm = isLate ? null : result;
+    if (kvm?.works !== true) {
+      kvm = await probe(options);
+      known.kvm = kvm.works ? kvm : null;
       await writeCache(options.cacheFile, known);
     }
     if (kvm.works) return { ...onKvm(options.cpu, kvm.why), ...(await readFeatures(options, known)) };
     if (options.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was required, but ${kvm.why}`);
   }
   if (known.tscKhz === null) {
-    known.tscKhz = await measureTscKhz(options.program);
+    known.tscKhz = await measureTscKhz(options.program.command);
     await writeCache(options.cacheFile, known);
   }
   const why = kvm === null || options.wanted === "tcg" ? "software emulation was configured" : kvm.why;
+  return emulation(known.tscKhz, why);
+}
+
+/** Without the counter's rate, for restores only. */
+export function emulation(tscKhz: number | null, why: string): Accelerator {
   // With erms or fsrm the guest's kernel copies memory by `rep movsb`, which QEMU emulates byte by byte.
-  return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: known.tscKhz, why };
+  return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz, why };
 }
 
 /** The features that a guest with the model "host" finds; read once. */
 async function readFeatures(options: AcceleratorOptions, known: Findings): Promise<Pick<Accelerator, "cpuFeatures">> {
   if (options.cpu !== "host") return {};
   if (known.cpuFeatures === undefined) {
-    known.cpuFeatures = await (options.features ?? hostCpuFeatures)(options.program);
+    known.cpuFeatures = await (options.features ?? hostCpuFeatures)(options.program.command);
     await writeCache(options.cacheFile, known);
   }
   return { cpuFeatures: known.cpuFeatures };
@@ -89,33 +93,24 @@ function onKvm(cpu: string, why: string): Accelerator {
   return { kind: "kvm", cpu: cpu === "host" ? cpu : `${cpu},enforce`, tscKhz: null, why };
 }
 
-interface Probed {
-  works: boolean;
-  why: string;
-  /** The VM was still booting at the deadline. */
-  isLate: boolean;
-}
-
-async function probe(options: AcceleratorOptions): Promise<Probed> {
-  const { program, version, jail, device = "/dev/kvm", probeDeadlineMs, cpu, boots } = options;
+async function probe(options: AcceleratorOptions): Promise<{ works: boolean; why: string }> {
+  const { program, jail, device = "/dev/kvm", probeDeadlineMs, cpu, boots } = options;
   try {
     await (await open(device, constants.O_RDWR)).close();
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     return {
       works: false,
-      isLate: false,
       why: code === "ENOENT" ? `${device} does not exist` : `${device} cannot be opened (${code})`,
     };
   }
   const signal = AbortSignal.timeout(probeDeadlineMs);
   try {
-    await boots(new Qemu({ program, version, accelerator: onKvm(cpu, "probe"), jail }), signal);
-    return { works: true, isLate: false, why: `a VM booted with ${device}` };
+    await boots(new Qemu({ program, accelerator: onKvm(cpu, "probe"), jail }), signal);
+    return { works: true, why: `a VM booted with ${device}` };
   } catch (error) {
-    const isLate = signal.aborted;
     const late = `no answer within ${probeDeadlineMs / 1_000} s (CAPSULE_PROBE_DEADLINE_MS)`;
-    return { works: false, isLate, why: `a VM did not boot with ${device}: ${isLate ? late : reasonOf(error)}` };
+    return { works: false, why: `a VM did not boot with ${device}: ${signal.aborted ? late : reasonOf(error)}` };
   }
 }
 
@@ -126,7 +121,9 @@ function reasonOf(error: unknown): string {
 }
 
 /** The cached findings, if they were made with this QEMU and jail since this machine booted; else empty ones. */
-async function readCache({ program, version, jail, cpu, cacheFile }: AcceleratorOptions): Promise<Findings> {
+async function readCache({ program: qemu, jail, cpu, cacheFile }: AcceleratorOptions): Promise<Findings> {
+  const { version, build, command } = qemu;
+  const program = build ?? command.join(" ");
   const bootId = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
   const isJailed = jail !== undefined;
   const fresh: Findings = { bootId, program, version, isJailed, cpu, kvm: null, tscKhz: null };

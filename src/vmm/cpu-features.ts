@@ -4,10 +4,11 @@
  */
 import { CapsuleError } from "../wire/errors.ts";
 import { withEmptyMachine } from "./empty-machine.ts";
+import type { QemuProgram } from "./qemu-program.ts";
 
 /** Sorted and separated by spaces, with `vendor=` among them. */
-export async function hostCpuFeatures(program: string): Promise<string> {
-  return withEmptyMachine(program, "kvm", async (qmp) => {
+export async function hostCpuFeatures(command: QemuProgram["command"]): Promise<string> {
+  return withEmptyMachine(command, "kvm", async (qmp) => {
     const answer = await qmp.command("query-cpu-model-expansion", { type: "full", model: { name: "host" } });
     return featuresOf((answer as { model?: { props?: unknown } }).model?.props);
   });

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
+import type { QemuProgram } from "./qemu-program.ts";
 import { Qmp } from "./qmp.ts";
 
 /** It starts in some 100 ms; only an overloaded machine needs much longer. */
@@ -13,12 +14,23 @@ const pollMs = 5;
 
 /** Starts one, stopped, and settles as `ask` does. The process and its folder are gone by then. */
 export async function withEmptyMachine<T>(
-  program: string,
+  [program, ...before]: QemuProgram["command"],
   accelerator: "kvm" | "tcg",
   ask: (qmp: Qmp, folder: string) => Promise<T>,
 ): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), "capsule-machine-"));
-  const args = ["-machine", "none", "-accel", accelerator, "-nodefaults", "-no-user-config", "-display", "none", "-S"];
+  const args = [
+    ...before,
+    "-machine",
+    "none",
+    "-accel",
+    accelerator,
+    "-nodefaults",
+    "-no-user-config",
+    "-display",
+    "none",
+    "-S",
+  ];
   const child = spawn(program, [...args, "-qmp", "unix:qmp.sock,server=on,wait=off"], { cwd: folder, stdio: "ignore" });
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()).once("error", () => resolve()));
   try {

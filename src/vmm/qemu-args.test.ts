@@ -20,7 +20,7 @@ function specOf(machine: Machine): VmSpec {
 
 /** The whole of it: a change here is a change of the machine, and of `layout`. */
 const bootedUnderTcg = `
--name guest=cl-1 nonce=0123abcd dir=/data/capsules/cl-1,debug-threads=on
+-name guest=cl-1 nonce=0123abcd dir=/data/capsules/cl-1,process=qemu-system-x86,debug-threads=on
 -no-user-config
 -nodefaults
 -display none
@@ -120,7 +120,7 @@ test("commas in paths do not become options", () => {
   spec.files.dir = "/a,b";
   const args = qemuArgs({ spec, tscKhz: null, isIncoming: false });
   assert.ok(args.some((arg) => arg.includes("mem-path=/a,,readonly=off/memory,share=off")));
-  assert.equal(args[1], "guest=cl-1 nonce=0123abcd dir=/a,,b,debug-threads=on");
+  assert.equal(args[1], "guest=cl-1 nonce=0123abcd dir=/a,,b,process=qemu-system-x86,debug-threads=on");
 });
 
 test("only the nonce in -name identifies a VM", () => {

@@ -60,7 +60,7 @@ export function qemuArgs({
 }: Launch): string[] {
   const { machine, files } = spec;
   return [
-    ["-name", `guest=${quote(processName(spec))},debug-threads=on`],
+    ["-name", `guest=${quote(processName(spec))},process=qemu-system-x86,debug-threads=on`],
     ["-no-user-config"],
     ["-nodefaults"],
     ["-display", "none"],

@@ -25,7 +25,7 @@ export type Purpose = "boot" | "restore" | "warm";
 /** A saved VM has its kernel in memory already. */
 export async function qemuProfile(
   spec: VmSpec,
-  view: ProgramFiles,
+  program: Pick<ProgramFiles, "readOnly">,
   purpose: Purpose,
   handoverDir?: string,
 ): Promise<SandboxProfile> {
@@ -34,7 +34,7 @@ export async function qemuProfile(
   const devices = join(files.dir, devicesName);
   const diskBytes = await sizeOfDisk(spec);
   return {
-    readOnly: [...view.readOnly, files.memory, ...files.backing, ...kernel],
+    readOnly: [...program.readOnly, files.memory, ...files.backing, ...kernel],
     writable: purpose === "warm" ? [devices] : [files.disk, devices],
     handoverDir,
     devices: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],

@@ -11,10 +11,10 @@ test("the version is the one that the program prints; a program that prints none
   const says = (text: string) => writeFileSync(program, `#!/bin/sh\necho '${text}'\n`, { mode: 0o700 });
   try {
     says("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)");
-    assert.equal(await qemuVersion(program), "7.2.22");
+    assert.equal(await qemuVersion([program]), "7.2.22");
     says("hello");
-    await assert.rejects(qemuVersion(program), /qemu did not print its version/);
-    await assert.rejects(qemuVersion(join(folder, "none")), /none did not run/);
+    await assert.rejects(qemuVersion([program]), /qemu did not print its version/);
+    await assert.rejects(qemuVersion([join(folder, "none")]), /none did not run/);
   } finally {
     rmSync(folder, { recursive: true });
   }

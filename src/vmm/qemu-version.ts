@@ -6,8 +6,8 @@ import { CapsuleError } from "../wire/errors.ts";
 const run = promisify(execFile);
 
 /** The version, e.g. "10.0.2". Throws CapsuleError when the program does not run or print it. */
-export async function qemuVersion(program: string): Promise<string> {
-  const { stdout } = await run(program, ["--version"], { timeout: 10_000, maxBuffer: 65_536 }).catch(
+export async function qemuVersion([program, ...args]: readonly [string, ...string[]]): Promise<string> {
+  const { stdout } = await run(program, [...args, "--version"], { timeout: 10_000, maxBuffer: 65_536 }).catch(
     (cause: unknown) => {
       throw new CapsuleError("internal_error", `${program} did not run`, { cause });
     },

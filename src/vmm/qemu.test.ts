@@ -16,20 +16,18 @@ import { connectAgent } from "../agent/connection.ts";
 import { type Image, loadImage } from "../host/images/images.ts";
 import { withoutCpuCommon } from "./device-state.ts";
 import { Jail } from "./jail/jail.ts";
-import { programFilesOf } from "./jail/program-files.ts";
 import { flattenMemory } from "./memory/base-memory.ts";
 import { endProcess, findByNonce } from "./process.ts";
 import { emptyOverlay } from "./qcow2.ts";
 import { Qemu } from "./qemu.ts";
 import { canWarmTranslations } from "./qemu-args.ts";
-import { qemuVersion } from "./qemu-version.ts";
+import { installedProgram, type QemuProgram } from "./qemu-program.ts";
 import { Qmp } from "./qmp.ts";
 import { measureTscKhz } from "./tsc.ts";
 import { saveVm } from "./vm-save.ts";
 import type { SavedVm, Vm, VmSpec, WarmProcess } from "./vmm.ts";
 
 const dataDir = process.env.CAPSULE_DATA ?? join(import.meta.dirname, "../../.capsule");
-const program = "qemu-system-x86_64";
 const cpu = "max,-erms,-fsrm";
 const memoryMb = 256;
 const uids = { first: 1_900_000_000, last: 1_900_000_999 };
@@ -38,6 +36,7 @@ const answerMs = 30_000;
 
 let folder = "";
 let image: Image;
+let program: QemuProgram;
 let vmm: Qemu;
 /** By vcpus. */
 const bases = new Map<number, Promise<Base>>();
@@ -60,9 +59,9 @@ before(async () => {
   image = loadImage(dataDir, "minimal"); // says what to do when it is missing
   await mkdir(join(dataDir, "work"), { recursive: true });
   folder = await mkdtemp(join(dataDir, "work", "vmm-test-"));
-  const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program), why: "tests" } as const;
-  const jail = { jail: await Jail.open({ uids }), view: await programFilesOf(program) };
-  vmm = new Qemu({ program, version: await qemuVersion(program), accelerator, jail });
+  program = await installedProgram("qemu-system-x86_64");
+  const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program.command), why: "tests" } as const;
+  vmm = new Qemu({ program, accelerator, jail: await Jail.open({ uids }) });
 });
 
 after(async () => {
@@ -242,7 +241,7 @@ test("a VM outlives the process that started it and is adopted by the next one",
     const vm = await new Qemu(options).adopt(spec, found);
     console.log(await vm.state());
     vm.release();`;
-  const options = { program, version: vm.spec.machine.qemu, accelerator: { kind: "tcg", cpu, tscKhz: 1, why: "" } };
+  const options = { program, accelerator: { kind: "tcg", cpu, tscKhz: 1, why: "" } };
   const args = ["--input-type=module-typescript", "-e", script, JSON.stringify([options, vm.spec, vm.process])];
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 120_000 });
   assert.equal(stdout.trim(), "running");
@@ -607,7 +606,7 @@ test("each VM runs in a jail with a user and namespaces of its own, and no proce
 
 test("without a jail, a VM is the same VM", async () => {
   const accelerator = { kind: "tcg", cpu, tscKhz: null, why: "tests" } as const;
-  const free = new Qemu({ program, version: vmm.machine(1, memoryMb).qemu, accelerator });
+  const free = new Qemu({ program, accelerator });
   const base = await baseOf(1);
   const spec = await specOf("free", base.memory, 1);
   await cp(base.disk, spec.files.disk);

@@ -9,12 +9,12 @@ import { closeSync, constants, openSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Jail, Jailed } from "./jail/jail.ts";
-import type { ProgramFiles } from "./jail/program-files.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
 import { endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { canWarmTranslations, inheritedFd, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
+import type { QemuProgram } from "./qemu-program.ts";
 import { isRecent } from "./qemu-version.ts";
 import { QemuVm } from "./qemu-vm.ts";
 import {
@@ -41,13 +41,10 @@ import type {
 import { vmSpecOf, WarmQemu } from "./warm/warm-qemu.ts";
 
 export interface QemuOptions {
-  /** The program, e.g. "qemu-system-x86_64". */
-  program: string;
-  /** Its version, as qemuVersion says. */
-  version: string;
+  program: QemuProgram;
   accelerator: Accelerator;
-  /** Around every QEMU, with the files that the program itself needs. Undefined: no jail. */
-  jail?: { jail: Jail; view: ProgramFiles } | undefined;
+  /** Around every QEMU. Undefined: no jail. */
+  jail?: Jail | undefined;
 }
 
 export class Qemu implements Vmm {
@@ -58,14 +55,16 @@ export class Qemu implements Vmm {
   }
 
   get hasWarmProcesses(): boolean {
-    return this.#options.jail?.jail.mode === "full";
+    return this.#options.jail?.mode === "full";
   }
 
   machine(vcpus: number, memoryMb: number): Machine {
-    const { version, accelerator } = this.#options;
+    const { program, accelerator } = this.#options;
+    const { version, build } = program;
     const { kind, cpu, cpuFeatures } = accelerator;
+    const qemu = { qemu: version, ...(build === undefined ? {} : { qemuBuild: build }) };
     const processor = { cpu, ...(cpuFeatures === undefined ? {} : { cpuFeatures }) };
-    return { qemu: version, accelerator: kind, ...processor, layout, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
+    return { ...qemu, accelerator: kind, ...processor, layout, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
   }
 
   get kernelOptions(): string {
@@ -95,12 +94,12 @@ export class Qemu implements Vmm {
     if (!(await isVm(process, spec.nonce))) {
       throw new CapsuleError("agent_error", `Process ${process.pid} is not the VM of ${spec.name}, or no longer.`);
     }
-    this.#options.jail?.jail.adopt(process);
+    this.#options.jail?.adopt(process);
     return await QemuVm.adopt(spec, process);
   }
 
   async reap(nonce: string, process: VmProcess): Promise<void> {
-    const isOurs = (await isVm(process, nonce)) || this.#options.jail?.jail.holds(process);
+    const isOurs = (await isVm(process, nonce)) || this.#options.jail?.holds(process);
     if (isOurs) await endProcess(process);
   }
 
@@ -159,11 +158,10 @@ export class Qemu implements Vmm {
       ]);
       const inherited = sockets.map(({ fd }) => fd);
       if (!isRecent(spec.machine.qemu)) inherited.push(state.fd);
-      const args = qemuArgs(launch);
-      if (jail === undefined)
-        return { ...spawnDetached([program, ...args], dir, inherited), chownToJail: async () => {} };
-      const profile = await qemuProfile(spec, jail.view, purpose, handoverDir);
-      return await jail.jail.start([jail.view.program, ...args], profile, inherited);
+      const argv = [...program.command, ...qemuArgs(launch)];
+      if (jail === undefined) return { ...spawnDetached(argv, dir, inherited), chownToJail: async () => {} };
+      const profile = await qemuProfile(spec, program, purpose, handoverDir);
+      return await jail.start(argv, profile, inherited);
     } finally {
       for (const socket of sockets) socket.close();
       closeSync(folder);

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { withEmptyMachine } from "./empty-machine.ts";
+import type { QemuProgram } from "./qemu-program.ts";
 import type { Qmp } from "./qmp.ts";
 
 const spanMs = 1_000;
@@ -21,8 +22,8 @@ export interface TimerReading {
 }
 
 /** In kHz. Takes a little over 1 s. */
-export async function measureTscKhz(program: string): Promise<number> {
-  return withEmptyMachine(program, "tcg", async (qmp, folder) => {
+export async function measureTscKhz(command: QemuProgram["command"]): Promise<number> {
+  return withEmptyMachine(command, "tcg", async (qmp, folder) => {
     const state = join(folder, "state");
     const first = await readTimer(qmp, state, settleMs);
     return rateKhz(first, await readTimer(qmp, state, spanMs));

@@ -80,7 +80,7 @@ export class Machine {
       ]);
     }
     const [sshPort, apiPort] = [await freePort(), await freePort()];
-    const tscKhz = await measureTscKhz(qemu);
+    const tscKhz = await measureTscKhz([qemu]);
     const machine = new Machine(folder, { pid: 0, startTicks: "", sshPort, apiPort, shape, root, tscKhz });
     progress("starting the machine");
     await machine.start();
