@@ -60,7 +60,8 @@ export class Capsules {
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
     const { store, transitions, clock, host, quotas } = this.#options;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
-    await host.admit(this.#resolve(teamId, request).memoryMb);
+    using admitted = new DisposableStack();
+    admitted.use(await host.admitStart(this.#resolve(teamId, request).memoryMb));
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
     quotas.requireCreate(teamId, { vcpus, memoryMb });
     const now = clock.now();
@@ -90,7 +91,8 @@ export class Capsules {
       await host.remove(row.id);
       throw error;
     }
-    void transitions.boot(row);
+    const untilStarted = admitted.move();
+    void transitions.boot(row).finally(() => untilStarted.dispose());
     return this.#view(row);
   }
 
@@ -180,7 +182,7 @@ export class Capsules {
   /** Resolves when the agent is ready. Throws "agent_error" or "conflict", "quota_exceeded" or "no_capacity"; it is still paused then. */
   async resume(teamId: string, id: string): Promise<CapsuleView> {
     const { host, quotas, transitions, store } = this.#options;
-    await host.admit(this.#requireResumable(teamId, id).memoryMb);
+    using _admitted = await host.admitRestore(id, this.#requireResumable(teamId, id).memoryMb);
     const row = this.#requireResumable(teamId, id); // again: its status may have changed during the await
     quotas.requireResume(teamId, row);
     return this.#view(await transitions.resume(store.setIntentUnsynced(row, "resume")));

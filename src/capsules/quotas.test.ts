@@ -124,9 +124,11 @@ test("a host without room refuses creates and resumes, and nothing is left of th
   const { capsules, host, team } = floors;
   const paused = await running(floors);
   await capsules.pause(team, paused);
-  host.admit = async () => {
+  const refuse = async () => {
     throw new CapsuleError("no_capacity", "the host has no memory left");
   };
+  host.admitStart = refuse;
+  host.admitRestore = refuse;
   await assert.rejects(capsules.create(team, small), { code: "no_capacity" });
   await assert.rejects(capsules.resume(team, paused), { code: "no_capacity" });
   await assert.rejects(capsules.create(team, { ...small, template: "none" }), { code: "not_found" });
@@ -134,6 +136,30 @@ test("a host without room refuses creates and resumes, and nothing is left of th
     capsules.list(team).map(({ id, status }) => [id, status]),
     [[paused, "paused"]],
   );
+});
+
+test("memory is set aside until the start is over, however it ends", async () => {
+  const floors = floorsWith({ capsules: 2 });
+  const { capsules, host, team } = floors;
+  const during: Record<string, number> = {};
+  host.before = (verb) => {
+    during[verb] = host.admitted;
+    if (verb === "release") return;
+    throw new Error("QEMU said no");
+  };
+  const failed = await capsules.create(team, small);
+  assert.equal(host.admitted, 1, "the answer came before the start");
+  await floors.settled();
+  host.before = (verb) => {
+    during[verb] = host.admitted;
+  };
+  const id = await running(floors);
+  await capsules.pause(team, id);
+  await assert.rejects(capsules.create(team, small), { code: "quota_exceeded" });
+  assert.equal(host.admitted, 0, "a create that failed, one that succeeded, a refused one");
+  await Promise.allSettled([capsules.resume(team, id), capsules.resume(team, id), capsules.resume(team, failed.id)]);
+  assert.equal(capsules.get(team, id).status, "running");
+  assert.deepEqual([during.start, during.restore, host.admitted], [1, 1, 0]);
 });
 
 test("the disk is looked at one capsule after the other; what cannot be read keeps its last figure", async () => {

@@ -53,10 +53,12 @@ export interface Host {
   prepare(origin: Origin, shape: Shape): Promise<void>;
 
   /**
-   * Throws CapsuleError("no_capacity") when the machine has no memory or disk left for another VM of this size; waits up to 5 s
-   * for VMs that are being ended.
+   * Sets memory aside for the start of a new capsule, until the result is disposed of. Throws CapsuleError("no_capacity") when
+   * the machine has too little memory or disk left; waits up to 5 s for VMs that are being ended.
    */
-  admit(memoryMb: number): Promise<void>;
+  admitStart(memoryMb: number): Promise<Disposable>;
+  /** As `admitStart`, for a saved capsule: what its checkpoint has is needed at once. */
+  admitRestore(id: string, memoryMb: number): Promise<Disposable>;
   /** The id of a warm capsule, if there is one, for `start` or `remove`. Counts as demand in both cases. */
   reserve(origin: Origin, shape: Shape): string | undefined;
   /** The size and target size of the warm pool. */

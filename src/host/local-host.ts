@@ -2,9 +2,10 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
+import { countPages } from "../vmm/memory/memory-diff.ts";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { Admission } from "./capacity/admission.ts";
+import { Admission, createNeed, resumeNeed } from "./capacity/admission.ts";
 import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
 import { Checkpointer } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
@@ -91,8 +92,14 @@ export class LocalHost implements Host {
     return this.#admission.shortages();
   }
 
-  admit(memoryMb: number): Promise<void> {
-    return this.#admission.admit(memoryMb, this.#warm.reserved);
+  admitStart(memoryMb: number): Promise<Disposable> {
+    return this.#admission.admit(createNeed(memoryMb), this.#warm.reserved);
+  }
+
+  async admitRestore(id: string, memoryMb: number): Promise<Disposable> {
+    const diff = join(this.#paths.capsule(id), checkpointName, diffName);
+    const pages = await countPages(diff).catch(() => 0); // the restore reports what is wrong with it
+    return this.#admission.admit(resumeNeed(memoryMb, pages), this.#warm.reserved);
   }
 
   async diskBytes(id: string): Promise<number> {
@@ -113,19 +120,13 @@ export class LocalHost implements Host {
     return this.#warm.processes();
   }
 
-  start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest> {
-    return this.#admission.during(async () => {
-      const warm = this.#warm.claim(id);
-      const unparked = warm && (await this.#unpark(warm, signal));
-      return unparked ?? (await this.#startAnew(id, origin, shape, signal));
-    });
+  async start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest> {
+    const warm = this.#warm.claim(id);
+    const unparked = warm && (await this.#unpark(warm, signal));
+    return unparked ?? (await this.#startAnew(id, origin, shape, signal));
   }
 
-  restore(id: string, signal?: AbortSignal): Promise<Guest> {
-    return this.#admission.during(() => this.#restore(id, signal));
-  }
-
-  async #restore(id: string, signal: AbortSignal | undefined): Promise<Guest> {
+  async restore(id: string, signal?: AbortSignal): Promise<Guest> {
     const left = this.#guests.get(id);
     if (left !== undefined) await this.end(left); // its VM could not be ended after the pause
     const folder = this.#paths.capsule(id);

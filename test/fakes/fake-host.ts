@@ -41,6 +41,8 @@ export class FakeHost implements Host {
   isMute = false;
   /** Started VMs never answer. */
   isHanging = false;
+  /** VMs that were admitted and have not started yet. */
+  admitted = 0;
   /** Ids of warm capsules. */
   readonly ahead: string[] = [];
 
@@ -50,7 +52,13 @@ export class FakeHost implements Host {
 
   async prepare(): Promise<void> {}
 
-  async admit(): Promise<void> {}
+  async admitStart(): Promise<Disposable> {
+    return this.#admit();
+  }
+
+  async admitRestore(): Promise<Disposable> {
+    return this.#admit();
+  }
 
   async diskBytes(): Promise<number> {
     return 0;
@@ -171,6 +179,11 @@ export class FakeHost implements Host {
   async trimBases(): Promise<void> {}
 
   async close(): Promise<void> {}
+
+  #admit(): Disposable {
+    this.admitted++;
+    return { [Symbol.dispose]: () => void this.admitted-- };
+  }
 
   async #hang(signal: AbortSignal | undefined): Promise<void> {
     await new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { Admission } from "./admission.ts";
+import { Admission, createNeed, resumeNeed } from "./admission.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "admission-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -14,24 +14,39 @@ function admission(availableMb: number, reserveMb = 512): Admission {
   return new Admission({ folder, reserveBytes: reserveMb * mib, availableBytes: () => availableMb * mib });
 }
 
-test("admission depends on available memory, not on the memory promised to capsules", async () => {
-  await admission(600).admit(4_096);
-  await assert.rejects(admission(570).admit(4_096), { code: "no_capacity", message: /memory/ });
-  await assert.rejects(admission(0).admit(128), { code: "no_capacity" });
+const pagesOf = (memoryMb: number) => (memoryMb * mib) / 4_096;
+
+test("a new capsule depends on available memory, not on the memory promised to capsules", async () => {
+  await admission(600).admit(createNeed(4_096));
+  await assert.rejects(admission(570).admit(createNeed(4_096)), { code: "no_capacity", message: /memory/ });
+  await assert.rejects(admission(0).admit(createNeed(128)), { code: "no_capacity" });
 });
 
-test("capsules that are being started count before they have taken their memory", async () => {
+test("a paused capsule is admitted by what its checkpoint has, with page tables and QEMU", async () => {
+  const need = resumeNeed(4_096, pagesOf(3_072));
+  await assert.rejects(admission(512 + 600).admit(need), { code: "no_capacity", message: /memory/ });
+  await assert.rejects(admission(512 + 3_072 + 51).admit(need), { code: "no_capacity" }, "12 MiB are page tables");
+  await admission(512 + 3_072 + 52).admit(need);
+  assert.equal(resumeNeed(4_096, 0), createNeed(4_096), "not less than a new one");
+});
+
+test("ten paused capsules at once are not admitted against the same memory", async () => {
+  const host = admission(512 + 4_000);
+  const need = resumeNeed(4_096, pagesOf(1_800));
+  const results = await Promise.allSettled(Array.from({ length: 10 }, () => host.admit(need)));
+  assert.equal(results.filter(({ status }) => status === "fulfilled").length, 2);
+});
+
+test("capsules that are being started count until they have started, or failed to", async () => {
   const host = admission(512 + 2 * 64);
-  const first = Promise.withResolvers<void>();
-  const second = Promise.withResolvers<void>();
-  const starting = [host.during(() => first.promise), host.during(() => second.promise)];
-  await assert.rejects(host.admit(512), { code: "no_capacity" });
-  first.resolve();
-  second.reject(new Error("it did not start"));
-  await starting[0];
-  await assert.rejects(starting[1]!, /did not start/);
-  await host.admit(512);
-  await assert.rejects(host.admit(512, 2), { code: "no_capacity" }, "two more are promised");
+  const first = await host.admit(createNeed(512));
+  const second = await host.admit(createNeed(512));
+  await assert.rejects(host.admit(createNeed(512)), { code: "no_capacity" });
+  for (const each of [first, first, second]) each[Symbol.dispose]();
+  await assert.rejects(host.admit(createNeed(512), 2), { code: "no_capacity" }, "two more are promised");
+  await host.admit(createNeed(512));
+  await host.admit(createNeed(512));
+  await assert.rejects(host.admit(createNeed(512)), { code: "no_capacity" }, "the first was given back once");
 });
 
 test("without room, admission waits for VMs that are being ended, and measures again after each", async () => {
@@ -45,7 +60,7 @@ test("without room, admission waits for VMs that are being ended, and measures a
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const going = [first, second].map(({ promise }) => host.trackRelease(promise));
   let look = once(looked, "look");
-  const required = host.admit(512);
+  const required = host.admit(createNeed(512));
   await look;
   look = once(looked, "look");
   first.reject(new Error("it hangs"));
@@ -58,15 +73,17 @@ test("without room, admission waits for VMs that are being ended, and measures a
   await look;
   await required;
   availableMb -= 64;
-  await assert.rejects(host.admit(512), { code: "no_capacity" }, "without waiting");
+  await assert.rejects(host.admit(createNeed(512)), { code: "no_capacity" }, "without waiting");
 });
 
 test("a missing folder is not reported as a full disk", async () => {
   const lost = new Admission({ folder: join(folder, "no", "such"), reserveBytes: 0 });
-  await assert.rejects(lost.admit(128), { code: "ENOENT" });
+  await assert.rejects(lost.admit(createNeed(128)), { code: "ENOENT" });
 });
 
 test("this machine's available memory is a positive number of bytes", async () => {
-  await new Admission({ folder, reserveBytes: 0 }).admit(128);
-  await assert.rejects(new Admission({ folder, reserveBytes: 2 ** 60 }).admit(128), { code: "no_capacity" });
+  await new Admission({ folder, reserveBytes: 0 }).admit(createNeed(128));
+  await assert.rejects(new Admission({ folder, reserveBytes: 2 ** 60 }).admit(createNeed(128)), {
+    code: "no_capacity",
+  });
 });

@@ -1,6 +1,7 @@
 /**
  * Whether the host has memory and disk for one more VM, by what is available now and not by what was promised: a capsule's
- * memory is copied from its template page by page on write, so most of it is never used.
+ * memory is copied from its template page by page on write, so most of it is never used. A resumed capsule gets the pages
+ * that it had written back at once, so they are required to be free.
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -12,6 +13,20 @@ const longestWaitMs = 5_000;
 
 /** Used by a capsule soon after its start. */
 const newCapsule = { diskBytes: 16 << 20, memoryBytes: 64 << 20 };
+/** QEMU without guest memory: 33 MiB under emulation, 17 MiB with KVM, and some of it grows with the guest. */
+const processBytes = 40 << 20;
+/** A private page has an entry of 8 bytes in the page table of QEMU, and under KVM a second one in that of the guest. */
+const bytesPerPage = 4_096 + 2 * 8;
+
+/** Memory that a new capsule needs. */
+export function createNeed(memoryMb: number): number {
+  return Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes);
+}
+
+/** Memory that a paused capsule needs whose checkpoint has this many pages. A page of zeros costs as much as any other. */
+export function resumeNeed(memoryMb: number, pages: number): number {
+  return Math.max(createNeed(memoryMb), processBytes + pages * bytesPerPage);
+}
 
 export interface AdmissionOptions {
   /** The data folder. */
@@ -24,8 +39,8 @@ export interface AdmissionOptions {
 
 export class Admission {
   readonly #options: AdmissionOptions;
-  /** VMs that are being started and have not taken their memory yet. */
-  #starting = 0;
+  /** Needs of the VMs that are being started. Part of it may be taken already and be missing from what is available. */
+  #startingBytes = 0;
   /** VMs that are being ended and have not freed their memory yet. */
   readonly #ending = new Set<Promise<unknown>>();
 
@@ -34,19 +49,31 @@ export class Admission {
   }
 
   /**
-   * Throws CapsuleError("no_capacity") when the host has no memory or disk left for another capsule of this size; before that
-   * it waits up to 5 s for VMs that are being ended. `promised`: further VMs that will be started.
+   * Counts the need of a VM until the result is disposed of, which is to be done when it has started or failed to. Throws
+   * CapsuleError("no_capacity") when the host has too little memory or disk left for it; before that it waits up to 5 s for
+   * VMs that are being ended. `promised`: further new capsules that will be started.
    */
-  async admit(memoryMb: number, promised = 0): Promise<void> {
+  async admit(needBytes: number, promised = 0): Promise<Disposable> {
     await this.#requireDisk();
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
-      if (this.#hasMemory(memoryMb, promised)) return;
+      if (this.#hasMemory(needBytes, promised)) return this.#count(needBytes);
       const leftMs = lateMs - performance.now();
       if (this.#ending.size === 0 || leftMs <= 0) break;
       await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#ending]).catch(() => {});
     }
     throw noMemory();
+  }
+
+  #count(needBytes: number): Disposable {
+    let countedBytes = needBytes;
+    this.#startingBytes += countedBytes;
+    return {
+      [Symbol.dispose]: () => {
+        this.#startingBytes -= countedBytes;
+        countedBytes = 0;
+      },
+    };
   }
 
   /** What is short for the smallest capsule now, as sentences, without waiting. */
@@ -55,7 +82,7 @@ export class Admission {
       () => [],
       (error: Error) => [error.message],
     );
-    return this.#hasMemory(newCapsule.memoryBytes / 2 ** 20, 0) ? disk : [...disk, noMemory().message];
+    return this.#hasMemory(newCapsule.memoryBytes, 0) ? disk : [...disk, noMemory().message];
   }
 
   async #requireDisk(): Promise<void> {
@@ -71,10 +98,10 @@ export class Admission {
     }
   }
 
-  #hasMemory(memoryMb: number, promised: number): boolean {
+  #hasMemory(needBytes: number, promised: number): boolean {
     const { reserveBytes, availableBytes = memoryLeft } = this.#options;
-    const freeBytes = availableBytes() - reserveBytes - (this.#starting + promised) * newCapsule.memoryBytes;
-    return freeBytes >= Math.min(memoryMb * 2 ** 20, newCapsule.memoryBytes);
+    const takenBytes = reserveBytes + this.#startingBytes + promised * newCapsule.memoryBytes;
+    return availableBytes() - takenBytes >= needBytes;
   }
 
   /** Lets `admit` wait for the memory of a VM until `ending` has settled. */
@@ -84,16 +111,6 @@ export class Admission {
       await ending;
     } finally {
       this.#ending.delete(ending);
-    }
-  }
-
-  /** Counts a VM as being started until `starting` has settled. */
-  async during<T>(starting: () => Promise<T>): Promise<T> {
-    this.#starting += 1;
-    try {
-      return await starting();
-    } finally {
-      this.#starting -= 1;
     }
   }
 }

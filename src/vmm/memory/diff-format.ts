@@ -110,17 +110,24 @@ export function indexOffset(dataPages: number): number {
   return dataOffset + dataPages * pageBytes;
 }
 
-/** Header and index of a diff for a memory of this size. Throws CapsuleError("internal_error") on anything unexpected. */
-export async function readDiff(file: FileHandle, memoryBytes: number): Promise<Diff> {
+/** What the header says. Throws CapsuleError("internal_error") when it contradicts itself. */
+export async function readHeader(file: FileHandle) {
   const header = await readExactly(file, 0, headerBytes);
   const field = (at: number) => Number(header.readBigUInt64LE(at));
-  const [runCount, dataPages, zeroPages, index] = [field(24), field(32), field(40), field(48)];
+  const [memoryBytes, runCount, dataPages, zeroPages, index] = [field(16), field(24), field(32), field(40), field(48)];
   const pages = memoryBytes / pageBytes;
   if (header.toString("latin1", 0, 8) !== magic) throw damaged("it is no memory diff");
   if (header.readUInt32LE(8) !== version) throw damaged(`its version is ${header.readUInt32LE(8)}`);
   if (header.readUInt32LE(12) !== pageBytes) throw damaged(`its pages have ${header.readUInt32LE(12)} bytes`);
-  if (field(16) !== memoryBytes) throw damaged(`it is for ${field(16)} bytes of memory, not ${memoryBytes}`);
   if (dataPages + zeroPages > pages || runCount > dataPages + zeroPages) throw damaged("it has more runs than pages");
+  return { memoryBytes, runCount, dataPages, zeroPages, index };
+}
+
+/** Header and index of a diff for a memory of this size. Throws CapsuleError("internal_error") on anything unexpected. */
+export async function readDiff(file: FileHandle, memoryBytes: number): Promise<Diff> {
+  const { memoryBytes: ofMemory, runCount, dataPages, zeroPages, index } = await readHeader(file);
+  const pages = memoryBytes / pageBytes;
+  if (ofMemory !== memoryBytes) throw damaged(`it is for ${ofMemory} bytes of memory, not ${memoryBytes}`);
   if (index !== indexOffset(dataPages)) throw damaged("its index is misplaced");
   const { size } = await file.stat();
   if (size !== index + runCount * runBytes) throw damaged(`it has ${size} bytes, not ${index + runCount * runBytes}`);

@@ -9,7 +9,7 @@ import { saveMemory } from "../../../test/save-memory.ts";
 import type { VmProcess } from "../vmm.ts";
 import { allocatedBytes, flattenMemory } from "./base-memory.ts";
 import { dataOffset, encodeHeader, RunList } from "./diff-format.ts";
-import { loadMemory, MemorySave, pagesOf, resetMemory } from "./memory-diff.ts";
+import { countPages, loadMemory, MemorySave, pagesOf, resetMemory } from "./memory-diff.ts";
 import { mappingsOf, pageBytes } from "./pagemap.ts";
 
 const memoryMb = 64;
@@ -238,6 +238,7 @@ test("resetMemory restores the base's pages after reporting them, up to a limit"
   ]);
   const diff = await diffOf("reset-diff", filled);
   assert.deepEqual([...(await pagesOf(diff, memoryBytes))].flatMap(pagesIn), [...filled.keys()]);
+  assert.equal(await countPages(diff), filled.size, "pages of zeros included");
   await withMapped(folder, base, memoryMb, async (process) => {
     await loadMemory(process, base, memoryBytes, diff);
     const changed = join(folder, "reset-changed");

@@ -11,7 +11,7 @@
 import { fstatSync, writeSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import type { VmProcess } from "../vmm.ts";
-import { damaged, dataOffset, indexOffset, type RunList, readDiff } from "./diff-format.ts";
+import { damaged, dataOffset, indexOffset, type RunList, readDiff, readHeader } from "./diff-format.ts";
 import { chunkBytes, DiffWriter, giveBackChunk, type SavedMemory, takeChunk } from "./diff-writer.ts";
 import { type Mapping, mappingsOf, OpenFile, openOf, ownPages, type PageRun, pageBytes, readFully } from "./pagemap.ts";
 
@@ -142,6 +142,13 @@ export async function resetMemory(
   } finally {
     giveBackChunk(chunk);
   }
+}
+
+/** How many pages a diff puts into a process, those of zeros included. */
+export async function countPages(path: string): Promise<number> {
+  await using file = await open(path, "r");
+  const { dataPages, zeroPages } = await readHeader(file);
+  return dataPages + zeroPages;
 }
 
 /** The pages that a diff holds, in order. */
