@@ -287,6 +287,7 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
 function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
   return {
     capsules: limits.capsules_max,
+    starts: limits.starts_max,
     runningVcpus: limits.running_vcpus_max,
     runningMemoryMb: limits.running_memory_max_mb,
     diskBytes: limits.disk_max_bytes,

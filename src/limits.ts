@@ -18,6 +18,7 @@ export const limitRows = {
   }),
   timeout_max_sec: limit("TIMEOUT_MAX_SEC", 31_536_000, 0, 2_147_483_647, "longest inactivity time of a capsule"),
   capsules_max: limit("CAPSULES_MAX", 1_000, 1, 1_000_000, "capsules of one team"),
+  starts_max: limit("STARTS_MAX", 1_000, 1, 1_000_000, "creates and resumes of a team that wait or are under way"),
   running_vcpus_max: limit("RUNNING_VCPUS_MAX", 1_000, 1, 1_000_000, "vCPUs of a team's running capsules"),
   running_memory_max_mb: limit(
     "RUNNING_MEMORY_MAX_MB",

@@ -92,7 +92,7 @@ export class Capsules {
       throw error;
     }
     const untilStarted = admitted.move();
-    void transitions.boot(row).finally(() => untilStarted.dispose());
+    void quotas.duringStart(teamId, () => transitions.boot(row)).finally(() => untilStarted.dispose());
     return this.#view(row);
   }
 
@@ -185,7 +185,8 @@ export class Capsules {
     using _admitted = await host.admitRestore(id, this.#requireResumable(teamId, id).memoryMb);
     const row = this.#requireResumable(teamId, id); // again: its status may have changed during the await
     quotas.requireResume(teamId, row);
-    return this.#view(await transitions.resume(store.setIntentUnsynced(row, "resume")));
+    const resuming = store.setIntentUnsynced(row, "resume");
+    return this.#view(await quotas.duringStart(teamId, () => transitions.resume(resuming)));
   }
 
   /**

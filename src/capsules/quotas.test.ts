@@ -181,3 +181,33 @@ test("the disk is looked at one capsule after the other; what cannot be read kee
   await use.measure();
   assert.equal(use.of("a"), 1);
 });
+
+test("starts under way: those beyond the bound are refused, leave nothing, and hold up no other team's", async () => {
+  const floors = floorsWith({ starts: 3 });
+  const { capsules, team, other, host } = floors;
+  const paused = await running(floors);
+  await capsules.pause(team, paused);
+  await floors.settled();
+  host.isHanging = true;
+  const made = await Promise.all([1, 2, 3].map(() => capsules.create(team, small)));
+  const [ids, rows] = [host.folders.size, capsules.list(team).length];
+  await refused(capsules.create(team, small), "starts under way", 3, 3);
+  await refused(capsules.resume(team, paused), "starts under way", 3, 3);
+  assert.deepEqual([host.folders.size, capsules.list(team).length], [ids, rows]);
+  assert.equal(capsules.get(team, paused).status, "paused");
+  await capsules.create(other, small);
+  host.isHanging = false;
+  await capsules.destroy(team, made[0]!.id);
+  assert.equal((await capsules.resume(team, paused)).status, "running", "a destroyed one waits no longer");
+});
+
+test("each team's work is given to the host under the team's own name", async () => {
+  const floors = floorsWith({});
+  const { capsules, team, other } = floors;
+  const id = await running(floors);
+  await capsules.pause(team, id);
+  await capsules.resume(team, id);
+  await capsules.create(other, small);
+  await floors.settled();
+  assert.deepEqual(floors.host.owners, [team, team, other]);
+});

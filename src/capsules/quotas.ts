@@ -14,6 +14,8 @@ export interface QuotaLimits {
   runningMemoryMb: number;
   diskBytes: number;
   templates: number;
+  /** Creates and resumes that wait for their turn or are under way. */
+  starts: number;
   /** Memory of the running capsules of all teams together. */
   hostMemoryMb: number;
 }
@@ -44,9 +46,23 @@ interface Shape {
 
 export class Quotas {
   readonly #options: QuotasOptions;
+  /** Per team with any. */
+  readonly #starts = new Map<string, number>();
 
   constructor(options: QuotasOptions) {
     this.#options = options;
+  }
+
+  /** Counts a start of the team's as being under way until `starting` has settled. */
+  async duringStart<T>(teamId: string, starting: () => Promise<T>): Promise<T> {
+    this.#starts.set(teamId, this.#startsOf(teamId) + 1);
+    try {
+      return await starting();
+    } finally {
+      const left = this.#startsOf(teamId) - 1;
+      if (left > 0) this.#starts.set(teamId, left);
+      else this.#starts.delete(teamId);
+    }
   }
 
   usage(teamId: string): Usage {
@@ -62,12 +78,12 @@ export class Quotas {
     const usage = this.usage(teamId);
     within("create a capsule", "capsules", usage.capsules, 1, limits.capsules);
     within("create a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
-    this.#requireRunning("create a capsule", usage, shape);
+    this.#requireRunning("create a capsule", teamId, usage, shape);
   }
 
   /** As `requireCreate`. */
   requireResume(teamId: string, shape: Shape): void {
-    this.#requireRunning("resume a capsule", this.usage(teamId), shape);
+    this.#requireRunning("resume a capsule", teamId, this.usage(teamId), shape);
   }
 
   /**
@@ -81,13 +97,18 @@ export class Quotas {
     within("capture a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
   }
 
-  #requireRunning(what: string, usage: Usage, { vcpus, memoryMb }: Shape): void {
+  #requireRunning(what: string, teamId: string, usage: Usage, { vcpus, memoryMb }: Shape): void {
     const { limits, rows } = this.#options;
     within(what, "running vCPUs", usage.runningVcpus, vcpus, limits.runningVcpus);
     within(what, "MiB of running memory", usage.runningMemoryMb, memoryMb, limits.runningMemoryMb);
+    within(what, "starts under way", this.#startsOf(teamId), 1, limits.starts);
     if (rows.runningMemoryMb(live) + memoryMb > limits.hostMemoryMb) {
       throw new CapsuleError("no_capacity", `cannot ${what}: the host has promised as much memory as it may`);
     }
+  }
+
+  #startsOf(teamId: string): number {
+    return this.#starts.get(teamId) ?? 0;
   }
 }
 

@@ -61,7 +61,9 @@ export class Transitions {
     return locks.runExclusive(row.id, async () => {
       if (this.#isBeingDestroyed(row.id)) return;
       try {
-        const guest = await this.#abortable("boot", row.id, (signal) => host.start(row.id, originOf(row), row, signal));
+        const guest = await this.#abortable("boot", row.id, (signal) =>
+          host.start(row.id, originOf(row), row, { owner: row.teamId, signal }),
+        );
         const running = store.commit(row, "ready", this.#startedNow());
         step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
@@ -107,7 +109,9 @@ export class Transitions {
       let guest: Guest | undefined;
       let running: Capsule | undefined;
       try {
-        guest = await this.#abortable("resume", row.id, (signal) => host.restore(row.id, signal));
+        guest = await this.#abortable("resume", row.id, (signal) =>
+          host.restore(row.id, { owner: row.teamId, signal }),
+        );
         running = store.commit(row, "resume", this.#startedNow());
       } catch (error) {
         if (guest !== undefined) await host.end(guest);

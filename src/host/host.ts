@@ -34,6 +34,14 @@ export interface Guest {
   readonly ended: Promise<GuestEnd>;
 }
 
+/** A piece of work's place in line. */
+export interface Turn {
+  /** Whose turn it takes: free slots go to the owners in turn. The host does not interpret the string. */
+  owner: string;
+  /** Ends the waiting; the signal's reason is thrown. */
+  signal?: AbortSignal;
+}
+
 export interface Inventory {
   /** Ids of capsule folders. */
   capsules: string[];
@@ -64,12 +72,12 @@ export interface Host {
   /** The size and target size of the warm pool. */
   pool(): { ready: number; target: number };
   /**
-   * A new capsule's VM, held. On failure nothing is left of it. Throws CapsuleError("agent_error" | "no_space"); when `signal`
-   * fires, the VM is ended and the signal's reason thrown.
+   * A new capsule's VM, held. On failure nothing is left of it. Throws CapsuleError("agent_error" | "no_space"). When the turn's
+   * signal fires, also after the waiting, the VM is ended and the signal's reason thrown.
    */
-  start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest>;
-  /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as before. `signal` as for `start`. */
-  restore(id: string, signal?: AbortSignal): Promise<Guest>;
+  start(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<Guest>;
+  /** A saved capsule's VM, held; the checkpoint stays. On failure the capsule is as before. `turn` as for `start`. */
+  restore(id: string, turn: Turn): Promise<Guest>;
   /** Lets the user's processes run and removes the checkpoint. Call when the record is committed. */
   release(guest: Guest): Promise<void>;
 

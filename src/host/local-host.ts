@@ -6,7 +6,7 @@ import { countPages } from "../vmm/memory/memory-diff.ts";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission, createNeed, resumeNeed } from "./capacity/admission.ts";
-import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
+import { quietPeriods, StartScheduler, serviceOwner } from "./capacity/start-scheduler.ts";
 import { Checkpointer } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { unlessAborted, withDeadline } from "./deadline.ts";
@@ -16,7 +16,7 @@ import { allocatedBytes, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
-import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape } from "./host.ts";
+import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
 import { createCapsuleFolder, TemplateStore } from "./images/template-store.ts";
@@ -84,7 +84,7 @@ export class LocalHost implements Host {
   }
 
   async prepare(origin: Origin, shape: Shape): Promise<void> {
-    await this.#templates.find(origin, shape);
+    await this.#templates.find(origin, shape, serviceOwner);
   }
 
   /** Disk or memory that is short for another capsule, as sentences. */
@@ -120,13 +120,13 @@ export class LocalHost implements Host {
     return this.#warm.processes();
   }
 
-  async start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest> {
+  async start(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<Guest> {
     const warm = this.#warm.claim(id);
-    const unparked = warm && (await this.#unpark(warm, signal));
-    return unparked ?? (await this.#startAnew(id, origin, shape, signal));
+    const unparked = warm && (await this.#unpark(warm, turn.signal));
+    return unparked ?? (await this.#startAnew(id, origin, shape, turn));
   }
 
-  async restore(id: string, signal?: AbortSignal): Promise<Guest> {
+  async restore(id: string, turn: Turn): Promise<Guest> {
     const left = this.#guests.get(id);
     if (left !== undefined) await this.end(left); // its VM could not be ended after the pause
     const folder = this.#paths.capsule(id);
@@ -140,7 +140,7 @@ export class LocalHost implements Host {
     await this.#templates.requireParent(capsule, `capsule ${id}`);
     const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
     const saved = { ...files, protocol: protocolOf(manifest) };
-    return this.#hold(await this.#launcher.restore(id, capsule, saved, signal));
+    return this.#hold(await this.#launcher.restore(id, capsule, saved, turn));
   }
 
   async release(guest: Guest): Promise<void> {
@@ -279,9 +279,9 @@ export class LocalHost implements Host {
     }
   }
 
-  async #startAnew(id: string, origin: Origin, shape: Shape, signal: AbortSignal | undefined): Promise<LiveGuest> {
-    signal?.throwIfAborted();
-    const parent = await unlessAborted(signal, this.#templates.find(origin, shape));
+  async #startAnew(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<LiveGuest> {
+    turn.signal?.throwIfAborted();
+    const parent = await unlessAborted(turn.signal, this.#templates.find(origin, shape, turn.owner));
     this.#verifier.requireSound(parent.folder);
     try {
       const capsule = await createCapsuleFolder(this.#paths, this.#templates, id, parent);
@@ -291,7 +291,7 @@ export class LocalHost implements Host {
         memory: null,
         protocol: protocolOf(parent.manifest),
       };
-      return this.#hold(await this.#launcher.restore(id, capsule, saved, signal));
+      return this.#hold(await this.#launcher.restore(id, capsule, saved, turn));
     } catch (error) {
       await this.remove(id);
       throw explainSpace(error, `creating capsule ${id}`);

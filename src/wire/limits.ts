@@ -8,6 +8,9 @@ export const Limits = Type.Object(
     memory_max_mb: Type.Integer({ description: "Largest memory of one capsule, MiB." }),
     timeout_max_sec: Type.Integer({ description: "Longest inactivity time before auto-pause." }),
     capsules_max: Type.Integer({ description: "Capsules of one team, whatever their status." }),
+    starts_max: Type.Integer({
+      description: "Creates and resumes of one team that wait for their turn or are under way; further ones are 429.",
+    }),
     running_vcpus_max: Type.Integer({ description: "vCPUs of one team's running capsules together." }),
     running_memory_max_mb: Type.Integer({ description: "Memory of one team's running capsules together, MiB." }),
     disk_max_bytes: Type.Integer({

@@ -3,7 +3,7 @@
  * says, delays every call by `moment`, and fails where a test tells it to.
  */
 import type { Agent } from "../../src/agent/agent.ts";
-import type { Adopted, Captured, Guest, GuestEnd, Host, Inventory, Origin, Shape } from "../../src/host/host.ts";
+import type { Adopted, Captured, Guest, GuestEnd, Host, Inventory, Origin, Shape, Turn } from "../../src/host/host.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 
 export type HostVerb = "start" | "restore" | "release" | "save" | "unsave" | "capture" | "end" | "remove";
@@ -33,6 +33,8 @@ export class FakeHost implements Host {
   readonly templates = new Map<string, Shape>();
   /** Storages that were retired. */
   readonly retired: string[] = [];
+  /** Of each start and restore, in order. */
+  readonly owners: string[] = [];
   /** Called before each verb; an error that it throws is the verb's failure. */
   before: (verb: HostVerb, id: string) => void = () => {};
   /** Awaited in each verb. */
@@ -72,22 +74,24 @@ export class FakeHost implements Host {
     return { ready: 0, target: 0 };
   }
 
-  async start(id: string, origin: Origin, shape: Shape, signal?: AbortSignal): Promise<Guest> {
+  async start(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<Guest> {
     await this.moment();
     if (this.folders.has(id)) throw new Error(`folder ${id} is there already`);
     if (origin.kind === "template" && !this.templates.has(origin.storage)) throw new Error("no such template");
     if (shape.vcpus < 1) throw new Error("no shape");
+    this.owners.push(turn.owner);
     this.before("start", id);
-    if (this.isHanging) await this.#hang(signal);
+    if (this.isHanging) await this.#hang(turn.signal);
     this.folders.add(id);
     return this.#hold(id);
   }
 
-  async restore(id: string, signal?: AbortSignal): Promise<Guest> {
+  async restore(id: string, turn: Turn): Promise<Guest> {
     await this.moment();
     if (!this.checkpoints.has(id)) throw new Error(`${id} has no checkpoint`);
+    this.owners.push(turn.owner);
     this.before("restore", id);
-    if (this.isHanging) await this.#hang(signal);
+    if (this.isHanging) await this.#hang(turn.signal);
     return this.#hold(id);
   }
 

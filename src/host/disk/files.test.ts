@@ -15,7 +15,6 @@ import { rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { hashDelayMs, Verifier } from "../checkpoint/verifier.ts";
 import { openCheckpoint, requireSameMachine, verifyHashes, writeManifest } from "./checkpoint-folder.ts";
 import { allocatedBytes, explainSpace, publish, readJson, requireSpace, writeJson } from "./files.ts";
@@ -176,28 +175,6 @@ test("one daemon per data folder", () => {
   lock.release();
   assert.ok(!isLocked(folder));
   lockData(folder).release();
-});
-
-test("the scheduler limits concurrent work and keeps the order", async () => {
-  const slots = new StartScheduler(2);
-  let most = 0;
-  let now = 0;
-  const began: number[] = [];
-  await Promise.all(
-    [0, 1, 2, 3, 4, 5].map((each) =>
-      slots
-        .run(async () => {
-          began.push(each);
-          most = Math.max(most, ++now);
-          await new Promise(setImmediate);
-          now--;
-          if (each === 3) throw new Error("a failure frees its slot");
-        })
-        .catch(() => {}),
-    ),
-  );
-  assert.equal(most, 2);
-  assert.deepEqual(began, [0, 1, 2, 3, 4, 5]);
 });
 
 const hashing = join(folder, "hashing");

@@ -86,3 +86,22 @@ test("unused bases of other builds are removed, however few there are", async ()
   await bases.trim((folder) => folder === `bases/${base(3)}`);
   assert.deepEqual(await readdir(paths.bases), [base(3), base(5)]);
 });
+
+test("each owner that needs a base has its own turn to make it, and one only", async () => {
+  const owners: string[] = [];
+  const scheduler = { run: (owner: string) => owners.push(owner) && new Promise(() => {}) };
+  const vmm = {
+    machine: (vcpus: number, memoryMb: number) => ({ vcpus, memoryMb, qemu: "10", accelerator: "tcg", cpu: "max" }),
+  };
+  const bases = new Bases({
+    paths,
+    images: [current],
+    spare: 8,
+    scheduler,
+    vmm: { ...vmm, kernelOptions: "" },
+  } as never);
+  for (const owner of ["a", "a", "b"]) void bases.ensure(current, { vcpus: 1, memoryMb: 512 }, owner);
+  void bases.ensure(current, { vcpus: 2, memoryMb: 512 }, "a");
+  while (owners.length < 3) await new Promise(setImmediate);
+  assert.deepEqual(owners.toSorted(), ["a", "a", "b"]);
+});

@@ -47,6 +47,8 @@ const baseBytes = 256 << 20;
 export class Bases {
   readonly #options: BasesOptions;
   readonly #making = new Map<string, Promise<Base>>();
+  /** By owner and key: each owner that needs a base waits for its own turn to make it. */
+  readonly #waiting = new Map<string, Promise<Base>>();
   readonly #ready = new Map<string, Base>();
   readonly #usedMs = new Map<string, number>();
 
@@ -54,18 +56,30 @@ export class Bases {
     this.#options = options;
   }
 
-  /** The base of this image and shape, booted now if there is none. */
-  ensure(image: Image, shape: Shape): Promise<Base> {
-    const { vmm } = this.#options;
+  /** The base of this image and shape, booted in a start slot of `owner` if there is none. */
+  ensure(image: Image, shape: Shape, owner: string): Promise<Base> {
+    const { vmm, scheduler } = this.#options;
     const machine = vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine, vmm.kernelOptions);
     const ready = this.#ready.get(key);
     if (ready !== undefined) return Promise.resolve(this.#use(key, ready));
+    const name = JSON.stringify([owner, key]);
+    let waiting = this.#waiting.get(name);
+    if (waiting === undefined) {
+      waiting = this.#find(key)
+        .then((found) => found ?? scheduler.run(owner, () => this.#makeOnce(key, image, machine)))
+        .finally(() => this.#waiting.delete(name));
+      this.#waiting.set(name, waiting);
+    }
+    return waiting;
+  }
+
+  #makeOnce(key: string, image: Image, machine: Machine): Promise<Base> {
+    const ready = this.#ready.get(key);
+    if (ready !== undefined) return Promise.resolve(this.#use(key, ready));
     let making = this.#making.get(key);
     if (making === undefined) {
-      making = this.#find(key)
-        .then((found) => found ?? this.#options.scheduler.run(() => this.#make(key, image, machine)))
-        .finally(() => this.#making.delete(key));
+      making = this.#make(key, image, machine).finally(() => this.#making.delete(key));
       this.#making.set(key, making);
     }
     return making;

@@ -49,12 +49,15 @@ export class TemplateStore {
     this.#builtIn = images.map(describe);
   }
 
-  /** Throws CapsuleError: "not_found" for an unknown image, "conflict" for a template of another machine. */
-  async find(origin: Origin, shape: Shape): Promise<Parent> {
+  /**
+   * The parent of a new capsule. A base that is missing is made in a start slot of `owner`. Throws CapsuleError: "not_found" for
+   * an unknown image, "conflict" for a template of another machine.
+   */
+  async find(origin: Origin, shape: Shape, owner: string): Promise<Parent> {
     if (origin.kind === "base") {
       const image = this.#images.find((candidate) => candidate.name === origin.name);
       if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
-      return this.#bases.ensure(image, shape);
+      return this.#bases.ensure(image, shape, owner);
     }
     const folder = this.#paths.template(origin.storage);
     const manifest = await openCheckpoint(folder);

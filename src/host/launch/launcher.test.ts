@@ -45,12 +45,8 @@ function launch(
   const options = { paths, vmm, connect, templates, scheduler, wakeMs: 60_000, step: () => {} };
   const abort = new AbortController();
   const launcher = new Launcher(options, processes);
-  const restoring = launcher.restore(
-    id,
-    capsule,
-    protocol === undefined ? saved : { ...saved, protocol },
-    abort.signal,
-  );
+  const guest = protocol === undefined ? saved : { ...saved, protocol };
+  const restoring = launcher.restore(id, capsule, guest, { owner: "a team", signal: abort.signal });
   return { vm, abort, launcher, restoring, folder: paths.capsule(id) };
 }
 

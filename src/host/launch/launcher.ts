@@ -3,11 +3,12 @@ import { randomBytes } from "node:crypto";
 import { describeMismatch, protocolVersions, speaks, unrecordedProtocol } from "../../agent/protocol.ts";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { StartScheduler } from "../capacity/start-scheduler.ts";
+import { type StartScheduler, serviceOwner } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, removeVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf, LiveGuest } from "../guest.ts";
+import type { Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
 
@@ -47,11 +48,11 @@ export class Launcher {
   }
 
   /**
-   * Restores a checkpoint when a start slot is free and wakes the agent; the user's processes stay frozen. On failure the VM
-   * is gone. When `signal` fires the VM is ended, and its reason is thrown.
+   * Restores a checkpoint when it is the owner's turn and wakes the agent; the user's processes stay frozen. On failure the VM
+   * is gone. When the signal fires the VM is ended, and its reason is thrown.
    */
-  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, signal?: AbortSignal): Promise<LiveGuest> {
-    return this.#options.scheduler.run(() => this.#restore(id, capsule, saved, signal), signal);
+  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, { owner, signal }: Turn): Promise<LiveGuest> {
+    return this.#options.scheduler.run(owner, () => this.#restore(id, capsule, saved, signal), signal);
   }
 
   /** The same, in the background. */
@@ -75,7 +76,7 @@ export class Launcher {
   adopt(id: string, capsule: CapsuleFile, journal: VmFile, process: VmProcess): Promise<LiveGuest | undefined> {
     const { vmm, templates, scheduler, connect, wakeMs } = this.#options;
     const spec = templates.spec(id, capsule, journal);
-    return scheduler.run(async () => {
+    return scheduler.run(serviceOwner, async () => {
       const vm = await vmm.adopt(spec, process);
       try {
         const state = await vm.state();

@@ -12,6 +12,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import type { Pressure } from "../capacity/memory.ts";
+import { serviceOwner } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
 import { fileNames, protocolOf } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
@@ -185,7 +186,7 @@ export class WarmCapsules {
     const { paths, templates, launcher, wakeMs, step } = this.#options;
     let guest: LiveGuest | undefined;
     try {
-      const parent = await templates.find(origin, shape);
+      const parent = await templates.find(origin, shape, serviceOwner);
       const capsule = await createCapsuleFolder(paths, templates, id, parent);
       const saved = {
         state: join(parent.folder, fileNames.state),
