@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { statfsSync } from "node:fs";
 import { resolve } from "node:path";
 import { describe, test } from "node:test";
 import { ConfigError, configHelp, loadConfig } from "./config.ts";
@@ -23,6 +24,17 @@ describe("loadConfig", () => {
     assert.equal(config.host, "127.0.0.1");
     assert.equal(config.dataDir, resolve("here"));
     assert.equal(config.limits.vcpus_max, 3);
+  });
+
+  test("the disk's quota and reserve are shares of the data folder's file system, unless they are set", () => {
+    const { blocks, bsize } = statfsSync(import.meta.dirname);
+    for (const dataDir of [import.meta.dirname, resolve(import.meta.dirname, "not", "made", "yet")]) {
+      const { diskReserveMb, limits } = loadConfig({ CAPSULE_DATA: dataDir, CAPSULE_DISK_MAX_BYTES: "" });
+      assert.equal(limits.disk_max_bytes, Math.floor((blocks * bsize * 3) / 4));
+      assert.equal(diskReserveMb, Math.min(8_192, Math.floor((blocks * bsize) / 32 / 2 ** 20)));
+    }
+    const exact = loadConfig({ CAPSULE_DISK_MAX_BYTES: "123456", CAPSULE_DISK_RESERVE_MB: "0" });
+    assert.deepEqual([exact.limits.disk_max_bytes, exact.diskReserveMb], [123_456, 0]);
   });
 
   test("one error names every bad value", () => {

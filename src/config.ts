@@ -2,8 +2,9 @@
  * All settings as rows of name, default, parser and meaning, read into one frozen Config. `--help` and docs/OPERATIONS.md
  * are printed from the same rows.
  */
+import { existsSync, statfsSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { hostMemoryMb, limitRows, overcommit } from "./limits.ts";
 import {
   bearerToken,
@@ -159,6 +160,13 @@ const settings = {
     integer(1, 1_000),
     "how many times the host's memory running capsules may have been promised together",
   ),
+  diskReserveMb: row(
+    "CAPSULE_DISK_RESERVE_MB",
+    "0",
+    integer(0, 1_073_741_824),
+    "space on the data folder's disk that only pauses may use, MiB",
+    "1/32 of the disk, max. 8192",
+  ),
   auditEntriesMax: row(
     "CAPSULE_AUDIT_ENTRIES_MAX",
     "100000",
@@ -215,8 +223,10 @@ export function loadConfig(
   warn: (text: string) => void = (text) => process.stderr.write(`capsule: ${text}\n`),
 ): Config {
   const problems: string[] = [];
-  const values = read(settings, environment, problems, warn);
-  const bounds = read(limitRows, environment, problems, warn);
+  const dataDir = environment[settings.dataDir.name] || settings.dataDir.fallback;
+  const complete = { ...diskDefaults(dataDir), ...definedIn(environment) };
+  const values = read(settings, complete, problems, warn);
+  const bounds = read(limitRows, complete, problems, warn);
   if (problems.length === 0 && bounds.memory_min_mb > bounds.memory_max_mb) {
     problems.push(`${limitRows.memory_min_mb.name} is greater than ${limitRows.memory_max_mb.name}`);
   }
@@ -225,6 +235,26 @@ export function loadConfig(
   }
   if (problems.length > 0) throw new ConfigError(problems);
   return Object.freeze({ ...values, limits: Object.freeze(bounds) });
+}
+
+/** The defaults that depend on the size of the file system that the data folder is or will be on. */
+function diskDefaults(dataDir: string): Environment {
+  const { blocks, bsize } = statfsSync(nearestExisting(resolve(dataDir)));
+  const diskBytes = Math.min(blocks * bsize, 2 ** 50);
+  if (diskBytes === 0) return {}; // a file system that does not know its size
+  return {
+    [settings.diskReserveMb.name]: String(Math.min(8_192, Math.floor(diskBytes / 32 / mib))),
+    [limitRows.disk_max_bytes.name]: String(Math.max(1, Math.floor((diskBytes / 4) * 3))),
+  };
+}
+
+function nearestExisting(path: string): string {
+  return existsSync(path) ? path : nearestExisting(dirname(path));
+}
+
+/** An empty variable counts as unset. */
+function definedIn(environment: Environment): Environment {
+  return Object.fromEntries(Object.entries(environment).filter(([, text]) => text));
 }
 
 /** The table of rows, one per line, as `--help` and the operations page show it. */

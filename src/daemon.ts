@@ -195,6 +195,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
     memoryReserveBytes: config.memoryReserveMb * 2 ** 20,
+    diskReserveBytes: config.diskReserveMb * 2 ** 20,
     warm: {
       pool: {
         newId: newCapsuleId,

@@ -34,6 +34,7 @@ export const limitRows = {
     1,
     2 ** 50,
     "a team's files on disk; beyond it creates and captures are refused",
+    { fallbackSaid: "3/4 of the disk" },
   ),
   templates_max: limit("TEMPLATES_MAX", 200, 0, 1_000_000, "snapshot templates of a team"),
   body_max_bytes: limit("BODY_MAX_BYTES", mib, 1_024, 64 * mib, "JSON request body"),

@@ -12,6 +12,7 @@ import { Verifier } from "./checkpoint/verifier.ts";
 import { unlessAborted, withDeadline } from "./deadline.ts";
 import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint, protocolOf } from "./disk/checkpoint-folder.ts";
+import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedBytes, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
@@ -41,6 +42,8 @@ export interface LocalHostOptions {
   spareBases: number;
   /** Memory of the host that is never given to a new capsule. */
   memoryReserveBytes: number;
+  /** Space on disk that only pauses may use. */
+  diskReserveBytes: number;
   warm: WarmSettings;
   /** Called for checkpoints that were found damaged in the background. */
   onDamage: (folder: string, why: string) => void;
@@ -48,6 +51,7 @@ export interface LocalHostOptions {
 }
 
 export class LocalHost implements Host {
+  readonly space: DiskSpace;
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
   readonly #bases: Bases;
@@ -61,14 +65,17 @@ export class LocalHost implements Host {
 
   constructor(options: LocalHostOptions) {
     const { paths, images, vmm, spareBases, memoryReserveBytes, concurrentStarts, onDamage, warm } = options;
+    const space = new DiskSpace({ folder: paths.data, reserveBytes: options.diskReserveBytes });
+    this.space = space;
     this.#options = options;
     this.#paths = paths;
     const scheduler = new StartScheduler(concurrentStarts, quietPeriods);
-    this.#admission = new Admission({ folder: paths.data, reserveBytes: memoryReserveBytes });
-    this.#bases = new Bases({ ...options, spare: spareBases, scheduler });
+    this.#admission = new Admission({ space, reserveBytes: memoryReserveBytes });
+    this.#bases = new Bases({ ...options, space, spare: spareBases, scheduler });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
-    this.#checkpointer = new Checkpointer({ ...options, templates: this.#templates, verifier: this.#verifier });
+    const saving = { ...options, space, templates: this.#templates, verifier: this.#verifier };
+    this.#checkpointer = new Checkpointer(saving);
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm);
     this.#launcher = new Launcher(launch, this.#warm);

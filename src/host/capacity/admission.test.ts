@@ -4,14 +4,16 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { DiskSpace } from "../disk/disk-space.ts";
 import { Admission, createNeed, resumeNeed } from "./admission.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "admission-"));
 after(() => rmSync(folder, { recursive: true }));
 const mib = 1 << 20;
+const space = new DiskSpace({ folder, reserveBytes: 0 });
 
 function admission(availableMb: number, reserveMb = 512): Admission {
-  return new Admission({ folder, reserveBytes: reserveMb * mib, availableBytes: () => availableMb * mib });
+  return new Admission({ space, reserveBytes: reserveMb * mib, availableBytes: () => availableMb * mib });
 }
 
 const pagesOf = (memoryMb: number) => (memoryMb * mib) / 4_096;
@@ -56,7 +58,7 @@ test("without room, admission waits for VMs that are being ended, and measures a
     looked.emit("look");
     return availableMb * mib;
   };
-  const host = new Admission({ folder, reserveBytes: 512 * mib, availableBytes });
+  const host = new Admission({ space, reserveBytes: 512 * mib, availableBytes });
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const going = [first, second].map(({ promise }) => host.trackRelease(promise));
   let look = once(looked, "look");
@@ -77,13 +79,21 @@ test("without room, admission waits for VMs that are being ended, and measures a
 });
 
 test("a missing folder is not reported as a full disk", async () => {
-  const lost = new Admission({ folder: join(folder, "no", "such"), reserveBytes: 0 });
+  const nowhere = new DiskSpace({ folder: join(folder, "no", "such"), reserveBytes: 0 });
+  const lost = new Admission({ space: nowhere, reserveBytes: 0 });
   await assert.rejects(lost.admit(createNeed(128)), { code: "ENOENT" });
 });
 
+test("a disk with the reserve of pauses and no more has no room for a capsule", async () => {
+  const reserved = new Admission({ space: new DiskSpace({ folder, reserveBytes: 2 ** 60 }), reserveBytes: 0 });
+  const message = /^the host's disk is full: another capsule needs 16 MiB .* MiB of them for pauses$/;
+  await assert.rejects(reserved.admit(createNeed(128)), { code: "no_capacity", message });
+  assert.match((await reserved.shortages()).join(), message);
+});
+
 test("this machine's available memory is a positive number of bytes", async () => {
-  await new Admission({ folder, reserveBytes: 0 }).admit(createNeed(128));
-  await assert.rejects(new Admission({ folder, reserveBytes: 2 ** 60 }).admit(createNeed(128)), {
+  await new Admission({ space, reserveBytes: 0 }).admit(createNeed(128));
+  await assert.rejects(new Admission({ space, reserveBytes: 2 ** 60 }).admit(createNeed(128)), {
     code: "no_capacity",
   });
 });

@@ -5,7 +5,7 @@
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../../wire/errors.ts";
-import { requireSpace } from "../disk/files.ts";
+import type { DiskSpace } from "../disk/disk-space.ts";
 import { memoryLeft } from "./memory.ts";
 
 /** Longest wait for the memory of VMs that are being ended. */
@@ -29,8 +29,7 @@ export function resumeNeed(memoryMb: number, pages: number): number {
 }
 
 export interface AdmissionOptions {
-  /** The data folder. */
-  folder: string;
+  space: Pick<DiskSpace, "require">;
   /** Memory kept free. */
   reserveBytes: number;
   /** Bytes that are available without swapping. */
@@ -87,7 +86,7 @@ export class Admission {
 
   async #requireDisk(): Promise<void> {
     try {
-      await requireSpace(this.#options.folder, newCapsule.diskBytes, "another capsule");
+      await this.#options.space.require(newCapsule.diskBytes, "another capsule");
     } catch (error) {
       if (!(error instanceof CapsuleError)) throw error;
       const { message, details } = error;

@@ -11,6 +11,7 @@ import { FrameType } from "../../agent/frames.ts";
 import { emptyRecord, Verb } from "../../agent/protocol.ts";
 import { RecordWriter } from "../../agent/records.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
+import { DiskSpace } from "../disk/disk-space.ts";
 import { Paths } from "../disk/paths.ts";
 import { LiveGuest } from "../guest.ts";
 import { Checkpointer, type CheckpointerOptions } from "./checkpointer.ts";
@@ -37,8 +38,15 @@ class CountingVm extends FakeVm {
   }
 }
 
-/** A running capsule. `freezes`: how its guest answers FREEZE. */
-async function running(t: TestContext, { freezes, wakes = true }: { freezes: boolean | "when told"; wakes?: boolean }) {
+interface Setup {
+  /** How the guest answers FREEZE. */
+  freezes: boolean | "when told";
+  wakes?: boolean;
+  reserveBytes?: number;
+}
+
+/** A running capsule. */
+async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0 }: Setup) {
   const data = mkdtempSync(join(tmpdir(), "checkpointer-"));
   t.after(() => rmSync(data, { recursive: true }));
   const paths = new Paths(data);
@@ -73,7 +81,9 @@ async function running(t: TestContext, { freezes, wakes = true }: { freezes: boo
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
   const unused = {} as Pick<CheckpointerOptions, "templates" | "mergeLayer">;
   const wakeMs = wakes ? patienceMs : 100;
-  const checkpointer = new Checkpointer({ ...unused, paths, verifier, wakeMs, step: (name) => void steps.push(name) });
+  const space = new DiskSpace({ folder: paths.data, reserveBytes });
+  const step = (name: string) => void steps.push(name);
+  const checkpointer = new Checkpointer({ ...unused, paths, space, verifier, wakeMs, step });
   return { paths, vm, live, checkpointer, fake, verbs, untold, steps };
 }
 
@@ -87,6 +97,14 @@ test("a pause does not need the guest to freeze, and replaces a checkpoint of an
   assert.deepEqual(readdirSync(checkpoint).sort(), ["manifest.json", "memory.diff", "state"]);
   assert.equal(readFileSync(join(checkpoint, "memory.diff"), "utf8"), "pages");
   assert.deepEqual(steps, ["save.frozen", "save.stopped", "save.written", "save.published"]);
+});
+
+test("a disk with nothing but its reserve has room for a pause, and for no capture", async (t) => {
+  const { live, checkpointer, vm } = await running(t, { freezes: true, reserveBytes: 2 ** 60 });
+  await assert.rejects(checkpointer.save(live, "capture"), { code: "no_space", message: /for pauses$/ });
+  assert.equal(vm.found, "running");
+  await checkpointer.save(live, "pause");
+  assert.equal(vm.found, "stopped");
 });
 
 test("a capture of a guest that does not freeze fails without stopping its CPUs", async (t) => {

@@ -9,15 +9,8 @@ import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
-import {
-  allocatedBytes,
-  explainSpace,
-  freshFolder,
-  publish,
-  requireSpace,
-  syncFile,
-  syncFolder,
-} from "../disk/files.ts";
+import type { DiskSpace } from "../disk/disk-space.ts";
+import { allocatedBytes, explainSpace, freshFolder, publish, syncFile, syncFolder } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { Captured } from "../host.ts";
@@ -28,6 +21,7 @@ import type { Verifier } from "./verifier.ts";
 
 export interface CheckpointerOptions {
   paths: Paths;
+  space: DiskSpace;
   templates: Pick<TemplateStore, "image">;
   verifier: Verifier;
   mergeLayer: MergeLayer;
@@ -44,14 +38,16 @@ export class Checkpointer {
   }
 
   async save(live: LiveGuest, purpose: SavePurpose): Promise<void> {
-    const { paths, verifier, step } = this.#options;
+    const { paths, space, verifier, step } = this.#options;
     const scratch = paths.scratch(`save-${live.id}`);
     const checkpoint = join(paths.capsule(live.id), checkpointName);
     const quiesce = new Quiesce(live, purpose);
     try {
       // Runs while the guest freezes and competes with it for CPU, so it does only what cannot be done earlier.
       await allSettledOrThrow([
-        requireSpace(paths.data, dirtyBytes(live.vm), `pausing capsule ${live.id}`),
+        purpose === "pause"
+          ? space.requireForPause(dirtyBytes(live.vm), `pausing capsule ${live.id}`)
+          : space.require(dirtyBytes(live.vm), `capturing capsule ${live.id}`),
         freshFolder(scratch),
         removeCheckpoint(paths.capsule(live.id)), // of a resume that was cut off; afterwards a checkpoint means a complete save
       ]);
@@ -133,12 +129,12 @@ export class Checkpointer {
    * However many generations came before, the result depends on the image alone.
    */
   async #merge(scratch: string, live: LiveGuest): Promise<void> {
-    const { paths, templates, mergeLayer } = this.#options;
+    const { paths, space, templates, mergeLayer } = this.#options;
     const { machine, image, origin } = capsuleOf(live);
     const [folder, parent] = [paths.capsule(live.id), join(paths.data, origin)];
     const checkpoint = join(folder, checkpointName);
     const needBytes = (await allocatedBytes(parent)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
-    await requireSpace(paths.data, needBytes, `capturing capsule ${live.id}`);
+    await space.require(needBytes, `capturing capsule ${live.id}`);
     await freshFolder(scratch);
     const mergeDisk = async () => {
       const layer = join(scratch, fileNames.disk);

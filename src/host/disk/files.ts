@@ -1,7 +1,7 @@
-/** Durable file operations, with fsync of files and folders, and free space on disk. */
+/** Durable file operations, with fsync of files and folders, and the errors of a full disk. */
 import { createHash } from "node:crypto";
 import { closeSync, fdatasync, fsync, openSync } from "node:fs";
-import { mkdir, open, readdir, readFile, rename, rm, stat, statfs } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 
@@ -88,22 +88,6 @@ export async function allocatedBytes(folder: string): Promise<number> {
   return bytes;
 }
 
-/** Throws CapsuleError("no_space") unless `bytes` more and a reserve of 64 MiB fit on the file system of `path`. */
-export async function requireSpace(path: string, bytes: number, what: string): Promise<void> {
-  const reserveBytes = 64 << 20;
-  const system = await statfs(path);
-  const freeBytes = system.bavail * system.bsize;
-  if (freeBytes < bytes + reserveBytes) {
-    throw new CapsuleError(
-      "no_space",
-      `${what} needs ${mib(bytes)} MiB of disk and only ${mib(freeBytes)} MiB are free`,
-      {
-        details: { needed_bytes: bytes, free_bytes: freeBytes },
-      },
-    );
-  }
-}
-
 /** Turns ENOSPC, EDQUOT and QEMU's message for them into CapsuleError("no_space"); other errors are returned unchanged. */
 export function explainSpace(error: unknown, what: string): unknown {
   const { code, message = "" } = (error ?? {}) as Partial<NodeJS.ErrnoException>;
@@ -116,8 +100,4 @@ export function explainSpace(error: unknown, what: string): unknown {
 export function isMissing(error: unknown): boolean {
   const { code } = (error ?? {}) as NodeJS.ErrnoException;
   return code === "ENOENT" || code === "ENOTDIR";
-}
-
-function mib(bytes: number): number {
-  return Math.ceil(bytes / (1 << 20));
 }

@@ -14,7 +14,8 @@ import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
 import { removeVm } from "../disk/capsule-folder.ts";
 import { fileNames, type Manifest, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
-import { publish, requireSpace } from "../disk/files.ts";
+import type { DiskSpace } from "../disk/disk-space.ts";
+import { publish } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf } from "../guest.ts";
 import type { Shape } from "../host.ts";
@@ -29,6 +30,7 @@ export interface Base {
 
 export interface BasesOptions {
   paths: Paths;
+  space: DiskSpace;
   /** The current builds. */
   images: Image[];
   vmm: Vmm;
@@ -136,10 +138,10 @@ export class Bases {
   }
 
   async #make(key: string, image: Image, machine: Machine): Promise<Base> {
-    const { paths, vmm, connect, bootMs } = this.#options;
+    const { paths, space, vmm, connect, bootMs } = this.#options;
     const nonce = randomBytes(16).toString("hex");
     const folder = paths.scratch(`base-${nonce}`);
-    await requireSpace(paths.data, baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);
+    await space.require(baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);
     let vm: Vm | undefined;
     try {
       const name = `base-${key}`;
