@@ -1,7 +1,8 @@
 /**
- * The daemon is killed by SIGKILL at every named step of every transition. Its successor must restore consistency:
- * everything acknowledged is there, VMs match running rows, folders match rows, and everything can be destroyed without
- * residue.
+ * The daemon is killed by SIGKILL at every named step of every transition, alone, and together with all VMs as by a reset of
+ * the machine. Its successor must restore consistency: everything acknowledged is there, VMs match running rows, folders
+ * match rows, and everything can be destroyed without residue. After a reset a capsule that ran is in `error`; a paused one
+ * and a template are whole.
  */
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
@@ -12,7 +13,7 @@ import type { TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { isLong } from "./form.ts";
 import { assertMarked, mark } from "./marks.ts";
-import { World } from "./world.ts";
+import { type Fault, World } from "./world.ts";
 
 /** The capsule can be used again with all its state, whatever state the crash left it in. */
 async function assertWhole(world: World, id: string): Promise<void> {
@@ -23,85 +24,117 @@ async function assertWhole(world: World, id: string): Promise<void> {
   await assertMarked(capsule);
 }
 
+/** After a fault at a step up to which the capsule has run on: a reset has ended its VM, and the row says so. */
+async function assertRanUntil(world: World, id: string, fault: Fault): Promise<void> {
+  if (fault === "daemon") return await assertWhole(world, id);
+  const { status, error_reason } = await world.capsule(id).view();
+  assert.equal(status, "error");
+  assert.ok(error_reason.length > 5, error_reason);
+}
+
 async function markedCapsule(world: World): Promise<TestCapsule> {
   const capsule = await world.client.capsule();
   await mark(capsule);
   return capsule;
 }
 
-/** Kills the daemon at `step` while `act` runs, and starts it again. */
-async function crash(world: World, step: StepName, act: () => Promise<unknown>): Promise<void> {
-  await world.restart("SIGTERM", step);
-  await world.die(act);
+/** Kills the daemon, or all processes, at `step` while `act` runs, and starts the daemon again. */
+async function crash(world: World, at: Point, act: () => Promise<unknown>): Promise<void> {
+  await world.restart("SIGTERM", at.step);
+  await world.die(act, at.fault);
   await world.restart("SIGKILL");
 }
 
 const post = ({ client }: World, path: string, json?: unknown) =>
   client.call("POST", path, json === undefined ? {} : { json });
 
+interface Point {
+  step: StepName;
+  fault: Fault;
+}
+
 interface Scenario {
   at: readonly StepName[];
   /** In the long form only, because another transition passes the same step with the same result. */
   alsoAt?: readonly StepName[];
-  run(world: World, step: StepName): Promise<void>;
+  run(world: World, at: Point): Promise<void>;
+}
+
+/** Steps of a create and a resume after their commit, and of a pause and a capture before theirs. */
+const whileRunning: readonly StepName[] = [
+  "running.committed",
+  "release.thawed",
+  "save.frozen",
+  "save.stopped",
+  "save.written",
+];
+
+async function assertKept(world: World, id: string, { step, fault }: Point): Promise<void> {
+  if (whileRunning.includes(step)) await assertRanUntil(world, id, fault);
+  else await assertWhole(world, id);
+}
+
+async function assertStarted(world: World, { step, fault }: Point): Promise<void> {
+  const [view] = await world.views();
+  assert.ok(view, "an accepted capsule is not forgotten");
+  if (fault === "machine" && whileRunning.includes(step)) return await assertRanUntil(world, view.id, fault);
+  await world.capsule(view.id).until("running");
+  assert.equal(await world.capsule(view.id).sh("echo alive"), "alive");
 }
 
 const scenarios = {
   create: {
     at: ["start.journalled", "restore.journalled", "running.committed"],
     alsoAt: ["restore.loaded", "restore.awake", "release.thawed"],
-    async run(world, step) {
-      await crash(world, step, async () => {
+    async run(world, at) {
+      await crash(world, at, async () => {
         const { json } = await post(world, "/v1/capsules", {});
         await world.client.call("GET", `/v1/capsules/${json.id}?wait=running`);
       });
-      const [view] = await world.views();
-      assert.ok(view, "an accepted capsule is not forgotten");
-      await world.capsule(view.id).until("running");
-      assert.equal(await world.capsule(view.id).sh("echo alive"), "alive");
+      await assertStarted(world, at);
     },
   },
   resume: {
     at: ["restore.loaded", "restore.awake", "running.committed", "release.thawed"],
     alsoAt: ["restore.journalled"],
-    async run(world, step) {
+    async run(world, at) {
       const { id } = await markedCapsule(world);
       await world.capsule(id).pause();
-      await crash(world, step, () => post(world, `/v1/capsules/${id}/resume`));
+      await crash(world, at, () => post(world, `/v1/capsules/${id}/resume`));
       await world.assertConsistent();
-      await assertWhole(world, id);
+      await assertKept(world, id, at);
     },
   },
   pause: {
     at: ["save.stopped", "save.written", "save.published", "paused.committed", "end.killed"],
     alsoAt: ["save.frozen"],
-    async run(world, step) {
+    async run(world, at) {
       const { id } = await markedCapsule(world);
-      await crash(world, step, () => post(world, `/v1/capsules/${id}/pause`));
+      await crash(world, at, () => post(world, `/v1/capsules/${id}/pause`));
       await world.assertConsistent();
-      await assertWhole(world, id);
+      await assertKept(world, id, at);
     },
   },
   capture: {
     at: ["save.frozen", "capture.written", "captured.committed"],
     alsoAt: ["save.stopped", "save.written", "save.published", "capture.published", "end.killed", "remove.reaped"],
-    async run(world, step) {
+    async run(world, at) {
       const { id } = await markedCapsule(world);
-      await crash(world, step, () => post(world, "/v1/snapshots", { sandbox_id: id, name: "made" }));
+      await crash(world, at, () => post(world, "/v1/snapshots", { sandbox_id: id, name: "made" }));
       await world.assertConsistent();
       const isMade = (await world.snapshots()).includes("made");
       assert.equal((await world.views()).length, isMade ? 0 : 1, "either the template or the capsule");
       if (isMade) await assertMarked(await world.client.capsule({ template: "made" }));
-      else await assertWhole(world, id);
+      else await assertKept(world, id, at);
     },
   },
   overwrite: {
     at: ["capture.published"],
     alsoAt: ["captured.committed"],
-    async run(world, step) {
+    async run(world, at) {
       await post(world, "/v1/snapshots", { sandbox_id: (await markedCapsule(world)).id, name: "made" });
       const { id } = await markedCapsule(world);
-      await crash(world, step, () => post(world, "/v1/snapshots?overwrite=true", { sandbox_id: id, name: "made" }));
+      await crash(world, at, () => post(world, "/v1/snapshots?overwrite=true", { sandbox_id: id, name: "made" }));
       await world.assertConsistent();
       assert.deepEqual(await world.snapshots(), ["made"]);
       await assertMarked(await world.client.capsule({ template: "made" }));
@@ -110,48 +143,48 @@ const scenarios = {
   destroy: {
     at: ["destroy.committed", "remove.reaped"],
     alsoAt: ["end.killed"],
-    async run(world, step) {
+    async run(world, at) {
       const { id } = await markedCapsule(world);
-      await crash(world, step, () => world.client.call("DELETE", `/v1/capsules/${id}`));
+      await crash(world, at, () => world.client.call("DELETE", `/v1/capsules/${id}`));
       assert.equal((await world.client.call("GET", `/v1/capsules/${id}`)).status, 404);
       await world.assertConsistent();
     },
   },
   "making ahead of time": {
     at: ["pool.ready"],
-    async run(world, step) {
+    async run(world, at) {
       await world.server.kill("SIGTERM");
-      await world.server.start({ CAPSULE_CRASH_AT: step, CAPSULE_POOL: "auto" });
-      assert.equal(await world.server.exited(), "SIGKILL");
-      assert.equal(world.vms().length, 1, "what it had made is still there");
+      await world.server.start({ CAPSULE_CRASH_AT: at.step, CAPSULE_POOL: "auto" });
+      await world.die(() => Promise.resolve(), at.fault);
+      assert.equal(world.vms().length, at.fault === "daemon" ? 1 : 0, "what it had made is still there");
       await world.restart("SIGKILL");
       assert.deepEqual(world.vms(), []);
     },
   },
   "starting a process ahead of time": {
     at: ["warm.started", "warm.ready"],
-    async run(world, step) {
-      await world.restart("SIGTERM", step, { CAPSULE_WARM_PROCESSES: "1" });
+    async run(world, at) {
+      await world.restart("SIGTERM", at.step, { CAPSULE_WARM_PROCESSES: "1" });
       await world.die(async () => {
         for (const capsule of [await world.client.capsule(), await world.client.capsule()]) await capsule.destroy();
-      });
-      assert.ok(world.vms().includes("warm"), "what it had started is still there");
+      }, at.fault);
+      assert.equal(world.vms().includes("warm"), at.fault === "daemon", "what it had started is still there");
       await world.restart("SIGKILL");
     },
   },
   "resume in a process that waited": {
     at: ["warm.claimed"],
-    async run(world, step) {
+    async run(world, at) {
       const capsule = await markedCapsule(world);
       const { id } = capsule;
-      await world.restart("SIGTERM", step, { CAPSULE_WARM_PROCESSES: "1" });
+      await world.restart("SIGTERM", at.step, { CAPSULE_WARM_PROCESSES: "1" });
       for (let each = 0; each < 2; each++) {
         await world.capsule(id).pause();
         await world.capsule(id).resume();
       }
       await world.capsule(id).pause();
       await eventually("one waits", async () => (await world.health()).warm_processes.ready > 0);
-      await world.die(() => post(world, `/v1/capsules/${id}/resume`));
+      await world.die(() => post(world, `/v1/capsules/${id}/resume`), at.fault);
       await world.restart("SIGKILL");
       assert.equal((await world.capsule(id).view()).status, "paused");
       await world.assertConsistent();
@@ -160,42 +193,46 @@ const scenarios = {
   },
   "create from the pool": {
     at: ["pool.unparked"],
-    async run(world, step) {
-      await world.restart("SIGTERM", step, { CAPSULE_POOL: "auto" });
+    async run(world, at) {
+      await world.restart("SIGTERM", at.step, { CAPSULE_POOL: "auto" });
       await eventually("one is ready", async () => (await world.health()).pool.ready > 0 || undefined);
       await world.die(async () => {
         const { json } = await post(world, "/v1/capsules", {});
         await world.client.call("GET", `/v1/capsules/${json.id}?wait=running`);
-      });
+      }, at.fault);
       await world.restart("SIGKILL");
-      const [view] = await world.views();
-      assert.ok(view, "an accepted capsule is not forgotten");
-      await world.capsule(view.id).until("running");
-      assert.equal(await world.capsule(view.id).sh("echo alive"), "alive");
+      await assertStarted(world, at);
     },
   },
   "template's delete": {
     at: ["template.retired"],
-    async run(world, step) {
+    async run(world, at) {
       await post(world, "/v1/snapshots", { sandbox_id: (await markedCapsule(world)).id, name: "made" });
       const { id } = await world.client.capsule({ template: "made" });
-      await crash(world, step, () => world.client.call("DELETE", "/v1/snapshots/made"));
+      await crash(world, at, () => world.client.call("DELETE", "/v1/snapshots/made"));
       assert.deepEqual(await world.snapshots(), []);
-      await world.capsule(id).pause();
-      await assertWhole(world, id);
+      if (at.fault === "daemon") await world.capsule(id).pause();
+      await assertRanUntil(world, id, at.fault);
     },
   },
 } satisfies Record<string, Scenario>;
+
+const faults: [what: string, Fault][] = [
+  ["the daemon is killed", "daemon"],
+  ["the daemon and all VMs are killed", "machine"],
+];
 
 function testAll(of: Record<string, Scenario>, world: () => World): void {
   for (const [name, { at, alsoAt = [], run }] of Object.entries(of)) {
     for (const step of isLong ? [...at, ...alsoAt] : at) {
       const skip = step.startsWith("warm.") && process.getuid?.() !== 0 && "warm processes need root";
-      test(`the daemon is killed at ${step} of a capsule's ${name}`, { skip }, async () => {
-        await run(world(), step);
-        await world().assertConsistent();
-        await world().assertNoResidue();
-      });
+      for (const [what, fault] of faults) {
+        test(`${what} at ${step} of a capsule's ${name}`, { skip }, async () => {
+          await run(world(), { step, fault });
+          await world().assertConsistent();
+          await world().assertNoResidue();
+        });
+      }
     }
   }
 }

@@ -8,6 +8,9 @@ import { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { processesOf, Server, type ServerOptions } from "../server.ts";
 
+/** What ends at a step: the daemon alone, while its VMs continue, or with every process of its data folder. */
+export type Fault = "daemon" | "machine";
+
 /** Time for a killed VM to end. */
 const dyingMs = 5_000;
 
@@ -49,10 +52,40 @@ export class World implements AsyncDisposable {
   }
 
   /** Runs `act`, which must make the server kill itself at its step, and waits for its end. */
-  async die(act: () => Promise<unknown>): Promise<void> {
-    const dead = this.server.exited();
+  async die(act: () => Promise<unknown>, fault: Fault = "daemon"): Promise<void> {
+    const dead = this.server.exited().then((signal) => {
+      if (fault === "machine") this.#killProcesses();
+      return signal;
+    });
     await act().catch(() => {});
     assert.equal(await dead, "SIGKILL", "the server did not reach its step");
+    if (fault === "machine") await this.#processesEnded();
+  }
+
+  /** Ends the server and every process of its data folder, as a reset of the machine does, and starts it again. */
+  async reset(env: Record<string, string> = {}): Promise<void> {
+    this.#client?.close();
+    await this.server.kill("SIGKILL");
+    this.#killProcesses();
+    await this.#processesEnded();
+    await this.server.start(env);
+    await this.#connect();
+  }
+
+  #killProcesses(): void {
+    for (const { pid } of processesOf(this.server.dataDir)) {
+      try {
+        process.kill(pid, "SIGKILL");
+      } catch {} // it has just ended
+    }
+  }
+
+  /** Kills again meanwhile: a process may have started another one just before its end. */
+  async #processesEnded(): Promise<void> {
+    await eventually("all processes have ended", async () => {
+      this.#killProcesses();
+      return processesOf(this.server.dataDir).length === 0;
+    });
   }
 
   /** The capsule, with a client of the running server. */
