@@ -66,13 +66,7 @@ export class Api {
     });
     const { statusCode: status, payload: text } = response;
     const path = url.split("?", 1)[0] as string;
-    this.#contract.check({
-      method,
-      path,
-      status,
-      contentType: response.headers["content-type"]?.toString(),
-      body: text,
-    });
+    this.#contract.check({ method, path, status, headers: response.headers, body: text });
     const isJson = response.headers["content-type"]?.toString().startsWith("application/json");
     return { status, headers: response.headers, text, json: isJson && text !== "" ? JSON.parse(text) : undefined };
   }

@@ -38,7 +38,7 @@ export interface ExecResult {
 export class Client {
   readonly url: string;
   readonly key: string;
-  readonly #contract: Contract;
+  readonly contract: Contract;
   readonly #connections = new http.Agent({ keepAlive: true });
 
   static async connect(url: string, key: string): Promise<Client> {
@@ -49,12 +49,12 @@ export class Client {
   private constructor(url: string, key: string, contract: Contract) {
     this.url = url;
     this.key = key;
-    this.#contract = contract;
+    this.contract = contract;
   }
 
   /** The same service with another key. */
   as(key: string): Client {
-    return new Client(this.url, key, this.#contract);
+    return new Client(this.url, key, this.contract);
   }
 
   close(): void {
@@ -90,7 +90,7 @@ export class Client {
     request.once("upgrade", (_response, socket) => socket.destroy());
     request.end();
     const reply = await read(request, "upgrade");
-    if (reply.status !== 101) this.#check("GET", path, reply);
+    this.#check("GET", path, reply);
     return reply;
   }
 
@@ -132,10 +132,16 @@ export class Client {
     });
   }
 
-  #check(method: string, path: string, { status, headers, text }: Reply): void {
-    const [pathOnly = ""] = path.split("?", 1);
-    this.#contract.check({ method, path: pathOnly, status, contentType: headers["content-type"], body: text });
+  #check(method: string, path: string, { status, headers, bytes, text }: Reply): void {
+    const isJson = headers["content-type"]?.startsWith("application/json") === true;
+    const body = isJson ? text : bytes.toString("latin1");
+    this.contract.check({ method, path: pathOf(path), status, headers, body });
   }
+}
+
+/** Without the query. */
+export function pathOf(target: string): string {
+  return target.split("?", 1)[0] ?? "";
 }
 
 /** A capsule that `await using` destroys at the end of the scope. */

@@ -1,5 +1,6 @@
 /** A client of GET /v1/events that parses the stream as the HTML standard says. */
 import assert from "node:assert/strict";
+import type { Contract } from "./openapi-contract.ts";
 
 export interface ServerEvent {
   id: string;
@@ -8,25 +9,42 @@ export interface ServerEvent {
   data: any;
 }
 
+export interface EventSource {
+  url: string;
+  key: string;
+  /** Checks what arrives. */
+  contract?: Contract;
+}
+
 export class EventStream implements AsyncDisposable {
   readonly #chunks: AsyncIterator<string>;
   readonly #abort: AbortController;
+  readonly #check: (event: ServerEvent) => void;
   #text = "";
   lastId: string | undefined;
 
-  /** Throws for another status than 200. */
-  static async open(url: string, key: string, lastId?: string): Promise<EventStream> {
+  /** Throws for another status than 200, and for what the OpenAPI document does not describe. */
+  static async open({ url, key, contract }: EventSource, lastId?: string): Promise<EventStream> {
+    const path = "/v1/events";
     const abort = new AbortController();
-    const response = await fetch(new URL("/v1/events", url), {
+    const response = await fetch(new URL(path, url), {
       headers: { "x-api-key": key, ...(lastId === undefined ? {} : { "last-event-id": lastId }) },
       signal: abort.signal,
     });
     assert.equal(response.status, 200);
+    const headersOf = Object.fromEntries(response.headers);
+    contract?.check({ method: "GET", path, status: 200, headers: headersOf, body: undefined });
     assert.equal(response.headers.get("content-type"), "text/event-stream");
-    return new EventStream(response.body!.pipeThrough(new TextDecoderStream()), abort);
+    const check = ({ name, data }: ServerEvent) => contract?.checkEvent(path, name, data);
+    return new EventStream(response.body!.pipeThrough(new TextDecoderStream()), abort, check);
   }
 
-  constructor(chunks: AsyncIterable<string>, abort = new AbortController()) {
+  constructor(
+    chunks: AsyncIterable<string>,
+    abort = new AbortController(),
+    check: (event: ServerEvent) => void = () => {},
+  ) {
+    this.#check = check;
     this.#chunks = chunks[Symbol.asyncIterator]();
     this.#abort = abort;
   }
@@ -45,7 +63,9 @@ export class EventStream implements AsyncDisposable {
       this.#text = this.#text.slice(end + 2);
       if (fields.data === undefined) continue;
       this.lastId = fields.id!;
-      return { id: fields.id!, name: fields.event!, data: JSON.parse(fields.data) };
+      const event: ServerEvent = { id: fields.id!, name: fields.event!, data: JSON.parse(fields.data) };
+      this.#check(event);
+      return event;
     }
   }
 

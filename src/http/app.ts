@@ -139,7 +139,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     ...transport(certificate),
     frameworkErrors: (error, request, reply) => {
       watchBody(request, reply);
-      refuseUnroutable(error, request, reply, authentication);
+      refuseUnroutable(error, request, reply, { authentication, hasTls: certificate !== undefined });
     },
     clientErrorHandler: (error, socket) => refuseMalformedRequest(error, socket, refusedBodies),
   }).withTypeProvider<TypeBoxTypeProvider>();

@@ -27,8 +27,7 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
   app.addHook("onRoute", (route) => paths.add(route));
   app.decorateRequest("identity");
   app.addHook("onRequest", (request, reply, done) => {
-    reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
-    if (hasTls) reply.header("strict-transport-security", `max-age=${hstsMaxAgeSec}`);
+    addCommonHeaders(request, reply, hasTls);
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = authentication.identify(request);
@@ -47,6 +46,11 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
     }
     done();
   });
+}
+
+function addCommonHeaders(request: FastifyRequest, reply: FastifyReply, hasTls: boolean): void {
+  reply.header("x-request-id", request.id).header("x-content-type-options", "nosniff");
+  if (hasTls) reply.header("strict-transport-security", `max-age=${hstsMaxAgeSec}`);
 }
 
 /**
@@ -75,8 +79,9 @@ export function refuseUnroutable(
   error: Error,
   request: FastifyRequest,
   reply: FastifyReply,
-  authentication: Authentication,
+  { authentication, hasTls }: Pick<Gate, "authentication" | "hasTls">,
 ): void {
+  addCommonHeaders(request, reply, hasTls);
   let refusal: unknown = error;
   try {
     if (isVersioned(request.url)) authentication.identify(request);

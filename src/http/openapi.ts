@@ -9,6 +9,7 @@ import Type from "typebox";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
 import { ErrorBody } from "../wire/schema.ts";
 import { omittableFields } from "../wire/validation.ts";
+import { type AnswerHeader, answerHeaders, answersBesides, headerComponents } from "./answer-headers.ts";
 import type { App } from "./route.ts";
 
 type Json = Record<string, unknown>;
@@ -24,6 +25,7 @@ const chapters: [name: string, paths: RegExp][] = [
 ];
 const chapterOrder = ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"];
 
+const anything = Type.Object({}, { additionalProperties: true });
 const methodsWithBody = new Set(["POST", "PUT", "PATCH", "DELETE"]);
 
 /** Call before the routes are declared. */
@@ -43,7 +45,7 @@ export function describeApi(app: App, version: string): void {
         ...(schema?.body === undefined ? {} : { body: withNulls(schema.body) }),
         tags: [chapterOf(url)],
         security: route.config?.open ? [] : [{ apiKey: [] }],
-        response: { ...successes(schema?.response), ...refusals(route) },
+        response: { ...successes(route), ...refusals(route) },
       },
     }),
     transformObject: (document) => ("openapiObject" in document ? finish(document.openapiObject) : {}),
@@ -52,7 +54,7 @@ export function describeApi(app: App, version: string): void {
     let text: string | undefined;
     root.get(
       "/openapi.json",
-      { config: { open: true }, schema: { summary: "This document", response: { 200: Type.Object({}) } } },
+      { config: { open: true }, schema: { summary: "This document", response: { 200: anything } } },
       (_request, reply) => {
         text ??= JSON.stringify(root.swagger());
         reply.header("content-type", "application/json; charset=utf-8").send(text);
@@ -78,11 +80,19 @@ function chapterOf(url: string): string {
   return chapters.find(([, paths]) => paths.test(url))?.[0] ?? "Service";
 }
 
-function successes(responses: unknown): Json {
-  const entries = Object.entries((responses ?? {}) as Record<string, object>);
+function successes({ schema, config = {} }: RouteOptions): Json {
+  const entries = Object.entries((schema?.response ?? {}) as Record<string, object>);
   return Object.fromEntries(
-    entries.map(([status, schema]) => [status, { ...schema, description: STATUS_CODES[status] ?? "" }]),
+    entries.map(([status, body]) => [
+      status,
+      { ...body, description: STATUS_CODES[status] ?? "", headers: marked(config.headers ?? []) },
+    ]),
   );
+}
+
+/** As the plugin takes them; `finish` replaces them by references. */
+function marked(names: readonly AnswerHeader[]): Json {
+  return Object.fromEntries(names.map((name) => [name, { type: "string" }]));
 }
 
 /** Error responses of a route, by status; codes with the same status share one. */
@@ -101,7 +111,8 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   codes.add("internal_error");
   const responses: Json = {};
   for (const [status, group] of Map.groupBy(codes, (code) => statusOf[code])) {
-    responses[status] = { ...ErrorBody, description: group.join(", ") };
+    const headers = status === 429 || status === 503 ? marked(["Retry-After"]) : {};
+    responses[status] = { ...ErrorBody, description: group.join(", "), headers };
   }
   return responses;
 }
@@ -110,11 +121,15 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
 function finish(document: object): object {
   const schemas: Json = {};
   const paths = lift((document as { paths: Json }).paths, schemas) as Record<string, Record<string, Json>>;
-  for (const { requestBody } of Object.values(paths).flatMap((operations) => Object.values(operations))) {
+  for (const { requestBody, responses } of Object.values(paths).flatMap((operations) => Object.values(operations))) {
     if (requestBody !== undefined) (requestBody as Json).required = !isOptional(requestBody as Json);
+    for (const [status, response] of Object.entries(responses as Record<string, Json>)) {
+      if (status !== "101") response.headers = answerHeaders(Object.keys(response.headers ?? {}));
+    }
   }
   const { components } = document as { components: Json };
-  return { ...document, paths, components: { ...components, schemas } };
+  const besides = answersBesides({ $ref: "#/components/schemas/Error" });
+  return { ...document, paths, components: { ...components, schemas, headers: headerComponents, responses: besides } };
 }
 
 function lift(value: unknown, schemas: Json): unknown {

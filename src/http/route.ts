@@ -9,6 +9,7 @@ import type { Limits } from "../wire/limits.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { AnswerBudget } from "./access/answer-budget.ts";
 import type { IsLocal } from "./access/local-caller.ts";
+import type { AnswerHeader } from "./answer-headers.ts";
 import type { Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
@@ -39,6 +40,8 @@ declare module "fastify" {
     audit?: AuditAction;
     /** Its response ends only when the client disconnects, so its duration is not measured. */
     endless?: true;
+    /** Headers of its successful answers beyond those of all. */
+    headers?: AnswerHeader[];
     /** Its error codes beyond those that follow from the rest of its declaration. */
     refuses?: ErrorCode[];
   }

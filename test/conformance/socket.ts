@@ -1,5 +1,6 @@
 /** A WebSocket client for tests that stores received messages in order and the close frame. */
 import assert from "node:assert/strict";
+import type { IncomingMessage } from "node:http";
 import { type RawData, WebSocket } from "ws";
 import type { TestCapsule } from "../client.ts";
 
@@ -32,7 +33,10 @@ export class TestSocket implements AsyncDisposable {
     const url = new URL(`${path}/${suffix}`, client.url);
     url.protocol = "ws:";
     const socket = new WebSocket(url, { headers, perMessageDeflate: false });
-    const test = new TestSocket(socket);
+    const test = new TestSocket(socket, (message) => client.contract.checkMessage(url.pathname, message));
+    socket.once("upgrade", ({ statusCode, headers }: IncomingMessage) =>
+      client.contract.check({ method: "GET", path: url.pathname, status: statusCode!, headers, body: undefined }),
+    );
     await new Promise<void>((resolve, reject) => {
       socket.once("open", resolve);
       socket.once("error", reject);
@@ -41,13 +45,14 @@ export class TestSocket implements AsyncDisposable {
     return test;
   }
 
-  private constructor(socket: WebSocket) {
+  private constructor(socket: WebSocket, check: (message: Message) => void) {
     this.socket = socket;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.pinged = promise;
     socket.on("message", (data: RawData, isBinary: boolean) => {
       assert.equal(isBinary, false, "WebSocket messages are JSON text messages");
       const message: Message = JSON.parse(data.toString());
+      check(message);
       if (message.type === "ping") resolve();
       else this.#messages.push(message);
       this.#wake();

@@ -8,7 +8,7 @@ describe("GET /v1/events", () => {
   test("sends each change in the form of the resource's own endpoint", async () => {
     const api = new Api();
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
-    await using events = await EventStream.open(url, keys.red);
+    await using events = await EventStream.open({ url, key: keys.red });
     assert.equal((await events.next())?.name, "reset");
 
     await api.capsule("running", keys.blue);
@@ -36,11 +36,11 @@ describe("GET /v1/events", () => {
   test("resumes after Last-Event-ID", async () => {
     const api = new Api();
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
-    const first = await EventStream.open(url, keys.red);
+    const first = await EventStream.open({ url, key: keys.red });
     const reset = await first.next();
     await first[Symbol.asyncDispose]();
     const id = await api.capsule("running");
-    await using second = await EventStream.open(url, keys.red, reset?.id);
+    await using second = await EventStream.open({ url, key: keys.red }, reset?.id);
     assert.deepEqual((await second.next())?.data.status, "starting");
     assert.deepEqual((await second.next())?.data.id, id);
     await api.app.close();
@@ -49,7 +49,7 @@ describe("GET /v1/events", () => {
   test("ends when the server stops, which does not wait for the drain time", async () => {
     const api = new Api({}, { drainMs: 60_000 });
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
-    await using events = await EventStream.open(url, keys.red);
+    await using events = await EventStream.open({ url, key: keys.red });
     await events.next();
     const closed = api.app.close();
     assert.equal(await events.next(), undefined);
@@ -60,7 +60,7 @@ describe("GET /v1/events", () => {
     const api = new Api();
     const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
     const { json } = await api.call("POST", "/v1/keys", { json: { name: "short-lived" } });
-    await using events = await EventStream.open(url, json.key);
+    await using events = await EventStream.open({ url, key: json.key });
     await events.next();
     await api.call("DELETE", `/v1/keys/${json.id}`);
     assert.equal(await events.next(), undefined);

@@ -34,7 +34,7 @@ export function eventRoutes(app: App, { services: { teams, capsules, templates }
     "/events",
     {
       exposeHeadRoute: false,
-      config: { endless: true, refuses: ["quota_exceeded"] },
+      config: { endless: true, headers: ["Cache-Control", "X-Accel-Buffering"], refuses: ["quota_exceeded"] },
       schema: {
         summary: "Stream changes as server-sent events",
         headers: EventStreamHeaders,

@@ -72,7 +72,12 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
   app.post(
     "/sign-in",
     {
-      config: { open: true, audit: "sign-in", refuses: ["unauthorized", "quota_exceeded"] },
+      config: {
+        open: true,
+        audit: "sign-in",
+        headers: ["Cache-Control"],
+        refuses: ["unauthorized", "quota_exceeded"],
+      },
       schema: {
         summary: "Turn a one-time link into a key that expires",
         body: SignInBody,

@@ -7,7 +7,7 @@ import { cannotMakeKeys, clientOf, client as shared } from "../service.ts";
 export const events = section(import.meta, "events", () => {
   test("every status of a capsule is received once, also across a reconnection", async () => {
     const client = cannotMakeKeys ? shared : await clientOf("listeners"); // a team without other capsules
-    const first = await EventStream.open(client.url, client.key);
+    const first = await EventStream.open(client);
     assert.equal((await first.next())?.name, "reset");
     const capsule = await client.capsule();
     const { data: starting } = await first.nextOf("capsule");
@@ -16,7 +16,7 @@ export const events = section(import.meta, "events", () => {
 
     const paused = await capsule.pause();
     await capsule.resume();
-    await using second = await EventStream.open(client.url, client.key, first.lastId);
+    await using second = await EventStream.open(client, first.lastId);
     const heard = [await second.nextOf("capsule"), await second.nextOf("capsule"), await second.nextOf("capsule")];
     assert.deepEqual(
       heard.map(({ data }) => data.status),

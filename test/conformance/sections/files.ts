@@ -283,6 +283,9 @@ print(sorted(seen))`;
       method: "POST",
       headers: { "x-api-key": client.key, ...headers },
     });
+    request.on("response", ({ statusCode, headers: answered }) =>
+      client.contract.check({ method: "POST", path, status: statusCode!, headers: answered, body: undefined }),
+    );
     return request.on("error", () => {});
   }
 });

@@ -1,0 +1,68 @@
+/**
+ * The response headers of the API, for the OpenAPI document. It leaves out those of HTTP itself: Date, Content-Type,
+ * Content-Length, Transfer-Encoding, Connection, Keep-Alive, and a WebSocket's handshake.
+ */
+
+type Json = Record<string, unknown>;
+
+const described = {
+  "X-Request-Id": {
+    description: "Names this request in the service's log.",
+    required: true,
+    schema: { type: "string", pattern: "^[0-9a-f]{32}$" },
+  },
+  "X-Content-Type-Options": {
+    description: "Browsers take the content type as it stands.",
+    required: true,
+    schema: { type: "string", const: "nosniff" },
+  },
+  "Strict-Transport-Security": {
+    description: "Of a service with TLS: browsers use no other scheme.",
+    schema: { type: "string", pattern: "^max-age=[0-9]+$" },
+  },
+  "Retry-After": {
+    description: "Seconds after which the same request may succeed.",
+    schema: { type: "integer", minimum: 0 },
+  },
+  Allow: {
+    description: "The path's methods.",
+    schema: { type: "string", pattern: "^[A-Z]+(, [A-Z]+)*$" },
+  },
+  "Cache-Control": {
+    description: "The answer is not to be kept.",
+    schema: { type: "string", const: "no-store" },
+  },
+  "X-Accel-Buffering": {
+    description: "nginx passes the stream on as it comes.",
+    schema: { type: "string", const: "no" },
+  },
+};
+
+export type AnswerHeader = keyof typeof described;
+
+const always: AnswerHeader[] = ["X-Request-Id", "X-Content-Type-Options", "Strict-Transport-Security"];
+
+/** The document's `components.headers`. */
+export const headerComponents: Json = described;
+
+/** Headers of a response that has those of all answers and `more`. */
+export function answerHeaders(more: readonly string[] = []): Json {
+  return Object.fromEntries([...always, ...more].map((name) => [name, { $ref: `#/components/headers/${name}` }]));
+}
+
+/**
+ * Answers to requests that are none of the document's operations. It has no place for them but its components, where
+ * nothing refers to them.
+ */
+export function answersBesides(error: Json): Json {
+  const content = { "application/json": { schema: error } };
+  return {
+    NoOperation: {
+      description: "Any other path or method: 400, 401, 404, 405 (with Allow) or 429.",
+      headers: answerHeaders(["Allow", "Retry-After"]),
+      content,
+    },
+    Options: { description: "OPTIONS of any path: 204.", headers: answerHeaders(["Allow"]) },
+    NoRequest: { description: "Bytes that are no HTTP request: 400, 408 or 431. The connection is closed.", content },
+  };
+}
