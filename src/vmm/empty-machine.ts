@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
+import { killFirst } from "./oom-score.ts";
 import type { QemuProgram } from "./qemu-program.ts";
 import { Qmp } from "./qmp.ts";
 
@@ -32,6 +33,7 @@ export async function withEmptyMachine<T>(
     "-S",
   ];
   const child = spawn(program, [...args, "-qmp", "unix:qmp.sock,server=on,wait=off"], { cwd: folder, stdio: "ignore" });
+  killFirst(child.pid);
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()).once("error", () => resolve()));
   try {
     const qmp = await connectWhenReady(join(folder, "qmp.sock"), exited);

@@ -3,18 +3,16 @@
  * QEMU that may be compromised, so no privileged process parses it: its header is checked first, and qemu-img reads the
  * rest in a jail like QEMU's.
  */
-import { execFile } from "node:child_process";
 import { open, stat } from "node:fs/promises";
 import { dirname, relative } from "node:path";
-import { promisify } from "node:util";
 import { CapsuleError } from "../wire/errors.ts";
 import { copyDeadlineMs } from "./copy-deadline.ts";
 import type { Jail } from "./jail/jail.ts";
 import { type ProgramFiles, programFilesOf } from "./jail/program-files.ts";
+import { runHelper } from "./oom-score.ts";
 import { type Overlay, overlayProblem } from "./qcow2.ts";
 import { layerLimits } from "./qemu-profile.ts";
 
-const run = promisify(execFile);
 const headerBytes = 65_536;
 
 export interface LayerMerge {
@@ -45,7 +43,7 @@ export async function layerMerger(jail: Jail | undefined): Promise<MergeLayer> {
 }
 
 async function runUnjailed([program = "", ...args]: string[], deadlineMs: number): Promise<void> {
-  await run(program, args, { timeout: deadlineMs, maxBuffer: 1 << 20 });
+  await runHelper(program, args, { timeout: deadlineMs, maxBuffer: 1 << 20 });
 }
 
 async function runJailed(

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { getPriority, tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { runHelper } from "./oom-score.ts";
 import {
   endBwrap,
   endProcess,
@@ -50,14 +51,32 @@ test("a process is found by its nonce, identified by pid, start time and nonce, 
   assert.deepEqual(await findByNonce(nonce), []);
 });
 
-test("a started process has a lower priority than the daemon", async () => {
+test("a started process has a lower priority than the daemon, and is killed first when memory runs out", async () => {
+  using _low = serviceScore();
   const { process } = spawnNamed(randomNonce());
   try {
     assert.ok(getPriority(process.pid) > getPriority(), "niceness");
+    assert.equal(scoreOf(process.pid), 500);
   } finally {
     await endProcess(process);
   }
+  const waits = `until read score < /proc/self/oom_score_adj && [ $score = 500 ]; do :; done`;
+  await runHelper("sh", ["-c", waits], { timeout: 10_000 });
 });
+
+function scoreOf(pid: number | "self"): number {
+  return Number(readFileSync(`/proc/${pid}/oom_score_adj`, "utf8"));
+}
+
+/** Gives this process the score of the service, as far as its rights allow. */
+function serviceScore(): Disposable {
+  const before = scoreOf("self");
+  const set = (score: number) => writeFileSync("/proc/self/oom_score_adj", String(score));
+  try {
+    set(-900);
+  } catch {} // not root
+  return { [Symbol.dispose]: () => set(before) };
+}
 
 test("the last 8,192 bytes of standard error are kept", async () => {
   const script =

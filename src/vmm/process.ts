@@ -10,6 +10,7 @@ import { setPriority } from "node:os";
 import { basename } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
+import { killFirst } from "./oom-score.ts";
 import { namesVm, nonceBelow } from "./qemu-args.ts";
 import type { VmProcess } from "./vmm.ts";
 
@@ -61,7 +62,7 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
   });
   child.unref();
   child.on("error", () => {}); // reported below, by the missing pid
-  lowerPriority(child.pid);
+  yieldToService(child.pid);
   const exited = new Promise<Awaited<Spawned["exited"]>>((resolve) => {
     child.once("exit", (code, signal) => resolve({ code, signal }));
   });
@@ -75,8 +76,9 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
   return { process: { pid: child.pid, startTicks }, pipes, exited, stderrTail };
 }
 
-/** Threads and processes that the process starts from now on inherit the priority. */
-export function lowerPriority(pid: number | undefined): void {
+/** Lowers a process's priority and makes the kernel kill it first. What it starts from now on inherits both. */
+export function yieldToService(pid: number | undefined): void {
+  killFirst(pid);
   try {
     if (pid !== undefined) setPriority(pid, niceness);
   } catch {} // the process has ended already

@@ -1,13 +1,10 @@
 /** The installed QEMU's version. A saved VM is restored only by the version that saved it. */
-import { execFile } from "node:child_process";
-import { promisify } from "node:util";
 import { CapsuleError } from "../wire/errors.ts";
-
-const run = promisify(execFile);
+import { runHelper } from "./oom-score.ts";
 
 /** The version, e.g. "10.0.2". Throws CapsuleError when the program does not run or print it. */
 export async function qemuVersion([program, ...args]: readonly [string, ...string[]]): Promise<string> {
-  const { stdout } = await run(program, [...args, "--version"], { timeout: 10_000, maxBuffer: 65_536 }).catch(
+  const { stdout } = await runHelper(program, [...args, "--version"], { timeout: 10_000, maxBuffer: 65_536 }).catch(
     (cause: unknown) => {
       throw new CapsuleError("internal_error", `${program} did not run`, { cause });
     },

@@ -11,6 +11,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Jail, Jailed } from "./jail/jail.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
+import { killFirst } from "./oom-score.ts";
 import { endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { canWarmTranslations, inheritedFd, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
@@ -95,6 +96,7 @@ export class Qemu implements Vmm {
       throw new CapsuleError("agent_error", `Process ${process.pid} is not the VM of ${spec.name}, or no longer.`);
     }
     this.#options.jail?.adopt(process);
+    killFirst(process.pid); // the release before did not
     return await QemuVm.adopt(spec, process);
   }
 

@@ -26,6 +26,7 @@ test("stopping the service ends the server alone, and the next one finds its dat
   const text = unit({ CAPSULE_DATA: "/srv/capsules" });
   assert.match(text, /^KillMode=process$/m);
   assert.match(text, /^Delegate=yes$/m);
+  assert.match(text, /^OOMScoreAdjust=-900$/m);
   assert.match(text, /^PrivateTmp=yes$/m);
   assert.match(text, /^Environment=CAPSULE_DATA=\/srv\/capsules$/m);
   assert.match(text, /^ReadWritePaths=\/srv\/capsules$/m);

@@ -13,7 +13,7 @@ import { chmod, chown, open, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { release } from "node:os";
 import { CapsuleError } from "../../wire/errors.ts";
-import { endProcess, type Inherited, lowerPriority, type Spawned, spawnDetached, startTicksOf } from "../process.ts";
+import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf, yieldToService } from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
 import { Cgroups, cgroupRemedy } from "./cgroups.ts";
 import { type JailUser, jailArgs, type SandboxProfile, type Tools } from "./jail-args.ts";
@@ -158,7 +158,7 @@ export class Jail {
       if (this.#filter !== null) filter?.end(this.#filter);
       const pid = await readChildPid(info!);
       if (pid === null) throw await failure(spawned, "bubblewrap does not answer");
-      lowerPriority(pid); // bubblewrap may have forked it before its own priority was lowered
+      yieldToService(pid); // bubblewrap may have forked it before this was done to itself
       const startTicks = startTicksOf(pid);
       return { spawned, process: startTicks === null ? null : { pid, startTicks } };
     } finally {

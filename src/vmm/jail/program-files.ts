@@ -1,11 +1,9 @@
 /** The files that a program needs at run time: its executable, its libraries, and its package's data. */
-import { execFile } from "node:child_process";
 import { existsSync, realpathSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { promisify } from "node:util";
 import { CapsuleError } from "../../wire/errors.ts";
+import { runHelper } from "../oom-score.ts";
 
-const run = promisify(execFile);
 const lddMs = 10_000;
 
 export interface ProgramFiles {
@@ -19,7 +17,9 @@ export interface ProgramFiles {
 export async function programFilesOf(program: string): Promise<ProgramFiles> {
   const path = findProgram(program);
   if (path === undefined) throw new CapsuleError("internal_error", `${program} is not installed`);
-  const { stdout } = await run("ldd", [path], { timeout: lddMs, maxBuffer: 1 << 20 }).catch(() => ({ stdout: "" }));
+  const { stdout } = await runHelper("ldd", [path], { timeout: lddMs, maxBuffer: 1 << 20 }).catch(() => ({
+    stdout: "",
+  }));
   const libraries = librariesIn(stdout);
   const folders = libraries.flatMap((library) => [dirname(library), dirname(realpathSync(library))]);
   const data = ["share/qemu", "share/seabios"].map((name) => join(dirname(realpathSync(path)), "..", name));

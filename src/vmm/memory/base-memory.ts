@@ -2,15 +2,12 @@
  * Base memory files, which VMs map privately: sparse, as large as the VM's memory, never written again once published. A new
  * one is an old one with a diff merged in.
  */
-import { execFile } from "node:child_process";
 import { open, rm, stat, truncate } from "node:fs/promises";
-import { promisify } from "node:util";
 import { copyDeadlineMs } from "../copy-deadline.ts";
+import { runHelper } from "../oom-score.ts";
 import { writeFully } from "./diff-writer.ts";
 import { forEachPiece } from "./memory-diff.ts";
 import { pageBytes } from "./pagemap.ts";
-
-const run = promisify(execFile);
 
 /** Bytes that a file occupies on disk, without holes. */
 export async function allocatedBytes(path: string): Promise<number> {
@@ -32,7 +29,7 @@ export async function flattenMemory(base: string, diff: string, out: string): Pr
       hasNewZeros ||= isZero;
       return writeFully(outFile, bytes, page * pageBytes);
     });
-    if (hasNewZeros) await run("fallocate", ["--dig-holes", out], { timeout: copyDeadlineMs(size) });
+    if (hasNewZeros) await runHelper("fallocate", ["--dig-holes", out], { timeout: copyDeadlineMs(size) });
     await outFile.sync();
   } catch (error) {
     await rm(out, { force: true });
@@ -45,5 +42,5 @@ async function copySparse(base: string, sizeBytes: number, out: string): Promise
   await created.close();
   const allocated = await allocatedBytes(base);
   if (allocated === 0) return truncate(out, sizeBytes);
-  await run("cp", ["--reflink=auto", "--sparse=auto", "--", base, out], { timeout: copyDeadlineMs(allocated) });
+  await runHelper("cp", ["--reflink=auto", "--sparse=auto", "--", base, out], { timeout: copyDeadlineMs(allocated) });
 }
