@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildFloors, running } from "../../test/fakes/floors.ts";
 import { Statements } from "../../test/teams/statements.ts";
+import { FairSlots } from "../host/capacity/fair-slots.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
 const request = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
@@ -110,6 +111,66 @@ test("pause and resume keep every field but status and times", async () => {
     assert.ok(startedAt !== null && lastUpdated === startedAt);
     assert.ok(!floors.host.checkpoints.has(id), "a running capsule has no checkpoint");
   }
+});
+
+/** A running capsule whose pause waits for its turn, behind another team's. */
+async function waitingPause(timeoutSec = 0) {
+  const floors = buildFloors();
+  const id = await running(floors, timeoutSec);
+  const ahead = Promise.withResolvers<void>();
+  floors.host.saveLine = new FairSlots(1);
+  const occupied = floors.host.saveLine.run("another team", () => ahead.promise);
+  const free = () => {
+    ahead.resolve();
+    return occupied;
+  };
+  return { floors, id, guest: floors.host.guests.get(id)!, free };
+}
+
+test("a capsule whose pause waits for its turn runs on, and is being paused for its clients", async () => {
+  const { floors, id, guest, free } = await waitingPause();
+  const { capsules, team } = floors;
+  const paused = capsules.pause(team, id);
+  await new Promise(setImmediate);
+  assert.deepEqual([capsules.get(team, id).status, guest.isStopped], ["running", false]);
+  assert.throws(() => capsules.permit(team, id, "exec"), { message: /it is being paused$/ });
+  await assert.rejects(capsules.pause(team, id), { code: "invalid_state" });
+  await free();
+  assert.equal((await paused).status, "paused");
+});
+
+test("a destroy ends the waiting of a pause, and of a capture", async () => {
+  const { floors, id } = await waitingPause();
+  const other = await running(floors);
+  const { capsules, templates, team, host } = floors;
+  const paused = assert.rejects(capsules.pause(team, id), { code: "not_found" });
+  const captured = templates.capture(team, { capsuleId: other, name: "t", overwrite: false });
+  const refused = assert.rejects(captured, { code: "not_found" });
+  await new Promise(setImmediate);
+  await Promise.all([id, other].map((each) => capsules.destroy(team, each)));
+  await Promise.all([paused, refused]);
+  assert.deepEqual([host.guests.size, host.folders.size, host.checkpoints.size], [0, 0, 0]);
+});
+
+test("a guest that ends while its pause waits ends the waiting, and its capsule has the status of its end", async () => {
+  const { floors, id, guest } = await waitingPause();
+  const { capsules, team } = floors;
+  const paused = assert.rejects(capsules.pause(team, id), { code: "invalid_state" });
+  await new Promise(setImmediate);
+  guest.endWith({ kind: "lost", reason: "QEMU has ended" });
+  await paused;
+  await floors.settled();
+  assert.equal(capsules.get(team, id).status, "error");
+});
+
+test("an idle timer's pause waits for its turn as a client's does", async () => {
+  const { floors, id, guest, free } = await waitingPause(10);
+  floors.clock.advance(10_000);
+  await new Promise(setImmediate);
+  assert.deepEqual([floors.store.get(id)?.intent, guest.isStopped], ["pause", false]);
+  await free();
+  await floors.settled();
+  assert.equal(floors.capsules.get(floors.team, id).status, "paused");
 });
 
 test("a second pause at the same time gets 409, and so does an exec meanwhile", async () => {

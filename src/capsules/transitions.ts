@@ -44,8 +44,8 @@ const endDelayMs = 2;
 export class Transitions {
   readonly #options: TransitionsOptions;
   readonly #runs = new Runs();
-  /** Starts and restores under way; a destroy aborts them. */
-  readonly #starts = new Map<string, AbortController>();
+  /** Starts, restores, and saves that wait for their turn; a destroy aborts them. */
+  readonly #abortables = new Map<string, AbortController>();
 
   constructor(options: TransitionsOptions) {
     this.#options = options;
@@ -154,7 +154,7 @@ export class Transitions {
   destroy(row: Capsule): Promise<void> {
     const { host, locks, step } = this.#options;
     step("destroy.committed");
-    this.#starts.get(row.id)?.abort(missing(row.id));
+    this.#abortables.get(row.id)?.abort(missing(row.id));
     const busy = locks.isLocked(row.id) ? this.#runs.guest(row.id) : undefined;
     if (busy !== undefined) host.abandon(busy);
     return locks.runExclusive(row.id, async () => {
@@ -183,10 +183,11 @@ export class Transitions {
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture"): Promise<void> {
-    const { host, idle, observe } = this.#options;
+    const { host, idle } = this.#options;
     idle.unwatch(row.id);
     try {
-      await observe(purpose, row.id, () => host.save(guest, purpose));
+      const save = (signal: AbortSignal) => host.save(guest, purpose, { owner: row.teamId, signal });
+      await this.#abortable(purpose, row.id, save, guest.ended);
     } catch (error) {
       this.#undo(row);
       throw asAgentError(error, `capsule ${row.id} could not be paused`);
@@ -247,14 +248,20 @@ export class Transitions {
       .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));
   }
 
-  /** Runs `start` with a signal that fires when a destroy begins. */
-  async #abortable(operation: Operation, id: string, start: (signal: AbortSignal) => Promise<Guest>): Promise<Guest> {
+  /** Runs `work` with a signal that fires when a destroy begins or the guest ends. */
+  async #abortable<T>(
+    operation: Operation,
+    id: string,
+    work: (signal: AbortSignal) => Promise<T>,
+    ended?: Promise<GuestEnd>,
+  ): Promise<T> {
     const controller = new AbortController();
-    this.#starts.set(id, controller);
+    this.#abortables.set(id, controller);
+    void ended?.then(() => controller.abort(justEnded(id)));
     try {
-      return await this.#options.observe(operation, id, () => start(controller.signal));
+      return await this.#options.observe(operation, id, () => work(controller.signal));
     } finally {
-      this.#starts.delete(id);
+      this.#abortables.delete(id);
     }
   }
 
@@ -293,9 +300,13 @@ export class Transitions {
   #require(id: string): Guest {
     if (this.#isBeingDestroyed(id)) throw missing(id);
     const guest = this.#runs.guest(id);
-    if (guest === undefined) throw new CapsuleError("invalid_state", `capsule ${id} has just ended`);
+    if (guest === undefined) throw justEnded(id);
     return guest;
   }
+}
+
+function justEnded(id: string): CapsuleError {
+  return new CapsuleError("invalid_state", `capsule ${id} has just ended`);
 }
 
 /** What a capsule starts from: a template's files, or a built-in image by its name. */

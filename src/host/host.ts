@@ -82,10 +82,11 @@ export interface Host {
   release(guest: Guest): Promise<void>;
 
   /**
-   * Stops the guest and writes its checkpoint durably. On failure the guest runs on. A capture requires its processes to be
-   * frozen, because its clones run before they have new randomness. Throws "no_space" | "agent_error".
+   * Stops the guest when it is the owner's turn and writes its checkpoint durably; until then the guest runs. On failure the
+   * guest runs on. A capture requires its processes to be frozen, because its clones run before they have new randomness. Throws
+   * "no_space" | "agent_error".
    */
-  save(guest: Guest, purpose: "pause" | "capture"): Promise<void>;
+  save(guest: Guest, purpose: "pause" | "capture", turn: Turn): Promise<void>;
   /** Takes a save back: the guest runs on. */
   unsave(guest: Guest): Promise<void>;
   /** Makes a template's files from a saved guest, which stays saved. They are durable when it resolves. */

@@ -6,8 +6,9 @@ import { countPages } from "../vmm/memory/memory-diff.ts";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission, createNeed, resumeNeed } from "./capacity/admission.ts";
+import { FairSlots } from "./capacity/fair-slots.ts";
 import { quietPeriods, StartScheduler, serviceOwner } from "./capacity/start-scheduler.ts";
-import { Checkpointer } from "./checkpoint/checkpointer.ts";
+import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { unlessAborted, withDeadline } from "./deadline.ts";
 import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
@@ -74,8 +75,13 @@ export class LocalHost implements Host {
     this.#bases = new Bases({ ...options, space, spare: spareBases, scheduler });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
-    const saving = { ...options, space, templates: this.#templates, verifier: this.#verifier };
-    this.#checkpointer = new Checkpointer(saving);
+    this.#checkpointer = new Checkpointer({
+      ...options,
+      space,
+      slots: new FairSlots(savesAtOnce),
+      templates: this.#templates,
+      verifier: this.#verifier,
+    });
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm);
     this.#launcher = new Launcher(launch, this.#warm);
@@ -161,8 +167,8 @@ export class LocalHost implements Host {
     }
   }
 
-  save(guest: Guest, purpose: "pause" | "capture"): Promise<void> {
-    return this.#checkpointer.save(this.#live(guest), purpose);
+  save(guest: Guest, purpose: "pause" | "capture", turn: Turn): Promise<void> {
+    return this.#checkpointer.save(this.#live(guest), purpose, turn);
   }
 
   unsave(guest: Guest): Promise<void> {

@@ -3,6 +3,7 @@
  * says, delays every call by `moment`, and fails where a test tells it to.
  */
 import type { Agent } from "../../src/agent/agent.ts";
+import type { FairSlots } from "../../src/host/capacity/fair-slots.ts";
 import type { Adopted, Captured, Guest, GuestEnd, Host, Inventory, Origin, Shape, Turn } from "../../src/host/host.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 
@@ -41,6 +42,8 @@ export class FakeHost implements Host {
   moment: () => Promise<void> = () => Promise.resolve();
   /** Released guests do not answer. */
   isMute = false;
+  /** Saves wait for a slot of it. */
+  saveLine: FairSlots | undefined;
   /** Started VMs never answer. */
   isHanging = false;
   /** VMs that were admitted and have not started yet. */
@@ -106,8 +109,9 @@ export class FakeHost implements Host {
     this.checkpoints.delete(guest.id);
   }
 
-  async save(guest: Guest): Promise<void> {
+  async save(guest: Guest, _purpose: "pause" | "capture", turn: Turn): Promise<void> {
     const mine = this.#mine(guest);
+    if (this.saveLine !== undefined) await this.saveLine.run(turn.owner, async () => {}, turn.signal);
     if (mine.isHeld) throw new Error(`guest ${guest.id} is saved before it was released`);
     mine.isStopped = true;
     await this.moment();

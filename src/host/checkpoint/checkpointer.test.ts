@@ -10,6 +10,7 @@ import { connectAgent } from "../../agent/connection.ts";
 import { FrameType } from "../../agent/frames.ts";
 import { emptyRecord, Verb } from "../../agent/protocol.ts";
 import { RecordWriter } from "../../agent/records.ts";
+import { FairSlots } from "../capacity/fair-slots.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
 import { Paths } from "../disk/paths.ts";
@@ -20,6 +21,7 @@ import { Verifier } from "./verifier.ts";
 
 const patienceMs = 10_000;
 const id = "cl-x";
+const turn = { owner: "a team" };
 const verbOf = ({ type, payload }: HostFrame) => (type === FrameType.OPEN ? payload.readUInt16LE() : 0);
 
 /** Counts its stops and resumes. */
@@ -82,9 +84,10 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   const unused = {} as Pick<CheckpointerOptions, "templates" | "mergeLayer">;
   const wakeMs = wakes ? patienceMs : 100;
   const space = new DiskSpace({ folder: paths.data, reserveBytes });
+  const slots = new FairSlots(1);
   const step = (name: string) => void steps.push(name);
-  const checkpointer = new Checkpointer({ ...unused, paths, space, verifier, wakeMs, step });
-  return { paths, vm, live, checkpointer, fake, verbs, untold, steps };
+  const checkpointer = new Checkpointer({ ...unused, paths, space, slots, verifier, wakeMs, step });
+  return { slots, paths, vm, live, checkpointer, fake, verbs, untold, steps };
 }
 
 test("a pause does not need the guest to freeze, and replaces a checkpoint of an earlier save", async (t) => {
@@ -92,7 +95,7 @@ test("a pause does not need the guest to freeze, and replaces a checkpoint of an
   const checkpoint = join(paths.capsule(id), "checkpoint");
   mkdirSync(checkpoint);
   writeFileSync(join(checkpoint, "stale"), "");
-  await checkpointer.save(live, "pause");
+  await checkpointer.save(live, "pause", turn);
   assert.equal(vm.found, "stopped");
   assert.deepEqual(readdirSync(checkpoint).sort(), ["manifest.json", "memory.diff", "state"]);
   assert.equal(readFileSync(join(checkpoint, "memory.diff"), "utf8"), "pages");
@@ -101,15 +104,31 @@ test("a pause does not need the guest to freeze, and replaces a checkpoint of an
 
 test("a disk with nothing but its reserve has room for a pause, and for no capture", async (t) => {
   const { live, checkpointer, vm } = await running(t, { freezes: true, reserveBytes: 2 ** 60 });
-  await assert.rejects(checkpointer.save(live, "capture"), { code: "no_space", message: /for pauses$/ });
+  await assert.rejects(checkpointer.save(live, "capture", turn), { code: "no_space", message: /for pauses$/ });
   assert.equal(vm.found, "running");
-  await checkpointer.save(live, "pause");
+  await checkpointer.save(live, "pause", turn);
   assert.equal(vm.found, "stopped");
+});
+
+test("a save that waits for its turn leaves the guest running; when it is aborted, nothing was done", async (t) => {
+  const { slots, paths, vm, live, checkpointer, verbs } = await running(t, { freezes: true });
+  const other = Promise.withResolvers<void>();
+  const occupied = slots.run("another team", () => other.promise);
+  const abort = new AbortController();
+  const aborted = checkpointer.save(live, "pause", { ...turn, signal: abort.signal });
+  const waiting = checkpointer.save(live, "pause", turn);
+  await live.agent.probe();
+  abort.abort(new Error("deleted"));
+  await assert.rejects(aborted, /deleted/);
+  assert.deepEqual([verbs, vm.stops, readdirSync(paths.work)], [[Verb.PROBE], 0, []]);
+  other.resolve();
+  await Promise.all([occupied, waiting]);
+  assert.deepEqual([verbs, vm.stops], [[Verb.PROBE, Verb.FREEZE], 1]);
 });
 
 test("a capture of a guest that does not freeze fails without stopping its CPUs", async (t) => {
   const { paths, vm, live, checkpointer, verbs, steps } = await running(t, { freezes: false });
-  await assert.rejects(checkpointer.save(live, "capture"), /could not be frozen/);
+  await assert.rejects(checkpointer.save(live, "capture", turn), /could not be frozen/);
   await live.agent.probe(); // earlier commands have been received by now
   assert.deepEqual([vm.stops, vm.found], [0, "running"]);
   assert.deepEqual(verbs.slice(-3), [Verb.WAKE, Verb.THAW, Verb.PROBE]);
@@ -120,7 +139,7 @@ test("a capture of a guest that does not freeze fails without stopping its CPUs"
 
 test("a capture of a guest that answers nothing fails, and the guest is reported as lost", async (t) => {
   const { vm, live, checkpointer, fake } = await running(t, { freezes: "when told", wakes: false });
-  await assert.rejects(checkpointer.save(live, "capture"), /could not be frozen/);
+  await assert.rejects(checkpointer.save(live, "capture", turn), /could not be frozen/);
   assert.deepEqual([vm.stops, vm.found], [0, "running"]);
   assert.equal((await live.ended).kind, "lost");
   assert.ok(fake.frames.some((frame) => verbOf(frame) === Verb.WAKE));
@@ -128,7 +147,7 @@ test("a capture of a guest that answers nothing fails, and the guest is reported
 
 test("a capture of a guest that freezes stops its CPUs once and publishes the checkpoint", async (t) => {
   const { paths, vm, live, checkpointer, verbs } = await running(t, { freezes: true });
-  await checkpointer.save(live, "capture");
+  await checkpointer.save(live, "capture", turn);
   assert.deepEqual(verbs, [Verb.FREEZE]);
   assert.equal(vm.stops, 1);
   assert.ok(existsSync(join(paths.capsule(id), "checkpoint/manifest.json")));
@@ -137,7 +156,7 @@ test("a capture of a guest that freezes stops its CPUs once and publishes the ch
 test("a disk layer that cannot be synced fails the pause, and the guest is resumed", async (t) => {
   const { paths, vm, live, checkpointer, verbs } = await running(t, { freezes: true });
   rmSync(join(paths.capsule(id), "disk.qcow2"));
-  await assert.rejects(checkpointer.save(live, "pause"), { code: "ENOENT" });
+  await assert.rejects(checkpointer.save(live, "pause", turn), { code: "ENOENT" });
   assert.deepEqual([vm.stops, vm.found, verbs.at(-1)], [1, "running", Verb.THAW]);
   assert.deepEqual(readdirSync(paths.work), []);
   assert.ok(!existsSync(join(paths.capsule(id), "checkpoint")));
@@ -147,7 +166,7 @@ test("when a save fails before the guest has answered, no FREEZE follows the THA
   const { paths, vm, live, checkpointer, verbs } = await running(t, { freezes: false });
   rmSync(paths.work, { recursive: true });
   writeFileSync(paths.work, "no folder");
-  await assert.rejects(checkpointer.save(live, "capture"), { code: "ENOTDIR" });
+  await assert.rejects(checkpointer.save(live, "capture", turn), { code: "ENOTDIR" });
   assert.equal(vm.stops, 0);
   await live.agent.probe(); // earlier commands have been received by now
   assert.ok(verbs.lastIndexOf(Verb.FREEZE) < verbs.indexOf(Verb.THAW), verbs.join(" "));
@@ -163,7 +182,7 @@ for (const purpose of ["pause", "capture"] as const) {
       const { paths, vm, live, checkpointer, fake, verbs, untold } = await running(t, { freezes: "when told" });
       vm.found = found;
       t.mock.timers.enable({ apis: ["setTimeout"] });
-      const saving = checkpointer.save(live, purpose);
+      const saving = checkpointer.save(live, purpose, turn);
       await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
       t.mock.timers.tick(2_000); // the guest does not answer within the deadline
       await assert.rejects(saving, says);
@@ -188,7 +207,7 @@ for (const purpose of ["pause", "capture"] as const) {
     await live.thaw();
     const state = Promise.withResolvers<"stopped">();
     vm.state = () => state.promise;
-    const saving = checkpointer.save(live, purpose);
+    const saving = checkpointer.save(live, purpose, turn);
     await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
     fake.asleep = true;
     fake.connection!.destroy();
@@ -213,14 +232,14 @@ test("a guest that reconnects after it was frozen may run again, and is not capt
 test("QEMU's monitor is not queried when the guest has answered FREEZE", async (t) => {
   const { vm, live, checkpointer } = await running(t, { freezes: true });
   vm.state = () => Promise.reject(new Error("queried"));
-  await checkpointer.save(live, "pause");
+  await checkpointer.save(live, "pause", turn);
   assert.equal(vm.stops, 1);
 });
 
 test("a save whose devices have changed is repeated, and published once they have not", async (t) => {
   const { paths, vm, live, checkpointer, steps } = await running(t, { freezes: true });
   vm.inconsistent = 2;
-  await checkpointer.save(live, "pause");
+  await checkpointer.save(live, "pause", turn);
   const attempt = ["save.stopped", "save.written"];
   assert.deepEqual(steps, ["save.frozen", ...attempt, ...attempt, ...attempt, "save.published"]);
   assert.ok(existsSync(join(paths.capsule(id), "checkpoint/manifest.json")));
@@ -229,16 +248,16 @@ test("a save whose devices have changed is repeated, and published once they hav
 test("a save that was taken back leaves no checkpoint, and the next one succeeds", async (t) => {
   const { paths, live, checkpointer } = await running(t, { freezes: true });
   const checkpoint = join(paths.capsule(id), "checkpoint");
-  await checkpointer.save(live, "pause");
+  await checkpointer.save(live, "pause", turn);
   await checkpointer.unsave(live);
   assert.ok(!existsSync(checkpoint));
-  await checkpointer.save(live, "pause");
+  await checkpointer.save(live, "pause", turn);
   assert.ok(existsSync(join(checkpoint, "manifest.json")));
 });
 
 test("a guest whose VM cannot be resumed is reported as lost", async (t) => {
   const { paths, vm, live, checkpointer } = await running(t, { freezes: true });
-  await checkpointer.save(live, "pause");
+  await checkpointer.save(live, "pause", turn);
   vm.resume = () => Promise.reject(new Error("no answer"));
   await assert.rejects(checkpointer.unsave(live), /no answer/);
   assert.ok(!existsSync(join(paths.capsule(id), "checkpoint")));

@@ -1,11 +1,13 @@
 /** Saves a guest into its checkpoint, takes a save back, and captures a saved guest into a template. host.ts has the contract. */
 import { constants } from "node:fs";
 import { copyFile, rm } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
 import type { MergeLayer } from "../../vmm/layer-merge.ts";
 import { flattenMemory } from "../../vmm/memory/base-memory.ts";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
+import type { FairSlots } from "../capacity/fair-slots.ts";
 import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
@@ -13,15 +15,23 @@ import type { DiskSpace } from "../disk/disk-space.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, syncFile, syncFolder } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
-import type { Captured } from "../host.ts";
+import type { Captured, Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
 import { Quiesce, resumeAfterStop, type SavePurpose } from "./quiesce.ts";
 import type { Verifier } from "./verifier.ts";
 
+/**
+ * Saves at the same time: further ones would add no throughput, since a save copies memory and writes to one disk. At most 8, for
+ * which the thread pool has threads (`capsule`).
+ */
+export const savesAtOnce = Math.min(8, Math.max(2, availableParallelism()));
+
 export interface CheckpointerOptions {
   paths: Paths;
   space: DiskSpace;
+  /** For saves. */
+  slots: FairSlots;
   templates: Pick<TemplateStore, "image">;
   verifier: Verifier;
   mergeLayer: MergeLayer;
@@ -37,7 +47,12 @@ export class Checkpointer {
     this.#options = options;
   }
 
-  async save(live: LiveGuest, purpose: SavePurpose): Promise<void> {
+  /** A save that finds a free slot begins at once. */
+  save(live: LiveGuest, purpose: SavePurpose, { owner, signal }: Turn): Promise<void> {
+    return this.#options.slots.run(owner, () => this.#save(live, purpose), signal);
+  }
+
+  async #save(live: LiveGuest, purpose: SavePurpose): Promise<void> {
     const { paths, space, verifier, step } = this.#options;
     const scratch = paths.scratch(`save-${live.id}`);
     const checkpoint = join(paths.capsule(live.id), checkpointName);
