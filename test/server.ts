@@ -104,7 +104,8 @@ export class Server implements AsyncDisposable {
   /** Starts the server again after `kill`; `env` and the program `main` are for this start only. */
   async start(env: Record<string, string> = {}, main = ownProgram): Promise<void> {
     const log = openSync(this.logFile, "a");
-    const child = spawn(process.execPath, [main, "serve"], {
+    const [program, ...args] = main === ownProgram ? [join(repository, "capsule")] : [process.execPath, main];
+    const child = spawn(program!, [...args, "serve"], {
       env: { ...process.env, ...this.#env, ...env },
       stdio: ["ignore", log, "pipe"],
     });

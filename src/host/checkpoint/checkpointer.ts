@@ -22,8 +22,8 @@ import { Quiesce, resumeAfterStop, type SavePurpose } from "./quiesce.ts";
 import type { Verifier } from "./verifier.ts";
 
 /**
- * Saves at the same time: further ones would add no throughput, since a save copies memory and writes to one disk. At most 8, for
- * which the thread pool has threads (`capsule`).
+ * Saves at the same time: further ones would add no throughput, since a save copies memory and writes to one disk. At most 8, which
+ * leave half of the thread pool free: `capsule` sets its size.
  */
 export const savesAtOnce = Math.min(8, Math.max(2, availableParallelism()));
 
