@@ -98,6 +98,8 @@ function assertOneStory(floors: Floors, destroyed: Set<string>): void {
     if (row.status === "running") assert.ok(!host.checkpoints.has(row.id), `${story}: has no checkpoint`);
     assert.ok(!destroyed.has(row.id), `${story}: nothing destroyed comes back`);
   }
+  const counted = Object.entries(store.counts()).filter(([, count]) => count !== 0);
+  assert.deepEqual(new Map(counted), new Map(rows.counts()), "the counts are those of the table");
   const ids = new Set(known.map((row) => row.id));
   for (const id of [...host.guests.keys(), ...host.folders, ...host.checkpoints])
     assert.ok(ids.has(id), `residue of ${id}`);

@@ -14,6 +14,8 @@ export interface Capsule extends CapsuleRow {
   intent: Intent | null;
 }
 
+const noCapsules = Object.fromEntries(capsuleStatuses.map((status) => [status, 0])) as Record<CapsuleStatus, number>;
+
 /** Called with the capsule after a change that its team can see; `row` is undefined when it is gone. Must not throw. */
 export type Subscriber = (teamId: string, id: string, row: Capsule | undefined) => void;
 
@@ -22,10 +24,14 @@ export class CapsuleStore {
   readonly #now: () => number;
   readonly #emitter = new EventEmitter().setMaxListeners(0);
   readonly #subscribers = new Set<Subscriber>();
+  /** The number of capsules in each status. All changes go through this store, so that no probe scans the table. */
+  readonly #counts: Record<CapsuleStatus, number>;
 
   constructor(rows: CapsuleRows, now: () => number) {
     this.#rows = rows;
     this.#now = now;
+    this.#counts = { ...noCapsules };
+    for (const [status, count] of rows.counts()) this.#counts[status as Status] = count;
   }
 
   /** The capsules of all teams, including those being destroyed. */
@@ -39,9 +45,7 @@ export class CapsuleStore {
 
   /** The number of capsules in each status. */
   counts(): Record<CapsuleStatus, number> {
-    const counts = Object.fromEntries(capsuleStatuses.map((status) => [status, 0])) as Record<CapsuleStatus, number>;
-    for (const [status, count] of this.#rows.counts()) counts[status as Status] = count;
-    return counts;
+    return { ...this.#counts };
   }
 
   ofTeam(teamId: string): Capsule[] {
@@ -58,6 +62,7 @@ export class CapsuleStore {
   insert(row: Capsule): boolean {
     const isNew = this.#rows.insert(row);
     if (isNew) {
+      this.#counts[row.status]++;
       this.#notify(row.id);
       this.#publish(row.teamId, row.id, row);
     }
@@ -107,7 +112,9 @@ export class CapsuleStore {
   }
 
   remove(id: string): void {
+    const row = this.get(id);
     this.#rows.remove(id);
+    if (row !== undefined) this.#counts[row.status]--;
     this.#notify(id);
   }
 
@@ -127,9 +134,13 @@ export class CapsuleStore {
     return this.#notified(row, this.#rows.change(row.id, row.generation, change));
   }
 
-  #notified({ id }: Capsule, changed: CapsuleRow | undefined): Capsule | undefined {
-    if (changed !== undefined) this.#notify(id);
-    return changed as Capsule | undefined;
+  #notified({ id, status }: Capsule, row: CapsuleRow | undefined): Capsule | undefined {
+    const changed = row as Capsule | undefined;
+    if (changed === undefined) return undefined;
+    this.#counts[status]--;
+    this.#counts[changed.status]++;
+    this.#notify(id);
+    return changed;
   }
 
   #notify(id: string): void {
