@@ -186,7 +186,8 @@ export class Transitions {
     const { host, idle } = this.#options;
     idle.unwatch(row.id);
     try {
-      const save = (signal: AbortSignal) => host.save(guest, purpose, { owner: row.teamId, signal });
+      const turn = { owner: row.teamId, revision: row.generation };
+      const save = (signal: AbortSignal) => host.save(guest, purpose, { ...turn, signal });
       await this.#abortable(purpose, row.id, save, guest.ended);
     } catch (error) {
       this.#undo(row);

@@ -107,6 +107,11 @@ export class LiveGuest implements Guest {
     return this.#agent;
   }
 
+  /** The version of the protocol that its agent speaks. */
+  get protocol(): number {
+    return this.#protocol;
+  }
+
   /** How often the connection was made anew. A frozen guest may have been thawed each time. */
   get reconnects(): number {
     return this.#reconnects;

@@ -42,6 +42,11 @@ export interface Turn {
   signal?: AbortSignal;
 }
 
+export interface SaveTurn extends Turn {
+  /** Of the row with the intent, to which the checkpoint belongs. */
+  revision: number;
+}
+
 export interface Inventory {
   /** Ids of capsule folders. */
   capsules: string[];
@@ -86,7 +91,7 @@ export interface Host {
    * guest runs on. A capture requires its processes to be frozen, because its clones run before they have new randomness. Throws
    * "no_space" | "agent_error".
    */
-  save(guest: Guest, purpose: "pause" | "capture", turn: Turn): Promise<void>;
+  save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void>;
   /** Takes a save back: the guest runs on. */
   unsave(guest: Guest): Promise<void>;
   /** Makes a template's files from a saved guest, which stays saved. They are durable when it resolves. */

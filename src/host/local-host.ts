@@ -12,13 +12,13 @@ import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { unlessAborted, withDeadline } from "./deadline.ts";
 import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
-import { diffName, fileNames, openCheckpoint, protocolOf } from "./disk/checkpoint-folder.ts";
+import { diffName, fileNames, openCheckpoint } from "./disk/checkpoint-folder.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedBytes, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
-import type { Adopted, Captured, Guest, Host, Inventory, Origin, Shape, Turn } from "./host.ts";
+import type { Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
 import { createCapsuleFolder, TemplateStore } from "./images/template-store.ts";
@@ -152,7 +152,7 @@ export class LocalHost implements Host {
     this.#templates.requireMachine(manifest, `capsule ${id}`);
     await this.#templates.requireParent(capsule, `capsule ${id}`);
     const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
-    const saved = { ...files, protocol: protocolOf(manifest) };
+    const saved = { ...files, protocol: manifest.agent.protocol };
     return this.#hold(await this.#launcher.restore(id, capsule, saved, turn));
   }
 
@@ -167,7 +167,7 @@ export class LocalHost implements Host {
     }
   }
 
-  save(guest: Guest, purpose: "pause" | "capture", turn: Turn): Promise<void> {
+  save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
     return this.#checkpointer.save(this.#live(guest), purpose, turn);
   }
 
@@ -302,7 +302,7 @@ export class LocalHost implements Host {
       const saved = {
         state: join(parent.folder, fileNames.state),
         memory: null,
-        protocol: protocolOf(parent.manifest),
+        protocol: parent.manifest.agent.protocol,
       };
       return this.#hold(await this.#launcher.restore(id, capsule, saved, turn));
     } catch (error) {

@@ -3,7 +3,14 @@ import { test } from "node:test";
 import { kernelOptions, namesVm, nonceBelow, qemuArgs } from "./qemu-args.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
-const tcg: Machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms,-fsrm", layout: 1, vcpus: 2, memoryMb: 512 };
+const tcg: Machine = {
+  qemu: "10.0.2",
+  accelerator: "tcg",
+  cpu: "max,-erms,-fsrm",
+  devices: ["ports:1"],
+  vcpus: 2,
+  memoryMb: 512,
+};
 const kvm: Machine = { ...tcg, accelerator: "kvm", cpu: "host", vcpus: 1 };
 
 function specOf(machine: Machine): VmSpec {
@@ -18,7 +25,7 @@ function specOf(machine: Machine): VmSpec {
   return { name: "cl-1", nonce: "0123abcd", machine, files };
 }
 
-/** The whole of it: a change here is a change of the machine, and of `layout`. */
+/** The whole of it: a change here is a change of the machine, and of `devices`. */
 const bootedUnderTcg = `
 -name guest=cl-1 nonce=0123abcd dir=/data/capsules/cl-1,process=qemu-system-x86,debug-threads=on
 -no-user-config

@@ -1,13 +1,16 @@
 /**
  * QEMU's argument vector for a VM, as a pure function. A saved VM can only be restored into the same machine, so all devices
  * and options are in this file, in a fixed order. A change that the guest can see (a device, its order, a property) requires
- * a new `layout`.
+ * another list of `devices`.
  */
 import { isRecent } from "./qemu-version.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
-/** Version of the device line-up below; saved VMs of another layout cannot be restored. */
-export const layout = 1;
+/**
+ * The device line-up below, an entry for each part with its version. Saved VMs of another line-up cannot be restored.
+ * "ports": the serial device with the agent's port.
+ */
+export const devices: readonly string[] = ["ports:1"];
 
 /**
  * Descriptors that QEMU inherits: two listening sockets; and as a third a warm process the socket of qtest, or a QEMU before

@@ -13,7 +13,7 @@ import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
 import { killFirst } from "./oom-score.ts";
 import { endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
-import { canWarmTranslations, inheritedFd, kernelOptions, layout, qemuArgs } from "./qemu-args.ts";
+import { canWarmTranslations, devices, inheritedFd, kernelOptions, qemuArgs } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
 import type { QemuProgram } from "./qemu-program.ts";
 import { isRecent } from "./qemu-version.ts";
@@ -65,7 +65,7 @@ export class Qemu implements Vmm {
     const { kind, cpu, cpuFeatures } = accelerator;
     const qemu = { qemu: version, ...(build === undefined ? {} : { qemuBuild: build }) };
     const processor = { cpu, ...(cpuFeatures === undefined ? {} : { cpuFeatures }) };
-    return { ...qemu, accelerator: kind, ...processor, layout, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
+    return { ...qemu, accelerator: kind, ...processor, devices, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
   }
 
   get kernelOptions(): string {

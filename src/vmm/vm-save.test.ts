@@ -72,7 +72,7 @@ async function save(
     });
   });
   await new Promise<void>((resolve) => server.listen(join(folder, qmpSocketName), resolve));
-  const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max", layout: 1, vcpus: 1, memoryMb } as const;
+  const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb } as const;
   const files = { dir, memory, disk: "", backing: [], kernel: "", initrd: "" };
   const [state, diff] = [join(folder, "state"), join(folder, "diff")];
   const saved = withMapped(folder, memory, memoryMb, async (process) => {

@@ -20,8 +20,10 @@ export interface Machine {
   cpu: string;
   /** The features behind `cpu` "host", see cpu-features.ts. Absent for other models, and in saves of earlier releases. */
   cpuFeatures?: string;
-  /** Version of our own device line-up; bump when qemu-args changes the machine. */
-  layout: number;
+  /** Rate of the host's time stamp counter. Absent in saves of earlier releases. */
+  tscKhz?: number;
+  /** Our own device line-up, see qemu-args.ts; it changes when qemu-args changes the machine. */
+  devices: readonly string[];
   vcpus: number;
   memoryMb: number;
 }

@@ -21,7 +21,14 @@ export class FakeVm implements Vm {
     const { promise, resolve } = Promise.withResolvers<VmEnd>();
     this.ended = promise;
     this.endWith = resolve;
-    const machine = { qemu: "10.0.0", accelerator: "tcg", cpu: "max", layout: 1, vcpus: 1, memoryMb: 128 } as const;
+    const machine = {
+      qemu: "10.0.0",
+      accelerator: "tcg",
+      cpu: "max",
+      devices: ["ports:1"],
+      vcpus: 1,
+      memoryMb: 128,
+    } as const;
     const files = { dir: "/nowhere", memory: "", disk: "", backing: [], kernel: "", initrd: "" };
     this.spec = { name: "fake", nonce: "0", machine, files };
   }

@@ -115,7 +115,7 @@ async function followed(name: string, pid: number): Promise<AsyncDisposable & { 
     socket.on("data", (asked) => socket.write(`{"return":{},"id":${JSON.parse(asked.toString()).id}}\n`));
   });
   await once(monitor.listen(join(dir, qmpSocketName)), "listening");
-  const machine = { qemu: "", accelerator: "tcg", cpu: "", layout: 0, vcpus: 1, memoryMb: 512 } as const;
+  const machine = { qemu: "", accelerator: "tcg", cpu: "", devices: [], vcpus: 1, memoryMb: 512 } as const;
   const files = { dir, memory: "", disk: "", backing: [], kernel: "", initrd: "" };
   const vm = await QemuVm.connect({ name, nonce: "", machine, files }, { pid, startTicks: startTicksOf(pid)! });
   const dispose = async () => {

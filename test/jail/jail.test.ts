@@ -47,7 +47,7 @@ const hidden = [
 const spec: VmSpec = {
   name: "cl-own",
   nonce: "0".repeat(32),
-  machine: { qemu: "10.0.2", accelerator: "tcg", cpu: "max", layout: 1, vcpus: 1, memoryMb: 512 },
+  machine: { qemu: "10.0.2", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
   files: {
     dir: own,
     memory: join(base, "memory"),

@@ -1,6 +1,15 @@
 /** Saves of guests that do not freeze, and saves that fail. Real VMs are saved in test/conformance and test/faults. */
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -12,7 +21,9 @@ import { emptyRecord, Verb } from "../../agent/protocol.ts";
 import { RecordWriter } from "../../agent/records.ts";
 import { FairSlots } from "../capacity/fair-slots.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
+import { openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
+import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import { LiveGuest } from "../guest.ts";
 import { Checkpointer, type CheckpointerOptions } from "./checkpointer.ts";
@@ -21,7 +32,8 @@ import { Verifier } from "./verifier.ts";
 
 const patienceMs = 10_000;
 const id = "cl-x";
-const turn = { owner: "a team" };
+const turn = { owner: "a team", revision: 7 };
+const below = imageLayer("minimal", "0", "5e".repeat(32));
 const verbOf = ({ type, payload }: HostFrame) => (type === FrameType.OPEN ? payload.readUInt16LE() : 0);
 
 /** Counts its stops and resumes. */
@@ -72,7 +84,7 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   const vm = new CountingVm(fake.socketPath);
   const { machine } = vm.spec;
   const image = { name: "minimal", hash: "0" };
-  const capsule: CapsuleFile = { format: 1, origin: "bases/b", originSha256: null, image, machine };
+  const capsule: CapsuleFile = { origin: "bases/b", originSha256: null, image, machine };
   const connect = (path: string, deadlineMs: number) => connectAgent(path, { deadlineMs, silenceMs: patienceMs });
   const live = new LiveGuest(id, capsule, vm, await connect(fake.socketPath, patienceMs), {
     connect,
@@ -81,12 +93,13 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   t.after(() => live.close());
   const steps: string[] = [];
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
-  const unused = {} as Pick<CheckpointerOptions, "templates" | "mergeLayer">;
+  const templates = { layer: () => below } as unknown as CheckpointerOptions["templates"];
+  const unused = { mergeLayer: () => assert.fail("no layer is merged") };
   const wakeMs = wakes ? patienceMs : 100;
   const space = new DiskSpace({ folder: paths.data, reserveBytes });
   const slots = new FairSlots(1);
   const step = (name: string) => void steps.push(name);
-  const checkpointer = new Checkpointer({ ...unused, paths, space, slots, verifier, wakeMs, step });
+  const checkpointer = new Checkpointer({ ...unused, templates, paths, space, slots, verifier, wakeMs, step });
   return { slots, paths, vm, live, checkpointer, fake, verbs, untold, steps };
 }
 
@@ -125,6 +138,23 @@ test("a save that waits for its turn leaves the guest running; when it is aborte
   await Promise.all([occupied, waiting]);
   assert.deepEqual([verbs, vm.stops], [[Verb.PROBE, Verb.FREEZE], 1]);
 });
+
+for (const [purpose, freezes] of [
+  ["pause", false],
+  ["pause", true],
+  ["capture", true],
+] as const) {
+  test(`the manifest of a ${purpose} says whether the guest was frozen: ${freezes}; and what the checkpoint belongs to`, async (t) => {
+    const { paths, live, checkpointer } = await running(t, { freezes });
+    const layer = join(paths.capsule(id), "disk.qcow2");
+    writeFileSync(layer, "layer");
+    await checkpointer.save(live, purpose, turn);
+    const manifest = await openCheckpoint(join(paths.capsule(id), "checkpoint"));
+    assert.deepEqual([manifest?.kind, manifest?.revision, manifest?.frozen], ["pause", turn.revision, freezes]);
+    assert.deepEqual(manifest?.diskLayer, { bytes: 5, mtimeNs: statSync(layer, { bigint: true }).mtimeNs });
+    assert.deepEqual([manifest?.agent, manifest?.layers], [{ protocol: live.agent.protocol }, [below]]);
+  });
+}
 
 test("a capture of a guest that does not freeze fails without stopping its CPUs", async (t) => {
   const { paths, vm, live, checkpointer, verbs, steps } = await running(t, { freezes: false });

@@ -10,12 +10,13 @@ import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import type { FairSlots } from "../capacity/fair-slots.ts";
 import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
-import { diffName, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
+import { diffName, diskLayerOf, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, syncFile, syncFolder } from "../disk/files.ts";
+import type { Saved } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
-import type { Captured, Turn } from "../host.ts";
+import type { Captured, SaveTurn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
 import { Quiesce, resumeAfterStop, type SavePurpose } from "./quiesce.ts";
@@ -32,7 +33,7 @@ export interface CheckpointerOptions {
   space: DiskSpace;
   /** For saves. */
   slots: FairSlots;
-  templates: Pick<TemplateStore, "image">;
+  templates: Pick<TemplateStore, "image" | "layer">;
   verifier: Verifier;
   mergeLayer: MergeLayer;
   /** Deadline of an agent's answers after a save was taken back. */
@@ -48,11 +49,11 @@ export class Checkpointer {
   }
 
   /** A save that finds a free slot begins at once. */
-  save(live: LiveGuest, purpose: SavePurpose, { owner, signal }: Turn): Promise<void> {
-    return this.#options.slots.run(owner, () => this.#save(live, purpose), signal);
+  save(live: LiveGuest, purpose: SavePurpose, { owner, revision, signal }: SaveTurn): Promise<void> {
+    return this.#options.slots.run(owner, () => this.#save(live, purpose, revision), signal);
   }
 
-  async #save(live: LiveGuest, purpose: SavePurpose): Promise<void> {
+  async #save(live: LiveGuest, purpose: SavePurpose, revision: number): Promise<void> {
     const { paths, space, verifier, step } = this.#options;
     const scratch = paths.scratch(`save-${live.id}`);
     const checkpoint = join(paths.capsule(live.id), checkpointName);
@@ -66,7 +67,7 @@ export class Checkpointer {
         freshFolder(scratch),
         removeCheckpoint(paths.capsule(live.id)), // of a resume that was cut off; afterwards a checkpoint means a complete save
       ]);
-      await this.#write(scratch, live, quiesce);
+      await this.#write(scratch, live, quiesce, revision);
       await publish(scratch, checkpoint);
     } catch (error) {
       quiesce.giveUp();
@@ -81,10 +82,10 @@ export class Checkpointer {
   }
 
   /** The pause itself: work in one array runs concurrently. Everything in `scratch` is durable when it resolves. */
-  async #write(scratch: string, live: LiveGuest, quiesce: Quiesce): Promise<void> {
-    const { step } = this.#options;
-    const { machine, image } = capsuleOf(live);
-    const about = { kind: "pause", machine, image } as const;
+  async #write(scratch: string, live: LiveGuest, quiesce: Quiesce, revision: number): Promise<void> {
+    const { paths, step } = this.#options;
+    const about = { ...this.#about(live), kind: "pause", revision } as const;
+    const layer = join(paths.capsule(live.id), diskName);
     const names = [fileNames.state, diffName];
     const quiesced = quiesce.done().then(() => step("save.frozen"));
     await using save = live.vm.openSave({ state: join(scratch, fileNames.state), memory: join(scratch, diffName) });
@@ -95,10 +96,17 @@ export class Checkpointer {
       const [{ memoryBytes }] = await allSettledOrThrow([save.copyMemory(), this.#syncDiskLayer(live.id)]);
       const written = save.finish().then(() => step("save.written"));
       const pending = { [diffName]: { bytes: memoryBytes, written } };
-      const listed = writeManifest(scratch, about, names, { hashAll: false, pending });
+      const saved = { ...about, frozen: quiesce.isFrozen, diskLayer: diskLayerOf(layer) };
+      const listed = writeManifest(scratch, saved, names, { hashAll: false, pending });
       const [isConsistent] = await allSettledOrThrow([save.isConsistent(), written, listed]);
       if (isConsistent) return;
     }
+  }
+
+  /** What a checkpoint of this guest has in common with its template. */
+  #about(live: LiveGuest): Pick<Saved, "machine" | "agent" | "layers"> {
+    const { machine, image } = capsuleOf(live);
+    return { machine, agent: { protocol: live.protocol }, layers: [this.#options.templates.layer(image)] };
   }
 
   /** QEMU syncs only its own writes; the layer and the capsule's folder may never have been synced. */
@@ -145,7 +153,7 @@ export class Checkpointer {
    */
   async #merge(scratch: string, live: LiveGuest): Promise<void> {
     const { paths, space, templates, mergeLayer } = this.#options;
-    const { machine, image, origin } = capsuleOf(live);
+    const { image, origin } = capsuleOf(live);
     const [folder, parent] = [paths.capsule(live.id), join(paths.data, origin)];
     const checkpoint = join(folder, checkpointName);
     const needBytes = (await allocatedBytes(parent)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
@@ -162,8 +170,13 @@ export class Checkpointer {
       flattenMemory(memory.base, join(checkpoint, diffName), memory.merged),
       mergeDisk(),
     ]);
-    const about = { kind: "template", machine, image } as const;
-    await writeManifest(scratch, about, [fileNames.state, fileNames.memory, fileNames.disk], { hashAll: true });
+    const about = { kind: "template", revision: null, frozen: true, diskLayer: null } as const;
+    await writeManifest(
+      scratch,
+      { ...this.#about(live), ...about },
+      [fileNames.state, fileNames.memory, fileNames.disk],
+      { hashAll: true },
+    );
   }
 }
 

@@ -22,6 +22,7 @@ export class Quiesce {
   readonly #givenUp = new AbortController();
   readonly #frozen: Promise<boolean>;
   #isServed = false;
+  #isFrozen = false;
 
   constructor(live: LiveGuest, purpose: SavePurpose) {
     this.#live = live;
@@ -35,14 +36,19 @@ export class Quiesce {
     const isFrozen = await this.#frozen;
     if (!isFrozen) await requireRunning(this.#live); // else the answer has shown that QEMU runs the VM
     this.#isServed = true;
-    const isStillFrozen = isFrozen && this.#live.reconnects === this.#reconnects;
-    if (this.#purpose === "capture" && !isStillFrozen) throw notFrozen(this.#live.id);
+    this.#isFrozen = isFrozen && this.#live.reconnects === this.#reconnects;
+    if (this.#purpose === "capture" && !this.#isFrozen) throw notFrozen(this.#live.id);
     this.#live.suspendMonitoring();
   }
 
   /** Whether QEMU answers and runs the VM. Otherwise the CPUs must neither be stopped nor resumed. */
   get isServed(): boolean {
     return this.#isServed;
+  }
+
+  /** Whether the user's processes are frozen, once `done` has resolved. */
+  get isFrozen(): boolean {
+    return this.#isFrozen;
   }
 
   /** No further FREEZE is sent. */

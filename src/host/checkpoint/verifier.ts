@@ -6,8 +6,9 @@ import { readFileSync, renameSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { fileNames, type Manifest, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
+import { fileNames, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
 import { freshFolder, isMissing, sha256Of, writeJson } from "../disk/files.ts";
+import type { Manifest } from "../disk/manifest.ts";
 
 /** Delay before a new checkpoint is hashed, which spares those that are resumed at once. */
 export const hashDelayMs = 5_000;

@@ -7,10 +7,14 @@ import { existsSync } from "node:fs";
 import { rm, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import type { Machine, VmProcess } from "../../vmm/vmm.ts";
+import { isObject, isSha256, isText, requireFormat } from "./fields.ts";
 import { isMissing, readJson, syncFolder, writeJson } from "./files.ts";
+import { decodeMachine, encodeMachine } from "./machine-record.ts";
+
+/** The release before wrote format 1, whose machine has other fields. */
+const capsuleFormat = 2;
 
 export interface CapsuleFile {
-  format: 1;
   /** Folder of the checkpoint it started from, relative to the data folder. */
   origin: string;
   /** SHA-256 of its memory file: another checkpoint could take the same path. */
@@ -30,17 +34,37 @@ export type OnDamage = (folder: string, why: string) => void;
 
 export const diskName = "disk.qcow2";
 export const checkpointName = "checkpoint";
-const capsuleName = "capsule.json";
+export const capsuleName = "capsule.json";
 const vmName = "vm.json";
 /** The files of a paused capsule; all other files in its folder belong to a VM. */
 export const capsuleParts = [capsuleName, diskName, checkpointName];
 
-export function readCapsule(folder: string): Promise<CapsuleFile | undefined> {
-  return readJson<CapsuleFile>(join(folder, capsuleName));
+/** Undefined when there is none; throws when it is damaged, or was written by a later release. */
+export async function readCapsule(folder: string): Promise<CapsuleFile | undefined> {
+  const path = join(folder, capsuleName);
+  const value = await readJson<unknown>(path);
+  if (value === undefined) return undefined;
+  try {
+    return decodeCapsule(value);
+  } catch (error) {
+    throw new Error(`${path} cannot be used: ${(error as Error).message}`, { cause: error });
+  }
 }
 
-export function writeCapsule(folder: string, capsule: CapsuleFile): Promise<void> {
-  return writeJson(join(folder, capsuleName), capsule, { durable: true });
+function decodeCapsule(value: unknown): CapsuleFile {
+  if (!isObject(value)) throw new Error("it is no object");
+  const { format, origin, originSha256, image } = value;
+  requireFormat(format, capsuleFormat);
+  if (!isText(origin)) throw new Error("it has no origin");
+  if (originSha256 !== null && !isSha256(originSha256)) throw new Error("its originSha256 is no SHA-256");
+  if (!isObject(image) || !isText(image.name) || !isText(image.hash)) throw new Error("it has no image");
+  const { name, hash } = image;
+  return { origin, originSha256, image: { name, hash }, machine: decodeMachine(value.machine, format) };
+}
+
+export function writeCapsule(folder: string, { origin, originSha256, image, machine }: CapsuleFile): Promise<void> {
+  const value = { format: capsuleFormat, origin, originSha256, image, machine: encodeMachine(machine) };
+  return writeJson(join(folder, capsuleName), value, { durable: true });
 }
 
 /**

@@ -9,38 +9,19 @@ import { hash } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { unrecordedProtocol } from "../../agent/protocol.ts";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
-import { missingFeatures } from "../../vmm/cpu-features.ts";
-import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
+import { NewerFormatError } from "./fields.ts";
 import { jsonText, readJson, sha256Of, syncFile, syncFolder } from "./files.ts";
-
-export const manifestFormat = 1;
-
-export interface FileRecord {
-  bytes: number;
-  /** Always there for files up to 1 MiB; the verifier adds those of larger files later. */
-  sha256?: string;
-}
-
-export interface Manifest {
-  format: typeof manifestFormat;
-  kind: "base" | "template" | "pause";
-  machine: Machine;
-  /** The built-in image below everything. */
-  image: { name: string; hash: string };
-  /** The agent in the saved memory. */
-  agent?: { protocol: number };
-  /** ISO 8601. */
-  createdAt: string;
-  files: Record<string, FileRecord>;
-}
-
-/** The version of the agent protocol that the saved agent speaks. */
-export function protocolOf(manifest: Pick<Manifest, "agent"> | undefined): number {
-  return manifest?.agent?.protocol ?? unrecordedProtocol;
-}
+import {
+  type DiskLayer,
+  decodeManifest,
+  encodeManifest,
+  type FileRecord,
+  type Manifest,
+  newManifest,
+  type Saved,
+} from "./manifest.ts";
 
 /** Names of the files in a self-contained checkpoint. */
 export const fileNames = { manifest: "manifest.json", state: "state", memory: "memory", disk: "disk.qcow2" } as const;
@@ -61,7 +42,7 @@ export interface PendingFile {
  */
 export async function writeManifest(
   folder: string,
-  about: Pick<Manifest, "kind" | "machine" | "image">,
+  saved: Saved,
   names: string[],
   { hashAll, pending = {} }: { hashAll: boolean; pending?: Readonly<Record<string, PendingFile>> },
 ): Promise<Manifest> {
@@ -69,8 +50,8 @@ export async function writeManifest(
   for (const written of writing) written.catch(() => {}); // seen below, unless something else fails first
   const files: Record<string, FileRecord> = {};
   for (const name of names) files[name] = await recordOf(folder, name, hashAll, pending[name]);
-  const manifest: Manifest = { format: manifestFormat, ...about, createdAt: new Date().toISOString(), files };
-  const listing = writeFile(join(folder, fileNames.manifest), jsonText(manifest), { mode: 0o600 });
+  const manifest = newManifest(saved, files);
+  const listing = writeFile(join(folder, fileNames.manifest), jsonText(encodeManifest(manifest)), { mode: 0o600 });
   await allSettledOrThrow([listing, ...writing]);
   for (const [name, { bytes }] of Object.entries(pending)) requireSize(join(folder, name), bytes);
   const syncing = [fileNames.manifest, ...names].map((name) => syncFile(join(folder, name)));
@@ -94,16 +75,33 @@ async function recordOf(folder: string, name: string, hashAll: boolean, pending?
   return { bytes: size, ...(hashAll ? { sha256: await sha256Of(path) } : {}) };
 }
 
+/** The size and time of a disk layer. Its times are exact while the CPUs are stopped and QEMU has flushed its writes. */
+export function diskLayerOf(path: string): DiskLayer {
+  const { size, mtimeNs } = statSync(path, { bigint: true });
+  return { bytes: Number(size), mtimeNs };
+}
+
 /**
- * Reads a checkpoint's manifest and checks what is cheap: shape, sizes, and the hashes of small files.
- * Undefined when there is no checkpoint; throws CapsuleError("internal_error") when it is damaged.
+ * A checkpoint's manifest; undefined when there is none. Throws CapsuleError: "internal_error" when it is damaged, "conflict"
+ * when a later release wrote it.
  */
+export async function readManifest(folder: string): Promise<Manifest | undefined> {
+  try {
+    const value = await readJson<unknown>(join(folder, fileNames.manifest));
+    return value === undefined ? undefined : decodeManifest(value);
+  } catch (error) {
+    if (!(error instanceof Error)) throw error;
+    if (error instanceof NewerFormatError) {
+      throw new CapsuleError("conflict", `the checkpoint ${nameOf(folder)} cannot be opened: ${error.message}`);
+    }
+    throw damaged(folder, `its manifest cannot be used: ${error.message}`, error);
+  }
+}
+
+/** As `readManifest`, and checks what is cheap: sizes, and the hashes of small files. */
 export async function openCheckpoint(folder: string): Promise<Manifest | undefined> {
-  const manifest = await readJson<Manifest>(join(folder, fileNames.manifest)).catch((cause: unknown) => {
-    throw damaged(folder, "its manifest cannot be read", cause);
-  });
+  const manifest = await readManifest(folder);
   if (manifest === undefined) return undefined;
-  if (manifest.format !== manifestFormat) throw damaged(folder, `its format is ${String(manifest.format)}`);
   for (const [name, record] of Object.entries(manifest.files)) {
     const found = await stat(join(folder, name)).catch((cause: unknown) => {
       throw damaged(folder, `${name} is missing`, cause);
@@ -121,29 +119,15 @@ export async function verifyHashes(folder: string, manifest: Manifest, signal?: 
   }
 }
 
-/**
- * Throws CapsuleError("conflict") when a VM saved on `saved` cannot be restored on `now`. QEMU's build is not compared: when the
- * saving one is lost, another one of the same version restores.
- */
-export function requireSameMachine(saved: Machine, now: Machine, what: string): void {
-  const { cpuFeatures, qemuBuild: _, ...same } = saved;
-  const keys = Object.keys(same) as (keyof typeof same)[];
-  const differing = keys.filter((key) => saved[key] !== now[key]);
-  const lacking = cpuFeatures === undefined ? [] : missingFeatures(cpuFeatures, now.cpuFeatures ?? "");
-  if (differing.length === 0 && lacking.length === 0) return;
-  const list =
-    differing.length === 0
-      ? `this machine's processor lacks ${lacking.join(", ")}`
-      : differing.map((key) => `${key} ${saved[key]} there, ${now[key]} here`).join("; ");
-  throw new CapsuleError("conflict", `${what} was saved on another machine: ${list}`);
-}
-
 async function verify(folder: string, name: string, sha256: string, signal?: AbortSignal): Promise<void> {
   if ((await sha256Of(join(folder, name), signal)) !== sha256)
     throw damaged(folder, `the checksum of ${name} is wrong`);
 }
 
 function damaged(folder: string, why: string, cause?: unknown): CapsuleError {
-  const name = folder.split("/").slice(-2).join("/");
-  return new CapsuleError("internal_error", `the checkpoint ${name} is damaged: ${why}`, { cause });
+  return new CapsuleError("internal_error", `the checkpoint ${nameOf(folder)} is damaged: ${why}`, { cause });
+}
+
+function nameOf(folder: string): string {
+  return folder.split("/").slice(-2).join("/");
 }

@@ -73,7 +73,14 @@ describe("old builds of an image", () => {
 });
 
 test("other kernel options make another base of the same build", () => {
-  const machine = { qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms", layout: 1, vcpus: 1, memoryMb: 512 } as const;
+  const machine = {
+    qemu: "10.0.2",
+    accelerator: "tcg",
+    cpu: "max,-erms",
+    devices: ["ports:1"],
+    vcpus: 1,
+    memoryMb: 512,
+  } as const;
   const keys = ["quiet", "quiet psi=0", "quiet"].map((options) => keyOf(current, machine, options));
   assert.equal(new Set(keys).size, 2);
   for (const key of keys) assert.match(key, new RegExp(`^${name}-${current.hash.slice(0, 12)}-1x512-[A-Za-z0-9._]+$`));
@@ -91,7 +98,9 @@ test("each owner that needs a base has its own turn to make it, and one only", a
   const owners: string[] = [];
   const scheduler = { run: (owner: string) => owners.push(owner) && new Promise(() => {}) };
   const vmm = {
-    machine: (vcpus: number, memoryMb: number) => ({ vcpus, memoryMb, qemu: "10", accelerator: "tcg", cpu: "max" }),
+    machine: (vcpus: number, memoryMb: number) => ({
+      ...{ vcpus, memoryMb, qemu: "10", accelerator: "tcg", cpu: "max", devices: [] },
+    }),
   };
   const bases = new Bases({
     paths,

@@ -13,9 +13,10 @@ import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
 import { removeVm } from "../disk/capsule-folder.ts";
-import { fileNames, type Manifest, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
+import { fileNames, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
 import { publish } from "../disk/files.ts";
+import { imageLayer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf } from "../guest.ts";
 import type { Shape } from "../host.ts";
@@ -157,8 +158,10 @@ export class Bases {
       await flattenMemory(zero, diff, join(folder, fileNames.memory));
       await Promise.all([rm(zero), rm(diff), removeVm(folder)]);
       await removeSockets(folder);
-      const about = { kind: "base", machine, image: { name: image.name, hash: image.hash } } as const;
-      const manifest = await writeManifest(folder, about, [fileNames.state, fileNames.memory, fileNames.disk], {
+      const layers = [imageLayer(image.name, image.hash, image.manifest.files["root.ext4"].sha256)];
+      const about = { machine, layers, agent: { protocol: agent.protocol }, revision: null, diskLayer: null };
+      const saved = { ...about, kind: "base", frozen: true } as const;
+      const manifest = await writeManifest(folder, saved, [fileNames.state, fileNames.memory, fileNames.disk], {
         hashAll: true,
       });
       const before = await this.#namesOf(key);
@@ -202,7 +205,7 @@ async function removeSockets(folder: string): Promise<void> {
 /** The base's folder. */
 export function keyOf(image: Image, machine: Machine, kernelOptions: string): string {
   const options = hash("sha256", kernelOptions).slice(0, 8);
-  const parts = [machine.accelerator, machine.cpu, machine.qemu, `layout${machine.layout}`, options].join("_");
+  const parts = [machine.accelerator, machine.cpu, machine.qemu, machine.devices.join("_"), options].join("_");
   return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`;
 }
 

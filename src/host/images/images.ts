@@ -9,9 +9,10 @@ import { readFileSync, readlinkSync, statSync } from "node:fs";
 import { lstat, readdir, readlink, rename, rm, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { readCapsule } from "../disk/capsule-folder.ts";
-import { fileNames, type Manifest } from "../disk/checkpoint-folder.ts";
+import { capsuleName } from "../disk/capsule-folder.ts";
+import { fileNames } from "../disk/checkpoint-folder.ts";
 import { readJson } from "../disk/files.ts";
+import { imageOf, layersOf } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 
 export const manifestFormat = 1;
@@ -176,12 +177,17 @@ async function oldBuilds(folder: string): Promise<string[]> {
 /** Builds in use, as `<name>/<hash>`. */
 async function neededBuilds(paths: Paths): Promise<Set<string>> {
   const needed = new Set<string>();
-  const add = (about: Pick<Manifest, "image"> | undefined) => {
-    if (about !== undefined) needed.add(`${about.image.name}/${about.image.hash}`);
-  };
-  for (const room of [paths.bases, paths.templates]) {
-    for (const name of await readdir(room)) add(await readJson<Manifest>(join(room, name, fileNames.manifest)));
+  for (const [room, file] of [
+    [paths.bases, fileNames.manifest],
+    [paths.templates, fileNames.manifest],
+    [paths.capsules, capsuleName],
+  ] as const) {
+    for (const folder of await readdir(room)) {
+      const about = await readJson<unknown>(join(room, folder, file));
+      if (about === undefined) continue;
+      const { name, hash } = imageOf(layersOf(about));
+      needed.add(`${name}/${hash}`);
+    }
   }
-  for (const name of await readdir(paths.capsules)) add(await readCapsule(join(paths.capsules, name)));
   return needed;
 }

@@ -6,8 +6,9 @@ import { emptyOverlay } from "../../vmm/qcow2.ts";
 import type { VmFiles, Vmm, VmSpec } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName, type VmFile, writeCapsule } from "../disk/capsule-folder.ts";
-import { fileNames, type Manifest, openCheckpoint, requireSameMachine } from "../disk/checkpoint-folder.ts";
-import { readJson } from "../disk/files.ts";
+import { fileNames, openCheckpoint, readManifest } from "../disk/checkpoint-folder.ts";
+import { requireSameMachine } from "../disk/machine-record.ts";
+import { imageLayer, type Layer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { Origin, Shape } from "../host.ts";
 import type { Bases } from "./bases.ts";
@@ -37,6 +38,8 @@ export function parentHash(manifest: Manifest): string | null {
 export class TemplateStore {
   readonly #paths: Paths;
   readonly #images: Image[];
+  /** Older builds, by hash, once they were used; as many as there are build folders. */
+  readonly #older = new Map<string, Image>();
   readonly #bases: Bases;
   readonly #vmm: Vmm;
   readonly #builtIn: BuiltIn[];
@@ -74,7 +77,17 @@ export class TemplateStore {
 
   /** The image below a checkpoint, of the current build or an older one. Throws when it was removed. */
   image({ name, hash }: Manifest["image"]): Image {
-    return this.#images.find((image) => image.hash === hash) ?? loadImage(this.#paths.data, name, hash);
+    const known = this.#images.find((image) => image.hash === hash) ?? this.#older.get(hash);
+    if (known !== undefined) return known;
+    const image = loadImage(this.#paths.data, name, hash);
+    this.#older.set(hash, image);
+    return image;
+  }
+
+  /** The image as the layer below a checkpoint. */
+  layer({ name, hash }: Manifest["image"]): Layer {
+    const { manifest } = this.image({ name, hash });
+    return imageLayer(name, hash, manifest.files["root.ext4"].sha256);
   }
 
   /** The built-in images. */
@@ -84,7 +97,7 @@ export class TemplateStore {
 
   /** Throws CapsuleError("conflict") unless the capsule's parent is still there and the same. */
   async requireParent({ origin, originSha256 }: CapsuleFile, what: string): Promise<void> {
-    const manifest = await readJson<Manifest>(join(this.#paths.data, origin, fileNames.manifest));
+    const manifest = await readManifest(join(this.#paths.data, origin));
     if (manifest !== undefined && parentHash(manifest) === originSha256) return;
     throw new CapsuleError("conflict", `${what} cannot be resumed: the files it was started from are gone (${origin})`);
   }
@@ -124,7 +137,6 @@ export async function createCapsuleFolder(
   await mkdir(folder, { mode: 0o700 });
   const { machine, image } = parent.manifest;
   const capsule: CapsuleFile = {
-    format: 1,
     origin: relative(paths.data, parent.folder),
     originSha256: parentHash(parent.manifest),
     image,

@@ -8,8 +8,7 @@ import { emptyOverlay } from "../../vmm/qcow2.ts";
 import type { Vm, WarmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName } from "../disk/capsule-folder.ts";
-import { fileNames, type Manifest, protocolOf } from "../disk/checkpoint-folder.ts";
-import { readJson } from "../disk/files.ts";
+import { fileNames, readManifest } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf, LiveGuest } from "../guest.ts";
 import { overlayOn } from "../images/boot.ts";
@@ -72,8 +71,7 @@ export class TranslationWarmup {
     try {
       await writeFile(layer, emptyOverlay(overlay), { mode: 0o600 });
       const saved = { state: join(source, fileNames.state), memory: null };
-      const manifest = await readJson<Manifest>(join(source, fileNames.manifest));
-      const protocol = protocolOf(manifest);
+      const protocol = (await readManifest(source))?.agent.protocol;
       await warm.warmTranslations(saved, layer, (vm) => this.#warmUp(vm, protocol, signal), signal);
     } catch (error) {
       await warm.kill();
@@ -84,7 +82,7 @@ export class TranslationWarmup {
   }
 
   /** Disconnects as soon as `signal` fires: afterwards the path of the socket may belong to another VM. */
-  async #warmUp(vm: Vm, protocol: number, signal: AbortSignal): Promise<void> {
+  async #warmUp(vm: Vm, protocol: number | undefined, signal: AbortSignal): Promise<void> {
     const { connect, wakeMs } = this.#options;
     await vm.resume();
     signal.throwIfAborted();

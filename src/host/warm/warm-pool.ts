@@ -14,7 +14,7 @@ import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import type { Pressure } from "../capacity/memory.ts";
 import { serviceOwner } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
-import { fileNames, protocolOf } from "../disk/checkpoint-folder.ts";
+import { fileNames } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { Origin, Shape } from "../host.ts";
@@ -191,7 +191,7 @@ export class WarmCapsules {
       const saved = {
         state: join(parent.folder, fileNames.state),
         memory: null,
-        protocol: protocolOf(parent.manifest),
+        protocol: parent.manifest.agent.protocol,
       };
       guest = await launcher.restoreInBackground(id, capsule, saved, signal);
       const warmUp = warmUpAndPark(guest, warmUpCommands.full);
