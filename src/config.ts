@@ -27,7 +27,7 @@ import type { Limits } from "./wire/limits.ts";
 const mib = 1024 * 1024;
 const repository = resolve(import.meta.dirname, "..");
 /** Less than the host's memory in a container or a service with a memory limit. */
-const ownMemoryMb = Math.min(hostMemoryMb, Math.floor((process.constrainedMemory() || Infinity) / mib));
+export const ownMemoryMb = Math.min(hostMemoryMb, Math.floor((process.constrainedMemory() || Infinity) / mib));
 const poolMemoryMb = Math.ceil(ownMemoryMb / 16);
 /** Fits into half of the pool's memory at 36 MiB each, the measured size of a warm capsule without KVM. */
 const poolMin = Math.min(24, Math.max(1, Math.floor(poolMemoryMb / 2 / 36)));

@@ -12,17 +12,19 @@ import { systemClock } from "./capsules/clock.ts";
 import { Idle } from "./capsules/idle.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
+import { MemoryWatch } from "./capsules/memory-watch.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
 import { CapsuleStore } from "./capsules/store.ts";
 import { type Log, Transitions } from "./capsules/transitions.ts";
-import type { Config } from "./config.ts";
+import { type Config, ownMemoryMb } from "./config.ts";
 import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
 import { databasePath, openDatabase } from "./db/database.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
+import { HostMemory } from "./host/capacity/host-memory.ts";
 import { Readiness } from "./host/capacity/readiness.ts";
 import { type DataLock, lockData } from "./host/disk/lock.ts";
 import { Paths } from "./host/disk/paths.ts";
@@ -92,6 +94,7 @@ async function startLocked(
     version,
     tracesEndpoint: config.tracesEndpoint,
     state,
+    spareBytes: () => host.memory.spareBytes(),
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
   const services = buildServices(config, { log, data, machine, store, telemetry });
@@ -194,7 +197,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     wakeMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
-    memoryReserveBytes: config.memoryReserveMb * 2 ** 20,
+    memory: new HostMemory({ reserveBytes: config.memoryReserveMb * 2 ** 20 }),
     diskReserveBytes: config.diskReserveMb * 2 ** 20,
     warm: {
       pool: {
@@ -246,7 +249,7 @@ interface ServiceInputs {
 function buildServices(config: Config, { log, data, machine, store, telemetry }: ServiceInputs) {
   const { database, capsuleRows, templateRows } = data;
   const { host, step } = machine;
-  const { onExpired, onEnded } = auditOfService(data.audit);
+  const { onPaused, onEnded } = auditOfService(data.audit);
   const clock = systemClock;
   const locks = new CapsuleLocks();
   const activity = new Activity(capsuleRows, clock);
@@ -266,9 +269,15 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
     limits: quotaLimits(config),
   });
   const below = { store, host, locks, transitions, activity, idle, clock, quotas };
-  const capsules = new Capsules({ ...below, templates: templateRows, observeExec, onExpired });
+  const capsules = new Capsules({ ...below, templates: templateRows, observeExec, onPaused });
   capsules.onChange(onEnded);
   capsules.onChange((_teamId, _id, view) => telemetry.metrics.statusReached(view?.status ?? "removed"));
+  const memoryWatch = new MemoryWatch({
+    ...{ host, store, clock, log },
+    pause: (id) => capsules.relieve(id),
+    capacityBytes: (ownMemoryMb - config.memoryReserveMb) * 2 ** 20,
+    onPause: (outcome) => telemetry.metrics.pausedUnderPressure(outcome),
+  });
   const templates = new Templates({
     database,
     rows: templateRows,
@@ -282,7 +291,7 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
   });
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
   const reconciler = new Reconciler({ store, host, locks, transitions, log, storages });
-  return { activity, transitions, capsules, templates, diskUse, reconciler };
+  return { activity, transitions, capsules, templates, diskUse, reconciler, memoryWatch };
 }
 
 function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {

@@ -1,5 +1,9 @@
-/** The periodic work of a running service: flushing activity, key uses and audit entries, reconciling, measuring disk use. */
+/**
+ * The periodic work of a running service: flushing activity, key uses and audit entries, reconciling, measuring disk use,
+ * watching memory.
+ */
 import type { Activity } from "./capsules/activity.ts";
+import type { MemoryWatch } from "./capsules/memory-watch.ts";
 import type { DiskUse } from "./capsules/quotas.ts";
 import type { Reconciler } from "./capsules/reconciler.ts";
 import type { Log } from "./capsules/transitions.ts";
@@ -16,6 +20,7 @@ export interface MaintenanceOptions {
   activity: Activity;
   diskUse: DiskUse;
   reconciler: Reconciler;
+  memoryWatch: MemoryWatch;
   log: Log;
 }
 
@@ -38,7 +43,9 @@ export function startMaintenance(options: MaintenanceOptions): () => void {
     setInterval(() => flush(options), flushMs),
   ];
   for (const timer of timers) timer.unref();
+  const stopWatch = options.memoryWatch.start();
   return () => {
+    stopWatch();
     for (const timer of timers) clearInterval(timer);
   };
 }

@@ -26,6 +26,9 @@ export interface CreateRequest {
 /** A capsule as its team sees it; times are epoch milliseconds. */
 export type CapsuleView = Readonly<Omit<Capsule, "teamId" | "generation" | "intent" | "storage" | "blockedBy">>;
 
+/** Why the service paused a capsule: nobody used it, or the host is short of memory. */
+export type PauseCause = "idle" | "memory";
+
 /** Makes the row of a captured template, inside the transaction that ends the capsule; its result is the capture's. */
 export type CaptureCommit<T> = (capsule: CapsuleView, sizeBytes: number) => T;
 
@@ -41,8 +44,8 @@ export interface CapsulesOptions {
   quotas: Quotas;
   /** Called at the start of a command; the returned function at its end. */
   observeExec: (id: string) => () => void;
-  /** Called when the idle timer has paused a capsule. */
-  onExpired: (teamId: string, id: string) => void;
+  /** Called when the service has paused a capsule by itself. */
+  onPaused: (teamId: string, id: string, cause: PauseCause) => void;
 }
 
 export class Capsules {
@@ -213,12 +216,28 @@ export class Capsules {
   }
 
   /** The idle timer's pause, by the same path as a client's. */
-  async expire(id: string): Promise<void> {
-    const { store, transitions, onExpired } = this.#options;
+  expire(id: string): Promise<unknown> {
+    return this.#pauseByService(id, "idle");
+  }
+
+  /**
+   * The memory watch's pause. Resolves when the VM has ended; with false, at once, when the capsule is not running or is about
+   * to change.
+   */
+  async relieve(id: string): Promise<boolean> {
+    const { locks } = this.#options;
+    if (locks.isLocked(id) || !(await this.#pauseByService(id, "memory"))) return false;
+    await locks.runExclusive(id, async () => {}); // the pause is answered before the VM has ended
+    return true;
+  }
+
+  async #pauseByService(id: string, cause: PauseCause): Promise<boolean> {
+    const { store, transitions, onPaused } = this.#options;
     const row = store.get(id);
-    if (row === undefined || row.status !== "running" || row.intent !== null) return;
+    if (row === undefined || row.status !== "running" || row.intent !== null) return false;
     await transitions.pause(store.setIntentUnsynced(row, "pause"));
-    onExpired(row.teamId, id);
+    onPaused(row.teamId, id, cause);
+    return true;
   }
 
   usage(teamId: string): Usage {

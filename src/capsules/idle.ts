@@ -15,12 +15,12 @@ interface Watched {
 export class Idle {
   readonly #clock: Clock;
   readonly #activity: Activity;
-  readonly #expire: (id: string) => Promise<void>;
+  readonly #expire: (id: string) => Promise<unknown>;
   readonly #watched = new Map<string, Watched>();
   readonly #retryMs: number;
 
   /** `expire` pauses the capsule and unwatches it; `retryMs`: see `watchAgain`. */
-  constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<void>, retryMs = 30_000) {
+  constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<unknown>, retryMs = 30_000) {
     this.#clock = clock;
     this.#activity = activity;
     this.#expire = expire;

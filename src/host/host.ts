@@ -72,6 +72,14 @@ export interface Host {
   admitStart(memoryMb: number): Promise<Disposable>;
   /** As `admitStart`, for a saved capsule: what its checkpoint has is needed at once. */
   admitRestore(id: string, memoryMb: number): Promise<Disposable>;
+  readonly memory: {
+    /** Memory available beyond the reserve; negative when the host is short of it. */
+    spareBytes(): number;
+    /** Whether processes wait for memory. */
+    isStalling(): boolean;
+  };
+  /** Memory that the end of each VM would free, by capsule. */
+  memoryByCapsule(): Promise<Map<string, number>>;
   /** The id of a warm capsule, if there is one, for `start` or `remove`. Counts as demand in both cases. */
   reserve(origin: Origin, shape: Shape): string | undefined;
   /** The size and target size of the warm pool. */

@@ -2,11 +2,12 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
-import { countPages } from "../vmm/memory/memory-diff.ts";
 import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { Admission, createNeed, resumeNeed } from "./capacity/admission.ts";
+import { Admission, createNeed, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
+import type { HostMemory } from "./capacity/host-memory.ts";
+import { privateMemory } from "./capacity/private-memory.ts";
 import { quietPeriods, StartScheduler, serviceOwner } from "./capacity/start-scheduler.ts";
 import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
@@ -14,7 +15,7 @@ import { unlessAborted, withDeadline } from "./deadline.ts";
 import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "./disk/checkpoint-folder.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
-import { allocatedBytes, explainSpace } from "./disk/files.ts";
+import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
@@ -41,8 +42,7 @@ export interface LocalHostOptions {
   concurrentStarts: number;
   /** How many bases without a capsule are kept. */
   spareBases: number;
-  /** Memory of the host that is never given to a new capsule. */
-  memoryReserveBytes: number;
+  memory: HostMemory;
   /** Space on disk that only pauses may use. */
   diskReserveBytes: number;
   warm: WarmSettings;
@@ -53,6 +53,7 @@ export interface LocalHostOptions {
 
 export class LocalHost implements Host {
   readonly space: DiskSpace;
+  readonly memory: HostMemory;
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
   readonly #bases: Bases;
@@ -65,13 +66,14 @@ export class LocalHost implements Host {
   readonly #guests = new Map<string, LiveGuest>();
 
   constructor(options: LocalHostOptions) {
-    const { paths, images, vmm, spareBases, memoryReserveBytes, concurrentStarts, onDamage, warm } = options;
+    const { paths, images, vmm, spareBases, memory, concurrentStarts, onDamage, warm } = options;
     const space = new DiskSpace({ folder: paths.data, reserveBytes: options.diskReserveBytes });
     this.space = space;
+    this.memory = memory;
     this.#options = options;
     this.#paths = paths;
     const scheduler = new StartScheduler(concurrentStarts, quietPeriods);
-    this.#admission = new Admission({ space, reserveBytes: memoryReserveBytes });
+    this.#admission = new Admission({ space, memory });
     this.#bases = new Bases({ ...options, space, spare: spareBases, scheduler });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
@@ -83,7 +85,7 @@ export class LocalHost implements Host {
       verifier: this.#verifier,
     });
     const launch = { ...options, templates: this.#templates, scheduler };
-    this.#warm = new WarmStarts(launch, warm);
+    this.#warm = new WarmStarts(launch, warm, memory);
     this.#launcher = new Launcher(launch, this.#warm);
     paths.create();
   }
@@ -110,15 +112,17 @@ export class LocalHost implements Host {
   }
 
   async admitRestore(id: string, memoryMb: number): Promise<Disposable> {
-    const diff = join(this.#paths.capsule(id), checkpointName, diffName);
-    const pages = await countPages(diff).catch(() => 0); // the restore reports what is wrong with it
-    return this.#admission.admit(resumeNeed(memoryMb, pages), this.#warm.reserved);
+    const need = await restoreNeed(memoryMb, join(this.#paths.capsule(id), checkpointName, diffName));
+    return this.#admission.admit(need, this.#warm.reserved);
   }
 
-  async diskBytes(id: string): Promise<number> {
+  diskBytes(id: string): Promise<number> {
     const folder = this.#paths.capsule(id);
-    const sizes = await Promise.allSettled([folder, join(folder, checkpointName)].map(allocatedBytes));
-    return sizes.reduce((sum, size) => sum + (size.status === "fulfilled" ? size.value : 0), 0);
+    return allocatedInAll([folder, join(folder, checkpointName)]);
+  }
+
+  memoryByCapsule(): Promise<Map<string, number>> {
+    return privateMemory(this.#guests.values());
   }
 
   reserve(origin: Origin, shape: Shape): string | undefined {

@@ -1,5 +1,5 @@
 /**
- * Audit entries for changes that no request asked for: pauses by the idle timer, and capsules that ended by themselves. Their
+ * Audit entries for changes that no request asked for: pauses by the service, and capsules that ended by themselves. Their
  * key id is empty.
  */
 import type { Audit } from "./audit.ts";
@@ -16,9 +16,10 @@ const failedStatus = 500;
 export function auditOfService(audit: Pick<Audit, "record">) {
   const byService = { keyId: "", keyName: "", address: "" };
   return {
-    /** The idle timer has paused a capsule. */
-    onExpired(teamId: string, capsuleId: string): void {
-      audit.record({ ...byService, teamId, action: "capsule.pause", capsuleId, subject: null, status: okStatus });
+    /** The service has paused a capsule: the idle timer, or for lack of memory on the host. */
+    onPaused(teamId: string, capsuleId: string, cause: "idle" | "memory"): void {
+      const subject = cause === "idle" ? null : "memory pressure";
+      audit.record({ ...byService, teamId, action: "capsule.pause", capsuleId, subject, status: okStatus });
     },
     /** To be called at each change of a capsule that its team can see. No request leads to `stopped` or `error`. */
     onEnded(teamId: string, capsuleId: string, view: Ended | undefined): void {

@@ -8,7 +8,7 @@ import { Metrics } from "./metrics.ts";
 function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number | undefined> } {
   const { health } = new FakeServices();
   const vmMemory = async () => ({ vms: 2, rssBytes: 300, pssBytes: 200 });
-  const metrics = new Metrics({ state: () => health.state(), vmMemory });
+  const metrics = new Metrics({ state: () => health.state(), vmMemory, spareBytes: () => -400 });
   return {
     metrics,
     metric: async (name) => {
@@ -81,4 +81,14 @@ test("requests are counted by method, route and status", async () => {
   assert.equal(await of("bucket", `le="0.0025",${found}`), 1);
   assert.equal(await of("bucket", `le="0.005",${found}`), 2);
   assert.equal(await of("count", 'method="GET",route="/v1/capsules/:id",status="404"'), 1);
+});
+
+test("memory beyond the reserve, and pauses for lack of it, are told", async () => {
+  const { metrics, metric } = fresh();
+  metrics.pausedUnderPressure("done");
+  metrics.pausedUnderPressure("failed");
+  metrics.pausedUnderPressure("done");
+  assert.equal(await metric("capsule_host_memory_spare_bytes"), -400);
+  assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="done"}'), 2);
+  assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="failed"}'), 1);
 });

@@ -15,6 +15,8 @@ const loopPrecisionMs = 50;
 export interface MetricsSources {
   state: () => ServiceState;
   vmMemory: () => Promise<VmMemory>;
+  /** Memory available beyond the reserve. */
+  spareBytes: () => number;
 }
 
 export class Metrics {
@@ -22,6 +24,7 @@ export class Metrics {
   readonly #requests: Histogram;
   readonly #operations: Histogram;
   readonly #statuses: Counter;
+  readonly #pressurePauses: Counter;
   readonly #execs = { started: 0, running: 0 };
 
   constructor(sources: MetricsSources) {
@@ -47,10 +50,17 @@ export class Metrics {
       labelNames: ["status"],
       registers,
     });
+    this.#pressurePauses = new Counter({
+      name: "capsule_memory_pressure_pauses_total",
+      help: "Pauses because the host was short of memory: done, failed.",
+      labelNames: ["outcome"],
+      registers,
+    });
     registerExecs(this.#execs, registers);
     registerHealth(sources.state, registers);
     registerWarmPools(sources.state, registers);
     registerVmMemory(sources.vmMemory, registers);
+    registerSpareMemory(sources.spareBytes, registers);
   }
 
   requestEnded(method: string, route: string, status: number, seconds: number): void {
@@ -82,6 +92,11 @@ export class Metrics {
 
   statusReached(status: string): void {
     this.#statuses.inc({ status });
+  }
+
+  /** A capsule was paused because the host is short of memory, or could not be. */
+  pausedUnderPressure(outcome: "done" | "failed"): void {
+    this.#pressurePauses.inc({ outcome });
   }
 
   get contentType(): string {
@@ -171,4 +186,15 @@ function registerVmMemory(sample: () => Promise<VmMemory>, registers: Registry[]
       },
     });
   }
+}
+
+function registerSpareMemory(spareBytes: () => number, registers: Registry[]): void {
+  new Gauge({
+    name: "capsule_host_memory_spare_bytes",
+    help: "Memory of the host available beyond the reserve; below 0 capsules are paused.",
+    registers,
+    collect() {
+      this.set(spareBytes());
+    },
+  });
 }

@@ -11,6 +11,8 @@ export interface TelemetryOptions {
   /** The collector's base URL; undefined: no traces. */
   tracesEndpoint: string | undefined;
   state: () => ServiceState;
+  /** Memory available beyond the reserve. */
+  spareBytes: () => number;
   /** The running VMs. */
   findVms: () => Promise<{ process: VmProcess }[]>;
 }
@@ -23,9 +25,9 @@ export class Telemetry {
     return new Telemetry(options, await loadTraces(options));
   }
 
-  private constructor({ state, findVms }: TelemetryOptions, traces: Traces | undefined) {
+  private constructor({ state, findVms, spareBytes }: TelemetryOptions, traces: Traces | undefined) {
     const sampler = new VmMemorySampler(async () => (await findVms()).map(({ process }) => process));
-    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample() });
+    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample(), spareBytes });
     this.traces = traces;
   }
 

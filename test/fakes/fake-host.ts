@@ -48,6 +48,7 @@ export class FakeHost implements Host {
   isHanging = false;
   /** VMs that were admitted and have not started yet. */
   admitted = 0;
+  readonly memories = new Map<string, number>();
   /** Ids of warm capsules. */
   readonly ahead: string[] = [];
 
@@ -71,6 +72,13 @@ export class FakeHost implements Host {
 
   reserve(): string | undefined {
     return this.ahead.shift();
+  }
+
+  readonly memory = { spareBytes: () => 2 ** 40, isStalling: () => false };
+
+  /** As set in `memories`; 0 by default. */
+  async memoryByCapsule(): Promise<Map<string, number>> {
+    return new Map([...this.guests.keys()].map((id) => [id, this.memories.get(id) ?? 0]));
   }
 
   pool() {

@@ -96,7 +96,7 @@ export function buildFloors(
   const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
   const auditRows = new AuditRows(database);
   const audit = new Audit({ rows: auditRows, now: () => clock.now(), entriesMax: 1_000, keepMs: 1e9, onLoss() {} });
-  const { onExpired, onEnded } = auditOfService(audit);
+  const { onPaused, onEnded } = auditOfService(audit);
   const capsules = new Capsules({
     store,
     templates: templateRows,
@@ -108,7 +108,7 @@ export function buildFloors(
     clock,
     quotas,
     observeExec,
-    onExpired,
+    onPaused,
   });
   capsules.onChange(onEnded);
   const templates = new Templates({

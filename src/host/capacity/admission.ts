@@ -4,9 +4,10 @@
  * that it had written back at once, so they are required to be free.
  */
 import { setTimeout as delay } from "node:timers/promises";
+import { countPages } from "../../vmm/memory/memory-diff.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
-import { memoryLeft } from "./memory.ts";
+import type { HostMemory } from "./host-memory.ts";
 
 /** Longest wait for the memory of VMs that are being ended. */
 const longestWaitMs = 5_000;
@@ -28,12 +29,14 @@ export function resumeNeed(memoryMb: number, pages: number): number {
   return Math.max(createNeed(memoryMb), processBytes + pages * bytesPerPage);
 }
 
+/** The same, by the memory diff at this path. A file that cannot be used is left to the restore, which says why. */
+export async function restoreNeed(memoryMb: number, diff: string): Promise<number> {
+  return resumeNeed(memoryMb, await countPages(diff).catch(() => 0));
+}
+
 export interface AdmissionOptions {
   space: Pick<DiskSpace, "require">;
-  /** Memory kept free. */
-  reserveBytes: number;
-  /** Bytes that are available without swapping. */
-  availableBytes?: () => number;
+  memory: Pick<HostMemory, "spareBytes">;
 }
 
 export class Admission {
@@ -98,9 +101,8 @@ export class Admission {
   }
 
   #hasMemory(needBytes: number, promised: number): boolean {
-    const { reserveBytes, availableBytes = memoryLeft } = this.#options;
-    const takenBytes = reserveBytes + this.#startingBytes + promised * newCapsule.memoryBytes;
-    return availableBytes() - takenBytes >= needBytes;
+    const promisedBytes = this.#startingBytes + promised * newCapsule.memoryBytes;
+    return this.#options.memory.spareBytes() - promisedBytes >= needBytes;
   }
 
   /** Lets `admit` wait for the memory of a VM until `ending` has settled. */

@@ -1,10 +1,10 @@
-/** Available memory by trees of plain files, and memory pressure. */
+/** Available memory by trees of plain files. */
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, it, test } from "node:test";
-import { type MemoryPlaces, MemoryPressure, memoryLeft, shareAvailable } from "./memory.ts";
+import { afterEach, beforeEach, test } from "node:test";
+import { type MemoryPlaces, memoryLeft, shareAvailable } from "./memory.ts";
 
 const mib = 1 << 20;
 /** Reported by version 1 when there is no limit. */
@@ -78,25 +78,7 @@ test("on this machine some memory is available, and no more than it has", () => 
   assert.ok(left > 0 && left < 2 ** 50, String(left));
 });
 
-describe("memory pressure", () => {
-  it("is measured by MemAvailable as a share of MemTotal", () => {
-    assert.equal(shareAvailable("MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  250 kB\n"), 0.25);
-  });
-
-  it("rises below 15 % and is high below 7 %", () => {
-    const at = (share: number) => {
-      const pressure = new MemoryPressure(() => `MemTotal:  1000 kB\nMemAvailable:  ${Math.round(10 * share)} kB\n`);
-      return [pressure.isRising(), pressure.isHigh()];
-    };
-    assert.deepEqual([15, 14.9, 7, 6.9].map(at), [
-      [false, false],
-      [true, false],
-      [true, false],
-      [true, true],
-    ]);
-  });
-
-  it("is none where the kernel does not report memory", () => {
-    assert.equal(shareAvailable("MemTotal:  1000 kB\n"), 1);
-  });
+test("MemAvailable is given as a share of MemTotal, all of it where the kernel does not report memory", () => {
+  assert.equal(shareAvailable("MemTotal:  1000 kB\nMemFree:  1 kB\nMemAvailable:  250 kB\n"), 0.25);
+  assert.equal(shareAvailable("MemTotal:  1000 kB\n"), 1);
 });

@@ -87,26 +87,6 @@ export interface Pressure {
   isHigh(): boolean;
 }
 
-const risingShare = 0.15;
-const highShare = 0.07;
-
-export class MemoryPressure implements Pressure {
-  readonly #meminfo: () => string;
-
-  /** `meminfo` returns the content of /proc/meminfo. */
-  constructor(meminfo = () => readFileSync("/proc/meminfo", "latin1")) {
-    this.#meminfo = meminfo;
-  }
-
-  isRising(): boolean {
-    return shareAvailable(this.#meminfo()) < risingShare;
-  }
-
-  isHigh(): boolean {
-    return shareAvailable(this.#meminfo()) < highShare;
-  }
-}
-
 /** MemAvailable as a share of MemTotal; 1 where the kernel does not report them. */
 export function shareAvailable(meminfo: string): number {
   const kib = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(meminfo)?.[1] ?? Number.NaN);

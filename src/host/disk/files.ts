@@ -88,6 +88,12 @@ export async function allocatedBytes(folder: string): Promise<number> {
   return bytes;
 }
 
+/** The same of several folders together; one that cannot be read counts as empty. */
+export async function allocatedInAll(folders: string[]): Promise<number> {
+  const sizes = await Promise.allSettled(folders.map(allocatedBytes));
+  return sizes.reduce((sum, size) => sum + (size.status === "fulfilled" ? size.value : 0), 0);
+}
+
 /** Turns ENOSPC, EDQUOT and QEMU's message for them into CapsuleError("no_space"); other errors are returned unchanged. */
 export function explainSpace(error: unknown, what: string): unknown {
   const { code, message = "" } = (error ?? {}) as Partial<NodeJS.ErrnoException>;

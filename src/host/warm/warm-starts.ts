@@ -7,7 +7,7 @@
  */
 import { relative } from "node:path";
 import type { Vm } from "../../vmm/vmm.ts";
-import { MemoryPressure } from "../capacity/memory.ts";
+import type { Pressure } from "../capacity/memory.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import type { Origin, Shape } from "../host.ts";
 import { Launcher, type LauncherOptions, type ProcessSource, type SavedGuest } from "../launch/launcher.ts";
@@ -29,9 +29,8 @@ export class WarmStarts implements ProcessSource {
   readonly #pool: WarmPool;
   readonly #processes: WarmProcesses;
 
-  constructor(launch: LauncherOptions, { pool, processes }: WarmSettings) {
+  constructor(launch: LauncherOptions, { pool, processes }: WarmSettings, pressure: Pressure) {
     this.#data = launch.paths.data;
-    const pressure = new MemoryPressure();
     this.#processes = new WarmProcesses({ ...launch, ...processes, pressure });
     const capsules = new WarmCapsules({ ...launch, launcher: new Launcher(launch) });
     this.#pool = new WarmPool({ ...pool, capsules, pressure });

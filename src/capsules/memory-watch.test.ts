@@ -1,0 +1,169 @@
+/** The watch on a fake host and clock, over real capsules; and its choice, as a function. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
+import { chooseToPause, MemoryWatch, type RunningCapsule } from "./memory-watch.ts";
+
+const gib = 2 ** 30;
+
+function capsule(id: string, gibs: number): RunningCapsule {
+  return { id, teamId: id.charAt(0), bytes: gibs * gib };
+}
+const none = new Set<string>();
+
+test("the largest capsule of the team furthest over its share is chosen", () => {
+  const running = [capsule("a1", 3), capsule("a2", 4), capsule("b1", 5), capsule("c1", 1)];
+  assert.equal(chooseToPause(running, 12 * gib, none)?.id, "a2", "b1 is larger, but a has 7 and b 5, each over 4");
+  assert.equal(chooseToPause(running, 12 * gib, new Set(["a2"]))?.id, "a1");
+  assert.equal(chooseToPause(running, 12 * gib, new Set(["a1", "a2"]))?.id, "b1");
+  assert.equal(
+    chooseToPause(running, 12 * gib, new Set(["a1", "a2", "b1"]))?.id,
+    "c1",
+    "within its share, and the last",
+  );
+  assert.equal(chooseToPause(running, 12 * gib, new Set(["a1", "a2", "b1", "c1"])), undefined);
+  assert.equal(chooseToPause([], 12 * gib, none), undefined);
+});
+
+test("where no team is over its share, the largest of all is chosen", () => {
+  const running = [capsule("a1", 3), capsule("a2", 3), capsule("b1", 4)];
+  assert.equal(chooseToPause(running, 12 * gib, none)?.id, "b1");
+  assert.equal(
+    chooseToPause(running, -1, none)?.id,
+    "a1",
+    "a reserve larger than the machine puts all over their share",
+  );
+});
+
+/** A team with capsules of 1 and 2 GiB, another with one of 500 MiB, and a watch over a machine of 3 GiB. */
+async function watched() {
+  const floors = buildFloors();
+  const state = { spare: 1, isStalling: false };
+  Object.assign(floors.host.memory, { spareBytes: () => state.spare, isStalling: () => state.isStalling });
+  const outcomes: string[] = [];
+  const { host, store, clock, capsules } = floors;
+  const watch = new MemoryWatch({
+    ...{ host, store, clock },
+    pause: (id) => capsules.relieve(id),
+    capacityBytes: 3 * gib,
+    log: { info() {}, warn() {}, error() {} },
+    onPause: (outcome) => outcomes.push(outcome),
+  });
+  const [small, large] = [await running(floors), await running(floors)];
+  const { id: bystander } = await capsules.create(floors.other, shape);
+  await floors.settled();
+  for (const [id, bytes] of Object.entries({ [small]: gib, [large]: 2 * gib, [bystander]: gib / 2 })) {
+    host.memories.set(id, bytes);
+  }
+  const stop = watch.start();
+  return { floors, state, outcomes, small, large, bystander, stop };
+}
+
+const shape = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+
+/** Seconds pass, and everything that begins in each of them ends in it. */
+async function pass({ clock, settled }: Floors, seconds: number): Promise<void> {
+  for (let second = 0; second < seconds; second++) {
+    clock.advance(1_000);
+    await nextTurn(); // measuring and pausing are made of promises only
+    await settled();
+    for (let turn = 0; turn < 5; turn++) await nextTurn();
+  }
+}
+
+function pausedIn({ store }: Floors): string[] {
+  return store
+    .all()
+    .filter(({ status }) => status === "paused")
+    .map(({ id }) => id);
+}
+
+test("three readings below the reserve pause one capsule, with an entry of the service, and the count begins anew", async () => {
+  const { floors, state, outcomes, small, large, bystander } = await watched();
+  state.spare = -1;
+  await pass(floors, 2);
+  assert.deepEqual(pausedIn(floors), []);
+  await pass(floors, 1);
+  assert.deepEqual(pausedIn(floors), [large]);
+  await pass(floors, 2);
+  assert.deepEqual(pausedIn(floors), [large], "the effect is waited for");
+  const { entries } = floors.audit.list(floors.team, { limit: 10 });
+  assert.deepEqual(
+    entries.map(({ keyId, action, capsuleId, subject, status }) => [keyId, action, capsuleId, subject, status]),
+    [["", "capsule.pause", large, "memory pressure", 200]],
+  );
+  state.spare = 0;
+  await pass(floors, 10);
+  state.spare = -1;
+  await pass(floors, 2);
+  assert.deepEqual(pausedIn(floors), [large], "readings in a row");
+  await pass(floors, 1);
+  assert.deepEqual(pausedIn(floors).sort(), [small, large].sort());
+  assert.deepEqual(outcomes, ["done", "done"]);
+  assert.equal(floors.store.get(bystander)?.status, "running");
+});
+
+test("while processes wait for memory, one reading is enough; waiting alone is none", async () => {
+  const { floors, state, large } = await watched();
+  state.isStalling = true;
+  await pass(floors, 5);
+  assert.deepEqual(pausedIn(floors), []);
+  state.spare = -1;
+  await pass(floors, 1);
+  assert.deepEqual(pausedIn(floors), [large]);
+});
+
+test("a pause that fails makes way for the next, and is tried again 30 s later", async () => {
+  const { floors, state, outcomes, small, large } = await watched();
+  const { host } = floors;
+  let saves = 0;
+  host.before = (verb, id) => {
+    if (verb !== "save") return;
+    saves++;
+    assert.notEqual(id, large, "the disk is full");
+  };
+  state.spare = -1;
+  await pass(floors, 3);
+  assert.deepEqual([pausedIn(floors), saves, outcomes], [[small], 2, ["failed", "done"]]);
+  assert.equal(floors.store.get(large)?.status, "running");
+  let tries = 0;
+  host.before = (verb, id) => {
+    if (verb === "save" && id === large) tries++;
+    assert.notEqual(verb, "save");
+  };
+  await pass(floors, 27);
+  assert.equal(tries, 0);
+  host.before = () => {};
+  await pass(floors, 6);
+  assert.ok(pausedIn(floors).includes(large));
+});
+
+test("a capsule that is about to change is passed over, also between two pauses", async () => {
+  const { floors, state, small, large } = await watched();
+  const saving = Promise.withResolvers<void>();
+  const { host, capsules, team } = floors;
+  host.moment = () => saving.promise;
+  const destroyed = capsules.destroy(team, large);
+  state.spare = -1;
+  floors.clock.advance(1_000);
+  for (let second = 0; second < 3; second++) {
+    for (let turn = 0; turn < 5; turn++) await nextTurn();
+    floors.clock.advance(1_000);
+  }
+  for (let turn = 0; turn < 5; turn++) await nextTurn();
+  assert.equal(floors.store.get(small)?.intent, "pause");
+  saving.resolve();
+  await destroyed;
+  await floors.settled();
+  assert.deepEqual(pausedIn(floors), [small]);
+});
+
+test("a stopped watch does nothing any more", async () => {
+  const { floors, state, stop } = await watched();
+  state.spare = -1;
+  await pass(floors, 2);
+  stop();
+  await pass(floors, 5);
+  assert.deepEqual(pausedIn(floors), []);
+});
