@@ -2,6 +2,9 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -13,7 +16,7 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { test } from "node:test";
+import { after, describe, test } from "node:test";
 import { Server } from "../server.ts";
 
 const repository = resolve(import.meta.dirname, "../..");
@@ -98,6 +101,69 @@ test("a capsule runs with only the capabilities and folders of the unit", { skip
   assert.equal(status, 0, stdout + stderr);
   assert.match(stdout, /All is well/);
 });
+
+describe("install is refused where others than root could change what the service runs", { skip }, () => {
+  const nobody = 65_534;
+  for (const [what, change, named] of [
+    ["a file of another user", (tree: string) => chownSync(join(tree, "src/main.ts"), nobody, nobody), "src/main.ts"],
+    ["a file that all can write", (tree: string) => chmodSync(join(tree, "src/main.ts"), 0o666), "src/main.ts"],
+    ["a folder that a group can write", (tree: string) => share(join(tree, "src"), nobody), "src"],
+    ["a tree of another user", (tree: string) => chownSync(tree, nobody, nobody), ""],
+    ["a folder of another user above it", (tree: string) => chownSync(join(tree, ".."), nobody, nobody), ".."],
+    ["packages that are linked from elsewhere", linkPackages, "../packages/all.js"],
+  ] as const) {
+    test(what, () => {
+      const { tree, install } = copyOfDev();
+      change(tree);
+      const { status, stderr } = install();
+      assert.equal(status, 1, stderr);
+      assert.ok(stderr.includes(`others than root can change ${join(tree, named)} (owner `), stderr);
+      assert.match(stderr, /sudo cp -rT .* sudo \/opt\/capsule\/dev install\n$/);
+    });
+  }
+
+  test("a tree of root's is not, whatever its data folder holds and root's group may do", () => {
+    const { tree, install } = copyOfDev();
+    mkdirSync(join(tree, ".capsule"));
+    chownSync(join(tree, ".capsule"), nobody, nobody);
+    share(join(tree, "src"), 0);
+    const { stderr } = install();
+    assert.match(stderr, /^the next step$/m);
+  });
+
+  function share(path: string, group: number): void {
+    chownSync(path, 0, group);
+    chmodSync(path, 0o775);
+  }
+
+  function linkPackages(tree: string): void {
+    const packages = join(tree, "../packages");
+    mkdirSync(packages);
+    writeFileSync(join(packages, "all.js"), "");
+    chmodSync(join(packages, "all.js"), 0o666);
+    symlinkSync(packages, join(tree, "node_modules"));
+  }
+});
+
+/** A tree of root's with the script and little else, whose install ends after the check. */
+function copyOfDev() {
+  const folder = mkdtempSync(join(tmpdir(), "capsule-tree-"));
+  after(() => rmSync(folder, { recursive: true }));
+  const [tree, bin] = [join(folder, "tree"), join(folder, "bin")];
+  mkdirSync(join(tree, "src"), { recursive: true });
+  mkdirSync(bin);
+  writeFileSync(join(tree, "src/main.ts"), "");
+  copyFileSync(join(repository, "dev"), join(tree, "dev"));
+  for (const [name, script] of [
+    ["systemctl", "exit 0"],
+    ["flock", "echo the next step >&2; exit 1"],
+  ] as const) {
+    writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  }
+  const env = { ...process.env, PATH: `${bin}:${process.env.PATH}`, CAPSULE_DATA: join(folder, "data") };
+  const install = () => spawnSync(join(tree, "dev"), ["install"], { encoding: "utf8", env });
+  return { tree, install };
+}
 
 test("install builds, writes unit and settings, and restarts the service", { skip, timeout: 600_000 }, () => {
   const folder = mkdtempSync(join(tmpdir(), "capsule-install-"));
