@@ -36,6 +36,7 @@ function choose(options: Partial<AcceleratorOptions> = {}) {
     probeDeadlineMs: 20_000,
     cpu: "host",
     features: async () => "sse2 vendor=A",
+    rate: async () => 2_000_000,
     boots: working,
     ...options,
   });
@@ -49,7 +50,7 @@ const failing = async () => {
 test("KVM is used after a boot on it succeeded, and the boot is tried once", async () => {
   const first = await choose();
   const why = `a VM booted with ${device}`;
-  assert.deepEqual(first, { kind: "kvm", cpu: "host", cpuFeatures: "sse2 vendor=A", tscKhz: null, why });
+  assert.deepEqual(first, { kind: "kvm", cpu: "host", cpuFeatures: "sse2 vendor=A", tscKhz: 2_000_000, why });
   assert.deepEqual(await choose({ features: async () => assert.fail("read again") }), first);
   assert.equal(boots, 1);
 });
@@ -85,6 +86,16 @@ test("emulation is used when the boot fails, with the reason, and the next start
   assert.equal((await choose()).kind, "kvm");
   assert.equal(boots, 2);
 });
+
+for (const wanted of ["kvm", "tcg"] as const) {
+  test(`the rate of the time stamp counter is measured once: ${wanted}`, async () => {
+    await cache({ kvm: null, tscKhz: null });
+    let measured = 0;
+    const rate = async () => 2_400_000 + measured++;
+    for (const _ of [1, 2]) assert.equal((await choose({ wanted, rate })).tscKhz, 2_400_000);
+    assert.equal(measured, 1);
+  });
+}
 
 test("a failure that the last release cached is not believed", async () => {
   await cache({ kvm: { works: false, why: "/dev/kvm cannot be opened (EACCES)" } });

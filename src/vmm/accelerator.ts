@@ -23,6 +23,8 @@ export interface AcceleratorOptions {
   probeDeadlineMs: number;
   /** The CPU model under KVM. */
   cpu: string;
+  /** Measures the rate of the time stamp counter. Default: by QEMU. */
+  rate?: typeof measureTscKhz;
   /** Default: asks QEMU. */
   features?: (command: QemuProgram["command"]) => Promise<string>;
   /** Default: /dev/kvm. */
@@ -61,21 +63,29 @@ export async function chooseAccelerator(options: AcceleratorOptions): Promise<Ac
       known.kvm = kvm.works ? kvm : null;
       await writeCache(options.cacheFile, known);
     }
-    if (kvm.works) return { ...onKvm(options.cpu, kvm.why), ...(await readFeatures(options, known)) };
+    if (kvm.works) {
+      const onThis = onKvm(options.cpu, kvm.why, await readRate(options, known));
+      return { ...onThis, ...(await readFeatures(options, known)) };
+    }
     if (options.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was required, but ${kvm.why}`);
   }
-  if (known.tscKhz === null) {
-    known.tscKhz = await measureTscKhz(options.program.command);
-    await writeCache(options.cacheFile, known);
-  }
+  const tscKhz = await readRate(options, known);
   const why = kvm === null || options.wanted === "tcg" ? "software emulation was configured" : kvm.why;
-  return emulation(known.tscKhz, why);
+  return emulation(tscKhz, why);
 }
 
 /** Without the counter's rate, for restores only. */
 export function emulation(tscKhz: number | null, why: string): Accelerator {
   // With erms or fsrm the guest's kernel copies memory by `rep movsb`, which QEMU emulates byte by byte.
   return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz, why };
+}
+
+/** Measured once. */
+async function readRate(options: AcceleratorOptions, known: Findings): Promise<number> {
+  if (known.tscKhz !== null) return known.tscKhz;
+  const tscKhz = await (options.rate ?? measureTscKhz)(options.program.command);
+  await writeCache(options.cacheFile, Object.assign(known, { tscKhz }));
+  return tscKhz;
 }
 
 /** The features that a guest with the model "host" finds; read once. */
@@ -89,8 +99,8 @@ async function readFeatures(options: AcceleratorOptions, known: Findings): Promi
 }
 
 /** With `enforce`, QEMU refuses to start where the host lacks a feature of the named model, instead of leaving it out. */
-function onKvm(cpu: string, why: string): Accelerator {
-  return { kind: "kvm", cpu: cpu === "host" ? cpu : `${cpu},enforce`, tscKhz: null, why };
+function onKvm(cpu: string, why: string, tscKhz: number | null = null): Accelerator {
+  return { kind: "kvm", cpu: cpu === "host" ? cpu : `${cpu},enforce`, tscKhz, why };
 }
 
 async function probe(options: AcceleratorOptions): Promise<{ works: boolean; why: string }> {

@@ -62,10 +62,11 @@ export class Qemu implements Vmm {
   machine(vcpus: number, memoryMb: number): Machine {
     const { program, accelerator } = this.#options;
     const { version, build } = program;
-    const { kind, cpu, cpuFeatures } = accelerator;
+    const { kind, cpu, cpuFeatures, tscKhz } = accelerator;
     const qemu = { qemu: version, ...(build === undefined ? {} : { qemuBuild: build }) };
     const processor = { cpu, ...(cpuFeatures === undefined ? {} : { cpuFeatures }) };
-    return { ...qemu, accelerator: kind, ...processor, devices, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
+    const clock = tscKhz === null ? {} : { tscKhz };
+    return { ...qemu, accelerator: kind, ...processor, ...clock, devices, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
   }
 
   get kernelOptions(): string {
@@ -144,7 +145,7 @@ export class Qemu implements Vmm {
     const launch = {
       spec,
       isIncoming: purpose !== "boot",
-      tscKhz: accelerator.tscKhz,
+      tscKhz: accelerator.kind === "kvm" ? null : accelerator.tscKhz,
       placeholderDiskBytes,
       warmsTranslations,
     };

@@ -34,7 +34,7 @@ export interface Accelerator {
   cpu: string;
   /** Of the host, when `cpu` is "host": see cpu-features.ts. */
   cpuFeatures?: string;
-  /** Rate of the time stamp counter, on the kernel command line under emulation; null: the guest measures it. */
+  /** Rate of the host's time stamp counter, which emulated guests get on the kernel command line; null: not measured. */
   tscKhz: number | null;
   /** The reason for the choice, a sentence for operators. */
   why: string;

@@ -4,6 +4,9 @@ import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import type { Machine } from "../../vmm/vmm.ts";
+import { writeManifest } from "../disk/checkpoint-folder.ts";
+import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import { Bases, keyOf } from "./bases.ts";
 import { type Image, trimBuilds } from "./images.ts";
@@ -84,6 +87,35 @@ test("other kernel options make another base of the same build", () => {
   const keys = ["quiet", "quiet psi=0", "quiet"].map((options) => keyOf(current, machine, options));
   assert.equal(new Set(keys).size, 2);
   for (const key of keys) assert.match(key, new RegExp(`^${name}-${current.hash.slice(0, 12)}-1x512-[A-Za-z0-9._]+$`));
+});
+
+test("other features of the processor make another base", () => {
+  const machine: Machine = {
+    ...{ qemu: "10.0.2", accelerator: "kvm", cpu: "host", devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
+  };
+  const keys = ["avx sse", "sse", "avx sse"].map((cpuFeatures) => keyOf(current, { ...machine, cpuFeatures }, ""));
+  assert.equal(new Set(keys).size, 2);
+});
+
+test("a base is used unless the time stamp counter has another rate now, and then another one is made", async () => {
+  const image = { ...current, manifest: { files: { "root.ext4": { sha256: hashOf(5) } } } } as Image;
+  const machine: Machine = {
+    ...{ qemu: "10", accelerator: "tcg", cpu: "max", tscKhz: 2_000_000, devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
+  };
+  const folder = paths.base(keyOf(image, machine, ""));
+  await mkdir(folder);
+  await writeFile(join(folder, "state"), "devices");
+  const layers = [imageLayer(image.name, image.hash, null)];
+  const saved = { kind: "base", machine, layers, agent: { protocol: 1 }, revision: null, diskLayer: null } as const;
+  await writeManifest(folder, { ...saved, frozen: true }, ["state"], { hashAll: true });
+  const scheduler = { run: () => Promise.reject(new Error("another is made")) };
+  const found = (tscKhz: number) => {
+    const vmm = { kernelOptions: "", machine: () => ({ ...machine, tscKhz }) };
+    const bases = new Bases({ paths, images: [image], spare: 8, scheduler, vmm } as never);
+    return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, "a");
+  };
+  assert.equal((await found(2_000_400)).folder, folder);
+  await assert.rejects(found(2_000_600), /another is made/);
 });
 
 test("unused bases of other builds are removed, however few there are", async () => {

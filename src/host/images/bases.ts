@@ -16,6 +16,7 @@ import { removeVm } from "../disk/capsule-folder.ts";
 import { fileNames, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
 import { publish } from "../disk/files.ts";
+import { isSameRate } from "../disk/machine-record.ts";
 import { imageLayer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf } from "../guest.ts";
@@ -69,7 +70,7 @@ export class Bases {
     const name = JSON.stringify([owner, key]);
     let waiting = this.#waiting.get(name);
     if (waiting === undefined) {
-      waiting = this.#find(key)
+      waiting = this.#find(key, machine)
         .then((found) => found ?? scheduler.run(owner, () => this.#makeOnce(key, image, machine)))
         .finally(() => this.#waiting.delete(name));
       this.#waiting.set(name, waiting);
@@ -113,13 +114,16 @@ export class Bases {
     }
   }
 
-  /** The first undamaged base of this key. A damaged one stays for its capsules and is replaced by another folder. */
-  async #find(key: string): Promise<Base | undefined> {
+  /**
+   * The first undamaged base of this key whose guest knows this machine's rate of the time stamp counter. Others stay for their
+   * capsules, and another folder is made.
+   */
+  async #find(key: string, { tscKhz }: Machine): Promise<Base | undefined> {
     const { paths } = this.#options;
     for (const name of await this.#namesOf(key)) {
       const folder = paths.base(name);
       const manifest = await openCheckpoint(folder).catch(() => undefined);
-      if (manifest === undefined) continue;
+      if (manifest === undefined || !isSameRate(manifest.machine.tscKhz, tscKhz)) continue;
       await utimes(folder, new Date(), new Date());
       return this.#use(key, { folder, manifest });
     }
@@ -204,8 +208,9 @@ async function removeSockets(folder: string): Promise<void> {
 
 /** The base's folder. */
 export function keyOf(image: Image, machine: Machine, kernelOptions: string): string {
-  const options = hash("sha256", kernelOptions).slice(0, 8);
-  const parts = [machine.accelerator, machine.cpu, machine.qemu, machine.devices.join("_"), options].join("_");
+  const { accelerator, cpu, cpuFeatures = "", qemu, devices } = machine;
+  const [options, features] = [kernelOptions, cpuFeatures].map((text) => hash("sha256", text).slice(0, 8));
+  const parts = [accelerator, cpu, ...(cpuFeatures === "" ? [] : [features]), qemu, ...devices, options].join("_");
   return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`;
 }
 
