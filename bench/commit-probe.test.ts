@@ -30,7 +30,7 @@ function marksOf(work: () => unknown): string[] {
 const row = {
   id: "cl-a",
   status: "starting",
-  generation: 1,
+  revision: 1,
   intent: "create",
   template: "minimal",
   storage: null,

@@ -67,7 +67,7 @@ function insertPaused(dataDir: string, team: string, count: number): void {
       id: `cl-bench${team.replace(/\W/g, "")}${each.toString().padStart(8, "0")}`,
       teamId,
       status: "paused",
-      generation: 5,
+      revision: 5,
       intent: null,
       template: "minimal",
       storage: null,

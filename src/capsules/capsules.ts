@@ -24,7 +24,7 @@ export interface CreateRequest {
 }
 
 /** A capsule as its team sees it; times are epoch milliseconds. */
-export type CapsuleView = Readonly<Omit<Capsule, "teamId" | "generation" | "intent" | "storage" | "blockedBy">>;
+export type CapsuleView = Readonly<Omit<Capsule, "teamId" | "revision" | "intent" | "storage" | "blockedBy">>;
 
 /** Why the service paused a capsule: nobody used it, or the host is short of memory. */
 export type PauseCause = "idle" | "memory";
@@ -74,7 +74,7 @@ export class Capsules {
       id: reserved ?? newCapsuleId(),
       teamId,
       status: "starting",
-      generation: 1,
+      revision: 1,
       intent: "create",
       template: request.template,
       storage,
@@ -275,7 +275,7 @@ export class Capsules {
   }
 
   #view(row: Capsule): CapsuleView {
-    const { teamId: _team, generation: _generation, intent: _intent, storage: _storage, blockedBy: _by, ...view } = row;
+    const { teamId: _team, revision: _revision, intent: _intent, storage: _storage, blockedBy: _by, ...view } = row;
     return { ...view, lastActiveAt: this.#options.activity.lastOf(row.id) ?? row.lastActiveAt };
   }
 }

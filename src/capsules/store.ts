@@ -1,6 +1,6 @@
 /**
  * Capsule rows under the state machine: an intent is set before work begins and cleared with its result, each such write
- * is compare-and-set on the row's generation, and subscribers are notified of it.
+ * is compare-and-set on the row's revision, and subscribers are notified of it.
  */
 import { EventEmitter } from "node:events";
 import type { CapsuleChange, CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
@@ -79,7 +79,7 @@ export class CapsuleStore {
    * then describes what is left.
    */
   setIntentUnsynced(row: Capsule, intent: Extract<Intent, "pause" | "resume">): Capsule {
-    const changed = this.#rows.changeUnsynced(row.id, row.generation, { intent });
+    const changed = this.#rows.changeUnsynced(row.id, row.revision, { intent });
     return requireChanged(row, this.#notified(row, changed));
   }
 
@@ -105,7 +105,7 @@ export class CapsuleStore {
    * again, and sets the intent. Throws when the row has changed since it was read; then nothing is written.
    */
   beginDestroy(row: Capsule, alongside: () => void = () => {}): Capsule {
-    const destroyed = this.#rows.beginDestroy(row.id, row.generation, this.#now(), alongside) as Capsule;
+    const destroyed = this.#rows.beginDestroy(row.id, row.revision, this.#now(), alongside) as Capsule;
     this.#notify(row.id);
     this.#publish(row.teamId, row.id, undefined);
     return destroyed;
@@ -131,7 +131,7 @@ export class CapsuleStore {
   }
 
   #change(row: Capsule, change: CapsuleChange): Capsule | undefined {
-    return this.#notified(row, this.#rows.change(row.id, row.generation, change));
+    return this.#notified(row, this.#rows.change(row.id, row.revision, change));
   }
 
   #notified({ id, status }: Capsule, row: CapsuleRow | undefined): Capsule | undefined {

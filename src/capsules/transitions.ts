@@ -168,7 +168,7 @@ export class Transitions {
   undo(row: Capsule): Promise<void> {
     const { host, store, locks } = this.#options;
     return locks.runExclusive(row.id, async () => {
-      if (store.get(row.id)?.generation !== row.generation) return;
+      if (store.get(row.id)?.revision !== row.revision) return;
       if (row.status === "paused") await host.reap(row.id);
       this.#undo(row);
     });
@@ -186,7 +186,7 @@ export class Transitions {
     const { host, idle } = this.#options;
     idle.unwatch(row.id);
     try {
-      const turn = { owner: row.teamId, revision: row.generation };
+      const turn = { owner: row.teamId, revision: row.revision };
       const save = (signal: AbortSignal) => host.save(guest, purpose, { ...turn, signal });
       await this.#abortable(purpose, row.id, save, guest.ended);
     } catch (error) {

@@ -1,4 +1,4 @@
-/** Capsule rows. Changes of status and intent are compare-and-set on the generation that the caller has read. */
+/** Capsule rows. Changes of status and intent are compare-and-set on the revision that the caller has read. */
 import type { StatementSync } from "node:sqlite";
 import { type Database, transact, withoutSync } from "./database.ts";
 
@@ -8,7 +8,7 @@ export interface CapsuleRow {
   teamId: string;
   status: string;
   /** Incremented by every compare-and-set. */
-  generation: number;
+  revision: number;
   /** The change under way: set before the work begins, cleared with its result. */
   intent: string | null;
   /** Name of the template, as the client gave it. */
@@ -36,7 +36,7 @@ const columns = {
   id: "id",
   teamId: "team_id",
   status: "status",
-  generation: "generation",
+  revision: "generation", // its name in files of earlier releases, whose server may still run on the same file
   intent: "intent",
   template: "template",
   storage: "storage",
@@ -155,10 +155,10 @@ export class CapsuleRows {
   }
 
   /**
-   * Compare-and-set: applies `change` if the row still has `generation`, and returns the new row; undefined when it has
+   * Compare-and-set: applies `change` if the row still has `revision`, and returns the new row; undefined when it has
    * moved on or is gone.
    */
-  change(id: string, generation: number, change: CapsuleChange): CapsuleRow | undefined {
+  change(id: string, revision: number, change: CapsuleChange): CapsuleRow | undefined {
     const names = Object.keys(change) as (keyof CapsuleChange)[];
     const key = names.join();
     let statement = this.#changes.get(key);
@@ -166,19 +166,19 @@ export class CapsuleRows {
       const sets = names.map((name) => `${columns[name]} = :${name}, `).join("");
       statement = this.#database.prepare(
         `UPDATE capsules SET ${sets}generation = generation + 1
-         WHERE id = :id AND generation = :generation RETURNING ${selection}`,
+         WHERE id = :id AND generation = :revision RETURNING ${selection}`,
       );
       this.#changes.set(key, statement);
     }
-    return statement.get({ id, generation, ...change }) as CapsuleRow | undefined;
+    return statement.get({ id, revision, ...change }) as CapsuleRow | undefined;
   }
 
   /** As `change`, durable only with the next synced commit. */
-  changeUnsynced(id: string, generation: number, change: CapsuleChange): CapsuleRow | undefined {
-    return withoutSync(this.#database, () => this.change(id, generation, change));
+  changeUnsynced(id: string, revision: number, change: CapsuleChange): CapsuleRow | undefined {
+    return withoutSync(this.#database, () => this.change(id, revision, change));
   }
 
-  /** Writes the last activity of several capsules in one unsynced commit, without touching their generations. */
+  /** Writes the last activity of several capsules in one unsynced commit, without touching their revisions. */
   noteActive(times: Iterable<[id: string, atMs: number]>): void {
     const note = () => {
       for (const [id, atMs] of times) this.#active.run(atMs, id);
@@ -188,13 +188,13 @@ export class CapsuleRows {
 
   /**
    * One transaction: `alongside`, a tombstone, and the intent `destroy` by compare-and-set. Throws, and writes nothing,
-   * when the row is gone or has another generation.
+   * when the row is gone or has another revision.
    */
-  beginDestroy(id: string, generation: number, atMs: number, alongside: () => void): CapsuleRow {
+  beginDestroy(id: string, revision: number, atMs: number, alongside: () => void): CapsuleRow {
     return transact(this.#database, () => {
       alongside();
       this.#addTombstone.run(id, atMs);
-      const changed = this.change(id, generation, { intent: "destroy" });
+      const changed = this.change(id, revision, { intent: "destroy" });
       if (changed === undefined) throw new Error(`the row of capsule ${id} has changed since it was read`);
       return changed;
     });

@@ -11,7 +11,7 @@ const row: CapsuleRow = {
   id: "cl-one",
   teamId: "team",
   status: "paused",
-  generation: 1,
+  revision: 1,
   intent: null,
   template: "minimal",
   storage: "t1",
@@ -45,7 +45,7 @@ function open(t: TestContext) {
 test("every write of a capsule shows at once", (t) => {
   const { rows } = open(t);
   const seen = () => rows.get("cl-one");
-  assert.equal(seen()?.generation, 1);
+  assert.equal(seen()?.revision, 1);
   rows.change("cl-one", 1, { status: "running" });
   assert.equal(seen()?.status, "running");
   rows.noteActive([["cl-one", 7]]);
@@ -67,7 +67,7 @@ test("a write by another program shows at once", (t) => {
 
 test("a transaction sees its own writes, and a rollback takes them back", (t) => {
   const { rows, here } = open(t);
-  assert.equal(rows.get("cl-one")?.generation, 1);
+  assert.equal(rows.get("cl-one")?.revision, 1);
   const undone = () =>
     transact(here, () => {
       rows.change("cl-one", 1, { status: "running" });

@@ -47,7 +47,7 @@ function fill(dataDir: string): void {
   const teamId = new Teams(new TeamRows(database)).ensure("blue").id;
   const rows = new CapsuleRows(database);
   for (const [status, intent] of found) {
-    const made = { id: newCapsuleId(), teamId, status, intent, generation: 1, template: "minimal", storage: null };
+    const made = { id: newCapsuleId(), teamId, status, intent, revision: 1, template: "minimal", storage: null };
     const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
     const times = { createdAt: 1, lastUpdated: 1, startedAt: null, lastActiveAt: null };
     rows.insert({ ...made, ...shape, ...times, blockedBy: null, errorReason: null });

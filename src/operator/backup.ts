@@ -57,7 +57,7 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
       const isKept = isPaused(row) && (await copyCapsule(dataDir, target, row, liveRows));
       if (isKept) kept += 1;
       else left += 1;
-      if (!isKept) copiedRows.change(row.id, row.generation, lost);
+      if (!isKept) copiedRows.change(row.id, row.revision, lost);
     }
     copyKey(dataDir, target);
     return { kept, left };
@@ -81,7 +81,7 @@ async function copyCapsule(dataDir: string, target: string, row: CapsuleRow, liv
     () => undefined,
     (error: unknown) => error,
   );
-  const isUnchanged = live.get(row.id)?.generation === row.generation;
+  const isUnchanged = live.get(row.id)?.revision === row.revision;
   if (isUnchanged && failure !== undefined) throw failure;
   if (!isUnchanged) await rm(to, { recursive: true });
   return isUnchanged;
