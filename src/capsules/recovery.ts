@@ -82,14 +82,23 @@ async function recoverRunning(row: Capsule, found: Adopted, o: RecoveryOptions, 
     const running = row.intent === null ? row : o.store.clearIntent(row);
     if (running !== undefined) await o.transitions.adopt(running, found.guest);
     result.adopted++;
-  } else if (found.kind === "checkpoint" && row.intent !== null) {
-    // The checkpoint is durable and the VM is gone: completing the pause loses nothing. Without the intent it would be
-    // the checkpoint the capsule was resumed from, which is older than its disk.
+  } else if (found.kind === "checkpoint" && belongsTo(found, row)) {
+    // The checkpoint is durable and the VM is gone: completing the pause loses nothing.
     o.store.commit(row, "pause");
   } else if (found.kind === "powered_off") {
     o.store.commit(row, "halt");
   } else {
-    o.store.commit(row, "fail", { errorReason: found.reason ?? "its VM ended while the server was away" });
+    const reason = "reason" in found ? found.reason : undefined;
+    o.store.commit(row, "fail", { errorReason: reason ?? "its VM ended while the server was away" });
     result.lost++;
   }
+}
+
+/**
+ * Whether the checkpoint is of the pause or capture under way. Otherwise the capsule was resumed from it and has run since, so
+ * its memory is older than the disk.
+ */
+function belongsTo({ revision, savedAt }: Extract<Adopted, { kind: "checkpoint" }>, row: Capsule): boolean {
+  if (row.intent === null) return false;
+  return revision === null ? savedAt >= (row.startedAt ?? 0) : revision === row.revision;
 }

@@ -129,9 +129,12 @@ export interface Host {
   close(): Promise<void>;
 }
 
-/** `checkpoint`: no VM, but a complete checkpoint. A running guest may be held: `release` it. `reason`: why its VM was ended. */
+/**
+ * `checkpoint`: no VM, but a complete checkpoint, of the row with `revision`; null: saved by an earlier release, at `savedAt` in
+ * milliseconds since the epoch. A running guest may be held: `release` it. `reason`: why its VM was ended.
+ */
 export type Adopted =
   | { kind: "running"; guest: Guest }
   | { kind: "powered_off" }
-  | { kind: "checkpoint"; reason?: string }
+  | { kind: "checkpoint"; revision: number | null; savedAt: number; reason?: string }
   | { kind: "nothing"; reason?: string };

@@ -221,8 +221,7 @@ export class LocalHost implements Host {
     const folder = this.#paths.capsule(id);
     const [capsule, vm] = await Promise.all([readCapsule(folder), readVm(folder)]);
     if (capsule === undefined) return { kind: "nothing" };
-    const hasCheckpoint = (await openCheckpoint(join(folder, checkpointName)).catch(() => undefined)) !== undefined;
-    const otherwise: Extract<Adopted, { reason?: string }> = { kind: hasCheckpoint ? "checkpoint" : "nothing" };
+    const otherwise = await this.#withoutVm(folder);
     if (vm === undefined) return otherwise;
     const process = vm.process ?? (await this.#options.vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
@@ -233,6 +232,12 @@ export class LocalHost implements Host {
       await reapFolder(this.#options.vmm, folder);
       return { ...otherwise, reason: error instanceof Error ? error.message : String(error) };
     }
+  }
+
+  async #withoutVm(folder: string): Promise<Extract<Adopted, { reason?: string }>> {
+    const manifest = await openCheckpoint(join(folder, checkpointName)).catch(() => undefined);
+    if (manifest === undefined) return { kind: "nothing" };
+    return { kind: "checkpoint", revision: manifest.revision, savedAt: Date.parse(manifest.createdAt) };
   }
 
   async reap(id: string): Promise<void> {

@@ -4,7 +4,18 @@
  */
 import type { Agent } from "../../src/agent/agent.ts";
 import type { FairSlots } from "../../src/host/capacity/fair-slots.ts";
-import type { Adopted, Captured, Guest, GuestEnd, Host, Inventory, Origin, Shape, Turn } from "../../src/host/host.ts";
+import type {
+  Adopted,
+  Captured,
+  Guest,
+  GuestEnd,
+  Host,
+  Inventory,
+  Origin,
+  SaveTurn,
+  Shape,
+  Turn,
+} from "../../src/host/host.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 
 export type HostVerb = "start" | "restore" | "release" | "save" | "unsave" | "capture" | "end" | "remove";
@@ -26,11 +37,17 @@ export class FakeGuest implements Guest {
   }
 }
 
+export interface FakeCheckpoint {
+  revision: number;
+  /** Its guest has run since, so the disk is newer than the memory. */
+  isStale: boolean;
+}
+
 export class FakeHost implements Host {
   readonly accelerator = "tcg";
   readonly guests = new Map<string, FakeGuest>();
   readonly folders = new Set<string>();
-  readonly checkpoints = new Set<string>();
+  readonly checkpoints = new Map<string, FakeCheckpoint>();
   readonly templates = new Map<string, Shape>();
   /** Storages that were retired. */
   readonly retired: string[] = [];
@@ -99,7 +116,9 @@ export class FakeHost implements Host {
 
   async restore(id: string, turn: Turn): Promise<Guest> {
     await this.moment();
-    if (!this.checkpoints.has(id)) throw new Error(`${id} has no checkpoint`);
+    const checkpoint = this.checkpoints.get(id);
+    if (checkpoint === undefined) throw new Error(`${id} has no checkpoint`);
+    if (checkpoint.isStale) throw new Error(`the memory of ${id} is older than its disk`);
     this.owners.push(turn.owner);
     this.before("restore", id);
     if (this.isHanging) await this.#hang(turn.signal);
@@ -114,10 +133,14 @@ export class FakeHost implements Host {
       throw new CapsuleError("agent_error", `guest ${guest.id} was abandoned`);
     }
     this.#mine(guest).isHeld = false;
-    this.checkpoints.delete(guest.id);
+    const from = this.checkpoints.get(guest.id);
+    if (from === undefined) return;
+    from.isStale = true;
+    await this.moment();
+    if (this.checkpoints.get(guest.id) === from) this.checkpoints.delete(guest.id);
   }
 
-  async save(guest: Guest, _purpose: "pause" | "capture", turn: Turn): Promise<void> {
+  async save(guest: Guest, _purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
     const mine = this.#mine(guest);
     if (this.saveLine !== undefined) await this.saveLine.run(turn.owner, async () => {}, turn.signal);
     if (mine.isHeld) throw new Error(`guest ${guest.id} is saved before it was released`);
@@ -129,7 +152,7 @@ export class FakeHost implements Host {
       mine.isStopped = false;
       throw error;
     }
-    this.checkpoints.add(guest.id);
+    this.checkpoints.set(guest.id, { revision: turn.revision, isStale: false });
   }
 
   async unsave(guest: Guest): Promise<void> {
@@ -181,7 +204,8 @@ export class FakeHost implements Host {
       guest.isStopped = false;
       return { kind: "running", guest };
     }
-    return { kind: this.checkpoints.has(id) ? "checkpoint" : "nothing" };
+    const checkpoint = this.checkpoints.get(id);
+    return checkpoint === undefined ? { kind: "nothing" } : { kind: "checkpoint", savedAt: 0, ...checkpoint };
   }
 
   async reap(id: string): Promise<void> {

@@ -1,0 +1,86 @@
+/** Crashes at one certain step. model.test.ts tries random ones. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FakeHost } from "../../test/fakes/fake-host.ts";
+import { buildFloors, type Floors } from "../../test/fakes/floors.ts";
+import { openDatabase } from "../db/database.ts";
+
+async function runningCapsule(floors: Floors): Promise<string> {
+  const { capsules, team } = floors;
+  const { id } = await capsules.create(team, { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 });
+  await floors.settled();
+  return id;
+}
+
+for (const action of ["pause", "capture"] as const) {
+  test(`the checkpoint that a capsule was resumed from is not taken for that of a ${action} that has not begun`, async () => {
+    const host = new FakeHost();
+    const database = openDatabase(":memory:");
+    const before = buildFloors(host, database);
+    const { capsules, templates, team } = before;
+    const id = await runningCapsule(before);
+    await capsules.pause(team, id);
+    const thawed = Promise.withResolvers<void>();
+    host.moment = async () => {
+      if (host.checkpoints.get(id)?.isStale !== true) return;
+      thawed.resolve();
+      await new Promise<never>(() => {}); // the machine loses its power here
+    };
+    void capsules.resume(team, id);
+    await thawed.promise;
+    if (action === "pause") void capsules.pause(team, id);
+    else void templates.capture(team, { capsuleId: id, name: "t", overwrite: false });
+    const left = before.store.get(id);
+    assert.deepEqual([left?.status, left?.intent, host.checkpoints.has(id)], ["running", action, true]);
+
+    host.guests.clear();
+    host.moment = () => Promise.resolve();
+    const after = buildFloors(host, database);
+    await after.restart();
+    assert.equal(after.store.get(id)?.status, "error");
+    await assert.rejects(after.capsules.resume(after.team, id), { code: "invalid_state" });
+    database.close();
+  });
+}
+
+test("a pause whose checkpoint is complete is completed when daemon and VM have ended", async () => {
+  const host = new FakeHost();
+  const database = openDatabase(":memory:");
+  const before = buildFloors(host, database);
+  const id = await runningCapsule(before);
+  const saved = Promise.withResolvers<void>();
+  const { save } = host;
+  host.save = async (...args) => {
+    await save.apply(host, args);
+    saved.resolve();
+    await new Promise<never>(() => {});
+  };
+  void before.capsules.pause(before.team, id);
+  await saved.promise;
+
+  host.guests.clear();
+  const after = buildFloors(host, database);
+  await after.restart();
+  assert.equal(after.store.get(id)?.status, "paused");
+  assert.equal((await after.capsules.resume(after.team, id)).status, "running");
+  database.close();
+});
+
+for (const [name, sinceStart, status] of [
+  ["after", 1, "paused"],
+  ["before", -1, "error"],
+] as const) {
+  test(`a checkpoint of an earlier release, without a revision, saved ${name} the capsule's start`, async () => {
+    const host = new FakeHost();
+    const database = openDatabase(":memory:");
+    const before = buildFloors(host, database);
+    const id = await runningCapsule(before);
+    const { startedAt } = before.store.setIntent(before.store.get(id)!, "pause");
+    host.guests.clear();
+    host.adopt = async () => ({ kind: "checkpoint", revision: null, savedAt: startedAt! + sinceStart });
+    const after = buildFloors(host, database);
+    await after.restart();
+    assert.equal(after.store.get(id)?.status, status);
+    database.close();
+  });
+}
