@@ -10,6 +10,7 @@ import type { HostMemory } from "./capacity/host-memory.ts";
 import { privateMemory } from "./capacity/private-memory.ts";
 import { quietPeriods, StartScheduler, serviceOwner } from "./capacity/start-scheduler.ts";
 import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
+import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { unlessAborted, withDeadline } from "./deadline.ts";
 import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
@@ -61,9 +62,12 @@ export class LocalHost implements Host {
   readonly #launcher: Launcher;
   readonly #verifier: Verifier;
   readonly #checkpointer: Checkpointer;
+  readonly #restorer: Restorer;
   readonly #warm: WarmStarts;
   readonly #admission: Admission;
   readonly #guests = new Map<string, LiveGuest>();
+  /** Guests that were restored and not released yet. */
+  readonly #restored = new WeakSet<LiveGuest>();
 
   constructor(options: LocalHostOptions) {
     const { paths, images, vmm, spareBases, memory, concurrentStarts, onDamage, warm } = options;
@@ -87,6 +91,7 @@ export class LocalHost implements Host {
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm, memory);
     this.#launcher = new Launcher(launch, this.#warm);
+    this.#restorer = new Restorer({ ...launch, space, verifier: this.#verifier, launcher: this.#launcher });
     paths.create();
   }
 
@@ -146,22 +151,14 @@ export class LocalHost implements Host {
   async restore(id: string, turn: Turn): Promise<Guest> {
     const left = this.#guests.get(id);
     if (left !== undefined) await this.end(left); // its VM could not be ended after the pause
-    const folder = this.#paths.capsule(id);
-    const checkpoint = join(folder, checkpointName);
-    this.#verifier.requireSound(checkpoint);
-    const [capsule, manifest] = await Promise.all([readCapsule(folder), openCheckpoint(checkpoint)]);
-    if (capsule === undefined || manifest === undefined) {
-      throw new CapsuleError("internal_error", `capsule ${id} has no checkpoint to resume from`);
-    }
-    this.#templates.requireMachine(manifest, `capsule ${id}`);
-    await this.#templates.requireParent(capsule, `capsule ${id}`);
-    const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
-    const saved = { ...files, protocol: manifest.agent.protocol };
-    return this.#hold(await this.#launcher.restore(id, capsule, saved, turn));
+    const guest = this.#hold(await this.#restorer.restore(id, turn));
+    this.#restored.add(guest);
+    return guest;
   }
 
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
+    this.#restored.delete(live);
     try {
       await withDeadline(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
       this.#options.step("release.thawed");
@@ -194,6 +191,7 @@ export class LocalHost implements Host {
     this.#options.step("end.killed");
     this.#guests.delete(live.id);
     await removeVm(this.#paths.capsule(live.id));
+    if (this.#restored.has(live)) await this.#restorer.settle(live.id);
   }
 
   async remove(id: string): Promise<void> {
@@ -221,7 +219,7 @@ export class LocalHost implements Host {
     const folder = this.#paths.capsule(id);
     const [capsule, vm] = await Promise.all([readCapsule(folder), readVm(folder)]);
     if (capsule === undefined) return { kind: "nothing" };
-    const otherwise = await this.#withoutVm(folder);
+    const otherwise = await this.#restorer.withoutVm(id);
     if (vm === undefined) return otherwise;
     const process = vm.process ?? (await this.#options.vmm.find(vm.nonce))[0];
     if (process === undefined) return otherwise;
@@ -234,14 +232,8 @@ export class LocalHost implements Host {
     }
   }
 
-  async #withoutVm(folder: string): Promise<Extract<Adopted, { reason?: string }>> {
-    const manifest = await openCheckpoint(join(folder, checkpointName)).catch(() => undefined);
-    if (manifest === undefined) return { kind: "nothing" };
-    return { kind: "checkpoint", revision: manifest.revision, savedAt: Date.parse(manifest.createdAt) };
-  }
-
-  async reap(id: string): Promise<void> {
-    await reapFolder(this.#options.vmm, this.#paths.capsule(id));
+  reap(id: string): Promise<void> {
+    return this.#restorer.reap(id);
   }
 
   inventory(): Inventory {

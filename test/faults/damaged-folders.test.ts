@@ -1,6 +1,6 @@
 /** A server starts on a data folder with damaged files: the damaged capsules are refused, all others work. */
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
@@ -102,8 +102,8 @@ describe("a start on damaged folders", () => {
   test("a damaged base is replaced, and what stands on it is refused", { timeout: 600_000 }, async () => {
     const { id } = await pausedCapsule();
     await world.server.kill("SIGTERM");
-    const [base] = readdirSync(path("bases"));
-    const manifest = path("bases", base!, "manifest.json");
+    const { origin } = JSON.parse(readFileSync(path("capsules", id, "capsule.json"), "utf8"));
+    const manifest = path(origin, "manifest.json");
     const whole = readFileSync(manifest, "utf8");
     replace(manifest, "");
     await world.restart("SIGTERM");

@@ -35,7 +35,8 @@ export type OnDamage = (folder: string, why: string) => void;
 export const diskName = "disk.qcow2";
 export const checkpointName = "checkpoint";
 export const capsuleName = "capsule.json";
-const vmName = "vm.json";
+/** The journal of a VM that was started for the capsule. */
+export const vmName = "vm.json";
 /** The files of a paused capsule; all other files in its folder belong to a VM. */
 export const capsuleParts = [capsuleName, diskName, checkpointName];
 

@@ -1,0 +1,185 @@
+/** Resumes that fail or are refused, with a launcher that does to the disk layer what a test tells it to. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import type { Machine } from "../../vmm/vmm.ts";
+import { writeCapsule, writeVm } from "../disk/capsule-folder.ts";
+import { diskLayerOf, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
+import { isSameLayer } from "../disk/disk-layer.ts";
+import { DiskSpace } from "../disk/disk-space.ts";
+import { imageLayer, type Saved } from "../disk/manifest.ts";
+import { Paths } from "../disk/paths.ts";
+import type { LiveGuest } from "../guest.ts";
+import { Restorer } from "./restorer.ts";
+
+const id = "cl-1";
+const turn = { owner: "a team" };
+const machine: Machine = {
+  ...{ qemu: "10", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 128 },
+};
+const guest = {} as LiveGuest;
+
+interface Paused {
+  folder: string;
+  layer: string;
+  checkpoint: string;
+  restorer: Restorer;
+  /** What the VM does. */
+  run: { work: () => void; times: number };
+}
+
+async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Paused> {
+  const data = mkdtempSync(join(tmpdir(), "restorer-"));
+  t.after(() => rmSync(data, { recursive: true }));
+  const paths = new Paths(data);
+  const folder = paths.capsule(id);
+  const checkpoint = join(folder, "checkpoint");
+  for (const path of [checkpoint, paths.work]) mkdirSync(path, { recursive: true });
+  const layer = join(folder, "disk.qcow2");
+  writeFileSync(layer, "as it was");
+  writeFileSync(join(checkpoint, "state"), "devices");
+  const image = { name: "minimal", hash: "ab" };
+  await writeCapsule(folder, { origin: "bases/b", originSha256: null, image, machine });
+  const layers = [imageLayer(image.name, image.hash, null)];
+  const saved = { kind: "pause", revision: 7, machine, agent: { protocol: 1 }, layers, frozen: true } as const;
+  await writeManifest(checkpoint, { ...saved, diskLayer: diskLayerOf(layer), ...about }, ["state"], { hashAll: false });
+  const run = { work: () => {}, times: 0 };
+  const restore = async () => {
+    run.times++;
+    run.work();
+    return guest;
+  };
+  const restorer = new Restorer({
+    paths,
+    space: new DiskSpace({ folder: data, reserveBytes: 0 }),
+    vmm: { find: async () => [], reap: async () => {} },
+    templates: { requireMachine() {}, requireParent: async () => {} },
+    verifier: { requireSound() {} },
+    launcher: { restore },
+  });
+  return { folder, layer, checkpoint, restorer, run };
+}
+
+test("a capsule whose disk layer was changed after its memory was saved is refused, and nothing is touched", async (t) => {
+  const changes: ((layer: string) => void)[] = [
+    (layer) => appendFileSync(layer, "!"),
+    (layer) => writeFileSync(layer, "as it is."),
+    (layer) => utimesSync(layer, 1_000, 1_000),
+  ];
+  for (const change of changes) {
+    const { folder, layer, restorer, run } = await paused(t);
+    change(layer);
+    const before = [readFileSync(layer, "utf8"), statSync(layer).mtimeMs, readdirSync(folder)];
+    await assert.rejects(restorer.restore(id, turn), {
+      code: "conflict",
+      message: /^capsule cl-1 cannot be resumed: its disk layer is not the one .* 9 bytes of 20.* then, \d+ bytes of /,
+    });
+    assert.equal(run.times, 0);
+    assert.deepEqual([readFileSync(layer, "utf8"), statSync(layer).mtimeMs, readdirSync(folder)], before);
+  }
+});
+
+test("a copy that keeps times is resumed: cp, tar, whole seconds", async (t) => {
+  for (const program of ["cp", "tar", "tar --format=posix"]) {
+    const { folder, restorer, run } = await paused(t);
+    const copy = `${folder}-copy`;
+    if (program === "cp") execFileSync("cp", ["--archive", folder, copy]);
+    else {
+      const [command, ...format] = program.split(" ");
+      execFileSync(command!, [...format, "-C", folder, "-cf", `${folder}.tar`, "."]);
+      mkdirSync(copy);
+      execFileSync(command!, ["-C", copy, "-xf", `${folder}.tar`]);
+    }
+    rmSync(folder, { recursive: true });
+    renameSync(copy, folder);
+    assert.equal(await restorer.restore(id, turn), guest, program);
+    assert.equal(run.times, 1);
+  }
+  const saved = { bytes: 5, mtimeNs: 1_764_000_000_123_456_789n };
+  for (const mtimeNs of [1_764_000_000_123_456_789n, 1_764_000_000_123_456_000n, 1_764_000_000_000_000_000n]) {
+    assert.ok(isSameLayer(saved, { bytes: 5, mtimeNs }));
+    assert.ok(!isSameLayer(saved, { bytes: 6, mtimeNs }));
+  }
+  for (const mtimeNs of [1_764_000_000_123_456_790n, 1_763_999_999_000_000_000n, 1_764_000_001_000_000_000n]) {
+    assert.ok(!isSameLayer(saved, { bytes: 5, mtimeNs }));
+  }
+});
+
+test("a checkpoint of the release before records no layer, and is resumed", async (t) => {
+  const { checkpoint, layer, restorer } = await paused(t);
+  const { bytes, sha256 } = (await openCheckpoint(checkpoint))!.files.state!;
+  const former = { ...{ qemu: "10", accelerator: "tcg", cpu: "max" }, layout: 1, vcpus: 1, memoryMb: 128 };
+  const format1 = { format: 1, kind: "pause", machine: former, image: { name: "minimal", hash: "ab" } };
+  const also = { createdAt: "2026-11-20T10:00:00.000Z", files: { state: { bytes, sha256 } } };
+  writeFileSync(join(checkpoint, "manifest.json"), JSON.stringify({ ...format1, ...also }));
+  appendFileSync(layer, "!");
+  assert.equal(await restorer.restore(id, turn), guest);
+});
+
+test("what the guest's kernel has written until a resume failed does not keep it from being resumed again", async (t) => {
+  const { layer, restorer, run } = await paused(t);
+  run.work = () => {
+    appendFileSync(layer, " and a journal");
+    throw new Error("no agent");
+  };
+  await assert.rejects(restorer.restore(id, turn), /no agent/);
+  run.work = () => {};
+  assert.equal(await restorer.restore(id, turn), guest);
+  appendFileSync(layer, "!");
+  await assert.rejects(restorer.restore(id, turn), { code: "conflict" });
+});
+
+test("the same after a daemon that died during the resume", async (t) => {
+  const { folder, layer, restorer } = await paused(t);
+  await writeVm(folder, { nonce: "0", process: null });
+  appendFileSync(layer, " and a journal");
+  await restorer.reap(id);
+  assert.equal(await restorer.restore(id, turn), guest);
+});
+
+test("what user processes that were not frozen have written until a resume failed is undone", async (t) => {
+  const { checkpoint, layer, restorer, run } = await paused(t, { frozen: false });
+  const before = diskLayerOf(layer);
+  run.work = () => {
+    assert.equal(readFileSync(layer, "utf8"), "as it was");
+    appendFileSync(layer, " and a file");
+    throw new Error("no agent");
+  };
+  await assert.rejects(restorer.restore(id, turn), /no agent/);
+  assert.deepEqual([readFileSync(layer, "utf8"), diskLayerOf(layer)], ["as it was", before]);
+  run.work = () => appendFileSync(layer, " and a file");
+  assert.equal(await restorer.restore(id, turn), guest);
+  assert.equal(readFileSync(layer, "utf8"), "as it was and a file");
+  assert.ok(existsSync(join(checkpoint, "disk.qcow2")), "until the commit");
+});
+
+for (const when of ["reaped", "restored"] as const) {
+  test(`the same after a daemon that died during the resume, when the capsule is ${when}`, async (t) => {
+    const { checkpoint, layer, restorer, run } = await paused(t, { frozen: false });
+    renameSync(layer, join(checkpoint, "disk.qcow2"));
+    cpSync(join(checkpoint, "disk.qcow2"), layer);
+    appendFileSync(layer, " and a file");
+    if (when === "reaped") {
+      await restorer.reap(id);
+      assert.ok(!existsSync(join(checkpoint, "disk.qcow2")));
+    }
+    run.work = () => assert.equal(readFileSync(layer, "utf8"), "as it was");
+    assert.equal(await restorer.restore(id, turn), guest);
+  });
+}

@@ -1,0 +1,87 @@
+/** Restores paused capsules: checks that checkpoint, machine, parent and disk layer belong together, then starts the VM. */
+import { existsSync } from "node:fs";
+import { stat } from "node:fs/promises";
+import { join } from "node:path";
+import { CapsuleError } from "../../wire/errors.ts";
+import { checkpointName, diskName, readCapsule, vmName } from "../disk/capsule-folder.ts";
+import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.ts";
+import { putLayerBack, requireSameLayer, setLayerAside, settleLayer } from "../disk/disk-layer.ts";
+import type { DiskSpace } from "../disk/disk-space.ts";
+import { explainSpace } from "../disk/files.ts";
+import type { Paths } from "../disk/paths.ts";
+import { type Reaper, reapFolder } from "../disk/reaper.ts";
+import type { LiveGuest } from "../guest.ts";
+import type { Adopted, Turn } from "../host.ts";
+import type { TemplateStore } from "../images/template-store.ts";
+import type { Launcher } from "../launch/launcher.ts";
+import type { Verifier } from "./verifier.ts";
+
+export interface RestorerOptions {
+  paths: Paths;
+  space: DiskSpace;
+  vmm: Reaper;
+  templates: Pick<TemplateStore, "requireMachine" | "requireParent">;
+  verifier: Pick<Verifier, "requireSound">;
+  launcher: Pick<Launcher, "restore">;
+}
+
+export class Restorer {
+  readonly #options: RestorerOptions;
+
+  constructor(options: RestorerOptions) {
+    this.#options = options;
+  }
+
+  /** The capsule's VM, held. On failure the capsule is as before. */
+  async restore(id: string, turn: Turn): Promise<LiveGuest> {
+    const { paths, templates, verifier, launcher } = this.#options;
+    const [what, folder] = [`capsule ${id}`, paths.capsule(id)];
+    const checkpoint = join(folder, checkpointName);
+    verifier.requireSound(checkpoint);
+    await putLayerBack(folder); // a resume was cut off
+    const [capsule, manifest] = await Promise.all([readCapsule(folder), openCheckpoint(checkpoint)]);
+    if (capsule === undefined || manifest === undefined) {
+      throw new CapsuleError("internal_error", `${what} has no checkpoint to resume from`);
+    }
+    templates.requireMachine(manifest, what);
+    await templates.requireParent(capsule, what);
+    requireSameLayer(folder, manifest, what);
+    const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
+    try {
+      if (manifest.frozen === false) await this.#setLayerAside(folder, what);
+      return await launcher.restore(id, capsule, { ...files, protocol: manifest.agent.protocol }, turn);
+    } catch (error) {
+      await this.settle(id);
+      throw explainSpace(error, `resuming ${what}`);
+    }
+  }
+
+  /** What there is of a capsule whose VM is gone. */
+  async withoutVm(id: string): Promise<Extract<Adopted, { reason?: string }>> {
+    const manifest = await openCheckpoint(join(this.#options.paths.capsule(id), checkpointName)).catch(() => undefined);
+    if (manifest === undefined) return { kind: "nothing" };
+    return { kind: "checkpoint", revision: manifest.revision, savedAt: Date.parse(manifest.createdAt) };
+  }
+
+  /** Ends the VM, if any, of a paused capsule, and undoes what it has done to the disk layer. */
+  async reap(id: string): Promise<void> {
+    const { paths, vmm } = this.#options;
+    const folder = paths.capsule(id);
+    const hadVm = existsSync(join(folder, vmName));
+    await reapFolder(vmm, folder);
+    if (hadVm) await this.settle(id);
+    else await putLayerBack(folder);
+  }
+
+  /** Undoes what a restored VM has done to its disk layer. Call when it has ended without having been released. */
+  settle(id: string): Promise<void> {
+    const { paths } = this.#options;
+    return settleLayer(paths.capsule(id), paths.scratch(`settled-${id}`));
+  }
+
+  async #setLayerAside(folder: string, what: string): Promise<void> {
+    const { blocks } = await stat(join(folder, diskName));
+    await this.#options.space.require(blocks * 512, `resuming ${what}`);
+    await setLayerAside(folder);
+  }
+}

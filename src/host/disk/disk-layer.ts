@@ -1,0 +1,78 @@
+/**
+ * The disk layer of a paused capsule, which has to be the one that its memory was saved with (docs/adr/0023).
+ *
+ * Before the commit of a resume only the guest's kernel runs, and what it writes is harmless, so after a failure the manifest
+ * gets the layer's new size and time. Where user processes were not frozen they run too, and the resume works on a copy:
+ *
+ *      capsules/<id>/checkpoint/disk.qcow2    the layer, set aside until the checkpoint is removed
+ *      capsules/<id>/disk.qcow2               the copy
+ */
+import { constants, existsSync } from "node:fs";
+import { copyFile, rename } from "node:fs/promises";
+import { join } from "node:path";
+import { CapsuleError } from "../../wire/errors.ts";
+import { checkpointName, diskName } from "./capsule-folder.ts";
+import { diskLayerOf, fileNames, readManifest } from "./checkpoint-folder.ts";
+import { syncFile, syncFolder, writeJson } from "./files.ts";
+import { type DiskLayer, encodeManifest, type Manifest } from "./manifest.ts";
+
+/** Units to which archives and other file systems cut times off. */
+const timeUnits = [1n, 100n, 1_000n, 1_000_000n, 1_000_000_000n];
+
+/** Throws CapsuleError("conflict") when the layer was changed after the memory was saved. */
+export function requireSameLayer(folder: string, { diskLayer }: Pick<Manifest, "diskLayer">, what: string): void {
+  if (diskLayer === null) return; // format 1
+  const path = join(folder, diskName);
+  if (!existsSync(path)) throw new CapsuleError("internal_error", `${what} has no disk layer`);
+  const found = diskLayerOf(path);
+  if (isSameLayer(diskLayer, found)) return;
+  const message = `${what} cannot be resumed: its disk layer is not the one that its memory was saved with`;
+  throw new CapsuleError("conflict", `${message}: ${describe(diskLayer)} then, ${describe(found)} now`);
+}
+
+/** Whether the two are the same, or a copy whose time was cut off. */
+export function isSameLayer(saved: DiskLayer, found: DiskLayer): boolean {
+  const isSameTime = timeUnits.some((unit) => saved.mtimeNs - (saved.mtimeNs % unit) === found.mtimeNs);
+  return saved.bytes === found.bytes && isSameTime;
+}
+
+/** Puts a copy in the layer's place, durable enough for a process that ends: both names are of one folder's journal. */
+export async function setLayerAside(folder: string): Promise<void> {
+  const [layer, aside] = [join(folder, diskName), asideOf(folder)];
+  await rename(layer, aside);
+  await copyFile(aside, layer, constants.COPYFILE_FICLONE);
+  await syncFile(layer);
+}
+
+/**
+ * Undoes what a resume that failed or was cut off has done to the layer. Call when its VM has ended. `scratch`: a path on the
+ * same file system that nothing else uses.
+ */
+export async function settleLayer(folder: string, scratch: string): Promise<void> {
+  if (await putLayerBack(folder)) return;
+  const checkpoint = join(folder, checkpointName);
+  const manifest = await readManifest(checkpoint);
+  if (manifest === undefined || manifest.diskLayer === null || !existsSync(join(folder, diskName))) return;
+  const diskLayer = diskLayerOf(join(folder, diskName));
+  if (isSameLayer(manifest.diskLayer, diskLayer)) return;
+  await writeJson(scratch, encodeManifest({ ...manifest, diskLayer }), { durable: true });
+  await rename(scratch, join(checkpoint, fileNames.manifest));
+  await syncFolder(checkpoint);
+}
+
+/** True when the layer had been set aside. */
+export async function putLayerBack(folder: string): Promise<boolean> {
+  const aside = asideOf(folder);
+  if (!existsSync(aside)) return false;
+  await rename(aside, join(folder, diskName));
+  await syncFolder(folder);
+  return true;
+}
+
+function asideOf(folder: string): string {
+  return join(folder, checkpointName, fileNames.disk);
+}
+
+function describe({ bytes, mtimeNs }: DiskLayer): string {
+  return `${bytes} bytes of ${new Date(Number(mtimeNs / 1_000_000n)).toISOString()}`;
+}
