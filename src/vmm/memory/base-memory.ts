@@ -5,8 +5,10 @@
 import { open, rm, stat, truncate } from "node:fs/promises";
 import { copyDeadlineMs } from "../copy-deadline.ts";
 import { runHelper } from "../oom-score.ts";
+import { readDiff } from "./diff-format.ts";
+import { forEachPiece } from "./diff-reader.ts";
 import { writeFully } from "./diff-writer.ts";
-import { forEachPiece } from "./memory-diff.ts";
+
 import { pageBytes } from "./pagemap.ts";
 
 /** Bytes that a file occupies on disk, without holes. */
@@ -25,7 +27,7 @@ export async function flattenMemory(base: string, diff: string, out: string): Pr
     await using diffFile = await open(diff, "r");
     await using outFile = await open(out, "r+");
     let hasNewZeros = false;
-    await forEachPiece(diffFile, size, (bytes, page, isZero) => {
+    await forEachPiece(diffFile, await readDiff(diffFile, size), (bytes, page, isZero) => {
       hasNewZeros ||= isZero;
       return writeFully(outFile, bytes, page * pageBytes);
     });

@@ -36,6 +36,12 @@ export interface Diff {
   zeroPages: number;
 }
 
+export interface RunListState {
+  words: Uint32Array<ArrayBuffer>;
+  dataPages: number;
+  zeroPages: number;
+}
+
 /** Runs in the index's format, 8 bytes each: a fragmented memory has a million of them. */
 export class RunList {
   #words = new Uint32Array(1_024);
@@ -80,6 +86,20 @@ export class RunList {
 
   bytes(): Uint8Array {
     return new Uint8Array(this.#words.buffer, 0, this.#length * runBytes);
+  }
+
+  /** A copy, as a plain object that can be sent to another thread. */
+  state(): RunListState {
+    const { dataPages, zeroPages } = this;
+    return { words: this.#words.slice(0, 2 * this.#length), dataPages, zeroPages };
+  }
+
+  static of({ words, dataPages, zeroPages }: RunListState): RunList {
+    const list = new RunList();
+    if (words.length > 0) list.#words = words;
+    list.#length = words.length / 2;
+    [list.dataPages, list.zeroPages] = [dataPages, zeroPages];
+    return list;
   }
 
   static from(bytes: Buffer): RunList {

@@ -7,8 +7,8 @@
 import { constants } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { allSettledOrThrow } from "../all-settled.ts";
-import { dataOffset, encodeHeader, indexOffset, RunList } from "./diff-format.ts";
-import { type OpenFile, pageBytes, readFully } from "./pagemap.ts";
+import { dataOffset, encodeHeader, indexOffset, RunList, type RunListState } from "./diff-format.ts";
+import { OpenFile, pageBytes, readFully } from "./pagemap.ts";
 
 /** Memory moved by one call; about half a millisecond. */
 export const chunkBytes = 1 << 20;
@@ -41,12 +41,19 @@ export interface SavedMemory {
   pages: number;
 }
 
+/** What a writer continues from that another one has begun; a plain object, to be sent to another thread. */
+export interface DiffState {
+  runs: RunListState;
+  /** Where the next page goes. */
+  offset: number;
+}
+
 export class DiffWriter implements AsyncDisposable {
   readonly #out: FileHandle;
   /** The same file with O_DIRECT. */
   readonly #direct: FileHandle | undefined;
   readonly #base: OpenFile | null;
-  readonly #runs = new RunList();
+  #runs = new RunList();
   #buffer = takeChunk();
   #other = takeChunk();
   #filled = 0;
@@ -56,15 +63,25 @@ export class DiffWriter implements AsyncDisposable {
   #closing: Promise<unknown> | undefined;
 
   /** Creates the file, which must not exist. `base` null: it is all zeros. */
-  static async open(path: string, base: OpenFile | null): Promise<DiffWriter> {
-    const out = await open(path, "wx", 0o600);
-    try {
-      return new DiffWriter(out, await openDirect(path), base);
-    } catch (error) {
-      await out.close();
-      await rm(path);
-      throw error;
-    }
+  static open(path: string, base: string | null): Promise<DiffWriter> {
+    return DiffWriter.#open(path, "wx", base);
+  }
+
+  /** Continues a file that another writer has begun, and that will finish it. */
+  static async continue(path: string, base: string | null, state: DiffState): Promise<DiffWriter> {
+    const writer = await DiffWriter.#open(path, "r+", base);
+    writer.#setState(state);
+    return writer;
+  }
+
+  static async #open(path: string, flags: "wx" | "r+", base: string | null): Promise<DiffWriter> {
+    await using opened = new AsyncDisposableStack();
+    const baseFile = base === null ? null : opened.use(new OpenFile(base, "r"));
+    const out = opened.use(await open(path, flags, 0o600));
+    if (flags === "wx") opened.defer(() => rm(path));
+    const writer = new DiffWriter(out, await openDirect(path), baseFile);
+    opened.move(); // the writer's from here on
+    return writer;
   }
 
   private constructor(out: FileHandle, direct: FileHandle | undefined, base: OpenFile | null) {
@@ -123,11 +140,29 @@ export class DiffWriter implements AsyncDisposable {
     this.#close().catch(() => {}); // seen when it is disposed of
   }
 
+  /** Writes everything taken so far, and resolves with what another writer needs to continue. */
+  async state(): Promise<DiffState> {
+    this.#begin();
+    await this.#writing;
+    return { runs: this.#runs.state(), offset: this.#written };
+  }
+
+  /** Lets `work` add further pages by a writer of its own, which resolves with that writer's state. */
+  async continueElsewhere(work: (state: DiffState) => Promise<DiffState>): Promise<void> {
+    this.#setState(await work(await this.state()));
+  }
+
+  #setState({ runs, offset }: DiffState): void {
+    this.#runs = RunList.of(runs);
+    this.#written = offset;
+  }
+
   /** Waits for writes in flight. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#writing?.catch(() => {});
     giveBackChunk(this.#buffer);
     giveBackChunk(this.#other);
+    this.#base?.[Symbol.dispose]();
     await this.#close();
   }
 

@@ -4,20 +4,21 @@
  *
  *      save:   /proc/<pid>/pagemap → own pages → /proc/<pid>/mem → diff file (diff-format.ts)
  *      load:   diff file → /proc/<pid>/mem of a QEMU that waits for its devices
- *
- * Another process's memory is read and written synchronously, in slices of a few milliseconds, since that never waits for a
- * disk. Files are read and written on the thread pool meanwhile.
  */
-import { fstatSync, writeSync } from "node:fs";
-import { type FileHandle, open, rm } from "node:fs/promises";
+import { fstatSync, statSync } from "node:fs";
+import { open, rm } from "node:fs/promises";
 import type { VmProcess } from "../vmm.ts";
-import { damaged, dataOffset, indexOffset, type RunList, readDiff, readHeader } from "./diff-format.ts";
+import { dataOffset, type RunList, readDiff, readHeader } from "./diff-format.ts";
 import { chunkBytes, DiffWriter, giveBackChunk, type SavedMemory, takeChunk } from "./diff-writer.ts";
-import { type Mapping, mappingsOf, OpenFile, openOf, ownPages, type PageRun, pageBytes, readFully } from "./pagemap.ts";
+import { memoryThreads } from "./memory-threads.ts";
+import { copyPages, loadPages, writeMapped } from "./page-copy.ts";
+import { type Mapping, mappingsOf, type OpenFile, openOf, ownPages, type PageRun, pageBytes } from "./pagemap.ts";
 
-/** Longest time for which the event loop is blocked. */
-const sliceMs = 3;
-const zeros = Buffer.alloc(chunkBytes);
+/**
+ * 16 MiB, which takes 10 ms. Most pauses and resumes move less, and do not wait for another thread. What is more is copied there,
+ * because it would delay all other requests.
+ */
+const maxPagesHere = 4_096;
 const chunkPages = chunkBytes / pageBytes;
 
 /**
@@ -30,7 +31,7 @@ export class MemorySave implements AsyncDisposable {
   readonly #memoryBytes: number;
   readonly #path: string;
   readonly #resources = new AsyncDisposableStack();
-  #open: { mappings: Mapping[]; memory: OpenFile; writer: DiffWriter } | undefined;
+  #open: { mappings: Mapping[]; memory: OpenFile; base: string | null; writer: DiffWriter } | undefined;
   #isCopied = false;
   #isComplete = false;
 
@@ -45,29 +46,24 @@ export class MemorySave implements AsyncDisposable {
   async open(): Promise<void> {
     const mappings = mappingsOf(this.#process.pid, this.#base, this.#memoryBytes);
     const memory = this.#resources.use(openOf(this.#process, "mem", "r"));
-    const base = this.#resources.use(new OpenFile(this.#base, "r"));
-    const writer = await DiffWriter.open(this.#path, fstatSync(base.fd).blocks === 0 ? null : base);
+    const base = statSync(this.#base).blocks === 0 ? null : this.#base;
+    const writer = await DiffWriter.open(this.#path, base);
     this.#resources.defer(async () => {
       if (!this.#isComplete) await rm(this.#path, { force: true });
     });
-    this.#open = { mappings, memory, writer: this.#resources.use(writer) };
+    this.#open = { mappings, memory, base, writer: this.#resources.use(writer) };
   }
 
-  /** Copies all pages of a stopped process, once. The last pages may still be in flight when it resolves. */
+  /**
+   * Copies all pages of a stopped process, once: the first ones here and further ones in another thread. The last pages may
+   * still be in flight when it resolves.
+   */
   async copy(): Promise<SavedMemory> {
-    const { mappings, memory, writer } = this.#opened();
-    const slices = new Slices();
-    for await (const runs of ownPages(this.#process, mappings)) {
-      for (const run of runs) {
-        for (let done = 0; done < run.count; ) {
-          const count = Math.min(run.count - done, writer.room());
-          readFully(memory, writer.space(count), run.address + done * pageBytes);
-          writer.take(run.page + done, count);
-          done += count;
-          if (writer.isDue) await writer.flush();
-          if (slices.isOver) await slices.yield();
-        }
-      }
+    const { mappings, memory, base, writer } = this.#opened();
+    const from = await copyPages(this.#process, mappings, memory, writer, { maxPages: maxPagesHere });
+    if (from !== undefined) {
+      const about = { process: this.#process, mappings, base, path: this.#path, from };
+      await writer.continueElsewhere((state) => memoryThreads.save({ ...about, state }));
     }
     this.#isCopied = true;
     return writer.size;
@@ -87,20 +83,6 @@ export class MemorySave implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.#resources.disposeAsync();
-  }
-}
-
-/** Yields to the event loop at the end of each slice. */
-class Slices {
-  #since = performance.now();
-
-  get isOver(): boolean {
-    return performance.now() - this.#since >= sliceMs;
-  }
-
-  async yield(): Promise<void> {
-    await new Promise(setImmediate);
-    this.#since = performance.now();
   }
 }
 
@@ -157,102 +139,14 @@ export async function pagesOf(path: string, memoryBytes: number): Promise<RunLis
   return (await readDiff(file, memoryBytes)).runs;
 }
 
-/** Puts a diff's pages into a process that maps the same base. */
+/** Puts a diff's pages into a process that maps the same base; a large diff's in another thread. */
 export async function loadMemory(process: VmProcess, base: string, memoryBytes: number, path: string): Promise<void> {
   const mappings = mappingsOf(process.pid, base, memoryBytes);
   using memory = openOf(process, "mem", "r+");
   await using file = await open(path, "r");
-  const slices = new Slices();
-  await forEachPiece(file, memoryBytes, (bytes, page) => {
-    writeMapped(memory, mappings, bytes, page * pageBytes);
-    return slices.isOver ? slices.yield() : undefined;
-  });
-}
-
-/**
- * Calls `use` for every piece of a diff, in order, with its bytes and first page. The buffer is reused when `use` has settled.
- * The next chunk of the file is read ahead.
- */
-export async function forEachPiece(
-  file: FileHandle,
-  memoryBytes: number,
-  use: (bytes: Buffer, page: number, isZero: boolean) => Promise<void> | undefined,
-): Promise<void> {
-  const { runs, dataPages } = await readDiff(file, memoryBytes);
-  await using reader = new DataReader(file, dataPages);
-  for (const { page, count, isZero } of runs) {
-    for (let done = 0; done < count; ) {
-      const bytes = isZero ? zeros.subarray(0, (count - done) * pageBytes) : await reader.next(count - done);
-      await use(bytes, page + done, isZero);
-      done += bytes.length / pageBytes;
-    }
+  if (fstatSync(file.fd).size <= dataOffset + maxPagesHere * pageBytes) {
+    const diff = await readDiff(file, memoryBytes);
+    if (diff.dataPages + diff.zeroPages <= maxPagesHere) return await loadPages(memory, mappings, file, diff);
   }
-}
-
-/** The data pages of a diff in order, read one chunk ahead. */
-class DataReader implements AsyncDisposable {
-  readonly #file: FileHandle;
-  readonly #endOffset: number;
-  #buffer = takeChunk();
-  #other = takeChunk();
-  #offset = dataOffset;
-  #at = 0;
-  #available = 0;
-  #ahead: Promise<number>;
-
-  constructor(file: FileHandle, dataPages: number) {
-    this.#file = file;
-    this.#endOffset = indexOffset(dataPages);
-    this.#ahead = this.#read();
-  }
-
-  /** Up to `pages` pages, at least one. */
-  async next(pages: number): Promise<Buffer> {
-    if (this.#at === this.#available) {
-      this.#available = await this.#ahead;
-      this.#at = 0;
-      [this.#buffer, this.#other] = [this.#other, this.#buffer];
-      this.#ahead = this.#read();
-    }
-    const bytes = Math.min(pages * pageBytes, this.#available - this.#at);
-    this.#at += bytes;
-    return this.#buffer.subarray(this.#at - bytes, this.#at);
-  }
-
-  /** Waits for the read in flight. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#ahead.catch(() => {});
-    giveBackChunk(this.#buffer);
-    giveBackChunk(this.#other);
-  }
-
-  #read(): Promise<number> {
-    const length = Math.min(chunkBytes, this.#endOffset - this.#offset);
-    const position = this.#offset;
-    this.#offset += length;
-    const target = this.#other;
-    const reading = (async () => {
-      for (let got = 0; got < length; ) {
-        const { bytesRead } = await this.#file.read(target, got, length - got, position + got);
-        if (bytesRead === 0) throw damaged("it ends too early");
-        got += bytesRead;
-      }
-      return length;
-    })();
-    reading.catch(() => {}); // seen by next()
-    return reading;
-  }
-}
-
-/** Writes bytes of guest memory to the addresses at which the process maps them. */
-function writeMapped(memory: OpenFile, mappings: Mapping[], bytes: Buffer, offset: number): void {
-  for (let done = 0; done < bytes.length; ) {
-    const at = offset + done;
-    const mapping = mappings.find((candidate) => at >= candidate.offset && at < candidate.offset + candidate.bytes)!;
-    const within = at - mapping.offset;
-    const length = Math.min(bytes.length - done, mapping.bytes - within);
-    const wrote = writeSync(memory.fd, bytes, done, length, mapping.address + within);
-    if (wrote === 0) throw new Error("the process's memory takes no more");
-    done += wrote;
-  }
+  await memoryThreads.load({ process, mappings, memoryBytes, path });
 }

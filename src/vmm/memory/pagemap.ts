@@ -119,15 +119,18 @@ function deviceName(dev: number): string {
   return `${major.toString(16).padStart(2, "0")}:${minor.toString(16).padStart(2, "0")}`;
 }
 
-/** The pages that the process has written, in the base file's order, in runs within one mapping; those of 256 MiB at a time. */
-export async function* ownPages(process: VmProcess, mappings: Mapping[]): AsyncGenerator<PageRun[]> {
+/**
+ * The pages that the process has written, from page `from` on, in the base file's order, in runs within one mapping; those of
+ * 256 MiB at a time.
+ */
+export async function* ownPages(process: VmProcess, mappings: Mapping[], from = 0): AsyncGenerator<PageRun[]> {
   using pagemap = openOf(process, "pagemap", "r");
   for (const { address, offset, bytes } of mappings) {
     const pages = bytes / pageBytes;
-    for (let start = 0; start < pages; start += pagesPerRead) {
+    for (let start = Math.max(0, from - offset / pageBytes); start < pages; start += pagesPerRead) {
       const count = Math.min(pagesPerRead, pages - start);
-      const from = (address / pageBytes + start) * entryBytes;
-      const got = readSync(pagemap.fd, entries, 0, count * entryBytes, from);
+      const position = (address / pageBytes + start) * entryBytes;
+      const got = readSync(pagemap.fd, entries, 0, count * entryBytes, position);
       if (got !== count * entryBytes) throw new Error(`pagemap of process ${process.pid} ended early`);
       yield runsOf(entries, count).map(({ page, count }) => ({
         page: offset / pageBytes + start + page,
