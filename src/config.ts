@@ -95,7 +95,12 @@ const settings = {
       "most memory of all VM processes started ahead of time, MiB",
     ),
   ),
-  crashAt: row("CAPSULE_CRASH_AT", "none", word, "for fault tests: die as by kill -9 at this named step"),
+  crashAt: row(
+    "CAPSULE_CRASH_AT",
+    "none",
+    word,
+    "for fault tests: die as by kill -9 at this named step; STEP/stop: as by kill -STOP",
+  ),
   accelerator: row(
     "CAPSULE_ACCELERATOR",
     "auto",

@@ -31,7 +31,7 @@ import { Paths } from "./host/disk/paths.ts";
 import type { Connect } from "./host/guest.ts";
 import { LocalHost } from "./host/local-host.ts";
 import { openMachine } from "./host/machine.ts";
-import { stepThatEnds } from "./host/steps.ts";
+import { stepWithFault } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
@@ -186,7 +186,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   const jailReport = jail?.report() ?? noJail;
   if (jail === undefined) log.error({ jail: jailReport }, "QEMU runs without a jail: do not run untrusted code");
   else log.info({ jail: jailReport }, "jail built");
-  const step = stepThatEnds(config.crashAt);
+  const step = stepWithFault(config.crashAt);
   const host = new LocalHost({
     paths,
     images,

@@ -1,6 +1,6 @@
 /**
- * The named steps of every transition, for fault tests: a daemon kills itself with SIGKILL at the step that CAPSULE_CRASH_AT
- * names. Otherwise they do nothing.
+ * The named steps of every transition, for fault tests: a daemon kills or stops itself at the step that CAPSULE_CRASH_AT names.
+ * Otherwise they do nothing.
  */
 export const steps = [
   // create and resume
@@ -36,9 +36,14 @@ export const steps = [
 export type StepName = (typeof steps)[number];
 export type Step = (name: StepName) => void;
 
-/** Kills this process with SIGKILL at the named step, if there is one of that name. */
-export function stepThatEnds(name: string): Step {
+/** Kills this process with SIGKILL at the step `at`; with "NAME/stop" it stops itself with SIGSTOP when it first gets there. */
+export function stepWithFault(at: string): Step {
+  const [name, how] = at.split("/");
+  let signal: "SIGKILL" | "SIGSTOP" | undefined = how === "stop" ? "SIGSTOP" : "SIGKILL";
   return (step) => {
-    if (step === name) process.kill(process.pid, "SIGKILL");
+    if (step !== name || signal === undefined) return;
+    const sent = signal;
+    signal = undefined;
+    process.kill(process.pid, sent);
   };
 }

@@ -1,18 +1,15 @@
 /** QEMU is killed or hangs in each state of its capsule: the service reports it soon and does not hang. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
+import type { StepName } from "../../src/host/steps.ts";
 import { Qmp } from "../../src/vmm/qmp.ts";
 import type { Reply, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
-import { Random } from "../conformance/random.ts";
-import { isLong } from "./form.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 /** The requirement is 1 s; a test machine may be busy with other VMs. */
 const noticedMs = 3_000;
-const rounds = isLong ? 10 : 2;
 
 let world: World;
 before(async () => {
@@ -94,85 +91,121 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
     await assertFailed(capsule);
     assertRefused(await exec);
   });
+});
 
-  test("killed while the capsule is created: `error`, or it had just begun to run", async () => {
-    for (let round = 0; round < rounds; round++) {
-      const { json } = await world.client.expect(201, "POST", "/v1/capsules", { json: {} });
-      await world.killVm(json.id);
-      await assertFailed(world.capsule(json.id));
-    }
-  });
+interface Killed {
+  verb: string;
+  /** Steps at which the change fails when its VM is killed. */
+  fails: readonly StepName[];
+  /** At these it depends on whether the end is noticed before the commit. */
+  either: readonly StepName[];
+  /** At these the change no longer needs the VM. */
+  succeeds: readonly StepName[];
+  prepare(): Promise<TestCapsule>;
+  change(capsule: TestCapsule): Promise<Reply>;
+  failed(reply: Reply, capsule: TestCapsule): Promise<void>;
+  succeeded(reply: Reply, capsule: TestCapsule): Promise<void>;
+}
 
-  test("killed while the capsule is resumed: it stays paused and intact, or had just started and becomes `error`", async () => {
-    for (let round = 0; round < rounds; round++) {
-      const capsule = await world.client.capsule();
-      await mark(capsule);
+async function markedCapsule(): Promise<TestCapsule> {
+  const capsule = await world.client.capsule();
+  await mark(capsule);
+  return capsule;
+}
+
+const changes: Killed[] = [
+  {
+    verb: "resumed",
+    fails: ["restore.loaded"],
+    either: ["restore.awake"],
+    succeeds: ["running.committed", "release.thawed"],
+    async prepare() {
+      const capsule = await markedCapsule();
       await capsule.pause();
       await world.vmEnded(capsule.id); // so that the kill hits the new VM
-      const resuming = call(capsule, "resume");
-      await world.signalVm(capsule.id, "SIGKILL");
-      const reply = await resuming;
-      if (reply.status === 200) {
-        await assertFailed(capsule);
-        continue;
-      }
+      return capsule;
+    },
+    change: (capsule) => call(capsule, "resume"),
+    async failed(reply, capsule) {
       assertRefused(reply);
       assert.equal((await capsule.view()).status, "paused");
       await capsule.resume();
       await assertMarked(capsule);
-      await capsule.destroy();
-    }
-  });
+    },
+    async succeeded(reply, capsule) {
+      assert.equal(reply.status, 200, reply.text);
+      await assertFailed(capsule);
+    },
+  },
+  {
+    verb: "paused",
+    fails: ["save.frozen", "save.stopped"],
+    either: ["save.written"],
+    succeeds: ["save.published", "paused.committed"],
+    prepare: markedCapsule,
+    change: (capsule) => call(capsule, "pause"),
+    async failed(reply, capsule) {
+      assertRefused(reply);
+      await assertFailed(capsule);
+    },
+    async succeeded(reply, capsule) {
+      assert.equal(reply.status, 200, reply.text);
+      await capsule.resume();
+      await assertMarked(capsule);
+    },
+  },
+  {
+    verb: "captured",
+    fails: ["save.frozen", "save.stopped"],
+    either: ["save.written"],
+    succeeds: ["save.published", "capture.written", "capture.published", "captured.committed"],
+    prepare: markedCapsule,
+    change: (capsule) => world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "made" } }),
+    async failed(reply, capsule) {
+      assertRefused(reply);
+      assert.deepEqual(await world.snapshots(), []);
+      await assertFailed(capsule);
+    },
+    async succeeded(reply, capsule) {
+      assert.equal(reply.status, 201, reply.text);
+      assert.equal((await world.client.call("GET", capsule.path)).status, 404);
+      await assertMarked(await world.client.capsule({ template: "made" }));
+    },
+  },
+];
 
-  // In the first round the VM is killed after 5 ms, so that at least one kill comes before the end of the pause.
-  test("killed while the capsule is paused: `error`, or the checkpoint was complete and is good", async (t) => {
-    const random = new Random(t);
-    for (let round = 0; round < rounds; round++) {
-      const capsule = await world.client.capsule();
-      await mark(capsule);
-      await capsule.sh("head -c 30000000 /dev/urandom > /dev/shm/ballast");
-      const pausing = call(capsule, "pause");
-      await delay(round === 0 ? 5 : random.below(150));
-      const isKilled = world.killVmIfAny(capsule.id);
-      const reply = await pausing;
-      t.diagnostic(`${isKilled ? "killed" : "ended before the kill"}: ${reply.status}`);
-      assert.ok(isKilled || round > 0, "the VM was not killed during the pause");
-      if (reply.status === 200) {
-        await capsule.resume();
-        await assertMarked(capsule);
-        await capsule.destroy();
-      } else {
-        assertRefused(reply);
-        await assertFailed(capsule);
-      }
+describe("QEMU is killed at a named step", { concurrency: false }, () => {
+  for (const { verb, fails, either, succeeds, prepare, change, failed, succeeded } of changes) {
+    for (const step of [...fails, ...either, ...succeeds]) {
+      test(`${step} while the capsule is ${verb}`, async () => {
+        const { id } = await prepare();
+        await world.restart("SIGTERM", `${step}/stop`);
+        const capsule = world.capsule(id);
+        const reply = await world.atStep(
+          () => change(capsule),
+          () => world.killVm(id),
+        );
+        const mayFail = fails.includes(step) || (either.includes(step) && reply.status === 502);
+        await (mayFail ? failed : succeeded)(reply, capsule);
+        await world.assertConsistent();
+        await world.assertNoResidue();
+      });
     }
-  });
+  }
 
-  test("killed while the capsule is captured: `error`, or the template was complete", async (t) => {
-    const random = new Random(t);
-    for (let round = 0; round < rounds; round++) {
-      const capsule = await world.client.capsule();
-      await mark(capsule);
-      const name = `round-${round}`;
-      const capturing = world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name } });
-      await delay(round === 0 ? 5 : random.below(600));
-      const isKilled = world.killVmIfAny(capsule.id);
-      const reply = await capturing;
-      t.diagnostic(`${isKilled ? "killed" : "ended before the kill"}: ${reply.status}`);
-      assert.ok(isKilled || round > 0, "the VM was not killed during the capture");
-      if (reply.status === 201) {
-        assert.equal((await world.client.call("GET", capsule.path)).status, 404);
-        const made = await world.client.capsule({ template: name });
-        await assertMarked(made);
-        await made.destroy();
-      } else {
-        assertRefused(reply);
-        assert.deepEqual(await world.snapshots(), []);
-        await assertFailed(capsule);
-      }
-      await world.client.call("DELETE", `/v1/snapshots/${name}`);
-    }
-  });
+  for (const step of ["restore.loaded", "restore.awake", "running.committed"] as const) {
+    test(`${step} while the capsule is created: \`error\``, async () => {
+      await world.restart("SIGTERM", `${step}/stop`);
+      const create = async () => {
+        const { json } = await world.client.expect(201, "POST", "/v1/capsules", { json: {} });
+        await world.client.call("GET", `/v1/capsules/${json.id}?wait=running`);
+        return world.capsule(json.id);
+      };
+      const capsule = await world.atStep(create, () => world.killVm(world.vms()[0]!));
+      await assertFailed(capsule);
+      await world.assertNoResidue();
+    });
+  }
 });
 
 /** Resolves when the guest has ended and QEMU is stopped. QMP has no other client while the server is down. */

@@ -41,10 +41,14 @@ export class World implements AsyncDisposable {
   }
 
   /**
-   * Ends the server by a signal, while its VMs continue, and starts it again; with `crashAt` it kills itself at that
+   * Ends the server by a signal, while its VMs continue, and starts it again; with `crashAt` it kills or stops itself at that
    * step.
    */
-  async restart(signal: "SIGTERM" | "SIGKILL", crashAt?: StepName, env: Record<string, string> = {}): Promise<void> {
+  async restart(
+    signal: "SIGTERM" | "SIGKILL",
+    crashAt?: StepName | `${StepName}/stop`,
+    env: Record<string, string> = {},
+  ): Promise<void> {
     this.#client?.close();
     await this.server.kill(signal);
     await this.server.start(crashAt === undefined ? env : { CAPSULE_CRASH_AT: crashAt, ...env });
@@ -60,6 +64,24 @@ export class World implements AsyncDisposable {
     await act().catch(() => {});
     assert.equal(await dead, "SIGKILL", "the server did not reach its step");
     if (fault === "machine") await this.#processesEnded();
+  }
+
+  /** Runs `act`, and `meanwhile` at the step at which the server was started to stop itself. */
+  async atStep<T>(act: () => Promise<T>, meanwhile: () => Promise<unknown> | undefined): Promise<T> {
+    let isDone = false;
+    const acted = act().finally(() => {
+      isDone = true;
+    });
+    acted.catch(() => {}); // seen below
+    const { pid } = this.server;
+    await eventually("the server stops at its step", async () => isInState(pid!, "T") || isDone);
+    assert.ok(isInState(pid!, "T"), "the server did not reach its step");
+    try {
+      await meanwhile();
+    } finally {
+      process.kill(pid!, "SIGCONT");
+    }
+    return await acted;
   }
 
   /** Ends the server and every process of its data folder, as a reset of the machine does, and starts it again. */
@@ -181,16 +203,6 @@ export class World implements AsyncDisposable {
     await eventually(`process ${pid} has ended`, async () => hasEnded(pid));
   }
 
-  /** Kills a capsule's VM if it has one; true when it did. */
-  killVmIfAny(id: string): boolean {
-    const pid = this.vmPid(id);
-    try {
-      return pid !== undefined && process.kill(pid, "SIGKILL");
-    } catch {
-      return false; // the VM has ended meanwhile
-    }
-  }
-
   /** A warm process keeps its name when a capsule claims it; the journals tell which capsule did. */
   #processes(): { pid: number; name: string }[] {
     const owners = this.#journalled();
@@ -237,9 +249,14 @@ export class World implements AsyncDisposable {
 }
 
 function hasEnded(pid: number): boolean {
+  return isInState(pid, "ZX") ?? true;
+}
+
+/** Undefined when there is no such process. `letters`: of proc_pid_stat(5). */
+function isInState(pid: number, letters: string): boolean | undefined {
   try {
-    return /\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, "latin1"));
+    return new RegExp(`\\) [${letters}] `).test(readFileSync(`/proc/${pid}/stat`, "latin1"));
   } catch {
-    return true;
+    return undefined;
   }
 }
