@@ -2,7 +2,7 @@
 //! the next HELLO, and use little memory.
 //!
 //! The agent does what the requests ask for, so it runs in a sandbox: separate processes and network, and this machine's
-//! files read-only. `CAPSULE_FUZZ=long` runs forty times as many agents. The input of a failure is left in a file whose name
+//! files read-only. `CAPSULE_FUZZ=long` runs forty times as long. The input of a failure is left in a file whose name
 //! is printed.
 
 mod random;
@@ -335,14 +335,16 @@ fn check_frames(
 #[test]
 fn an_agent_survives_any_sequence_of_frames() {
     let is_long = std::env::var("CAPSULE_FUZZ").is_ok_and(|form| form == "long");
-    let agents = if is_long { 1_000 } else { 24 };
+    let least = Duration::from_secs(if is_long { 2_400 } else { 60 });
+    let began = Instant::now();
     let mut random = Random::seeded("fuzz");
     let folder =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", std::process::id()));
     let input = folder.with_extension("input");
     let valid_frames = valid_frames();
-    let (mut sent, mut received) = (0, 0);
-    for _ in 0..agents {
+    let (mut agents, mut sent, mut received) = (0, 0, 0);
+    while began.elapsed() < least {
+        agents += 1;
         let sandbox = Sandbox::start(&folder);
         for _ in 0..SEQUENCES_PER_AGENT {
             let epoch = 1 + random.below(0xffff) as u16;
@@ -382,7 +384,10 @@ fn an_agent_survives_any_sequence_of_frames() {
         received > sent / 10,
         "{received} frames for {sent}: the sequences are too far from valid ones"
     );
-    println!("{sent} frames sent, {received} received");
+    let _ = writeln!(
+        std::io::stderr(),
+        "fuzz: {agents} agents, {sent} frames sent, {received} received"
+    );
     let _ = std::fs::remove_dir_all(&folder);
     let _ = std::fs::remove_file(&input);
 }

@@ -12,6 +12,8 @@ use capsule_agent::streams::Streams;
 use capsule_agent::wake::Wake;
 use random::Random;
 
+const INPUTS: usize = 100_000;
+
 /// Feeds the bytes in random pieces. Returns kind, epoch, stream and payload of each frame.
 fn feed(
     parser: &mut Parser,
@@ -58,7 +60,7 @@ fn hello(nonce: &[u8]) -> Vec<u8> {
 #[test]
 fn after_noise_and_padding_a_hello_is_parsed() {
     let mut random = Random::seeded("padding");
-    for _ in 0..2_000 {
+    for _ in 0..INPUTS {
         let mut parser = Parser::default();
         let length = random.below(300);
         let noise = random.bytes(length);
@@ -97,7 +99,7 @@ fn half_a_data_frame_is_forgotten_with_its_host() {
 #[test]
 fn frames_are_parsed_from_pieces_of_any_size() {
     let mut random = Random::seeded("pieces");
-    for _ in 0..300 {
+    for _ in 0..INPUTS {
         let mut bytes = Vec::new();
         let mut sent = Vec::new();
         for _ in 0..random.below(8) {
@@ -131,7 +133,7 @@ fn frames_are_parsed_from_pieces_of_any_size() {
 fn random_records_are_decoded_or_refused() {
     let mut random = Random::seeded("records");
     let mut decoded = 0;
-    for _ in 0..300_000 {
+    for _ in 0..3 * INPUTS {
         let length = random.below(90);
         let mut bytes = random.bytes(length);
         if random.below(2) == 0 {

@@ -1,5 +1,7 @@
 //! Repeatable random choices: the seed is printed, and `SEED=…` sets it.
 
+use std::io::{stderr, Write};
+
 /// xorshift64*.
 pub struct Random(u64);
 
@@ -9,7 +11,7 @@ impl Random {
             .ok()
             .and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(|| u64::from_ne_bytes(capsule_agent::sys::random()) | 1);
-        println!("{test}: SEED={seed}");
+        let _ = writeln!(stderr(), "{test}: SEED={seed}"); // println! is shown for a failure only
         Random(seed)
     }
 
