@@ -227,8 +227,8 @@ describe("what is read of a refused body is bounded", () => {
     headOf(refused, "HTTP/1.1", [manner, `Content-Length: ${bytes}`]);
 
   /** Whose body never comes. It stays half open when the server ends its side. */
-  async function openRefused(localAddress: string, manner?: string): Promise<Socket> {
-    const { port } = endpoint.api.app.server.address() as AddressInfo;
+  async function openRefused(localAddress: string, manner?: string, { api } = endpoint): Promise<Socket> {
+    const { port } = api.app.server.address() as AddressInfo;
     const socket = connect({ port, host: "127.0.0.1", localAddress, allowHalfOpen: true });
     socket.on("error", () => {}).write(announced(mebibyte, manner));
     const [answer] = await once(socket, "data");
@@ -278,6 +278,24 @@ describe("what is read of a refused body is bounded", () => {
     again.write(Buffer.alloc(mebibyte));
     await once(again, "end");
     again.destroy();
+  });
+
+  test("by the address's limit on connections, which they count against", async () => {
+    const limited = await start(false, {}, { connections_per_address_max: 2 });
+    const held = [
+      await openRefused("127.0.0.1", undefined, limited),
+      await openRefused("127.0.0.1", undefined, limited),
+    ];
+    const more = (await limited.connect()).on("error", () => {});
+    let told = "";
+    more.on("data", (chunk) => {
+      told += chunk;
+    });
+    await once(more.resume(), "close");
+    assert.equal(told, "", "it was accepted, and told after 20 s to send a request");
+    for (const socket of held) assert.equal(socket.writable, true);
+    for (const socket of held) socket.destroy();
+    await limited.api.app.close();
   });
 
   test("a client that ends half-way is told once, and let go", async () => {
