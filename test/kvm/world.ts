@@ -39,21 +39,26 @@ export class World implements AsyncDisposable {
     return this.machine.sh(command);
   }
 
-  /** Waits until the service answers; resolves with its health. */
-  async served(data = dataPath): Promise<Reply["json"]> {
-    const health = await eventually("the service answers", () => this.health(), startDeadlineMs).catch(
-      async (cause) => {
-        throw new Error(await this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30"), { cause });
-      },
-    );
-    this.#client?.close();
-    this.#client = await Client.connect(this.machine.url, await this.sh(`cat ${data}/api-key`));
-    return health;
+  /** Waits until the service answers. */
+  async answers(): Promise<void> {
+    await eventually("the service answers", () => this.health(), startDeadlineMs).catch(async (cause) => {
+      throw new Error(await this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30"), { cause });
+    });
   }
 
-  /** Undefined while nothing listens. */
+  /** As `answers`, with a new client; resolves with the service's health. */
+  async served(data = dataPath): Promise<Reply["json"]> {
+    await this.answers();
+    this.#client?.close();
+    this.#client = await Client.connect(this.machine.url, await this.sh(`cat ${data}/api-key`));
+    return (await this.health()) ?? assert.fail("the service has stopped answering");
+  }
+
+  /** All of it with the client's key; before there is one, `ready` only. Undefined while nothing listens. */
   async health(): Promise<Reply["json"] | undefined> {
-    const answer = await fetch(`${this.machine.url}/healthz`, { signal: AbortSignal.timeout(30_000) }).catch(() => {});
+    const headers = this.#client === undefined ? {} : { "x-api-key": this.#client.key };
+    const signal = AbortSignal.timeout(30_000);
+    const answer = await fetch(`${this.machine.url}/healthz`, { headers, signal }).catch(() => {});
     return answer?.ok === true ? answer.json() : undefined;
   }
 
