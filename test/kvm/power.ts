@@ -60,7 +60,7 @@ export function power(world: () => World): void {
 }
 
 /** What was made for a request whose answer was cut off. */
-async function removeOthers(client: Client, ids: Set<string>): Promise<void> {
+export async function removeOthers(client: Client, ids: Set<string>): Promise<void> {
   const { json: views } = await client.expect(200, "GET", "/v1/capsules");
   for (const { id } of views) if (!ids.has(id)) await client.expect(204, "DELETE", `/v1/capsules/${id}`);
   const { json: templates } = await client.expect(200, "GET", "/v1/snapshots?type=snapshot");

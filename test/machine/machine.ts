@@ -109,16 +109,21 @@ export class Machine {
 
   /** Starts it with the disks it has; resolves when commands can be run in it. */
   async start(): Promise<void> {
+    await this.powerOn();
+    await this.#reached();
+    shareConnection(this.#door);
+    await this.setClock();
+  }
+
+  /** As `start`, without waiting. `unit`: of systemd, what it starts instead of everything that is enabled. */
+  async powerOn(unit?: string): Promise<void> {
     const log = openSync(join(this.folder, "qemu.log"), "a");
     await rm(this.#door.socket, { force: true });
-    const child = spawn(qemu, this.#qemuArgs(), { detached: true, stdio: ["ignore", log, log] });
+    const child = spawn(qemu, this.#qemuArgs(unit), { detached: true, stdio: ["ignore", log, log] });
     await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));
     child.unref();
     const pid = child.pid!;
     await this.#keep({ ...this.#state, pid, startTicks: (await startTicks(pid)) ?? "" });
-    await this.#reached();
-    shareConnection(this.#door);
-    await this.setClock();
   }
 
   /** Of the machine to ours: its kernel reads the time from a device that counts seconds. */
@@ -212,9 +217,10 @@ export class Machine {
     await rename(`${path}.new`, path);
   }
 
-  #qemuArgs(): string[] {
+  #qemuArgs(unit: string | undefined): string[] {
     const { shape, root, sshPort, apiPort, tscKhz } = this.#state;
     const clock = `tsc=reliable tsc_early_khz=${tscKhz}`;
+    const target = unit === undefined ? "" : ` systemd.unit=${unit}`;
     const forwards = [`tcp:127.0.0.1:${sshPort}-:22`, `tcp:127.0.0.1:${apiPort}-:${servicePort}`];
     return [
       ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
@@ -225,7 +231,7 @@ export class Machine {
       ["-m", `${memoryMb}M`],
       ["-kernel", root.kernel],
       ["-initrd", root.initrd],
-      ["-append", `root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off panic=1 ${clock}`],
+      ["-append", `root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off panic=1 ${clock}${target}`],
       ["-serial", `file:${join(this.folder, "console.log")}`],
       ...["root", "tree", "data"].map((name) =>
         [

@@ -1,0 +1,104 @@
+/**
+ * Many power cuts of a machine, in the long form or with CAPSULE_POWER_CUTS=N. It boots into the service alone, in some 10 s.
+ * Each cut that loses nothing is a line of <data>/machine/power-cuts.jsonl, so several runs add up.
+ */
+import assert from "node:assert/strict";
+import { appendFile, readFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
+import { Random } from "../conformance/random.ts";
+import { isLong, onlyLong } from "./form.ts";
+import { Player } from "./player.ts";
+import { removeOthers } from "./power.ts";
+import { dataPath, World } from "./world.ts";
+
+const cuts = Number(process.env.CAPSULE_POWER_CUTS || (isLong ? 200 : 0));
+const skip = cuts === 0 && onlyLong;
+const longestLifeMs = 8_000;
+const players = 2;
+const dataDir = resolve(process.env.CAPSULE_DATA || join(import.meta.dirname, "../../.capsule"));
+const log = join(dataDir, "machine/power-cuts.jsonl");
+
+const target = "capsule-alone.target";
+const unit = `[Unit]
+Wants=capsule.service systemd-networkd.service ssh.service
+After=capsule.service
+`;
+/** The processor is the one of the boot before, so the probe's boot of a VM, half of a start here, is spared. */
+const sameProcessor = `[Service]
+ExecStartPre=-/bin/sh -c 'sed -i "s/\\\\"bootId\\\\": \\\\"[^\\\\"]*/\\\\"bootId\\\\": \\\\"$$(cat /proc/sys/kernel/random/boot_id)/" ${dataPath}/accelerator.json'
+`;
+const settings = "CAPSULE_POOL=off\\nCAPSULE_WARM_PROCESSES=1\\n";
+const unsynced = `[Service]
+Environment=LD_PRELOAD=/opt/no-sync.so
+`;
+
+describe("power cuts of a machine", { concurrency: false, skip }, () => {
+  let world: World;
+  before(async () => {
+    world = await World.create();
+    await write(`/etc/systemd/system/${target}`, unit);
+    await write("/etc/systemd/system/capsule.service.d/processor.conf", sameProcessor);
+    await world.sh(`printf '${settings}' >> /etc/capsule.env && ./dev install`);
+    await world.served();
+    // An orderly stop writes the server's compiled code.
+    await world.sh("systemctl restart capsule");
+    await world.served();
+  });
+  after(() => world?.[Symbol.asyncDispose]());
+
+  const write = (path: string, text: string) =>
+    world.machine.sh(`mkdir -p "$(dirname ${path})" && cat > ${path} && sync`, { input: text });
+
+  /** Cuts the power while clients work, checks everything after the next boot; resolves with the acknowledged steps. */
+  async function survive(all: Player[], lifeMs: number): Promise<number> {
+    const playing = all.map((player) => player.play(world.client));
+    await delay(lifeMs); // any instant
+    await world.machine.cut();
+    const steps = (await Promise.all(playing)).reduce((sum, count) => sum + count, 0);
+    await world.machine.powerOn(target);
+    await world.answers();
+    for (const player of all) await player.assertKept(world.client);
+    await removeOthers(world.client, new Set(all.flatMap(({ ids }) => ids)));
+    return steps;
+  }
+
+  test(`${cuts} at random moments: nothing acknowledged is lost`, { timeout: 36_000_000 }, async (t) => {
+    const random = new Random(t);
+    const all = playersOf(random);
+    let steps = 0;
+    for (let cut = 0; cut < cuts; cut++) {
+      const began = performance.now();
+      const lifeMs = random.below(longestLifeMs);
+      const acknowledged = await survive(all, lifeMs).catch(async (cause) => {
+        const journal = await world.sh("journalctl -u capsule -o short-monotonic -n 200");
+        throw new Error(`cut ${cut}, after ${lifeMs} ms: ${cause}\n${journal}`, { cause });
+      });
+      steps += acknowledged;
+      const seconds = Math.round((performance.now() - began) / 1_000);
+      const line = { at: new Date().toISOString(), lifeMs, acknowledged, seconds };
+      await appendFile(log, `${JSON.stringify(line)}\n`);
+    }
+    assert.equal(await world.sh("systemctl --failed --no-legend"), "");
+    const survived = (await readFile(log, "utf8")).split("\n").length - 1;
+    t.diagnostic(`${cuts} cuts, ${steps} acknowledged steps; ${survived} cuts in all runs`);
+    assert.ok(steps > 0, "nothing was done");
+  });
+
+  test("a service that does not flush is found out", { timeout: 3_600_000 }, async (t) => {
+    await world.sh("cc -shared -fPIC -o /opt/no-sync.so test/faults/no-sync.c");
+    await write("/etc/systemd/system/capsule.service.d/unsynced.conf", unsynced);
+    await world.sh("systemctl daemon-reload && systemctl restart capsule");
+    await world.served();
+    const all = playersOf(new Random(t));
+    await assert.rejects(survive(all, longestLifeMs), (error) => {
+      t.diagnostic(String(error).split("\n")[0]!);
+      return error instanceof assert.AssertionError;
+    });
+  });
+});
+
+function playersOf(random: Random): Player[] {
+  return Array.from({ length: players }, (_, index) => new Player(`p${index}`, new Random(random.below(2 ** 31))));
+}
