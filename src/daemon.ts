@@ -123,7 +123,7 @@ async function startLocked(
   const stopMaintenance = startMaintenance({ ...data, ...services, log });
   const url = await app.listen({ host: config.host, port: config.port });
   host.openWarmPools();
-  host.verifyAll();
+  host.hashMissing();
   log.info({ url, accelerator: accelerator.kind }, "listening");
   return {
     url,

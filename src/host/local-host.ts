@@ -163,6 +163,7 @@ export class LocalHost implements Host {
       await withDeadline(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
       this.#options.step("release.thawed");
     } finally {
+      this.#verifier.forget(join(this.#paths.capsule(live.id), checkpointName));
       // The record says running, so this checkpoint is never resumed from again, whether the guest answered or not.
       await removeCheckpoint(this.#paths.capsule(live.id));
     }
@@ -201,6 +202,7 @@ export class LocalHost implements Host {
     if (live !== undefined) await this.end(live);
     await reapFolder(this.#options.vmm, folder);
     this.#options.step("remove.reaped");
+    this.#verifier.forget(join(folder, checkpointName));
     const folders = [folder, this.#paths.scratch(`save-${id}`)];
     await Promise.all(folders.map((path) => rm(path, { recursive: true, force: true })));
   }
@@ -211,6 +213,7 @@ export class LocalHost implements Host {
 
   async removeTemplate(storage: string): Promise<void> {
     const folder = this.#paths.template(storage);
+    this.#verifier.forget(folder);
     await this.#warm.removeTemplate(storage, folder);
     await rm(folder, { recursive: true, force: true });
   }
@@ -264,11 +267,10 @@ export class LocalHost implements Host {
     this.#warm.open();
   }
 
-  /** Verifies the hashes of every checkpoint, in the background. */
-  verifyAll(): void {
-    const { templates, capsules } = this.inventory();
-    for (const storage of templates) this.#verifier.verifyLater(this.#paths.template(storage));
-    for (const id of capsules) this.#verifier.verifyLater(join(this.#paths.capsule(id), checkpointName));
+  /** Queues the hashes of checkpoints that an earlier daemon did not come to make. */
+  hashMissing(): void {
+    const { capsules } = this.inventory();
+    this.#verifier.hashMissing(capsules.map((id) => join(this.#paths.capsule(id), checkpointName)));
   }
 
   async close(): Promise<void> {
@@ -282,6 +284,7 @@ export class LocalHost implements Host {
   async #unpark({ id, guest, parentFolder }: WarmCapsule, signal?: AbortSignal): Promise<LiveGuest | undefined> {
     try {
       this.#verifier.requireSound(parentFolder);
+      this.#verifier.verifyOnce(parentFolder);
       await this.#launcher.unpark(guest, signal);
       return this.#hold(guest);
     } catch (error) {
@@ -297,6 +300,7 @@ export class LocalHost implements Host {
     turn.signal?.throwIfAborted();
     const parent = await unlessAborted(turn.signal, this.#templates.find(origin, shape, turn.owner));
     this.#verifier.requireSound(parent.folder);
+    this.#verifier.verifyOnce(parent.folder);
     try {
       const capsule = await createCapsuleFolder(this.#paths, this.#templates, id, parent);
       this.#options.step("start.journalled");

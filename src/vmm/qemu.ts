@@ -80,7 +80,9 @@ export class Qemu implements Vmm {
   restore(spec: VmSpec, saved: SavedVm, onSpawn: OnSpawn, signal?: AbortSignal): Promise<Vm> {
     return this.#start({ spec, purpose: "restore", state: saved.state, onSpawn, signal }, async (vm) => {
       // Devices read memory while they load, so memory comes first.
-      if (saved.memory !== null) await loadMemory(vm.process, spec.files.memory, memoryBytes(spec), saved.memory);
+      if (saved.memory !== null) {
+        await loadMemory(vm.process, spec.files.memory, memoryBytes(spec), saved.memory, saved.pieces);
+      }
       await vm.load(isRecent(spec.machine.qemu) ? `file:${devicesName}` : `fd:${inheritedFd.state}`);
       return vm;
     });

@@ -6,6 +6,8 @@
  *      restore ─► stopped ─resume─► running  └──────────resume──► running
  */
 
+import type { Pieces } from "./memory/piece-hashes.ts";
+
 /** A saved VM can only be restored on an equal machine; recorded in every checkpoint's manifest. */
 export interface Machine {
   /** QEMU's version, e.g. "10.0.2". */
@@ -75,6 +77,8 @@ export interface SavedVm {
   state: string;
   /** Page diff file; see memory-diff.ts. Null: memory is the base file as it is (a capsule made from a template). */
   memory: string | null;
+  /** Hashes of the diff, which is checked while it is loaded. Absent: they were not made yet. */
+  pieces?: Pieces | undefined;
 }
 
 export interface SaveSizes {

@@ -1,9 +1,10 @@
 /** A server starts on a data folder with damaged files: the damaged capsules are refused, all others work. */
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
@@ -81,6 +82,25 @@ describe("a start on damaged folders", () => {
       await world.assertNoResidue();
     });
   }
+
+  test("a memory that has rotted is refused where it was saved, and its capsule resumes when it is right again", {
+    timeout: 300_000,
+  }, async () => {
+    const { id } = await pausedCapsule();
+    const [hashes, diff] = ["hashes", "memory.diff"].map((name) => path("capsules", id, "checkpoint", name));
+    await eventually("the memory is hashed", async () => existsSync(hashes!), 60_000);
+    const whole = readFileSync(diff!);
+    const rotten = Buffer.from(whole);
+    const at = whole.length >> 1;
+    rotten[at] = rotten[at]! ^ 1;
+    writeFileSync(diff!, rotten);
+    const { status, text } = await world.client.call("POST", `/v1/capsules/${id}/resume`);
+    assert.equal(status, 502, text);
+    assert.match(text, /are not those that were saved/);
+    assert.equal((await world.capsule(id).view()).status, "paused");
+    writeFileSync(diff!, whole);
+    await assertResumes(id);
+  });
 
   test("files in the place of folders, and folders without a record", { timeout: 300_000 }, async () => {
     const { id } = await pausedCapsule();

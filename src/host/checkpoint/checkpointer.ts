@@ -58,6 +58,7 @@ export class Checkpointer {
     const scratch = paths.scratch(`save-${live.id}`);
     const checkpoint = join(paths.capsule(live.id), checkpointName);
     const quiesce = new Quiesce(live, purpose);
+    verifier.forget(checkpoint);
     try {
       // Runs while the guest freezes and competes with it for CPU, so it does only what cannot be done earlier.
       await allSettledOrThrow([
@@ -76,7 +77,6 @@ export class Checkpointer {
       await rm(scratch, { recursive: true, force: true }).catch(() => {});
       throw explainSpace(error, `pausing capsule ${live.id}`);
     }
-    verifier.forget(checkpoint);
     verifier.hashLater(checkpoint);
     step("save.published");
   }
@@ -116,9 +116,10 @@ export class Checkpointer {
   }
 
   async unsave(live: LiveGuest): Promise<void> {
-    const { paths, wakeMs } = this.#options;
+    const { paths, verifier, wakeMs } = this.#options;
     let isRunning = false;
     try {
+      verifier.forget(join(paths.capsule(live.id), checkpointName));
       await removeCheckpoint(paths.capsule(live.id));
       await live.vm.resume();
       isRunning = true;

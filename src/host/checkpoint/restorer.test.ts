@@ -23,9 +23,11 @@ import { writeCapsule, writeVm } from "../disk/capsule-folder.ts";
 import { diskLayerOf, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
 import { isSameLayer } from "../disk/disk-layer.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
+import { encodeHashes } from "../disk/hashes.ts";
 import { imageLayer, type Saved } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
+import type { SavedGuest } from "../launch/launcher.ts";
 import { Restorer } from "./restorer.ts";
 
 const id = "cl-1";
@@ -41,7 +43,7 @@ interface Paused {
   checkpoint: string;
   restorer: Restorer;
   /** What the VM does. */
-  run: { work: () => void; times: number };
+  run: { work: () => void; times: number; pieces: unknown[] };
 }
 
 async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Paused> {
@@ -59,9 +61,10 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
   const layers = [imageLayer(image.name, image.hash, null)];
   const saved = { kind: "pause", revision: 7, machine, agent: { protocol: 1 }, layers, frozen: true } as const;
   await writeManifest(checkpoint, { ...saved, diskLayer: diskLayerOf(layer), ...about }, ["state"], { hashAll: false });
-  const run = { work: () => {}, times: 0 };
-  const restore = async () => {
+  const run: Paused["run"] = { work: () => {}, times: 0, pieces: [] };
+  const restore = async (_id: string, _capsule: unknown, { pieces }: SavedGuest) => {
     run.times++;
+    run.pieces.push(pieces);
     run.work();
     return guest;
   };
@@ -70,7 +73,7 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
     space: new DiskSpace({ folder: data, reserveBytes: 0 }),
     vmm: { find: async () => [], reap: async () => {} },
     templates: { requireMachine() {}, requireParent: async () => {} },
-    verifier: { requireSound() {} },
+    verifier: { requireSound() {}, verifyOnce() {} },
     launcher: { restore },
   });
   return { folder, layer, checkpoint, restorer, run };
@@ -119,6 +122,21 @@ test("a copy that keeps times is resumed: cp, tar, whole seconds", async (t) => 
   for (const mtimeNs of [1_764_000_000_123_456_790n, 1_763_999_999_000_000_000n, 1_764_000_001_000_000_000n]) {
     assert.ok(!isSameLayer(saved, { bytes: 5, mtimeNs }));
   }
+});
+
+test("memory is loaded with its hashes once they were made, and refused when they are damaged", async (t) => {
+  const { checkpoint, restorer, run } = await paused(t);
+  await restorer.restore(id, turn);
+  const pieces = { bytes: 5, sha256: ["5e".repeat(32)] };
+  writeFileSync(join(checkpoint, "hashes"), encodeHashes({ "memory.diff": pieces }));
+  await restorer.restore(id, turn);
+  assert.deepEqual(run.pieces, [undefined, pieces]);
+  for (const damage of ["", "{}", encodeHashes({ "memory.diff": { ...pieces, bytes: 2 ** 40 } })]) {
+    writeFileSync(join(checkpoint, "hashes"), damage);
+    const message = "the hashes of the checkpoint cl-1/checkpoint are damaged";
+    await assert.rejects(restorer.restore(id, turn), { code: "internal_error", message });
+  }
+  assert.equal(run.times, 2);
 });
 
 test("a checkpoint of the release before records no layer, and is resumed", async (t) => {

@@ -8,6 +8,7 @@ import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.t
 import { putLayerBack, requireSameLayer, setLayerAside, settleLayer } from "../disk/disk-layer.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
 import { explainSpace } from "../disk/files.ts";
+import { readHashes } from "../disk/hashes.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Reaper, reapFolder } from "../disk/reaper.ts";
 import type { LiveGuest } from "../guest.ts";
@@ -21,7 +22,7 @@ export interface RestorerOptions {
   space: DiskSpace;
   vmm: Reaper;
   templates: Pick<TemplateStore, "requireMachine" | "requireParent">;
-  verifier: Pick<Verifier, "requireSound">;
+  verifier: Pick<Verifier, "requireSound" | "verifyOnce">;
   launcher: Pick<Launcher, "restore">;
 }
 
@@ -46,7 +47,11 @@ export class Restorer {
     templates.requireMachine(manifest, what);
     await templates.requireParent(capsule, what);
     requireSameLayer(folder, manifest, what);
-    const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName) };
+    const parent = join(paths.data, capsule.origin);
+    verifier.requireSound(parent);
+    verifier.verifyOnce(parent);
+    const pieces = (await readHashes(checkpoint))?.[diffName];
+    const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName), pieces };
     try {
       if (manifest.frozen === false) await this.#setLayerAside(folder, what);
       return await launcher.restore(id, capsule, { ...files, protocol: manifest.agent.protocol }, turn);

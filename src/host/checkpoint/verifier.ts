@@ -1,30 +1,46 @@
 /**
- * Hashes and verifies large checkpoint files in the background, one checkpoint at a time. A pause does not wait for the hash
- * of its memory, and a resume does not wait for the verification, but refuses a checkpoint that was found damaged before.
+ * Reads large checkpoint files in the background, one checkpoint at a time and a quarter of the time: hashes those of a pause
+ * some seconds after it, and verifies those of a base or template at its first use. A checkpoint that was found damaged is
+ * refused from then on.
  */
-import { readFileSync, renameSync } from "node:fs";
-import { rm } from "node:fs/promises";
-import { join } from "node:path";
+import { existsSync, readFileSync, renameSync } from "node:fs";
+import { rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../../wire/errors.ts";
-import { fileNames, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
-import { freshFolder, isMissing, sha256Of, writeJson } from "../disk/files.ts";
-import type { Manifest } from "../disk/manifest.ts";
+import { diskName } from "../disk/capsule-folder.ts";
+import { diskLayerOf, fileNames, largeFiles, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
+import { isSameLayer } from "../disk/disk-layer.ts";
+import { freshFolder, isMissing, syncFile, syncFolder } from "../disk/files.ts";
+import { encodeHashes, hashFiles } from "../disk/hashes.ts";
+import { decodeManifest, hashesName } from "../disk/manifest.ts";
 
 /** Delay before a new checkpoint is hashed, which spares those that are resumed at once. */
 export const hashDelayMs = 5_000;
+/** Time without work after each piece, as a multiple of the time that it took. */
+const idleShare = 3;
+
+export type Pause = (tookMs: number, signal: AbortSignal) => Promise<void>;
+
+const idle: Pause = (tookMs, signal) => delay(idleShare * tookMs, undefined, { signal, ref: false });
 
 export class Verifier {
   readonly #damaged = new Map<string, string>();
   readonly #onDamage: (folder: string, why: string) => void;
   /** A folder of its own on the checkpoints' file system. */
   readonly #scratch: string;
+  readonly #pause: Pause;
   readonly #delayed = new Set<NodeJS.Timeout>();
+  /** Of the folders that were verified or queued since the start, or have work; aborted when they are forgotten. */
+  readonly #work = new Map<string, AbortController>();
+  readonly #verified = new Set<string>();
   #last: Promise<void> = Promise.resolve();
-  readonly #stopping = new AbortController();
+  #isStopping = false;
 
-  constructor(onDamage: (folder: string, why: string) => void, scratch: string) {
+  constructor(onDamage: (folder: string, why: string) => void, scratch: string, pause = idle) {
     this.#onDamage = onDamage;
     this.#scratch = scratch;
+    this.#pause = pause;
   }
 
   /** Throws CapsuleError("internal_error") when the checkpoint is known to be damaged. */
@@ -33,15 +49,17 @@ export class Verifier {
     if (why !== undefined) throw new CapsuleError("internal_error", why);
   }
 
-  /** Queues the verification of a checkpoint. */
-  verifyLater(folder: string): void {
-    this.#queue(folder, async () => {
+  /** Queues the verification of a base or template, once in the daemon's life. */
+  verifyOnce(folder: string): void {
+    if (this.#verified.has(folder)) return;
+    this.#verified.add(folder);
+    this.#queue(folder, async (_, signal) => {
       const manifest = await openCheckpoint(folder);
-      if (manifest !== undefined) await verifyHashes(folder, manifest, this.#stopping.signal);
+      if (manifest !== undefined) await verifyHashes(folder, manifest, this.#hashing(signal));
     });
   }
 
-  /** Queues, after the delay, the hashes of large files, which writeManifest left out. */
+  /** Queues, after the delay, the hashes of a pause's large files and of its disk layer. */
   hashLater(folder: string): void {
     const timer = setTimeout(() => {
       this.#delayed.delete(timer);
@@ -50,9 +68,20 @@ export class Verifier {
     this.#delayed.add(timer);
   }
 
-  /** Call when the folder was removed or replaced. */
+  /** Queues the hashes of those folders that have a checkpoint without them. Reads no file of the others. */
+  hashMissing(folders: string[]): void {
+    for (const folder of folders) {
+      const [isThere, isHashed] = [fileNames.manifest, hashesName].map((name) => existsSync(join(folder, name)));
+      if (isThere && !isHashed) this.#hash(folder);
+    }
+  }
+
+  /** Call before the folder is removed or replaced: nothing is added to it any more. */
   forget(folder: string): void {
     this.#damaged.delete(folder);
+    this.#verified.delete(folder);
+    this.#work.get(folder)?.abort();
+    this.#work.delete(folder);
   }
 
   /** Resolves when the queue is empty. */
@@ -60,46 +89,60 @@ export class Verifier {
     return this.#last;
   }
 
-  /** Drops and aborts all work, and resolves when none runs; the next daemon verifies everything anew. */
+  /** Drops and aborts all work, and resolves when none runs; the next daemon makes the hashes that are missing. */
   stop(): Promise<void> {
-    this.#stopping.abort();
+    this.#isStopping = true;
     for (const timer of this.#delayed) clearTimeout(timer);
     this.#delayed.clear();
+    for (const abort of this.#work.values()) abort.abort();
     return this.settled();
   }
 
   #hash(folder: string): void {
-    this.#queue(folder, async (before) => {
-      const path = join(folder, fileNames.manifest);
-      const manifest = JSON.parse(before) as Manifest;
-      for (const [name, record] of Object.entries(manifest.files)) {
-        record.sha256 ??= await sha256Of(join(folder, name), this.#stopping.signal);
-      }
+    this.#queue(folder, async (before, signal) => {
+      const manifest = decodeManifest(JSON.parse(before));
+      if (manifest.hashes === null) return; // format 1
+      const layer = join(dirname(folder), diskName);
+      const isSaved = () => manifest.diskLayer === null || isSameLayer(manifest.diskLayer, diskLayerOf(layer));
+      if (!isSaved()) return; // it is being resumed
+      const paths = Object.fromEntries(largeFiles(manifest).map((name) => [name, join(folder, name)]));
+      if (manifest.diskLayer !== null) paths[diskName] = layer;
+      const hashes = await hashFiles(paths, this.#hashing(signal));
       await freshFolder(this.#scratch);
       try {
-        const hashed = join(this.#scratch, fileNames.manifest);
-        await writeJson(hashed, manifest, { durable: true });
-        // Compare and rename run in one turn of the event loop. The rename replaces a name and adds none, so a concurrent
-        // removal of the folder, which may have listed it already, still succeeds.
-        if (textOf(folder) === before) renameSync(hashed, path);
+        const hashed = join(this.#scratch, hashesName);
+        await writeFile(hashed, encodeHashes(hashes), { mode: 0o600 });
+        await syncFile(hashed);
+        // In one turn of the event loop, so that the folder is neither removed nor replaced in between.
+        if (signal.aborted || textOf(folder) !== before || !isSaved()) return;
+        renameSync(hashed, join(folder, hashesName));
+        await syncFolder(folder);
       } finally {
         await rm(this.#scratch, { recursive: true, force: true });
       }
     });
   }
 
+  #hashing(signal: AbortSignal) {
+    return { signal, pause: (tookMs: number) => this.#pause(tookMs, signal) };
+  }
+
   /** A failure is no damage if the checkpoint was removed or replaced meanwhile. */
-  #queue(folder: string, work: (manifestText: string) => Promise<void>): void {
+  #queue(folder: string, work: (manifestText: string, signal: AbortSignal) => Promise<void>): void {
+    const abort = this.#work.get(folder) ?? new AbortController();
+    this.#work.set(folder, abort);
+    const { signal } = abort;
     this.#last = this.#last.then(async () => {
       const before = textOf(folder);
-      if (this.#stopping.signal.aborted || before === undefined) return;
       try {
-        await work(before);
+        if (!this.#isStopping && !signal.aborted && before !== undefined) await work(before, signal);
       } catch (error) {
-        if (this.#stopping.signal.aborted || isBeingRemoved(error) || textOf(folder) !== before) return;
+        if (this.#isStopping || signal.aborted || isBeingRemoved(error) || textOf(folder) !== before) return;
         const why = error instanceof Error ? error.message : String(error);
         this.#damaged.set(folder, why);
         this.#onDamage(folder, why);
+      } finally {
+        if (this.#work.get(folder) === abort) this.#work.delete(folder);
       }
     });
   }

@@ -10,14 +10,17 @@ import { readFileSync, statSync } from "node:fs";
 import { stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { allSettledOrThrow } from "../../vmm/all-settled.ts";
+import { type Hashing, hashPieces, pieceBytes } from "../../vmm/memory/piece-hashes.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { NewerFormatError } from "./fields.ts";
 import { jsonText, readJson, sha256Of, syncFile, syncFolder } from "./files.ts";
+import { encodeHashes, hashFiles, readHashes } from "./hashes.ts";
 import {
   type DiskLayer,
   decodeManifest,
   encodeManifest,
   type FileRecord,
+  hashesName,
   type Manifest,
   newManifest,
   type Saved,
@@ -38,7 +41,7 @@ export interface PendingFile {
 
 /**
  * Lists the named files of `folder` in its manifest and syncs all of them and the folder, concurrently, when everything is
- * written. `hashAll`: also files above 1 MiB.
+ * written. `hashAll`: with the hashes of files above 1 MiB, in a file that is listed too.
  */
 export async function writeManifest(
   folder: string,
@@ -49,12 +52,14 @@ export async function writeManifest(
   const writing = Object.values(pending).map(({ written }) => written);
   for (const written of writing) written.catch(() => {}); // seen below, unless something else fails first
   const files: Record<string, FileRecord> = {};
-  for (const name of names) files[name] = await recordOf(folder, name, hashAll, pending[name]);
+  for (const name of names) files[name] = await recordOf(folder, name, pending[name]);
+  if (hashAll) await allSettledOrThrow(writing);
+  if (hashAll) files[hashesName] = await writeHashes(folder, largeFiles({ files }));
   const manifest = newManifest(saved, files);
   const listing = writeFile(join(folder, fileNames.manifest), jsonText(encodeManifest(manifest)), { mode: 0o600 });
   await allSettledOrThrow([listing, ...writing]);
   for (const [name, { bytes }] of Object.entries(pending)) requireSize(join(folder, name), bytes);
-  const syncing = [fileNames.manifest, ...names].map((name) => syncFile(join(folder, name)));
+  const syncing = [fileNames.manifest, ...Object.keys(files)].map((name) => syncFile(join(folder, name)));
   await allSettledOrThrow([...syncing, syncFolder(folder)]);
   return manifest;
 }
@@ -66,13 +71,30 @@ function requireSize(path: string, bytes: number): void {
 }
 
 /** Synchronous, because a file that was just written is read from the page cache. */
-async function recordOf(folder: string, name: string, hashAll: boolean, pending?: PendingFile): Promise<FileRecord> {
+async function recordOf(folder: string, name: string, pending?: PendingFile): Promise<FileRecord> {
   const path = join(folder, name);
-  if (pending !== undefined && pending.bytes > alwaysHashedBytes && !hashAll) return { bytes: pending.bytes };
+  if (pending !== undefined && pending.bytes > alwaysHashedBytes) return { bytes: pending.bytes };
   await pending?.written;
   const { size } = statSync(path);
   if (size <= alwaysHashedBytes) return { bytes: size, sha256: hash("sha256", readFileSync(path)) };
-  return { bytes: size, ...(hashAll ? { sha256: await sha256Of(path) } : {}) };
+  return { bytes: size };
+}
+
+/** Whatever its size, this file has a hash in the manifest, which identifies the checkpoint. */
+async function writeHashes(folder: string, names: string[]): Promise<FileRecord> {
+  const text = encodeHashes(await hashFiles(Object.fromEntries(names.map((name) => [name, join(folder, name)])), {}));
+  await writeFile(join(folder, hashesName), text, { mode: 0o600 });
+  return { bytes: Buffer.byteLength(text), sha256: hash("sha256", text) };
+}
+
+/** Files that the manifest lists without a hash. */
+export function largeFiles({ files }: Pick<Manifest, "files">): string[] {
+  return Object.keys(files).filter((name) => files[name]?.sha256 === undefined);
+}
+
+/** Identifies a base or template: another one may take its path. */
+export function parentHash({ files }: Manifest): string | null {
+  return files[fileNames.memory]?.sha256 ?? files[hashesName]?.sha256 ?? null;
 }
 
 /** The size and time of a disk layer. Its times are exact while the CPUs are stopped and QEMU has flushed its writes. */
@@ -112,10 +134,18 @@ export async function openCheckpoint(folder: string): Promise<Manifest | undefin
   return manifest;
 }
 
-/** Reads every hashed file of a checkpoint and compares the hashes. Rejects with an AbortError when `signal` fires. */
-export async function verifyHashes(folder: string, manifest: Manifest, signal?: AbortSignal): Promise<void> {
-  for (const [name, record] of Object.entries(manifest.files)) {
-    if (record.sha256 !== undefined) await verify(folder, name, record.sha256, signal);
+/** Reads every hashed file of a checkpoint and compares the hashes. Rejects when the signal fires. */
+export async function verifyHashes(folder: string, manifest: Manifest, hashing: Hashing = {}): Promise<void> {
+  for (const [name, { sha256 }] of Object.entries(manifest.files)) {
+    if (sha256 !== undefined) await verify(folder, name, sha256, hashing.signal);
+  }
+  const hashes = (await readHashes(folder)) ?? {};
+  for (const name of largeFiles(manifest)) {
+    const expected = hashes[name];
+    if (expected === undefined) continue;
+    const found = await hashPieces(join(folder, name), hashing);
+    const wrong = found.sha256.findIndex((sha256, index) => sha256 !== expected.sha256[index]);
+    if (wrong !== -1) throw damaged(folder, `${name} differs from its checksum after byte ${wrong * pieceBytes}`);
   }
 }
 

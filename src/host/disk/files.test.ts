@@ -1,26 +1,13 @@
 import assert from "node:assert/strict";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  truncateSync,
-  watch,
-  writeFileSync,
-} from "node:fs";
-import { rm } from "node:fs/promises";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { hashDelayMs, Verifier } from "../checkpoint/verifier.ts";
 import { openCheckpoint, verifyHashes, writeManifest } from "./checkpoint-folder.ts";
 import { DiskSpace } from "./disk-space.ts";
 import { allocatedBytes, explainSpace, publish, readJson, writeJson } from "./files.ts";
 import { isLocked, lockData } from "./lock.ts";
-import { imageLayer, type Manifest, type Saved } from "./manifest.ts";
+import { imageLayer, type Saved } from "./manifest.ts";
 import { Paths } from "./paths.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "host-"));
@@ -175,107 +162,3 @@ test("one daemon per data folder", () => {
   assert.ok(!isLocked(folder));
   lockData(folder).release();
 });
-
-const hashing = join(folder, "hashing");
-
-test("adding a hash creates no new name in a checkpoint, which may be being removed", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const path = await sealed("watched");
-  const names = new Set<string | null>();
-  const marked = Promise.withResolvers<void>();
-  const watcher = watch(path, (_event, name) => {
-    if (name === "marker") marked.resolve();
-    else names.add(name);
-  });
-  const verifier = new Verifier(() => {}, hashing);
-  verifier.hashLater(path);
-  t.mock.timers.tick(hashDelayMs);
-  await verifier.settled();
-  writeFileSync(join(path, "marker"), "");
-  await marked.promise;
-  watcher.close();
-  assert.deepEqual([...names], ["manifest.json"]);
-  assert.equal(existsSync(hashing), false);
-});
-
-test("the verifier adds missing hashes, finds damage, and forgets it with the folder", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  const found: string[] = [];
-  const verifier = new Verifier((_folder, why) => found.push(why), hashing);
-  const path = await sealed("background");
-  verifier.hashLater(path);
-  await verifier.settled();
-  assert.equal((await openCheckpoint(path))?.files["memory.diff"]?.sha256, undefined, "it rests first");
-  t.mock.timers.tick(hashDelayMs);
-  verifier.verifyLater(path);
-  verifier.verifyLater(join(folder, "absent"));
-  await verifier.settled();
-  assert.match((await openCheckpoint(path))?.files["memory.diff"]?.sha256 ?? "", /^[0-9a-f]{64}$/);
-  verifier.requireSound(path);
-  writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 8));
-  verifier.verifyLater(path);
-  await verifier.settled();
-  assert.equal(found.length, 1);
-  assert.throws(() => verifier.requireSound(path), { code: "internal_error", message: /memory.diff is wrong/ });
-  verifier.forget(path);
-  verifier.requireSound(path);
-});
-
-for (const begin of ["verifyLater", "hashLater"] as const) {
-  test(`a long verification is aborted at shutdown, and is not reported as damage: ${begin}`, async (t) => {
-    t.mock.timers.enable({ apis: ["setTimeout"] });
-    const found: string[] = [];
-    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
-    const path = await sealed(begin);
-    const manifest = JSON.parse(readFileSync(join(path, "manifest.json"), "utf8")) as Pick<Manifest, "files">;
-    truncateSync(join(path, "memory.diff"), 2 ** 40); // zeros that take no room
-    manifest.files["memory.diff"] = { bytes: 2 ** 40, ...(begin === "verifyLater" ? { sha256: "0".repeat(64) } : {}) };
-    const before = JSON.stringify(manifest);
-    writeFileSync(join(path, "manifest.json"), before);
-    verifier[begin](path);
-    t.mock.timers.tick(hashDelayMs);
-    for (let turn = 0; turn < 100; turn++) await new Promise(setImmediate);
-    verifier.stop();
-    await verifier.settled();
-    assert.deepEqual(found, []);
-    assert.equal(readFileSync(join(path, "manifest.json"), "utf8"), before);
-  });
-}
-
-for (const turns of [0, 1, 2, 5, 20]) {
-  test(`a checkpoint that is removed while it is read is not reported as damaged: after ${turns} turns`, async (t) => {
-    t.mock.timers.enable({ apis: ["setTimeout"] });
-    const found: string[] = [];
-    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
-    const path = await sealed(`gone-${turns}`);
-    verifier.hashLater(path);
-    t.mock.timers.tick(hashDelayMs);
-    verifier.verifyLater(path);
-    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
-    await rm(path, { recursive: true });
-    await verifier.settled();
-    assert.deepEqual(found, []);
-  });
-
-  test(`a checkpoint that is replaced while it is read is not reported as damaged, nor is the new one changed: after ${turns} turns`, async (t) => {
-    t.mock.timers.enable({ apis: ["setTimeout"] });
-    const found: string[] = [];
-    const verifier = new Verifier((_folder, why) => found.push(why), hashing);
-    const [path, newer] = [await sealed(`older-${turns}`), await sealed(`newer-${turns}`)];
-    writeFileSync(join(newer, "state"), "other devices");
-    writeFileSync(join(newer, "memory.diff"), Buffer.alloc(2 << 20, 8));
-    await writeManifest(newer, about, ["state", "memory.diff"], { hashAll: false });
-    verifier.hashLater(path);
-    t.mock.timers.tick(hashDelayMs);
-    verifier.verifyLater(path);
-    for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
-    renameSync(path, `${path}-was`);
-    renameSync(newer, path); // nothing of ours runs between the two
-    await verifier.settled();
-    assert.deepEqual(found, []);
-    const manifest = (await openCheckpoint(path))!;
-    assert.equal(manifest.files.state?.bytes, 13);
-    await verifyHashes(path, manifest);
-    assert.deepEqual(readdirSync(path).sort(), ["manifest.json", "memory.diff", "state"]);
-  });
-}

@@ -6,7 +6,7 @@ import { emptyOverlay } from "../../vmm/qcow2.ts";
 import type { VmFiles, Vmm, VmSpec } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName, type VmFile, writeCapsule } from "../disk/capsule-folder.ts";
-import { fileNames, openCheckpoint, readManifest } from "../disk/checkpoint-folder.ts";
+import { fileNames, openCheckpoint, parentHash, readManifest } from "../disk/checkpoint-folder.ts";
 import { requireSameMachine } from "../disk/machine-record.ts";
 import { imageLayer, type Layer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
@@ -28,11 +28,6 @@ export interface BuiltIn {
   sizeBytes: number;
   /** Milliseconds since the epoch. */
   createdAt: number;
-}
-
-/** Identifies a parent: another one may take its path. */
-export function parentHash(manifest: Manifest): string | null {
-  return manifest.files[fileNames.memory]?.sha256 ?? null;
 }
 
 export class TemplateStore {

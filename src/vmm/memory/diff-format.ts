@@ -17,7 +17,6 @@ import { CapsuleError } from "../../wire/errors.ts";
 import { pageBytes } from "./pagemap.ts";
 
 export const dataOffset = pageBytes;
-const headerBytes = 64;
 const magic = "CAPSDIFF";
 const version = 1;
 const runBytes = 8;
@@ -40,6 +39,12 @@ export interface RunListState {
   words: Uint32Array<ArrayBuffer>;
   dataPages: number;
   zeroPages: number;
+}
+
+/** A diff that was read, with the bytes of the file around its data. */
+export interface ReadDiff extends Diff {
+  header: Buffer;
+  index: Buffer;
 }
 
 /** Runs in the index's format, 8 bytes each: a fragmented memory has a million of them. */
@@ -132,33 +137,41 @@ export function indexOffset(dataPages: number): number {
 
 /** What the header says. Throws CapsuleError("internal_error") when it contradicts itself. */
 export async function readHeader(file: FileHandle) {
-  const header = await readExactly(file, 0, headerBytes);
+  const header = await readExactly(file, 0, dataOffset);
   const field = (at: number) => Number(header.readBigUInt64LE(at));
-  const [memoryBytes, runCount, dataPages, zeroPages, index] = [field(16), field(24), field(32), field(40), field(48)];
+  const [memoryBytes, runCount, dataPages, zeroPages, indexAt] = [
+    field(16),
+    field(24),
+    field(32),
+    field(40),
+    field(48),
+  ];
   const pages = memoryBytes / pageBytes;
   if (header.toString("latin1", 0, 8) !== magic) throw damaged("it is no memory diff");
   if (header.readUInt32LE(8) !== version) throw damaged(`its version is ${header.readUInt32LE(8)}`);
   if (header.readUInt32LE(12) !== pageBytes) throw damaged(`its pages have ${header.readUInt32LE(12)} bytes`);
   if (dataPages + zeroPages > pages || runCount > dataPages + zeroPages) throw damaged("it has more runs than pages");
-  return { memoryBytes, runCount, dataPages, zeroPages, index };
+  return { memoryBytes, runCount, dataPages, zeroPages, indexAt, header };
 }
 
 /** Header and index of a diff for a memory of this size. Throws CapsuleError("internal_error") on anything unexpected. */
-export async function readDiff(file: FileHandle, memoryBytes: number): Promise<Diff> {
-  const { memoryBytes: ofMemory, runCount, dataPages, zeroPages, index } = await readHeader(file);
+export async function readDiff(file: FileHandle, memoryBytes: number): Promise<ReadDiff> {
+  const { memoryBytes: ofMemory, runCount, dataPages, zeroPages, indexAt, header } = await readHeader(file);
   const pages = memoryBytes / pageBytes;
   if (ofMemory !== memoryBytes) throw damaged(`it is for ${ofMemory} bytes of memory, not ${memoryBytes}`);
-  if (index !== indexOffset(dataPages)) throw damaged("its index is misplaced");
+  if (indexAt !== indexOffset(dataPages)) throw damaged("its index is misplaced");
   const { size } = await file.stat();
-  if (size !== index + runCount * runBytes) throw damaged(`it has ${size} bytes, not ${index + runCount * runBytes}`);
-  const runs = RunList.from(await readExactly(file, index, runCount * runBytes));
+  const length = indexAt + runCount * runBytes;
+  if (size !== length) throw damaged(`it has ${size} bytes, not ${length}`);
+  const index = await readExactly(file, indexAt, runCount * runBytes);
+  const runs = RunList.from(index);
   let next = 0;
   for (const { page, count } of runs) {
     if (count === 0 || page < next || page + count > pages) throw damaged(`its run at page ${page} is out of place`);
     next = page + count;
   }
   if (runs.dataPages !== dataPages || runs.zeroPages !== zeroPages) throw damaged("its index and header disagree");
-  return { memoryBytes, runs, dataPages, zeroPages };
+  return { memoryBytes, runs, dataPages, zeroPages, header, index };
 }
 
 async function readExactly(file: FileHandle, position: number, length: number): Promise<Buffer> {

@@ -1,28 +1,34 @@
 /** Reads the pages of a diff (diff-format.ts) in order. */
 import type { FileHandle } from "node:fs/promises";
-import { type Diff, damaged, dataOffset, indexOffset } from "./diff-format.ts";
+import { damaged, dataOffset, indexOffset, type ReadDiff } from "./diff-format.ts";
 import { chunkBytes, giveBackChunk, takeChunk } from "./diff-writer.ts";
 import { pageBytes } from "./pagemap.ts";
+import type { PieceCheck } from "./piece-hashes.ts";
 
 const zeros = Buffer.alloc(chunkBytes);
 
 /**
  * Calls `use` for every piece of a diff, in order, with its bytes and first page. The buffer is reused when `use` has settled.
- * The next chunk of the file is read ahead.
+ * The next chunk of the file is read ahead. `check` gets every byte of the file.
  */
 export async function forEachPiece(
   file: FileHandle,
-  { runs, dataPages }: Pick<Diff, "runs" | "dataPages">,
+  { runs, dataPages, header, index }: ReadDiff,
   use: (bytes: Buffer, page: number, isZero: boolean) => Promise<void> | undefined,
+  check?: PieceCheck,
 ): Promise<void> {
+  await check?.add(header);
   await using reader = new DataReader(file, dataPages);
   for (const { page, count, isZero } of runs) {
     for (let done = 0; done < count; ) {
       const bytes = isZero ? zeros.subarray(0, (count - done) * pageBytes) : await reader.next(count - done);
+      if (!isZero) await check?.add(bytes);
       await use(bytes, page + done, isZero);
       done += bytes.length / pageBytes;
     }
   }
+  await check?.add(index);
+  await check?.finish();
 }
 
 /** The data pages of a diff in order, read one chunk ahead. */

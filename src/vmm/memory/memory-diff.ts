@@ -13,6 +13,7 @@ import { chunkBytes, DiffWriter, giveBackChunk, type SavedMemory, takeChunk } fr
 import { memoryThreads } from "./memory-threads.ts";
 import { copyPages, loadPages, writeMapped } from "./page-copy.ts";
 import { type Mapping, mappingsOf, type OpenFile, openOf, ownPages, type PageRun, pageBytes } from "./pagemap.ts";
+import type { Pieces } from "./piece-hashes.ts";
 
 /**
  * 16 MiB, which takes 10 ms. Most pauses and resumes move less, and do not wait for another thread. What is more is copied there,
@@ -139,14 +140,23 @@ export async function pagesOf(path: string, memoryBytes: number): Promise<RunLis
   return (await readDiff(file, memoryBytes)).runs;
 }
 
-/** Puts a diff's pages into a process that maps the same base; a large diff's in another thread. */
-export async function loadMemory(process: VmProcess, base: string, memoryBytes: number, path: string): Promise<void> {
+/**
+ * Puts a diff's pages into a process that maps the same base; a large diff's in another thread. With `pieces`, rejects unless the
+ * bytes that were loaded are those that were saved.
+ */
+export async function loadMemory(
+  process: VmProcess,
+  base: string,
+  memoryBytes: number,
+  path: string,
+  pieces?: Pieces,
+): Promise<void> {
   const mappings = mappingsOf(process.pid, base, memoryBytes);
   using memory = openOf(process, "mem", "r+");
   await using file = await open(path, "r");
   if (fstatSync(file.fd).size <= dataOffset + maxPagesHere * pageBytes) {
     const diff = await readDiff(file, memoryBytes);
-    if (diff.dataPages + diff.zeroPages <= maxPagesHere) return await loadPages(memory, mappings, file, diff);
+    if (diff.dataPages + diff.zeroPages <= maxPagesHere) return await loadPages(memory, mappings, file, diff, pieces);
   }
-  await memoryThreads.load({ process, mappings, memoryBytes, path });
+  await memoryThreads.load({ process, mappings, memoryBytes, path, pieces });
 }

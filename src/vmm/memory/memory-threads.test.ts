@@ -11,6 +11,7 @@ import { dataOffset, encodeHeader, RunList } from "./diff-format.ts";
 import { loadMemory, MemorySave } from "./memory-diff.ts";
 import { memoryThreads } from "./memory-threads.ts";
 import { pageBytes } from "./pagemap.ts";
+import { hashPieces } from "./piece-hashes.ts";
 
 const memoryMb = 64;
 const memoryBytes = memoryMb << 20;
@@ -61,6 +62,20 @@ test("a large memory is loaded and saved byte for byte, in another thread beyond
   assert.deepEqual({ pages, bytes }, { pages: 10_000 - 3, bytes: expected.length });
   assert.ok((await readFile(saved)).equals(expected));
   assert.deepEqual(tasks(), { saves: 1, loads: 1 });
+});
+
+test("a large memory is compared with its hashes in the other thread", async (t) => {
+  const tasks = countTasks(t);
+  const diff = await diffOf("hashed", 0, 10_000);
+  const pieces = await hashPieces(diff);
+  const [first = "", ...rest] = pieces.sha256;
+  await withMapped(folder, base, memoryMb, async (process) => {
+    await loadMemory(process, base, memoryBytes, diff, pieces);
+    const wrong = { ...pieces, sha256: [...rest, first] };
+    const refused = loadMemory(process, base, memoryBytes, diff, wrong);
+    await assert.rejects(refused, { code: "internal_error", message: /are not those that were saved/ });
+  });
+  assert.deepEqual(tasks(), { saves: 0, loads: 2 });
 });
 
 test("a memory of 16 MiB needs no other thread, in one page more the thread copies", async (t) => {

@@ -8,6 +8,7 @@ import { CapsuleError } from "../../wire/errors.ts";
 import type { VmProcess } from "../vmm.ts";
 import type { DiffState } from "./diff-writer.ts";
 import type { Mapping } from "./pagemap.ts";
+import type { Pieces } from "./piece-hashes.ts";
 
 /** Each takes 12 MiB, and guests need CPUs too. */
 const maxThreads = Math.min(4, availableParallelism());
@@ -28,6 +29,7 @@ export interface LoadTask {
   mappings: Mapping[];
   memoryBytes: number;
   path: string;
+  pieces: Pieces | undefined;
 }
 
 export type Task = { kind: "save"; task: SaveTask } | { kind: "load"; task: LoadTask };

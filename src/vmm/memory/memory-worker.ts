@@ -30,10 +30,10 @@ async function save({ process, mappings, base, path, from, state }: SaveTask): P
   return await writer.state();
 }
 
-async function load({ process, mappings, memoryBytes, path }: LoadTask): Promise<void> {
+async function load({ process, mappings, memoryBytes, path, pieces }: LoadTask): Promise<void> {
   using memory = openOf(process, "mem", "r+");
   await using file = await open(path, "r");
-  await loadPages(memory, mappings, file, await readDiff(file, memoryBytes));
+  await loadPages(memory, mappings, file, await readDiff(file, memoryBytes), pieces);
 }
 
 function describe(error: unknown): SentError {

@@ -5,10 +5,11 @@
 import { writeSync } from "node:fs";
 import type { FileHandle } from "node:fs/promises";
 import type { VmProcess } from "../vmm.ts";
-import type { Diff } from "./diff-format.ts";
+import { damaged, type ReadDiff } from "./diff-format.ts";
 import { forEachPiece } from "./diff-reader.ts";
 import type { DiffWriter } from "./diff-writer.ts";
 import { type Mapping, type OpenFile, ownPages, pageBytes, readFully } from "./pagemap.ts";
+import { PieceCheck, type Pieces } from "./piece-hashes.ts";
 
 /** Longest time for which the event loop is blocked. */
 const sliceMs = 3;
@@ -43,13 +44,23 @@ export async function copyPages(
   return undefined;
 }
 
-/** Puts a diff's pages into a process that maps the same base. */
-export async function loadPages(memory: OpenFile, mappings: Mapping[], file: FileHandle, diff: Diff): Promise<void> {
+/**
+ * Puts a diff's pages into a process that maps the same base. With `pieces`, rejects unless the bytes that were loaded are those
+ * that were saved.
+ */
+export async function loadPages(
+  memory: OpenFile,
+  mappings: Mapping[],
+  file: FileHandle,
+  diff: ReadDiff,
+  pieces: Pieces | undefined,
+): Promise<void> {
   const slices = new Slices();
-  await forEachPiece(file, diff, (bytes, page) => {
+  const write = (bytes: Buffer, page: number) => {
     writeMapped(memory, mappings, bytes, page * pageBytes);
     return slices.isOver ? slices.yield() : undefined;
-  });
+  };
+  await forEachPiece(file, diff, write, pieces && new PieceCheck(pieces, damaged));
 }
 
 /** Writes bytes of guest memory to the addresses at which the process maps them. */

@@ -126,15 +126,16 @@ export class WarmQemu implements WarmProcess {
   }
 
   /** Loads a process that has not run. */
-  async #load(layer: string, { state, memory }: SavedVm): Promise<void> {
+  async #load(layer: string, saved: SavedVm): Promise<void> {
     const vm = this.#vm;
-    const laying = readFile(state).then((devices) => writeDevices(vm.spec.files.dir, devices));
-    await allSettledOrThrow([laying, this.#handOver(layer), this.#fill(memory)]);
+    const laying = readFile(saved.state).then((devices) => writeDevices(vm.spec.files.dir, devices));
+    await allSettledOrThrow([laying, this.#handOver(layer), this.#fill(saved)]);
     await vm.load(`file:${devicesName}`);
   }
 
   /** Loads a process whose translations are warm. */
-  async #reload(layer: string, { state, memory }: SavedVm): Promise<void> {
+  async #reload(layer: string, saved: SavedVm): Promise<void> {
+    const { state, memory } = saved;
     const [vm, qtest] = [this.#vm, this.#qtest!];
     const lay = async () => {
       const devices = await readFile(state);
@@ -142,7 +143,7 @@ export class WarmQemu implements WarmProcess {
     };
     const refill = async () => {
       if (memory !== null) await qtest.clear(await pagesOf(memory, memoryBytes(vm.spec)));
-      await this.#fill(memory);
+      await this.#fill(saved);
     };
     await allSettledOrThrow([lay(), this.#handOver(layer), refill()]);
     await reloadDevices(vm.monitor);
@@ -156,8 +157,8 @@ export class WarmQemu implements WarmProcess {
     await rm(linked);
   }
 
-  async #fill(diff: string | null): Promise<void> {
+  async #fill({ memory: path, pieces }: SavedVm): Promise<void> {
     const { spec, process } = this.#vm;
-    if (diff !== null) await loadMemory(process, spec.files.memory, memoryBytes(spec), diff);
+    if (path !== null) await loadMemory(process, spec.files.memory, memoryBytes(spec), path, pieces);
   }
 }
