@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import http, { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
-import { Contract } from "./openapi-contract.ts";
+import { Contract, type ContractOptions, type OpenApi } from "./openapi-contract.ts";
 
 export interface Call {
   /** null: no key. Default: the client's key. */
@@ -41,9 +41,10 @@ export class Client {
   readonly contract: Contract;
   readonly #connections = new http.Agent({ keepAlive: true });
 
-  static async connect(url: string, key: string): Promise<Client> {
-    const document = await fetch(new URL("/openapi.json", url));
-    return new Client(url, key, new Contract((await document.json()) as ConstructorParameters<typeof Contract>[0]));
+  /** `options` are those of the contract with the service's own document. */
+  static async connect(url: string, key: string, options?: ContractOptions): Promise<Client> {
+    const document = (await (await fetch(new URL("/openapi.json", url))).json()) as OpenApi;
+    return new Client(url, key, new Contract(document, options));
   }
 
   private constructor(url: string, key: string, contract: Contract) {
