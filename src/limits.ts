@@ -5,8 +5,6 @@ import type { Limits } from "./wire/limits.ts";
 
 const mib = 1024 * 1024;
 export const hostMemoryMb = Math.floor(totalmem() / mib);
-/** A capsule's memory is mapped copy-on-write from its template's: an idle one has written about a 17th of it. */
-export const overcommit = 16;
 
 export const limitRows = {
   vcpus_max: limit("VCPUS_MAX", Math.max(8, availableParallelism()), 1, 255, "virtual CPUs of a capsule", {
@@ -22,11 +20,11 @@ export const limitRows = {
   running_vcpus_max: limit("RUNNING_VCPUS_MAX", 1_000, 1, 1_000_000, "vCPUs of a team's running capsules"),
   running_memory_max_mb: limit(
     "RUNNING_MEMORY_MAX_MB",
-    overcommit * hostMemoryMb,
+    hostMemoryMb,
     64,
     2 ** 40,
     "memory of a team's running capsules, MiB",
-    { fallbackSaid: `${overcommit} times the host's memory` },
+    { fallbackSaid: "the host's memory" },
   ),
   disk_max_bytes: limit(
     "DISK_MAX_BYTES",

@@ -22,6 +22,9 @@ const startDeadlineMs = 600_000;
 const stopDeadlineMs = 240_000;
 const keptLines = 40;
 
+/** More than most machines have: tests share one team, and their capsules use little of their memory. */
+const teamMemoryMb = 1 << 20;
+
 export interface ServerOptions {
   /** Added to this process's environment. */
   env?: Record<string, string>;
@@ -74,7 +77,8 @@ export class Server implements AsyncDisposable {
   private constructor(folder: string, env: Record<string, string>) {
     this.#folder = folder;
     this.dataDir = join(folder, "data");
-    this.#env = { CAPSULE_DATA: this.dataDir, CAPSULE_HOST: "127.0.0.1", CAPSULE_PORT: "0", ...env };
+    const own = { CAPSULE_DATA: this.dataDir, CAPSULE_HOST: "127.0.0.1", CAPSULE_PORT: "0" };
+    this.#env = { ...own, CAPSULE_RUNNING_MEMORY_MAX_MB: String(teamMemoryMb), ...env };
   }
 
   /** For a test process that exits early: runs `capsule down` synchronously and ignores its result. */
