@@ -42,12 +42,13 @@ async function watched() {
   const state = { spare: 1, isStalling: false };
   Object.assign(floors.host.memory, { spareBytes: () => state.spare, isStalling: () => state.isStalling });
   const outcomes: string[] = [];
+  const errors: string[] = [];
   const { host, store, clock, capsules } = floors;
   const watch = new MemoryWatch({
     ...{ host, store, clock },
     pause: (id) => capsules.relieve(id),
     capacityBytes: 3 * gib,
-    log: { info() {}, warn() {}, error() {} },
+    log: { info() {}, warn() {}, error: (_about, message) => errors.push(message) },
     onPause: (outcome) => outcomes.push(outcome),
   });
   const [small, large] = [await running(floors), await running(floors)];
@@ -57,7 +58,7 @@ async function watched() {
     host.memories.set(id, bytes);
   }
   const stop = watch.start();
-  return { floors, state, outcomes, small, large, bystander, stop };
+  return { floors, state, outcomes, errors, small, large, bystander, stop };
 }
 
 const shape = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
@@ -157,6 +158,19 @@ test("a capsule that is about to change is passed over, also between two pauses"
   await destroyed;
   await floors.settled();
   assert.deepEqual(pausedIn(floors), [small]);
+});
+
+test("that nothing is left to pause is logged once, until memory is short again", async () => {
+  const { floors, state, errors } = await watched();
+  state.spare = -1;
+  await pass(floors, 60);
+  assert.equal(pausedIn(floors).length, 3);
+  assert.deepEqual(errors, ["the host is short of memory, and no capsule can be paused now"]);
+  state.spare = 0;
+  await pass(floors, 1);
+  state.spare = -1;
+  await pass(floors, 10);
+  assert.equal(errors.length, 2);
 });
 
 test("a stopped watch does nothing any more", async () => {

@@ -45,6 +45,8 @@ export class MemoryWatch {
   #short = 0;
   /** Capsules whose pause has failed, until when they are left alone. */
   readonly #failed = new Map<string, number>();
+  /** Whether it was logged that nothing can be paused, since memory became short. */
+  #isReported = false;
   #isStopped = false;
 
   constructor(options: MemoryWatchOptions) {
@@ -69,6 +71,7 @@ export class MemoryWatch {
     try {
       if (!this.#isShort()) {
         this.#short = 0;
+        this.#isReported = false;
         return;
       }
       this.#short++;
@@ -97,7 +100,9 @@ export class MemoryWatch {
     while (!this.#isStopped && this.#isShort()) {
       const next = chooseToPause(running, capacityBytes, skipped);
       if (next === undefined) {
+        if (this.#isReported) return;
         log.error({ running: running.length }, "the host is short of memory, and no capsule can be paused now");
+        this.#isReported = true;
         return;
       }
       skipped.add(next.id);
