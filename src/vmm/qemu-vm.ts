@@ -20,7 +20,11 @@ import type { SavedVm, Vm, VmEnd, VmProcess, VmSave, VmSpec, VmState } from "./v
 const connectPollMs = 2;
 const connectDeadlineMs = 15_000;
 const adoptDeadlineMs = 5_000;
-const watchMs = 500;
+/**
+ * Time between two checks of a VM's process, each of three reads in /proc. Its end is not found by these: the monitor socket
+ * closes with the process.
+ */
+const watchMs = 5_000;
 /** How long a QEMU that closed its monitor socket may take to exit by itself. */
 const exitMs = 800;
 const diskRetryMs = 1_000;

@@ -125,20 +125,40 @@ test("without a required controller, a mount or a delegated group there are no c
   assert.equal(open(true), undefined, "nothing mounted");
 });
 
-test("old empty groups are removed; busy and new ones are kept", () => {
-  const groups = open(true)!;
-  for (const name of ["empty", "busy"]) mkdirSync(join(root, "capsule", name));
-  writeFileSync(join(root, "capsule/busy/cgroup.procs"), "1");
+/** The time in which a group counts as new has passed. */
+function later(use: () => void): void {
   const clock = Date.now;
   try {
     Date.now = () => clock() + 120_000;
-    groups.make("vm1", limits);
+    use();
   } finally {
     Date.now = clock;
   }
+}
+
+test("old empty groups are removed, an earlier daemon's too; busy and new ones are kept", () => {
+  for (const name of ["empty", "busy"]) mkdirSync(join(root, "capsule", name));
+  writeFileSync(join(root, "capsule/busy/cgroup.procs"), "1");
+  const groups = open(true)!;
+  later(() => groups.make("vm1", limits));
   assert.ok(!existsSync(join(root, "capsule/empty")));
   assert.ok(existsSync(join(root, "capsule/busy")));
-  mkdirSync(join(root, "capsule/fresh"));
   groups.make("vm2", limits);
-  assert.ok(existsSync(join(root, "capsule/fresh")));
+  assert.ok(existsSync(join(root, "capsule/vm1")), "too new to be removed");
+});
+
+test("a new group examines at most 8 others, whatever their number, and after some more all empty ones are gone", () => {
+  const names = Array.from({ length: 100 }, (_, index) => `old-${index}`);
+  for (const name of names) mkdirSync(join(root, "capsule", name));
+  for (const name of names.slice(0, 10)) writeFileSync(join(root, "capsule", name, "cgroup.procs"), "1");
+  const groups = open(true)!;
+  const left = () => names.filter((name) => existsSync(join(root, "capsule", name))).length;
+  later(() => {
+    for (let made = 1, before = left(); made <= 30; made++) {
+      groups.make(`vm${made}`, limits);
+      assert.ok(before - left() <= 8, `${before - left()} were removed`);
+      before = left();
+    }
+  });
+  assert.equal(left(), 10, "the busy ones");
 });

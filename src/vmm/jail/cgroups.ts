@@ -9,7 +9,7 @@
  *                                               service manager must restart it there while VMs run
  *                                               (DelegateSubgroup=service)
  *
- * A process joins its group before it executes bubblewrap. Empty groups are removed when the next one is made.
+ * A process joins its group before it executes bubblewrap. Empty groups are removed when the next ones are made.
  *
  * https://docs.kernel.org/admin-guide/cgroup-v2.html
  */
@@ -20,6 +20,11 @@ import type { ProfileLimits } from "./jail-args.ts";
 const requiredControllers = ["memory", "cpu", "pids"];
 /** A group is removed only after this time: a younger one may not have been joined yet. */
 const joinedMs = 60_000;
+/**
+ * Groups that are examined when one is made. More than one, so that empty groups become fewer; not all, because a machine with
+ * 10 000 VMs has as many.
+ */
+const examinedPerMake = 8;
 const periodUs = 100_000;
 const serviceName = "service";
 /**
@@ -41,6 +46,8 @@ const systemPaths: CgroupPaths = { root: "/sys/fs/cgroup", own: "/proc/self/cgro
 export class Cgroups {
   readonly #parent: string;
   readonly #hasIo: boolean;
+  /** All groups, those of an earlier daemon included; the next to be examined first. */
+  readonly #names: Set<string>;
 
   /** Undefined when control groups are not mounted, not delegated, or lack a required controller. */
   static open(isRoot: boolean, { root, own }: CgroupPaths = systemPaths): Cgroups | undefined {
@@ -65,6 +72,8 @@ export class Cgroups {
   private constructor(parent: string, hasIo: boolean) {
     this.#parent = parent;
     this.#hasIo = hasIo;
+    const entries = readdirSync(parent, { withFileTypes: true });
+    this.#names = new Set(entries.filter((entry) => entry.isDirectory()).map(({ name }) => name));
   }
 
   /** Makes a group; returns the command prefix that joins it. */
@@ -72,18 +81,30 @@ export class Cgroups {
     this.#removeEmpty();
     const group = join(this.#parent, name);
     mkdirSync(group);
+    this.#names.add(name);
     for (const [file, value] of Object.entries(settings(limits))) writeFileSync(join(group, file), value);
     if (this.#hasIo) setIoWeight(group, ioWeights.each);
     return ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', group];
   }
 
   #removeEmpty(): void {
-    for (const entry of readdirSync(this.#parent, { withFileTypes: true })) {
-      const group = join(this.#parent, entry.name);
-      try {
-        if (entry.isDirectory() && Date.now() - statSync(group).ctimeMs > joinedMs) rmdirSync(group);
-      } catch {} // a process is in it
+    let left = Math.min(examinedPerMake, this.#names.size);
+    for (const name of this.#names) {
+      if (left-- === 0) return;
+      this.#names.delete(name);
+      if (!removeIfEmpty(join(this.#parent, name))) this.#names.add(name);
     }
+  }
+}
+
+/** True when the group is gone. */
+function removeIfEmpty(group: string): boolean {
+  try {
+    if (Date.now() - statSync(group).ctimeMs <= joinedMs) return false;
+    rmdirSync(group);
+    return true;
+  } catch {
+    return !existsSync(group); // a process is in it
   }
 }
 

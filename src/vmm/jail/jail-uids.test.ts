@@ -53,3 +53,34 @@ test("a user that any process of the machine runs under is not reserved", {
     await endProcess(process);
   }
 });
+
+test("after the first reservation, each looks at 1 000 processes, and a scan ends after as many as it takes", (t) => {
+  let nowMs = 10_000;
+  t.mock.method(performance, "now", () => nowMs);
+  const pids = Array.from({ length: 2_500 }, (_, index) => String(index));
+  const taken = new Map<string, number>();
+  let looks = 0;
+  const ownerOf = (pid: string) => {
+    looks++;
+    return taken.get(pid);
+  };
+  const uids = new JailUids({ first, last: first + 2 }, { list: () => [...pids], ownerOf });
+  const looked = () => {
+    looks = 0;
+    const uid = uids.reserve();
+    uids.release(uid);
+    return looks;
+  };
+  assert.deepEqual([looked(), looked()], [2_500, 0]);
+  taken.set("0", first + 1); // the last one that is looked at
+  nowMs += 5_000;
+  assert.deepEqual([looked(), looked(), looked(), looked()], [1_000, 1_000, 500, 0]);
+  assert.deepEqual(
+    Array.from({ length: 20 }, () => {
+      const uid = uids.reserve();
+      uids.release(uid);
+      return uid;
+    }).filter((uid) => uid !== first + 2),
+    [],
+  );
+});

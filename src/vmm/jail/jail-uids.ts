@@ -15,6 +15,11 @@ export interface UidRange {
 
 /** Minimum time between two scans of /proc for users taken by other daemons' VMs. */
 const scanIntervalMs = 5_000;
+/**
+ * Processes that a reservation looks at, except for the first. A longer scan is continued by the next ones: a machine with 10 000
+ * VMs has as many processes, and looking at them takes 40 ms.
+ */
+const scannedAtOnce = 1_000;
 const attempts = 1_000;
 
 export class JailUids {
@@ -23,11 +28,17 @@ export class JailUids {
   readonly #range: UidRange;
   /** Null: a process is being started under this user. */
   readonly #held = new Map<number, VmProcess | null>();
-  #others = new Set<number>();
+  /** Users of all processes, as the last complete scan has found them. */
+  #others: Set<number> | undefined;
+  #scan = new Set<number>();
+  /** Processes that the scan under way has not looked at. */
+  #pids: string[] = [];
+  readonly #processes: Processes;
   #scannedMs = Number.NEGATIVE_INFINITY;
 
   /** The first number of the range is the readers' group, the others are users. */
-  constructor(range: UidRange) {
+  constructor(range: UidRange, processes: Processes = allProcesses) {
+    this.#processes = processes;
     this.readers = range.first;
     this.#range = { first: range.first + 1, last: range.last };
   }
@@ -38,7 +49,7 @@ export class JailUids {
     this.#rescan();
     for (let attempt = 0; attempt < attempts; attempt++) {
       const uid = first + Math.floor(Math.random() * (last - first + 1));
-      if (this.#others.has(uid) || this.#isHeld(uid)) continue;
+      if (this.#others?.has(uid) || this.#isHeld(uid)) continue;
       this.#held.set(uid, null);
       return uid;
     }
@@ -71,10 +82,20 @@ export class JailUids {
   }
 
   #rescan(): void {
-    const nowMs = performance.now();
-    if (nowMs - this.#scannedMs < scanIntervalMs) return;
-    this.#scannedMs = nowMs;
-    this.#others = ownersOfProcesses();
+    if (this.#pids.length === 0) {
+      const nowMs = performance.now();
+      if (nowMs - this.#scannedMs < scanIntervalMs) return;
+      this.#scannedMs = nowMs;
+      this.#pids = this.#processes.list();
+    }
+    const count = this.#others === undefined ? this.#pids.length : scannedAtOnce;
+    for (const pid of this.#pids.splice(-count)) {
+      const owner = this.#processes.ownerOf(pid);
+      if (owner !== undefined) this.#scan.add(owner);
+    }
+    if (this.#pids.length > 0) return;
+    this.#others = this.#scan;
+    this.#scan = new Set();
   }
 }
 
@@ -87,17 +108,24 @@ export function isUnderJailUid({ first, last }: UidRange, process: VmProcess): b
   return uid !== null && uid > first && uid <= last && isAlive(process);
 }
 
-/** Owners of all processes of this machine. */
-function ownersOfProcesses(): Set<number> {
-  const owners = new Set<number>();
-  for (const entry of readdirSync("/proc")) {
-    if (!/^\d+$/.test(entry)) continue;
-    try {
-      owners.add(statSync(`/proc/${entry}`).uid);
-    } catch {} // the process has ended meanwhile
-  }
-  return owners;
+/** How processes and their owners are found. */
+export interface Processes {
+  /** Their pids. */
+  list(): string[];
+  /** Undefined when the process has ended. */
+  ownerOf(pid: string): number | undefined;
 }
+
+const allProcesses: Processes = {
+  list: () => readdirSync("/proc").filter((entry) => /^\d+$/.test(entry)),
+  ownerOf: (pid) => {
+    try {
+      return statSync(`/proc/${pid}`).uid;
+    } catch {
+      return undefined;
+    }
+  },
+};
 
 /** Real uid of a process; null when it has ended. */
 export function uidOf(pid: number): number | null {

@@ -22,12 +22,11 @@ test("more CPUs than the limit are reported over 30 s, shorter bursts are not", 
   assert.equal(use(65, 696), "processor: 3.0 CPUs for 30 s, of 3");
 });
 
-test("a real process is sampled, at most once in 5 s", () => {
+test("a real process is sampled", () => {
   const child = spawn("sleep", ["100"]);
   try {
     const watchdog = new ResourceWatchdog({ dataBytes: 1, cpus: 1 });
     assert.match(watchdog.sample(child.pid!) ?? "nothing", /^memory: \d{4,} bytes, of 1$/);
-    assert.equal(watchdog.sample(child.pid!), undefined, "the last sample is younger than 5 s");
     assert.equal(
       new ResourceWatchdog({ dataBytes: 1, cpus: 1 }).sample(2 ** 30),
       undefined,

@@ -9,7 +9,6 @@ import type { ProfileLimits } from "./jail-args.ts";
 
 /** USER_HZ: unit of the CPU times in /proc, 100 on every architecture of Linux. */
 const ticksPerSec = 100;
-const sampleIntervalMs = 5_000;
 /** CPU use is averaged over this time: QEMU's disk threads exceed the limit in short bursts. */
 const averageMs = 30_000;
 
@@ -23,19 +22,15 @@ export interface ResourceUse {
 
 export class ResourceWatchdog {
   readonly #limits: Pick<ProfileLimits, "dataBytes" | "cpus">;
-  #sampledMs = Number.NEGATIVE_INFINITY;
   #since: ResourceUse | undefined;
 
   constructor(limits: Pick<ProfileLimits, "dataBytes" | "cpus">) {
     this.#limits = limits;
   }
 
-  /** Names an exceeded limit; undefined when there is none, or the last sample is younger than 5 s. */
+  /** Names an exceeded limit, if any. */
   sample(pid: number): string | undefined {
-    const atMs = performance.now();
-    if (atMs - this.#sampledMs < sampleIntervalMs) return undefined;
-    this.#sampledMs = atMs;
-    const use = useOf(pid, atMs);
+    const use = useOf(pid, performance.now());
     return use === null ? undefined : this.check(use);
   }
 
