@@ -266,6 +266,7 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
     rows: capsuleRows,
     templates: templateRows,
     diskOf: (id) => diskUse.of(id),
+    runningMemoryMb: () => store.runningMemoryMb(),
     limits: quotaLimits(config),
   });
   const below = { store, host, locks, transitions, activity, idle, clock, quotas };

@@ -73,6 +73,14 @@ export function allow(action: Action, id: string, status: Status, intent: Intent
   }
 }
 
+/** Statuses in which a capsule has a VM or is being given one. */
+export const live: Status[] = ["starting", "running"];
+
+/** Whether the capsule has a VM, or is being given one also by a resume. */
+export function isLive({ status, intent }: { status: Status; intent: Intent | null }): boolean {
+  return live.includes(status) || intent === "resume";
+}
+
 /** Statuses that a capsule can leave only by being destroyed. */
 export function isFinal(status: Status): boolean {
   return Object.keys(transitionTable[status]).every((trigger) => trigger === "destroy");

@@ -9,6 +9,7 @@ import { FakeHost, type HostVerb } from "../../test/fakes/fake-host.ts";
 import { buildFloors, FakeClock, type Floors } from "../../test/fakes/floors.ts";
 import { openDatabase } from "../db/database.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { live } from "./lifecycle.ts";
 
 const verbs = ["create", "pause", "resume", "destroy", "capture", "delete", "lose", "off", "look", "idle"] as const;
 type Operation = { verb: (typeof verbs)[number]; pick: number };
@@ -101,6 +102,7 @@ function assertOneStory(floors: Floors, destroyed: Set<string>): void {
   }
   const counted = Object.entries(store.counts()).filter(([, count]) => count !== 0);
   assert.deepEqual(new Map(counted), new Map(rows.counts()), "the counts are those of the table");
+  assert.equal(store.runningMemoryMb(), rows.runningMemoryMb(live), "and so is the memory");
   const ids = new Set(known.map((row) => row.id));
   for (const id of [...host.guests.keys(), ...host.folders, ...host.checkpoints.keys()])
     assert.ok(ids.has(id), `residue of ${id}`);

@@ -211,3 +211,21 @@ test("each team's work is given to the host under the team's own name", async ()
   await floors.settled();
   assert.deepEqual(floors.host.owners, [team, team, other]);
 });
+
+test("the memory of all running capsules is that of the table, also when a destroy ends a resume", async () => {
+  const floors = floorsWith({});
+  const { capsules, team, other, host, store } = floors;
+  await running({ ...floors, team: other });
+  const id = await running(floors);
+  assert.equal(store.runningMemoryMb(), 1_024);
+  await capsules.pause(team, id);
+  await floors.settled();
+  assert.equal(store.runningMemoryMb(), 512);
+  host.isHanging = true;
+  const resumed = assert.rejects(capsules.resume(team, id), { code: "not_found" });
+  await new Promise(setImmediate);
+  assert.equal(store.runningMemoryMb(), 1_024);
+  await capsules.destroy(team, id);
+  await resumed;
+  assert.equal(store.runningMemoryMb(), 512);
+});

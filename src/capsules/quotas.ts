@@ -5,7 +5,7 @@
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import type { Status } from "./lifecycle.ts";
+import { live } from "./lifecycle.ts";
 
 export interface QuotaLimits {
   /** Of every status. */
@@ -34,10 +34,9 @@ export interface QuotasOptions {
   limits: QuotaLimits;
   /** Bytes on disk of one capsule, as last measured. */
   diskOf: (id: string) => number;
+  /** Of all teams. */
+  runningMemoryMb: () => number;
 }
-
-/** Statuses in which a capsule has a VM or is being given one. */
-const live: Status[] = ["starting", "running"];
 
 interface Shape {
   vcpus: number;
@@ -98,11 +97,11 @@ export class Quotas {
   }
 
   #requireRunning(what: string, teamId: string, usage: Usage, { vcpus, memoryMb }: Shape): void {
-    const { limits, rows } = this.#options;
+    const { limits, runningMemoryMb } = this.#options;
     within(what, "running vCPUs", usage.runningVcpus, vcpus, limits.runningVcpus);
     within(what, "MiB of running memory", usage.runningMemoryMb, memoryMb, limits.runningMemoryMb);
     within(what, "starts under way", this.#startsOf(teamId), 1, limits.starts);
-    if (rows.runningMemoryMb(live) + memoryMb > limits.hostMemoryMb) {
+    if (runningMemoryMb() + memoryMb > limits.hostMemoryMb) {
       throw new CapsuleError("no_capacity", `cannot ${what}: the host has promised as much memory as it may`);
     }
   }

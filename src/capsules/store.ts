@@ -6,7 +6,7 @@ import { EventEmitter } from "node:events";
 import type { CapsuleChange, CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { type CapsuleStatus, capsuleStatuses } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { type Intent, next, type Status, type Trigger } from "./lifecycle.ts";
+import { type Intent, isLive, live, next, type Status, type Trigger } from "./lifecycle.ts";
 
 /** A row whose status and intent are those of the state machine. */
 export interface Capsule extends CapsuleRow {
@@ -26,12 +26,14 @@ export class CapsuleStore {
   readonly #subscribers = new Set<Subscriber>();
   /** The number of capsules in each status. All changes go through this store, so that no probe scans the table. */
   readonly #counts: Record<CapsuleStatus, number>;
+  #runningMemoryMb: number;
 
   constructor(rows: CapsuleRows, now: () => number) {
     this.#rows = rows;
     this.#now = now;
     this.#counts = { ...noCapsules };
     for (const [status, count] of rows.counts()) this.#counts[status as Status] = count;
+    this.#runningMemoryMb = rows.runningMemoryMb(live);
   }
 
   /** The capsules of all teams, including those being destroyed. */
@@ -48,6 +50,11 @@ export class CapsuleStore {
     return { ...this.#counts };
   }
 
+  /** Memory of all capsules that have a VM or are being given one. */
+  runningMemoryMb(): number {
+    return this.#runningMemoryMb;
+  }
+
   ofTeam(teamId: string): Capsule[] {
     return (this.#rows.ofTeam(teamId) as Capsule[]).filter((row) => row.intent !== "destroy");
   }
@@ -62,7 +69,7 @@ export class CapsuleStore {
   insert(row: Capsule): boolean {
     const isNew = this.#rows.insert(row);
     if (isNew) {
-      this.#counts[row.status]++;
+      this.#count(row, 1);
       this.#notify(row.id);
       this.#publish(row.teamId, row.id, row);
     }
@@ -106,7 +113,7 @@ export class CapsuleStore {
    */
   beginDestroy(row: Capsule, alongside: () => void = () => {}): Capsule {
     const destroyed = this.#rows.beginDestroy(row.id, row.revision, this.#now(), alongside) as Capsule;
-    this.#notify(row.id);
+    this.#notified(row, destroyed);
     this.#publish(row.teamId, row.id, undefined);
     return destroyed;
   }
@@ -114,7 +121,7 @@ export class CapsuleStore {
   remove(id: string): void {
     const row = this.get(id);
     this.#rows.remove(id);
-    if (row !== undefined) this.#counts[row.status]--;
+    if (row !== undefined) this.#count(row, -1);
     this.#notify(id);
   }
 
@@ -134,13 +141,18 @@ export class CapsuleStore {
     return this.#notified(row, this.#rows.change(row.id, row.revision, change));
   }
 
-  #notified({ id, status }: Capsule, row: CapsuleRow | undefined): Capsule | undefined {
+  #notified(before: Capsule, row: CapsuleRow | undefined): Capsule | undefined {
     const changed = row as Capsule | undefined;
     if (changed === undefined) return undefined;
-    this.#counts[status]--;
-    this.#counts[changed.status]++;
-    this.#notify(id);
+    this.#count(before, -1);
+    this.#count(changed, 1);
+    this.#notify(before.id);
     return changed;
+  }
+
+  #count(row: Capsule, by: 1 | -1): void {
+    this.#counts[row.status] += by;
+    if (isLive(row)) this.#runningMemoryMb += by * row.memoryMb;
   }
 
   #notify(id: string): void {

@@ -93,7 +93,13 @@ export function buildFloors(
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
   const transitions = new Transitions({ store, host, locks, activity, idle, clock, log, step, observe, onFreed });
-  const quotas = new Quotas({ rows, templates: templateRows, limits: quotaLimits, diskOf: () => diskBytesEach });
+  const quotas = new Quotas({
+    rows,
+    templates: templateRows,
+    limits: quotaLimits,
+    diskOf: () => diskBytesEach,
+    runningMemoryMb: () => store.runningMemoryMb(),
+  });
   const auditRows = new AuditRows(database);
   const audit = new Audit({ rows: auditRows, now: () => clock.now(), entriesMax: 1_000, keepMs: 1e9, onLoss() {} });
   const { onPaused, onEnded } = auditOfService(audit);
