@@ -10,6 +10,12 @@ export class Ledger {
   /** Capsule or template → path → content. */
   readonly #files = new Map<string, Map<string, string>>();
   readonly #templates = new Set<string>();
+  /** Capsules whose pause was acknowledged, while no resume was requested. */
+  readonly #paused = new Set<string>();
+  /** Resumes requested so far, and those without an answer. */
+  readonly #resumes = new Map<string, { requested: number; unanswered: number }>();
+  /** Capsules that may have run when all VMs were ended. */
+  readonly #mayBeLost = new Set<string>();
 
   created(id: string): void {
     assert.ok(!this.#ids.has(id), `the id ${id} was reused`);
@@ -48,6 +54,41 @@ export class Ledger {
     this.destroyed(id);
     this.#templates.add(name);
     this.#files.set(name, files);
+  }
+
+  /** A pause is requested. Call the result when it is acknowledged. */
+  pausing(id: string): () => void {
+    const before = { ...this.#resumesOf(id) };
+    return () => {
+      if (before.unanswered === 0 && this.#resumesOf(id).requested === before.requested) this.#paused.add(id);
+    };
+  }
+
+  /** A resume is requested. Call the result when it is answered, or will never be. */
+  resuming(id: string): () => void {
+    this.#paused.delete(id);
+    const resumes = this.#resumesOf(id);
+    resumes.requested++;
+    resumes.unanswered++;
+    return () => {
+      resumes.unanswered--;
+    };
+  }
+
+  /** All VMs have been ended. */
+  machineReset(): void {
+    for (const id of this.#ids) if (!this.#paused.has(id)) this.#mayBeLost.add(id);
+  }
+
+  /** Nothing but a reset of the machine takes a capsule to `error`, and none that was paused. */
+  assertLost(id: string, reason: string | null): void {
+    assert.ok(this.#mayBeLost.has(id), `${id} is lost: ${reason}`);
+  }
+
+  #resumesOf(id: string): { requested: number; unanswered: number } {
+    const found = this.#resumes.get(id) ?? { requested: 0, unanswered: 0 };
+    this.#resumes.set(id, found);
+    return found;
   }
 
   get templates(): string[] {

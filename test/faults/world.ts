@@ -84,13 +84,14 @@ export class World implements AsyncDisposable {
     return await acted;
   }
 
-  /** Ends the server and every process of its data folder, as a reset of the machine does, and starts it again. */
-  async reset(env: Record<string, string> = {}): Promise<void> {
+  /** Ends the server and every process of its data folder, as a reset of the machine does, and starts it again. `ended`: in between. */
+  async reset(ended: () => void = () => {}): Promise<void> {
     this.#client?.close();
     await this.server.kill("SIGKILL");
     this.#killProcesses();
     await this.#processesEnded();
-    await this.server.start(env);
+    ended();
+    await this.server.start();
     await this.#connect();
   }
 
