@@ -126,6 +126,13 @@ describe("files/list, mkdir, remove", () => {
     assert.equal((await post("remove", { path: "/f" })).status, 404);
   });
 
+  test("the document says that remove may be refused because a directory is being written to", async () => {
+    const { api } = await setUp();
+    const { paths } = (await api.call("GET", "/openapi.json")).json;
+    const { responses } = paths["/v1/capsules/{id}/files/remove"].post;
+    assert.deepEqual(responses[409].description.split(", ").sort(), ["conflict", "invalid_state"]);
+  });
+
   for (const verb of ["read", "stream/read", "list", "mkdir", "remove"]) {
     test(`${verb} refuses bad paths`, async () => {
       const { post } = await setUp();

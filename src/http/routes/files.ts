@@ -117,7 +117,7 @@ function changeRoutes(app: App, { enter, pathIn }: FileAccess): void {
   app.post(
     "/capsules/:id/files/remove",
     {
-      config: { ...config, audit: "file.remove" },
+      config: { ...config, audit: "file.remove", refuses: [...config.refuses, "conflict"] },
       schema: {
         summary: "Remove a file or a directory tree",
         params: CapsuleParams,
