@@ -146,6 +146,14 @@ export class RunningProxy implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}`;
   }
 
+  /** What it and its children have written to disks, of unlinked files too. */
+  writtenBytes(): number {
+    const pid = this.#process.pid as number;
+    const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean);
+    const bytesOf = (each: string) => /^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${each}/io`, "utf8"))?.[1];
+    return [String(pid), ...children].reduce((sum, each) => sum + Number(bytesOf(each)), 0);
+  }
+
   async #listens(): Promise<boolean> {
     if (this.#process.exitCode !== null) throw new Error(`the proxy ended with ${this.#process.exitCode}`);
     const socket = connect(this.port, "127.0.0.1");

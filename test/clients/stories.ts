@@ -48,6 +48,9 @@ const expectations: Record<ZooClient["speaks"][number], Record<string, object>> 
   },
 };
 
+/** What a client breaks off half-way in each story. */
+const aborts: Record<ZooClient["speaks"][number], Aborted["of"]> = { http: "requests", sockets: "socket" };
+
 export interface Story {
   /** To look at what is left behind. */
   client: Client;
@@ -57,6 +60,8 @@ export interface Story {
   file: { path: string; sha256: string };
   /** To be sent where it is refused. */
   refusedFile: string;
+  /** A proxy in front may have taken the whole of a download that the client breaks off. */
+  hasProxy?: boolean;
   /** A proxy in front does not pass on that a client hung up, so an aborted command runs to its end. */
   hidesAborts?: boolean;
   /** How many times each kind of refusal is tried. */
@@ -85,23 +90,39 @@ export async function tell({ name, command, speaks, differs }: ZooClient, story:
     const complaints = text(child.stderr);
     const exit = new Promise((resolve) => child.once("close", resolve));
     const steps: Record<string, object> = {};
+    const aborted: string[] = [];
     for await (const line of createInterface({ input: child.stdout })) {
       const { step, ...said } = JSON.parse(line);
       if (step !== "aborted") steps[step] = said;
       else {
-        const isAboutFiles = speaks.includes("http") && steps.terminal === undefined;
-        if (!(isAboutFiles && story.hidesAborts)) await noProcessIsLeftOf(client, said.id);
-        if (isAboutFiles) await noHalfIsLeftOf(client, said.id, file);
+        aborted.push(said.of);
+        await nothingIsLeftOf(said, story);
         child.stdin.write("\n");
       }
     }
     const code = await exit;
     assert.deepEqual(steps, Object.assign({}, ...speaks.map((each) => expectations[each]), differs), await complaints);
     assert.equal(code, 0, await complaints);
+    assert.deepEqual(aborted.sort(), speaks.map((each) => aborts[each]).sort(), "what was aborted");
   } finally {
     child.kill("SIGKILL");
     await rm(folder, { recursive: true });
   }
+}
+
+interface Aborted {
+  of: "requests" | "socket";
+  id: string;
+}
+
+async function nothingIsLeftOf(
+  { of, id }: Aborted,
+  { client, file, hidesAborts = false, hasProxy = false }: Story,
+): Promise<void> {
+  if (of === "socket" || !hidesAborts) await noProcessIsLeftOf(client, id);
+  if (of === "socket") return;
+  if (!hidesAborts) await wereAborted(client, id, hasProxy);
+  await noHalfIsLeftOf(client, id, file);
 }
 
 async function noProcessIsLeftOf(client: Client, id: string): Promise<void> {
@@ -114,16 +135,36 @@ async function noProcessIsLeftOf(client: Client, id: string): Promise<void> {
   });
 }
 
-/** Of an aborted upload, whose target is as it was. */
+/** As the audit log has it: the client went away before the answer's end, or sent a form without an end. */
+async function wereAborted(client: Client, id: string, hasProxy: boolean): Promise<void> {
+  const wanted = ["exec sleep", "file.write /root/big", ...(hasProxy ? [] : ["file.read /root/big"])];
+  let missing: string[] = [];
+  await eventually("an entry for each aborted request", async () => {
+    const { entries } = (await client.expect(200, "GET", `/v1/audit?limit=1000&capsule=${id}`)).json;
+    const found = entries
+      .filter(({ status }: { status: number }) => status === 499 || status === 400)
+      .map(({ action, subject }: { action: string; subject: string }) => `${action} ${subject}`);
+    missing = wanted.filter((each) => !found.includes(each));
+    return missing.length === 0;
+  }).catch((error) => assert.fail(`${error.message}: ${missing}`));
+}
+
+/** Of an aborted upload, whose target is as it was; of an aborted download, which reads it no longer. */
 async function noHalfIsLeftOf(client: Client, id: string, file: Story["file"]): Promise<void> {
   const at = `/v1/capsules/${id}`;
+  const sh = async (script: string): Promise<string> => {
+    const json = { cmd: "sh", args: ["-c", script], timeout: 0 };
+    return (await client.expect(200, "POST", `${at}/exec`, { json })).json.stdout.trim();
+  };
   await eventually("no half of an aborted upload", async () => {
     const { entries } = (await client.expect(200, "POST", `${at}/files/list`, { json: { path: "/root" } })).json;
     return !entries.some((entry: { name: string }) => entry.name.startsWith(".capsule-"));
   });
-  const json = { cmd: "sha256sum", args: ["/root/big"], timeout: 0 };
-  const { stdout } = (await client.expect(200, "POST", `${at}/exec`, { json })).json;
-  assert.equal(stdout.split(" ")[0], file.sha256, "an aborted upload changed the file it was to replace");
+  await eventually("the aborted download reads no longer", async () => {
+    return (await sh("ls -l /proc/1/fd | grep -c /root/big || true")) === "0";
+  });
+  const sum = (await sh("sha256sum /root/big")).split(" ")[0];
+  assert.equal(sum, file.sha256, "an aborted upload changed the file it was to replace");
 }
 
 async function text(stream: AsyncIterable<Buffer>): Promise<string> {

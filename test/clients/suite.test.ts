@@ -5,22 +5,23 @@
 
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import http from "node:http";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { Server } from "../server.ts";
-import { proxies, RunningProxy } from "./proxies.ts";
+import { clientOf, examples, runExample } from "./examples.ts";
+import { pourGibibyte, type Refused, SlowWrite, withFlatMemory } from "./memory.ts";
+import { passFile } from "./passing.ts";
+import { proxies, RunningProxy, type ZooProxy } from "./proxies.ts";
 import { silentSockets } from "./silence.ts";
 import { type Story, tell } from "./stories.ts";
 import { isLong, missing, zoo } from "./zoo.ts";
 
 const mebibyte = 1024 * 1024;
 const timeout = 1_200_000;
+const form = "multipart/form-data; boundary=b";
 
 let server: Server;
 let story: Story;
@@ -47,98 +48,109 @@ describe("clients", { concurrency: 3 }, () => {
   for (const each of zoo) test(each.name, { skip: missing(each), timeout }, () => tell(each, story));
 });
 
-/** The bounds of src/http/refused-bodies.ts at work in a real process. */
-test("the memory stays flat while 200 clients are refused 1 GiB each at once", { timeout }, async () => {
-  const beforeKb = residentKb();
-  let mostKb = beforeKb;
-  const gauge = setInterval(() => {
-    mostKb = Math.max(mostKb, residentKb());
-  }, 100);
-  const { port } = new URL(server.url);
-  const refuse = () =>
-    new Promise<void>((resolve) => {
-      const headers = { "x-api-key": "capk_wrong", "content-type": "application/json", "content-length": 2 ** 30 };
-      const request = http.request({ port, method: "POST", path: "/v1/capsules", headers, agent: false });
-      const chunk = Buffer.alloc(65_536);
-      const pour = () => {
-        while (!request.destroyed && request.write(chunk));
-      };
-      request
-        .on("drain", pour)
-        .on("error", () => {})
-        .on("close", resolve)
-        .on("response", (answer) => answer.resume());
-      pour();
+describe("examples of docs/CLIENTS.md", { concurrency: 2 }, () => {
+  let key: string;
+  before(async () => {
+    key = await server.createKey("examples");
+  });
+  after(async () => {
+    const { json } = await story.client.as(key).expect(200, "GET", "/v1/capsules");
+    assert.deepEqual(json, [], "they leave nothing behind");
+  });
+  for (const each of examples()) {
+    const language = clientOf(each);
+    test(language.name, { skip: missing(language), timeout }, async () => {
+      const home = mkdtempSync(join(folder, "example-"));
+      const output = await runExample(each, home, { CAPSULE_URL: server.url, CAPSULE_API_KEY: key });
+      assert.match(output, /42[\s\S]*from a file/);
     });
-  await Promise.all(Array.from({ length: 200 }, refuse));
-  clearInterval(gauge);
-  assert.ok(mostKb - beforeKb < 128 * 1024, `grew by ${mostKb - beforeKb} KiB`);
+  }
 });
 
-function residentKb(): number {
-  return Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${server.pid}/status`, "utf8"))?.[1]);
-}
+/** The bounds of src/http/refused-bodies.ts at work in a real process, beside a streamed write that is taken. */
+describe("the memory stays flat while 200 clients are refused 1 GiB each at once", () => {
+  const kinds: [name: string, refused: (key: string) => Refused][] = [
+    ["of JSON", () => ({ path: "/v1/capsules", key: "capk_wrong", type: "application/json" })],
+    ["as a file", (key) => ({ path: "/v1/capsules/cl-none/files/write", key, type: form })],
+    ["as a streamed file", (key) => ({ path: "/v1/capsules/cl-none/files/stream/write", key, type: form })],
+  ];
+  for (const [name, refused] of kinds) {
+    test(name, { timeout }, async () => {
+      await using capsule = await story.client.capsule({ memory_mb: 256 });
+      await withFlatMemory(server, async () => {
+        const slow = new SlowWrite(story.client, capsule.path);
+        const statuses = new Set<number | undefined>();
+        const refuse = async () => {
+          statuses.add(await pourGibibyte(server.url, refused(story.client.key)));
+          slow.send(randomBytes(65_536));
+        };
+        await Promise.all(Array.from({ length: 200 }, refuse));
+        await slow.end();
+        assert.ok(![...statuses].some((status) => status !== undefined && status < 400));
+      });
+    });
+  }
+});
 
 const [httpTeller, socketTeller] = ["curl", "ws"].map((name) => zoo.find((each) => each.name === name)!);
 /** A silent connection must outlive it; the service speaks every 30 seconds. */
 const readTimeoutSec = isLong ? 60 : 35;
 const silenceMs = isLong ? 600_000 : 45_000;
+const passedBytes = (isLong ? 1024 : 64) * mebibyte;
 
-for (const kind of proxies) {
-  describe(kind.name, { skip: missing(kind), concurrency: true }, () => {
-    let proxy: RunningProxy;
-    before(async () => {
-      proxy = await RunningProxy.start(kind, server.url, readTimeoutSec);
-    });
-    after(() => proxy?.[Symbol.asyncDispose]());
-
-    for (const teller of [httpTeller!, socketTeller!]) {
-      test(`${teller.name} tells its story`, { skip: missing(teller), timeout }, () =>
-        tell(teller, {
-          ...story,
-          url: proxy.url,
-          tries: kind.losesRefusals ? 0 : story.tries,
-          hidesAborts: kind.hidesAborts,
-        }),
-      );
+/** While the silences last, the proxies' other tests run one proxy after the other. */
+describe("proxies", { concurrency: 2 }, () => {
+  const present = proxies.filter((kind) => missing(kind) === false);
+  const running = new Map<ZooProxy, RunningProxy>();
+  const urlOf = (kind: ZooProxy) => running.get(kind)!.url;
+  before(async () => {
+    for (const kind of present) {
+      running.set(kind, await RunningProxy.start(kind, server.url, readTimeoutSec));
     }
-
-    test("silent connections outlive its read time-out", { timeout }, () =>
-      silentSockets(story.client, proxy.url, silenceMs),
-    );
-
-    test("an upload is passed on as it arrives", { timeout }, async () => {
-      await using capsule = await story.client.capsule({ memory_mb: 256 });
-      const chunk = Buffer.alloc(mebibyte, "x");
-      const path = `/v1/capsules/${capsule.id}/files/stream/write`;
-      const headers = { "x-api-key": story.client.key, "content-type": "multipart/form-data; boundary=b" };
-      const request = http.request(proxy.url + path, { method: "POST", headers });
-      const answered = once(request, "response");
-      request.write('--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n/root/big\r\n');
-      request.write('--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n');
-      for (let sent = 0; sent < 8; sent++) request.write(chunk);
-      await eventually("half of it is in the guest", async () => {
-        const json = { cmd: "sh", args: ["-c", "cat /root/.capsule-* | wc -c"] };
-        const { stdout } = (await story.client.expect(200, "POST", `/v1/capsules/${capsule.id}/exec`, { json })).json;
-        return Number(stdout) >= 6 * mebibyte;
-      });
-      request.end("\r\n--b--\r\n");
-      const [{ statusCode }] = await answered;
-      assert.equal(statusCode, 204);
-    });
-
-    const address = outsideAddress();
-    const alone = address === undefined ? "this machine has no address but its loopback" : false;
-    test("the caller's address is known, whatever the caller says", { skip: alone, timeout }, async () => {
-      const { id } = (await story.client.expect(201, "POST", "/v1/capsules", { json: { memory_mb: 256 } })).json;
-      const headers = { "x-api-key": story.client.key, "x-forwarded-for": "203.0.113.9" };
-      const gone = await fetch(`http://${address}:${proxy.port}/v1/capsules/${id}`, { method: "DELETE", headers });
-      assert.equal(gone.status, 204);
-      const { entries } = (await story.client.expect(200, "GET", `/v1/audit?capsule=${id}`)).json;
-      assert.equal(entries.find((each: { action: string }) => each.action === "capsule.destroy").address, address);
-    });
   });
-}
+  after(() => Promise.all([...running.values()].map((proxy) => proxy[Symbol.asyncDispose]())));
+
+  describe("silent connections outlive the read time-out", { concurrency: true }, () => {
+    for (const kind of present) {
+      test(`of ${kind.name}`, { timeout }, () => silentSockets(story.client, urlOf(kind), silenceMs));
+    }
+  });
+
+  for (const kind of proxies)
+    describe(kind.name, { skip: missing(kind), concurrency: true }, () => {
+      for (const teller of [httpTeller!, socketTeller!]) {
+        test(`${teller.name} tells its story`, { skip: missing(teller), timeout }, () =>
+          tell(teller, {
+            ...story,
+            url: urlOf(kind),
+            tries: kind.losesRefusals ? 0 : story.tries,
+            hasProxy: true,
+            hidesAborts: kind.hidesAborts,
+          }),
+        );
+      }
+
+      test("a file is passed on as it arrives, both ways", { timeout }, () => {
+        const proxy = running.get(kind)!;
+        const passing = { client: story.client, url: proxy.url, sizeBytes: passedBytes };
+        return withFlatMemory(server, () => passFile({ ...passing, keptBytes: () => proxy.writtenBytes() }));
+      });
+
+      const address = outsideAddress();
+      const alone = address === undefined ? "this machine has no address but its loopback" : false;
+      test("the caller's address is known, whatever the caller says", { skip: alone, timeout }, async () => {
+        const { id } = (await story.client.expect(201, "POST", "/v1/capsules", { json: { memory_mb: 256 } })).json;
+        const headers = { "x-api-key": story.client.key, "x-forwarded-for": "203.0.113.9" };
+        const gone = await fetch(`http://${address}:${new URL(urlOf(kind)).port}/v1/capsules/${id}`, {
+          method: "DELETE",
+          headers,
+        });
+        assert.equal(gone.status, 204);
+        const { entries } = (await story.client.expect(200, "GET", `/v1/audit?capsule=${id}`)).json;
+        assert.equal(entries.find((each: { action: string }) => each.action === "capsule.destroy").address, address);
+      });
+    });
+});
 
 function outsideAddress(): string | undefined {
   const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);

@@ -22,7 +22,7 @@ export const isLong = process.env.CAPSULE_CLIENTS === "long";
 const isAll = isLong || process.env.CAPSULE_CLIENTS === "all";
 
 /** Debian's own, which has Debian's packages; another one may come first in PATH. */
-const python = existsSync("/usr/bin/python3") ? "/usr/bin/python3" : "python3";
+export const python = existsSync("/usr/bin/python3") ? "/usr/bin/python3" : "python3";
 const here = (path: string) => join(import.meta.dirname, path);
 
 function pythonClient(module: string, speaks: ZooClient["speaks"]): ZooClient {
@@ -76,7 +76,7 @@ export const zoo: ZooClient[] = [
   {
     name: "Perl Mojolicious",
     command: ["/usr/bin/perl", here("perl/mojo.pl")],
-    speaks: ["http"],
+    speaks: ["http", "sockets"],
     probe: ["/usr/bin/perl", "-MMojolicious", "-e", "1"],
     package: "libmojolicious-perl",
     isUsual: false,

@@ -169,7 +169,7 @@ func main() {
 	say("wait", object{"status": status, "state": capsule["status"]})
 	work(at)
 	abort(at)
-	say("aborted", object{"id": id})
+	say("aborted", object{"of": "requests", "id": id})
 	fmt.Scanln()
 	refuse(at)
 	end(at, id)
@@ -226,6 +226,12 @@ func abort(at string) {
 		panic("the request was not aborted")
 	}
 	upload(context.Background(), at+"/files/stream/write", "/root/big", &half{4 << 20})
+	contentType, body = encoded(object{"path": "/root/big"})
+	answer, err := request(context.Background(), "POST", at+"/files/stream/read", apiKey, contentType, body)
+	check(err)
+	_, err = io.CopyN(io.Discard, answer.Body, 1)
+	check(err)
+	check(answer.Body.Close())
 }
 
 func refuse(at string) {

@@ -111,13 +111,19 @@ public class Story {
   public static void main(String[] args) throws Exception {
     String at = create();
     talk(at);
+    sayAborted("socket", at);
     work(at);
     abort(at);
-    say("aborted", "\"id\":\"" + at.substring(at.lastIndexOf('/') + 1) + "\"");
-    System.in.read();
+    sayAborted("requests", at);
     refuse(at);
     end(at);
     System.exit(0);
+  }
+
+  /** The suite looks at what is left behind, and says when it has. */
+  static void sayAborted(String of, String at) throws IOException {
+    say("aborted", "\"of\":\"" + of + "\",\"id\":\"" + at.substring(at.lastIndexOf('/') + 1) + "\"");
+    System.in.read();
   }
 
   static void work(String at) throws Exception {
@@ -163,6 +169,11 @@ public class Story {
       // as it was asked to
     }
     upload(at + "/files/stream/write", "/root/big", BodyPublishers.ofInputStream(Half::new));
+    var read = BodyPublishers.ofString("{\"path\":\"/root/big\"}");
+    var download = request(at + "/files/stream/read").header("Content-Type", "application/json").POST(read).build();
+    try (InputStream begun = client.send(download, BodyHandlers.ofInputStream()).body()) {
+      begun.read();
+    }
   }
 
   /** Breaks off in the middle. */

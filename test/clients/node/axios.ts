@@ -35,9 +35,14 @@ await httpStory({
       yield `--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n${target}\r\n`;
       yield '--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n';
       yield Buffer.alloc(4 << 20);
-      throw new Error("the client gives up");
+      await new Promise(() => {});
     }
+    const signal = AbortSignal.timeout(1_000);
     const headers = { "Content-Type": "multipart/form-data; boundary=b" };
-    await api.post(path, Readable.from(half()), { headers }).catch(() => {});
+    await api.post(path, Readable.from(half()), { headers, signal }).catch(() => {});
+  },
+  async abortDownload(path, target) {
+    const { data } = await api.post(path, { path: target }, { responseType: "stream" });
+    data.destroy();
   },
 });

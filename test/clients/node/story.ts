@@ -27,6 +27,7 @@ export interface HttpClient {
   download(path: string, target: string, file: string): Promise<number>;
   abortExec(path: string, body: object): Promise<void>;
   abortUpload(path: string, target: string): Promise<void>;
+  abortDownload(path: string, target: string): Promise<void>;
 }
 
 export function say(step: string, values: object): void {
@@ -34,8 +35,8 @@ export function say(step: string, values: object): void {
 }
 
 /** The suite looks at what is left behind, and says when it has. */
-export async function sayAborted(id: string): Promise<void> {
-  say("aborted", { id });
+export async function sayAborted(of: "requests" | "socket", id: string): Promise<void> {
+  say("aborted", { of, id });
   await once(process.stdin, "data");
   process.stdin.destroy();
 }
@@ -78,7 +79,7 @@ export async function httpStory(client: HttpClient): Promise<void> {
   const [killed] = await call("DELETE", `${at}/processes/${tag}?signal=SIGTERM`);
   say("kill", { status: killed });
 
-  const small = join(folder, "small");
+  const small = join(folder, 'small "ü".txt');
   writeFileSync(small, Buffer.from("\r\n--b\0\xff", "latin1"));
   say("upload", { status: await client.upload(`${at}/files/write`, "/root/ü ñ.txt", small) });
   const read = await client.send("POST", `${at}/files/read`, { path: "/root/ü ñ.txt" });
@@ -96,7 +97,8 @@ export async function httpStory(client: HttpClient): Promise<void> {
 
   await client.abortExec(`${at}/exec`, { cmd: "sleep", args: ["302"], timeout: 0 });
   await client.abortUpload(`${at}/files/stream/write`, "/root/big");
-  await sayAborted(capsule.id);
+  await client.abortDownload(`${at}/files/stream/read`, "/root/big");
+  await sayAborted("requests", capsule.id);
 
   const wrong = "capk_wrong";
   say("401", { answer: await code("GET", at, undefined, wrong) });

@@ -60,4 +60,9 @@ await httpStory({
       () => {},
     );
   },
+  async abortDownload(path, target) {
+    const body = JSON.stringify({ path: target });
+    const answer = await request(url + path, { method: "POST", headers: { ...headers, ...jsonType }, body });
+    answer.body.on("error", () => {}).destroy();
+  },
 });

@@ -1,10 +1,11 @@
 #!/usr/bin/perl
-# What Perl's Mojo::UserAgent does with the service, one JSON line a step; suite.test.ts starts it and judges.
+# What Perl's Mojo::UserAgent and its WebSocket do with the service, one JSON line a step; suite.test.ts starts it and judges.
 use Mojo::Base -strict, -signatures;
 use utf8;
 use Digest::SHA;
 use Mojo::Asset::File;
 use Mojo::File 'path';
+use Mojo::IOLoop;
 use Mojo::JSON qw(decode_json encode_json false true);
 use Mojo::UserAgent;
 use Mojo::Util qw(b64_decode b64_encode encode);
@@ -90,7 +91,9 @@ $half->req->content->write(
   qq{--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n/root/big\r\n}
     . qq{--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n} . 'x' x (4 << 20));
 $hasty->start($half);
-say_step('aborted', id => $id);
+my $short = Mojo::UserAgent->new(max_response_size => 1 << 20);
+$short->post("$base$at/files/stream/read" => headers() => json => {path => '/root/big'});
+say_step('aborted', of => 'requests', id => $id);
 <STDIN>;
 
 say_step('401', answer => code(GET => $at, undef, 'capk_wrong'));
@@ -120,3 +123,91 @@ my $template = "client-$ENV{CLIENT_NAME}";
 say_step('snapshot', status => (call(POST => '/v1/snapshots', {sandbox_id => $id, name => $template}))[0]);
 say_step('delete snapshot', status => (call(DELETE => "/v1/snapshots/$template"))[0]);
 say_step('gone', answer => code(GET => $at));
+
+# ---- WebSockets ----
+
+# The events of a socket, one after the other: the loop runs until what is waited for has arrived.
+package Conversation {
+  use Mojo::Base -base, -signatures;
+  has [qw(tx error)];
+  has messages => sub { [] };
+
+  sub open ($class, $path) {
+    my $self = $class->new;
+    $ua->websocket(
+      ($base =~ s/^http/ws/r) . $path => main::headers() => sub ($, $tx) {
+        return $self->error('no WebSocket') unless $tx->is_websocket;
+        $tx->on(json => sub ($, $message) { push @{$self->messages}, $message });
+        $self->tx($tx);
+      });
+    Mojo::IOLoop->one_tick until $self->tx || $self->error;
+    die $self->error if $self->error;
+    return $self;
+  }
+
+  sub say ($self, %message) { $self->tx->send({json => {%message}}) }
+  sub enter ($self, $line) { $self->say(type => 'input', data => main::b64_encode($line, '')) }
+
+  sub until ($self, $done) {
+    Mojo::IOLoop->one_tick until $done->(@{$self->messages});
+    return @{$self->messages};
+  }
+
+  # Others may have arrived with it, as the output that a terminal repeats.
+  sub first_of ($self, $type) {
+    my @found;
+    $self->until(sub (@all) { @found = grep { $_->{type} eq $type } @all });
+    return $found[0];
+  }
+
+  sub until_last ($self, $type) {
+    return $self->until(sub (@all) { @all && $all[-1]{type} eq $type });
+  }
+
+  sub close ($self) {
+    my $closed = 0;
+    return if $self->tx->is_finished;
+    $self->tx->on(finish => sub { $closed = 1 });
+    $self->tx->finish;
+    Mojo::IOLoop->one_tick until $closed;
+  }
+}
+
+sub joined ($type, @messages) { return join '', map { $_->{data} } grep { $_->{type} eq $type } @messages }
+sub typed (@messages) { return join '', map { b64_decode $_->{data} } grep { $_->{type} eq 'output' } @messages }
+
+(undef, $capsule) = call(POST => '/v1/capsules', {memory_mb => 256});
+$at = "/v1/capsules/$capsule->{id}";
+call(GET => "$at?wait=running&timeout=120");
+
+my $stream = Conversation->open("$at/exec/stream");
+$stream->say(type => 'start', cmd => 'sh', args => ['-c', 'echo out; echo err >&2; sleep 303']);
+$stream->until(sub (@all) { joined('stdout', @all) eq "out\n" && joined('stderr', @all) eq "err\n" });
+$stream->say(type => 'stop');
+my @messages = $stream->until_last('exit');
+say_step('stream', first => $messages[0]{type}, exit_code => $messages[-1]{exit_code});
+$stream->close;
+
+my $terminal = Conversation->open("$at/pty");
+$terminal->say(type => 'start', cmd => '/bin/bash', cols => 80, rows => 24);
+my $started = $terminal->first_of('started');
+$terminal->say(type => 'resize', cols => 120, rows => 40);
+$terminal->enter("stty size; word=again\n");
+$terminal->until(sub (@all) { typed(@all) =~ /40 120/ });
+$terminal->close;
+my $returned = Conversation->open("$at/pty");
+$returned->say(type => 'connect', tag => $started->{tag});
+my $back = $returned->first_of('started');
+$returned->enter("echo \$word-and-\$word\n");
+$returned->until(sub (@all) { typed(@all) =~ /again-and-again/ });
+$returned->say(type => 'kill');
+my $last = ($returned->until_last('exit'))[-1];
+say_step('terminal', same => bool($back->{pid} == $started->{pid}), last => $last->{type});
+$returned->close;
+
+my $dropped = Conversation->open("$at/exec/stream");
+$dropped->say(type => 'start', cmd => 'sleep', args => ['304']);
+$dropped->until_last('start');
+Mojo::IOLoop->remove($dropped->tx->connection);
+say_step('aborted', of => 'socket', id => $capsule->{id});
+<STDIN>;

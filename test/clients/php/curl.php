@@ -70,8 +70,9 @@ say('background', ['status' => $status]);
 say('processes', ['listed' => in_array($process['tag'], array_column($listed['processes'], 'tag'))]);
 say('kill', ['status' => call('DELETE', "$at/processes/{$process['tag']}?signal=SIGTERM")[0]]);
 
-file_put_contents("$work/small", "\r\n--b\0\xff");
-say('upload', ['status' => upload("$at/files/write", '/root/ü ñ.txt', "$work/small")]);
+$small = "$work/small \"ü\".txt";
+file_put_contents($small, "\r\n--b\0\xff");
+say('upload', ['status' => upload("$at/files/write", '/root/ü ñ.txt', $small)]);
 [$status, $body] = request('POST', "$at/files/read", [CURLOPT_POSTFIELDS => '{"path":"/root/ü ñ.txt"}'], ['Content-Type: application/json']);
 say('read', ['status' => $status, 'bytes' => bin2hex($body)]);
 [, $listing] = call('POST', "$at/files/list", ['path' => '/root']);
@@ -98,7 +99,10 @@ try {
 } catch (RuntimeException) {
     // as it was asked to
 }
-say('aborted', ['id' => $capsule['id']]);
+$once = fn($curl, string $chunk): int => 0; // of it taken, which ends the transfer
+$options = [CURLOPT_POSTFIELDS => '{"path":"/root/big"}', CURLOPT_WRITEFUNCTION => $once];
+request('POST', "$at/files/stream/read", $options, ['Content-Type: application/json']);
+say('aborted', ['of' => 'requests', 'id' => $capsule['id']]);
 fgets(STDIN);
 
 say('401', ['answer' => code('GET', $at, null, 'capk_wrong')]);

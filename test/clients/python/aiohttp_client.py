@@ -77,6 +77,14 @@ class Aiohttp:
 
         self.run(abort())
 
+    def abort_download(self, url, path):
+        async def abort():
+            answer = await self.session.post(URL + url, json={"path": path})
+            await answer.content.read(1)
+            answer.close()
+
+        self.run(abort())
+
     async def connect(self, path):
         return Socket(await self.session.ws_connect(URL + path))
 

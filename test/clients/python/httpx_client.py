@@ -42,5 +42,9 @@ class Httpx:
         except InterruptedError:
             pass
 
+    def abort_download(self, url, path):
+        with self.client.stream("POST", url, json={"path": path}) as answer:
+            next(answer.iter_bytes(1))
+
 
 story.http_story(Httpx())

@@ -43,5 +43,9 @@ class Requests:
         except requests.exceptions.ConnectionError:
             pass
 
+    def abort_download(self, url, path):
+        with self.session.post(URL + url, json={"path": path}, stream=True) as answer:
+            next(answer.iter_content(1))
+
 
 story.http_story(Requests())

@@ -17,9 +17,9 @@ def say(step, **values):
     print(json.dumps({"step": step, **values}), flush=True)
 
 
-def say_aborted(at):
+def say_aborted(of, at):
     """The suite looks at what is left behind, and says when it has."""
-    say("aborted", id=at.split("/")[-1])
+    say("aborted", of=of, id=at.split("/")[-1])
     input()
 
 
@@ -29,7 +29,7 @@ def sha256(path):
 
 
 def http_story(client):
-    """`client` has send, upload, download, abort_exec and abort_upload, each as its library is used."""
+    """`client` has send, upload, download, abort_exec, abort_upload and abort_download, each as its library is used."""
 
     def call(method, path, **more):
         status, body = client.send(method, path, **more)
@@ -61,7 +61,7 @@ def http_story(client):
     say("processes", listed=process["tag"] in [each["tag"] for each in listed["processes"]])
     say("kill", status=call("DELETE", f"{at}/processes/{process['tag']}?signal=SIGTERM")[0])
 
-    small = os.path.join(WORK, "small")
+    small = os.path.join(WORK, 'small "ü".txt')
     with open(small, "wb") as file:
         file.write(b"\r\n--b\x00\xff")
     say("upload", status=client.upload(f"{at}/files/write", "/root/ü ñ.txt", small))
@@ -79,7 +79,8 @@ def http_story(client):
 
     client.abort_exec(f"{at}/exec", {"cmd": "sleep", "args": ["302"], "timeout": 0})
     client.abort_upload(f"{at}/files/stream/write", "/root/big")
-    say_aborted(at)
+    client.abort_download(f"{at}/files/stream/read", "/root/big")
+    say_aborted("requests", at)
 
     wrong = {"key": "capk_wrong"}
     say("401", answer=code("GET", at, **wrong))
@@ -163,4 +164,4 @@ async def talk(at, connect):
     await socket.send(json.dumps({"type": "start", "cmd": "sleep", "args": ["304"]}))
     await until(socket, lambda all: all[-1]["type"] == "start")
     await socket.close()
-    say_aborted(at)
+    say_aborted("socket", at)

@@ -68,6 +68,11 @@ class Urllib:
         except urllib.error.URLError:
             pass
 
+    def abort_download(self, url, path):
+        body = encoder.dumps({"path": path}).encode()
+        with self.request("POST", url, body, {"Content-Type": "application/json"}) as answer:
+            answer.read(1)
+
 
 if __name__ == "__main__":
     story.http_story(Urllib())

@@ -2,6 +2,7 @@
 require "digest"
 require "json"
 require "net/http"
+require "stringio"
 require "uri"
 
 KEY = ENV.fetch("CAPSULE_API_KEY")
@@ -58,9 +59,9 @@ end
 
 # Half a form, and then nothing more.
 class Half
-  def initialize(text) = @left = [text, "x" * (4 << 20)]
+  def initialize(text) = @left = StringIO.new(text + "x" * (4 << 20))
 
-  def read(_length = nil, _buffer = nil) = @left.shift || raise(Interrupt)
+  def read(length, buffer) = @left.read(length, buffer) || raise(Interrupt)
 end
 
 def abort_upload(path, target)
@@ -70,6 +71,16 @@ def abort_upload(path, target)
     each["Content-Type"] = "multipart/form-data; boundary=b"
     each["Transfer-Encoding"] = "chunked"
     each.body_stream = Half.new(form)
+  end
+rescue Interrupt
+  nil
+end
+
+def abort_download(path, target)
+  Net::HTTP.start(BASE.host, BASE.port) do |http|
+    request = Net::HTTP::Post.new(path, { "X-API-Key" => KEY, "Content-Type" => "application/json" })
+    request.body = { path: target }.to_json
+    http.request(request) { |answer| answer.read_body { raise Interrupt } }
   end
 rescue Interrupt
   nil
@@ -117,7 +128,8 @@ rescue Net::ReadTimeout
   nil
 end
 abort_upload("#{at}/files/stream/write", "/root/big")
-say("aborted", id: capsule["id"])
+abort_download("#{at}/files/stream/read", "/root/big")
+say("aborted", of: "requests", id: capsule["id"])
 $stdin.gets
 
 say("401", answer: code("GET", at, key: "capk_wrong"))

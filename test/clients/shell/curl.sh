@@ -55,7 +55,7 @@ call DELETE "$at/processes/$tag?signal=SIGTERM"
 say kill "\"status\":$status"
 
 printf '\r\n--b\0\xff' >"$CLIENT_FOLDER/small"
-upload "$at/files/write" '/root/ü ñ.txt' "$CLIENT_FOLDER/small"
+upload "$at/files/write" '/root/ü ñ.txt' "$CLIENT_FOLDER/small;filename=\"small \\\"ü\\\".txt\""
 say upload "\"status\":$status"
 post "$at/files/read" '{"path":"/root/ü ñ.txt"}'
 say read "\"status\":$status,\"bytes\":\"$(od -An -tx1 "$body" | tr -d ' \n')\""
@@ -79,7 +79,9 @@ curl -s --max-time 1 -H "X-API-Key: $CAPSULE_API_KEY" -H 'Content-Type: applicat
   -d '{"cmd":"sleep","args":["302"],"timeout":0}' "$CAPSULE_URL$at/exec" || true
 curl -s --max-time 1 --limit-rate 4M -H "X-API-Key: $CAPSULE_API_KEY" -F path=/root/big -F "file=@$CLIENT_FILE" \
   "$CAPSULE_URL$at/files/stream/write" || true
-say aborted "\"id\":\"$id\""
+curl -s -o /dev/null --max-time 1 --limit-rate 1M -H "X-API-Key: $CAPSULE_API_KEY" -H 'Content-Type: application/json' \
+  -d '{"path":"/root/big"}' "$CAPSULE_URL$at/files/stream/read" || true
+say aborted "\"of\":\"requests\",\"id\":\"$id\""
 read -r
 
 key=capk_wrong call GET "$at" && answer 401

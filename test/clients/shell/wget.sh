@@ -97,7 +97,9 @@ wget -q -O /dev/null -T 1 -t 1 --header="X-API-Key: $CAPSULE_API_KEY" --header='
   head -c 4194304 /dev/zero
 } >"$CLIENT_FOLDER/half" # a form without an end
 call POST "$at/files/stream/write" --header='Content-Type: multipart/form-data; boundary=form' --body-file="$CLIENT_FOLDER/half"
-say aborted "\"id\":\"$id\""
+timeout 1 wget -q -O /dev/null --limit-rate=1m -t 1 --header="X-API-Key: $CAPSULE_API_KEY" \
+  --header='Content-Type: application/json' --post-data='{"path":"/root/big"}' "$CAPSULE_URL$at/files/stream/read" || true
+say aborted "\"of\":\"requests\",\"id\":\"$id\""
 read -r
 
 key=capk_wrong call GET "$at" && answer 401
