@@ -2,5 +2,3 @@
 export const isLong = process.env.CAPSULE_KVM === "long";
 /** Why a test is left out of the short form, or false. */
 export const onlyLong = !isLong && "in the long form: CAPSULE_KVM=long";
-/** Power cuts of the machine. */
-export const powerCuts = Number(process.env.CAPSULE_POWER_CUTS ?? (isLong ? 200 : 1));

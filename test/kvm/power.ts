@@ -7,10 +7,12 @@ import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Client } from "../client.ts";
 import { Random } from "../conformance/random.ts";
-import { isLong, powerCuts } from "./form.ts";
+import { isLong } from "./form.ts";
 import { Player } from "./player.ts";
 import type { World } from "./world.ts";
 
+/** power-cuts.test.ts makes many. */
+const powerCuts = isLong ? 3 : 1;
 const longestLifeMs = isLong ? 20_000 : 10_000;
 const players = 2;
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { onlyLong } from "./form.ts";
+import { isLong, onlyLong } from "./form.ts";
 import type { World } from "./world.ts";
 
 const groups = "/sys/fs/cgroup";
@@ -35,7 +35,10 @@ export function walls(world: () => World): void {
   test("a QEMU that takes more memory than its shape is ended, with a reason; a neighbour and the service live", async () => {
     await using greedy = await world().client.capsule();
     await using neighbour = await world().client.capsule();
-    const procs = `${await groupOf(greedy)}/cgroup.procs`;
+    const group = await groupOf(greedy);
+    const procs = `${group}/cgroup.procs`;
+    // To fill a whole shape takes a minute here.
+    if (!isLong) await world().sh(`echo 200M > ${group}/memory.max`);
     // It stands in for a QEMU taken over by its guest: a process in the same group.
     const eater = `echo $$ > ${procs}; exec tail /dev/zero`;
     const { code } = await world().machine.run(`bash -c '${eater}'`);
@@ -60,6 +63,13 @@ export function walls(world: () => World): void {
     assert.ok(Number(refused) > 0, "none was refused");
     assert.equal(await neighbour.sh("for i in $(seq 20); do sleep 0 & done; wait; echo fine"), "fine");
     await world().sh("pkill -x sleep; true");
+  });
+
+  test("a machine without memory kills VMs before the server", async () => {
+    await using capsule = await world().client.capsule();
+    const score = (pid: number | string) => world().sh(`cat /proc/${pid}/oom_score_adj`);
+    assert.equal(await score(await world().vmOf(capsule)), "500");
+    assert.equal(await score("$(systemctl show capsule -p MainPID --value)"), "-900");
   });
 
   test("processors that spin are held back at the shape's share", async () => {
