@@ -9,6 +9,7 @@ import { connectAgent } from "./agent/connection.ts";
 import { Activity } from "./capsules/activity.ts";
 import { Capsules } from "./capsules/capsules.ts";
 import { systemClock } from "./capsules/clock.ts";
+import { DiskLimiter } from "./capsules/disk-limiter.ts";
 import { Idle } from "./capsules/idle.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
@@ -249,7 +250,7 @@ interface ServiceInputs {
 function buildServices(config: Config, { log, data, machine, store, telemetry }: ServiceInputs) {
   const { database, capsuleRows, templateRows } = data;
   const { host, step } = machine;
-  const { onPaused, onEnded } = auditOfService(data.audit);
+  const { onPaused, onEnded, onDiskShortage } = auditOfService(data.audit);
   const clock = systemClock;
   const locks = new CapsuleLocks();
   const activity = new Activity(capsuleRows, clock);
@@ -269,7 +270,16 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
     runningMemoryMb: () => store.runningMemoryMb(),
     limits: quotaLimits(config),
   });
-  const below = { store, host, locks, transitions, activity, idle, clock, quotas };
+  const disk = new DiskLimiter({
+    rows: capsuleRows,
+    guests: () => transitions.runs.guests(),
+    diskUse,
+    usedBytes: (teamId) => quotas.usage(teamId).diskBytes,
+    quotaBytes: config.limits.disk_max_bytes,
+    space: host.space,
+    ...{ clock, log, onChange: onDiskShortage },
+  });
+  const below = { store, host, locks, transitions, activity, idle, clock, quotas, disk };
   const capsules = new Capsules({ ...below, templates: templateRows, observeExec, onPaused });
   capsules.onChange(onEnded);
   capsules.onChange((_teamId, _id, view) => telemetry.metrics.statusReached(view?.status ?? "removed"));
@@ -292,7 +302,7 @@ function buildServices(config: Config, { log, data, machine, store, telemetry }:
   });
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
   const reconciler = new Reconciler({ store, host, locks, transitions, log, storages });
-  return { activity, transitions, capsules, templates, diskUse, reconciler, memoryWatch };
+  return { activity, transitions, capsules, templates, disk, reconciler, memoryWatch };
 }
 
 function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {

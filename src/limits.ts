@@ -31,7 +31,7 @@ export const limitRows = {
     2 ** 40,
     1,
     2 ** 50,
-    "a team's files on disk; beyond it creates and captures are refused",
+    "a team's files on disk; beyond it creates are refused and writes throttled",
     { fallbackSaid: "3/4 of the disk" },
   ),
   templates_max: limit("TEMPLATES_MAX", 200, 0, 1_000_000, "snapshot templates of a team"),

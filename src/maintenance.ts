@@ -1,10 +1,10 @@
 /**
- * The periodic work of a running service: flushing activity, key uses and audit entries, reconciling, measuring disk use,
+ * The periodic work of a running service: flushing activity, key uses and audit entries, reconciling, checking disk use,
  * watching memory.
  */
 import type { Activity } from "./capsules/activity.ts";
+import type { DiskLimiter } from "./capsules/disk-limiter.ts";
 import type { MemoryWatch } from "./capsules/memory-watch.ts";
-import type { DiskUse } from "./capsules/quotas.ts";
 import type { Reconciler } from "./capsules/reconciler.ts";
 import type { Log } from "./capsules/transitions.ts";
 import type { Audit } from "./teams/audit.ts";
@@ -12,13 +12,13 @@ import type { Teams } from "./teams/teams.ts";
 
 const flushMs = 1_000;
 const reconcileMs = 300_000;
-const measureMs = 60_000;
+const checkDiskMs = 1_000;
 
 export interface MaintenanceOptions {
   teams: Teams;
   audit: Audit;
   activity: Activity;
-  diskUse: DiskUse;
+  disk: DiskLimiter;
   reconciler: Reconciler;
   memoryWatch: MemoryWatch;
   log: Log;
@@ -26,20 +26,20 @@ export interface MaintenanceOptions {
 
 /** Starts the timers; the returned function stops them. What fails is logged and tried again at the next interval. */
 export function startMaintenance(options: MaintenanceOptions): () => void {
-  const { audit, diskUse, reconciler, log } = options;
+  const { audit, disk, reconciler, log } = options;
   const reconcile = () => {
     reconciler
       .reconcile()
       .then(() => audit.removeExpired())
       .catch((error: unknown) => log.error({ err: error }, "reconciling failed; it will be tried again"));
   };
-  const measure = () => {
-    diskUse.measure().catch((error: unknown) => log.error({ err: error }, "disk use could not be measured"));
+  const checkDisk = () => {
+    disk.check().catch((error: unknown) => log.error({ err: error }, "disk use could not be checked"));
   };
-  measure();
+  checkDisk();
   const timers = [
     setInterval(reconcile, reconcileMs),
-    setInterval(measure, measureMs),
+    setInterval(checkDisk, checkDiskMs),
     setInterval(() => flush(options), flushMs),
   ];
   for (const timer of timers) timer.unref();

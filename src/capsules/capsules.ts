@@ -7,6 +7,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
+import type { DiskLimiter } from "./disk-limiter.ts";
 import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal } from "./lifecycle.ts";
@@ -42,6 +43,7 @@ export interface CapsulesOptions {
   idle: Idle;
   clock: Clock;
   quotas: Quotas;
+  disk: Pick<DiskLimiter, "requireWritable">;
   /** Called at the start of a command; the returned function at its end. */
   observeExec: (id: string) => () => void;
   /** Called when the service has paused a capsule by itself. */
@@ -151,6 +153,11 @@ export class Capsules {
     return guest.agent;
   }
 
+  /** Throws CapsuleError("no_space") while files cannot be sent to the team's capsules. */
+  requireWritable(teamId: string): void {
+    this.#options.disk.requireWritable(teamId);
+  }
+
   /** Marks a command as running: the idle timer stops until the returned function is called. */
   beginExec(id: string): () => void {
     const ends = [this.#options.observeExec(id), this.#options.activity.began(id)];
@@ -242,10 +249,6 @@ export class Capsules {
 
   usage(teamId: string): Usage {
     return this.#options.quotas.usage(teamId);
-  }
-
-  counts(): Record<string, number> {
-    return this.#options.store.counts();
   }
 
   /** Waits up to `graceMs` for changes under way; VMs run on. */

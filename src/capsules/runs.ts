@@ -18,6 +18,10 @@ export class Runs {
     return this.#guests.get(id);
   }
 
+  guests(): Iterable<Guest> {
+    return this.#guests.values();
+  }
+
   begin(id: string, guest: Guest): void {
     this.#guests.set(id, guest);
   }

@@ -51,7 +51,7 @@ export class Transitions {
     this.#options = options;
   }
 
-  get runs(): Pick<Runs, "guest" | "onEnd"> {
+  get runs(): Pick<Runs, "guest" | "guests" | "onEnd"> {
     return this.#runs;
   }
 

@@ -112,6 +112,10 @@ export class LiveGuest implements Guest {
     return this.#protocol;
   }
 
+  limitWrites(bytesPerSec: number): Promise<void> {
+    return this.vm.limitWrites(bytesPerSec);
+  }
+
   /** How often the connection was made anew. A frozen guest may have been thawed each time. */
   get reconnects(): number {
     return this.#reconnects;

@@ -32,6 +32,8 @@ export interface Guest {
   readonly agent: Agent;
   /** Resolves once when the guest ends by itself; never when the host ended it. Never rejects. */
   readonly ended: Promise<GuestEnd>;
+  /** Limits the rate of its writes to its disk; 0: not at all. */
+  limitWrites(bytesPerSec: number): Promise<void>;
 }
 
 /** A piece of work's place in line. */

@@ -19,6 +19,7 @@ export interface CapsulesService
     | "list"
     | "get"
     | "enter"
+    | "requireWritable"
     | "beginExec"
     | "ping"
     | "pause"

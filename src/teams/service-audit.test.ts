@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
+import { auditOfService } from "./service-audit.ts";
 
 /** The team's entries, oldest first. */
 function entriesOf({ audit, team }: Floors): unknown[] {
@@ -48,4 +49,15 @@ test("a capsule that ends by itself leaves an entry, with the reason when it is 
     ["", "capsule.end", lost, "it used too much memory", 500],
   ]);
   assert.deepEqual(floors.audit.list(floors.other, { limit: 1 }).entries, []);
+});
+
+test("a team whose writes are throttled has an entry with the reason, and another when they no longer are", () => {
+  const floors = buildFloors();
+  const { onDiskShortage } = auditOfService(floors.audit);
+  onDiskShortage(floors.team, "quota");
+  onDiskShortage(floors.team, undefined);
+  assert.deepEqual(entriesOf(floors), [
+    ["", "disk.throttle", null, "quota", 507],
+    ["", "disk.unthrottle", null, null, 200],
+  ]);
 });

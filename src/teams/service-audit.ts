@@ -1,6 +1,6 @@
 /**
- * Audit entries for changes that no request asked for: pauses by the service, and capsules that ended by themselves. Their
- * key id is empty.
+ * Audit entries for changes that no request asked for: pauses by the service, capsules that ended by themselves, and throttled
+ * writes. Their key id is empty.
  */
 import type { Audit } from "./audit.ts";
 
@@ -12,6 +12,7 @@ interface Ended {
 
 const okStatus = 200;
 const failedStatus = 500;
+const noSpaceStatus = 507;
 
 export function auditOfService(audit: Pick<Audit, "record">) {
   const byService = { keyId: "", keyName: "", address: "" };
@@ -27,6 +28,12 @@ export function auditOfService(audit: Pick<Audit, "record">) {
       const status = view.status === "error" ? failedStatus : okStatus;
       const subject = view.errorReason;
       audit.record({ ...byService, teamId, action: "capsule.end", capsuleId, subject, status });
+    },
+    /** The writes of the team's capsules are throttled, for the reason in `shortage`, or no longer are. */
+    onDiskShortage(teamId: string, shortage: string | undefined): void {
+      const action = shortage === undefined ? "disk.unthrottle" : "disk.throttle";
+      const status = shortage === undefined ? okStatus : noSpaceStatus;
+      audit.record({ ...byService, teamId, action, capsuleId: null, subject: shortage ?? null, status });
     },
   };
 }

@@ -16,6 +16,7 @@ import { Qmp, type QmpEvent } from "./qmp.ts";
 import { agentSocketName, clearFolder, qmpSocketName } from "./vm-folder.ts";
 import { QemuSave } from "./vm-save.ts";
 import type { SavedVm, Vm, VmEnd, VmProcess, VmSave, VmSpec, VmState } from "./vmm.ts";
+import { limitWrites } from "./write-limit.ts";
 
 const connectPollMs = 2;
 const connectDeadlineMs = 15_000;
@@ -111,6 +112,10 @@ export class QemuVm implements Vm {
     const status = await this.#status();
     if (status === "running") return "running";
     return status === "shutdown" || status === "guest-panicked" ? "shutdown" : "stopped";
+  }
+
+  limitWrites(bytesPerSec: number): Promise<void> {
+    return limitWrites(this.#qmp, bytesPerSec);
   }
 
   openSave(to: SavedVm & { memory: string }): VmSave {

@@ -133,6 +133,8 @@ export interface Vm {
   /** Lets the CPUs run (again). */
   resume(): Promise<void>;
   state(): Promise<VmState>;
+  /** Limits the rate of the guest's writes to its disk; 0: not at all. */
+  limitWrites(bytesPerSec: number): Promise<void>;
   /** Begins a save into new files. The VM stays stopped afterwards and can be resumed. */
   openSave(to: SavedVm & { memory: string }): VmSave;
   /** Ends the process and waits until it is gone. Idempotent. */

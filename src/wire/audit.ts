@@ -26,6 +26,8 @@ export const auditActions = [
   "sign-in-link.create",
   "sign-in",
   "ticket.create",
+  "disk.throttle",
+  "disk.unthrottle",
 ] as const;
 export type AuditAction = (typeof auditActions)[number];
 

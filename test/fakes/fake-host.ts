@@ -26,6 +26,10 @@ export class FakeGuest implements Guest {
   readonly ended: Promise<GuestEnd>;
   readonly endWith: (end: GuestEnd) => void;
   isHeld = true;
+  /** Each limit of its writes that was set. */
+  readonly writeLimits: number[] = [];
+  /** Awaited before a limit is set. */
+  limiting: () => Promise<void> = () => Promise.resolve();
   isStopped = false;
   readonly abandoned = Promise.withResolvers<void>();
 
@@ -34,6 +38,11 @@ export class FakeGuest implements Guest {
     const { promise, resolve } = Promise.withResolvers<GuestEnd>();
     this.ended = promise;
     this.endWith = resolve;
+  }
+
+  async limitWrites(bytesPerSec: number): Promise<void> {
+    await this.limiting();
+    this.writeLimits.push(bytesPerSec);
   }
 }
 

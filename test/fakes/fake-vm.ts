@@ -13,6 +13,7 @@ export class FakeVm implements Vm {
   /** Returned by `state`; an Error is thrown. */
   found: VmState | Error = "running";
   isReleased = false;
+  writesPerSec = 0;
   /** How many attempts of a save find that the devices have changed. */
   inconsistent = 0;
 
@@ -44,6 +45,10 @@ export class FakeVm implements Vm {
   async state(): Promise<VmState> {
     if (this.found instanceof Error) throw this.found;
     return this.found;
+  }
+
+  async limitWrites(bytesPerSec: number): Promise<void> {
+    this.writesPerSec = bytesPerSec;
   }
 
   openSave(to: { state: string; memory: string }): VmSave {

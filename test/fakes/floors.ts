@@ -113,6 +113,7 @@ export function buildFloors(
     idle,
     clock,
     quotas,
+    disk: { requireWritable() {} },
     observeExec,
     onPaused,
   });

@@ -42,6 +42,8 @@ export class FakeCapsules implements CapsulesService {
   readonly all = new Map<string, FakeCapsule>();
   readonly #waits = new Set<() => void>();
   readonly #listeners = new Set<Parameters<CapsulesService["onChange"]>[0]>();
+  /** Teams whose capsules' writes are throttled. */
+  readonly throttled = new Set<string>();
   /** Thrown by the next mutating call. */
   nextFailure: unknown;
   #clock = Date.UTC(2024, 0, 2, 3, 4, 5, 6);
@@ -137,6 +139,10 @@ export class FakeCapsules implements CapsulesService {
   async enter(teamId: string, id: string, action: Action): Promise<Agent> {
     this.permit(teamId, id, action);
     return this.of(id).agent as unknown as Agent;
+  }
+
+  requireWritable(teamId: string): void {
+    if (this.throttled.has(teamId)) throw new CapsuleError("no_space", "the team is over its disk quota");
   }
 
   beginExec(id: string): () => void {

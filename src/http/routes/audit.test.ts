@@ -93,7 +93,16 @@ describe("the audit log", () => {
     assert.deepEqual([signIn?.action, signIn?.key_id, signIn?.subject], ["sign-in", "key-red", session.key_id]);
     const ticket = { json: { path: `${path}/pty` } };
     await doing(["ticket.create", null, `${path}/pty`, 201], "POST", "/v1/ws-tickets", ticket);
-    const others = ["capsule.create", "key.create", "sign-in", "pty", "process.attach", "capsule.end"];
+    const others = [
+      "capsule.create",
+      "key.create",
+      "sign-in",
+      "pty",
+      "process.attach",
+      "capsule.end",
+      "disk.throttle",
+      "disk.unthrottle",
+    ];
     assert.deepEqual(
       auditActions.filter((action) => ![...seen, ...others].includes(action)),
       [],

@@ -258,6 +258,18 @@ describe("files/write", () => {
       );
     });
 
+    test(`${verb}: a team whose writes are throttled sends nothing to its capsules`, async () => {
+      const { api, id, agent, send, post } = await setUp();
+      api.services.capsules.throttled.add(api.services.capsules.of(id).teamId);
+      const { status, json } = await send(verb, [
+        ["path", "/f"],
+        ["file", "x"],
+      ]);
+      assert.deepEqual([status, json.error.code], [507, "no_space"]);
+      assert.deepEqual([agent.uploads.length, agent.files.has("/f")], [0, false]);
+      assert.equal((await post("mkdir", { path: "/made" })).status, 507);
+    });
+
     test(`${verb}: anything but a form is 415`, async () => {
       const { api, id } = await setUp();
       const path = `/v1/capsules/${id}/files/${verb}`;

@@ -27,6 +27,7 @@ export function fileRoutes(app: App, context: RouteContext): void {
   const access: FileAccess = {
     enter: ({ identity }, id) => services.capsules.enter(identity.teamId, id, "files"),
     pathIn: (body) => checkPath(body.path, limits.path_max_bytes),
+    requireWritable: ({ identity }) => services.capsules.requireWritable(identity.teamId),
   };
   readRoutes(app, access);
   listRoute(app, access, context);
@@ -39,6 +40,8 @@ interface FileAccess {
   enter(request: FastifyRequest, id: string): Promise<Agent>;
   /** Throws invalid_request. */
   pathIn(body: { path: string }): string;
+  /** Throws no_space. */
+  requireWritable(request: FastifyRequest): void;
 }
 
 function readRoutes(app: App, { enter, pathIn }: FileAccess): void {
@@ -95,7 +98,7 @@ function listRoute(app: App, { enter, pathIn }: FileAccess, { limits, answers }:
   );
 }
 
-function changeRoutes(app: App, { enter, pathIn }: FileAccess): void {
+function changeRoutes(app: App, { enter, pathIn, requireWritable }: FileAccess): void {
   app.post(
     "/capsules/:id/files/mkdir",
     {
@@ -110,7 +113,9 @@ function changeRoutes(app: App, { enter, pathIn }: FileAccess): void {
     async (request, reply) => {
       addAuditDetails(request, { subject: request.body.path });
       const agent = await enter(request, request.params.id);
-      return { entry: entryBody(await agent.mkdir(pathIn(request.body), requestSignal(reply, guestReplyMs))) };
+      const path = pathIn(request.body);
+      requireWritable(request);
+      return { entry: entryBody(await agent.mkdir(path, requestSignal(reply, guestReplyMs))) };
     },
   );
 
@@ -162,6 +167,7 @@ function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext)
       async (request, reply) => {
         const { identity, params, raw, headers } = request;
         const agent = await capsules.enter(identity.teamId, params.id, "files");
+        capsules.requireWritable(identity.teamId);
         const boundary = boundaryOf(headers["content-type"]);
         const options = {
           pathMaxBytes: limits.path_max_bytes,
