@@ -3,8 +3,7 @@ import { connectAgent } from "../src/agent/connection.ts";
 import { loadConfig } from "../src/config.ts";
 import { Paths } from "../src/host/disk/paths.ts";
 import { openMachine, type ThisMachine } from "../src/host/machine.ts";
-import { Qemu } from "../src/vmm/qemu.ts";
-import { installedProgram } from "../src/vmm/qemu-program.ts";
+import { QemuVmms } from "../src/host/qemu-builds/vmms.ts";
 import type { Run } from "./public-format.ts";
 import type { Report } from "./report.ts";
 import { openRunsc, type Runsc } from "./runsc.ts";
@@ -79,7 +78,12 @@ async function plainMachine(dataDir: string): Promise<ThisMachine> {
   const { qemu, cpu, jail, jailUids: uids, probeDeadlineMs } = loadConfig();
   const paths = new Paths(dataDir);
   const asServed = { paths, qemu, cpu, wanted: "auto", probeDeadlineMs, connect } as const;
-  const machine = await openMachine({ ...asServed, jail: jail === "off" ? null : { uids }, progress() {} });
-  const { accelerator } = machine;
-  return { ...machine, jail: undefined, vmm: new Qemu({ program: await installedProgram(qemu), accelerator }) };
+  const machine = await openMachine({
+    ...asServed,
+    jail: jail === "off" ? null : { uids },
+    progress() {},
+    onProblem() {},
+  });
+  const { accelerator, builds } = machine;
+  return { ...machine, jail: undefined, vmm: new QemuVmms({ builds, accelerator, jail: undefined }) };
 }

@@ -32,6 +32,7 @@ import { Paths } from "./host/disk/paths.ts";
 import type { Connect } from "./host/guest.ts";
 import { LocalHost } from "./host/local-host.ts";
 import { openMachine } from "./host/machine.ts";
+import { lackedAccelerator } from "./host/qemu-builds/vmms.ts";
 import { stepWithFault } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
@@ -182,6 +183,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     jail: config.jail === "off" ? null : { uids: config.jailUids },
     connect,
     progress,
+    onProblem: (what, err) => log.error({ err }, what),
   });
   log.info({ accelerator: accelerator.kind, why: accelerator.why }, "accelerator chosen");
   const jailReport = jail?.report() ?? noJail;
@@ -217,18 +219,24 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     step,
   });
   await host.sweep();
+  const lack = await lackedAccelerator(paths, vmm);
+  if (lack !== undefined) log.error({ accelerator: accelerator.kind }, lack);
   progress("preparing the minimal template");
   await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
   const readiness = new Readiness([() => host.shortages(), missing]);
-  return { host, vmm, accelerator, jailReport, readiness, step };
+  const acceleratorReason = lack === undefined ? accelerator.why : `${accelerator.why}; ${lack}`;
+  return { host, vmm, accelerator, acceleratorReason, jailReport, readiness, step };
 }
 
 /** What the service is and has, as its metrics and its health say. */
-function stateOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleStore): () => ServiceState {
+function stateOf(
+  { host, accelerator, acceleratorReason, jailReport }: OpenHost,
+  store: CapsuleStore,
+): () => ServiceState {
   return () => ({
     version,
     accelerator: accelerator.kind,
-    accelerator_reason: accelerator.why,
+    accelerator_reason: acceleratorReason,
     jail: jailReport,
     pid: process.pid,
     capsules: store.counts(),

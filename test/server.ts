@@ -36,6 +36,8 @@ export interface ServerOptions {
   program?: string;
   /** Another version's images; its bases are kept beside them. */
   images?: string;
+  /** Keep QEMU in its own data folder, instead of one that is shared by all servers of the tests. */
+  keepsQemu?: boolean;
 }
 
 export class Server implements AsyncDisposable {
@@ -50,7 +52,7 @@ export class Server implements AsyncDisposable {
   #progress: Interface | undefined;
 
   static async start(options: ServerOptions = {}): Promise<Server> {
-    const { env = {}, parent = tmpdir(), from, program = ownProgram, images = ownImages } = options;
+    const { env = {}, parent = tmpdir(), from, program = ownProgram, images = ownImages, keepsQemu = false } = options;
     if (!existsSync(images))
       throw new Error(`no built images in ${images}; run ./dev image, or set CAPSULE_IMAGES_FROM`);
     const store = resolve(images, "..");
@@ -59,6 +61,7 @@ export class Server implements AsyncDisposable {
     if (from === undefined) await mkdir(server.dataDir, { mode: 0o700 });
     else await rename(from, server.dataDir);
     if (from === undefined) await symlink(resolve(images), join(server.dataDir, "images"));
+    if (from === undefined && !keepsQemu) await linkQemu(join(store, "qemu"), server.dataDir);
     // The cached choice of accelerator; without it every server would probe KVM again.
     const [shared, own] = [store, server.dataDir].map((data) => join(data, "accelerator.json")) as [string, string];
     if (existsSync(shared)) await copyFile(shared, own);
@@ -181,6 +184,12 @@ export class Server implements AsyncDisposable {
       throw new Error(`capsule down left processes:\n${list}`);
     }
   }
+}
+
+/** Copies of the installed QEMU that all servers of the tests share. */
+async function linkQemu(shared: string, dataDir: string): Promise<void> {
+  await mkdir(shared, { recursive: true, mode: 0o700 });
+  await symlink(shared, join(dataDir, "qemu"));
 }
 
 /** Replaces the shared cache atomically when it differs: another version of the server may have cached less. */

@@ -2,7 +2,6 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
-import type { Vmm } from "../vmm/vmm.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission, createNeed, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
@@ -25,6 +24,7 @@ import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
 import { createCapsuleFolder, TemplateStore } from "./images/template-store.ts";
 import { Launcher } from "./launch/launcher.ts";
+import { trimQemuBuilds, type Vmms } from "./qemu-builds/vmms.ts";
 import type { Step } from "./steps.ts";
 import type { WarmCapsule } from "./warm/warm-pool.ts";
 import { type PoolState, type WarmSettings, WarmStarts } from "./warm/warm-starts.ts";
@@ -32,7 +32,7 @@ import { type PoolState, type WarmSettings, WarmStarts } from "./warm/warm-start
 export interface LocalHostOptions {
   paths: Paths;
   images: Image[];
-  vmm: Vmm;
+  vmm: Vmms;
   connect: Connect;
   mergeLayer: MergeLayer;
   /** Deadline of a boot, kernel to agent. */
@@ -92,6 +92,7 @@ export class LocalHost implements Host {
     this.#warm = new WarmStarts(launch, warm, memory);
     this.#launcher = new Launcher(launch, this.#warm);
     this.#restorer = new Restorer({ ...launch, space, verifier: this.#verifier, launcher: this.#launcher });
+    vmm.onReplaced(() => void this.#warm.renewPool());
     paths.create();
   }
 
@@ -169,8 +170,10 @@ export class LocalHost implements Host {
     }
   }
 
-  save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
-    return this.#checkpointer.save(this.#live(guest), purpose, turn);
+  async save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
+    const live = this.#live(guest);
+    await this.#options.vmm.requireKept(live.vm.spec.machine, `capsule ${live.id}`);
+    await this.#checkpointer.save(live, purpose, turn);
   }
 
   unsave(guest: Guest): Promise<void> {
@@ -244,12 +247,13 @@ export class LocalHost implements Host {
     return { capsules, templates: this.#paths.templateIds() };
   }
 
-  /** Ends and removes everything that an earlier daemon left, and unused bases and image builds. Call before the first start. */
+  /** Ends and removes everything that an earlier daemon left, and unused bases and builds. Call before the first start. */
   async sweep(): Promise<void> {
     const { vmm, images, onDamage } = this.#options;
     await sweepLeftovers(vmm, this.#paths, onDamage);
     await this.trimBases()
       .then(() => trimBuilds(this.#paths, images))
+      .then(() => trimQemuBuilds(this.#paths, vmm))
       .catch((error: unknown) => onDamage(this.#paths.data, String(error)));
   }
 

@@ -5,9 +5,7 @@ import { access, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { chooseAccelerator } from "../vmm/accelerator.ts";
 import { Jail, type JailOptions } from "../vmm/jail/jail.ts";
-import { findProgram } from "../vmm/jail/program-files.ts";
-import { Qemu } from "../vmm/qemu.ts";
-import { installedProgram } from "../vmm/qemu-program.ts";
+import { programsOf } from "../vmm/qemu-program.ts";
 import { requireJailable } from "../vmm/qemu-version.ts";
 import type { Accelerator, Vmm } from "../vmm/vmm.ts";
 import type { ReadinessCheck } from "./capacity/readiness.ts";
@@ -15,6 +13,8 @@ import type { Paths } from "./disk/paths.ts";
 import type { Connect } from "./guest.ts";
 import { bootImage } from "./images/boot.ts";
 import { type Image, loadImage } from "./images/images.ts";
+import { QemuBuilds } from "./qemu-builds/qemu-builds.ts";
+import { QemuVmms, type Vmms } from "./qemu-builds/vmms.ts";
 
 export interface MachineOptions {
   paths: Paths;
@@ -30,10 +30,13 @@ export interface MachineOptions {
   connect: Connect;
   /** Called before a step that can take long. */
   progress: (step: string) => void;
+  /** Called when QEMU cannot be kept or renewed. */
+  onProblem: (what: string, error: unknown) => void;
 }
 
 export interface ThisMachine {
-  vmm: Vmm;
+  vmm: Vmms;
+  builds: QemuBuilds;
   accelerator: Accelerator;
   jail: Jail | undefined;
   images: Image[];
@@ -48,8 +51,10 @@ export const acceleratorName = "accelerator.json";
 export async function openMachine(options: MachineOptions): Promise<ThisMachine> {
   const { paths, qemu, wanted, probeDeadlineMs, cpu, progress } = options;
   const image = loadImage(paths.data, "minimal");
-  const program = await installedProgram(qemu);
-  if (options.jail !== null) requireJailable(program.version);
+  paths.create();
+  const accept = (version: string) => (options.jail === null ? undefined : requireJailable(version));
+  const builds = await QemuBuilds.open({ paths, program: qemu, accept, onProblem: options.onProblem });
+  const program = builds.current;
   const jail = options.jail === null ? undefined : await Jail.open(options.jail);
   const boots = async (vmm: Vmm, signal: AbortSignal) => {
     progress("trying hardware virtualization: booting a VM with it");
@@ -58,16 +63,23 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
   const cacheFile = join(paths.data, acceleratorName);
   const probe = { program, wanted, probeDeadlineMs, cpu, jail, cacheFile, boots };
   const accelerator = await chooseAccelerator(probe);
-  const vmm = new Qemu({ program, accelerator, jail });
-  const missing = () => missingFiles({ qemu, image, jail });
-  return { vmm, accelerator, jail, images: [image], missing };
+  const vmm = new QemuVmms({ builds, accelerator, jail });
+  const missing = () => missingFiles({ builds, image, jail });
+  return { vmm, builds, accelerator, jail, images: [image], missing };
 }
 
-async function missingFiles({ qemu, image, jail }: { qemu: string; image: Image; jail: Jail | undefined }) {
+interface NeededFiles {
+  builds: QemuBuilds;
+  image: Image;
+  jail: Jail | undefined;
+}
+
+async function missingFiles({ builds, image, jail }: NeededFiles): Promise<string[]> {
   const reasons: string[] = [];
-  const program = findProgram(qemu);
-  const isUsable = program !== undefined && (await access(program, constants.X_OK).then(...asBoolean));
-  if (!isUsable) reasons.push(`QEMU's program ${qemu} is missing or may not be run`);
+  for (const path of programsOf(builds.current)) {
+    const isUsable = await access(path, constants.X_OK).then(...asBoolean);
+    if (!isUsable) reasons.push(`QEMU's program ${path} is missing or may not be run`);
+  }
   for (const path of jail?.missingTools() ?? []) reasons.push(`the jail's program ${path} is missing`);
   for (const path of [image.kernel, image.initrd, image.root]) {
     if (!(await access(path).then(...asBoolean))) reasons.push(`the image's file ${path} is missing`);

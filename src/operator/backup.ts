@@ -41,7 +41,8 @@ async function copyData(dataDir: string, target: string): Promise<{ kept: number
   live.prepare("VACUUM INTO ?").run(databasePath(target));
   const copy = openDatabase(databasePath(target));
   try {
-    for (const name of ["images", "bases", "templates"]) await copyEntries(join(dataDir, name), join(target, name));
+    for (const name of ["images", "qemu", "bases", "templates"])
+      await copyEntries(join(dataDir, name), join(target, name));
     for (const { name, storage } of new TemplateRows(copy).all()) {
       if (!existsSync(join(target, "templates", storage))) {
         throw new Error(`template ${name} was deleted while it was being copied; try again`);

@@ -74,7 +74,6 @@ export async function chooseAccelerator(options: AcceleratorOptions): Promise<Ac
   return emulation(tscKhz, why);
 }
 
-/** Without the counter's rate, for restores only. */
 export function emulation(tscKhz: number | null, why: string): Accelerator {
   // With erms or fsrm the guest's kernel copies memory by `rep movsb`, which QEMU emulates byte by byte.
   return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz, why };

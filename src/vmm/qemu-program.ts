@@ -1,4 +1,5 @@
 /** QEMU's program as VMs are started from it: the installed one, or a copy of it with its libraries and firmware. */
+import { basename } from "node:path";
 import { findProgram, programFilesOf } from "./jail/program-files.ts";
 import { qemuVersion } from "./qemu-version.ts";
 
@@ -11,6 +12,11 @@ export interface QemuProgram {
   command: readonly [string, ...string[]];
   /** Files and folders that it needs, for its jail. */
   readOnly: string[];
+}
+
+/** The files of its command line that are executed. */
+export function programsOf({ command }: Pick<QemuProgram, "command">): string[] {
+  return command.filter((word, at) => at === 0 || basename(word).startsWith("qemu-system"));
 }
 
 /** The installed program, run from where it is. Throws CapsuleError when it is missing or does not run. */

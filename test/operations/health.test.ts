@@ -1,10 +1,8 @@
 /** `/healthz` of a started server says when and why its machine can make no capsule, and when it can again. */
 import assert from "node:assert/strict";
-import { mkdtemp, rm, symlink, unlink } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { findProgram } from "../../src/vmm/jail/program-files.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { Server } from "../server.ts";
 import { SmallDisk } from "../small-disk.ts";
@@ -24,36 +22,26 @@ async function health(server: Server): Promise<Told> {
 }
 
 test("without QEMU's program or without memory it is 503 with the reason", { timeout: 600_000 }, async () => {
-  const folder = await mkdtemp(join(tmpdir(), "capsule-health-"));
-  const qemu = join(folder, "qemu-system-x86_64");
-  const real = findProgram("qemu-system-x86_64") ?? assert.fail("QEMU is not installed");
-  try {
-    await symlink(real, qemu);
-    await using server = await Server.start({
-      env: { ...env, CAPSULE_QEMU: qemu },
-    });
-    const well = await health(server);
-    assert.deepEqual([well.status, well.ready, well.creates, well.reasons], [200, true, true, []]);
+  await using server = await Server.start({ env, keepsQemu: true });
+  const builds = join(server.dataDir, "qemu");
+  const [build] = (await readdir(builds)).filter((name) => name !== "sources.json");
+  const qemu = join(builds, build!, "bin/qemu-system-x86_64");
+  const well = await health(server);
+  assert.deepEqual([well.status, well.ready, well.creates, well.reasons], [200, true, true, []]);
 
-    await unlink(qemu);
-    await eventually("503 without QEMU", async () => (await health(server)).status === 503);
-    const { ready, creates, reasons } = await health(server);
-    assert.deepEqual(
-      [ready, creates, reasons],
-      [false, false, [`QEMU's program ${qemu} is missing or may not be run`]],
-    );
+  await rename(qemu, `${qemu}.away`);
+  await eventually("503 without QEMU", async () => (await health(server)).status === 503);
+  const { ready, creates, reasons } = await health(server);
+  assert.deepEqual([ready, creates, reasons], [false, false, [`QEMU's program ${qemu} is missing or may not be run`]]);
 
-    await symlink(real, qemu);
-    await eventually("200 with QEMU", async () => (await health(server)).status === 200);
+  await rename(`${qemu}.away`, qemu);
+  await eventually("200 with QEMU", async () => (await health(server)).status === 200);
 
-    await server.kill("SIGTERM");
-    await server.start({ CAPSULE_MEMORY_RESERVE_MB: "16777216" });
-    const short = await health(server);
-    assert.equal(short.status, 503);
-    assert.match(short.reasons.join(), /^the host has no memory left for another capsule/);
-  } finally {
-    await rm(folder, { recursive: true });
-  }
+  await server.kill("SIGTERM");
+  await server.start({ CAPSULE_MEMORY_RESERVE_MB: "16777216" });
+  const short = await health(server);
+  assert.equal(short.status, 503);
+  assert.match(short.reasons.join(), /^the host has no memory left for another capsule/);
 });
 
 const disk = new SmallDisk();

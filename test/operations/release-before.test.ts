@@ -35,7 +35,7 @@ async function pauseAndResume(capsule: TestCapsule): Promise<void> {
 }
 
 function vmsOf({ dataDir }: Server): number[] {
-  return processesOf(dataDir).flatMap(({ pid, command }) => (/^\S*qemu-system/.test(command) ? [pid] : []));
+  return processesOf(dataDir).flatMap(({ pid, command }) => (/^\S*(qemu-system|\/qemu\/)/.test(command) ? [pid] : []));
 }
 
 /** Makes one capsule in each status, a template and two keys. */

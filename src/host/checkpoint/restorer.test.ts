@@ -72,7 +72,7 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
     paths,
     space: new DiskSpace({ folder: data, reserveBytes: 0 }),
     vmm: { find: async () => [], reap: async () => {} },
-    templates: { requireMachine() {}, requireParent: async () => {} },
+    templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
     launcher: { restore },
   });

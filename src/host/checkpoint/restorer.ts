@@ -44,7 +44,7 @@ export class Restorer {
     if (capsule === undefined || manifest === undefined) {
       throw new CapsuleError("internal_error", `${what} has no checkpoint to resume from`);
     }
-    templates.requireMachine(manifest, what);
+    await templates.requireMachine(manifest, what);
     await templates.requireParent(capsule, what);
     requireSameLayer(folder, manifest, what);
     const parent = join(paths.data, capsule.origin);

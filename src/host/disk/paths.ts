@@ -2,6 +2,7 @@
  * The layout of the data folder. Every path of the host is made here, from validated names.
  *
  *   images/<name>/<hash>/            kernel, initrd, root disk
+ *   qemu/<hash>/                     QEMU with its libraries and firmware; sources.json: the installed files it was copied from
  *   bases/<key>/                     checkpoint of a booted image, one per shape and machine
  *   templates/<storage>/             checkpoint of a captured capsule
  *   capsules/<id>/                   capsule.json, vm.json, disk.qcow2, sockets; checkpoint/ while paused
@@ -20,6 +21,7 @@ export class Paths {
   readonly capsules: string;
   readonly templates: string;
   readonly bases: string;
+  readonly qemuBuilds: string;
   readonly work: string;
 
   constructor(data: string) {
@@ -27,12 +29,13 @@ export class Paths {
     this.capsules = join(data, "capsules");
     this.templates = join(data, "templates");
     this.bases = join(data, "bases");
+    this.qemuBuilds = join(data, "qemu");
     this.work = join(data, "work");
   }
 
   /** Creates the folders that are missing. */
   create(): void {
-    for (const folder of [this.capsules, this.templates, this.bases, this.work]) {
+    for (const folder of [this.capsules, this.templates, this.bases, this.qemuBuilds, this.work]) {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     }
   }

@@ -75,15 +75,11 @@ describe("old builds of an image", () => {
   });
 });
 
+const machine: Machine = {
+  ...{ qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms", devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
+};
+
 test("other kernel options make another base of the same build", () => {
-  const machine = {
-    qemu: "10.0.2",
-    accelerator: "tcg",
-    cpu: "max,-erms",
-    devices: ["ports:1"],
-    vcpus: 1,
-    memoryMb: 512,
-  } as const;
   const keys = ["quiet", "quiet psi=0", "quiet"].map((options) => keyOf(current, machine, options));
   assert.equal(new Set(keys).size, 2);
   for (const key of keys) assert.match(key, new RegExp(`^${name}-${current.hash.slice(0, 12)}-1x512-[A-Za-z0-9._]+$`));
@@ -118,12 +114,15 @@ test("a base is used unless the time stamp counter has another rate now, and the
   await assert.rejects(found(2_000_600), /another is made/);
 });
 
-test("unused bases of other builds are removed, however few there are", async () => {
-  const base = (build: number) => `${name}-${hashOf(build).slice(0, 12)}-1x512-tcg`;
-  for (const build of [3, 4, 5]) await mkdir(paths.base(base(build)));
-  const bases = new Bases({ paths, images: [current], spare: 8 } as never);
-  await bases.trim((folder) => folder === `bases/${base(3)}`);
-  assert.deepEqual(await readdir(paths.bases), [base(3), base(5)]);
+test("unused bases of other builds of the image or QEMU are removed, however few there are", async () => {
+  const base = (build: number, qemu: string) =>
+    keyOf({ name, hash: hashOf(build) } as Image, { ...machine, qemuBuild: qemu.repeat(64) }, "quiet");
+  const names = { needed: base(3, "a"), oldImage: base(4, "b"), oldQemu: base(5, "a"), current: base(5, "b") };
+  for (const key of Object.values(names)) await mkdir(paths.base(key));
+  const vmm = { machine: () => ({ ...machine, qemuBuild: "b".repeat(64) }) };
+  const bases = new Bases({ paths, images: [current], spare: 8, vmm } as never);
+  await bases.trim((folder) => folder === `bases/${names.needed}`);
+  assert.deepEqual(await readdir(paths.bases), [names.needed, names.current]);
 });
 
 test("each owner that needs a base has its own turn to make it, and one only", async () => {

@@ -90,17 +90,19 @@ export class Bases {
   }
 
   /**
-   * Removes bases for which `isNeeded`, called with the path relative to the data folder, is false: all of older builds, and
-   * the least recently used beyond the spare ones. A base returned by `ensure` within ten minutes stays, since the capsule that
+   * Removes bases for which `isNeeded`, called with the path relative to the data folder, is false: all of older builds of the
+   * image or QEMU, and the least recently used beyond the spare ones. A base returned by `ensure` within ten minutes stays, since the capsule that
    * needs it may not be written yet.
    */
   async trim(isNeeded: (folder: string) => boolean): Promise<void> {
-    const { paths, images, spare } = this.#options;
+    const { paths, images, spare, vmm } = this.#options;
+    const qemu = `_${inKey(qemuOf(vmm.machine(1, 128)))}_`;
     const unused: { name: string; usedMs: number }[] = [];
     const outdated: { name: string }[] = [];
     for (const name of await readdir(paths.bases)) {
       if (isNeeded(relative(paths.data, paths.base(name)))) continue;
-      if (!images.some((image) => name.startsWith(keyOfImage(image)))) outdated.push({ name });
+      const isCurrent = name.includes(qemu) && images.some((image) => name.startsWith(keyOfImage(image)));
+      if (!isCurrent) outdated.push({ name });
       else unused.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
     }
     unused.sort((a, b) => b.usedMs - a.usedMs);
@@ -208,10 +210,19 @@ async function removeSockets(folder: string): Promise<void> {
 
 /** The base's folder. */
 export function keyOf(image: Image, machine: Machine, kernelOptions: string): string {
-  const { accelerator, cpu, cpuFeatures = "", qemu, devices } = machine;
+  const { accelerator, cpu, cpuFeatures = "", devices } = machine;
   const [options, features] = [kernelOptions, cpuFeatures].map((text) => hash("sha256", text).slice(0, 8));
-  const parts = [accelerator, cpu, ...(cpuFeatures === "" ? [] : [features]), qemu, ...devices, options].join("_");
-  return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${parts.replace(/[^a-zA-Z0-9.]+/g, "_")}`;
+  const processor = [accelerator, cpu, ...(cpuFeatures === "" ? [] : [features])];
+  const parts = [...processor, qemuOf(machine), ...devices, options].join("_");
+  return `${keyOfImage(image)}${machine.vcpus}x${machine.memoryMb}-${inKey(parts)}`;
+}
+
+function qemuOf({ qemu, qemuBuild }: Machine): string {
+  return qemuBuild === undefined ? qemu : `${qemu}-${qemuBuild.slice(0, 12)}`;
+}
+
+function inKey(parts: string): string {
+  return parts.replace(/[^a-zA-Z0-9.]+/g, "_");
 }
 
 function keyOfImage({ name, hash }: Image): string {

@@ -3,7 +3,7 @@ import { statSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { emptyOverlay } from "../../vmm/qcow2.ts";
-import type { VmFiles, Vmm, VmSpec } from "../../vmm/vmm.ts";
+import type { VmFiles, VmSpec } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type CapsuleFile, diskName, type VmFile, writeCapsule } from "../disk/capsule-folder.ts";
 import { fileNames, openCheckpoint, parentHash, readManifest } from "../disk/checkpoint-folder.ts";
@@ -11,6 +11,7 @@ import { requireSameMachine } from "../disk/machine-record.ts";
 import { imageLayer, type Layer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { Origin, Shape } from "../host.ts";
+import type { Vmms } from "../qemu-builds/vmms.ts";
 import type { Bases } from "./bases.ts";
 import { overlayOn } from "./boot.ts";
 import { type Image, loadImage } from "./images.ts";
@@ -36,14 +37,14 @@ export class TemplateStore {
   /** Older builds, by hash, once they were used; as many as there are build folders. */
   readonly #older = new Map<string, Image>();
   readonly #bases: Bases;
-  readonly #vmm: Vmm;
+  readonly #vmms: Vmms;
   readonly #builtIn: BuiltIn[];
 
-  constructor(paths: Paths, images: Image[], bases: Bases, vmm: Vmm) {
+  constructor(paths: Paths, images: Image[], bases: Bases, vmms: Vmms) {
     this.#paths = paths;
     this.#images = images;
     this.#bases = bases;
-    this.#vmm = vmm;
+    this.#vmms = vmms;
     this.#builtIn = images.map(describe);
   }
 
@@ -55,19 +56,19 @@ export class TemplateStore {
     if (origin.kind === "base") {
       const image = this.#images.find((candidate) => candidate.name === origin.name);
       if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
+      await this.#vmms.refresh();
       return this.#bases.ensure(image, shape, owner);
     }
     const folder = this.#paths.template(origin.storage);
     const manifest = await openCheckpoint(folder);
     if (manifest === undefined) throw new CapsuleError("internal_error", "the template's files are missing");
-    this.requireMachine(manifest, "the template");
+    await this.requireMachine(manifest, "the template");
     return { folder, manifest };
   }
 
-  /** Throws CapsuleError("conflict") when a checkpoint was made by another machine than this host would build now. */
-  requireMachine(manifest: Manifest, what: string): void {
-    const { vcpus, memoryMb } = manifest.machine;
-    requireSameMachine(manifest.machine, this.#vmm.machine(vcpus, memoryMb), what);
+  /** Throws CapsuleError("conflict") when a checkpoint was made by a machine that this host cannot build. */
+  async requireMachine({ machine }: Manifest, what: string): Promise<void> {
+    requireSameMachine(machine, await this.#vmms.closest(machine), what);
   }
 
   /** The image below a checkpoint, of the current build or an older one. Throws when it was removed. */

@@ -111,6 +111,19 @@ describe("a demand pool", () => {
     assert.deepEqual(fixture.failures, []);
   });
 
+  it("makes the items of a renewed key anew, also without a claim", async () => {
+    const fixture = new Fixture({ minimum: { key: "a", size: 2 }, maxCount: 8 });
+    fixture.pool.open();
+    await fixture.has("a", "a");
+    await fixture.pool.renew((key) => key === "b");
+    assert.deepEqual(fixture.here, ["a", "a"]);
+    const begun = fixture.begun;
+    await fixture.pool.renew((key) => key === "a");
+    await fixture.has("a", "a");
+    assert.equal(fixture.begun, begun + 2);
+    await fixture.pool.close();
+  });
+
   it("polls once for many claims in a row", async (t) => {
     const fixture = new Fixture();
     fixture.pool.open();

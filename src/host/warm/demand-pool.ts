@@ -120,6 +120,14 @@ export class DemandPool<Key, Item extends PoolItem> {
     }
   }
 
+  /** Ends the ready items of the matching keys, and the one being made, so that they are made anew. */
+  async renew(matches: (key: Key) => boolean): Promise<void> {
+    const buckets = [...this.#buckets.values()].filter(({ key }) => matches(key));
+    if (this.#current !== undefined && buckets.includes(this.#current.bucket)) this.#current.abort.abort();
+    await Promise.all(buckets.flatMap(({ ready }) => ready.splice(0)).map((item) => this.#end(item)));
+    this.#poll();
+  }
+
   /** Ends all items. */
   async close(): Promise<void> {
     this.#isOpen = false;

@@ -125,6 +125,11 @@ export class WarmPool {
     return this.#pool.drop(({ origin }) => origin.kind === "template" && origin.storage === storage);
   }
 
+  /** Ends the ready capsules of built-in images, which are made anew: QEMU was replaced. */
+  renew(): Promise<void> {
+    return this.#pool.renew(({ origin }) => origin.kind === "base");
+  }
+
   /** Ends all capsules, also those that were reserved and not claimed. */
   async close(): Promise<void> {
     await this.#pool.close();

@@ -84,6 +84,11 @@ export class WarmStarts implements ProcessSource {
     return this.#pool.drop(storage);
   }
 
+  /** Makes the warm capsules of built-in images anew. Call when QEMU was replaced. */
+  renewPool(): Promise<void> {
+    return this.#pool.renew();
+  }
+
   /** Ends everything that uses a template's files, which are in `folder`. */
   async removeTemplate(storage: string, folder: string): Promise<void> {
     await Promise.all([this.#pool.drop(storage), this.#processes.drop(relative(this.#data, folder))]);

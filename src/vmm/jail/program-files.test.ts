@@ -1,15 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { findProgram, librariesIn, programFilesOf } from "./program-files.ts";
+import { findProgram, linkedFilesIn, programFilesOf } from "./program-files.ts";
 
-test("libraries are read from ldd's output", () => {
+test("the loader and libraries are read from ldd's output", () => {
   const output = `	linux-vdso.so.1 (0x00007ffd)
 	libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007f01)
 	libgone.so => not found
 	/lib64/ld-linux-x86-64.so.2 (0x00007f02)
 `;
-  assert.deepEqual(librariesIn(output), ["/lib/x86_64-linux-gnu/libz.so.1", "/lib64/ld-linux-x86-64.so.2"]);
-  assert.deepEqual(librariesIn("	statically linked\n"), []);
+  const [loader, libraries] = ["/lib64/ld-linux-x86-64.so.2", ["/lib/x86_64-linux-gnu/libz.so.1"]];
+  assert.deepEqual(linkedFilesIn(output), { loader, libraries });
+  assert.deepEqual(linkedFilesIn("	statically linked\n"), { libraries: [] });
 });
 
 test("a program's files are itself and its libraries' folders, but neither /etc nor other programs", async () => {

@@ -1,8 +1,6 @@
 /** Tests with a server of their own: a host that cannot start VMs, and a restart of the service. */
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { mkdtemp, rm, symlink } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { copyFile, readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before } from "node:test";
 import { Client } from "../../client.ts";
@@ -15,12 +13,21 @@ import { TestSocket } from "../socket.ts";
 const skip = shared === undefined ? "the server at CAPSULE_URL must not be broken" : false;
 
 export const operation = section(import.meta, "operation", () => {
-  let folder: string;
-  let qemu: string;
-  /** Replaces the program at QEMU's path by a link; a script would lack its shell in the jail. */
-  const install = async (program: string) => {
-    await rm(qemu, { force: true });
-    await symlink(program, qemu);
+  /** The server's copy of QEMU, and where it lies while it is broken. */
+  const qemu = async () => {
+    const builds = join(server.dataDir, "qemu");
+    const [build] = (await readdir(builds)).filter((name) => name !== "sources.json");
+    const program = join(builds, build!, "bin/qemu-system-x86_64");
+    return { program, whole: `${program}.whole` };
+  };
+  const breakQemu = async () => {
+    const { program, whole } = await qemu();
+    await rename(program, whole);
+    await copyFile("/bin/false", program);
+  };
+  const repairQemu = async () => {
+    const { program, whole } = await qemu();
+    await rename(whole, program);
   };
   let server: Server;
   let client: Client;
@@ -28,27 +35,23 @@ export const operation = section(import.meta, "operation", () => {
 
   before(async () => {
     if (skip !== false) return;
-    folder = await mkdtemp(join(tmpdir(), "capsule-qemu-"));
-    qemu = join(folder, "qemu");
-    await install(real());
     collector = await Collector.start();
     // Without pool and warm processes, because a request must not find a QEMU that was started before.
     const anew = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
-    server = await Server.start({ env: { CAPSULE_QEMU: qemu, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, ...anew } });
+    server = await Server.start({ keepsQemu: true, env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, ...anew } });
     client = await Client.connect(server.url, server.apiKey);
   });
   after(async () => {
     client?.close();
     await server?.[Symbol.asyncDispose]();
     await collector?.[Symbol.asyncDispose]();
-    if (folder !== undefined) await rm(folder, { recursive: true });
   });
 
   conforms(
     "POST /v1/capsules 502",
     "the host failed while provisioning the VM: 502 and nothing left behind, or `error` after a 201",
     async () => {
-      await install("/bin/false");
+      await breakQemu();
       const { status, json } = await client.call("POST", "/v1/capsules");
       if (status === 502) {
         assert.equal(json.error.code, "agent_error");
@@ -61,7 +64,7 @@ export const operation = section(import.meta, "operation", () => {
         assert.equal(failed.started_at, null);
         await client.expect(204, "DELETE", `/v1/capsules/${json.id}`);
       }
-      await install(real());
+      await repairQemu();
       await using capsule = await client.capsule();
       assert.equal((await capsule.run("true")).exit_code, 0, "retry after a short delay");
     },
@@ -74,11 +77,11 @@ export const operation = section(import.meta, "operation", () => {
       await using capsule = await client.capsule();
       await capsule.sh("echo kept > /dev/shm/state");
       await capsule.pause();
-      await install("/bin/false");
+      await breakQemu();
       const { json } = await client.expect(502, "POST", `${capsule.path}/resume`);
       assert.equal(json.error.code, "agent_error");
       assert.equal((await capsule.view()).status, "paused");
-      await install(real());
+      await repairQemu();
       await capsule.resume();
       assert.equal(await capsule.sh("cat /dev/shm/state"), "kept");
     },
@@ -140,11 +143,6 @@ export const operation = section(import.meta, "operation", () => {
     { skip },
   );
 });
-
-function real(): string {
-  const program = process.env.CAPSULE_QEMU ?? "qemu-system-x86_64";
-  return execFileSync("sh", ["-c", 'command -v "$0"', program], { encoding: "utf8" }).trim();
-}
 
 /** A view without last_active_at, whose last second a crash may lose. */
 function steady({ last_active_at: _, ...rest }: Record<string, unknown>): Record<string, unknown> {

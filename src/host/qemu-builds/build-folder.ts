@@ -1,0 +1,143 @@
+/**
+ * A kept build of QEMU: program, loader, libraries and firmware, copied into a folder that is named by their hash.
+ *
+ *   <data>/qemu/<hash>/{manifest.json, bin/, lib/, share/}
+ *
+ * It runs by its own loader, so that nothing outside the folder matters, and a jail sees it by a single mount.
+ */
+import { hash, randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { chmod, constants, copyFile, mkdir, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { allSettledOrThrow } from "../../vmm/all-settled.ts";
+import type { QemuProgram } from "../../vmm/qemu-program.ts";
+import { qemuVersion } from "../../vmm/qemu-version.ts";
+import { DiskSpace } from "../disk/disk-space.ts";
+import { explainSpace, jsonText, publish, readJson, sha256Of, syncFile, syncFolder } from "../disk/files.ts";
+import { buildNames, type Source } from "./build-sources.ts";
+
+export const buildFormat = 1;
+const manifestName = "manifest.json";
+export const buildPattern = /^[0-9a-f]{64}$/;
+/** Of folders that are not finished. */
+export const unfinishedPattern = /^new-[0-9a-f]{16}$/;
+/** QEMU's jail runs under a user of its own. Only the data folder's mode keeps others out. */
+const modes = { folder: 0o755, program: 0o755, file: 0o644 } as const;
+
+type FileRecords = Record<string, { bytes: number; sha256: string }>;
+
+interface BuildManifest {
+  format: typeof buildFormat;
+  version: string;
+  /** ISO 8601. */
+  kept_at: string;
+  files: FileRecords;
+}
+
+export interface KeptBuild extends QemuProgram {
+  build: string;
+  keptAt: string;
+}
+
+/** Undefined when there is none. Throws an Error for one that is damaged. */
+export async function openBuild(room: string, build: string): Promise<KeptBuild | undefined> {
+  const folder = join(room, build);
+  const manifest = await readJson<BuildManifest>(join(folder, manifestName));
+  if (manifest === undefined) {
+    if (existsSync(folder)) throw new Error(`${folder} has no ${manifestName}`);
+    return undefined;
+  }
+  if (manifest.format !== buildFormat) throw new Error(`${folder} has format ${String(manifest.format)}`);
+  const { version, kept_at: keptAt, files } = manifest;
+  const names = Object.keys(files);
+  await allSettledOrThrow(
+    names.map(async (name) => {
+      const { size } = await stat(join(folder, name));
+      if (size !== files[name]!.bytes) throw new Error(`${join(folder, name)} has ${size} bytes`);
+    }),
+  );
+  return { version, build, keptAt, command: commandIn(folder, names), readOnly: [folder] };
+}
+
+/**
+ * Copies these files, unless the same ones are kept already. Throws CapsuleError("no_space") when the disk is too full, and an
+ * Error when the copy does not run: the data folder may be mounted with `noexec`.
+ */
+export async function keepBuild(room: string, sources: readonly Source[]): Promise<KeptBuild> {
+  if (/[:;]/.test(room)) throw new Error(`${room} cannot be in a list of library folders`);
+  const files = await recordsOf(sources);
+  const build = hashOf(files);
+  const found = await openBuild(room, build).catch(() => undefined);
+  if (found !== undefined) return found;
+  const bytes = Object.values(files).reduce((sum, file) => sum + file.bytes, 0);
+  await new DiskSpace({ folder: room, reserveBytes: 0 }).requireForPause(bytes, "keeping a copy of QEMU");
+  const unfinished = join(room, `new-${randomBytes(8).toString("hex")}`);
+  try {
+    await fill(unfinished, sources, files);
+    await rm(join(room, build), { recursive: true, force: true }); // a damaged one
+    await publish(unfinished, join(room, build));
+  } catch (error) {
+    await rm(unfinished, { recursive: true, force: true });
+    const others = await openBuild(room, build).catch(() => undefined); // of another server that shares the folder
+    if (others === undefined) throw explainSpace(error, "keeping a copy of QEMU");
+  }
+  return (await openBuild(room, build))!;
+}
+
+/** Everything in `folder` is synced when it resolves. */
+async function fill(folder: string, sources: readonly Source[], files: FileRecords): Promise<void> {
+  const names = sources.map(({ name }) => name);
+  const folders = foldersOf(names).map((name) => join(folder, name));
+  for (const path of folders) {
+    await mkdir(path, { recursive: true });
+    await chmod(path, modes.folder);
+  }
+  await allSettledOrThrow(
+    sources.map(async ({ path, name }) => {
+      const copy = join(folder, name);
+      await copyFile(path, copy, constants.COPYFILE_FICLONE);
+      await chmod(copy, name.startsWith("bin/") ? modes.program : modes.file);
+      await syncFile(copy);
+    }),
+  );
+  for (const name of names) {
+    const isSame = (await sha256Of(join(folder, name))) === files[name]!.sha256;
+    if (!isSame) throw new Error(`QEMU's file ${name} changed while it was copied`);
+  }
+  const version = await qemuVersion(programIn(folder, names));
+  const manifest: BuildManifest = { format: buildFormat, version, kept_at: new Date().toISOString(), files };
+  await writeFile(join(folder, manifestName), jsonText(manifest), { mode: modes.file });
+  await syncFile(join(folder, manifestName));
+  await allSettledOrThrow(folders.map(syncFolder));
+}
+
+function commandIn(folder: string, names: readonly string[]): QemuProgram["command"] {
+  const data = foldersOf(names).filter((name) => dirname(name) === "share");
+  return [...programIn(folder, names), ...data.flatMap((name) => ["-L", join(folder, name)])];
+}
+
+function programIn(folder: string, names: readonly string[]): QemuProgram["command"] {
+  const program = join(folder, buildNames.program);
+  if (!names.includes(buildNames.loader)) return [program];
+  return [join(folder, buildNames.loader), "--library-path", join(folder, buildNames.libraries), program];
+}
+
+/** All folders of these files, relative, outer ones first; "." among them. */
+function foldersOf(names: readonly string[]): string[] {
+  const found = new Set<string>(["."]);
+  for (const name of names) for (let at = dirname(name); at !== "."; at = dirname(at)) found.add(at);
+  return [...found].sort();
+}
+
+async function recordsOf(sources: readonly Source[]): Promise<FileRecords> {
+  const files: FileRecords = {};
+  for (const { path, name } of sources) files[name] = { bytes: (await stat(path)).size, sha256: await sha256Of(path) };
+  return files;
+}
+
+function hashOf(files: FileRecords): string {
+  const lines = Object.keys(files)
+    .sort()
+    .map((name) => `${files[name]!.sha256}  ${name}\n`);
+  return hash("sha256", lines.join(""));
+}

@@ -1,0 +1,123 @@
+/** Which build of QEMU and which accelerator a saved VM gets. */
+import assert from "node:assert/strict";
+import { beforeEach, describe, test } from "node:test";
+import type { QemuProgram } from "../../vmm/qemu-program.ts";
+import type { Accelerator, Machine, VmSpec } from "../../vmm/vmm.ts";
+import { requireSameMachine } from "../disk/machine-record.ts";
+import { QemuVmms, type QemuVmmsOptions } from "./vmms.ts";
+
+const kvm: Accelerator = { kind: "kvm", cpu: "host", cpuFeatures: "avx sse", tscKhz: null, why: "it booted" };
+const tcg: Accelerator = { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: 2_000_000, why: "no KVM" };
+
+const programOf = (build: string, version: string): QemuProgram => ({
+  ...{ build, version },
+  command: [`/data/${build}/qemu`],
+  readOnly: [],
+});
+const [old, installed, next] = [programOf("a", "10.0.2"), programOf("b", "10.0.3"), programOf("c", "10.0.4")];
+
+/** Builds whose installed program a test replaces. */
+class FakeBuilds {
+  current = installed;
+  installed = installed;
+  find({ qemuBuild, qemu }: Pick<Machine, "qemu" | "qemuBuild">) {
+    return [old, installed, next].find(({ build, version }) => build === qemuBuild || version === qemu);
+  }
+  async refresh() {
+    this.current = this.installed;
+  }
+  async requireKept() {}
+  async trim() {
+    return [];
+  }
+}
+
+let builds: FakeBuilds;
+let asked: string[];
+
+beforeEach(() => {
+  builds = new FakeBuilds();
+  asked = [];
+});
+
+function vmmsOn(accelerator: Accelerator): QemuVmms {
+  const features: NonNullable<QemuVmmsOptions["features"]> = async ([program]) => {
+    asked.push(program);
+    return program === old.command[0] ? "avx" : "avx sse";
+  };
+  return new QemuVmms({ builds, accelerator, jail: undefined, features });
+}
+
+/** The machine of a VM that was saved on a host like this. */
+function savedOn(accelerator: Accelerator, program: QemuProgram): Machine {
+  builds.current = program;
+  const machine = vmmsOn(accelerator).machine(1, 512);
+  builds.current = installed;
+  return machine;
+}
+
+async function requireRestorable(vmms: QemuVmms, saved: Machine): Promise<Machine> {
+  const found = await vmms.closest(saved);
+  requireSameMachine(saved, found, "it");
+  return found;
+}
+
+describe("a saved VM", () => {
+  test("is restored by the build that saved it; new ones run in the installed build", async () => {
+    const vmms = vmmsOn(tcg);
+    const found = await requireRestorable(vmms, savedOn(tcg, old));
+    assert.deepEqual([found.qemu, found.qemuBuild], ["10.0.2", "a"]);
+    assert.deepEqual([vmms.machine(1, 512).qemu, vmms.machine(1, 512).qemuBuild], ["10.0.3", "b"]);
+  });
+
+  test("of an earlier release is restored by a build of its version", async () => {
+    const { qemuBuild: _, ...saved } = savedOn(tcg, old);
+    assert.equal((await requireRestorable(vmmsOn(tcg), saved)).qemuBuild, "a");
+    const lost = { ...saved, qemu: "9.2.0" };
+    await assert.rejects(requireRestorable(vmmsOn(tcg), lost), {
+      code: "conflict",
+      message: "it was saved on another machine: qemu 9.2.0 there, 10.0.3 here",
+    });
+  });
+
+  test("of emulation is restored under emulation where KVM works, and new ones run under KVM", async () => {
+    const vmms = vmmsOn(kvm);
+    const found = await requireRestorable(vmms, savedOn(tcg, old));
+    assert.deepEqual([found.accelerator, found.cpu, found.qemuBuild], ["tcg", "max,-erms,-fsrm", "a"]);
+    assert.equal(vmms.machine(1, 512).accelerator, "kvm");
+    assert.ok(vmms.accelerates(found));
+  });
+
+  test("of KVM is refused where there is only emulation", async () => {
+    const vmms = vmmsOn(tcg);
+    const saved = savedOn(kvm, installed);
+    assert.equal(vmms.accelerates(saved), false);
+    await assert.rejects(requireRestorable(vmms, saved), {
+      code: "conflict",
+      message: /^it was saved on another machine: accelerator kvm there, tcg here/,
+    });
+    const spec = { name: "cl-1", machine: saved } as VmSpec;
+    const restored = vmms.restore(spec, { state: "", memory: null }, () => assert.fail("started"));
+    await assert.rejects(restored, { code: "conflict", message: "cl-1 needs QEMU 10.0.3 with kvm" });
+  });
+
+  test("of KVM needs the processor features that its own build shows, which are read once", async () => {
+    const vmms = vmmsOn(kvm);
+    await requireRestorable(vmms, { ...savedOn(kvm, old), cpuFeatures: "avx" });
+    await assert.rejects(requireRestorable(vmms, { ...savedOn(kvm, old), cpuFeatures: "avx sse" }), /lacks sse/);
+    await requireRestorable(vmms, savedOn(kvm, installed));
+    assert.deepEqual(asked, old.command);
+  });
+});
+
+test("after an upgrade new VMs run in the new build, and listeners are told once", async () => {
+  const vmms = vmmsOn(tcg);
+  let told = 0;
+  vmms.onReplaced(() => told++);
+  await vmms.refresh();
+  assert.equal(told, 0);
+  builds.installed = next;
+  await Promise.all([vmms.refresh(), vmms.refresh()]);
+  assert.equal(told, 1);
+  assert.equal(vmms.machine(1, 512).qemuBuild, "c");
+});

@@ -1,0 +1,160 @@
+/**
+ * An upgrade of the machine's QEMU, as in docs/OPERATIONS.md: what the old one made is paused and resumed by the old one, and
+ * new capsules run in the new one. The new one is a copy whose version was changed.
+ */
+import assert from "node:assert/strict";
+import {
+  chmod,
+  cp,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  realpath,
+  rename,
+  rm,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { readCapsule, readVm } from "../../src/host/disk/capsule-folder.ts";
+import { findProgram } from "../../src/vmm/jail/program-files.ts";
+import { qemuVersion } from "../../src/vmm/qemu-version.ts";
+import { Client, type TestCapsule } from "../client.ts";
+import { Server } from "../server.ts";
+
+const real = findProgram(process.env.CAPSULE_QEMU ?? "qemu-system-x86_64") ?? assert.fail("QEMU is not installed");
+const version = await qemuVersion([real]);
+const next = version.replace(/\d$/, (digit) => String((Number(digit) + 1) % 10));
+
+/** A machine's QEMU, with a server on it. */
+class Fixture implements AsyncDisposable {
+  readonly #folder: string;
+  readonly #program: string;
+  server!: Server;
+  client!: Client;
+
+  static async start(env: Record<string, string>): Promise<Fixture> {
+    const fixture = new Fixture(await mkdtemp(join(tmpdir(), "capsule-upgrade-")));
+    await fixture.#install();
+    const qemu = { CAPSULE_QEMU: fixture.#program, CAPSULE_POOL: "off", ...env };
+    fixture.server = await Server.start({ env: qemu, keepsQemu: true });
+    await fixture.#connect();
+    return fixture;
+  }
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+    this.#program = join(folder, "bin/qemu-system-x86_64");
+  }
+
+  async #install(): Promise<void> {
+    await mkdir(join(this.#folder, "bin"));
+    await mkdir(join(this.#folder, "share"));
+    await cp(await realpath(real), this.#program);
+    for (const name of ["qemu", "seabios"]) await symlink(join("/usr/share", name), join(this.#folder, "share", name));
+  }
+
+  async #connect(): Promise<void> {
+    this.client = await Client.connect(this.server.url, this.server.apiKey);
+  }
+
+  /** As a package manager does it: another file takes the name. */
+  async upgrade(): Promise<void> {
+    const text = (await readFile(this.#program)).toString("latin1").replaceAll(version, next);
+    await writeFile(`${this.#program}.new`, text, "latin1");
+    await chmod(`${this.#program}.new`, 0o755);
+    await rename(`${this.#program}.new`, this.#program);
+  }
+
+  async restart(): Promise<void> {
+    this.client.close();
+    await this.server.kill("SIGTERM");
+    await this.server.start();
+    await this.#connect();
+  }
+
+  async builds(): Promise<string[]> {
+    return (await readdir(join(this.server.dataDir, "qemu"))).filter((name) => name !== "sources.json");
+  }
+
+  /** The version in a capsule's record, and the kept build that its process was started from. */
+  async qemuOf({ id }: TestCapsule): Promise<{ version: string; build: string }> {
+    const folder = join(this.server.dataDir, "capsules", id);
+    const [capsule, vm] = await Promise.all([readCapsule(folder), readVm(folder)]);
+    const { qemu, qemuBuild } = capsule!.machine;
+    const [program = ""] = (await readFile(`/proc/${vm?.process?.pid}/cmdline`, "utf8")).split("\0");
+    const build = program.split("/").at(-3)!;
+    assert.equal(build, qemuBuild);
+    return { version: qemu, build };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.client?.close();
+    await this.server?.[Symbol.asyncDispose]();
+    await rm(this.#folder, { recursive: true });
+  }
+}
+
+const shapes = {
+  "in a jail": { CAPSULE_WARM_PROCESSES: "0" },
+  "in a jail, with warm processes": {},
+  "without a jail": { CAPSULE_JAIL: "off" },
+};
+
+describe("after an upgrade of QEMU", () => {
+  for (const [shape, env] of Object.entries(shapes)) {
+    test(`what the old one made goes on in it, and new capsules run in the new one (${shape})`, {
+      timeout: 600_000,
+    }, async () => {
+      await using fixture = await Fixture.start(env);
+      const marked = async () => {
+        const capsule = await fixture.client.capsule();
+        await capsule.sh("echo kept > /dev/shm/kept");
+        return capsule;
+      };
+      const isKept = async (capsule: TestCapsule) => assert.equal(await capsule.sh("cat /dev/shm/kept"), "kept");
+      const [paused, running] = [await marked(), await marked()];
+      const old = await fixture.qemuOf(running);
+      assert.equal(old.version, version);
+      await paused.pause();
+
+      await fixture.upgrade();
+      const fresh = await marked();
+      const young = await fixture.qemuOf(fresh);
+      assert.equal(young.version, next);
+      assert.notEqual(young.build, old.build);
+      for (const capsule of [paused, running]) {
+        if (capsule === running) await capsule.pause();
+        await capsule.resume();
+        await isKept(capsule);
+        assert.deepEqual(await fixture.qemuOf(capsule), old);
+      }
+
+      await running.pause();
+      await fresh.pause();
+      await fixture.restart();
+      const [again, second, third] = [running, fresh, paused].map(({ id }) => fixture.client.known(id)) as [
+        TestCapsule,
+        TestCapsule,
+        TestCapsule,
+      ];
+      for (const [capsule, qemu] of [
+        [again, old],
+        [second, young],
+      ] as const) {
+        await capsule.resume();
+        await isKept(capsule);
+        assert.deepEqual(await fixture.qemuOf(capsule), qemu);
+      }
+
+      await fixture.restart();
+      assert.deepEqual((await fixture.builds()).sort(), [old.build, young.build].sort());
+      for (const { id } of [again, third]) await fixture.client.known(id).destroy();
+      await fixture.restart();
+      assert.deepEqual(await fixture.builds(), [young.build]);
+    });
+  }
+});
