@@ -44,7 +44,7 @@ import { ensureFirstKey, Teams } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
-import { noJail } from "./vmm/jail/jail.ts";
+import { type Jail, noJail } from "./vmm/jail/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
 import type { ServiceState } from "./wire/health.ts";
 
@@ -200,7 +200,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     wakeMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
-    memory: new HostMemory({ reserveBytes: config.memoryReserveMb * 2 ** 20 }),
+    memory: hostMemory(config, jail),
     diskReserveBytes: config.diskReserveMb * 2 ** 20,
     warm: {
       pool: {
@@ -226,6 +226,14 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   const readiness = new Readiness([() => host.shortages(), missing]);
   const acceleratorReason = lack === undefined ? accelerator.why : `${accelerator.why}; ${lack}`;
   return { host, vmm, accelerator, acceleratorReason, jailReport, readiness, step };
+}
+
+/** A reserve of more than half of the memory is kept by admission and the memory watch alone. */
+function hostMemory({ memoryReserveMb }: Config, jail: Jail | undefined): HostMemory {
+  const vmsMb = Math.max(ownMemoryMb - memoryReserveMb, ownMemoryMb / 2);
+  jail?.limitMemory(Math.floor(vmsMb) * 2 ** 20);
+  const vmRoomBytes = () => jail?.memoryRoom() ?? Number.POSITIVE_INFINITY;
+  return new HostMemory({ reserveBytes: memoryReserveMb * 2 ** 20, vmRoomBytes });
 }
 
 /** What the service is and has, as its metrics and its health say. */

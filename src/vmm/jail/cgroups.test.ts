@@ -59,6 +59,44 @@ test("a kernel with an io controller but no weights is accepted", () => {
   assert.equal(read("capsule/vm1/pids.max"), "98");
 });
 
+/** What the kernel reports of all VMs. */
+function using(usedBytes: number, cacheBytes = 0): void {
+  writeFileSync(join(root, "capsule/memory.current"), `${usedBytes}\n`);
+  writeFileSync(join(root, "capsule/memory.stat"), `anon 1\ninactive_file ${cacheBytes}\nactive_file 9\n`);
+}
+
+test("all VMs together have a limit, and are slowed down 1/32 below it", () => {
+  const groups = open(true)!;
+  assert.equal(groups.memoryRoom(), Number.POSITIVE_INFINITY);
+  using(100);
+  groups.limitMemory(3_200);
+  assert.deepEqual([read("capsule/memory.max"), read("capsule/memory.high")], ["3200", "3100"]);
+  assert.equal(groups.memoryRoom(), 3_000);
+  using(3_150, 20);
+  assert.equal(groups.memoryRoom(), -30);
+  using(3_150, 200);
+  assert.equal(groups.memoryRoom(), 150, "page cache can be taken back");
+});
+
+test("a limit below what the VMs use kills none: it is set when they use less", () => {
+  using(5_000);
+  const groups = open(true)!;
+  groups.limitMemory(3_200);
+  assert.deepEqual([read("capsule/memory.max"), read("capsule/memory.high")], ["5000", "3100"]);
+  assert.equal(groups.memoryRoom(), -1_900);
+  assert.equal(read("capsule/memory.max"), "5000");
+  using(3_200);
+  groups.memoryRoom();
+  assert.equal(read("capsule/memory.max"), "3200");
+  groups.limitMemory(6_400);
+  assert.equal(read("capsule/memory.max"), "6400", "another reserve after a restart");
+});
+
+test("the swap of a VM has the limit of its memory", () => {
+  open(true)!.make("vm1", limits);
+  assert.equal(read("capsule/vm1/memory.swap.max"), "1610612736");
+});
+
 test("a command joins the group before it runs, and keeps its arguments as they are", () => {
   const command = [...open(true)!.make("vm1", limits), "/bin/sh", "-c", 'echo "$$|$1"', "sh", "a b'c"];
   const { stdout, pid } = spawnSync(command[0]!, command.slice(1), { encoding: "utf8" });

@@ -11,6 +11,9 @@
  *
  * A process joins its group before it executes bubblewrap. Empty groups are removed when the next ones are made.
  *
+ * All VMs together have a limit too, so that they run out of memory before the machine does, and the kernel kills one of
+ * them and nothing else. It is not lowered below what they use, since that would kill one at once.
+ *
  * https://docs.kernel.org/admin-guide/cgroup-v2.html
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, statSync, writeFileSync } from "node:fs";
@@ -32,6 +35,8 @@ const serviceName = "service";
  * no io.max: the right limit depends on the disk, which only the operator knows.
  */
 const ioWeights = { all: 50, each: 100 };
+/** Part of the limit of all VMs below which the kernel slows down the ones that take more memory. */
+const throttledShare = 1 / 32;
 export const cgroupRemedy =
   "control groups v2 with memory, cpu and pids (boot with systemd.unified_cgroup_hierarchy=1; without root, delegate them to the service: Delegate=yes and DelegateSubgroup=service)";
 
@@ -48,6 +53,10 @@ export class Cgroups {
   readonly #hasIo: boolean;
   /** All groups, those of an earlier daemon included; the next to be examined first. */
   readonly #names: Set<string>;
+  /** Limits of all VMs together. */
+  #limits = { maxBytes: Number.POSITIVE_INFINITY, highBytes: Number.POSITIVE_INFINITY };
+  /** As written. */
+  #maxBytes = Number.POSITIVE_INFINITY;
 
   /** Undefined when control groups are not mounted, not delegated, or lack a required controller. */
   static open(isRoot: boolean, { root, own }: CgroupPaths = systemPaths): Cgroups | undefined {
@@ -83,8 +92,37 @@ export class Cgroups {
     mkdirSync(group);
     this.#names.add(name);
     for (const [file, value] of Object.entries(settings(limits))) writeFileSync(join(group, file), value);
+    writeIfPossible(join(group, "memory.swap.max"), String(limits.dataBytes)); // its swap does not count as memory
     if (this.#hasIo) setIoWeight(group, ioWeights.each);
     return ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', group];
+  }
+
+  /** Limits the memory of all VMs together. */
+  limitMemory(maxBytes: number): void {
+    this.#limits = { maxBytes, highBytes: Math.floor(maxBytes * (1 - throttledShare)) };
+    writeFileSync(join(this.#parent, "memory.high"), String(this.#limits.highBytes));
+    this.#setMax(Math.max(maxBytes, this.#usedBytes()));
+  }
+
+  /** Bytes until the kernel slows down all VMs; page cache that it can take back counts as free. Negative: it does so now. */
+  memoryRoom(): number {
+    const { highBytes, maxBytes } = this.#limits;
+    if (highBytes === Number.POSITIVE_INFINITY) return highBytes;
+    const usedBytes = this.#usedBytes();
+    if (this.#maxBytes > maxBytes && usedBytes <= maxBytes) this.#setMax(maxBytes);
+    const roomBytes = highBytes - usedBytes;
+    if (roomBytes >= 0) return roomBytes;
+    const cache = /^inactive_file (\d+)$/m.exec(readFileSync(join(this.#parent, "memory.stat"), "utf8"))?.[1];
+    return roomBytes + Number(cache ?? 0);
+  }
+
+  #usedBytes(): number {
+    return Number(readFileSync(join(this.#parent, "memory.current"), "utf8"));
+  }
+
+  #setMax(bytes: number): void {
+    writeFileSync(join(this.#parent, "memory.max"), String(bytes));
+    this.#maxBytes = bytes;
   }
 
   #removeEmpty(): void {
@@ -181,9 +219,12 @@ function enable(group: string): void {
 
 /** Sets the weight for io.cost and for BFQ; a kernel without one of them lacks its file. */
 function setIoWeight(group: string, weight: number): void {
-  for (const file of ["io.weight", "io.bfq.weight"]) {
-    try {
-      writeFileSync(join(group, file), `default ${weight}`);
-    } catch {}
-  }
+  for (const file of ["io.weight", "io.bfq.weight"]) writeIfPossible(join(group, file), `default ${weight}`);
+}
+
+/** For a file that a kernel may lack. */
+function writeIfPossible(path: string, value: string): void {
+  try {
+    writeFileSync(path, value);
+  } catch {}
 }

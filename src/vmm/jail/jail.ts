@@ -85,6 +85,16 @@ export class Jail {
     this.#cgroups = Cgroups.open(uids !== null);
   }
 
+  /** Limits the memory of all jailed processes together, where control groups do. */
+  limitMemory(maxBytes: number): void {
+    this.#cgroups?.limitMemory(maxBytes);
+  }
+
+  /** Bytes that they may take before the kernel slows them down; infinite without control groups. */
+  memoryRoom(): number {
+    return this.#cgroups?.memoryRoom() ?? Number.POSITIVE_INFINITY;
+  }
+
   /** Programs of the jail that have been removed since it was opened; without one of them no VM starts. */
   missingTools(): string[] {
     return Object.values(this.#tools).filter((path) => path !== null && !existsSync(path));
