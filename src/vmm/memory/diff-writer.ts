@@ -142,14 +142,19 @@ export class DiffWriter implements AsyncDisposable {
 
   /** Writes everything taken so far, and resolves with what another writer needs to continue. */
   async state(): Promise<DiffState> {
-    this.#begin();
+    const state = this.#beginLast();
     await this.#writing;
-    return { runs: this.#runs.state(), offset: this.#written };
+    return state;
   }
 
-  /** Lets `work` add further pages by a writer of its own, which resolves with that writer's state. */
+  /** Lets `work` add further pages by a writer of its own, whose state it resolves with. Writes in flight here go on meanwhile. */
   async continueElsewhere(work: (state: DiffState) => Promise<DiffState>): Promise<void> {
-    this.#setState(await work(await this.state()));
+    this.#setState(await work(this.#beginLast()));
+  }
+
+  #beginLast(): DiffState {
+    this.#begin();
+    return { runs: this.#runs.state(), offset: this.#written };
   }
 
   #setState({ runs, offset }: DiffState): void {
