@@ -10,6 +10,11 @@ export function syncFolder(path: string): Promise<void> {
   return sync(path, fsync);
 }
 
+/** fsync of a file: its times too, which fdatasync leaves out. */
+export function syncFileAndTimes(path: string): Promise<void> {
+  return sync(path, fsync);
+}
+
 /** fdatasync of a file. */
 export function syncFile(path: string): Promise<void> {
   return sync(path, fdatasync);
