@@ -78,9 +78,9 @@ export class LocalHost implements Host {
     this.#paths = paths;
     const scheduler = new StartScheduler(concurrentStarts, quietPeriods);
     this.#admission = new Admission({ space, memory });
-    this.#bases = new Bases({ ...options, space, spare: spareBases, scheduler });
-    this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
+    this.#bases = new Bases({ ...options, space, spare: spareBases, scheduler, isSound: this.#verifier.isSound });
+    this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
     this.#checkpointer = new Checkpointer({
       ...options,
       space,

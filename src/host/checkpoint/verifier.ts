@@ -49,6 +49,9 @@ export class Verifier {
     if (why !== undefined) throw new CapsuleError("internal_error", why);
   }
 
+  /** Whether the checkpoint is not known to be damaged. */
+  readonly isSound = (folder: string): boolean => !this.#damaged.has(folder);
+
   /** Queues the verification of a base or template, once in the daemon's life. */
   verifyOnce(folder: string): void {
     if (this.#verified.has(folder)) return;

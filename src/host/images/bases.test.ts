@@ -93,7 +93,7 @@ test("other features of the processor make another base", () => {
   assert.equal(new Set(keys).size, 2);
 });
 
-test("a base is used unless the time stamp counter has another rate now, and then another one is made", async () => {
+test("a base is used unless it was found damaged or the time stamp counter has another rate now; then another is made", async () => {
   const image = { ...current, manifest: { files: { "root.ext4": { sha256: hashOf(5) } } } } as Image;
   const machine: Machine = {
     ...{ qemu: "10", accelerator: "tcg", cpu: "max", tscKhz: 2_000_000, devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
@@ -105,13 +105,17 @@ test("a base is used unless the time stamp counter has another rate now, and the
   const saved = { kind: "base", machine, layers, agent: { protocol: 1 }, revision: null, diskLayer: null } as const;
   await writeManifest(folder, { ...saved, frozen: true }, ["state"], { hashAll: true });
   const scheduler = { run: () => Promise.reject(new Error("another is made")) };
+  let isDamaged = false;
+  const isSound = () => !isDamaged;
   const found = (tscKhz: number) => {
     const vmm = { kernelOptions: "", machine: () => ({ ...machine, tscKhz }) };
-    const bases = new Bases({ paths, images: [image], spare: 8, scheduler, vmm } as never);
+    const bases = new Bases({ paths, images: [image], spare: 8, scheduler, vmm, isSound } as never);
     return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, "a");
   };
   assert.equal((await found(2_000_400)).folder, folder);
   await assert.rejects(found(2_000_600), /another is made/);
+  isDamaged = true;
+  await assert.rejects(found(2_000_400), /another is made/);
 });
 
 test("unused bases of other builds of the image or QEMU are removed, however few there are", async () => {

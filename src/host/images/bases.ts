@@ -40,6 +40,8 @@ export interface BasesOptions {
   bootMs: number;
   /** How many bases without a capsule or template are kept. */
   spare: number;
+  /** False for a folder that was found damaged. */
+  isSound: (folder: string) => boolean;
   /** Shared with all other starts of VMs. */
   scheduler: StartScheduler;
 }
@@ -65,7 +67,7 @@ export class Bases {
     const { vmm, scheduler } = this.#options;
     const machine = vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine, vmm.kernelOptions);
-    const ready = this.#ready.get(key);
+    const ready = this.#sound(key);
     if (ready !== undefined) return Promise.resolve(this.#use(key, ready));
     const name = JSON.stringify([owner, key]);
     let waiting = this.#waiting.get(name);
@@ -79,7 +81,7 @@ export class Bases {
   }
 
   #makeOnce(key: string, image: Image, machine: Machine): Promise<Base> {
-    const ready = this.#ready.get(key);
+    const ready = this.#sound(key);
     if (ready !== undefined) return Promise.resolve(this.#use(key, ready));
     let making = this.#making.get(key);
     if (making === undefined) {
@@ -87,6 +89,12 @@ export class Bases {
       this.#making.set(key, making);
     }
     return making;
+  }
+
+  /** The base that is in use; undefined once it was found damaged. */
+  #sound(key: string): Base | undefined {
+    const base = this.#ready.get(key);
+    return base !== undefined && this.#options.isSound(base.folder) ? base : undefined;
   }
 
   /**
@@ -121,9 +129,10 @@ export class Bases {
    * capsules, and another folder is made.
    */
   async #find(key: string, { tscKhz }: Machine): Promise<Base | undefined> {
-    const { paths } = this.#options;
+    const { paths, isSound } = this.#options;
     for (const name of await this.#namesOf(key)) {
       const folder = paths.base(name);
+      if (!isSound(folder)) continue;
       const manifest = await openCheckpoint(folder).catch(() => undefined);
       if (manifest === undefined || !isSameRate(manifest.machine.tscKhz, tscKhz)) continue;
       await utimes(folder, new Date(), new Date());
