@@ -16,7 +16,8 @@ import {
 } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
-import { afterEach, beforeEach, test } from "node:test";
+import { after, afterEach, beforeEach, test } from "node:test";
+import { SmallDisk } from "../../../test/small-disk.ts";
 import { findProgram, programFilesOf } from "../../vmm/jail/program-files.ts";
 import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import { qemuVersion } from "../../vmm/qemu-version.ts";
@@ -231,6 +232,26 @@ test("a program that cannot be copied is run from where it is until it is replac
   assert.equal(builds.current.version, "10.0.3");
   await install("not a program");
   await assert.rejects(builds.refresh(), { message: `${program} was replaced and cannot be used` });
+});
+
+const disk = new SmallDisk();
+const skip = disk.mount() ?? false;
+after(() => disk.unmount());
+
+test("while its disk is too full for a copy no pause is permitted, and the copy is made as soon as it fits", {
+  skip,
+}, async () => {
+  paths = new Paths(join(disk.path, "data"));
+  paths.create();
+  disk.fill(50 << 20);
+  const builds = await open();
+  assert.deepEqual([builds.current.version, builds.current.build], [version, undefined]);
+  assert.match(problems.join(), /cannot be kept.*keeping a copy of QEMU needs \d+ MiB of disk/);
+  await assert.rejects(builds.requireKept({ qemu: version }, "capsule x"), { code: "no_space" });
+  assert.deepEqual(await kept(), []);
+  disk.free();
+  await builds.requireKept({ qemu: version }, "capsule x");
+  assert.deepEqual(await kept(), [builds.current.build]);
 });
 
 test("a missing program and one that is not accepted are errors", async () => {
