@@ -71,6 +71,8 @@ static int mounts(void) { return mount("none", own_folder, "tmpfs", 0, NULL) == 
 static int mounts_in_namespaces(void) {
   return unshare(CLONE_NEWUSER) == 0 && unshare(CLONE_NEWNS) == 0 && mount("none", own_folder, "tmpfs", 0, NULL) == 0;
 }
+/* As root the filter lets unshare(1) make the jail's user namespace, and so a further one, which must be of no use. */
+static int changes_root_in_a_user_namespace(void) { return unshare(CLONE_NEWUSER) == 0 && chroot("/proc") == 0; }
 static int clones_a_namespace(void) {
   pid_t pid = syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
   if (pid == 0) _exit(0);
@@ -222,6 +224,7 @@ int main(int argc, char **argv) {
   try_network(argv[2], argv[3]);
   say("mount", in_child(mounts));
   say("mount in namespaces", in_child(mounts_in_namespaces));
+  say("change root in a user namespace", in_child(changes_root_in_a_user_namespace));
   say("clone a namespace", in_child(clones_a_namespace));
   say("become root", in_child(becomes_root));
   say("become another", in_child(becomes_another));
