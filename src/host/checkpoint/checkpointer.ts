@@ -12,7 +12,7 @@ import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
 import { diffName, diskLayerOf, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
-import { allocatedBytes, explainSpace, freshFolder, publish, syncFile, syncFolder } from "../disk/files.ts";
+import { allocatedBytes, explainSpace, freshFolder, publish, syncFileAndTimes, syncFolder } from "../disk/files.ts";
 import type { Saved } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
@@ -93,12 +93,13 @@ export class Checkpointer {
       await allSettledOrThrow([save.prepare(), quiesced]);
       await save.stopCpus();
       step("save.stopped");
-      const [{ memoryBytes }] = await allSettledOrThrow([save.copyMemory(), this.#syncDiskLayer(live.id)]);
+      const { memoryBytes } = await save.copyMemory();
       const written = save.finish().then(() => step("save.written"));
       const pending = { [diffName]: { bytes: memoryBytes, written } };
       const saved = { ...about, frozen: quiesce.isFrozen, diskLayer: diskLayerOf(layer) };
       const listed = writeManifest(scratch, saved, names, { hashAll: false, pending });
-      const [isConsistent] = await allSettledOrThrow([save.isConsistent(), written, listed]);
+      const synced = this.#syncDiskLayer(live.id);
+      const [isConsistent] = await allSettledOrThrow([save.isConsistent(), written, listed, synced]);
       if (isConsistent) return;
     }
   }
@@ -109,10 +110,13 @@ export class Checkpointer {
     return { machine, agent: { protocol: live.protocol }, layers: [this.#options.templates.layer(image)] };
   }
 
-  /** QEMU syncs only its own writes; the layer and the capsule's folder may never have been synced. */
+  /**
+   * QEMU syncs only its own writes; the layer and the capsule's folder may never have been synced. Call after QEMU's last
+   * write to the layer: the manifest names its time, which has to be the same after a power cut.
+   */
   async #syncDiskLayer(id: string): Promise<void> {
     const { paths } = this.#options;
-    await allSettledOrThrow([syncFile(join(paths.capsule(id), diskName)), syncFolder(paths.capsules)]);
+    await allSettledOrThrow([syncFileAndTimes(join(paths.capsule(id), diskName)), syncFolder(paths.capsules)]);
   }
 
   async unsave(live: LiveGuest): Promise<void> {

@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 import { checkpointName, diskName } from "./capsule-folder.ts";
 import { diskLayerOf, fileNames, readManifest } from "./checkpoint-folder.ts";
-import { syncFile, syncFolder, writeJson } from "./files.ts";
+import { syncFile, syncFileAndTimes, syncFolder, writeJson } from "./files.ts";
 import { type DiskLayer, encodeManifest, hashesName, type Manifest } from "./manifest.ts";
 
 /** Units to which archives and other file systems cut times off. */
@@ -55,6 +55,7 @@ export async function settleLayer(folder: string, scratch: string): Promise<void
   if (manifest === undefined || manifest.diskLayer === null || !existsSync(join(folder, diskName))) return;
   const diskLayer = diskLayerOf(join(folder, diskName));
   if (isSameLayer(manifest.diskLayer, diskLayer)) return;
+  await syncFileAndTimes(join(folder, diskName));
   await rm(join(checkpoint, hashesName), { force: true }); // they are made anew after the next start
   await writeJson(scratch, encodeManifest({ ...manifest, diskLayer }), { durable: true });
   await rename(scratch, join(checkpoint, fileNames.manifest));
