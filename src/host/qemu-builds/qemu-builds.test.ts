@@ -158,6 +158,8 @@ test("a program that is overwritten in place is noticed, and so is its firmware"
   await builds.refresh();
   assert.notEqual(builds.current.build, before);
   assert.equal(builds.current.version, version);
+  assert.equal(builds.find({ qemu: version, qemuBuild: before! })?.build, before);
+  assert.equal(builds.find({ qemu: version }), builds.current);
   await writeFile(program, (await readFile(real)).toString("latin1").replaceAll(version, next), "latin1");
   await builds.refresh();
   assert.notEqual(builds.current.build, before);

@@ -1,10 +1,14 @@
 /** Which build of QEMU and which accelerator a saved VM gets. */
 import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { beforeEach, describe, test } from "node:test";
 import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import type { Accelerator, Machine, VmSpec } from "../../vmm/vmm.ts";
-import { requireSameMachine } from "../disk/machine-record.ts";
-import { QemuVmms, type QemuVmmsOptions } from "./vmms.ts";
+import { encodeMachine, requireSameMachine } from "../disk/machine-record.ts";
+import { Paths } from "../disk/paths.ts";
+import { lackedAccelerator, QemuVmms, type QemuVmmsOptions, trimQemuBuilds } from "./vmms.ts";
 
 const kvm: Accelerator = { kind: "kvm", cpu: "host", cpuFeatures: "avx sse", tscKhz: null, why: "it booted" };
 const tcg: Accelerator = { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz: 2_000_000, why: "no KVM" };
@@ -92,6 +96,7 @@ describe("a saved VM", () => {
     const vmms = vmmsOn(tcg);
     const saved = savedOn(kvm, installed);
     assert.equal(vmms.accelerates(saved), false);
+    assert.equal(vmms.accelerates(savedOn(tcg, installed)), true);
     await assert.rejects(requireRestorable(vmms, saved), {
       code: "conflict",
       message: /^it was saved on another machine: accelerator kvm there, tcg here/,
@@ -120,4 +125,37 @@ test("after an upgrade new VMs run in the new build, and listeners are told once
   await Promise.all([vmms.refresh(), vmms.refresh()]);
   assert.equal(told, 1);
   assert.equal(vmms.machine(1, 512).qemuBuild, "c");
+});
+
+test("what is saved in the data folder says which builds stay, and whether an accelerator is missed", async (t) => {
+  const paths = new Paths(mkdtempSync(join(tmpdir(), "vmms-")));
+  t.after(() => rmSync(paths.data, { recursive: true }));
+  paths.create();
+  const write = (room: "bases" | "templates" | "capsules", name: string, content: unknown) => {
+    mkdirSync(join(paths[room], name));
+    const file = room === "capsules" ? "capsule.json" : "manifest.json";
+    writeFileSync(join(paths[room], name, file), JSON.stringify(content));
+  };
+  const record = (accelerator: Accelerator, program: QemuProgram) => ({
+    format: 2,
+    machine: encodeMachine(savedOn(accelerator, program)),
+  });
+  const { devices: _, ...former } = savedOn(kvm, next);
+  write("bases", "base", record(tcg, installed));
+  write("templates", "t1", { format: 1, machine: { ...former, layout: 1 } });
+  write("capsules", "cl-1", record(tcg, old));
+  const trimmed: string[][] = [];
+  const trim = async (saved: readonly Machine[]) => {
+    trimmed.push(saved.map(({ qemuBuild, qemu }) => qemuBuild ?? qemu));
+    return [];
+  };
+  await trimQemuBuilds(paths, { trim });
+  assert.deepEqual(trimmed, [["b", "10.0.4", "a"]]);
+  assert.equal(await lackedAccelerator(paths, vmmsOn(tcg)), undefined, "one of two");
+  write("capsules", "cl-2", record(kvm, installed));
+  write("capsules", "cl-3", "damaged");
+  assert.equal(await lackedAccelerator(paths, vmmsOn(tcg)), "2 of 3 capsules and templates need KVM");
+  assert.equal(await lackedAccelerator(paths, vmmsOn(kvm)), undefined);
+  await assert.rejects(trimQemuBuilds(paths, { trim }), /cl-3.*is no object/);
+  assert.equal(trimmed.length, 1);
 });
