@@ -8,6 +8,8 @@
  *                         share, the largest of all. Share: the memory beyond the reserve / teams with running capsules
  *      after its VM ended the count of readings begins anew
  *      a pause failed     the capsule is left alone for 30 s, and the next one is tried
+ *
+ * docs/adr/0025 has the reasons.
  */
 import type { Host } from "../host/host.ts";
 import type { Clock } from "./clock.ts";
