@@ -2,23 +2,14 @@
  * The composition root: makes the services from the configuration, joins them, and stops them in reverse order.
  */
 import { chmodSync, mkdirSync } from "node:fs";
-import { totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
 import { connectAgent } from "./agent/connection.ts";
-import { Activity } from "./capsules/activity.ts";
-import { Capsules } from "./capsules/capsules.ts";
 import { systemClock } from "./capsules/clock.ts";
-import { DiskLimiter } from "./capsules/disk-limiter.ts";
-import { Idle } from "./capsules/idle.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
-import { CapsuleLocks } from "./capsules/locks.ts";
-import { MemoryWatch } from "./capsules/memory-watch.ts";
-import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
-import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
 import { CapsuleStore } from "./capsules/store.ts";
-import { type Log, Transitions } from "./capsules/transitions.ts";
+import type { Log } from "./capsules/transitions.ts";
 import { type Config, ownMemoryMb } from "./config.ts";
 import { AuditRows } from "./db/audit-rows.ts";
 import { CapsuleRows } from "./db/capsule-rows.ts";
@@ -38,11 +29,10 @@ import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import { startMaintenance } from "./maintenance.ts";
+import { buildServices } from "./services.ts";
 import { Audit } from "./teams/audit.ts";
-import { auditOfService } from "./teams/service-audit.ts";
 import { ensureFirstKey, Teams } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
-import { Templates } from "./templates/templates.ts";
 import { version } from "./version.ts";
 import { type Jail, noJail } from "./vmm/jail/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
@@ -99,7 +89,7 @@ async function startLocked(
     spareBytes: () => host.memory.spareBytes(),
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
-  const services = buildServices(config, { log, data, machine, store, telemetry });
+  const services = buildServices(config, { log, ...data, ...machine, store, telemetry });
   const { capsules, templates, transitions, reconciler } = services;
   const { teams, audit } = data;
   const app = buildServer(
@@ -149,8 +139,6 @@ async function startLocked(
     },
   };
 }
-
-type Data = ReturnType<typeof openData>;
 
 /** The database, its rows, and the services that need nothing else. */
 function openData(config: Config, log: Log) {
@@ -252,83 +240,4 @@ function stateOf(
     warm_processes: host.warmProcesses(),
     blanks: host.warmProcesses(),
   });
-}
-
-interface ServiceInputs {
-  log: Log;
-  data: Data;
-  machine: OpenHost;
-  store: CapsuleStore;
-  telemetry: Telemetry;
-}
-
-/** Capsules and templates, with the parts that only they use. */
-function buildServices(config: Config, { log, data, machine, store, telemetry }: ServiceInputs) {
-  const { database, capsuleRows, templateRows } = data;
-  const { host, step } = machine;
-  const { onPaused, onEnded, onDiskShortage } = auditOfService(data.audit);
-  const clock = systemClock;
-  const locks = new CapsuleLocks();
-  const activity = new Activity(capsuleRows, clock);
-  const idle = new Idle(clock, activity, (id) => capsules.expire(id));
-  const onFreed = () => templates.collect();
-  const { observe, observeExec } = telemetry;
-  const about = { store, host, locks, activity, idle, clock, log, step, onFreed };
-  const transitions = new Transitions({ ...about, observe });
-  const diskUse = new DiskUse({
-    ids: () => capsuleRows.all().map((row) => row.id),
-    measure: (id) => host.diskBytes(id),
-  });
-  const quotas = new Quotas({
-    rows: capsuleRows,
-    templates: templateRows,
-    diskOf: (id) => diskUse.of(id),
-    runningMemoryMb: () => store.runningMemoryMb(),
-    limits: quotaLimits(config),
-  });
-  const disk = new DiskLimiter({
-    rows: capsuleRows,
-    guests: () => transitions.runs.guests(),
-    diskUse,
-    usedBytes: (teamId) => quotas.usage(teamId).diskBytes,
-    quotaBytes: config.limits.disk_max_bytes,
-    space: host.space,
-    ...{ clock, log, onChange: onDiskShortage },
-  });
-  const below = { store, host, locks, transitions, activity, idle, clock, quotas, disk };
-  const capsules = new Capsules({ ...below, templates: templateRows, observeExec, onPaused });
-  capsules.onChange(onEnded);
-  capsules.onChange((_teamId, _id, view) => telemetry.metrics.statusReached(view?.status ?? "removed"));
-  const memoryWatch = new MemoryWatch({
-    ...{ host, store, clock, log },
-    pause: (id) => capsules.relieve(id),
-    capacityBytes: (ownMemoryMb - config.memoryReserveMb) * 2 ** 20,
-    onPause: (outcome) => telemetry.metrics.pausedUnderPressure(outcome),
-  });
-  const templates = new Templates({
-    database,
-    rows: templateRows,
-    capsuleRows,
-    capsules,
-    quotas,
-    host,
-    now: clock.now,
-    step,
-    log,
-  });
-  const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ store, host, locks, transitions, log, storages });
-  return { activity, transitions, capsules, templates, disk, reconciler, memoryWatch };
-}
-
-function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
-  return {
-    capsules: limits.capsules_max,
-    starts: limits.starts_max,
-    runningVcpus: limits.running_vcpus_max,
-    runningMemoryMb: limits.running_memory_max_mb,
-    diskBytes: limits.disk_max_bytes,
-    templates: limits.templates_max,
-    hostMemoryMb: memoryOvercommit * Math.floor(totalmem() / 2 ** 20),
-  };
 }
