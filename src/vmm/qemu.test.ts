@@ -313,7 +313,7 @@ test("a start that fails leaves neither process nor file", async () => {
   const damaged = { state: base.state, memory: image.kernel };
   await assert.rejects(
     vmm.restore(spec, damaged, () => {}),
-    /could not be restored/,
+    { code: "internal_error", message: /memory diff cannot be used: it is no memory diff/ },
   );
   const thrower = () => {
     throw new Error("the journal is full");

@@ -189,6 +189,7 @@ interface Start {
 async function startFailure({ spec, purpose }: Start, error: unknown, jailed: Jailed | undefined): Promise<unknown> {
   const { code } = error as NodeJS.ErrnoException;
   if (code === "ENOSPC" || code === "EDQUOT") return error;
+  if (error instanceof CapsuleError && error.code === "internal_error") return error; // a damaged file, which it names
   const said = (await jailed?.stderrTail()) ?? "";
   const what = purpose === "restore" ? "restored" : "started";
   return new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
