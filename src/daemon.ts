@@ -16,7 +16,7 @@ import { CapsuleRows } from "./db/capsule-rows.ts";
 import { databasePath, openDatabase } from "./db/database.ts";
 import { TeamRows } from "./db/team-rows.ts";
 import { TemplateRows } from "./db/template-rows.ts";
-import { HostMemory } from "./host/capacity/host-memory.ts";
+import { limitedMemory } from "./host/capacity/host-memory.ts";
 import { Readiness } from "./host/capacity/readiness.ts";
 import { type DataLock, lockData } from "./host/disk/lock.ts";
 import { Paths } from "./host/disk/paths.ts";
@@ -34,7 +34,7 @@ import { Audit } from "./teams/audit.ts";
 import { ensureFirstKey, Teams } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { version } from "./version.ts";
-import { type Jail, noJail } from "./vmm/jail/jail.ts";
+import { noJail } from "./vmm/jail/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
 import type { ServiceState } from "./wire/health.ts";
 
@@ -188,7 +188,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     wakeMs: config.wakeDeadlineMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
-    memory: hostMemory(config, jail),
+    memory: limitedMemory(ownMemoryMb, config.memoryReserveMb, jail),
     diskReserveBytes: config.diskReserveMb * 2 ** 20,
     warm: {
       pool: {
@@ -211,17 +211,9 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   if (lack !== undefined) log.error({ accelerator: accelerator.kind }, lack);
   progress("preparing the minimal template");
   await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
-  const readiness = new Readiness([() => host.shortages(), missing]);
+  const readiness = new Readiness([() => host.admission.shortages(), missing]);
   const acceleratorReason = lack === undefined ? accelerator.why : `${accelerator.why}; ${lack}`;
   return { host, vmm, accelerator, acceleratorReason, jailReport, readiness, step };
-}
-
-/** A reserve of more than half of the memory is kept by admission and the memory watch alone. */
-function hostMemory({ memoryReserveMb }: Config, jail: Jail | undefined): HostMemory {
-  const vmsMb = Math.max(ownMemoryMb - memoryReserveMb, ownMemoryMb / 2);
-  jail?.limitMemory(Math.floor(vmsMb) * 2 ** 20);
-  const vmRoomBytes = () => jail?.memoryRoom() ?? Number.POSITIVE_INFINITY;
-  return new HostMemory({ reserveBytes: memoryReserveMb * 2 ** 20, vmRoomBytes });
 }
 
 /** What the service is and has, as its metrics and its health say. */

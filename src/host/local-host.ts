@@ -55,6 +55,7 @@ export interface LocalHostOptions {
 export class LocalHost implements Host {
   readonly space: DiskSpace;
   readonly memory: HostMemory;
+  readonly admission: Admission;
   readonly #options: LocalHostOptions;
   readonly #paths: Paths;
   readonly #bases: Bases;
@@ -64,7 +65,6 @@ export class LocalHost implements Host {
   readonly #checkpointer: Checkpointer;
   readonly #restorer: Restorer;
   readonly #warm: WarmStarts;
-  readonly #admission: Admission;
   readonly #guests = new Map<string, LiveGuest>();
   /** Guests that were restored and not released yet. */
   readonly #restored = new WeakSet<LiveGuest>();
@@ -77,7 +77,7 @@ export class LocalHost implements Host {
     this.#options = options;
     this.#paths = paths;
     const scheduler = new StartScheduler(concurrentStarts, quietPeriods);
-    this.#admission = new Admission({ space, memory });
+    this.admission = new Admission({ space, memory });
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
     this.#bases = new Bases({ ...options, space, spare: spareBases, scheduler, isSound: this.#verifier.isSound });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
@@ -108,18 +108,13 @@ export class LocalHost implements Host {
     await this.#templates.find(origin, shape, serviceOwner);
   }
 
-  /** Disk or memory that is short for another capsule, as sentences. */
-  shortages(): Promise<string[]> {
-    return this.#admission.shortages();
-  }
-
   admitStart(memoryMb: number): Promise<Disposable> {
-    return this.#admission.admit(createNeed(memoryMb), this.#warm.reserved);
+    return this.admission.admit(createNeed(memoryMb), this.#warm.reserved);
   }
 
   async admitRestore(id: string, memoryMb: number): Promise<Disposable> {
     const need = await restoreNeed(memoryMb, join(this.#paths.capsule(id), checkpointName, diffName));
-    return this.#admission.admit(need, this.#warm.reserved);
+    return this.admission.admit(need, this.#warm.reserved);
   }
 
   diskBytes(id: string): Promise<number> {
@@ -191,7 +186,7 @@ export class LocalHost implements Host {
   async end(guest: Guest): Promise<void> {
     const live = this.#live(guest);
     live.disconnect(new CapsuleError("invalid_state", `capsule ${live.id} is no longer running`));
-    await this.#admission.trackRelease(live.vm.kill());
+    await this.admission.trackRelease(live.vm.kill());
     this.#options.step("end.killed");
     this.#guests.delete(live.id);
     await removeVm(this.#paths.capsule(live.id));

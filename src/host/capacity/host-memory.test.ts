@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { HostMemory } from "./host-memory.ts";
+import { HostMemory, limitedMemory } from "./host-memory.ts";
 
 const mib = 1 << 20;
 const roomy = "MemTotal:  1000 kB\nMemAvailable:  500 kB\n";
@@ -48,4 +48,14 @@ test("pressure rises below 15 % available and is high below 7 %, and whenever th
     [true, true],
   ]);
   assert.deepEqual(at(roomy, 511), [true, true]);
+});
+
+test("all VMs together may take the memory without the reserve, and half of it at least", () => {
+  const limits: number[] = [];
+  const jail = { limitMemory: (bytes: number) => void limits.push(bytes / mib), memoryRoom: () => -5 };
+  assert.equal(limitedMemory(2_001, 0, jail).spareBytes(), -5);
+  limitedMemory(2_001, 512, jail);
+  limitedMemory(2_001, 1_500, jail);
+  assert.deepEqual(limits, [2_001, 1_489, 1_000]);
+  assert.ok(limitedMemory(2_001, 0, undefined).spareBytes() > 0);
 });

@@ -1,5 +1,6 @@
 /** The host's memory beyond the reserve: what may be given to VMs, and whether it has run short. */
 import { readFileSync } from "node:fs";
+import type { Jail } from "../../vmm/jail/jail.ts";
 import { memoryLeft, type Pressure, shareAvailable } from "./memory.ts";
 
 /** Shares of the machine's memory below which nothing more is started ahead of time, and all of that is ended. */
@@ -54,4 +55,18 @@ export class HostMemory implements Pressure {
       return "";
     }
   }
+}
+
+/**
+ * The memory of a host with this much, and its limit set for all VMs together. A reserve of more than half is kept by
+ * admission and the memory watch alone.
+ */
+export function limitedMemory(
+  ownMb: number,
+  reserveMb: number,
+  jail: Pick<Jail, "limitMemory" | "memoryRoom"> | undefined,
+): HostMemory {
+  jail?.limitMemory(Math.floor(Math.max(ownMb - reserveMb, ownMb / 2)) * 2 ** 20);
+  const vmRoomBytes = () => jail?.memoryRoom() ?? Number.POSITIVE_INFINITY;
+  return new HostMemory({ reserveBytes: reserveMb * 2 ** 20, vmRoomBytes });
 }
