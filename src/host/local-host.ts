@@ -11,9 +11,9 @@ import { quietPeriods, StartScheduler, serviceOwner } from "./capacity/start-sch
 import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
-import { unlessAborted, withDeadline } from "./deadline.ts";
+import { withDeadline } from "./deadline.ts";
 import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
-import { diffName, fileNames } from "./disk/checkpoint-folder.ts";
+import { diffName } from "./disk/checkpoint-folder.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
@@ -22,8 +22,9 @@ import type { Connect, LiveGuest } from "./guest.ts";
 import type { Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
-import { createCapsuleFolder, TemplateStore } from "./images/template-store.ts";
+import { TemplateStore } from "./images/template-store.ts";
 import { Launcher } from "./launch/launcher.ts";
+import { Starter } from "./launch/starter.ts";
 import { trimQemuBuilds, type Vmms } from "./qemu-builds/vmms.ts";
 import type { Step } from "./steps.ts";
 import type { WarmCapsule } from "./warm/warm-pool.ts";
@@ -63,6 +64,7 @@ export class LocalHost implements Host {
   readonly #launcher: Launcher;
   readonly #verifier: Verifier;
   readonly #checkpointer: Checkpointer;
+  readonly #starter: Starter;
   readonly #restorer: Restorer;
   readonly #warm: WarmStarts;
   readonly #guests = new Map<string, LiveGuest>();
@@ -91,6 +93,7 @@ export class LocalHost implements Host {
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm, memory);
     this.#launcher = new Launcher(launch, this.#warm);
+    this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher: this.#launcher });
     this.#restorer = new Restorer({ ...launch, space, verifier: this.#verifier, launcher: this.#launcher });
     vmm.onReplaced(() => void this.#warm.renewPool());
     paths.create();
@@ -296,19 +299,8 @@ export class LocalHost implements Host {
   }
 
   async #startAnew(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<LiveGuest> {
-    turn.signal?.throwIfAborted();
-    const parent = await unlessAborted(turn.signal, this.#templates.find(origin, shape, turn.owner));
-    this.#verifier.requireSound(parent.folder);
-    this.#verifier.verifyOnce(parent.folder);
     try {
-      const capsule = await createCapsuleFolder(this.#paths, this.#templates, id, parent);
-      this.#options.step("start.journalled");
-      const saved = {
-        state: join(parent.folder, fileNames.state),
-        memory: null,
-        protocol: parent.manifest.agent.protocol,
-      };
-      return this.#hold(await this.#launcher.restore(id, capsule, saved, turn));
+      return this.#hold(await this.#starter.start(id, origin, shape, turn));
     } catch (error) {
       await this.remove(id);
       throw explainSpace(error, `creating capsule ${id}`);

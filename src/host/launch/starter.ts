@@ -1,0 +1,45 @@
+/** Starts a capsule anew from its template, whose files stay as they are. */
+import { join } from "node:path";
+import { unlessAborted } from "../deadline.ts";
+import { fileNames } from "../disk/checkpoint-folder.ts";
+import type { Paths } from "../disk/paths.ts";
+import type { LiveGuest } from "../guest.ts";
+import type { Origin, Shape, Turn } from "../host.ts";
+import { createCapsuleFolder, type TemplateStore } from "../images/template-store.ts";
+import type { Step } from "../steps.ts";
+import type { Launcher } from "./launcher.ts";
+
+/** Of a template's files: found damaged before, and verified once in the background. */
+export interface Verification {
+  requireSound(folder: string): void;
+  verifyOnce(folder: string): void;
+}
+
+export interface StarterOptions {
+  paths: Paths;
+  templates: TemplateStore;
+  verifier: Verification;
+  launcher: Launcher;
+  step: Step;
+}
+
+export class Starter {
+  readonly #options: StarterOptions;
+
+  constructor(options: StarterOptions) {
+    this.#options = options;
+  }
+
+  /** The new capsule's VM, held. After a failure its folder may be there. */
+  async start(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<LiveGuest> {
+    const { paths, templates, verifier, launcher, step } = this.#options;
+    turn.signal?.throwIfAborted();
+    const { folder, ...parent } = await unlessAborted(turn.signal, templates.find(origin, shape, turn.owner));
+    verifier.requireSound(folder);
+    verifier.verifyOnce(folder);
+    const capsule = await createCapsuleFolder(paths, templates, id, { folder, ...parent });
+    step("start.journalled");
+    const { protocol } = parent.manifest.agent;
+    return launcher.restore(id, capsule, { state: join(folder, fileNames.state), memory: null, protocol }, turn);
+  }
+}
