@@ -23,7 +23,6 @@ import { Paths } from "./host/disk/paths.ts";
 import type { Connect } from "./host/guest.ts";
 import { LocalHost } from "./host/local-host.ts";
 import { openMachine } from "./host/machine.ts";
-import { lackedAccelerator } from "./host/qemu-builds/vmms.ts";
 import { stepWithFault } from "./host/steps.ts";
 import { buildServer } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
@@ -207,24 +206,18 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     step,
   });
   await host.sweep();
-  const lack = await lackedAccelerator(paths, vmm);
-  if (lack !== undefined) log.error({ accelerator: accelerator.kind }, lack);
   progress("preparing the minimal template");
   await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
   const readiness = new Readiness([() => host.admission.shortages(), missing]);
-  const acceleratorReason = lack === undefined ? accelerator.why : `${accelerator.why}; ${lack}`;
-  return { host, vmm, accelerator, acceleratorReason, jailReport, readiness, step };
+  return { host, vmm, accelerator, jailReport, readiness, step };
 }
 
 /** What the service is and has, as its metrics and its health say. */
-function stateOf(
-  { host, accelerator, acceleratorReason, jailReport }: OpenHost,
-  store: CapsuleStore,
-): () => ServiceState {
+function stateOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleStore): () => ServiceState {
   return () => ({
     version,
     accelerator: accelerator.kind,
-    accelerator_reason: acceleratorReason,
+    accelerator_reason: accelerator.why,
     jail: jailReport,
     pid: process.pid,
     capsules: store.counts(),

@@ -95,7 +95,6 @@ export class LocalHost implements Host {
     this.#launcher = new Launcher(launch, this.#warm);
     this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher: this.#launcher });
     this.#restorer = new Restorer({ ...launch, space, verifier: this.#verifier, launcher: this.#launcher });
-    vmm.onReplaced(() => void this.#warm.renewPool());
     paths.create();
   }
 
@@ -168,10 +167,8 @@ export class LocalHost implements Host {
     }
   }
 
-  async save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
-    const live = this.#live(guest);
-    await this.#options.vmm.requireKept(live.vm.spec.machine, `capsule ${live.id}`);
-    await this.#checkpointer.save(live, purpose, turn);
+  save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void> {
+    return this.#checkpointer.save(this.#live(guest), purpose, turn);
   }
 
   unsave(guest: Guest): Promise<void> {
@@ -250,8 +247,7 @@ export class LocalHost implements Host {
     const { vmm, images, onDamage } = this.#options;
     await sweepLeftovers(vmm, this.#paths, onDamage);
     await this.trimBases()
-      .then(() => trimBuilds(this.#paths, images))
-      .then(() => trimQemuBuilds(this.#paths, vmm))
+      .then(() => Promise.all([trimBuilds(this.#paths, images), trimQemuBuilds(this.#paths, vmm)]))
       .catch((error: unknown) => onDamage(this.#paths.data, String(error)));
   }
 

@@ -14,7 +14,7 @@ import type { Connect } from "./guest.ts";
 import { bootImage } from "./images/boot.ts";
 import { type Image, loadImage } from "./images/images.ts";
 import { QemuBuilds } from "./qemu-builds/qemu-builds.ts";
-import { QemuVmms, type Vmms } from "./qemu-builds/vmms.ts";
+import { lackedAccelerator, QemuVmms, type Vmms } from "./qemu-builds/vmms.ts";
 
 export interface MachineOptions {
   paths: Paths;
@@ -30,7 +30,7 @@ export interface MachineOptions {
   connect: Connect;
   /** Called before a step that can take long. */
   progress: (step: string) => void;
-  /** Called when QEMU cannot be kept or renewed. */
+  /** Called when QEMU cannot be kept or renewed, or most of what is saved waits for KVM. */
   onProblem: (what: string, error: unknown) => void;
 }
 
@@ -62,8 +62,11 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
   };
   const cacheFile = join(paths.data, acceleratorName);
   const probe = { program, wanted, probeDeadlineMs, cpu, jail, cacheFile, boots };
-  const accelerator = await chooseAccelerator(probe);
-  const vmm = new QemuVmms({ builds, accelerator, jail });
+  const chosen = await chooseAccelerator(probe);
+  const vmm = new QemuVmms({ builds, accelerator: chosen, jail });
+  const lack = await lackedAccelerator(paths, vmm);
+  if (lack !== undefined) options.onProblem(lack, undefined);
+  const accelerator = { ...chosen, why: lack === undefined ? chosen.why : `${chosen.why}; ${lack}` };
   const missing = () => missingFiles({ builds, image, jail });
   return { vmm, builds, accelerator, jail, images: [image], missing };
 }

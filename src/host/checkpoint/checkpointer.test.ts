@@ -19,6 +19,7 @@ import { connectAgent } from "../../agent/connection.ts";
 import { FrameType } from "../../agent/frames.ts";
 import { emptyRecord, Verb } from "../../agent/protocol.ts";
 import { RecordWriter } from "../../agent/records.ts";
+import { CapsuleError } from "../../wire/errors.ts";
 import { FairSlots } from "../capacity/fair-slots.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import { openCheckpoint } from "../disk/checkpoint-folder.ts";
@@ -99,9 +100,34 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   const space = new DiskSpace({ folder: paths.data, reserveBytes });
   const slots = new FairSlots(1);
   const step = (name: string) => void steps.push(name);
-  const checkpointer = new Checkpointer({ ...unused, templates, paths, space, slots, verifier, wakeMs, step });
-  return { slots, paths, vm, live, checkpointer, fake, verbs, untold, steps };
+  const refused: { why?: Error } = {};
+  const vmms = {
+    requireKept: async () => {
+      if (refused.why !== undefined) throw refused.why;
+    },
+  };
+  const checkpointer = new Checkpointer({
+    ...unused,
+    vmm: vmms,
+    templates,
+    paths,
+    space,
+    slots,
+    verifier,
+    wakeMs,
+    step,
+  });
+  return { slots, paths, vm, live, checkpointer, fake, verbs, untold, steps, refused };
 }
+
+test("a pause is refused before the guest is touched when its QEMU cannot be kept", async (t) => {
+  const { paths, vm, live, checkpointer, verbs, steps, refused } = await running(t, { freezes: "when told" });
+  refused.why = new CapsuleError("no_space", "keeping a copy of QEMU needs 61 MiB");
+  const saved = checkpointer.save(live, "pause", turn);
+  await assert.rejects(saved, refused.why);
+  assert.deepEqual([verbs, steps, vm.found], [[], [], "running"]);
+  assert.equal(existsSync(join(paths.capsule(id), "checkpoint")), false);
+});
 
 test("a pause does not need the guest to freeze, and replaces a checkpoint of an earlier save", async (t) => {
   const { paths, vm, live, checkpointer, steps } = await running(t, { freezes: false });

@@ -18,6 +18,7 @@ import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { Captured, SaveTurn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
+import type { Vmms } from "../qemu-builds/vmms.ts";
 import type { Step } from "../steps.ts";
 import { Quiesce, resumeAfterStop, type SavePurpose } from "./quiesce.ts";
 import type { Verifier } from "./verifier.ts";
@@ -30,6 +31,7 @@ export const savesAtOnce = Math.min(8, Math.max(2, availableParallelism()));
 
 export interface CheckpointerOptions {
   paths: Paths;
+  vmm: Pick<Vmms, "requireKept">;
   space: DiskSpace;
   /** For saves. */
   slots: FairSlots;
@@ -54,7 +56,8 @@ export class Checkpointer {
   }
 
   async #save(live: LiveGuest, purpose: SavePurpose, revision: number): Promise<void> {
-    const { paths, space, verifier, step } = this.#options;
+    const { paths, vmm, space, verifier, step } = this.#options;
+    await vmm.requireKept(live.vm.spec.machine, `capsule ${live.id}`);
     const scratch = paths.scratch(`save-${live.id}`);
     const checkpoint = join(paths.capsule(live.id), checkpointName);
     const quiesce = new Quiesce(live, purpose);

@@ -11,6 +11,7 @@ import type { Pressure } from "../capacity/memory.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import type { Origin, Shape } from "../host.ts";
 import { Launcher, type LauncherOptions, type ProcessSource, type SavedGuest } from "../launch/launcher.ts";
+import type { Vmms } from "../qemu-builds/vmms.ts";
 import { type WarmCapsule, WarmCapsules, WarmPool, type WarmPoolSettings } from "./warm-pool.ts";
 import { WarmProcesses, type WarmProcessSettings } from "./warm-processes.ts";
 
@@ -29,11 +30,16 @@ export class WarmStarts implements ProcessSource {
   readonly #pool: WarmPool;
   readonly #processes: WarmProcesses;
 
-  constructor(launch: LauncherOptions, { pool, processes }: WarmSettings, pressure: Pressure) {
+  constructor(
+    launch: LauncherOptions & { vmm: Pick<Vmms, "onReplaced"> },
+    { pool, processes }: WarmSettings,
+    pressure: Pressure,
+  ) {
     this.#data = launch.paths.data;
     this.#processes = new WarmProcesses({ ...launch, ...processes, pressure });
     const capsules = new WarmCapsules({ ...launch, launcher: new Launcher(launch) });
     this.#pool = new WarmPool({ ...pool, capsules, pressure });
+    launch.vmm.onReplaced(() => void this.#pool.renew());
   }
 
   /** Begins to fill both. Call when everything that an earlier daemon left has been ended. */
@@ -82,11 +88,6 @@ export class WarmStarts implements ProcessSource {
   /** Ends the warm capsules of a template from which no new capsule starts. */
   retireTemplate(storage: string): Promise<void> {
     return this.#pool.drop(storage);
-  }
-
-  /** Makes the warm capsules of built-in images anew. Call when QEMU was replaced. */
-  renewPool(): Promise<void> {
-    return this.#pool.renew();
   }
 
   /** Ends everything that uses a template's files, which are in `folder`. */
