@@ -1,26 +1,21 @@
 /**
  * Guests whose memory together exceeds what the machine may give: capsules of the team that takes most are paused, another
- * team's commands and files stay exact, and nothing is lost. The machine is made small by a large reserve.
+ * team's commands stay exact, and nothing is lost. The machine is made small by a large reserve, so the test depends on the
+ * memory that others use meanwhile: half of what a guest has written is the tolerance.
  */
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
-import { after, before, test } from "node:test";
 import type { Client, TestCapsule } from "../client.ts";
 import { World } from "../faults/world.ts";
 
 const noisyCount = 3;
 /** Written by each noisy guest, and the memory that it has. */
-const writtenMb = 900;
-const memoryMb = 1_280;
+const writtenMb = 1_200;
+const memoryMb = 1_600;
 const quietTeam = "quiet";
 
-let world: World;
-before(async () => {
-  world = await World.start();
-});
-after(() => world[Symbol.asyncDispose]());
-
-test("the team that takes most is paused, and its neighbour is not disturbed", { timeout: 500_000 }, async () => {
+export async function pauseTheGreediest(): Promise<void> {
+  await using world = await World.start();
   lowerOomScore(world.server.pid);
   const key = await world.server.createKey(quietTeam);
   const { id: bystander } = await world.client.as(key).capsule({ memory_mb: 256 });
@@ -57,7 +52,7 @@ test("the team that takes most is paused, and its neighbour is not disturbed", {
   await world.client.as(key).expect(204, "DELETE", `/v1/capsules/${bystander}`);
   await world.assertConsistent();
   await world.assertNoResidue();
-});
+}
 
 /** A capsule that has written its memory, and keeps it. */
 async function hoarder(client: Client): Promise<string> {

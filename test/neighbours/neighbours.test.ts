@@ -1,6 +1,7 @@
 /**
  * A guest that uses all its resources, beside another: the other's commands and files stay exact, and the first one's
- * use of the machine stays within its limits. `./dev bench neighbours` measures the other's speed.
+ * use of the machine stays within its limits. Then guests that together use more than there is. `./dev bench neighbours`
+ * measures the other's speed.
  */
 import assert from "node:assert/strict";
 import { lstatSync, readdirSync, readFileSync } from "node:fs";
@@ -10,6 +11,7 @@ import type { TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { fileForm } from "../conformance/requests.ts";
 import { World } from "../faults/world.ts";
+import { pauseTheGreediest } from "./memory-pressure.ts";
 
 const memoryMb = 256;
 /** QEMU's own memory, with translated code. */
@@ -97,3 +99,9 @@ test("in the end rows, VMs and folders are consistent, and nothing is left", asy
   await world.assertConsistent();
   await world.assertNoResidue();
 });
+
+test(
+  "of guests that together exceed the machine, those of the team that takes most are paused",
+  { timeout: 600_000 },
+  () => pauseTheGreediest(),
+);
