@@ -66,8 +66,7 @@ test("exec passes on output and exit code, byte for byte", deadline, async () =>
   const { stdout, stderr, code } = await line.run(["exec", "-e", "X=1", id, "--", "sh", "-c", script]);
   assert.deepEqual([stdout, stderr, code], ["a\0b", "oops\n", 9]);
   assert.equal(await ok("exec", "--cwd", "/usr", "-e", "X=a b", id, "sh", "-c", 'echo "$PWD $X"'), "/usr a b\n");
-  const whole = await json("exec", id, "true").catch(() => undefined);
-  assert.equal(whole, undefined); // what follows the id is the command's, --json too
+  assert.equal(await ok("exec", id, "echo", "--json"), "--json\n", "what follows the id is the command's, --json too");
   const result = JSON.parse(await ok("exec", "--json", id, "--", "echo", "--json"));
   assert.deepEqual([result.stdout, result.exit_code, result.encoding], ["--json\n", 0, "utf-8"]);
   for (const flags of [[], ["--background"], ["--background", "--json"]])
