@@ -1,5 +1,6 @@
 /** A backup of a running server is a data folder that another server can start on. */
 import assert from "node:assert/strict";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,6 +10,27 @@ import { askKeeper, startKeeper } from "../conformance/keeper.ts";
 import { Server } from "../server.ts";
 
 const timeout = 600_000;
+
+interface Saved {
+  accelerator: string;
+  tsc_khz: number;
+}
+
+/** Fields of a saved machine, and the reason of the refusal. */
+const others: [what: string, change: (machine: Saved) => object, reason: RegExp][] = [
+  [
+    "accelerator",
+    ({ accelerator }) => ({ accelerator: accelerator === "kvm" ? "tcg" : "kvm" }),
+    /saved on another machine: accelerator \w+ there, \w+ here/,
+  ],
+  [
+    "rate of the time stamp counter", // which is part of a machine under emulation only
+    ({ accelerator, tsc_khz }) =>
+      accelerator === "tcg" ? { tsc_khz: Math.round(tsc_khz / 2) } : { accelerator: "tcg" },
+    /saved on another machine: (time stamp counter \d+ kHz|accelerator \w+) there/,
+  ],
+  ["processor", () => ({ cpu: "Opteron_G5" }), /saved on another machine: cpu Opteron_G5 there/],
+];
 
 describe("capsule backup", () => {
   let folder: string;
@@ -44,7 +66,6 @@ describe("capsule backup", () => {
     await paused.sh("echo later > /root/file");
     await Promise.all([paused, running].map((each) => each.destroy()));
     await client.expect(204, "DELETE", "/v1/snapshots/tools");
-    await server.kill("SIGTERM");
 
     await using restored = await Server.start({ from: copy, env: { CAPSULE_POOL: "off" } });
     assert.equal(restored.apiKey, server.apiKey);
@@ -62,6 +83,63 @@ describe("capsule backup", () => {
     await other.known(running.id).destroy();
     other.close();
   });
+
+  // The same machine with changed records stands for another one: what a resume compares is what they say.
+  for (const [what, change, reason] of others) {
+    test(`on a machine with another ${what} it is refused and not damaged`, { timeout }, async () => {
+      const paused = await client.capsule();
+      await startKeeper(paused);
+      const memory = await askKeeper(paused, "change");
+      await paused.pause();
+      const captured = await client.capsule();
+      await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
+      const copy = join(folder, what);
+      await server.operate("admin", "backup", copy);
+      await paused.destroy();
+      await client.expect(204, "DELETE", "/v1/snapshots/tools");
+
+      const manifests = ["capsules", "templates"].flatMap((room) =>
+        readdirSync(join(copy, room)).map((name) =>
+          join(room, name, room === "capsules" ? "checkpoint" : "", "manifest.json"),
+        ),
+      );
+      assert.equal(manifests.length, 2);
+      const whole = manifests.map((path) => readFileSync(join(copy, path), "utf8"));
+      for (const path of manifests) {
+        const manifest = JSON.parse(readFileSync(join(copy, path), "utf8"));
+        Object.assign(manifest.machine, change(manifest.machine));
+        writeFileSync(join(copy, path), JSON.stringify(manifest));
+      }
+      await using restored = await Server.start({ from: copy, env: { CAPSULE_POOL: "off" } });
+      let other = await Client.connect(restored.url, restored.apiKey);
+      for (let tries = 0; tries < 2; tries++) {
+        const { json } = await other.expect(409, "POST", `${paused.path}/resume`);
+        assert.equal(json.error.code, "conflict");
+        assert.match(json.error.message, reason);
+        assert.equal((await other.known(paused.id).view()).status, "paused");
+        const { json: made } = await other.expect(201, "POST", "/v1/capsules", { json: { template: "tools" } });
+        const { json: failed } = await other.expect(200, "GET", `/v1/capsules/${made.id}?wait=error`);
+        assert.match(failed.error_reason, reason);
+        await other.known(made.id).destroy();
+      }
+      const fresh = await other.capsule();
+      assert.equal(await fresh.sh("echo served"), "served");
+      await fresh.destroy();
+      other.close();
+
+      await restored.kill("SIGTERM");
+      for (const [at, path] of manifests.entries()) writeFileSync(join(restored.dataDir, path), whole[at]!);
+      await restored.start();
+      other = await Client.connect(restored.url, restored.apiKey);
+      const again = other.known(paused.id);
+      await again.resume();
+      assert.equal(await askKeeper(again, "tell"), memory);
+      const made = await other.capsule({ template: "tools" });
+      assert.equal(await made.sh("echo started"), "started");
+      await Promise.all([again.destroy(), made.destroy()]);
+      other.close();
+    });
+  }
 
   test("refuses an existing folder, or one inside the data folder, and does not change it", async () => {
     const taken = join(folder, "taken");
