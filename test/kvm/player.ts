@@ -26,6 +26,7 @@ export class Player {
   readonly #templates = new Map<string, Map<string, string>>();
   #serial = 0;
   #steps = 0;
+  #onStep = () => {};
 
   constructor(name: string, random: Random) {
     this.#name = name;
@@ -37,9 +38,13 @@ export class Player {
     return [...this.#owned.keys()];
   }
 
-  /** Resolves, when the service does not answer any more, with how many steps it had acknowledged. */
-  async play(client: Client): Promise<number> {
+  /**
+   * Resolves, when the service does not answer any more, with how many steps it had acknowledged; `onStep` is called at
+   * each.
+   */
+  async play(client: Client, onStep: () => void = () => {}): Promise<number> {
     this.#steps = 0;
+    this.#onStep = onStep;
     try {
       for (;;) await this.#act(client);
     } catch (error) {
@@ -108,6 +113,7 @@ export class Player {
   async #ask(client: Client, status: number, method: string, path: string, json?: unknown): Promise<Reply> {
     const reply = await client.expect(status, method, path, json === undefined ? {} : { json });
     this.#steps++;
+    this.#onStep();
     return reply;
   }
 

@@ -224,6 +224,8 @@ export class Machine {
     const forwards = [`tcp:127.0.0.1:${sshPort}-:22`, `tcp:127.0.0.1:${apiPort}-:${servicePort}`];
     return [
       ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
+      // qemu.log tells a triple fault, which ends the machine without a word on its console.
+      ["-d", "cpu_reset"],
       ["-machine", "q35"],
       ["-accel", "tcg,thread=multi"],
       ["-cpu", shape.hasKvm ? "max" : "max,-svm"],
