@@ -17,8 +17,8 @@ import { isLong } from "./form.ts";
 import { epoch } from "./host-end.ts";
 import { type Progress, search } from "./search.ts";
 
-const inputs = isLong ? 1_000_000 : 5_000;
-const scans = isLong ? 2_000_000 : 20_000;
+const inputs = isLong ? 1_000_000 : 100_000;
+const scans = isLong ? 2_000_000 : 100_000;
 const deadlineMs = 4 * 3_600_000;
 
 function saveInput(bytes: Buffer): string {
@@ -51,6 +51,7 @@ test("coverage-guided inputs of a hostile guest", { timeout: deadlineMs }, async
 
 test("a WELCOME is found after any noise, in any chunks", { timeout: deadlineMs }, (t) => {
   const random = new Random(t);
+  t.diagnostic(`${scans} inputs`);
   for (let i = 0; i < scans; i++) {
     const nonce = random.bytes(16);
     const payload = new RecordWriter()
