@@ -53,6 +53,12 @@ export function hasCode(error: unknown, code: ErrorCode | ConnectionCode): error
   return (error instanceof ServiceError || error instanceof ConnectionError) && error.code === code;
 }
 
+/** A refusal over a WebSocket; `code` is "invalid_request" from a service that does not name it. */
+export function refusalWith(code: string | undefined, message: string): ServiceError {
+  const isKnown = code !== undefined && Object.hasOwn(statusOf, code);
+  return new ServiceError(isKnown ? (code as ErrorCode) : "invalid_request", message);
+}
+
 /** The error in a response with a status above 399. */
 export async function refusalOf(response: Response): Promise<ServiceError | ConnectionError> {
   const text = await response.text();

@@ -4,7 +4,7 @@
  */
 import type { ForegroundResult } from "../wire/exec.ts";
 import { type Bytes, concatenated, fromBase64, toBase64, utf8 } from "./bytes.ts";
-import { ServiceError } from "./errors.ts";
+import { refusalWith, ServiceError } from "./errors.ts";
 import { collect, OutputStream } from "./output-stream.ts";
 import { after } from "./timer.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -85,7 +85,7 @@ async function long(
 ): Promise<ExecResult> {
   const began = performance.now();
   const opened = await startStream(transport, path, command, { envs, cwd }, { signal }).catch((error) => error);
-  if (opened instanceof NotStarted) return notStarted(opened.message);
+  if (opened instanceof CommandNotFound) return commandNotFound(opened.message);
   if (!(opened instanceof OutputStream)) throw opened;
   const stream = opened;
   let isLate = false;
@@ -113,10 +113,10 @@ async function long(
 }
 
 /** The command does not exist or cannot be executed. */
-class NotStarted extends ServiceError {}
+class CommandNotFound extends ServiceError {}
 
 /** The result that the single request gives for such a command. */
-function notStarted(said: string): ExecResult {
+function commandNotFound(said: string): ExecResult {
   const rest = { exitCode: 127, durationMs: 0, isTruncated: false };
   return resultOf({ stdoutBytes: utf8(""), stderrBytes: utf8(`${said}\n`), ...rest });
 }
@@ -128,7 +128,8 @@ export function startStream(
   { envs, cwd }: { envs?: Record<string, string> | undefined; cwd?: string | undefined },
   options: CallOptions,
 ): Promise<OutputStream> {
-  const refusal = (said: string) => new NotStarted("invalid_request", said);
+  const refusal = (said: string, code: string | undefined) =>
+    code === "command_not_found" ? new CommandNotFound("invalid_request", said) : refusalWith(code, said);
   const start = {
     type: "start" as const,
     ...command,

@@ -41,14 +41,15 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   #error: unknown;
 
   /**
-   * `begin`: the first message to send, if any. `refusal`: makes the error when the process cannot be started or found.
+   * `begin`: the first message to send, if any. `refusal`: makes the error when the process cannot be started or found, of
+   * the service's text and code.
    * @internal
    */
   static async open(
     transport: Transport,
     path: string,
     begin: Outgoing | undefined,
-    refusal: (said: string) => Error,
+    refusal: (said: string, code: string | undefined) => Error,
     options: CallOptions,
   ): Promise<OutputStream> {
     const socket: Socket = await MessageSocket.open(transport, path, { encoding: "base64" }, options);
@@ -60,8 +61,9 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     if (options.signal?.aborted) throw options.signal.reason;
     if (first?.type === "start") return new OutputStream(socket, first.pid, options.signal);
     await socket.next();
-    const said = first?.type === "error" ? first.data : undefined;
-    if (said !== undefined && socket.ending?.code === closeCodes.done) throw refusal(said);
+    const error = first?.type === "error" ? first : undefined;
+    if (error !== undefined && socket.ending?.code === closeCodes.done) throw refusal(error.data, error.code);
+    const said = error?.data;
     throw endingError(socket.ending, said, "agent_error");
   }
 

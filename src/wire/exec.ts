@@ -75,6 +75,15 @@ export const ExecServerMessage = Type.Union([
   Type.Object({ type: Type.Literal("stdout"), data: Type.String() }),
   Type.Object({ type: Type.Literal("stderr"), data: Type.String() }),
   Type.Object({ type: Type.Literal("exit"), exit_code: Type.Integer() }),
-  Type.Object({ type: Type.Literal("error"), data: Type.String() }),
+  Type.Object({
+    type: Type.Literal("error"),
+    data: Type.String(),
+    code: Type.Optional(
+      Type.String({
+        description:
+          "Why the process could not be started or followed: `command_not_found`, or the code that the same refusal has as an HTTP answer.",
+      }),
+    ),
+  }),
 ]);
 export type ExecServerMessage = Static<typeof ExecServerMessage>;

@@ -61,7 +61,9 @@ test("exec gives output, exit code and bytes; a long limit uses a stream, with t
     assert.deepEqual([result.stdout, result.exitCode, result.isTruncated], ["é in /tmp\n", 7, false]);
     assert.deepEqual([...result.stderrBytes], [255, 1]);
     assert.equal((await capsule.exec("no-such-command", [], { timeoutSec })).exitCode, 127);
+    await assert.rejects(capsule.exec("true", [], { cwd: "/nope", timeoutSec }), refusedWith("invalid_request"));
   }
+  await assert.rejects(capsule.stream("true", [], { cwd: "/nope" }), refusedWith("invalid_request"));
 });
 
 test("an exec that times out throws with its partial output", deadline, async () => {

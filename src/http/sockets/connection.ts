@@ -22,7 +22,7 @@ export interface ConnectionHandlers {
   onClosed(): void;
 }
 
-/** Fields of an error message besides its text: a terminal's errors are marked fatal. */
+/** Fields of an error message besides its text: a terminal's errors are marked fatal, the others can have a code. */
 export type ErrorMark = { fatal: true } | Record<string, never>;
 
 export class Connection {
@@ -79,15 +79,18 @@ export class Connection {
   }
 
   /** Sends an error message, then closes. */
-  fail(text: string, code: number): void {
-    this.send({ type: "error", data: text, ...this.#mark });
-    this.close(code, text);
+  fail(text: string, closeCode: number, code?: string): void {
+    const detail = code === undefined || "fatal" in this.#mark ? this.#mark : { code };
+    this.send({ type: "error", data: text, ...detail });
+    this.close(closeCode, text);
   }
 
   /** For a process that could not be started, or whose exit is unknown. */
   failWith(error: Error): void {
     if (error instanceof AgentFailure) {
-      this.fail(error.message, error.failure === "slow_reader" ? closeCodes.tooSlow : closeCodes.done);
+      const { message, failure, code } = error;
+      if (failure === "slow_reader") this.fail(message, closeCodes.tooSlow);
+      else this.fail(message, closeCodes.done, failure === "command_not_found" ? failure : code);
       return;
     }
     if (!(error instanceof CapsuleError)) {

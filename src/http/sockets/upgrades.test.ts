@@ -334,7 +334,15 @@ describe("exec stream", () => {
     assert.equal(messages.length, 1);
     assert.equal(messages[0].type, "error");
     assert.match(messages[0].data, /nope: command not found/);
-    assert.equal(code, 1000);
+    assert.deepEqual([messages[0].code, code], ["command_not_found", 1000]);
+  });
+
+  test("an error of a process that cannot be started has the code that it has as an HTTP answer", async () => {
+    const client = await open();
+    const run = await running(client);
+    run.fail(new AgentFailure("too_many", "quota_exceeded", "too many processes"));
+    const error = { type: "error", data: "too many processes", code: "quota_exceeded" };
+    assert.deepEqual(await client.rest(), [[error], 1000]);
   });
 
   test("stop kills, and the exit follows", async () => {
