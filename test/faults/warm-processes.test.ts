@@ -1,6 +1,6 @@
 /** Capsules in warm processes behave like others, and no warm process is left behind. */
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
@@ -95,11 +95,14 @@ test("a failed resume in one leaves the capsule paused and its disk layer in pla
   const { capsule } = await pausedAndExpected();
   const layer = join(world.server.dataDir, "capsules", capsule.id, "disk.qcow2");
   const whole = readFileSync(layer);
+  const { atime, mtime } = statSync(layer);
   writeFileSync(layer, Buffer.alloc(512, 0xff), { flag: "r+" });
+  utimesSync(layer, atime, mtime); // otherwise it would be refused as another layer, before a VM is started
   await world.client.expect(502, "POST", `/v1/capsules/${capsule.id}/resume`);
   assert.equal((await capsule.view()).status, "paused");
   assert.equal(world.vmPid(capsule.id), undefined);
   writeFileSync(layer, whole);
+  utimesSync(layer, atime, mtime);
   await capsule.resume();
   await assertMarked(capsule);
   await capsule.destroy();
