@@ -4,6 +4,7 @@ import { findProgram, linkedFilesIn, programFilesOf } from "./program-files.ts";
 
 test("the loader and libraries are read from ldd's output", () => {
   const output = `	linux-vdso.so.1 (0x00007ffd)
+	/opt/preloaded.so (0x00007f00)
 	libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x00007f01)
 	libgone.so => not found
 	/lib64/ld-linux-x86-64.so.2 (0x00007f02)

@@ -49,7 +49,7 @@ export function findProgram(program: string): string | undefined {
 /** In ldd's output a library is "libc.so.6 => /lib/…/libc.so.6 (0x…)", the loader "/lib64/ld-linux-x86-64.so.2 (0x…)". */
 export function linkedFilesIn(lddOutput: string): Pick<ProgramFiles, "loader" | "libraries"> {
   const lines = [...lddOutput.matchAll(/^\s*(\S+ => )?(\/\S+) \(0x[0-9a-f]+\)$/gm)];
-  const loader = lines.find(([, name]) => name === undefined)?.[2];
+  const loader = lines.findLast(([, name]) => name === undefined)?.[2]; // before it: libraries of LD_PRELOAD
   const libraries = lines.flatMap(([, name, path]) => (name === undefined ? [] : [path!]));
   return { ...(loader === undefined ? {} : { loader }), libraries };
 }
