@@ -20,6 +20,7 @@ const stderrTailBytes = 8_192;
 const stderrDrainMs = 200;
 const killPollMs = 1;
 /** A killed QEMU ends only after its pending disk writes, which may take long on a slow disk. */
+const scansMax = 10;
 const killDeadlineMs = 60_000;
 const bwrapDeadlineMs = 1_000;
 
@@ -194,6 +195,15 @@ export async function endProcess(victim: VmProcess): Promise<void> {
     throw new CapsuleError("internal_error", `Process ${victim.pid} did not end after being killed.`);
   }
   if (bwrap !== null && !(await isGoneWithin(bwrap, bwrapDeadlineMs))) kill(bwrap);
+}
+
+/** Ends every process with this nonce. One that another of them forks meanwhile is found by the next scan. */
+export async function endByNonce(nonce: string): Promise<void> {
+  for (let scans = 0; scans < scansMax; scans++) {
+    const found = await findByNonce(nonce);
+    if (found.length === 0) return;
+    for (const process of found) await endProcess(process);
+  }
 }
 
 /** Ends the process when `signal` fires, or now if it has fired already, until disposed of. */

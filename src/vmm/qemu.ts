@@ -12,7 +12,7 @@ import type { Jail, Jailed } from "./jail/jail.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
 import { killFirst } from "./oom-score.ts";
-import { endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
+import { endByNonce, endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
 import { canWarmTranslations, devices, inheritedFd, kernelOptions, qemuArgs } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
 import type { QemuProgram } from "./qemu-program.ts";
@@ -132,7 +132,7 @@ export class Qemu implements Vmm {
       return prepared;
     } catch (error) {
       if (vm !== undefined) await vm.kill();
-      else for (const process of await findByNonce(spec.nonce)) await endProcess(process);
+      else await endByNonce(spec.nonce);
       await clearFolder(spec.files.dir);
       signal?.throwIfAborted();
       throw await startFailure(start, error, jailed);
