@@ -20,9 +20,9 @@ const stderrTailBytes = 8_192;
 const stderrDrainMs = 200;
 const killPollMs = 1;
 /** A killed QEMU ends only after its pending disk writes, which may take long on a slow disk. */
-const scansMax = 10;
 const killDeadlineMs = 60_000;
 const bwrapDeadlineMs = 1_000;
+const scansMax = 10;
 
 /** Guests run at a lower priority than the service, and at the same priority among each other. */
 const niceness = 5;
