@@ -15,7 +15,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { after, describe, test } from "node:test";
 import { Server } from "../server.ts";
 
@@ -118,11 +118,27 @@ describe("install is refused where others than root could change what the servic
       const { status, stderr } = install();
       assert.equal(status, 1, stderr);
       assert.ok(stderr.includes(`others than root can change ${join(tree, named)} (owner `), stderr);
-      assert.match(stderr, /sudo cp -rT .* sudo \/opt\/capsule\/dev install\n$/);
+      assert.match(stderr, /sudo git clone .* sudo \/opt\/capsule\/dev install\n$/);
     });
   }
 
-  test("a tree of root's is not, whatever its data folder holds and root's group may do", () => {
+  test("a data folder in the folder of another user", () => {
+    const { data, install } = copyOfDev();
+    mkdirSync(dirname(data));
+    chownSync(dirname(data), nobody, nobody);
+    const { status, stderr } = install();
+    assert.equal(status, 1, stderr);
+    assert.ok(stderr.includes(`others than root can change ${dirname(data)} (owner `), stderr);
+  });
+
+  test("a data folder of another user", () => {
+    const { data, install } = copyOfDev();
+    mkdirSync(data, { recursive: true });
+    chownSync(data, nobody, nobody);
+    assert.match(install().stderr, /data folder as root, and others than root can change/);
+  });
+
+  test("a tree of root's is not, whatever its own .capsule holds and root's group may do", () => {
     const { tree, install } = copyOfDev();
     mkdirSync(join(tree, ".capsule"));
     chownSync(join(tree, ".capsule"), nobody, nobody);
@@ -149,7 +165,7 @@ describe("install is refused where others than root could change what the servic
 function copyOfDev() {
   const folder = mkdtempSync(join(tmpdir(), "capsule-tree-"));
   after(() => rmSync(folder, { recursive: true }));
-  const [tree, bin] = [join(folder, "tree"), join(folder, "bin")];
+  const [tree, bin, data] = [join(folder, "tree"), join(folder, "bin"), join(folder, "var/data")];
   mkdirSync(join(tree, "src"), { recursive: true });
   mkdirSync(bin);
   writeFileSync(join(tree, "src/main.ts"), "");
@@ -160,9 +176,9 @@ function copyOfDev() {
   ] as const) {
     writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   }
-  const env = { ...process.env, PATH: `${bin}:${process.env.PATH}`, CAPSULE_DATA: join(folder, "data") };
+  const env = { ...process.env, PATH: `${bin}:${process.env.PATH}`, CAPSULE_DATA: data };
   const install = () => spawnSync(join(tree, "dev"), ["install"], { encoding: "utf8", env });
-  return { tree, install };
+  return { tree, data, install };
 }
 
 test("install builds, writes unit and settings, and restarts the service", { skip, timeout: 600_000 }, () => {
