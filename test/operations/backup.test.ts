@@ -18,16 +18,16 @@ interface Saved {
 
 /** Fields of a saved machine, and the reason of the refusal. */
 const others: [what: string, change: (machine: Saved) => object, reason: RegExp][] = [
+  // With KVM the other accelerator is there too, and refuses the processor.
   [
     "accelerator",
     ({ accelerator }) => ({ accelerator: accelerator === "kvm" ? "tcg" : "kvm" }),
-    /saved on another machine: accelerator \w+ there, \w+ here/,
+    /saved on another machine: (accelerator kvm there, tcg|cpu \S+ there, \S+) here/,
   ],
   [
-    "rate of the time stamp counter", // which is part of a machine under emulation only
-    ({ accelerator, tsc_khz }) =>
-      accelerator === "tcg" ? { tsc_khz: Math.round(tsc_khz / 2) } : { accelerator: "tcg" },
-    /saved on another machine: (time stamp counter \d+ kHz|accelerator \w+) there/,
+    "rate of the time stamp counter",
+    ({ tsc_khz }) => ({ tsc_khz: Math.round(tsc_khz / 2) }),
+    /saved on another machine: time stamp counter \d+ kHz there/,
   ],
   ["processor", () => ({ cpu: "Opteron_G5" }), /saved on another machine: cpu Opteron_G5 there/],
 ];
