@@ -2,12 +2,9 @@
  * SHA-256 of each 4 MiB of a file: made in the background, and compared while the file is loaded. The digests run on the thread
  * pool; holes of sparse files are not read.
  */
-import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { open } from "node:fs/promises";
-import { promisify } from "node:util";
-
-const run = promisify(execFile);
+import { runHelper } from "../oom-score.ts";
 
 export const pieceBytes = 4 << 20;
 /** Digests of one file in flight; each holds a copy of its piece. */
@@ -72,7 +69,7 @@ function sha256OfZeros(length: number): string {
 async function holesOf(path: string, size: number): Promise<(at: number, length: number) => boolean> {
   try {
     const args = ["map", "--output=json", "--force-share", "-f", "raw", path];
-    const { stdout } = await run("qemu-img", args, { maxBuffer: maxMapBytes, timeout: mapDeadlineMs });
+    const { stdout } = await runHelper("qemu-img", args, { maxBuffer: maxMapBytes, timeout: mapDeadlineMs });
     const extents = JSON.parse(stdout) as { start: number; length: number; data: boolean }[];
     const isFilled = new Uint8Array(Math.ceil(size / pieceBytes));
     for (const { start, length, data } of extents) {
