@@ -189,8 +189,8 @@ export class LocalHost implements Host {
     await this.admission.trackRelease(live.vm.kill());
     this.#options.step("end.killed");
     this.#guests.delete(live.id);
-    await removeVm(this.#paths.capsule(live.id));
     if (this.#restored.has(live)) await this.#restorer.settle(live.id);
+    await removeVm(this.#paths.capsule(live.id));
   }
 
   async remove(id: string): Promise<void> {

@@ -5,7 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { loadConfig } from "../config.ts";
 import { isLocked } from "../host/disk/lock.ts";
 import { Paths } from "../host/disk/paths.ts";
-import { reapAll } from "../host/disk/reaper.ts";
+import { endAll } from "../host/disk/reaper.ts";
 import { isUnderJailUid } from "../vmm/jail/jail-uids.ts";
 import { endProcess, findByNonce, isVm } from "../vmm/process.ts";
 
@@ -16,13 +16,13 @@ export async function down(): Promise<number> {
   const { dataDir, drainMs, jailUids } = loadConfig();
   if (!existsSync(dataDir)) return 0;
   await stopServer(dataDir, drainMs + graceMs);
-  const killer = {
-    find: findByNonce,
-    reap: async (nonce: string, process: { pid: number; startTicks: number }) => {
-      if ((await isVm(process, nonce)) || isUnderJailUid(jailUids, process)) await endProcess(process);
-    },
+  let ended = 0;
+  const reap = async (nonce: string, process: { pid: number; startTicks: number }) => {
+    if (!(await isVm(process, nonce)) && !isUnderJailUid(jailUids, process)) return;
+    await endProcess(process);
+    ended++;
   };
-  const ended = await reapAll(killer, new Paths(dataDir));
+  await endAll({ find: findByNonce, reap }, new Paths(dataDir));
   if (ended > 0) console.error(`capsule: ended ${ended} running VM${ended === 1 ? "" : "s"}`);
   return 0;
 }

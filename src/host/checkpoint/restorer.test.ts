@@ -19,7 +19,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { Machine } from "../../vmm/vmm.ts";
-import { writeCapsule, writeVm } from "../disk/capsule-folder.ts";
+import { removeVm, writeCapsule, writeVm } from "../disk/capsule-folder.ts";
 import { diskLayerOf, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
 import { isSameLayer } from "../disk/disk-layer.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
@@ -41,6 +41,8 @@ interface Paused {
   folder: string;
   layer: string;
   checkpoint: string;
+  /** The folder of scratch files. */
+  work: string;
   restorer: Restorer;
   /** What the VM does. */
   run: { work: () => void; times: number; pieces: unknown[] };
@@ -65,6 +67,7 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
   const restore = async (_id: string, _capsule: unknown, { pieces }: SavedGuest) => {
     run.times++;
     run.pieces.push(pieces);
+    await writeVm(folder, { nonce: "0", process: null });
     run.work();
     return guest;
   };
@@ -76,7 +79,7 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
     verifier: { requireSound() {}, verifyOnce() {} },
     launcher: { restore },
   });
-  return { folder, layer, checkpoint, restorer, run };
+  return { folder, layer, checkpoint, work: paths.work, restorer, run };
 }
 
 test("a capsule whose disk layer was changed after its memory was saved is refused, and nothing is touched", async (t) => {
@@ -151,7 +154,7 @@ test("a checkpoint of the release before records no layer, and is resumed", asyn
 });
 
 test("what the guest's kernel has written until a resume failed does not keep it from being resumed again", async (t) => {
-  const { layer, restorer, run } = await paused(t);
+  const { folder, layer, restorer, run } = await paused(t);
   run.work = () => {
     appendFileSync(layer, " and a journal");
     throw new Error("no agent");
@@ -159,8 +162,25 @@ test("what the guest's kernel has written until a resume failed does not keep it
   await assert.rejects(restorer.restore(id, turn), /no agent/);
   run.work = () => {};
   assert.equal(await restorer.restore(id, turn), guest);
+  await removeVm(folder);
   appendFileSync(layer, "!");
   await assert.rejects(restorer.restore(id, turn), { code: "conflict" });
+});
+
+test("where that cannot be recorded the journal stays, and the next resume records it", async (t) => {
+  const { folder, layer, restorer, run, work } = await paused(t);
+  run.work = () => {
+    appendFileSync(layer, " and a journal");
+    rmSync(work, { recursive: true });
+    throw new Error("no agent");
+  };
+  await assert.rejects(restorer.restore(id, turn), /no agent/);
+  assert.ok(existsSync(join(folder, "vm.json")));
+  run.work = () => {};
+  await assert.rejects(restorer.restore(id, turn), { code: "ENOENT" });
+  assert.equal(run.times, 1, "not before it is recorded");
+  mkdirSync(work);
+  assert.equal(await restorer.restore(id, turn), guest);
 });
 
 test("the same after a daemon that died during the resume", async (t) => {

@@ -39,7 +39,7 @@ export class Restorer {
     const [what, folder] = [`capsule ${id}`, paths.capsule(id)];
     const checkpoint = join(folder, checkpointName);
     verifier.requireSound(checkpoint);
-    await putLayerBack(folder); // a resume was cut off
+    await this.reap(id); // a resume was cut off, or could not be undone
     const [capsule, manifest] = await Promise.all([readCapsule(folder), openCheckpoint(checkpoint)]);
     if (capsule === undefined || manifest === undefined) {
       throw new CapsuleError("internal_error", `${what} has no checkpoint to resume from`);
@@ -56,7 +56,7 @@ export class Restorer {
       if (manifest.frozen === false) await this.#setLayerAside(folder, what);
       return await launcher.restore(id, capsule, { ...files, protocol: manifest.agent.protocol }, turn);
     } catch (error) {
-      await this.settle(id);
+      await this.reap(id).catch(() => {}); // the next resume or start repeats it
       throw explainSpace(error, `resuming ${what}`);
     }
   }
@@ -72,9 +72,7 @@ export class Restorer {
   async reap(id: string): Promise<void> {
     const { paths, vmm } = this.#options;
     const folder = paths.capsule(id);
-    const hadVm = existsSync(join(folder, vmName));
-    await reapFolder(vmm, folder);
-    if (hadVm) await this.settle(id);
+    if (existsSync(join(folder, vmName))) await reapFolder(vmm, folder, () => this.settle(id));
     else await putLayerBack(folder);
   }
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { readCapsule, readVm, removeVm, writeVm } from "./capsule-folder.ts";
 import { Paths } from "./paths.ts";
-import { reapAll, reapFolder, sweepLeftovers } from "./reaper.ts";
+import { endAll, reapFolder, sweepLeftovers } from "./reaper.ts";
 
 let paths: Paths;
 beforeEach(() => {
@@ -58,7 +58,8 @@ test("files where folders should be are passed over", async () => {
   const stray = join(paths.work, "stray");
   const vmm = vmmOf();
   await sweepLeftovers(vmm, paths, (folder) => assert.fail(folder));
-  assert.equal(await reapAll(vmm, paths), 0);
+  await endAll(vmm, paths);
+  assert.deepEqual(vmm.reaped, []);
   assert.equal(await readCapsule(stray), undefined);
   await removeVm(stray);
 });

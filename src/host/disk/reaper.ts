@@ -3,28 +3,38 @@ import { readdirSync } from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Vmm } from "../../vmm/vmm.ts";
-import { type OnDamage, readVm, removeVm } from "./capsule-folder.ts";
+import { type OnDamage, readVm, removeVm, type VmFile } from "./capsule-folder.ts";
 import type { Paths } from "./paths.ts";
 
 export type Reaper = Pick<Vmm, "find" | "reap">;
 
-/** Ends the VM of one folder; true if there was one. */
-export async function reapFolder(killer: Reaper, folder: string): Promise<boolean> {
+/**
+ * Ends the VM of one folder; true if there was one. `settle` is awaited between the end of the VM and that of its journal, so
+ * after a crash or a failure in between the next reap calls it again.
+ */
+export async function reapFolder(killer: Reaper, folder: string, settle?: () => Promise<void>): Promise<boolean> {
   const vm = await readVm(folder);
-  if (vm === undefined) return false;
-  const processes = vm.process === null ? await killer.find(vm.nonce) : [vm.process];
-  for (const process of processes) await killer.reap(vm.nonce, process);
+  const hadVm = vm !== undefined && (await endVm(killer, vm));
+  await settle?.();
   await removeVm(folder);
-  return processes.length > 0;
+  return hadVm;
 }
 
-/** Ends every VM of a data folder; resolves with their number. */
-export async function reapAll(killer: Reaper, paths: Paths): Promise<number> {
-  let ended = 0;
+/** Ends every VM of a data folder. The journals stay: the next start settles what the VMs have left. */
+export async function endAll(killer: Reaper, paths: Paths): Promise<void> {
   for (const room of [paths.capsules, paths.work]) {
-    for (const name of entriesOf(room)) if (await reapFolder(killer, join(room, name))) ended++;
+    for (const name of entriesOf(room)) {
+      const vm = await readVm(join(room, name));
+      if (vm !== undefined) await endVm(killer, vm);
+    }
   }
-  return ended;
+}
+
+/** True if there was one. */
+async function endVm(killer: Reaper, { process, nonce }: VmFile): Promise<boolean> {
+  const processes = process === null ? await killer.find(nonce) : [process];
+  for (const each of processes) await killer.reap(nonce, each);
+  return processes.length > 0;
 }
 
 /**

@@ -49,7 +49,8 @@ export class Launcher {
 
   /**
    * Restores a checkpoint when it is the owner's turn and wakes the agent; the user's processes stay frozen. On failure the VM
-   * is gone. When the signal fires the VM is ended, and its reason is thrown.
+   * is gone, and its journal may be left: the caller settles what the VM has written before it removes the journal. When the
+   * signal fires the VM is ended, and its reason is thrown.
    */
   restore(id: string, capsule: CapsuleFile, saved: SavedGuest, { owner, signal }: Turn): Promise<LiveGuest> {
     return this.#options.scheduler.run(owner, () => this.#restore(id, capsule, saved, signal), signal);
@@ -99,7 +100,7 @@ export class Launcher {
     saved: SavedGuest,
     signal: AbortSignal | undefined,
   ): Promise<LiveGuest> {
-    const { paths, connect, wakeMs, step } = this.#options;
+    const { connect, wakeMs, step } = this.#options;
     signal?.throwIfAborted();
     requireProtocol(saved.protocol, `capsule ${id}`);
     let vm: Vm | undefined;
@@ -116,7 +117,6 @@ export class Launcher {
       return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
     } catch (error) {
       await vm?.kill();
-      await removeVm(paths.capsule(id));
       throw signal?.aborted ? signal.reason : error;
     }
   }
