@@ -45,10 +45,10 @@ describe("the teams to throttle", () => {
 });
 
 /** Two teams with a running capsule each; team `a` uses what the test says. */
-function build() {
+function build(disk = { reserveBytes, freeBytes: ample }) {
   const clock = new FakeClock();
   const guests = { a: new FakeGuest("cl-a"), b: new FakeGuest("cl-b") };
-  const state = { freeBytes: ample, used: { a: 10, b: 10 } as Record<string, number>, measured: 0 };
+  const state = { freeBytes: disk.freeBytes, used: { a: 10, b: 10 } as Record<string, number>, measured: 0 };
   const running: FakeGuest[] = [guests.a, guests.b];
   const changes: unknown[][] = [];
   const warnings: unknown[] = [];
@@ -59,7 +59,7 @@ function build() {
     diskUse: { measure: async () => void state.measured++ },
     usedBytes: (teamId) => state.used[teamId]!,
     quotaBytes,
-    space: { reserveBytes, freeBytes: async () => state.freeBytes },
+    space: { reserveBytes: disk.reserveBytes, freeBytes: async () => state.freeBytes },
     clock,
     onChange: (...change) => changes.push(change),
     log: { info() {}, warn: (about) => warnings.push(about), error() {} },
@@ -105,6 +105,50 @@ test("a capsule that starts while its team is throttled is throttled at the next
   running.push(later, ofOther);
   await check();
   assert.deepEqual([later.writeLimits, ofOther.writeLimits], [[throttled], []]);
+});
+
+test("a team over its quota that pauses its last capsule is throttled before the processes of the next one run", async () => {
+  const { limiter, state, guests, running, changes, check } = build();
+  state.used.a = 1_001;
+  await check();
+  running.splice(running.indexOf(guests.a), 1);
+  await check(2);
+  const resumed = new FakeGuest("cl-a");
+  running.push(resumed);
+  await limiter.beforeRun("a", resumed);
+  assert.deepEqual(resumed.writeLimits, [throttled]);
+  await limiter.beforeRun("b", guests.b);
+  assert.deepEqual(guests.b.writeLimits, [0]);
+  await check();
+  assert.deepEqual(resumed.writeLimits, [throttled]);
+  assert.deepEqual(changes, [
+    ["a", "quota"],
+    ["a", undefined],
+    ["a", "quota"],
+  ]);
+  assert.equal(state.measured, 1, "by what was measured before");
+});
+
+test("a capsule that starts in a team without a running one is throttled at the first check", async () => {
+  const { limiter, state, guests, running, check } = build();
+  state.used.a = 1_001;
+  running.splice(running.indexOf(guests.a), 1);
+  await check();
+  running.push(guests.a);
+  await limiter.beforeRun("a", guests.a);
+  await check();
+  assert.deepEqual([guests.a.writeLimits, state.measured], [[throttled], 1]);
+});
+
+test("without a reserve capsules are measured after 256 MiB", async () => {
+  const { state, check } = build({ reserveBytes: 0, freeBytes: 2 ** 40 });
+  await check();
+  state.freeBytes -= (256 << 20) - 1;
+  await check();
+  assert.equal(state.measured, 1);
+  state.freeBytes -= 1;
+  await check();
+  assert.equal(state.measured, 2);
 });
 
 test("below the reserve no files are accepted and the largest team is throttled, without a measurement", async () => {

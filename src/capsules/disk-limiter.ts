@@ -3,8 +3,8 @@
  * than the reserve of pauses. Reads, memory and commands are not affected, and the writes go on when there is room again.
  *
  * The disk's free space is read every second. Capsules are measured every minute, every 5 s while a team is throttled, and
- * as soon as the free space has fallen by a quarter of the reserve: bytes written between two measurements are bounded, not
- * only their time.
+ * as soon as the free space has fallen by a quarter of the reserve (256 MiB where there is none): bytes written between two
+ * measurements are bounded, not only their time.
  */
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { Guest } from "../host/host.ts";
@@ -15,6 +15,8 @@ import type { Log } from "./transitions.ts";
 
 const measureMs = 60_000;
 const measureThrottledMs = 5_000;
+/** A fall of the free space after which capsules are measured, where there is no reserve of which it could be a share. */
+const fallWithoutReserveBytes = 256 << 20;
 /** Enough for a guest to remove files and trim its disk; a thousand such guests write 16 MB/s. */
 const throttledBytesPerSec = 16_384;
 /** A disk that was low stays so until this multiple of the reserve is free. */
@@ -71,8 +73,10 @@ export class DiskLimiter {
   #measured: { atTicks: number; freeBytes: number } | undefined;
   #isLow = false;
   #throttled = new Map<string, DiskShortage>();
-  /** The limit of each guest's VM; undefined: not known. A guest that is not in here has none, or is of an earlier daemon. */
+  /** The limit of each guest's VM; undefined: not known. A guest that is not in here is new, or of an earlier daemon. */
   readonly #limits = new WeakMap<Guest, number | undefined>();
+  /** Teams that were over their quota when their last running capsule stopped. */
+  readonly #away = new Set<string>();
   #isFirst = true;
   /** Guests that had another limit than they should have at the last decision. */
   readonly #unsettled = new Set<Guest>();
@@ -95,6 +99,16 @@ export class DiskLimiter {
     throw new CapsuleError("no_space", why);
   }
 
+  /**
+   * To be called before a guest's processes run: it is throttled at once where its team is, or was when nothing of it ran any more.
+   * Resolves when its QEMU has answered.
+   */
+  async beforeRun(teamId: string, guest: Guest): Promise<void> {
+    const { usedBytes, quotaBytes } = this.#options;
+    const isOver = this.#throttled.has(teamId) || (this.#away.has(teamId) && usedBytes(teamId) > quotaBytes);
+    if (isOver) await this.#limit(guest, throttledBytesPerSec);
+  }
+
   /** To be called every second; a call during a check joins it. */
   check(): Promise<void> {
     this.#checking ??= this.#check().finally(() => {
@@ -104,10 +118,11 @@ export class DiskLimiter {
   }
 
   async #check(): Promise<void> {
-    const { space, diskUse, clock } = this.#options;
+    const { space, diskUse, guests, clock } = this.#options;
     this.#freeBytes = await space.freeBytes();
     const isShort = this.#throttled.size > 0 || this.#freeBytes < space.reserveBytes;
-    if (this.#measured !== undefined && (isShort || this.#unsettled.size > 0)) this.#decide();
+    const hasNew = [...guests()].some((guest) => !this.#limits.has(guest));
+    if (this.#measured !== undefined && (isShort || hasNew || this.#unsettled.size > 0)) this.#decide();
     if (!this.#isDue()) return;
     this.#measured = { atTicks: clock.ticks(), freeBytes: this.#freeBytes };
     await diskUse.measure();
@@ -118,7 +133,8 @@ export class DiskLimiter {
     if (this.#measured === undefined) return true;
     const { space, clock } = this.#options;
     const elapsedMs = clock.ticks() - this.#measured.atTicks;
-    const isFalling = this.#measured.freeBytes - this.#freeBytes >= space.reserveBytes / 4 && space.reserveBytes > 0;
+    const step = space.reserveBytes > 0 ? space.reserveBytes / 4 : fallWithoutReserveBytes;
+    const isFalling = this.#measured.freeBytes - this.#freeBytes >= step;
     return isFalling || elapsedMs >= (this.#throttled.size > 0 ? measureThrottledMs : measureMs);
   }
 
@@ -136,28 +152,37 @@ export class DiskLimiter {
     const before = this.#throttled;
     this.#throttled = teams;
     for (const [teamId, shortage] of teams) if (before.get(teamId) !== shortage) onChange(teamId, shortage);
-    for (const teamId of before.keys()) if (!teams.has(teamId)) onChange(teamId, undefined);
+    for (const [teamId, shortage] of before) {
+      if (!teams.has(teamId)) onChange(teamId, undefined);
+      if (shortage === "quota" && !uses.has(teamId)) this.#away.add(teamId);
+    }
+    for (const teamId of uses.keys()) this.#away.delete(teamId);
     this.#unsettled.clear();
-    for (const { guest, teamId } of running) this.#limit(guest, teams.has(teamId) ? throttledBytesPerSec : 0);
+    // Not awaited: a QEMU that does not answer must not delay the limits of others.
+    for (const { guest, teamId } of running) void this.#limit(guest, teams.has(teamId) ? throttledBytesPerSec : 0);
     this.#isFirst = false;
   }
 
-  /** Not awaited: a QEMU that does not answer must not delay the limits of others. */
-  #limit(guest: Guest, bytesPerSec: number): void {
+  /** Never rejects. */
+  async #limit(guest: Guest, bytesPerSec: number): Promise<void> {
     const initial = this.#isFirst ? undefined : 0;
     const known = this.#limits.has(guest) ? this.#limits.get(guest) : initial;
     const isAsked = this.#asked.has(guest);
-    if (known === bytesPerSec && !isAsked) return;
+    if (known === bytesPerSec && !isAsked) {
+      this.#limits.set(guest, known);
+      return;
+    }
     this.#unsettled.add(guest);
     if (isAsked) return;
     this.#asked.add(guest);
-    guest
-      .limitWrites(bytesPerSec)
-      .then(() => this.#limits.set(guest, bytesPerSec))
-      .catch((error: unknown) => {
-        this.#limits.set(guest, undefined);
-        this.#options.log.warn({ err: error, capsule: guest.id }, "the writes of a capsule could not be limited");
-      })
-      .finally(() => this.#asked.delete(guest));
+    try {
+      await guest.limitWrites(bytesPerSec);
+      this.#limits.set(guest, bytesPerSec);
+    } catch (error) {
+      this.#limits.set(guest, undefined);
+      this.#options.log.warn({ err: error, capsule: guest.id }, "the writes of a capsule could not be limited");
+    } finally {
+      this.#asked.delete(guest);
+    }
   }
 }

@@ -34,6 +34,8 @@ export interface TransitionsOptions {
   log: Log;
   step: Step;
   observe: Observe;
+  /** Awaited before the guest's processes run. Must not reject. */
+  beforeRun: (teamId: string, guest: Guest) => Promise<void>;
   /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
 }
@@ -212,9 +214,10 @@ export class Transitions {
 
   /** The row says running: releases the guest and then starts the idle timer, so that the release does not count as idle. */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
-    const { host, idle, log } = this.#options;
+    const { host, idle, log, beforeRun } = this.#options;
     this.#runs.begin(row.id, guest);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
+    await beforeRun(row.teamId, guest);
     await host.release(guest).catch((error: unknown) => {
       // The agent is gone; `#ended` follows and takes the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");

@@ -14,6 +14,7 @@ import { CapsuleRows } from "../../src/db/capsule-rows.ts";
 import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import { TemplateRows } from "../../src/db/template-rows.ts";
+import type { Guest } from "../../src/host/host.ts";
 import { Audit } from "../../src/teams/audit.ts";
 import { auditOfService } from "../../src/teams/service-audit.ts";
 import { Teams } from "../../src/teams/teams.ts";
@@ -92,7 +93,10 @@ export function buildFloors(
   const activity = new Activity(rows, clock);
   const idle = new Idle(clock, activity, (id) => capsules.expire(id));
   const onFreed = () => templates.collect();
-  const transitions = new Transitions({ store, host, locks, activity, idle, clock, log, step, observe, onFreed });
+  const disk = { requireWritable() {}, beforeRun: async (_teamId: string, _guest: Guest): Promise<void> => {} };
+  const beforeRun: typeof disk.beforeRun = (teamId, guest) => disk.beforeRun(teamId, guest);
+  const below = { store, host, locks, activity, idle, clock, log };
+  const transitions = new Transitions({ ...below, step, observe, beforeRun, onFreed });
   const quotas = new Quotas({
     rows,
     templates: templateRows,
@@ -113,7 +117,7 @@ export function buildFloors(
     idle,
     clock,
     quotas,
-    disk: { requireWritable() {} },
+    disk,
     observeExec,
     onPaused,
   });
@@ -151,6 +155,7 @@ export function buildFloors(
     templates,
     host,
     clock,
+    disk,
     settled,
     restart,
     reconciler,
