@@ -74,7 +74,12 @@ export class Player {
     const { json } = await this.#ask(client, 201, "POST", "/v1/capsules", { template, memory_mb: 256 });
     const files = new Map(template === undefined ? [] : this.#templates.get(template));
     this.#owned.set(json.id, { id: json.id, state: "running", files });
-    await this.#ask(client, 200, "GET", `/v1/capsules/${json.id}?wait=running&timeout=120`);
+    // On a loaded machine the first start, which boots the template, takes minutes.
+    let view = json;
+    while (view.status === "starting") {
+      ({ json: view } = await this.#ask(client, 200, "GET", `/v1/capsules/${json.id}?wait=running&timeout=120`));
+    }
+    assert.equal(view.status, "running", view.error_reason);
   }
 
   async #write(client: Client, { id, files }: Owned): Promise<void> {
