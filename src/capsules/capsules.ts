@@ -1,7 +1,7 @@
 /** The capsules of all teams, as clients use them: each call checks team and status and hands the change to transitions.ts. */
 import type { Agent } from "../agent/agent.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
-import type { Guest, Host } from "../host/host.ts";
+import { type Guest, type Host, serviceOwner } from "../host/host.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
@@ -12,6 +12,7 @@ import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
+import type { Relief } from "./memory-watch.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import type { RunEnd } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
@@ -227,22 +228,31 @@ export class Capsules {
     return this.#pauseByService(id, "idle");
   }
 
-  /**
-   * The memory watch's pause. Resolves when the VM has ended; with false, at once, when the capsule is not running or is about
-   * to change.
-   */
-  async relieve(id: string): Promise<boolean> {
-    const { locks } = this.#options;
-    if (locks.isLocked(id) || !(await this.#pauseByService(id, "memory"))) return false;
+  /** The memory watch's pause, which does not wait behind other saves of the team. Resolves when the VM has ended. */
+  async relieve(id: string): Promise<Relief> {
+    const { locks, store } = this.#options;
+    const isEnding = () => {
+      const row = store.get(id);
+      if (row === undefined) return true;
+      return row.intent === null ? row.status === "paused" : row.intent !== "create" && row.intent !== "resume";
+    };
+    if (isEnding()) return "underWay";
+    if (locks.isLocked(id)) return "impossible";
+    try {
+      if (!(await this.#pauseByService(id, "memory", serviceOwner))) return "impossible";
+    } catch (error) {
+      if (isEnding()) return "underWay"; // destroyed meanwhile
+      throw error;
+    }
     await locks.runExclusive(id, async () => {}); // the pause is answered before the VM has ended
-    return true;
+    return "paused";
   }
 
-  async #pauseByService(id: string, cause: PauseCause): Promise<boolean> {
+  async #pauseByService(id: string, cause: PauseCause, owner?: string): Promise<boolean> {
     const { store, transitions, onPaused } = this.#options;
     const row = store.get(id);
     if (row === undefined || row.status !== "running" || row.intent !== null) return false;
-    await transitions.pause(store.setIntentUnsynced(row, "pause"));
+    await transitions.pause(store.setIntentUnsynced(row, "pause"), owner);
     onPaused(row.teamId, id, cause);
     return true;
   }

@@ -3,6 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
+import { FairSlots } from "../host/capacity/fair-slots.ts";
+import { serviceOwner } from "../host/host.ts";
 import { chooseToPause, MemoryWatch, type RunningCapsule } from "./memory-watch.ts";
 
 const gib = 2 ** 30;
@@ -24,6 +26,11 @@ test("the largest capsule of the team furthest over its share is chosen", () => 
   );
   assert.equal(chooseToPause(running, 12 * gib, new Set(["a1", "a2", "b1", "c1"])), undefined);
   assert.equal(chooseToPause([], 12 * gib, none), undefined);
+  const late = new Set(["a2"]);
+  assert.equal(chooseToPause(running, 12 * gib, late, late)?.id, "a1");
+  const [skipped, ofWithin] = [new Set(["a1", "a2", "b1"]), new Set(["c1"])];
+  assert.equal(chooseToPause(running, 12 * gib, skipped, late), undefined, "c does not pay for a");
+  assert.equal(chooseToPause(running, 99 * gib, ofWithin, ofWithin)?.id, "b1", "none is over its share");
 });
 
 test("where no team is over its share, the largest of all is chosen", () => {
@@ -140,24 +147,82 @@ test("a pause that fails makes way for the next, and is tried again 30 s later",
   assert.ok(pausedIn(floors).includes(large));
 });
 
-test("a capsule that is about to change is passed over, also between two pauses", async () => {
-  const { floors, state, small, large } = await watched();
-  const saving = Promise.withResolvers<void>();
-  const { host, capsules, team } = floors;
-  host.moment = () => saving.promise;
-  const destroyed = capsules.destroy(team, large);
-  state.spare = -1;
-  floors.clock.advance(1_000);
-  for (let second = 0; second < 3; second++) {
+/** Seconds pass while the host's work stands still. */
+async function passStuck({ clock }: Floors, seconds: number): Promise<void> {
+  for (let second = 0; second < seconds; second++) {
+    clock.advance(1_000);
     for (let turn = 0; turn < 5; turn++) await nextTurn();
-    floors.clock.advance(1_000);
   }
-  for (let turn = 0; turn < 5; turn++) await nextTurn();
+}
+
+for (const change of ["capture", "pause", "destroy"] as const) {
+  test(`the memory of a ${change} under way is waited for, 15 s; then the team pays that is over its share, and no other`, async () => {
+    const { floors, state, errors, small, large, bystander } = await watched();
+    const { host, capsules, store, team } = floors;
+    const stuck = Promise.withResolvers<void>();
+    host.moment = () => stuck.promise;
+    const changed = {
+      capture: () => capsules.capture(team, large, "t1", () => {}),
+      pause: () => capsules.pause(team, large),
+      destroy: () => capsules.destroy(team, large),
+    }[change]();
+    state.spare = -1;
+    await passStuck(floors, 17);
+    assert.deepEqual([store.get(small)?.intent, store.get(bystander)?.intent], [null, null]);
+    await passStuck(floors, 4);
+    assert.equal(store.get(small)?.intent, "pause");
+    await passStuck(floors, 60);
+    assert.equal(store.get(bystander)?.intent, null, "its team is within its share");
+    assert.deepEqual(errors, ["the host is short of memory, and no capsule can be paused now"]);
+    stuck.resolve();
+    await changed;
+    await floors.settled();
+    assert.ok(pausedIn(floors).includes(small));
+  });
+}
+
+test("a pause of the watch that takes longer than 15 s makes way for the next", async () => {
+  const { floors, state, small, large } = await watched();
+  const stuck = Promise.withResolvers<void>();
+  floors.host.moment = () => stuck.promise;
+  state.spare = -1;
+  await passStuck(floors, 17);
+  assert.deepEqual([floors.store.get(large)?.intent, floors.store.get(small)?.intent], ["pause", null]);
+  await passStuck(floors, 2);
   assert.equal(floors.store.get(small)?.intent, "pause");
-  saving.resolve();
-  await destroyed;
+  stuck.resolve();
   await floors.settled();
-  assert.deepEqual(pausedIn(floors), [small]);
+});
+
+test("a capsule that is destroyed while its pause waits has not failed, and no other is paused for it", async () => {
+  const { floors, state, outcomes, large } = await watched();
+  const { host, capsules, store, team } = floors;
+  const others = Promise.withResolvers<void>();
+  host.saveLine = new FairSlots(1);
+  const saving = host.saveLine.run("others", () => others.promise);
+  state.spare = -1;
+  await passStuck(floors, 3);
+  assert.equal(store.get(large)?.intent, "pause");
+  await capsules.destroy(team, large);
+  await passStuck(floors, 1);
+  others.resolve();
+  await saving;
+  await floors.settled();
+  assert.deepEqual([outcomes, pausedIn(floors), store.get(large)], [[], [], undefined]);
+});
+
+test("its pauses take a turn of the service's own among the saves", async () => {
+  const { floors, state } = await watched();
+  const owners: string[] = [];
+  const { host } = floors;
+  const save = host.save.bind(host);
+  host.save = (guest, purpose, turn) => {
+    owners.push(turn.owner);
+    return save(guest, purpose, turn);
+  };
+  state.spare = -1;
+  await pass(floors, 3);
+  assert.deepEqual(owners, [serviceOwner]);
 });
 
 test("that nothing is left to pause is logged once, until memory is short again", async () => {

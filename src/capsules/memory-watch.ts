@@ -8,6 +8,9 @@
  *                         share, the largest of all. Share: the memory beyond the reserve / teams with running capsules
  *      after its VM ended the count of readings begins anew
  *      a pause failed     the capsule is left alone for 30 s, and the next one is tried
+ *      it is being paused, captured or destroyed already
+ *                         its memory is waited for, 15 s since it was first found so; then the next one of the teams over their
+ *                         share is paused, and no other
  *
  * docs/adr/0025 has the reasons.
  */
@@ -20,12 +23,17 @@ const intervalMs = 1_000;
 /** In a row. The memory of a VM that was just killed, and the page cache, are given back within this time. */
 const shortReadings = 3;
 const failedMs = 30_000;
+/** For the memory of a capsule that is being paused, captured or destroyed. A capsule of many GiB takes that long to save. */
+const patienceMs = 15_000;
+
+/** Of one capsule: its VM has ended; its memory is on its way back; or it cannot be paused in its state. */
+export type Relief = "paused" | "underWay" | "impossible";
 
 export interface MemoryWatchOptions {
   host: Pick<Host, "memory" | "memoryByCapsule">;
   store: Pick<CapsuleStore, "get">;
-  /** Pauses a capsule; resolves when its VM has ended, with false when it cannot be paused in its state. */
-  pause: (id: string) => Promise<boolean>;
+  /** Pauses a capsule and resolves when its VM has ended. With the other outcomes it resolves at once. */
+  pause: (id: string) => Promise<Relief>;
   clock: Clock;
   /** The host's memory without the reserve, which the teams share. */
   capacityBytes: number;
@@ -47,6 +55,8 @@ export class MemoryWatch {
   #short = 0;
   /** Capsules whose pause has failed, until when they are left alone. */
   readonly #failed = new Map<string, number>();
+  /** Capsules whose memory is on its way back, and since when. */
+  readonly #underWay = new Map<string, number>();
   /** Whether it was logged that nothing can be paused, since memory became short. */
   #isReported = false;
   #isStopped = false;
@@ -74,6 +84,7 @@ export class MemoryWatch {
       if (!this.#isShort()) {
         this.#short = 0;
         this.#isReported = false;
+        this.#underWay.clear();
         return;
       }
       this.#short++;
@@ -99,8 +110,9 @@ export class MemoryWatch {
       if (teamId !== undefined) running.push({ id, teamId, bytes });
     }
     const skipped = new Set(this.#failed.keys());
+    const late = new Set<string>();
     while (!this.#isStopped && this.#isShort()) {
-      const next = chooseToPause(running, capacityBytes, skipped);
+      const next = chooseToPause(running, capacityBytes, skipped, late);
       if (next === undefined) {
         if (this.#isReported) return;
         log.error({ running: running.length }, "the host is short of memory, and no capsule can be paused now");
@@ -108,31 +120,54 @@ export class MemoryWatch {
         return;
       }
       skipped.add(next.id);
-      if (await this.#pause(next)) return;
+      const begunMs = clock.ticks();
+      const relief = await this.#pauseWithin(next);
+      if (relief === "paused") return;
+      if (relief === "impossible") continue;
+      const sinceMs = this.#underWay.get(next.id) ?? begunMs;
+      this.#underWay.set(next.id, sinceMs);
+      if (clock.ticks() - sinceMs < patienceMs) return;
+      late.add(next.id);
     }
   }
 
-  async #pause({ id, bytes }: RunningCapsule): Promise<boolean> {
+  /** A pause that takes longer goes on, and is under way then. */
+  async #pauseWithin(capsule: RunningCapsule): Promise<Relief> {
+    const { promise, resolve } = Promise.withResolvers<Relief>();
+    const cancel = this.#options.clock.after(patienceMs, () => resolve("underWay"));
+    void this.#pause(capsule).then(resolve);
+    const relief = await promise;
+    cancel();
+    return relief;
+  }
+
+  /** Never rejects. */
+  async #pause({ id, bytes }: RunningCapsule): Promise<Relief> {
     const { pause, clock, log, onPause } = this.#options;
     try {
-      if (!(await pause(id))) return false;
+      const relief = await pause(id);
+      if (relief !== "paused") return relief;
       log.warn({ capsule: id, bytes }, "the host is short of memory: a capsule was paused");
       onPause("done");
-      return true;
+      return relief;
     } catch (error) {
       this.#failed.set(id, clock.ticks() + failedMs);
       log.error({ err: error, capsule: id, bytes }, "the host is short of memory: a capsule could not be paused");
       onPause("failed");
-      return false;
+      return "impossible";
     }
   }
 }
 
-/** Undefined when all are skipped. The skipped ones count for their teams. */
+/**
+ * Undefined when all are skipped. The skipped ones count for their teams. `late`: those whose memory was waited for too long;
+ * while they are of a team over its share, no team within its share pays for them.
+ */
 export function chooseToPause(
   running: readonly RunningCapsule[],
   capacityBytes: number,
   skipped: ReadonlySet<string>,
+  late: ReadonlySet<string> = new Set(),
 ): RunningCapsule | undefined {
   const teams = [...Map.groupBy(running, ({ teamId }) => teamId).values()];
   const shareBytes = capacityBytes / teams.length;
@@ -146,5 +181,6 @@ export function chooseToPause(
     const found = largest(capsules);
     if (found !== undefined) return found;
   }
+  if (overShare.some(({ capsules }) => capsules.some(({ id }) => late.has(id)))) return undefined;
   return largest(running);
 }

@@ -6,9 +6,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
-import { CapsuleError } from "../wire/errors.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
+import { asAgentError, justEnded, reasonOf } from "./failures.ts";
 import type { Idle } from "./idle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import { type RunEnd, Runs } from "./runs.ts";
@@ -80,13 +80,14 @@ export class Transitions {
 
   /**
    * running → paused. `row` carries the intent. Resolves when checkpoint and row are durable. The stopped VM is ended after
-   * that, with the lock held: the kernel takes milliseconds to free its memory, which would delay the answer.
+   * that, with the lock held: the kernel takes milliseconds to free its memory, which would delay the answer. `owner`: whose
+   * turn among the saves it takes.
    */
-  pause(row: Capsule): Promise<Capsule> {
+  pause(row: Capsule, owner = row.teamId): Promise<Capsule> {
     const { store, locks, step } = this.#options;
     return locks.runExclusiveDetached(row.id, async () => {
       const guest = this.#require(row.id);
-      await this.#save(row, guest, "pause");
+      await this.#save(row, guest, "pause", owner);
       let paused: Capsule | undefined;
       try {
         paused = store.commit(row, "pause");
@@ -116,7 +117,7 @@ export class Transitions {
         );
         running = store.commit(row, "resume", this.#startedNow());
       } catch (error) {
-        if (guest !== undefined) await host.end(guest);
+        if (guest !== undefined) await this.#endPausedVm(row.id, guest);
         if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
         store.clearIntent(row);
         throw asAgentError(error, `capsule ${row.id} could not be resumed and is still paused`);
@@ -133,7 +134,7 @@ export class Transitions {
     const { host, locks, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
       const guest = this.#require(row.id);
-      await this.#save(row, guest, "capture");
+      await this.#save(row, guest, "capture", row.teamId);
       try {
         const { sizeBytes } = await host.capture(guest, storage);
         if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
@@ -184,11 +185,11 @@ export class Transitions {
     );
   }
 
-  async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture"): Promise<void> {
+  async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture", owner: string): Promise<void> {
     const { host, idle } = this.#options;
     idle.unwatch(row.id);
     try {
-      const turn = { owner: row.teamId, revision: row.revision };
+      const turn = { owner, revision: row.revision };
       const save = (signal: AbortSignal) => host.save(guest, purpose, { ...turn, signal });
       await this.#abortable(purpose, row.id, save, guest.ended);
     } catch (error) {
@@ -276,8 +277,13 @@ export class Transitions {
   }
 
   async #endPaused(id: string, guest: Guest): Promise<void> {
-    const { host, log } = this.#options;
     await delay(endDelayMs);
+    await this.#endPausedVm(id, guest);
+  }
+
+  /** What fails here is repeated by the next resume, destroy or start. */
+  async #endPausedVm(id: string, guest: Guest): Promise<void> {
+    const { host, log } = this.#options;
     await host.end(guest).catch((error: unknown) => {
       log.error({ err: error, capsule: id }, "the VM of a paused capsule has not ended");
     });
@@ -309,23 +315,7 @@ export class Transitions {
   }
 }
 
-function justEnded(id: string): CapsuleError {
-  return new CapsuleError("invalid_state", `capsule ${id} has just ended`);
-}
-
 /** What a capsule starts from: a template's files, or a built-in image by its name. */
 export function originOf({ storage, template }: Pick<Capsule, "storage" | "template">): Origin {
   return storage === null ? { kind: "base", name: template } : { kind: "template", storage };
-}
-
-export function reasonOf(error: unknown): string {
-  return error instanceof CapsuleError ? error.message : "an internal error; the server's log has the details";
-}
-
-const machinery = new Set(["agent_error", "internal_error", "timeout"]);
-
-/** Failures of the machinery are the host's (502), unless they say what a client can do about them. */
-function asAgentError(error: unknown, message: string): unknown {
-  if (error instanceof CapsuleError && !machinery.has(error.code)) return error;
-  return new CapsuleError("agent_error", `${message}: ${reasonOf(error)}`, { cause: error });
 }

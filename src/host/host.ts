@@ -36,6 +36,9 @@ export interface Guest {
   limitWrites(bytesPerSec: number): Promise<void>;
 }
 
+/** The owner of work that is done for no team. */
+export const serviceOwner = "";
+
 /** A piece of work's place in line. */
 export interface Turn {
   /** Whose turn it takes: free slots go to the owners in turn. The host does not interpret the string. */

@@ -7,7 +7,7 @@ import { Admission, createNeed, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
 import type { HostMemory } from "./capacity/host-memory.ts";
 import { privateMemory } from "./capacity/private-memory.ts";
-import { quietPeriods, StartScheduler, serviceOwner } from "./capacity/start-scheduler.ts";
+import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
 import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
@@ -19,7 +19,18 @@ import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
-import type { Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
+import {
+  type Adopted,
+  type Captured,
+  type Guest,
+  type Host,
+  type Inventory,
+  type Origin,
+  type SaveTurn,
+  type Shape,
+  serviceOwner,
+  type Turn,
+} from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
 import { TemplateStore } from "./images/template-store.ts";

@@ -15,9 +15,6 @@ export interface QuietPeriods {
   unslottedMs: number;
 }
 
-/** The owner of work that is done for no team. */
-export const serviceOwner = "";
-
 export const quietPeriods: QuietPeriods = { slottedMs: 300, unslottedMs: 150 };
 
 export class StartScheduler {

@@ -3,12 +3,12 @@ import { randomBytes } from "node:crypto";
 import { describeMismatch, protocolVersions, speaks, unrecordedProtocol } from "../../agent/protocol.ts";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { type StartScheduler, serviceOwner } from "../capacity/start-scheduler.ts";
+import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, removeVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf, LiveGuest } from "../guest.ts";
-import type { Turn } from "../host.ts";
+import { serviceOwner, type Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
 
