@@ -13,6 +13,7 @@ export type Lie =
   | "output_beyond_the_window"
   | "single_bytes_of_output"
   | "endless_listing"
+  | "listings_at_the_limits"
   | "huge_frame"
   | "frame_without_end"
   | "huge_file"
@@ -96,6 +97,28 @@ def endless_listing(epoch, stream):
         kind, _, of, payload = hear()
         if of == stream and kind == WINDOW: room += struct.unpack('<I', payload[:4])[0]
         elif of == stream: return
+def listings_at_the_limits(epoch, stream):
+    name = b'\\x01' * 200
+    item = text(name) + text(b'/' + name) + entry[len(text(b'name') + text(b'/name')):]
+    listing = item * (((16 << 20) - 65536) // len(item))
+    rooms, asked = {}, (3, epoch, stream, request)
+    while True:
+        kind, epoch, of, payload = asked
+        verb = struct.unpack('<H', payload[:2])[0] if kind == 3 else 0
+        if verb == 1: say(frame(RESULT, epoch, of, record(b'')))
+        elif verb == 34: rooms[of] = [262144, 0]
+        elif kind == WINDOW and of in rooms: rooms[of][0] += struct.unpack('<I', payload[:4])[0]
+        elif of in rooms: del rooms[of]
+        for stream, (room, sent) in list(rooms.items()):
+            while room >= 65536 and sent < len(listing):
+                part = listing[sent:sent + 65536]
+                say(frame(DATA, epoch, stream, part))
+                room, sent = room - len(part), sent + len(part)
+            rooms[stream] = [room, sent]
+            if sent < len(listing): continue
+            say(frame(RESULT, epoch, stream, record(struct.pack('<i', len(listing) // len(item)))))
+            del rooms[stream]
+        asked = hear()
 def huge_frame(epoch, stream): say(frame(DATA, epoch, stream, b'', 0, 0xffffffff) + b'x' * 100000)
 def frame_without_end(epoch, stream):
     say(frame(DATA, epoch, stream, b'', 1, 65536))
