@@ -41,7 +41,9 @@ function firstListing(capsule: TestCapsule): Promise<Reply> {
   return eventually("a listing at the limits", ask, deadlineMs);
 }
 
-test("listings at the limits of four teams at once: the daemon stays below 600 MiB", { timeout: 600_000 }, async (t) => {
+test("listings at the limits of four teams at once: the daemon stays below 600 MiB", {
+  timeout: 600_000,
+}, async (t) => {
   const bystander = await world.client.capsule();
   const { json: limits } = await world.client.expect(200, "GET", "/v1/limits");
   assert.equal(limits.listing_max_bytes, 16 << 20, "what the lying agent sends");
