@@ -60,9 +60,10 @@ test("a kernel with an io controller but no weights is accepted", () => {
 });
 
 /** What the kernel reports of all VMs. */
-function using(usedBytes: number, cacheBytes = 0): void {
+function using(usedBytes: number, { inactive = 0, active = 9, mapped = 9 } = {}): void {
+  const cache = `inactive_file ${inactive}\nactive_file ${active}\nfile_mapped ${mapped}\n`;
   writeFileSync(join(root, "capsule/memory.current"), `${usedBytes}\n`);
-  writeFileSync(join(root, "capsule/memory.stat"), `anon 1\ninactive_file ${cacheBytes}\nactive_file 9\n`);
+  writeFileSync(join(root, "capsule/memory.stat"), `anon 1\n${cache}`);
 }
 
 test("all VMs together have a limit, and are slowed down 1/32 below it", () => {
@@ -72,10 +73,22 @@ test("all VMs together have a limit, and are slowed down 1/32 below it", () => {
   groups.limitMemory(3_200);
   assert.deepEqual([read("capsule/memory.max"), read("capsule/memory.high")], ["3200", "3100"]);
   assert.equal(groups.memoryRoom(), 3_000);
-  using(3_150, 20);
+  using(3_150, { inactive: 20 });
   assert.equal(groups.memoryRoom(), -30);
-  using(3_150, 200);
+  using(3_150, { inactive: 200 });
   assert.equal(groups.memoryRoom(), 150, "page cache can be taken back");
+});
+
+test("page cache is room before the VMs are slowed down too, unless it is active and mapped: guests' memory", () => {
+  const groups = open(true)!;
+  using(100);
+  groups.limitMemory(3_200);
+  using(3_090, { inactive: 2_000 });
+  assert.equal(groups.memoryRoom(), 2_010);
+  using(3_090, { inactive: 500, active: 1_900, mapped: 400 });
+  assert.equal(groups.memoryRoom(), 2_010);
+  using(3_090, { inactive: 500, active: 300, mapped: 700 });
+  assert.equal(groups.memoryRoom(), 510);
 });
 
 test("a limit below what the VMs use kills none: it is set when they use less", () => {

@@ -110,10 +110,14 @@ export class Cgroups {
     if (highBytes === Number.POSITIVE_INFINITY) return highBytes;
     const usedBytes = this.#usedBytes();
     if (this.#maxBytes > maxBytes && usedBytes <= maxBytes) this.#setMax(maxBytes);
-    const roomBytes = highBytes - usedBytes;
-    if (roomBytes >= 0) return roomBytes;
-    const cache = /^inactive_file (\d+)$/m.exec(readFileSync(join(this.#parent, "memory.stat"), "utf8"))?.[1];
-    return roomBytes + Number(cache ?? 0);
+    return highBytes - usedBytes + this.#reclaimableBytes();
+  }
+
+  /** Inactive page cache, and of the active what no process maps: mapped pages are guests' memory, which they would read again. */
+  #reclaimableBytes(): number {
+    const stat = readFileSync(join(this.#parent, "memory.stat"), "utf8");
+    const bytesOf = (name: string) => Number(new RegExp(`^${name} (\\d+)$`, "m").exec(stat)?.[1] ?? 0);
+    return bytesOf("inactive_file") + Math.max(0, bytesOf("active_file") - bytesOf("file_mapped"));
   }
 
   #usedBytes(): number {
