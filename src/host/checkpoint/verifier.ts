@@ -5,12 +5,10 @@
  */
 import { existsSync, readFileSync, renameSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../../wire/errors.ts";
-import { diskName } from "../disk/capsule-folder.ts";
-import { diskLayerOf, fileNames, largeFiles, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
-import { isSameLayer } from "../disk/disk-layer.ts";
+import { fileNames, largeFiles, openCheckpoint, verifyHashes } from "../disk/checkpoint-folder.ts";
 import { freshFolder, isMissing, syncFile, syncFolder } from "../disk/files.ts";
 import { encodeHashes, hashFiles } from "../disk/hashes.ts";
 import { decodeManifest, hashesName } from "../disk/manifest.ts";
@@ -62,7 +60,7 @@ export class Verifier {
     });
   }
 
-  /** Queues, after the delay, the hashes of a pause's large files and of its disk layer. */
+  /** Queues, after the delay, the hashes of a pause's large files. */
   hashLater(folder: string): void {
     const timer = setTimeout(() => {
       this.#delayed.delete(timer);
@@ -105,11 +103,7 @@ export class Verifier {
     this.#queue(folder, async (before, signal) => {
       const manifest = decodeManifest(JSON.parse(before));
       if (manifest.hashes === null) return; // format 1
-      const layer = join(dirname(folder), diskName);
-      const isSaved = () => manifest.diskLayer === null || isSameLayer(manifest.diskLayer, diskLayerOf(layer));
-      if (!isSaved()) return; // it is being resumed
       const paths = Object.fromEntries(largeFiles(manifest).map((name) => [name, join(folder, name)]));
-      if (manifest.diskLayer !== null) paths[diskName] = layer;
       const hashes = await hashFiles(paths, this.#hashing(signal));
       await freshFolder(this.#scratch);
       try {
@@ -117,7 +111,7 @@ export class Verifier {
         await writeFile(hashed, encodeHashes(hashes), { mode: 0o600 });
         await syncFile(hashed);
         // In one turn of the event loop, so that the folder is neither removed nor replaced in between.
-        if (signal.aborted || textOf(folder) !== before || !isSaved()) return;
+        if (signal.aborted || textOf(folder) !== before) return;
         renameSync(hashed, join(folder, hashesName));
         await syncFolder(folder);
       } finally {

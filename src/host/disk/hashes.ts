@@ -1,6 +1,7 @@
 /**
  * The file `hashes` of a checkpoint: SHA-256 of each 4 MiB of its large files. That of a paused capsule is written some
- * seconds after the pause was answered, and covers the disk layer too; until then a resume is not checked.
+ * seconds after the pause was answered; until then a resume is not checked. It leaves out the capsule's disk layer, which a
+ * resume would have to read whole (docs/adr/0023). Older files have an entry for it, which nothing compares.
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
