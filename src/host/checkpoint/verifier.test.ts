@@ -77,6 +77,42 @@ test("large files of a pause are hashed after a delay, in a file that the manife
   assert.deepEqual([found, readdirSync(data)], [[], ["cl-1"]]);
 });
 
+test("a capsule that is paused many times is hashed once, after the last pause", async (t) => {
+  const { data, verifier, read } = setUp(t);
+  const folder = await paused(data);
+  for (let pause = 1; pause <= 20; pause++) {
+    verifier.hashLater(folder);
+    t.mock.timers.tick(hashDelayMs / 2);
+    await verifier.settled();
+    assert.equal(read(), 0);
+  }
+  t.mock.timers.tick(hashDelayMs / 2);
+  await verifier.settled();
+  assert.equal(read(), 2);
+});
+
+test("a checkpoint that is forgotten before the delay is over is not hashed", async (t) => {
+  const { data, verifier, read } = setUp(t);
+  const folder = await paused(data);
+  verifier.hashLater(folder);
+  verifier.forget(folder);
+  t.mock.timers.tick(hashDelayMs);
+  await verifier.settled();
+  assert.deepEqual([read(), await readHashes(folder)], [0, undefined]);
+});
+
+test("a checkpoint is not hashed again, nor by two at the same time", async (t) => {
+  const { data, verifier, read } = setUp(t);
+  const folder = await paused(data);
+  verifier.hashMissing([folder, folder]);
+  await verifier.settled();
+  assert.equal(read(), 2);
+  verifier.hashLater(folder);
+  t.mock.timers.tick(hashDelayMs);
+  await verifier.settled();
+  assert.equal(read(), 2);
+});
+
 test("a start hashes what an earlier daemon did not come to, and reads nothing of a thousand other checkpoints", async (t) => {
   const { data, verifier, read } = setUp(t);
   const one = await paused(data, "cl-0");

@@ -28,8 +28,8 @@ export class Verifier {
   /** A folder of its own on the checkpoints' file system. */
   readonly #scratch: string;
   readonly #pause: Pause;
-  readonly #delayed = new Set<NodeJS.Timeout>();
-  /** Of the folders that were verified or queued since the start, or have work; aborted when they are forgotten. */
+  readonly #delayed = new Map<string, NodeJS.Timeout>();
+  /** Of folders with work, aborted when they are forgotten. */
   readonly #work = new Map<string, AbortController>();
   readonly #verified = new Set<string>();
   #last: Promise<void> = Promise.resolve();
@@ -60,13 +60,14 @@ export class Verifier {
     });
   }
 
-  /** Queues, after the delay, the hashes of a pause's large files. */
+  /** Queues, after the delay, the hashes of a pause's large files. Called again meanwhile, the delay begins anew. */
   hashLater(folder: string): void {
+    clearTimeout(this.#delayed.get(folder));
     const timer = setTimeout(() => {
-      this.#delayed.delete(timer);
+      this.#delayed.delete(folder);
       this.#hash(folder);
     }, hashDelayMs).unref();
-    this.#delayed.add(timer);
+    this.#delayed.set(folder, timer);
   }
 
   /** Queues the hashes of those folders that have a checkpoint without them. Reads no file of the others. */
@@ -79,6 +80,8 @@ export class Verifier {
 
   /** Call before the folder is removed or replaced: nothing is added to it any more. */
   forget(folder: string): void {
+    clearTimeout(this.#delayed.get(folder));
+    this.#delayed.delete(folder);
     this.#damaged.delete(folder);
     this.#verified.delete(folder);
     this.#work.get(folder)?.abort();
@@ -93,7 +96,7 @@ export class Verifier {
   /** Drops and aborts all work, and resolves when none runs; the next daemon makes the hashes that are missing. */
   stop(): Promise<void> {
     this.#isStopping = true;
-    for (const timer of this.#delayed) clearTimeout(timer);
+    for (const timer of this.#delayed.values()) clearTimeout(timer);
     this.#delayed.clear();
     for (const abort of this.#work.values()) abort.abort();
     return this.settled();
@@ -101,6 +104,7 @@ export class Verifier {
 
   #hash(folder: string): void {
     this.#queue(folder, async (before, signal) => {
+      if (existsSync(join(folder, hashesName))) return;
       const manifest = decodeManifest(JSON.parse(before));
       if (manifest.hashes === null) return; // format 1
       const paths = Object.fromEntries(largeFiles(manifest).map((name) => [name, join(folder, name)]));
@@ -124,9 +128,10 @@ export class Verifier {
     return { signal, pause: (tookMs: number) => this.#pause(tookMs, signal) };
   }
 
-  /** A failure is no damage if the checkpoint was removed or replaced meanwhile. */
+  /** Takes the place of earlier work on the folder. A failure is no damage if the checkpoint was removed or replaced meanwhile. */
   #queue(folder: string, work: (manifestText: string, signal: AbortSignal) => Promise<void>): void {
-    const abort = this.#work.get(folder) ?? new AbortController();
+    this.#work.get(folder)?.abort();
+    const abort = new AbortController();
     this.#work.set(folder, abort);
     const { signal } = abort;
     this.#last = this.#last.then(async () => {
