@@ -6,6 +6,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
 } from "node:fs";
@@ -17,20 +18,24 @@ import { hashPieces } from "../../vmm/memory/piece-hashes.ts";
 import { diskLayerOf, openCheckpoint, verifyHashes, writeManifest } from "../disk/checkpoint-folder.ts";
 import { encodeHashes, hashFiles, readHashes } from "../disk/hashes.ts";
 import { imageLayer } from "../disk/manifest.ts";
-import { hashDelayMs, Verifier } from "./verifier.ts";
+import { hashDelayMs, retryDelayMs, Verifier } from "./verifier.ts";
 
 const machine = {
   ...{ qemu: "10.0.2", accelerator: "tcg" as const, cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
 };
 const below = { machine, layers: [imageLayer("minimal", "ab", null)], agent: { protocol: 1 }, frozen: true };
 
-function setUp(t: TestContext) {
+/** `failures`: codes with which the reads of the first pieces fail. */
+function setUp(t: TestContext, failures: string[] = []) {
   const data = mkdtempSync(join(tmpdir(), "verifier-"));
   t.after(() => rmSync(data, { recursive: true }));
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const found: string[] = [];
   let pieces = 0;
-  const pause = async () => void pieces++;
+  const pause = async () => {
+    const code = failures[pieces++];
+    if (code !== undefined) throw Object.assign(new Error(`${code}: read`), { code, errno: -1, syscall: "read" });
+  };
   const verifier = new Verifier((_folder, why) => found.push(why), join(data, "hashing"), pause);
   return { data, verifier, found, read: () => pieces };
 }
@@ -164,6 +169,81 @@ test("a base or template is verified at its first use only, and refused once it 
   assert.throws(() => verifier.requireSound(folder), { code: "internal_error", message });
   verifier.forget(folder);
   verifier.requireSound(folder);
+});
+
+for (const code of ["ENOSPC", "EDQUOT", "EMFILE", "ENOMEM"]) {
+  test(`a checkpoint that cannot be read for ${code} is not refused, and is read again later`, async (t) => {
+    const { data, verifier, found, read } = setUp(t, [code, code]);
+    const [pause, saved] = [await paused(data), await template(data)];
+    verifier.hashMissing([pause]);
+    verifier.verifyOnce(saved);
+    await verifier.settled();
+    assert.equal(read(), 2);
+    const why = `it cannot be checked now, and is later: ${code}: read`;
+    assert.deepEqual(found, [why, why]);
+    for (const folder of [pause, saved]) verifier.requireSound(folder);
+    t.mock.timers.tick(retryDelayMs);
+    verifier.verifyOnce(saved);
+    verifier.verifyOnce(saved);
+    await verifier.settled();
+    assert.equal(read(), 6);
+    assert.ok(await readHashes(pause));
+    assert.equal(found.length, 2);
+  });
+}
+
+test("a checkpoint whose bytes the disk no longer returns is refused", async (t) => {
+  const { data, verifier, found } = setUp(t, ["EIO", "EIO"]);
+  const folders = [await paused(data), await template(data)];
+  verifier.hashMissing(folders.slice(0, 1));
+  verifier.verifyOnce(folders[1]!);
+  await verifier.settled();
+  assert.deepEqual(found, ["EIO: read", "EIO: read"]);
+  for (const folder of folders) assert.throws(() => verifier.requireSound(folder), { code: "internal_error" });
+});
+
+test("hashes that cannot be written leave the checkpoint as it is, and are made later", async (t) => {
+  const { data, verifier, found } = setUp(t);
+  const folder = await paused(data);
+  writeFileSync(join(data, "hashing"), "in the way");
+  verifier.hashMissing([folder]);
+  await verifier.settled();
+  assert.equal(found.length, 1);
+  assert.match(found[0]!, /its hashes cannot be written: EEXIST/);
+  verifier.requireSound(folder);
+  rmSync(join(data, "hashing"));
+  t.mock.timers.tick(retryDelayMs);
+  await verifier.settled();
+  assert.ok(await readHashes(folder));
+});
+
+test("a file that cannot be opened for a reason other than its bytes is no damage; a manifest that is no JSON is", async (t) => {
+  const { data, verifier, found } = setUp(t);
+  const folder = await template(data);
+  rmSync(join(folder, "memory"));
+  symlinkSync("memory", join(folder, "memory"));
+  verifier.verifyOnce(folder);
+  await verifier.settled();
+  assert.equal(found.length, 1);
+  verifier.requireSound(folder);
+  writeFileSync(join(folder, "manifest.json"), "{");
+  verifier.verifyOnce(folder);
+  const pause = await paused(data);
+  writeFileSync(join(pause, "manifest.json"), "{");
+  verifier.hashMissing([pause]);
+  await verifier.settled();
+  for (const each of [folder, pause]) assert.throws(() => verifier.requireSound(each), /its manifest cannot be used/);
+});
+
+test("a checkpoint of a later release is neither checked nor refused here", async (t) => {
+  const { data, verifier, found } = setUp(t);
+  const folder = await template(data);
+  const manifest = JSON.parse(readFileSync(join(folder, "manifest.json"), "utf8"));
+  writeFileSync(join(folder, "manifest.json"), JSON.stringify({ ...manifest, format: 3 }));
+  verifier.verifyOnce(folder);
+  await verifier.settled();
+  verifier.requireSound(folder);
+  assert.deepEqual(found, []);
 });
 
 for (const begin of ["verifyOnce", "hashLater"] as const) {
