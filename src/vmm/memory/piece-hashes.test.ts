@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
@@ -45,6 +46,24 @@ test("holes are hashed as zeros and not read", async () => {
   assert.equal(sha256[1], hashOf(piece));
   piece[7] = 0x79;
   assert.equal(sha256[2 ** 35 / pieceBytes], hashOf(piece));
+});
+
+test("a file with a map of holes beyond 1 MiB is read whole: parsing it would stop the event loop", async () => {
+  const path = join(folder, "fragmented");
+  const stride = 16 << 10; // larger than the pages and blocks of common file systems
+  const extents = 10_000;
+  {
+    await using file = await open(path, "w");
+    for (let extent = 0; extent < extents; extent++) await file.write("x", extent * stride);
+    await file.truncate(256 << 20);
+  }
+  const { stdout } = spawnSync("qemu-img", ["map", "--output=json", "-f", "raw", path], { maxBuffer: 16 << 20 });
+  assert.ok(stdout.length > 1 << 20, `the map has ${stdout.length} bytes`);
+  let reads = 0;
+  const { sha256 } = await hashPieces(path, { pause: async () => void reads++ });
+  assert.equal(reads, (256 << 20) / pieceBytes);
+  assert.equal(sha256.at(-1), hashOf(Buffer.alloc(pieceBytes)));
+  rmSync(path);
 });
 
 test("hashing ends when it is aborted", async () => {

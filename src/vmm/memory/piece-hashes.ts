@@ -9,8 +9,8 @@ import { runHelper } from "../oom-score.ts";
 export const pieceBytes = 4 << 20;
 /** Digests of one file in flight; each holds a copy of its piece. */
 const maxDigests = 2;
-/** A map of holes beyond it is not used, and the file is read whole. */
-const maxMapBytes = 16 << 20;
+/** A map of holes beyond it, some 10 000 extents, is not used, and the file is read whole: parsing stops the event loop. */
+const maxMapBytes = 1 << 20;
 const mapDeadlineMs = 60_000;
 
 export interface Pieces {
