@@ -137,7 +137,7 @@ export async function openCheckpoint(folder: string): Promise<Manifest | undefin
 /** Reads every hashed file of a checkpoint and compares the hashes. Rejects when the signal fires. */
 export async function verifyHashes(folder: string, manifest: Manifest, hashing: Hashing = {}): Promise<void> {
   for (const [name, { sha256 }] of Object.entries(manifest.files)) {
-    if (sha256 !== undefined) await verify(folder, name, sha256, hashing.signal);
+    if (sha256 !== undefined) await verify(folder, name, sha256, hashing);
   }
   const hashes = (await readHashes(folder)) ?? {};
   for (const name of largeFiles(manifest)) {
@@ -149,8 +149,8 @@ export async function verifyHashes(folder: string, manifest: Manifest, hashing: 
   }
 }
 
-async function verify(folder: string, name: string, sha256: string, signal?: AbortSignal): Promise<void> {
-  if ((await sha256Of(join(folder, name), signal)) !== sha256)
+async function verify(folder: string, name: string, sha256: string, hashing: Hashing = {}): Promise<void> {
+  if ((await sha256Of(join(folder, name), hashing)) !== sha256)
     throw damaged(folder, `the checksum of ${name} is wrong`);
 }
 

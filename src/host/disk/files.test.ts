@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { hash } from "node:crypto";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -103,6 +104,27 @@ test("a whole verification finds a flipped bit in a large file", async () => {
   await verifyHashes(path, manifest);
   writeFileSync(join(path, "memory.diff"), Buffer.alloc(2 << 20, 8));
   await assert.rejects(verifyHashes(path, manifest), { code: "internal_error" });
+});
+
+test("a large file with its hash in the manifest, of format 1, is verified with a pause after each MiB", async () => {
+  const path = await sealed("former");
+  const memory = Buffer.alloc(5 << 20, 7);
+  writeFileSync(join(path, "memory.diff"), memory);
+  const manifest = await writeManifest(path, about, ["memory.diff"], { hashAll: false });
+  const former = { ...manifest, files: { "memory.diff": { bytes: memory.length, sha256: hash("sha256", memory) } } };
+  const tookMs: number[] = [];
+  const pause = async (took: number) => void tookMs.push(took);
+  await verifyHashes(path, former, { pause });
+  assert.equal(tookMs.length, 5);
+  assert.ok(tookMs.every((took) => took > 0));
+  const abort = new AbortController();
+  const stop = async () => abort.abort();
+  await assert.rejects(verifyHashes(path, former, { pause: stop, signal: abort.signal }), { name: "AbortError" });
+  writeFileSync(join(path, "memory.diff"), memory.fill(8, 4 << 20));
+  await assert.rejects(verifyHashes(path, former), {
+    code: "internal_error",
+    message: /checksum of memory.diff is wrong/,
+  });
 });
 
 test("JSON files are replaced whole, and a missing one is undefined", async () => {

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { closeSync, fdatasync, fsync, openSync } from "node:fs";
 import { mkdir, open, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import type { Hashing } from "../../vmm/memory/piece-hashes.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 
 /** fsync of a folder. */
@@ -70,13 +71,20 @@ export async function freshFolder(path: string): Promise<void> {
   await mkdir(path, { mode: 0o700 });
 }
 
-/** Rejects with an AbortError when `signal` fires. */
-export async function sha256Of(path: string, signal?: AbortSignal): Promise<string> {
+/**
+ * Hashes on the event loop, 1 MiB at a time, holes too; `pause` is awaited after each. Rejects with an AbortError when `signal`
+ * fires.
+ */
+export async function sha256Of(path: string, { signal, pause }: Hashing = {}): Promise<string> {
   const hash = createHash("sha256");
   const file = await open(path, "r");
   try {
-    const content = file.createReadStream({ highWaterMark: 1 << 20, signal });
-    for await (const chunk of content) hash.update(chunk as Uint8Array);
+    let before = performance.now();
+    for await (const chunk of file.createReadStream({ highWaterMark: 1 << 20, signal })) {
+      hash.update(chunk as Uint8Array);
+      await pause?.(performance.now() - before);
+      before = performance.now();
+    }
   } finally {
     await file.close();
   }
