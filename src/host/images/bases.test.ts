@@ -93,29 +93,51 @@ test("other features of the processor make another base", () => {
   assert.equal(new Set(keys).size, 2);
 });
 
-test("a base is used unless it was found damaged or the time stamp counter has another rate now; then another is made", async () => {
+describe("a base that exists", () => {
   const image = { ...current, manifest: { files: { "root.ext4": { sha256: hashOf(5) } } } } as Image;
   const machine: Machine = {
     ...{ qemu: "10", accelerator: "tcg", cpu: "max", tscKhz: 2_000_000, devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
   };
-  const folder = paths.base(keyOf(image, machine, ""));
-  await mkdir(folder);
-  await writeFile(join(folder, "state"), "devices");
-  const layers = [imageLayer(image.name, image.hash, null)];
-  const saved = { kind: "base", machine, layers, agent: { protocol: 1 }, revision: null, diskLayer: null } as const;
-  await writeManifest(folder, { ...saved, frozen: true }, ["state"], { hashAll: true });
-  const scheduler = { run: () => Promise.reject(new Error("another is made")) };
-  let isDamaged = false;
-  const isSound = () => !isDamaged;
-  const found = (tscKhz: number) => {
+  const key = keyOf(image, machine, "");
+
+  async function save(name: string): Promise<string> {
+    const folder = paths.base(name);
+    await mkdir(folder);
+    await writeFile(join(folder, "state"), "devices");
+    const layers = [imageLayer(image.name, image.hash, null)];
+    const saved = { kind: "base", machine, layers, agent: { protocol: 1 }, revision: null, diskLayer: null } as const;
+    await writeManifest(folder, { ...saved, frozen: true }, ["state"], { hashAll: true });
+    return folder;
+  }
+
+  function find(tscKhz: number, isSound = (_folder: string) => true) {
     const vmm = { kernelOptions: "", machine: () => ({ ...machine, tscKhz }) };
+    const scheduler = { run: () => Promise.reject(new Error("another is made")) };
     const bases = new Bases({ paths, images: [image], spare: 8, scheduler, vmm, isSound } as never);
     return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, "a");
-  };
-  assert.equal((await found(2_000_400)).folder, folder);
-  await assert.rejects(found(2_000_600), /another is made/);
-  isDamaged = true;
-  await assert.rejects(found(2_000_400), /another is made/);
+  }
+
+  test("is used unless it was found damaged or the time stamp counter has another rate now; then another is made", async () => {
+    const folder = await save(key);
+    assert.equal((await find(2_000_400)).folder, folder);
+    await assert.rejects(find(2_000_600), /another is made/);
+    await assert.rejects(
+      find(2_000_400, () => false),
+      /another is made/,
+    );
+  });
+
+  test("is used before the one that it replaced, whatever their names, also after a restart", async () => {
+    const names = [key, `${key}-again-2`, `${key}-again-1`];
+    const [first, second, third] = (await Promise.all(names.map(save))) as [string, string, string];
+    const date = (seconds: number[]) =>
+      Promise.all([first, second, third].map((folder, index) => utimes(folder, seconds[index]!, seconds[index]!)));
+    await date([1, 2, 3]);
+    assert.equal((await find(2_000_000)).folder, third);
+    await date([1, 3, 2]);
+    assert.equal((await find(2_000_000)).folder, second);
+    assert.equal((await find(2_000_000, (folder) => folder !== second)).folder, third);
+  });
 });
 
 test("unused bases of other builds of the image or QEMU are removed, however few there are", async () => {

@@ -125,7 +125,7 @@ export class Bases {
   }
 
   /**
-   * The first undamaged base of this key whose guest knows this machine's rate of the time stamp counter. Others stay for their
+   * The newest undamaged base of this key whose guest knows this machine's rate of the time stamp counter. Others stay for their
    * capsules, and another folder is made.
    */
   async #find(key: string, { tscKhz }: Machine): Promise<Base | undefined> {
@@ -141,10 +141,17 @@ export class Bases {
     return undefined;
   }
 
-  /** Folders of this key: the first, and its replacements. */
+  /** Folders of this key, newest first: an older one may have been replaced for damage that an earlier daemon found. */
   async #namesOf(key: string): Promise<string[]> {
-    const names = await readdir(this.#options.paths.bases);
-    return names.filter((name) => name === key || name.startsWith(`${key}-again`)).sort();
+    const { paths } = this.#options;
+    const names = (await readdir(paths.bases)).filter((name) => name === key || name.startsWith(`${key}-again`));
+    const changedMs = (name: string) =>
+      stat(paths.base(name)).then(
+        (found) => found.mtimeMs,
+        () => 0,
+      );
+    const dated = await Promise.all(names.map(async (name) => ({ name, ms: await changedMs(name) })));
+    return dated.sort((a, b) => b.ms - a.ms).map(({ name }) => name);
   }
 
   #use(key: string, base: Base): Base {
