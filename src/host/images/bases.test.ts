@@ -146,9 +146,12 @@ test("unused bases of other builds of the image or QEMU are removed, however few
   const names = { needed: base(3, "a"), oldImage: base(4, "b"), oldQemu: base(5, "a"), current: base(5, "b") };
   for (const key of Object.values(names)) await mkdir(paths.base(key));
   const vmm = { machine: () => ({ ...machine, qemuBuild: "b".repeat(64) }) };
-  const bases = new Bases({ paths, images: [current], spare: 8, vmm } as never);
+  const forgotten: string[] = [];
+  const forget = (folder: string) => void forgotten.push(folder);
+  const bases = new Bases({ paths, images: [current], spare: 8, vmm, forget } as never);
   await bases.trim((folder) => folder === `bases/${names.needed}`);
   assert.deepEqual(await readdir(paths.bases), [names.needed, names.current]);
+  assert.deepEqual(forgotten.toSorted(), [names.oldImage, names.oldQemu].map((name) => paths.base(name)).toSorted());
 });
 
 test("each owner that needs a base has its own turn to make it, and one only", async () => {

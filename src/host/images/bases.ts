@@ -42,6 +42,8 @@ export interface BasesOptions {
   spare: number;
   /** False for a folder that was found damaged. */
   isSound: (folder: string) => boolean;
+  /** Called before a folder is removed: another base may take its path. */
+  forget?: (folder: string) => void;
   /** Shared with all other starts of VMs. */
   scheduler: StartScheduler;
 }
@@ -118,6 +120,7 @@ export class Bases {
       if (Date.now() - (this.#usedMs.get(name) ?? 0) < graceMs) continue;
       for (const [key, base] of this.#ready) if (base.folder === paths.base(name)) this.#ready.delete(key);
       this.#usedMs.delete(name);
+      this.#options.forget?.(paths.base(name));
       const removed = paths.scratch(`trimmed-${name}`);
       await rename(paths.base(name), removed);
       await rm(removed, { recursive: true, force: true });
