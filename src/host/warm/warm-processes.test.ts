@@ -7,10 +7,15 @@ import { after, beforeEach, test } from "node:test";
 import type { Vm, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
+import { decodeMachine, encodeMachine } from "../disk/machine-record.ts";
 import { Paths } from "../disk/paths.ts";
 import { WarmProcesses } from "./warm-processes.ts";
 
-const machine = { vcpus: 1, memoryMb: 512 } as CapsuleFile["machine"];
+/** Its fields are in the order of a VMM's machine. */
+const machine: CapsuleFile["machine"] = {
+  ...{ qemu: "10.0.2", qemuBuild: "a", accelerator: "tcg", cpu: "max", tscKhz: 2_000_000, devices: ["ports:1"] },
+  ...{ vcpus: 1, memoryMb: 512 },
+};
 const capsule: CapsuleFile = {
   ...{ format: 1, origin: "bases/minimal", originSha256: null, machine },
   image: { name: "minimal", hash: "1" },
@@ -76,6 +81,16 @@ test("a failed claim is reported, and leaves neither process nor folder", async 
   assert.ok(killed >= 1);
   const work = join(data, "work");
   assert.deepEqual(existsSync(work) ? readdirSync(work) : [], []);
+});
+
+test("a process that a new capsule asked for serves one whose file was read, with its fields in another order", async () => {
+  const vm = {} as Vm;
+  const warmProcesses = await ready(async () => vm);
+  const { name, hash } = capsule.image;
+  const read = { ...capsule, image: { hash, name }, machine: decodeMachine(encodeMachine(machine), 2) };
+  assert.notEqual(JSON.stringify(read.machine), JSON.stringify(machine));
+  assert.equal(await warmProcesses.claimProcess("cl-1", read, saved), vm);
+  await warmProcesses.close();
 });
 
 test("an aborted claim is not reported as a failure, whatever its error", async () => {

@@ -17,6 +17,7 @@ import type { Pressure } from "../capacity/memory.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { type CapsuleFile, writeVm } from "../disk/capsule-folder.ts";
 import { freshFolder } from "../disk/files.ts";
+import { encodeMachine } from "../disk/machine-record.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { ProcessSource, SavedGuest } from "../launch/launcher.ts";
 import type { Step } from "../steps.ts";
@@ -50,6 +51,11 @@ interface ReadyProcess extends PoolItem {
 
 const expectedBytes = 40 << 20;
 
+/** The same whatever the order of the fields: a capsule's file is read in another order than it was made in. */
+function nameOf({ origin, originSha256, image, machine }: WarmProcessKey): string {
+  return JSON.stringify([origin, originSha256, image.name, image.hash, encodeMachine(machine)]);
+}
+
 export class WarmProcesses implements ProcessSource {
   readonly #options: WarmProcessesOptions;
   readonly #translationWarmup: TranslationWarmup;
@@ -60,7 +66,7 @@ export class WarmProcesses implements ProcessSource {
     this.#translationWarmup = new TranslationWarmup(options);
     const { maxCount, budgetBytes, pressure, onFailure, vmm } = options;
     this.#pool = new DemandPool({
-      nameOf: ({ origin, originSha256, image, machine }) => JSON.stringify([origin, originSha256, image, machine]),
+      nameOf,
       make: (key, signal) => this.#make(key, signal),
       end: ({ warm }) => this.#end(warm),
       describe: () => "a QEMU",
