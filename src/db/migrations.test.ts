@@ -131,3 +131,13 @@ describe("a file of an earlier schema opens with all its rows", () => {
     database.close();
   });
 });
+
+test("a program that reads checkpoints of format 1 only does not open a file that this one has opened", () => {
+  const lastSchemaOfFormat1 = 5;
+  const path = join(folder, "newer.db");
+  makeFile(path, lastSchemaOfFormat1);
+  const database = openDatabase(path);
+  const { user_version: schema } = database.prepare("PRAGMA user_version").get() as { user_version: number };
+  database.close();
+  assert.ok(schema > lastSchemaOfFormat1, `schema ${schema}`);
+});

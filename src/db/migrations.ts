@@ -108,6 +108,8 @@ export const steps = [
   UPDATE api_keys SET is_session = 1 WHERE expires_at IS NOT NULL;
   CREATE INDEX api_keys_made_by ON api_keys (made_by) WHERE made_by IS NOT NULL;
   `,
+  // Changes nothing here. Programs of schema 5 cannot read checkpoints of format 2 (src/host/disk/manifest.ts): they refuse the file.
+  "",
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */
