@@ -97,6 +97,19 @@ for (const wanted of ["kvm", "tcg"] as const) {
   });
 }
 
+test("KVM does without a rate that cannot be measured, and the next start measures again; emulation needs it", async () => {
+  await cache({ kvm: null, tscKhz: null });
+  const rate = async () => {
+    throw new Error("QEMU has no TCG");
+  };
+  const chosen = await choose({ rate });
+  assert.deepEqual([chosen.kind, chosen.cpuFeatures, chosen.tscKhz], ["kvm", "sse2 vendor=A", null]);
+  assert.match(chosen.why, /^a VM booted with .*; the rate .* could not be measured: .*QEMU has no TCG$/);
+  await assert.rejects(choose({ wanted: "tcg", rate }), /QEMU has no TCG/);
+  const next = await choose();
+  assert.deepEqual([next.tscKhz, next.why], [2_000_000, `a VM booted with ${device}`]);
+});
+
 test("a failure that the last release cached is not believed", async () => {
   await cache({ kvm: { works: false, why: "/dev/kvm cannot be opened (EACCES)" } });
   assert.equal((await choose()).kind, "kvm");

@@ -64,8 +64,8 @@ export async function chooseAccelerator(options: AcceleratorOptions): Promise<Ac
       await writeCache(options.cacheFile, known);
     }
     if (kvm.works) {
-      const onThis = onKvm(options.cpu, kvm.why, await readRate(options, known));
-      return { ...onThis, ...(await readFeatures(options, known)) };
+      const { tscKhz, why } = await readRateIfPossible(options, known, kvm.why);
+      return { ...onKvm(options.cpu, why, tscKhz), ...(await readFeatures(options, known)) };
     }
     if (options.wanted === "kvm") throw new CapsuleError("internal_error", `KVM was required, but ${kvm.why}`);
   }
@@ -77,6 +77,20 @@ export async function chooseAccelerator(options: AcceleratorOptions): Promise<Ac
 export function emulation(tscKhz: number | null, why: string): Accelerator {
   // With erms or fsrm the guest's kernel copies memory by `rep movsb`, which QEMU emulates byte by byte.
   return { kind: "tcg", cpu: "max,-erms,-fsrm", tscKhz, why };
+}
+
+/** Under KVM the rate is only compared with that of saved VMs, and QEMU may lack TCG, by which it is measured. */
+async function readRateIfPossible(
+  options: AcceleratorOptions,
+  known: Findings,
+  why: string,
+): Promise<Pick<Accelerator, "tscKhz" | "why">> {
+  try {
+    return { tscKhz: await readRate(options, known), why };
+  } catch (error) {
+    const unknown = `the rate of the time stamp counter could not be measured: ${reasonOf(error)}`;
+    return { tscKhz: null, why: `${why}; ${unknown}` };
+  }
 }
 
 /** Measured once. */
