@@ -85,5 +85,5 @@ async function plainMachine(dataDir: string): Promise<ThisMachine> {
     onProblem() {},
   });
   const { accelerator, builds } = machine;
-  return { ...machine, jail: undefined, vmm: new QemuVmms({ builds, accelerator, jail: undefined }) };
+  return { ...machine, jail: undefined, vmm: new QemuVmms({ builds, accelerator, jail: undefined, onProblem() {} }) };
 }

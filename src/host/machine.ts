@@ -63,7 +63,7 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
   const cacheFile = join(paths.data, acceleratorName);
   const probe = { program, wanted, probeDeadlineMs, cpu, jail, cacheFile, boots };
   const chosen = await chooseAccelerator(probe);
-  const vmm = new QemuVmms({ builds, accelerator: chosen, jail });
+  const vmm = new QemuVmms({ builds, accelerator: chosen, jail, onProblem: options.onProblem });
   const lack = await lackedAccelerator(paths, vmm);
   if (lack !== undefined) options.onProblem(lack, undefined);
   const accelerator = { ...chosen, why: lack === undefined ? chosen.why : `${chosen.why}; ${lack}` };

@@ -22,8 +22,8 @@ const [old, installed, next] = [programOf("a", "10.0.2"), programOf("b", "10.0.3
 
 /** Builds whose installed program a test replaces. */
 class FakeBuilds {
-  current = installed;
-  installed = installed;
+  current: QemuProgram = installed;
+  installed: QemuProgram = installed;
   find({ qemuBuild, qemu }: Pick<Machine, "qemu" | "qemuBuild">) {
     return [old, installed, next].find(({ build, version }) => build === qemuBuild || version === qemu);
   }
@@ -38,18 +38,26 @@ class FakeBuilds {
 
 let builds: FakeBuilds;
 let asked: string[];
+let problems: string[];
+let nowMs = 0;
+/** A program whose CPU features cannot be read. */
+let unreadable: QemuProgram | undefined;
 
 beforeEach(() => {
   builds = new FakeBuilds();
   asked = [];
+  problems = [];
+  unreadable = undefined;
 });
 
 function vmmsOn(accelerator: Accelerator): QemuVmms {
   const features: NonNullable<QemuVmmsOptions["features"]> = async ([program]) => {
     asked.push(program);
+    if (program === unreadable?.command[0]) throw new Error("QEMU did not start an empty machine");
     return program === old.command[0] ? "avx" : "avx sse";
   };
-  return new QemuVmms({ builds, accelerator, jail: undefined, features });
+  const onProblem = (what: string, error: unknown) => problems.push(`${what}: ${String(error)}`);
+  return new QemuVmms({ builds, accelerator, jail: undefined, onProblem, features, now: () => nowMs });
 }
 
 /** The machine of a VM that was saved on a host like this. */
@@ -125,6 +133,41 @@ test("after an upgrade new VMs run in the new build, and listeners are told once
   await Promise.all([vmms.refresh(), vmms.refresh()]);
   assert.equal(told, 1);
   assert.equal(vmms.machine(1, 512).qemuBuild, "c");
+});
+
+test("a new build whose CPU features cannot be read is reported once, and the copy in use stays", async () => {
+  const vmms = vmmsOn(kvm);
+  vmms.onReplaced(() => assert.fail("nothing was replaced"));
+  [builds.installed, unreadable] = [next, next];
+  await Promise.all([vmms.refresh(), vmms.refresh()]);
+  await vmms.refresh();
+  assert.equal(vmms.machine(1, 512).qemuBuild, "b");
+  assert.deepEqual(problems, [
+    "the installed QEMU was replaced, and the new one cannot be used: Error: QEMU did not start an empty machine",
+  ]);
+  assert.deepEqual(asked, next.command, "not at each create");
+  await requireRestorable(vmms, savedOn(kvm, installed));
+});
+
+test("its features are read again later, and then it is taken into use", async () => {
+  const vmms = vmmsOn(kvm);
+  [builds.installed, unreadable] = [next, next];
+  await vmms.refresh();
+  nowMs += 60_000;
+  await vmms.refresh();
+  assert.deepEqual([vmms.machine(1, 512).qemuBuild, asked.length, problems.length], ["b", 2, 1]);
+  nowMs += 60_000;
+  unreadable = undefined;
+  await vmms.refresh();
+  assert.equal(vmms.machine(1, 512).qemuBuild, "c");
+});
+
+test("where that build has replaced a program that was no copy, no VM is made in it", async () => {
+  const { build: _, ...inPlace } = installed;
+  builds.current = inPlace;
+  const vmms = vmmsOn(kvm);
+  [builds.installed, unreadable] = [next, next];
+  for (const _ of [1, 2]) await assert.rejects(vmms.refresh(), /did not start an empty machine/);
 });
 
 test("what is saved in the data folder says which builds stay, and whether an accelerator is missed", async (t) => {

@@ -45,9 +45,16 @@ export interface QemuVmmsOptions {
   /** Of new VMs. */
   accelerator: Accelerator;
   jail: Jail | undefined;
+  /** Called once for a new build of QEMU that cannot be taken into use. */
+  onProblem: (what: string, error: unknown) => void;
   /** Default: asks QEMU. */
   features?: typeof hostCpuFeatures;
+  /** In ms. Default: `performance.now`. */
+  now?: () => number;
 }
+
+/** After a new build could not be taken into use. */
+const retryMs = 30_000;
 
 export class QemuVmms implements Vmms {
   readonly #options: QemuVmmsOptions;
@@ -57,6 +64,8 @@ export class QemuVmms implements Vmms {
   /** Of new VMs. */
   #program: QemuProgram;
   #current: Qemu;
+  /** A build that could not be taken into use. */
+  #refused: { program: QemuProgram; atMs: number } | undefined;
 
   constructor(options: QemuVmmsOptions) {
     const { builds, accelerator, jail } = options;
@@ -82,13 +91,14 @@ export class QemuVmms implements Vmms {
     this.#listeners.push(listener);
   }
 
+  /** As `QemuBuilds.refresh`, also where the new build's features cannot be read. */
   async refresh(): Promise<void> {
-    const { builds, accelerator } = this.#options;
+    const { builds } = this.#options;
     await builds.refresh();
     const program = builds.current;
     if (program === this.#program) return;
-    const current = await this.#open(program, accelerator.kind);
-    if (program === this.#program) return; // another call was faster
+    const current = await this.#openNew(program);
+    if (current === undefined || program === this.#program) return; // another call was faster
     this.#program = program;
     this.#current = current;
     for (const listener of this.#listeners) listener();
@@ -149,6 +159,24 @@ export class QemuVmms implements Vmms {
     }
     if (program !== undefined && this.accelerates(machine)) return this.#open(program, machine.accelerator);
     throw new CapsuleError("conflict", `${name} needs QEMU ${machine.qemu} with ${machine.accelerator}`);
+  }
+
+  /** Undefined when it cannot be used and the one in use stays. Throws when that one is no copy: it was overwritten. */
+  async #openNew(program: QemuProgram): Promise<Qemu | undefined> {
+    const { accelerator, onProblem, now = () => performance.now() } = this.#options;
+    const isSafe = this.#program.build !== undefined;
+    const isRefused = this.#refused?.program === program && now() - this.#refused.atMs < retryMs;
+    if (isSafe && isRefused) return undefined;
+    try {
+      return await this.#open(program, accelerator.kind);
+    } catch (error) {
+      if (this.#refused?.program !== program) {
+        onProblem("the installed QEMU was replaced, and the new one cannot be used", error);
+      }
+      this.#refused = { program, atMs: now() };
+      if (!isSafe) throw error;
+      return undefined;
+    }
   }
 
   #open(program: QemuProgram, kind: Accelerator["kind"]): Promise<Qemu> {
