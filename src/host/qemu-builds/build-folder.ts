@@ -67,19 +67,23 @@ export async function keepBuild(room: string, sources: readonly Source[]): Promi
   if (/[:;]/.test(room)) throw new Error(`${room} cannot be in a list of library folders`);
   const files = await recordsOf(sources);
   const build = hashOf(files);
-  const found = await openBuild(room, build).catch(() => undefined);
+  const openSound = () => openBuild(room, build).catch(() => undefined);
+  const found = await openSound();
   if (found !== undefined) return found;
   const bytes = Object.values(files).reduce((sum, file) => sum + file.bytes, 0);
   await new DiskSpace({ folder: room, reserveBytes: 0 }).requireForPause(bytes, "keeping a copy of QEMU");
   const unfinished = join(room, `new-${randomBytes(8).toString("hex")}`);
   try {
     await fill(unfinished, sources, files);
-    await rm(join(room, build), { recursive: true, force: true }); // a damaged one
-    await publish(unfinished, join(room, build));
+    const others = await openSound(); // of another server that shares the folder: VMs may run in it
+    if (others === undefined) {
+      await rm(join(room, build), { recursive: true, force: true }); // a damaged one
+      await publish(unfinished, join(room, build));
+    }
   } catch (error) {
+    if ((await openSound()) === undefined) throw explainSpace(error, "keeping a copy of QEMU");
+  } finally {
     await rm(unfinished, { recursive: true, force: true });
-    const others = await openBuild(room, build).catch(() => undefined); // of another server that shares the folder
-    if (others === undefined) throw explainSpace(error, "keeping a copy of QEMU");
   }
   return (await openBuild(room, build))!;
 }

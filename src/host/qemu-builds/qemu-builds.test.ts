@@ -10,6 +10,7 @@ import {
   readFile,
   rename,
   rm,
+  stat,
   symlink,
   truncate,
   writeFile,
@@ -22,7 +23,8 @@ import { findProgram, programFilesOf } from "../../vmm/jail/program-files.ts";
 import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import { qemuVersion } from "../../vmm/qemu-version.ts";
 import { Paths } from "../disk/paths.ts";
-import { sourcesOf } from "./build-sources.ts";
+import { keepBuild } from "./build-folder.ts";
+import { buildNames, sourcesOf } from "./build-sources.ts";
 import { QemuBuilds } from "./qemu-builds.ts";
 
 const real = findProgram("qemu-img") ?? assert.fail("qemu-img is not installed");
@@ -252,8 +254,31 @@ test("while its disk is too full for a copy no pause is permitted, and the copy 
   await assert.rejects(builds.requireKept({ qemu: version }, "capsule x"), { code: "no_space" });
   assert.deepEqual(await kept(), []);
   disk.free();
-  await builds.requireKept({ qemu: version }, "capsule x");
+  const pauses = ["capsule x", "capsule y"].map(async (what) => {
+    await builds.requireKept({ qemu: version }, what);
+    return builds.current;
+  });
+  const [first, second] = await Promise.all(pauses);
+  assert.equal(first, second, "two pauses at once share one copy");
   assert.deepEqual(await kept(), [builds.current.build]);
+});
+
+test("a build that another copier has finished meanwhile is used, and stays", async () => {
+  const [first, go] = [join(folder, "first"), join(folder, "go")];
+  await install(
+    `#!/bin/sh
+mkdir ${first} 2>/dev/null || until [ -e ${go} ]; do sleep 0.01; done
+echo QEMU emulator version 10.0.2
+`,
+  );
+  const sources = [{ path: program, name: buildNames.program }];
+  const copying = [1, 2].map(() => keepBuild(paths.qemuBuilds, sources));
+  const { build } = await Promise.race(copying);
+  const { ino } = await stat(join(paths.qemuBuilds, build));
+  await writeFile(go, "");
+  await Promise.all(copying);
+  assert.equal((await stat(join(paths.qemuBuilds, build))).ino, ino, "VMs may run in it");
+  assert.deepEqual(await kept(), [build]);
 });
 
 test("a missing program and one that is not accepted are errors", async () => {

@@ -55,6 +55,7 @@ export class QemuBuilds {
   readonly #kept = new Map<string, KeptBuild>();
   #installed!: Installed;
   #renewing: Promise<void> | undefined;
+  #keeping: Promise<void> | undefined;
   #refused = { fingerprint: "", atMs: Number.NEGATIVE_INFINITY };
 
   /** Throws CapsuleError when the installed program is missing, does not run, or is not accepted. */
@@ -108,7 +109,12 @@ export class QemuBuilds {
   async requireKept(machine: Saved, what: string): Promise<void> {
     if (this.find(machine)?.build !== undefined) return;
     await this.refresh();
-    if (this.#installed.failure !== undefined) await this.#keepInstalled();
+    if (this.#installed.failure !== undefined) {
+      this.#keeping ??= this.#keepInstalled().finally(() => {
+        this.#keeping = undefined;
+      });
+      await this.#keeping;
+    }
     if (this.find(machine) !== undefined) return;
     const build = machine.qemuBuild === undefined ? "" : ` (build ${machine.qemuBuild.slice(0, 12)})`;
     throw new CapsuleError(
