@@ -36,6 +36,8 @@ const machine: Machine = {
   ...{ qemu: "10", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 128 },
 };
 const guest = {} as LiveGuest;
+/** Of a VM that has ended, in the release before. */
+const journal = { nonce: "0", process: null };
 
 interface Paused {
   folder: string;
@@ -64,10 +66,10 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
   const saved = { kind: "pause", revision: 7, machine, agent: { protocol: 1 }, layers, frozen: true } as const;
   await writeManifest(checkpoint, { ...saved, diskLayer: diskLayerOf(layer), ...about }, ["state"], { hashAll: false });
   const run: Paused["run"] = { work: () => {}, times: 0, pieces: [] };
-  const restore = async (_id: string, _capsule: unknown, { pieces }: SavedGuest) => {
+  const restore = async (_id: string, _capsule: unknown, { pieces, revision }: SavedGuest) => {
     run.times++;
     run.pieces.push(pieces);
-    await writeVm(folder, { nonce: "0", process: null });
+    await writeVm(folder, { ...journal, restores: revision ?? null });
     run.work();
     return guest;
   };
@@ -185,11 +187,44 @@ test("where that cannot be recorded the journal stays, and the next resume recor
 
 test("the same after a daemon that died during the resume", async (t) => {
   const { folder, layer, restorer } = await paused(t);
-  await writeVm(folder, { nonce: "0", process: null });
+  await writeVm(folder, { ...journal, restores: 7 });
   appendFileSync(layer, " and a journal");
   await restorer.reap(id);
   assert.equal(await restorer.restore(id, turn), guest);
 });
+
+for (const [of, restores] of [
+  ["another checkpoint", 3],
+  ["a template", null],
+] as const) {
+  test(`the journal of a VM that was restored from ${of} does not make another layer this checkpoint's`, async (t) => {
+    for (const seconds of [1_000, 4_000_000_000]) {
+      const { folder, layer, checkpoint, restorer, run } = await paused(t);
+      await writeVm(folder, { ...journal, restores });
+      utimesSync(layer, seconds, seconds);
+      const before = readFileSync(join(checkpoint, "manifest.json"), "utf8");
+      await assert.rejects(restorer.restore(id, turn), { code: "conflict" });
+      assert.equal(readFileSync(join(checkpoint, "manifest.json"), "utf8"), before);
+      assert.equal(run.times, 0);
+    }
+  });
+}
+
+for (const [name, content] of [
+  ["of the release before, without a checkpoint,", JSON.stringify(journal)],
+  ["that a power cut has emptied", ""],
+] as const) {
+  test(`with a journal ${name} a later layer is taken for the VM's work, an earlier one is refused`, async (t) => {
+    const later = await paused(t);
+    writeFileSync(join(later.folder, "vm.json"), content);
+    appendFileSync(later.layer, " and a journal");
+    assert.equal(await later.restorer.restore(id, turn), guest);
+    const earlier = await paused(t);
+    writeFileSync(join(earlier.folder, "vm.json"), content);
+    utimesSync(earlier.layer, 1_000, 1_000);
+    await assert.rejects(earlier.restorer.restore(id, turn), { code: "conflict" });
+  });
+}
 
 test("what user processes that were not frozen have written until a resume failed is undone", async (t) => {
   const { checkpoint, layer, restorer, run } = await paused(t, { frozen: false });

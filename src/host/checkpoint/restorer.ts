@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { checkpointName, diskName, readCapsule, vmName } from "../disk/capsule-folder.ts";
+import { checkpointName, diskName, readCapsule, readVm, vmName } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { putLayerBack, requireSameLayer, setLayerAside, settleLayer } from "../disk/disk-layer.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
@@ -52,9 +52,10 @@ export class Restorer {
     verifier.verifyOnce(parent);
     const pieces = (await readHashes(checkpoint))?.[diffName];
     const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName), pieces };
+    const saved = { ...files, protocol: manifest.agent.protocol, revision: manifest.revision };
     try {
       if (manifest.frozen === false) await this.#setLayerAside(folder, what);
-      return await launcher.restore(id, capsule, { ...files, protocol: manifest.agent.protocol }, turn);
+      return await launcher.restore(id, capsule, saved, turn);
     } catch (error) {
       await this.reap(id).catch(() => {}); // the next resume or start repeats it
       throw explainSpace(error, `resuming ${what}`);
@@ -77,9 +78,10 @@ export class Restorer {
   }
 
   /** Undoes what a restored VM has done to its disk layer. Call when it has ended without having been released. */
-  settle(id: string): Promise<void> {
+  async settle(id: string): Promise<void> {
     const { paths } = this.#options;
-    return settleLayer(paths.capsule(id), paths.scratch(`settled-${id}`));
+    const folder = paths.capsule(id);
+    await settleLayer(folder, await readVm(folder), paths.scratch(`settled-${id}`));
   }
 
   async #setLayerAside(folder: string, what: string): Promise<void> {

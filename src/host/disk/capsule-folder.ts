@@ -28,6 +28,11 @@ export interface VmFile {
   process: VmProcess | null;
   /** The version of the agent protocol that its guest speaks; absent: see `unrecordedProtocol`. */
   protocol?: number;
+  /**
+   * The revision of the checkpoint that it continues; null: it started from a template, or from a checkpoint without a revision.
+   * Absent in journals of the release before.
+   */
+  restores?: number | null;
 }
 
 export type OnDamage = (folder: string, why: string) => void;
@@ -84,9 +89,10 @@ export async function readVm(folder: string, onDamage?: OnDamage): Promise<VmFil
 }
 
 function isVmFile(found: Partial<VmFile> | null): found is VmFile {
-  const { nonce, process, protocol } = found ?? {};
+  const { nonce, process, protocol, restores } = found ?? {};
   if (typeof nonce !== "string") return false;
   if (protocol !== undefined && typeof protocol !== "number") return false;
+  if (restores !== undefined && restores !== null && typeof restores !== "number") return false;
   return process === null || (typeof process?.pid === "number" && typeof process.startTicks === "number");
 }
 

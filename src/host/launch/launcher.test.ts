@@ -16,7 +16,7 @@ import { Launcher, type ProcessSource } from "./launcher.ts";
 
 const id = "cl-1";
 const capsule = { machine: {} } as CapsuleFile;
-const saved = { state: "state", memory: null, protocol: protocolVersions.max };
+const saved = { state: "state", memory: null, protocol: protocolVersions.max, revision: 7 };
 const agent = { closed: new Promise(() => {}), wake: async () => {}, close() {} } as unknown as Agent;
 const whenAborted = (signal?: AbortSignal) =>
   new Promise<never>((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
@@ -63,7 +63,7 @@ test("a restored VM runs, and its journal names the process", async (t) => {
   guest.close();
 });
 
-test("a restore says the version that the saved agent speaks, and its journal keeps it for the next daemon", async (t) => {
+test("a restore says the version that the saved agent speaks; its journal keeps it, and the checkpoint's revision", async (t) => {
   const said: unknown[] = [];
   const connect: Connect = async (_socket, _deadlineMs, _signal, protocol) => {
     said.push(protocol);
@@ -72,7 +72,8 @@ test("a restore says the version that the saved agent speaks, and its journal ke
   const { restoring, folder } = launch(t, { connect });
   (await restoring).close();
   assert.deepEqual(said, [saved.protocol]);
-  assert.equal((await readVm(folder))?.protocol, saved.protocol);
+  const { protocol, restores } = (await readVm(folder))!;
+  assert.deepEqual({ protocol, restores }, { protocol: saved.protocol, restores: saved.revision });
 });
 
 test("an agent of a version that this host does not speak is refused before anything is started", async (t) => {

@@ -26,6 +26,8 @@ export interface LauncherOptions {
 export interface SavedGuest extends SavedVm {
   /** The version of the agent protocol that the saved agent speaks. */
   protocol: number;
+  /** Of the checkpoint of a paused capsule, for the VM's journal. */
+  revision?: number | null;
 }
 
 /** QEMU processes that were started ahead of time. */
@@ -126,12 +128,12 @@ export class Launcher {
     const { paths, vmm, templates, step } = this.#options;
     const folder = paths.capsule(id);
     const nonce = randomBytes(16).toString("hex");
-    const { protocol } = saved;
-    await writeVm(folder, { nonce, process: null, protocol });
+    const journal = { nonce, protocol: saved.protocol, restores: saved.revision ?? null };
+    await writeVm(folder, { ...journal, process: null });
     step("restore.journalled");
     let journalled: Promise<void> | undefined;
     const onSpawn = (process: VmProcess) => {
-      journalled = writeVm(folder, { nonce, process, protocol });
+      journalled = writeVm(folder, { ...journal, process });
       journalled.catch(() => {}); // seen below
     };
     const vm = await vmm.restore(templates.spec(id, capsule, { nonce }), saved, onSpawn, signal);

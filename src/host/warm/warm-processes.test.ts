@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
 import type { Vm, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
-import type { CapsuleFile } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, readVm } from "../disk/capsule-folder.ts";
 import { decodeMachine, encodeMachine } from "../disk/machine-record.ts";
 import { Paths } from "../disk/paths.ts";
 import { WarmProcesses } from "./warm-processes.ts";
@@ -21,7 +21,7 @@ const capsule: CapsuleFile = {
   image: { name: "minimal", hash: "1" },
 };
 const saved = { memory: null, state: "state", protocol: 1 };
-const process = { pid: 1, startTime: 1 } as unknown as WarmProcess["process"];
+const process: WarmProcess["process"] = { pid: 1, startTicks: 1 };
 
 const data = mkdtempSync(join(tmpdir(), "capsule-warm-processes-"));
 after(() => rmSync(data, { recursive: true, force: true }));
@@ -89,7 +89,8 @@ test("a process that a new capsule asked for serves one whose file was read, wit
   const { name, hash } = capsule.image;
   const read = { ...capsule, image: { hash, name }, machine: decodeMachine(encodeMachine(machine), 2) };
   assert.notEqual(JSON.stringify(read.machine), JSON.stringify(machine));
-  assert.equal(await warmProcesses.claimProcess("cl-1", read, saved), vm);
+  assert.equal(await warmProcesses.claimProcess("cl-1", read, { ...saved, revision: 7 }), vm);
+  assert.equal((await readVm(join(data, "capsules/cl-1")))?.restores, 7, "for the next daemon");
   await warmProcesses.close();
 });
 

@@ -90,7 +90,8 @@ export class WarmProcesses implements ProcessSource {
     const warm = this.#pool.claim(capsule)?.warm;
     if (warm === undefined) return undefined;
     const { paths, templates, step, onFailure } = this.#options;
-    const journal = { nonce: warm.spec.nonce, process: warm.process, protocol: saved.protocol };
+    const { protocol, revision: restores = null } = saved;
+    const journal = { nonce: warm.spec.nonce, process: warm.process, protocol, restores };
     let vm: Vm | undefined;
     try {
       await writeVm(paths.capsule(id), journal);
