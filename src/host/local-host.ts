@@ -92,7 +92,15 @@ export class LocalHost implements Host {
     const scheduler = new StartScheduler(concurrentStarts, quietPeriods);
     this.admission = new Admission({ space, memory });
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
-    this.#bases = new Bases({ ...options, space, spare: spareBases, scheduler, isSound: this.#verifier.isSound });
+    this.#bases = new Bases({
+      ...options,
+      ...{ space, spare: spareBases, scheduler, isSound: this.#verifier.isSound },
+      neededBases: () => this.#neededBases(),
+      onRemove: (folder) => {
+        this.#verifier.forget(folder);
+        void this.#warm.removeBase(folder);
+      },
+    });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
     this.#checkpointer = new Checkpointer({
       ...options,
@@ -118,7 +126,7 @@ export class LocalHost implements Host {
   }
 
   async prepare(origin: Origin, shape: Shape): Promise<void> {
-    await this.#templates.find(origin, shape, serviceOwner);
+    using _base = await this.#templates.find(origin, shape, { owner: serviceOwner });
   }
 
   admitStart(memoryMb: number): Promise<Disposable> {
@@ -262,13 +270,18 @@ export class LocalHost implements Host {
       .catch((error: unknown) => onDamage(this.#paths.data, String(error)));
   }
 
-  async trimBases(): Promise<void> {
+  trimBases(): Promise<void> {
+    return this.#bases.trim();
+  }
+
+  /** Throws for a damaged capsule.json. */
+  async #neededBases(): Promise<Set<string>> {
     const needed = new Set(this.#warm.origins());
     for (const id of this.inventory().capsules) {
-      const capsule = await readCapsule(this.#paths.capsule(id)); // throws for a damaged file: then nothing is removed
+      const capsule = await readCapsule(this.#paths.capsule(id));
       if (capsule !== undefined) needed.add(capsule.origin);
     }
-    await this.#bases.trim((folder) => needed.has(folder));
+    return needed;
   }
 
   /** Begins to start VMs ahead of time. Call after recovery. */

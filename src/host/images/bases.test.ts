@@ -5,9 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import type { Machine } from "../../vmm/vmm.ts";
+import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { writeManifest } from "../disk/checkpoint-folder.ts";
 import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
+import { surplus } from "./base-trimmer.ts";
 import { Bases, keyOf } from "./bases.ts";
 import { type Image, trimBuilds } from "./images.ts";
 
@@ -114,7 +116,7 @@ describe("a base that exists", () => {
     const vmm = { kernelOptions: "", machine: () => ({ ...machine, tscKhz }) };
     const scheduler = { run: () => Promise.reject(new Error("another is made")) };
     const bases = new Bases({ paths, images: [image], spare: 8, scheduler, vmm, isSound } as never);
-    return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, "a");
+    return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, { owner: "a" });
   }
 
   test("is used unless it was found damaged or the time stamp counter has another rate now; then another is made", async () => {
@@ -146,31 +148,199 @@ test("unused bases of other builds of the image or QEMU are removed, however few
   const names = { needed: base(3, "a"), oldImage: base(4, "b"), oldQemu: base(5, "a"), current: base(5, "b") };
   for (const key of Object.values(names)) await mkdir(paths.base(key));
   const vmm = { machine: () => ({ ...machine, qemuBuild: "b".repeat(64) }) };
-  const forgotten: string[] = [];
-  const forget = (folder: string) => void forgotten.push(folder);
-  const bases = new Bases({ paths, images: [current], spare: 8, vmm, forget } as never);
-  await bases.trim((folder) => folder === `bases/${names.needed}`);
+  const removed: string[] = [];
+  const neededBases = async () => new Set([`bases/${names.needed}`]);
+  const onRemove = (folder: string) => void removed.push(folder);
+  const bases = new Bases({ paths, images: [current], spare: 8, vmm, neededBases, onRemove } as never);
+  await bases.trim();
   assert.deepEqual(await readdir(paths.bases), [names.needed, names.current]);
-  assert.deepEqual(forgotten.toSorted(), [names.oldImage, names.oldQemu].map((name) => paths.base(name)).toSorted());
+  assert.deepEqual(removed.toSorted(), [names.oldImage, names.oldQemu].map((name) => paths.base(name)).toSorted());
 });
 
-test("each owner that needs a base has its own turn to make it, and one only", async () => {
-  const owners: string[] = [];
-  const scheduler = { run: (owner: string) => owners.push(owner) && new Promise(() => {}) };
+/** Bases of any shape, of which none can be booted: `made` has those that were tried. */
+function unbootable(options: object = {}) {
+  const made: string[] = [];
   const vmm = {
+    kernelOptions: "",
     machine: (vcpus: number, memoryMb: number) => ({
       ...{ vcpus, memoryMb, qemu: "10", accelerator: "tcg", cpu: "max", devices: [] },
     }),
   };
-  const bases = new Bases({
+  const space = { require: async (_: number, what: string) => assert.fail(`${made.push(what)} tried`) };
+  const own = {
     paths,
     images: [current],
     spare: 8,
-    scheduler,
-    vmm: { ...vmm, kernelOptions: "" },
-  } as never);
-  for (const owner of ["a", "a", "b"]) void bases.ensure(current, { vcpus: 1, memoryMb: 512 }, owner);
-  void bases.ensure(current, { vcpus: 2, memoryMb: 512 }, "a");
+    vmm,
+    space,
+    neededBases: async () => new Set(),
+    onRemove: () => {},
+  };
+  return { made, bases: new Bases({ ...own, ...options } as never) };
+}
+
+const shape = { vcpus: 1, memoryMb: 512 };
+
+test("each owner that needs a base has its own turn to make it, and one only", async () => {
+  const owners: string[] = [];
+  const scheduler = { run: (owner: string) => owners.push(owner) && new Promise(() => {}) };
+  const { bases } = unbootable({ scheduler });
+  for (const owner of ["a", "a", "b"]) void bases.ensure(current, shape, { owner });
+  void bases.ensure(current, { vcpus: 2, memoryMb: 512 }, { owner: "a" });
   while (owners.length < 3) await new Promise(setImmediate);
   assert.deepEqual(owners.toSorted(), ["a", "a", "b"]);
+});
+
+describe("a base that waits for its turn", () => {
+  /** The only slot is taken until `free` is called; two callers of an owner wait for a base. */
+  async function waiting() {
+    const scheduler = new StartScheduler(1);
+    const slot = Promise.withResolvers<void>();
+    const taken = scheduler.run("other", () => slot.promise);
+    const queued = Promise.withResolvers<void>();
+    const run: StartScheduler["run"] = (...turn) => {
+      queued.resolve();
+      return scheduler.run(...turn);
+    };
+    const { bases, made } = unbootable({ scheduler: { run } });
+    const callers = [new AbortController(), new AbortController()] as const;
+    const results = callers.map(({ signal }) => bases.ensure(current, shape, { owner: "a", signal }));
+    for (const result of results) result.catch(() => {});
+    await queued.promise;
+    const free = async () => {
+      slot.resolve();
+      await taken;
+      await scheduler.run("a", async () => {}); // behind the base
+    };
+    return { bases, made, callers, results, free };
+  }
+
+  test("is not booted when its last caller has left", async () => {
+    const { made, callers, results, free } = await waiting();
+    for (const caller of callers) caller.abort(new Error("destroyed"));
+    for (const result of results) await assert.rejects(result, /destroyed/);
+    await free();
+    assert.deepEqual(made, []);
+  });
+
+  test("is booted while another caller waits", async () => {
+    const { made, callers, results, free } = await waiting();
+    callers[0].abort(new Error("destroyed"));
+    await assert.rejects(results[0]!, /destroyed/);
+    await Promise.all([assert.rejects(results[1]!, /1 tried/), free()]);
+    assert.equal(made.length, 1);
+  });
+
+  test("is booted for a caller that has come when the others were leaving", async () => {
+    const { bases, made, callers, free } = await waiting();
+    for (const caller of callers) caller.abort(new Error("destroyed"));
+    const next = bases.ensure(current, shape, { owner: "a" });
+    await Promise.all([assert.rejects(next, /1 tried/), free()]);
+    assert.equal(made.length, 1);
+  });
+
+  test("is not booted, though a slot is free, when its caller left while its folder was looked for", async () => {
+    const scheduler = new StartScheduler(1);
+    const { bases, made } = unbootable({ scheduler });
+    const caller = new AbortController();
+    const result = bases.ensure(current, shape, { owner: "a", signal: caller.signal });
+    caller.abort(new Error("destroyed"));
+    await assert.rejects(result, /destroyed/);
+    await bases.trim(); // reads the folder too
+    await scheduler.run("a", async () => {});
+    assert.deepEqual(made, []);
+  });
+});
+
+describe("before a base is made", () => {
+  /** A complete base, last used at this second of the epoch. */
+  async function saved(image: Image, memoryMb: number, usedSec: number): Promise<string> {
+    const own: Machine = { qemu: "10", accelerator: "tcg", cpu: "max", devices: [], vcpus: 1, memoryMb };
+    const name = keyOf(image, own, "");
+    await mkdir(paths.base(name));
+    await writeFile(join(paths.base(name), "state"), "devices");
+    const layers = [imageLayer(image.name, image.hash, null)];
+    const about = {
+      kind: "base",
+      machine: own,
+      layers,
+      agent: { protocol: 1 },
+      revision: null,
+      diskLayer: null,
+    } as const;
+    await writeManifest(paths.base(name), { ...about, frozen: true }, ["state"], { hashAll: true });
+    await utimes(paths.base(name), usedSec, usedSec);
+    return name;
+  }
+
+  test("those that nothing needs are removed beyond the spare ones, not those in use", async () => {
+    const [old, needed, recent, used] = [
+      await saved(current, 512, 1),
+      await saved(current, 513, 2),
+      await saved(current, 514, 4),
+      await saved(current, 515, 3),
+    ];
+    const removed: string[] = [];
+    const { bases } = unbootable({
+      ...{ spare: 1, scheduler: new StartScheduler(1), isSound: () => true },
+      neededBases: async () => new Set([`bases/${needed}`]),
+      onRemove: (folder: string) => removed.push(folder),
+    });
+    const making = () => assert.rejects(bases.ensure(current, { vcpus: 9, memoryMb: 512 }, { owner: "a" }), /tried/);
+    const held = await bases.ensure(current, { vcpus: 1, memoryMb: 515 }, { owner: "a" });
+    await making();
+    assert.deepEqual((await readdir(paths.bases)).sort(), [needed, recent, used].sort());
+    held[Symbol.dispose]();
+    await new Promise(setImmediate);
+    await making();
+    assert.deepEqual((await readdir(paths.bases)).sort(), [needed, used].sort());
+    assert.deepEqual(removed, [paths.base(old), paths.base(recent)]);
+    assert.deepEqual(await readdir(paths.work), []);
+  });
+
+  test("one that is used again while others are removed stays", async () => {
+    for (const memoryMb of [512, 513]) await saved(current, memoryMb, 1);
+    const use = (memoryMb: number) => bases.ensure(current, { vcpus: 1, memoryMb }, { owner: "a" });
+    const removed: string[] = [];
+    const onRemove = (folder: string) => {
+      removed.push(folder);
+      void use(folder.includes("1x512") ? 513 : 512);
+    };
+    const { bases } = unbootable({ spare: 0, isSound: () => true, onRemove });
+    for (const memoryMb of [512, 513]) (await use(memoryMb))[Symbol.dispose]();
+    await new Promise(setImmediate);
+    await bases.trim();
+    assert.equal(removed.length, 1);
+    assert.equal((await readdir(paths.bases)).length, 1);
+  });
+
+  test("one whose use ends during the removal stays: its capsule may have been written after the look for those needed", async () => {
+    await saved(current, 512, 1);
+    const looked = Promise.withResolvers<Set<string>>();
+    const begun = Promise.withResolvers<void>();
+    const neededBases = () => {
+      begun.resolve();
+      return looked.promise;
+    };
+    const { bases } = unbootable({ spare: 0, isSound: () => true, neededBases });
+    const held = await bases.ensure(current, shape, { owner: "a" });
+    const trimming = bases.trim();
+    await begun.promise;
+    held[Symbol.dispose]();
+    await new Promise(setImmediate);
+    looked.resolve(new Set());
+    await trimming;
+    assert.equal((await readdir(paths.bases)).length, 1);
+    await bases.trim();
+    assert.deepEqual(await readdir(paths.bases), []);
+  });
+});
+
+test("the owner with the most spare bases loses its least recently used ones first", () => {
+  const base = (name: string, usedMs: number) => ({ name, owner: name[0]!, usedMs });
+  const many = [5, 6, 7, 8].map((usedMs) => base(`a${usedMs}`, usedMs));
+  const few = [base("b1", 1), base("c2", 2)];
+  assert.deepEqual(surplus([...few, ...many], 4), ["a5", "a6"]);
+  assert.deepEqual(surplus([...few, ...many], 2), ["a5", "a6", "a7", "b1"]);
+  assert.deepEqual(surplus(few, 2), []);
 });

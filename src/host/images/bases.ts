@@ -1,17 +1,17 @@
 /**
  * Bases, the checkpoints of built-in images: each image is booted once per shape and machine and saved when its agent
- * answers, and every capsule of that shape starts from this checkpoint. Bases without a capsule are kept up to a limit, the
- * most recently used first.
+ * answers, and every capsule of that shape starts from this checkpoint. Before one is made, those are removed that no capsule
+ * needs beyond the spare ones (base-trimmer.ts).
  */
 import { hash, randomBytes } from "node:crypto";
-import { readdir, rename, rm, stat, utimes } from "node:fs/promises";
-import { basename, join, relative } from "node:path";
+import { readdir, rm, stat, utimes } from "node:fs/promises";
+import { basename, join } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
 import { flattenMemory } from "../../vmm/memory/base-memory.ts";
 import { saveVm } from "../../vmm/vm-save.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
-import { withDeadline } from "../deadline.ts";
+import { unlessAborted, withDeadline } from "../deadline.ts";
 import { removeVm } from "../disk/capsule-folder.ts";
 import { fileNames, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
@@ -20,8 +20,9 @@ import { isSameRate } from "../disk/machine-record.ts";
 import { imageLayer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf } from "../guest.ts";
-import type { Shape } from "../host.ts";
+import type { Shape, Turn } from "../host.ts";
 import { runWarmUp, type WarmUpCommand } from "../warm-up.ts";
+import { BaseTrimmer, type BaseTrimmerOptions } from "./base-trimmer.ts";
 import { bootImage, zeroName } from "./boot.ts";
 import type { Image } from "./images.ts";
 
@@ -30,7 +31,7 @@ export interface Base {
   manifest: Manifest;
 }
 
-export interface BasesOptions {
+export interface BasesOptions extends Pick<BaseTrimmerOptions, "spare" | "neededBases" | "onRemove"> {
   paths: Paths;
   space: DiskSpace;
   /** The current builds. */
@@ -38,56 +39,96 @@ export interface BasesOptions {
   vmm: Vmm;
   connect: Connect;
   bootMs: number;
-  /** How many bases without a capsule or template are kept. */
-  spare: number;
   /** False for a folder that was found damaged. */
   isSound: (folder: string) => boolean;
-  /** Called before a folder is removed: another base may take its path. */
-  forget?: (folder: string) => void;
   /** Shared with all other starts of VMs. */
   scheduler: StartScheduler;
 }
 
-const graceMs = 600_000;
 /** Upper estimate of a base's memory and disk layer. */
 const baseBytes = 256 << 20;
 
+/** An owner's turn to make a base. */
+interface Waiting {
+  base: Promise<Base>;
+  /** Callers that have not left. */
+  callers: number;
+  /** Fires when the last one has left. */
+  abandoned: AbortController;
+}
+
 export class Bases {
   readonly #options: BasesOptions;
+  readonly #trimmer: BaseTrimmer;
   readonly #making = new Map<string, Promise<Base>>();
   /** By owner and key: each owner that needs a base waits for its own turn to make it. */
-  readonly #waiting = new Map<string, Promise<Base>>();
+  readonly #waiting = new Map<string, Waiting>();
   readonly #ready = new Map<string, Base>();
-  readonly #usedMs = new Map<string, number>();
 
   constructor(options: BasesOptions) {
     this.#options = options;
+    this.#trimmer = new BaseTrimmer({
+      ...options,
+      isCurrent: (name) => this.#isCurrent(name),
+      onRemove: (folder) => {
+        for (const [key, base] of this.#ready) if (base.folder === folder) this.#ready.delete(key);
+        options.onRemove(folder);
+      },
+    });
   }
 
-  /** The base of this image and shape, booted in a start slot of `owner` if there is none. */
-  ensure(image: Image, shape: Shape, owner: string): Promise<Base> {
-    const { vmm, scheduler } = this.#options;
+  /**
+   * The base of this image and shape, which is not removed until the result is disposed of: then `neededBases` must find the
+   * capsule that was started from it. If there is none, it is booted in a start slot of the owner; a boot under way goes on
+   * when the signal fires, and one that waits for its slot does so when the last caller of that owner has left.
+   */
+  async ensure(image: Image, shape: Shape, turn: Turn): Promise<Base & Disposable> {
+    const { vmm } = this.#options;
     const machine = vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine, vmm.kernelOptions);
-    const ready = this.#sound(key);
-    if (ready !== undefined) return Promise.resolve(this.#use(key, ready));
-    const name = JSON.stringify([owner, key]);
-    let waiting = this.#waiting.get(name);
-    if (waiting === undefined) {
-      waiting = this.#find(key, machine)
-        .then((found) => found ?? scheduler.run(owner, () => this.#makeOnce(key, image, machine)))
-        .finally(() => this.#waiting.delete(name));
-      this.#waiting.set(name, waiting);
-    }
-    return waiting;
+    const base = this.#sound(key) ?? (await this.#waitFor(key, image, machine, turn));
+    return Object.assign(this.#trimmer.use(basename(base.folder), turn.owner), base);
   }
 
-  #makeOnce(key: string, image: Image, machine: Machine): Promise<Base> {
+  /** Removes the bases of older builds of the image or QEMU, and those beyond the spare ones, that no capsule needs. */
+  trim(): Promise<void> {
+    return this.#trimmer.trim();
+  }
+
+  async #waitFor(key: string, image: Image, machine: Machine, { owner, signal }: Turn): Promise<Base> {
+    signal?.throwIfAborted();
+    const name = JSON.stringify([owner, key]);
+    const waiting = this.#waiting.get(name) ?? this.#wait(key, image, machine, owner);
+    this.#waiting.set(name, waiting);
+    waiting.callers++;
+    try {
+      return await unlessAborted(signal, waiting.base);
+    } finally {
+      if (--waiting.callers === 0) {
+        this.#waiting.delete(name);
+        waiting.abandoned.abort();
+      }
+    }
+  }
+
+  #wait(key: string, image: Image, machine: Machine, owner: string): Waiting {
+    const abandoned = new AbortController();
+    const find = async () => {
+      const found = await this.#find(key, machine);
+      if (found !== undefined) return found;
+      abandoned.signal.throwIfAborted();
+      const make = () => this.#makeOnce(key, image, machine, owner);
+      return this.#options.scheduler.run(owner, make, abandoned.signal);
+    };
+    return { base: find(), callers: 0, abandoned };
+  }
+
+  #makeOnce(key: string, image: Image, machine: Machine, owner: string): Promise<Base> {
     const ready = this.#sound(key);
-    if (ready !== undefined) return Promise.resolve(this.#use(key, ready));
+    if (ready !== undefined) return Promise.resolve(ready);
     let making = this.#making.get(key);
     if (making === undefined) {
-      making = this.#make(key, image, machine).finally(() => this.#making.delete(key));
+      making = this.#make(key, image, machine, owner).finally(() => this.#making.delete(key));
       this.#making.set(key, making);
     }
     return making;
@@ -99,32 +140,10 @@ export class Bases {
     return base !== undefined && this.#options.isSound(base.folder) ? base : undefined;
   }
 
-  /**
-   * Removes bases for which `isNeeded`, called with the path relative to the data folder, is false: all of older builds of the
-   * image or QEMU, and the least recently used beyond the spare ones. A base returned by `ensure` within ten minutes stays, since the capsule that
-   * needs it may not be written yet.
-   */
-  async trim(isNeeded: (folder: string) => boolean): Promise<void> {
-    const { paths, images, spare, vmm } = this.#options;
+  #isCurrent(name: string): boolean {
+    const { images, vmm } = this.#options;
     const qemu = `_${inKey(qemuOf(vmm.machine(1, 128)))}_`;
-    const unused: { name: string; usedMs: number }[] = [];
-    const outdated: { name: string }[] = [];
-    for (const name of await readdir(paths.bases)) {
-      if (isNeeded(relative(paths.data, paths.base(name)))) continue;
-      const isCurrent = name.includes(qemu) && images.some((image) => name.startsWith(keyOfImage(image)));
-      if (!isCurrent) outdated.push({ name });
-      else unused.push({ name, usedMs: Math.max((await stat(paths.base(name))).mtimeMs, this.#usedMs.get(name) ?? 0) });
-    }
-    unused.sort((a, b) => b.usedMs - a.usedMs);
-    for (const { name } of [...outdated, ...unused.slice(spare)]) {
-      if (Date.now() - (this.#usedMs.get(name) ?? 0) < graceMs) continue;
-      for (const [key, base] of this.#ready) if (base.folder === paths.base(name)) this.#ready.delete(key);
-      this.#usedMs.delete(name);
-      this.#options.forget?.(paths.base(name));
-      const removed = paths.scratch(`trimmed-${name}`);
-      await rename(paths.base(name), removed);
-      await rm(removed, { recursive: true, force: true });
-    }
+    return name.includes(qemu) && images.some((image) => name.startsWith(keyOfImage(image)));
   }
 
   /**
@@ -135,11 +154,12 @@ export class Bases {
     const { paths, isSound } = this.#options;
     for (const name of await this.#namesOf(key)) {
       const folder = paths.base(name);
-      if (!isSound(folder)) continue;
+      if (!isSound(folder) || this.#trimmer.isBeingRemoved(name)) continue;
+      using _use = this.#trimmer.use(name);
       const manifest = await openCheckpoint(folder).catch(() => undefined);
       if (manifest === undefined || !isSameRate(manifest.machine.tscKhz, tscKhz)) continue;
       await utimes(folder, new Date(), new Date());
-      return this.#use(key, { folder, manifest });
+      return this.#keep(key, { folder, manifest });
     }
     return undefined;
   }
@@ -157,16 +177,16 @@ export class Bases {
     return dated.sort((a, b) => b.ms - a.ms).map(({ name }) => name);
   }
 
-  #use(key: string, base: Base): Base {
+  #keep(key: string, base: Base): Base {
     this.#ready.set(key, base);
-    this.#usedMs.set(basename(base.folder), Date.now());
     return base;
   }
 
-  async #make(key: string, image: Image, machine: Machine): Promise<Base> {
+  async #make(key: string, image: Image, machine: Machine, owner: string): Promise<Base> {
     const { paths, space, vmm, connect, bootMs } = this.#options;
     const nonce = randomBytes(16).toString("hex");
     const folder = paths.scratch(`base-${nonce}`);
+    await this.trim().catch(() => {}); // the reconciler tries again, and reports it
     await space.require(baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);
     let vm: Vm | undefined;
     try {
@@ -190,9 +210,10 @@ export class Bases {
         hashAll: true,
       });
       const before = await this.#namesOf(key);
-      const target = paths.base(before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`);
-      await publish(folder, target);
-      return this.#use(key, { folder: target, manifest });
+      const published = before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`;
+      using _use = this.#trimmer.use(published, owner);
+      await publish(folder, paths.base(published));
+      return this.#keep(key, { folder: paths.base(published), manifest });
     } catch (error) {
       await vm?.kill();
       await rm(folder, { recursive: true, force: true }).catch(() => {});

@@ -10,7 +10,7 @@ import { fileNames, openCheckpoint, parentHash, readManifest } from "../disk/che
 import { requireSameMachine } from "../disk/machine-record.ts";
 import { imageLayer, type Layer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
-import type { Origin, Shape } from "../host.ts";
+import type { Origin, Shape, Turn } from "../host.ts";
 import type { Vmms } from "../qemu-builds/vmms.ts";
 import type { Bases } from "./bases.ts";
 import { overlayOn } from "./boot.ts";
@@ -49,21 +49,21 @@ export class TemplateStore {
   }
 
   /**
-   * The parent of a new capsule. A base that is missing is made in a start slot of `owner`. Throws CapsuleError: "not_found" for
-   * an unknown image, "conflict" for a template of another machine.
+   * The parent of a new capsule, to be disposed of when the capsule's folder is made. A base that is missing is made when it is
+   * the owner's turn. Throws CapsuleError: "not_found" for an unknown image, "conflict" for a template of another machine.
    */
-  async find(origin: Origin, shape: Shape, owner: string): Promise<Parent> {
+  async find(origin: Origin, shape: Shape, turn: Turn): Promise<Parent & Disposable> {
     if (origin.kind === "base") {
       const image = this.#images.find((candidate) => candidate.name === origin.name);
       if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
       await this.#vmms.refresh();
-      return this.#bases.ensure(image, shape, owner);
+      return this.#bases.ensure(image, shape, turn);
     }
     const folder = this.#paths.template(origin.storage);
     const manifest = await openCheckpoint(folder);
     if (manifest === undefined) throw new CapsuleError("internal_error", "the template's files are missing");
     await this.requireMachine(manifest, "the template");
-    return { folder, manifest };
+    return { folder, manifest, [Symbol.dispose]: () => {} };
   }
 
   /** Throws CapsuleError("conflict") when a checkpoint was made by a machine that this host cannot build. */

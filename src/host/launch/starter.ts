@@ -1,6 +1,5 @@
 /** Starts a capsule anew from its template, whose files stay as they are. */
 import { join } from "node:path";
-import { unlessAborted } from "../deadline.ts";
 import { fileNames } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
@@ -34,12 +33,13 @@ export class Starter {
   async start(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<LiveGuest> {
     const { paths, templates, verifier, launcher, step } = this.#options;
     turn.signal?.throwIfAborted();
-    const { folder, ...parent } = await unlessAborted(turn.signal, templates.find(origin, shape, turn.owner));
+    using parent = await templates.find(origin, shape, turn);
+    const { folder, manifest } = parent;
     verifier.requireSound(folder);
     verifier.verifyOnce(folder);
-    const capsule = await createCapsuleFolder(paths, templates, id, { folder, ...parent });
+    const capsule = await createCapsuleFolder(paths, templates, id, parent);
     step("start.journalled");
-    const { protocol } = parent.manifest.agent;
+    const { protocol } = manifest.agent;
     return launcher.restore(id, capsule, { state: join(folder, fileNames.state), memory: null, protocol }, turn);
   }
 }

@@ -190,7 +190,7 @@ export class WarmCapsules {
     const { paths, templates, launcher, wakeMs, step } = this.#options;
     let guest: LiveGuest | undefined;
     try {
-      const parent = await templates.find(origin, shape, serviceOwner);
+      using parent = await templates.find(origin, shape, { owner: serviceOwner, signal });
       const capsule = await createCapsuleFolder(paths, templates, id, parent);
       const saved = {
         state: join(parent.folder, fileNames.state),

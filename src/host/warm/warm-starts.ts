@@ -95,6 +95,11 @@ export class WarmStarts implements ProcessSource {
     await Promise.all([this.#pool.drop(storage), this.#processes.drop(relative(this.#data, folder))]);
   }
 
+  /** Ends the process, if any, that is being made for a base whose files will be removed. */
+  async removeBase(folder: string): Promise<void> {
+    await this.#processes.drop(relative(this.#data, folder));
+  }
+
   async close(): Promise<void> {
     await Promise.all([this.#pool.close(), this.#processes.close()]);
   }

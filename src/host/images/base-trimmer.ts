@@ -1,0 +1,128 @@
+/**
+ * Removes bases: those of older builds of the image or QEMU, and beyond the spare ones those that no capsule needs. A base is in
+ * use from before its files are looked at until the capsule that starts from it is written.
+ */
+import { readdir, rename, rm, stat } from "node:fs/promises";
+import { relative } from "node:path";
+import type { Paths } from "../disk/paths.ts";
+import { serviceOwner } from "../host.ts";
+
+export interface BaseTrimmerOptions {
+  paths: Pick<Paths, "data" | "bases" | "base" | "scratch">;
+  /** How many bases are kept that no capsule needs. */
+  spare: number;
+  /** False for a base of another build of the image or QEMU. */
+  isCurrent: (name: string) => boolean;
+  /** Folders, relative to the data folder, of the bases that capsules stand on. Rejects when that cannot be known. */
+  neededBases: () => Promise<Set<string>>;
+  /** Called before a base is removed. */
+  onRemove: (folder: string) => void;
+}
+
+export interface UnusedBase {
+  name: string;
+  /** Whose last use it was; the service's when that is not known. */
+  owner: string;
+  usedMs: number;
+}
+
+export class BaseTrimmer {
+  readonly #options: BaseTrimmerOptions;
+  /** Uses of each base, by name, that have not ended. */
+  readonly #uses = new Map<string, number>();
+  readonly #lastUse = new Map<string, { owner: string; ms: number }>();
+  readonly #removing = new Set<string>();
+  /** Bases that were in use during the trim under way. */
+  #usedDuring = new Set<string>();
+  #trimming: Promise<void> = Promise.resolve();
+
+  constructor(options: BaseTrimmerOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * The base stays until the result is disposed of, and the promises that wait for its caller have settled. Not to be called for
+   * a base that is being removed.
+   */
+  use(name: string, owner?: string): Disposable {
+    this.#uses.set(name, (this.#uses.get(name) ?? 0) + 1);
+    this.#usedDuring.add(name);
+    if (owner !== undefined) this.#lastUse.set(name, { owner, ms: Date.now() });
+    return { [Symbol.dispose]: () => void setImmediate(() => this.#endUse(name)) };
+  }
+
+  isBeingRemoved(name: string): boolean {
+    return this.#removing.has(name);
+  }
+
+  /** One pass; a call during a pass makes another one after it. */
+  trim(): Promise<void> {
+    const pass = this.#trimming.then(() => this.#trim());
+    this.#trimming = pass.catch(() => {});
+    return pass;
+  }
+
+  #endUse(name: string): void {
+    const left = (this.#uses.get(name) ?? 0) - 1;
+    if (left > 0) this.#uses.set(name, left);
+    else this.#uses.delete(name);
+  }
+
+  async #trim(): Promise<void> {
+    const { paths, spare, isCurrent, neededBases } = this.#options;
+    // A use that ends during the pass may have written a capsule that `neededBases` did not find.
+    this.#usedDuring = new Set(this.#uses.keys());
+    const needed = await neededBases();
+    const outdated: string[] = [];
+    const unused: UnusedBase[] = [];
+    for (const name of await readdir(paths.bases)) {
+      if (needed.has(relative(paths.data, paths.base(name))) || this.#usedDuring.has(name)) continue;
+      if (!isCurrent(name)) outdated.push(name);
+      else unused.push(await this.#describe(name));
+    }
+    for (const name of [...outdated, ...surplus(unused, spare)]) await this.#remove(name);
+  }
+
+  async #describe(name: string): Promise<UnusedBase> {
+    const { mtimeMs } = await stat(this.#options.paths.base(name));
+    const { owner, ms } = this.#lastUse.get(name) ?? { owner: serviceOwner, ms: 0 };
+    return { name, owner, usedMs: Math.max(mtimeMs, ms) };
+  }
+
+  async #remove(name: string): Promise<void> {
+    const { paths, onRemove } = this.#options;
+    if (this.#usedDuring.has(name)) return;
+    const folder = paths.base(name);
+    const removed = paths.scratch(`trimmed-${name}`);
+    this.#removing.add(name);
+    try {
+      onRemove(folder);
+      await rename(folder, removed);
+      this.#lastUse.delete(name);
+    } finally {
+      this.#removing.delete(name);
+    }
+    await rm(removed, { recursive: true, force: true });
+  }
+}
+
+/**
+ * The bases to remove so that `spare` are left: the least recently used of the owner that has the most, so that one team's new
+ * shapes do not displace those of all others.
+ */
+export function surplus(unused: UnusedBase[], spare: number): string[] {
+  const byOwner = Map.groupBy(
+    unused.toSorted((a, b) => b.usedMs - a.usedMs),
+    ({ owner }) => owner,
+  );
+  const removed: string[] = [];
+  while (unused.length - removed.length > spare) {
+    const [most] = [...byOwner.values()].toSorted((a, b) => b.length - a.length || oldest(a) - oldest(b));
+    removed.push(most!.pop()!.name);
+  }
+  return removed;
+}
+
+function oldest(bases: UnusedBase[]): number {
+  return bases.at(-1)?.usedMs ?? Number.POSITIVE_INFINITY;
+}
