@@ -6,6 +6,7 @@ import {
   chownSync,
   copyFileSync,
   existsSync,
+  lchownSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
@@ -131,12 +132,39 @@ describe("install is refused where others than root could change what the servic
     assert.ok(stderr.includes(`others than root can change ${dirname(data)} (owner `), stderr);
   });
 
-  test("a data folder of another user", () => {
+  for (const [what, change, named] of [
+    ["a data folder of another user", (data: string) => chownSync(data, nobody, nobody), ""],
+    ["a data folder that all can write", (data: string) => chmodSync(data, 0o777), ""],
+    ["a sticky data folder that all can write", (data: string) => chmodSync(data, 0o1777), ""],
+    ["a data folder that a group can write", (data: string) => share(data, nobody), ""],
+    ["a database of another user", (data: string) => chownSync(join(data, "capsule.db"), nobody, nobody), "capsule.db"],
+    ["a folder in it that all can write", (data: string) => chmodSync(join(data, "images"), 0o777), "images"],
+    ["a link of another user", (data: string) => lchownSync(join(data, "qemu"), nobody, nobody), "qemu"],
+  ] as const) {
+    test(what, () => {
+      const { data, install } = copyOfDev();
+      fill(data);
+      change(data);
+      const { status, stderr } = install();
+      assert.equal(status, 1, stderr);
+      assert.match(stderr, /data folder as root, and others than root can change/);
+      assert.ok(stderr.includes(`others than root can change ${join(data, named)} (owner `), stderr);
+    });
+  }
+
+  test("a data folder of root's is not, whatever root's group may do and its capsules hold", () => {
     const { data, install } = copyOfDev();
-    mkdirSync(data, { recursive: true });
-    chownSync(data, nobody, nobody);
-    assert.match(install().stderr, /data folder as root, and others than root can change/);
+    fill(data);
+    share(data, 0);
+    chownSync(join(data, "images/of-a-jail"), nobody, nobody);
+    assert.match(install().stderr, /^the next step$/m);
   });
+
+  function fill(data: string): void {
+    mkdirSync(join(data, "images/of-a-jail"), { recursive: true });
+    writeFileSync(join(data, "capsule.db"), "");
+    symlinkSync("images", join(data, "qemu"));
+  }
 
   test("a tree of root's is not, whatever its own .capsule holds and root's group may do", () => {
     const { tree, install } = copyOfDev();
