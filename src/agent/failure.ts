@@ -33,7 +33,7 @@ export class AgentFailure extends CapsuleError {
   readonly failure: Failure;
 
   constructor(failure: Failure, code: ErrorCode, message: string) {
-    super(code, message);
+    super(code, message, failure === "command_not_found" ? { details: { reason: failure } } : {});
     this.name = "AgentFailure";
     this.failure = failure;
   }

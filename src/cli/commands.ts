@@ -45,7 +45,7 @@ export const commands: Commands = {
       "The command is run without a shell; for pipes and redirections: exec ID -- sh -c '…'. " +
       "The first Ctrl-C sends SIGTERM to the command, the second one kills it. " +
       "Exit codes: the command's own; 124 when --timeout ran out; 125 when the service did not run the command; 127 " +
-      "when there is no such command. The command has no standard input.",
+      "when there is no such command, or it cannot be executed. The command has no standard input.",
     options: {
       env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "set an environment variable" },
       cwd: { value: "DIR", meaning: "working directory; default: the home directory" },

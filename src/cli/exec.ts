@@ -1,6 +1,6 @@
 /** `capsule exec`: runs a command in a capsule as if it ran here: live output, exit code, Ctrl-C. */
 import { isUtf8 } from "node:buffer";
-import { type Capsule, hasCode, type OutputStream } from "../sdk/sdk.ts";
+import { type Capsule, hasCode, isCommandNotFound, type OutputStream } from "../sdk/sdk.ts";
 import { after } from "../sdk/timer.ts";
 import { type Call, UsageError } from "./command.ts";
 import { exitCodes, Failure, report } from "./failures.ts";
@@ -32,7 +32,7 @@ export async function exec(call: Call): Promise<number> {
 /** Exit codes by which scripts tell these cases from a refusal of the service. */
 function specialCode(error: unknown): number | undefined {
   if (hasCode(error, "timeout")) return exitCodes.ranOut;
-  return hasCode(error, "invalid_request") && /command not found/.test(error.message) ? exitCodes.noCommand : undefined;
+  return isCommandNotFound(error) ? exitCodes.noCommand : undefined;
 }
 
 type Words = [cmd: string, args: string[]];

@@ -3,11 +3,11 @@
  *
  *   0    done                          1    the service refused, or did not answer
  *   2    the command line is wrong     124  exec: the command ran out of --timeout
- *   125  exec, shell, logs: as 1       127  exec: there is no such command
+ *   125  exec, shell, logs: as 1       127  exec: there is no such command, or it cannot be executed
  *
  * Otherwise exec and shell exit with the code of the command that they ran.
  */
-import { ConnectionError, ServiceError } from "../sdk/sdk.ts";
+import { ConnectionError, isCommandNotFound, ServiceError } from "../sdk/sdk.ts";
 import { note, painted, printable } from "./screen.ts";
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, ranOut: 124, notRun: 125, noCommand: 127 } as const;
@@ -54,7 +54,7 @@ function adviceOn(name: string, error: unknown, url: string): string | undefined
         ? `Resume it: capsule resume ${id ?? "ID"}`
         : undefined;
     case "invalid_request":
-      return invalidAdvice(error.message);
+      return invalidAdvice(error);
     case "not_found":
       return missingAdvice(name, error.message, id);
     default:
@@ -71,8 +71,9 @@ function connectionAdvice({ code }: ConnectionError, url: string): string | unde
     : "Is CAPSULE_URL right, and is the server running there?";
 }
 
-function invalidAdvice(message: string): string | undefined {
-  if (/command not found/.test(message)) return "For shell syntax and built-ins: capsule exec ID -- sh -c '…'";
+function invalidAdvice(error: ServiceError): string | undefined {
+  const { message } = error;
+  if (isCommandNotFound(error)) return "For shell syntax and built-ins: capsule exec ID -- sh -c '…'";
   if (/parent directory does not exist/.test(message)) return "Create it first: capsule exec ID -- mkdir -p DIR";
   return /^the request's body/.test(message) ? "capsule limits shows your limits." : undefined;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { closeCodes } from "../wire/errors.ts";
-import { connectionErrorOf, hasCode, refusalOf } from "./errors.ts";
+import { connectionErrorOf, hasCode, isCommandNotFound, refusalOf, refusalWith } from "./errors.ts";
 import { endingError } from "./message-socket.ts";
 
 test("a refusal carries the service's code, status, details and Retry-After", async () => {
@@ -9,6 +9,12 @@ test("a refusal carries the service's code, status, details and Retry-After", as
   const error = await refusalOf(new Response(body, { status: 429, headers: { "retry-after": "7" } }));
   assert.ok(hasCode(error, "quota_exceeded") && "status" in error);
   assert.deepEqual([error.status, error.details, error.retryAfterSec], [429, { most: 5 }, 7]);
+});
+
+test("a command that does not exist is told by what the service names, not by the message", () => {
+  const named = refusalWith("command_not_found", "nope: Permission denied");
+  assert.deepEqual([named.code, isCommandNotFound(named)], ["invalid_request", true]);
+  assert.ok(!isCommandNotFound(refusalWith("invalid_request", "nope: command not found")));
 });
 
 test("an answer that is not the service's is cut_off", async () => {

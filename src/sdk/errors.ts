@@ -53,8 +53,16 @@ export function hasCode(error: unknown, code: ErrorCode | ConnectionCode): error
   return (error instanceof ServiceError || error instanceof ConnectionError) && error.code === code;
 }
 
+const notFoundReason = "command_not_found";
+
+/** Whether a caught value says that the command does not exist or cannot be executed. */
+export function isCommandNotFound(error: unknown): error is ServiceError {
+  return error instanceof ServiceError && error.details?.reason === notFoundReason;
+}
+
 /** A refusal over a WebSocket; `code` is "invalid_request" from a service that does not name it. */
 export function refusalWith(code: string | undefined, message: string): ServiceError {
+  if (code === notFoundReason) return new ServiceError("invalid_request", message, { details: { reason: code } });
   const isKnown = code !== undefined && Object.hasOwn(statusOf, code);
   return new ServiceError(isKnown ? (code as ErrorCode) : "invalid_request", message);
 }

@@ -4,7 +4,7 @@
  */
 import type { ForegroundResult } from "../wire/exec.ts";
 import { type Bytes, concatenated, fromBase64, toBase64, utf8 } from "./bytes.ts";
-import { refusalWith, ServiceError } from "./errors.ts";
+import { isCommandNotFound, refusalWith, ServiceError } from "./errors.ts";
 import { collect, OutputStream } from "./output-stream.ts";
 import { after } from "./timer.ts";
 import type { CallOptions, Transport } from "./transport.ts";
@@ -31,7 +31,7 @@ export interface ExecResult {
   stderr: string;
   stdoutBytes: Bytes;
   stderrBytes: Bytes;
-  /** 128 + n: killed by signal n; 127: no such command. */
+  /** 128 + n: killed by signal n; 127: the command does not exist or cannot be executed, and `stderr` says why. */
   exitCode: number;
   durationMs: number;
   /** Output beyond the service's limit was cut off. */
@@ -85,7 +85,7 @@ async function long(
 ): Promise<ExecResult> {
   const began = performance.now();
   const opened = await startStream(transport, path, command, { envs, cwd }, { signal }).catch((error) => error);
-  if (opened instanceof CommandNotFound) return commandNotFound(opened.message);
+  if (isCommandNotFound(opened)) return commandNotFound(opened.message);
   if (!(opened instanceof OutputStream)) throw opened;
   const stream = opened;
   let isLate = false;
@@ -112,9 +112,6 @@ async function long(
   }
 }
 
-/** The command does not exist or cannot be executed. */
-class CommandNotFound extends ServiceError {}
-
 /** The result that the single request gives for such a command. */
 function commandNotFound(said: string): ExecResult {
   const rest = { exitCode: 127, durationMs: 0, isTruncated: false };
@@ -128,8 +125,7 @@ export function startStream(
   { envs, cwd }: { envs?: Record<string, string> | undefined; cwd?: string | undefined },
   options: CallOptions,
 ): Promise<OutputStream> {
-  const refusal = (said: string, code: string | undefined) =>
-    code === "command_not_found" ? new CommandNotFound("invalid_request", said) : refusalWith(code, said);
+  const refusal = (said: string, code: string | undefined) => refusalWith(code, said);
   const start = {
     type: "start" as const,
     ...command,

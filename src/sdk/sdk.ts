@@ -9,7 +9,14 @@
 export { BackgroundProcess } from "./background-process.ts";
 export { Capsule, type CreateOptions } from "./capsule.ts";
 export { Client, Keys, Templates } from "./client.ts";
-export { type ConnectionCode, ConnectionError, type ErrorCode, hasCode, ServiceError } from "./errors.ts";
+export {
+  type ConnectionCode,
+  ConnectionError,
+  type ErrorCode,
+  hasCode,
+  isCommandNotFound,
+  ServiceError,
+} from "./errors.ts";
 export type { EventOptions } from "./events.ts";
 export type { CommandOptions, ExecOptions, ExecResult } from "./exec.ts";
 export { type FileContent, Files, type ListOptions } from "./files.ts";

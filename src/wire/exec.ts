@@ -34,7 +34,9 @@ export const ForegroundResult = Type.Object(
   {
     stdout: Type.String(),
     stderr: Type.String(),
-    exit_code: Type.Integer({ description: "128 + n after death by signal n; 127: no such command." }),
+    exit_code: Type.Integer({
+      description: "128 + n after death by signal n; 127: the command does not exist or cannot be executed.",
+    }),
     duration_ms: Type.Integer(),
     encoding: Type.Unsafe<"utf-8" | "base64">({
       type: "string",

@@ -109,6 +109,11 @@ const programs: Record<string, (run: FakeRun) => void> = {
   hang: () => {},
 };
 
+function notRun(cmd: string): AgentFailure {
+  const why = cmd === "locked" ? "Permission denied" : "command not found";
+  return new AgentFailure("command_not_found", "invalid_request", `${cmd}: ${why}`);
+}
+
 /** Stores data separately until `end`, like the guest's temporary file. */
 export class FakeUpload implements Upload {
   readonly #files: Map<string, Buffer>;
@@ -163,7 +168,7 @@ export class FakeAgent implements Partial<Agent> {
     queueMicrotask(() => {
       const program = programs[command.cmd];
       if (program === undefined) {
-        run.fail(new AgentFailure("command_not_found", "invalid_request", `${command.cmd}: command not found`));
+        run.fail(notRun(command.cmd));
         return;
       }
       sink.started?.({ pid: 100 + this.runs.length, tag: "" });
@@ -175,7 +180,7 @@ export class FakeAgent implements Partial<Agent> {
 
   async start(command: Command): Promise<Started> {
     if (programs[command.cmd] === undefined) {
-      throw new AgentFailure("command_not_found", "invalid_request", `${command.cmd}: command not found`);
+      throw notRun(command.cmd);
     }
     if (this.started.some(({ tag }) => tag !== undefined && tag === command.tag)) {
       throw new AgentFailure("conflict", "conflict", `a live process has the tag ${command.tag}`);
