@@ -83,7 +83,11 @@ test("a team over its quota is throttled until it is under it again; other teams
   state.used.a = 1_001;
   await check(60);
   assert.deepEqual(guests.a.writeLimits, [0, throttled], "the limit of an earlier daemon is taken away first");
-  assert.throws(() => limiter.requireWritable("a"), { ...isRefused, message: /over its disk quota/ });
+  assert.throws(() => limiter.requireWritable("a"), {
+    ...isRefused,
+    message: /over its disk quota/,
+    details: { shortage: "quota" },
+  });
   limiter.requireWritable("b");
   state.used.a = 1_000;
   await check(5);
@@ -159,7 +163,11 @@ test("below the reserve no files are accepted and the largest team is throttled,
   await check();
   assert.deepEqual([guests.a.writeLimits.at(-1), guests.b.writeLimits.at(-1)], [throttled, 0]);
   for (const team of ["a", "b"])
-    assert.throws(() => limiter.requireWritable(team), { ...isRefused, message: /pauses/ });
+    assert.throws(() => limiter.requireWritable(team), {
+      ...isRefused,
+      message: /pauses/,
+      details: { shortage: "reserve" },
+    });
   state.freeBytes = 190;
   await check();
   assert.equal(guests.b.writeLimits.at(-1), throttled);

@@ -96,7 +96,7 @@ export class DiskLimiter {
       shortage === "quota"
         ? "the team is over its disk quota, so the writes of its capsules are throttled"
         : "the host's disk has only the space left that is reserved for pauses";
-    throw new CapsuleError("no_space", why);
+    throw new CapsuleError("no_space", why, { details: { shortage } });
   }
 
   /**

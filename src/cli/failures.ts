@@ -34,7 +34,8 @@ export function report(name: string, error: unknown, { isJson, url }: { isJson: 
   if (advice !== undefined) note(`  ${advice}`);
 }
 
-function adviceOn(name: string, error: unknown, url: string): string | undefined {
+/** What can be done about a failure; undefined when nothing is known. */
+export function adviceOn(name: string, error: unknown, url: string): string | undefined {
   if (error instanceof Failure) return error.advice;
   if (error instanceof ConnectionError) return connectionAdvice(error, url);
   if (!(error instanceof ServiceError)) return undefined;
@@ -43,10 +44,11 @@ function adviceOn(name: string, error: unknown, url: string): string | undefined
     case "unauthorized":
       return "The key comes from CAPSULE_API_KEY, else from the data folder's file api-key (CAPSULE_DATA).";
     case "quota_exceeded":
+      return quotaAdvice(error.details?.quota);
     case "no_capacity":
-      return "capsule limits shows your limits, capsule ls your capsules. Remove or pause some.";
+      return removeOrPause;
     case "no_space":
-      return "See what fills the capsule's disk: capsule exec ID -- df -h. Or the server's disk is full.";
+      return spaceAdvice(error.details);
     case "template_name_taken":
       return "Replace it with --overwrite, or choose another name.";
     case "invalid_state":
@@ -60,6 +62,37 @@ function adviceOn(name: string, error: unknown, url: string): string | undefined
     default:
       return undefined;
   }
+}
+
+const removeOrPause = "capsule limits shows your limits, capsule ls your capsules. Remove or pause some.";
+const makeRoom =
+  "capsule limits shows what your team uses. Destroy capsules, delete templates, or trim the disk of a capsule after " +
+  "removing files in it: capsule exec ID -- fstrim /";
+
+/** A pause frees neither a capsule's place nor disk, and nothing but time frees a start. */
+function quotaAdvice(quota: unknown): string {
+  switch (quota) {
+    case "running vCPUs":
+    case "MiB of running memory":
+      return removeOrPause;
+    case "capsules":
+      return "capsule limits shows your limits, capsule ls your capsules. Remove some.";
+    case "templates":
+      return "capsule limits shows your limits, capsule templates your templates. Delete some.";
+    case "bytes on disk":
+      return makeRoom;
+    case "starts under way":
+      return "Wait until some of your team's creates and resumes are over, then try again.";
+    default:
+      return "capsule limits shows your limits. Wait, then try again.";
+  }
+}
+
+function spaceAdvice({ shortage, needed_bytes }: Readonly<Record<string, unknown>> = {}): string {
+  if (shortage === "quota") return makeRoom;
+  if (shortage === "reserve" || needed_bytes !== undefined)
+    return "The server's disk is nearly full. Destroyed capsules and deleted templates make room, or its operator does.";
+  return "See what fills the capsule's disk: capsule exec ID -- df -h. Or the server's disk is full.";
 }
 
 function connectionAdvice({ code }: ConnectionError, url: string): string | undefined {

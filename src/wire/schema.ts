@@ -28,7 +28,18 @@ export const ErrorBody = Type.Object(
     error: Type.Object({
       code: Type.String({ enum: Object.keys(statusOf), description: "Stable, for programs." }),
       message: Type.String({ description: "What failed, for people." }),
-      details: Type.Optional(Type.Object({}, { additionalProperties: true })),
+      details: Type.Optional(
+        Type.Object(
+          {},
+          {
+            additionalProperties: true,
+            description:
+              "For programs, by code. quota_exceeded: `quota`, `used` and `limit`. no_space: `shortage`, `quota` of the team or " +
+              "`reserve` of the host's disk, or `needed_bytes` and `free_bytes` of that disk. invalid_request: `field`, or " +
+              "`reason`. timeout of an exec: the output so far.",
+          },
+        ),
+      ),
     }),
   },
   { title: "Error" },

@@ -142,7 +142,8 @@ export class FakeCapsules implements CapsulesService {
   }
 
   requireWritable(teamId: string): void {
-    if (this.throttled.has(teamId)) throw new CapsuleError("no_space", "the team is over its disk quota");
+    if (this.throttled.has(teamId))
+      throw new CapsuleError("no_space", "the team is over its disk quota", { details: { shortage: "quota" } });
   }
 
   beginExec(id: string): () => void {
