@@ -40,14 +40,21 @@ describe("snapshot templates", () => {
     assert.deepEqual([reserved.status, reserved.json.error.code], [409, "name_reserved"]);
   });
 
-  test("a bad name is reported only for a running capsule of the team", async () => {
-    const api = new Api();
-    const capture = async (id: string) =>
-      (await api.call("POST", "/v1/snapshots", { json: { sandbox_id: id, name: "-bad name" } })).status;
-    assert.equal(await capture("cl-unknown"), 404);
-    assert.equal(await capture(await api.capsule("running", keys.blue)), 404);
-    assert.equal(await capture(await api.capsule("paused")), 409);
-  });
+  for (const name of ["-bad name", "x".repeat(4_097), 1, ["a"]]) {
+    test(`the name ${JSON.stringify(name).slice(0, 20)} is reported only for a running capsule of the team`, async () => {
+      const api = new Api();
+      const capture = async (id: string) => {
+        const { status, json } = await api.call("POST", "/v1/snapshots?overwrite=1&overwrite=2", {
+          json: { sandbox_id: id, name },
+        });
+        return [status, json.error.code];
+      };
+      assert.deepEqual(await capture("cl-unknown"), [404, "not_found"]);
+      assert.deepEqual(await capture(await api.capsule("running", keys.blue)), [404, "not_found"]);
+      assert.deepEqual(await capture(await api.capsule("paused")), [409, "invalid_state"]);
+      assert.deepEqual(await capture(await api.capsule("running")), [400, "invalid_request"]);
+    });
+  }
 
   // That names of other letters are refused is the templates' business, behind the checks above.
   for (const name of ["x".repeat(4_097), 1, {}, ["a"]]) {

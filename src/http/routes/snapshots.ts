@@ -13,7 +13,7 @@ import { addAuditDetails } from "../audit-trail.ts";
 import type { App, RouteContext } from "../route.ts";
 import { timestamp } from "../timestamps.ts";
 
-export function snapshotRoutes(app: App, { services: { templates } }: RouteContext): void {
+export function snapshotRoutes(app: App, { services: { templates, capsules } }: RouteContext): void {
   app.get(
     "/snapshots",
     {
@@ -37,13 +37,19 @@ export function snapshotRoutes(app: App, { services: { templates } }: RouteConte
         querystring: CaptureQuery,
         response: { 201: Template },
       },
+      // The capsule is named in the body: 404 and 409 come before the other fields' 400, as for an id in the path.
+      preValidation: (request, _reply, done) => {
+        const { sandbox_id: id } = (request.body ?? {}) as { sandbox_id?: unknown };
+        if (typeof id === "string" && id !== "") {
+          addAuditDetails(request, { capsuleId: id });
+          capsules.permit(request.identity.teamId, id, "snapshot");
+        }
+        done();
+      },
     },
     async (request, reply) => {
       const { identity, body, query } = request;
-      addAuditDetails(request, {
-        capsuleId: body.sandbox_id,
-        ...(body.name === undefined ? {} : { subject: body.name }),
-      });
+      if (body.name !== undefined) addAuditDetails(request, { subject: body.name });
       const template = await templates.capture(identity.teamId, {
         capsuleId: body.sandbox_id,
         name: body.name,
