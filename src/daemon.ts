@@ -188,6 +188,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
     memory: limitedMemory(ownMemoryMb, config.memoryReserveMb, jail),
+    missing,
     diskReserveBytes: config.diskReserveMb * 2 ** 20,
     warm: {
       pool: {
@@ -208,7 +209,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   await host.sweep();
   progress("preparing the minimal template");
   await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
-  const readiness = new Readiness([() => host.admission.shortages(), missing]);
+  const readiness = new Readiness([() => host.admission.shortages()]);
   return { host, vmm, accelerator, jailReport, readiness, step };
 }
 

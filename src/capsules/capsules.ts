@@ -61,7 +61,7 @@ export class Capsules {
 
   /**
    * Inserts the row and begins the start; `running` follows. Throws CapsuleError: "not_found" for an unknown template,
-   * "quota_exceeded", "no_capacity".
+   * "quota_exceeded", "no_capacity", "agent_error" when the host can start no VM.
    */
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
     const { store, transitions, clock, host, quotas } = this.#options;

@@ -72,7 +72,8 @@ export interface Host {
 
   /**
    * Sets memory aside for the start of a new capsule, until the result is disposed of. Throws CapsuleError("no_capacity") when
-   * the machine has too little memory or disk left; waits up to 5 s for VMs that are being ended.
+   * the machine has too little memory or disk left; waits up to 5 s for VMs that are being ended. Throws "agent_error" when
+   * QEMU, the jail or the image lacks a file.
    */
   admitStart(memoryMb: number): Promise<Disposable>;
   /** As `admitStart`, for a saved capsule: what its checkpoint has is needed at once. */

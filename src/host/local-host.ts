@@ -3,10 +3,11 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { MergeLayer } from "../vmm/layer-merge.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { Admission, createNeed, restoreNeed } from "./capacity/admission.ts";
+import { Admission, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
 import type { HostMemory } from "./capacity/host-memory.ts";
 import { privateMemory } from "./capacity/private-memory.ts";
+import type { ReadinessCheck } from "./capacity/readiness.ts";
 import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
 import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
@@ -56,6 +57,8 @@ export interface LocalHostOptions {
   /** How many bases without a capsule are kept. */
   spareBases: number;
   memory: HostMemory;
+  /** Files without which no VM starts, as sentences about those that are missing. */
+  missing: ReadinessCheck;
   /** Space on disk that only pauses may use. */
   diskReserveBytes: number;
   warm: WarmSettings;
@@ -90,7 +93,7 @@ export class LocalHost implements Host {
     this.#options = options;
     this.#paths = paths;
     const scheduler = new StartScheduler(concurrentStarts, quietPeriods);
-    this.admission = new Admission({ space, memory });
+    this.admission = new Admission({ space, memory, missing: options.missing });
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
     this.#bases = new Bases({
       ...options,
@@ -130,7 +133,7 @@ export class LocalHost implements Host {
   }
 
   admitStart(memoryMb: number): Promise<Disposable> {
-    return this.admission.admit(createNeed(memoryMb), this.#warm.reserved);
+    return this.admission.admitNew(memoryMb, this.#warm.reserved);
   }
 
   async admitRestore(id: string, memoryMb: number): Promise<Disposable> {

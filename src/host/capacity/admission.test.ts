@@ -12,9 +12,10 @@ after(() => rmSync(folder, { recursive: true }));
 const mib = 1 << 20;
 const space = new DiskSpace({ folder, reserveBytes: 0 });
 const roomy = { spareBytes: () => 2 ** 40 };
+const missing = async () => [];
 
 function admission(availableMb: number, reserveMb = 512): Admission {
-  return new Admission({ space, memory: { spareBytes: () => (availableMb - reserveMb) * mib } });
+  return new Admission({ space, missing, memory: { spareBytes: () => (availableMb - reserveMb) * mib } });
 }
 
 const pagesOf = (memoryMb: number) => (memoryMb * mib) / 4_096;
@@ -59,7 +60,7 @@ test("without room, admission waits for VMs that are being ended, and measures a
     looked.emit("look");
     return spareMb * mib;
   };
-  const host = new Admission({ space, memory: { spareBytes } });
+  const host = new Admission({ space, missing, memory: { spareBytes } });
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const going = [first, second].map(({ promise }) => host.trackRelease(promise));
   let look = once(looked, "look");
@@ -81,13 +82,33 @@ test("without room, admission waits for VMs that are being ended, and measures a
 
 test("a missing folder is not reported as a full disk", async () => {
   const nowhere = new DiskSpace({ folder: join(folder, "no", "such"), reserveBytes: 0 });
-  const lost = new Admission({ space: nowhere, memory: roomy });
+  const lost = new Admission({ space: nowhere, missing, memory: roomy });
   await assert.rejects(lost.admit(createNeed(128)), { code: "ENOENT" });
 });
 
 test("a disk with the reserve of pauses and no more has no room for a capsule", async () => {
-  const reserved = new Admission({ space: new DiskSpace({ folder, reserveBytes: 2 ** 60 }), memory: roomy });
+  const full = new DiskSpace({ folder, reserveBytes: 2 ** 60 });
+  const reserved = new Admission({ space: full, missing, memory: roomy });
   const message = /^the host's disk is full: another capsule needs 16 MiB .* MiB of them for pauses$/;
   await assert.rejects(reserved.admit(createNeed(128)), { code: "no_capacity", message });
   assert.match((await reserved.shortages()).join(), message);
+});
+
+test("a new capsule is refused where a file that VMs start from is missing, a saved one is left to its restore", async () => {
+  const lacking = new Admission({
+    space,
+    memory: roomy,
+    missing: async () => ["/qemu is missing", "/jail is missing"],
+  });
+  const refused = lacking.admitNew(512);
+  await assert.rejects(refused, { code: "agent_error", message: /^the host cannot start a VM now: / });
+  const { cause } = (await refused.catch((error: Error) => error)) as Error;
+  assert.equal((cause as Error).message, "/qemu is missing; /jail is missing", "for the log");
+  assert.deepEqual(await lacking.shortages(), ["/qemu is missing", "/jail is missing"]);
+  using _restored = await lacking.admit(resumeNeed(512, 0));
+});
+
+test("a new capsule is admitted by its memory", async () => {
+  await admission(600).admitNew(4_096);
+  await assert.rejects(admission(600).admitNew(4_096, 1), { code: "no_capacity" });
 });

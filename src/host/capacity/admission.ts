@@ -8,6 +8,7 @@ import { countPages } from "../../vmm/memory/memory-diff.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
 import type { HostMemory } from "./host-memory.ts";
+import { Readiness, type ReadinessCheck } from "./readiness.ts";
 
 /** Longest wait for the memory of VMs that are being ended. */
 const longestWaitMs = 5_000;
@@ -37,10 +38,13 @@ export async function restoreNeed(memoryMb: number, diff: string): Promise<numbe
 export interface AdmissionOptions {
   space: Pick<DiskSpace, "require">;
   memory: Pick<HostMemory, "spareBytes">;
+  /** Files without which no VM starts, as sentences about those that are missing. */
+  missing: ReadinessCheck;
 }
 
 export class Admission {
   readonly #options: AdmissionOptions;
+  readonly #files: Readiness;
   /** Needs of the VMs that are being started. Part of it may be taken already and be missing from what is available. */
   #startingBytes = 0;
   /** VMs that are being ended and have not freed their memory yet. */
@@ -48,6 +52,20 @@ export class Admission {
 
   constructor(options: AdmissionOptions) {
     this.#options = options;
+    this.#files = new Readiness([options.missing]);
+  }
+
+  /**
+   * As `admit`, for a new capsule, which may be tried later. Throws CapsuleError("agent_error") when the host lacks a file that
+   * VMs start from.
+   */
+  async admitNew(memoryMb: number, promised = 0): Promise<Disposable> {
+    const missing = await this.#files.reasons();
+    if (missing.length > 0) {
+      const message = "the host cannot start a VM now: a file that VMs start from is missing; /healthz names it";
+      throw new CapsuleError("agent_error", message, { cause: new Error(missing.join("; ")) });
+    }
+    return this.admit(createNeed(memoryMb), promised);
   }
 
   /**
@@ -78,13 +96,14 @@ export class Admission {
     };
   }
 
-  /** What is short for the smallest capsule now, as sentences, without waiting. */
+  /** What is short or missing for the smallest capsule now, as sentences, without waiting. */
   async shortages(): Promise<string[]> {
     const disk = await this.#requireDisk().then(
       () => [],
       (error: Error) => [error.message],
     );
-    return this.#hasMemory(newCapsule.memoryBytes, 0) ? disk : [...disk, noMemory().message];
+    const memory = this.#hasMemory(newCapsule.memoryBytes, 0) ? [] : [noMemory().message];
+    return [...disk, ...memory, ...(await this.#files.reasons())];
   }
 
   async #requireDisk(): Promise<void> {

@@ -127,7 +127,7 @@ describe("POST /v1/capsules", () => {
     }
   });
 
-  for (const code of ["agent_error", "quota_exceeded", "no_capacity", "no_space"] as const) {
+  for (const code of ["agent_error", "quota_exceeded", "no_capacity"] as const) {
     test(`the service's ${code} is ${statusOf[code]}`, async () => {
       const api = new Api();
       api.services.capsules.nextFailure = new CapsuleError(code, "the reason", { details: { left: 0 } });

@@ -27,7 +27,7 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
     {
       config: {
         audit: "capsule.create",
-        refuses: ["not_found", "quota_exceeded", "agent_error", "no_capacity", "no_space"],
+        refuses: ["not_found", "quota_exceeded", "agent_error", "no_capacity"],
       },
       schema: { summary: "Create a capsule", body: CreateCapsuleBody(limits), response: { 201: Capsule } },
     },
