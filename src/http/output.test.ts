@@ -35,6 +35,23 @@ test("property: without its incomplete tail a prefix of text is valid; valid tex
   );
 });
 
+test("partial text loses a character that the kill cut in two; other output keeps every byte", () => {
+  const cut = Buffer.from("ok é").subarray(0, -1);
+  const encoded = (isPartial: boolean, stderr: Buffer) => {
+    const output = new Output(100, ample());
+    output.add("stdout", cut);
+    output.add("stderr", stderr);
+    const { encoding, stdout, truncated } = output.encode(isPartial);
+    assert.equal(Buffer.concat([...stdout.pieces()]).length, stdout.sentBytes);
+    assert.equal(truncated, false);
+    return [encoding, textOf(stdout)];
+  };
+  const whole = cut.toString("base64");
+  assert.deepEqual(encoded(true, cut), ["utf-8", "ok "]);
+  assert.deepEqual(encoded(false, cut), ["base64", whole]);
+  assert.deepEqual(encoded(true, Buffer.from([0xff])), ["base64", whole]);
+});
+
 test("chunks are copied, so their buffer can be reused", () => {
   const output = new Output(100, ample());
   const chunk = Buffer.from("one");

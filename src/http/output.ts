@@ -24,12 +24,14 @@ export class Output {
   }
 
   /**
-   * Ends the output. Both streams are base64 if either is not UTF-8. A character that the limit cut in two is dropped. Throws
-   * CapsuleError("no_capacity").
+   * Ends the output. Both streams are base64 if either is not UTF-8. A character that the limit cut in two is dropped; so is
+   * one that a killed command did not complete, `isPartial`, if all else is UTF-8. Throws CapsuleError("no_capacity").
    */
-  encode(): EncodedOutput {
+  encode(isPartial = false): EncodedOutput {
     const truncated = this.#stdout.cut || this.#stderr.cut;
-    const kept = [this.#stdout, this.#stderr].map((each) => each.take());
+    const taken = [this.#stdout, this.#stderr].map((each) => each.take());
+    const trimmed = taken.map(withoutTail);
+    const kept = isPartial && trimmed.every(({ bytes }) => isUtf8(bytes)) ? trimmed : taken;
     const encoding = kept.every(({ bytes }) => isUtf8(bytes)) ? "utf-8" : "base64";
     const [stdout, stderr] = kept.map(({ bytes, textBytes }) => new EncodedText(bytes, textBytes, encoding));
     const output = { stdout: stdout as EncodedText, stderr: stderr as EncodedText, encoding, truncated } as const;
@@ -105,11 +107,21 @@ class KeptBytes {
     return textBytes;
   }
 
-  take(): { bytes: Buffer; textBytes: number } {
-    const all = this.#bytes.take();
-    const cutBytes = this.cut ? incompleteTail(all) : 0;
-    return { bytes: all.subarray(0, all.length - cutBytes), textBytes: this.#textBytes - cutBytes };
+  take(): TakenBytes {
+    const all = { bytes: this.#bytes.take(), textBytes: this.#textBytes };
+    return this.cut ? withoutTail(all) : all;
   }
+}
+
+interface TakenBytes {
+  bytes: Buffer;
+  /** Length in a JSON string, if they are UTF-8. */
+  textBytes: number;
+}
+
+function withoutTail({ bytes, textBytes }: TakenBytes): TakenBytes {
+  const tailBytes = incompleteTail(bytes);
+  return { bytes: bytes.subarray(0, bytes.length - tailBytes), textBytes: textBytes - tailBytes };
 }
 
 /** By byte: its length in a JSON string. */

@@ -66,14 +66,14 @@ async function runInForeground(
     ...options,
     onAbandoned: (cancel) => onClientGone(reply, cancel),
   });
-  const encoded = encodeOutput(output);
+  const encoded = encodeOutput(output, outcome.timedOut);
   return () =>
     outcome.timedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
 }
 
-function encodeOutput(output: Output): EncodedOutput {
+function encodeOutput(output: Output, isPartial: boolean): EncodedOutput {
   try {
-    return output.encode();
+    return output.encode(isPartial);
   } catch (error) {
     throw outputError(error);
   }
