@@ -1,10 +1,11 @@
 /** Terminals of the real agent outlive their clients, which get every byte exactly once. */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
+import { eventually } from "../../test/conformance/eventually.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import type { Agent, Command, PtyStream } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
@@ -96,14 +97,22 @@ describe("a terminal", () => {
   });
 
   it("replays output missed while detached and continues live, without gap or duplicate", async () => {
-    const go = guest.file("go-on");
-    const script = `stty -opost -echo; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); [ $i = 1000 ] && while ! [ -e ${go} ]; do sleep 0.01; done; done; read end`;
+    const [gone, halfway, go] = ["gone", "halfway", "go-on"].map((name) => guest.file(name)) as [
+      string,
+      string,
+      string,
+    ];
+    const until = (file: string) => `until [ -e ${file} ]; do sleep 0.01; done`;
+    const steps = [`101) ${until(gone)};;`, `500) : > ${halfway};;`, `1000) ${until(go)};;`].join(" ");
+    const script = `stty -opost -echo; i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); case $i in ${steps} esac; done; read end`;
     const first = open(shell(script));
     const { tag } = await first.transcript.process.promise;
     await first.transcript.until((it) => it.text("pty").includes("\n100\n"));
     first.stream.cancel();
+    await agent.probe(); // answered after the frames sent before it were handled
+    await writeFile(gone, "");
+    await eventually("400 lines are missed", async () => existsSync(halfway));
     const seen = [first.transcript];
-    await delay(20);
     const second = rejoin(tag);
     seen.push(second.transcript);
     await second.transcript.process.promise;
@@ -141,7 +150,7 @@ describe("a terminal", () => {
     stream.cancel();
     await agent.probe(); // answered after the frames sent before it were handled
     await writeFile(gone, "");
-    while (isAlive(pid)) await delay(5);
+    await eventually("its process has ended", async () => !isAlive(pid));
     const late = rejoin(tag);
     assert.equal((await late.transcript.exit()).exitCode, 5);
     assert.match(late.transcript.text("pty"), /last words/);
