@@ -289,4 +289,14 @@ export const ping = section(import.meta, "ping", () => {
     await capsule.ping();
     assert.ok((await capsule.view()).last_active_at >= afterExec.last_active_at);
   });
+
+  test("the end of an exec call is that of its request: a background process's own end moves nothing", async () => {
+    await using capsule = await client.capsule();
+    const { json } = await capsule.exec({ cmd: "sleep", args: ["0.5"], background: true });
+    const started = (await capsule.view()).last_active_at;
+    assert.match(started, timestamp);
+    const end = await client.expect(200, "GET", `${capsule.path}/processes/${json.tag}/exit`);
+    assert.equal(end.json.exit_code, 0);
+    assert.equal((await capsule.view()).last_active_at, started);
+  });
 });
