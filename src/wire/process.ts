@@ -6,15 +6,17 @@ import type { Limits } from "./limits.ts";
 export const Process = Type.Object(
   {
     pid: Type.Integer(),
-    tag: Type.String({ description: "Empty for processes that init or the template started." }),
-    cmd: Type.String(),
-    args: Type.Array(Type.String()),
+    tag: Type.String({ description: "Empty for processes that the API did not start itself." }),
+    cmd: Type.String({ description: "First word of the process's command line, as the process shows it now." }),
+    args: Type.Array(Type.String(), { description: "The other words." }),
   },
   { title: "Process" },
 );
 export type Process = Static<typeof Process>;
 
-export const ProcessList = Type.Object({ processes: Type.Array(Process) });
+export const ProcessList = Type.Object({
+  processes: Type.Array(Process, { description: "All but kernel threads and zombies." }),
+});
 
 export const ProcessParams = Type.Object({
   id: Type.String({ description: "A capsule's id, cl-…" }),
@@ -25,7 +27,15 @@ export const signals = ["SIGKILL", "SIGTERM"] as const;
 export type Signal = (typeof signals)[number];
 
 export const SignalQuery = Type.Object({
-  signal: Type.Optional(Type.Unsafe<Signal>({ type: "string", enum: [...signals], default: "SIGKILL" })),
+  signal: Type.Optional(
+    Type.Unsafe<Signal>({
+      type: "string",
+      enum: [...signals],
+      default: "SIGKILL",
+      description:
+        "Sent to the process's group. SIGKILL of a process that the API started ends everything that it has started, whatever the group.",
+    }),
+  ),
 });
 
 /** Exit codes are kept for five minutes, of the latest 64 processes of a capsule. */

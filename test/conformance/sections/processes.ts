@@ -136,6 +136,10 @@ export const processes = section(import.meta, "processes", () => {
         return found.includes("sleep 4005") && found.includes("sleep 4006") && found;
       });
       assert.ok(lines.some((line) => line.startsWith("bash -c")));
+      const all = await processes();
+      const tagged = all.filter((each) => each.tag === tag).map(({ cmd }) => cmd);
+      assert.deepEqual(tagged, ["bash"], "its children have no tag");
+      assert.ok(!all.some(({ pid }) => pid === 2), "the kernel's threads are none");
       await signal(tag);
     });
   });
