@@ -1,6 +1,10 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import fc from "fast-check";
+import { Client } from "./client.ts";
 import { EventParser } from "./events.ts";
 
 const told = [
@@ -37,4 +41,21 @@ test("an endless line is not buffered without limit", () => {
   assert.throws(() => {
     for (let i = 0; i < 100; i++) [...parser.feed(piece)];
   }, /too long/);
+});
+
+test("a proxy that accepts the stream and closes it at once is asked less and less often", async (t) => {
+  let asked = 0;
+  const proxy = createServer((_request, response) => {
+    asked += 1;
+    response.writeHead(200, { "content-type": "text/event-stream" }).end();
+  }).listen(0, "127.0.0.1");
+  t.after(() => proxy.close());
+  await once(proxy, "listening");
+  const { port } = proxy.address() as AddressInfo;
+  const client = new Client({ url: `http://127.0.0.1:${port}`, apiKey: "k" });
+  const states: string[] = [];
+  const events = client.events({ signal: AbortSignal.timeout(2_000), onState: (state) => states.push(state) });
+  for await (const event of events) assert.fail(JSON.stringify(event));
+  assert.ok(asked > 1 && asked < 10, `${asked} requests in 2 s`);
+  assert.deepEqual(new Set(states), new Set(["reconnecting"]), "it was never live");
 });

@@ -27,10 +27,10 @@ export async function* follow(
   for (let attempt = 0; ; ) {
     try {
       for await (const { id, event } of stream(transport, lastId, signal)) {
+        attempt = 0;
         if (event === undefined) onState?.("live");
         else yield event;
         lastId = id ?? lastId;
-        attempt = 0;
       }
     } catch (error) {
       if (signal?.aborted) return;
@@ -45,7 +45,7 @@ export async function* follow(
 
 interface Told {
   id: string | undefined;
-  /** Undefined: the stream was accepted. */
+  /** Undefined: the first bytes of the stream arrived. */
   event: ServiceEvent | undefined;
 }
 
@@ -65,14 +65,17 @@ async function* stream(
   });
   const reader = response.body!.getReader();
   try {
-    yield { id: undefined, event: undefined };
     const parser = new EventParser();
     const decoder = new TextDecoder();
+    let isLive = false;
     for (let next = await reader.read(); !next.done; next = await reader.read()) {
+      if (!isLive) yield { id: undefined, event: undefined };
+      isLive = true;
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), silenceMs);
       yield* parser.feed(decoder.decode(next.value, { stream: true }));
     }
+    if (!isLive) throw new Error("it ended before its first byte"); // the service sends some at once
   } catch (error) {
     if (signal?.aborted) throw error;
     throw new ConnectionError("cut_off", "the stream of events broke", { cause: error });
