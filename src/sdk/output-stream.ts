@@ -10,7 +10,7 @@ export interface OutputChunk {
   channel: "stdout" | "stderr";
   /** The bytes that the process wrote. */
   bytes: Bytes;
-  /** The same as text; an incomplete character is held back until the next chunk. */
+  /** The same as text; an incomplete character is held back until the next chunk. At the end it becomes U+FFFD, without bytes. */
   text: string;
 }
 
@@ -125,6 +125,7 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
       else if (message.type === "exit") {
         this.#exitCode = message.exit_code;
         this.#finish();
+        yield* this.#heldBack();
         return;
       }
     }
@@ -135,6 +136,13 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   #chunk(channel: "stdout" | "stderr", data: string): OutputChunk {
     const bytes = fromBase64(data);
     return { channel, bytes, text: this.#decoders[channel].decode(bytes, { stream: true }) };
+  }
+
+  *#heldBack(): Generator<OutputChunk> {
+    for (const channel of ["stdout", "stderr"] as const) {
+      const text = this.#decoders[channel].decode();
+      if (text !== "") yield { channel, bytes: new Uint8Array(), text };
+    }
   }
 
   #finish(error?: unknown): void {
