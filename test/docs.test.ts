@@ -10,6 +10,7 @@ import { exitCodes } from "../src/cli/failures.ts";
 import { helpOf } from "../src/cli/help.ts";
 import { configHelp } from "../src/config.ts";
 import { operatorCommands, renamedCommands } from "../src/operator/commands.ts";
+import { closeCodes, statusOf } from "../src/wire/errors.ts";
 import { bannedWordsIn } from "./banned-words.ts";
 
 const commands = { ...clientCommands, ...operatorCommands };
@@ -39,6 +40,14 @@ test("docs/CLI.md has the help of every command, and every exit code", () => {
     assert.ok(text.includes(section), `paste what capsule ${name} --help prints`);
   }
   for (const code of Object.values(exitCodes)) assert.match(text, new RegExp(`^\\| ${code} \\|`, "m"));
+});
+
+test("the documents list every error code with its status, and every close code", () => {
+  const [concepts, operations] = [read("docs/CONCEPTS.md"), read("docs/OPERATIONS.md")];
+  for (const [code, status] of Object.entries(statusOf)) {
+    assert.ok(concepts.includes(`\n| ${status} | \`${code}\` | `), `docs/CONCEPTS.md has no row for ${status} ${code}`);
+  }
+  for (const code of Object.values(closeCodes)) assert.match(operations, new RegExp(`^\\| ${code} \\|`, "m"));
 });
 
 test("every link between documents leads somewhere", () => {

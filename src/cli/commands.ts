@@ -60,7 +60,7 @@ export const commands: Commands = {
     examples: [
       ["capsule exec ID -- python3 -c 'print(6*7)'", "a program with its arguments"],
       ["capsule exec ID -- sh -c 'ls | wc -l'", "a line for the shell"],
-      ["capsule exec --background --tag web ID -- python3 -m http.server", "in the background, with a name"],
+      ["capsule exec --background --tag job ID -- sh -c 'make > make.log 2>&1'", "in the background, with a name"],
     ],
     load: async () => (await import("./exec.ts")).exec,
   },
@@ -69,7 +69,8 @@ export const commands: Commands = {
     meaning: "open a terminal in a capsule",
     details:
       "Ctrl-] d detaches: the session goes on, and the command that joins it again is printed. Ctrl-] Ctrl-] types " +
-      "Ctrl-]. A broken connection is made again automatically. Exit code: that of the session's command.",
+      "Ctrl-]. A broken connection is made again automatically. Exit code: that of the session's command. " +
+      "Typing does not count as activity: a capsule with an inactivity time is paused all the same.",
     options: {
       tag: { value: "TAG", meaning: "join the session with this tag again" },
       user: { value: "NAME", short: "u", meaning: "user to run as; default: root" },
