@@ -1,6 +1,7 @@
 /** All WebSockets: tickets for clients that cannot set headers, and PINGs. */
 import assert from "node:assert/strict";
 import { after, before } from "node:test";
+import { setTimeout as delay } from "node:timers/promises";
 import type { TestCapsule } from "../../client.ts";
 import { section, test } from "../conforms.ts";
 import { client } from "../service.ts";
@@ -9,8 +10,12 @@ import { TestSocket } from "../socket.ts";
 export const tickets = section(import.meta, "WebSockets of every kind", () => {
   let capsule: TestCapsule;
   let suffixes: string[];
+  /** Bought first and used last, since real time must pass. */
+  let unused: { ticket: string; expiresAt: number };
   before(async () => {
     capsule = await client.capsule();
+    const { json } = await client.expect(201, "POST", "/v1/ws-tickets", { json: { path: `${capsule.path}/pty` } });
+    unused = { ticket: json.ticket, expiresAt: Date.parse(json.expires_at) };
     const sleeper = await capsule.exec({ cmd: "sleep", args: ["7001"], background: true });
     suffixes = ["exec/stream", "pty", `processes/${sleeper.json.tag}/stream`];
   });
@@ -52,5 +57,13 @@ export const tickets = section(import.meta, "WebSockets of every kind", () => {
       socket.socket.ping("are you there?");
       assert.equal((await answered).toString(), "are you there?", suffix);
     }
+  });
+
+  test("a ticket that was not used within 30 seconds opens nothing", async () => {
+    const leftMs = unused.expiresAt - Date.now();
+    assert.ok(leftMs <= 30_000, `${leftMs} ms are left`);
+    await delay(Math.max(0, leftMs) + 100);
+    assert.equal(await upgrade(`pty?ticket=${unused.ticket}`), 401);
+    await using _socket = await TestSocket.open(capsule, `pty?ticket=${await ticket("pty")}`, {});
   });
 });
