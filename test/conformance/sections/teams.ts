@@ -1,6 +1,7 @@
 /** A team's own limits with their usage, and its audit log. */
 import assert from "node:assert/strict";
 import { section, test } from "../conforms.ts";
+import { unknownId } from "../requests.ts";
 import { cannotMakeKeys, clientOf } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
@@ -25,6 +26,33 @@ export const teams = section(import.meta, "teams", () => {
       const paused = await usage();
       assert.deepEqual([paused.capsules, paused.running_vcpus, paused.running_memory_mb], [1, 0, 0]);
       client.close();
+    },
+    { skip },
+  );
+
+  test(
+    "another team's process exits, tickets and keys are answered as those that do not exist",
+    async () => {
+      const client = await clientOf("witnesses");
+      const otherTeam = await clientOf("counters");
+      await using capsule = await otherTeam.capsule();
+      const { tag } = (await capsule.exec({ cmd: "true", background: true })).json;
+      await otherTeam.expect(200, "GET", `${capsule.path}/processes/${tag}/exit`);
+      const { key_id: keyId } = (await otherTeam.expect(200, "GET", "/v1/session")).json;
+      const bodies = [
+        [`/v1/capsules/${capsule.id}/processes/${tag}/exit`, `/v1/capsules/${unknownId}/processes/${tag}/exit`],
+        [`/v1/keys/${keyId}`, `/v1/keys/${keyId.slice(0, -1)}${keyId.endsWith("0") ? "1" : "0"}`],
+      ].map((paths) => paths.map((path) => client.call(path.includes("/keys/") ? "DELETE" : "GET", path)));
+      for (const [theirs, nobodys] of await Promise.all(bodies.map((each) => Promise.all(each)))) {
+        assert.deepEqual([theirs!.status, nobodys!.status], [404, 404]);
+        const named = (text: string) => text.replace(/cl-\w+|key-\w+/g, "{id}");
+        assert.equal(named(theirs!.text), named(nobodys!.text));
+      }
+      const path = `${capsule.path}/pty`;
+      const { ticket } = (await client.expect(201, "POST", "/v1/ws-tickets", { json: { path } })).json;
+      assert.equal((await client.upgrade(`${path}?ticket=${ticket}`, { key: null })).status, 404);
+      await otherTeam.expect(200, "GET", "/v1/session");
+      for (const each of [client, otherTeam]) each.close();
     },
     { skip },
   );
