@@ -13,6 +13,7 @@ import { join, resolve } from "node:path";
 import { createInterface, type Interface } from "node:readline";
 import { promisify } from "node:util";
 import { borrowBase, lendBases } from "./bases.ts";
+import { ServerLog } from "./server-log.ts";
 
 const repository = resolve(import.meta.dirname, "..");
 const ownProgram = join(repository, "src/main.ts");
@@ -21,6 +22,9 @@ const ownImages = process.env.CAPSULE_IMAGES_FROM ?? join(repository, ".capsule/
 const startDeadlineMs = 600_000;
 const stopDeadlineMs = 240_000;
 const keptLines = 40;
+
+/** Logged at each start. */
+const unjailed = /"msg":"QEMU runs without a jail: /;
 
 /** More than most machines have: tests share one team, and their capsules use little of their memory. */
 const teamMemoryMb = 1 << 20;
@@ -38,6 +42,8 @@ export interface ServerOptions {
   images?: string;
   /** Keep QEMU in its own data folder, instead of one that is shared by all servers of the tests. */
   keepsQemu?: boolean;
+  /** Errors that the test causes. Others in the server's log make its disposal throw. */
+  errors?: readonly RegExp[];
 }
 
 export class Server implements AsyncDisposable {
@@ -46,6 +52,8 @@ export class Server implements AsyncDisposable {
   url = "";
   /** A key of the team `default`. */
   apiKey = "";
+  /** Of all its starts. */
+  readonly log: ServerLog;
   readonly #folder: string;
   readonly #env: Record<string, string>;
   #process: ChildProcess | undefined;
@@ -53,11 +61,13 @@ export class Server implements AsyncDisposable {
 
   static async start(options: ServerOptions = {}): Promise<Server> {
     const { env = {}, parent = tmpdir(), from, program = ownProgram, images = ownImages, keepsQemu = false } = options;
+    const isJailed = (env.CAPSULE_JAIL ?? process.env.CAPSULE_JAIL) !== "off";
+    const errors = [...(options.errors ?? []), ...(isJailed ? [] : [unjailed])];
     if (!existsSync(images))
       throw new Error(`no built images in ${images}; run ./dev image, or set CAPSULE_IMAGES_FROM`);
     const store = resolve(images, "..");
     const folder = await mkdtemp(join(parent, "capsule-test-"));
-    const server = new Server(folder, { NODE_COMPILE_CACHE: join(store, "compiled"), ...env });
+    const server = new Server(folder, { NODE_COMPILE_CACHE: join(store, "compiled"), ...env }, errors);
     if (from === undefined) await mkdir(server.dataDir, { mode: 0o700 });
     else await rename(from, server.dataDir);
     if (from === undefined) await symlink(resolve(images), join(server.dataDir, "images"));
@@ -77,8 +87,9 @@ export class Server implements AsyncDisposable {
     return server;
   }
 
-  private constructor(folder: string, env: Record<string, string>) {
+  private constructor(folder: string, env: Record<string, string>, errors: readonly RegExp[]) {
     this.#folder = folder;
+    this.log = new ServerLog(join(folder, "server.log"), errors);
     this.dataDir = join(folder, "data");
     const own = { CAPSULE_DATA: this.dataDir, CAPSULE_HOST: "127.0.0.1", CAPSULE_PORT: "0" };
     this.#env = { ...own, CAPSULE_RUNNING_MEMORY_MAX_MB: String(teamMemoryMb), ...env };
@@ -97,20 +108,9 @@ export class Server implements AsyncDisposable {
     return this.#process?.pid;
   }
 
-  /** The log of all its starts. */
-  get logFile(): string {
-    return join(this.#folder, "server.log");
-  }
-
-  /** Log lines of requests that ended as internal_error, which is always a bug. */
-  async internalErrors(): Promise<string[]> {
-    const lines = (await readFile(this.logFile, "utf8")).split("\n");
-    return lines.filter((line) => line.includes('"code":"internal_error"'));
-  }
-
   /** Starts the server again after `kill`; `env` and the program `main` are for this start only. */
   async start(env: Record<string, string> = {}, main = ownProgram): Promise<void> {
-    const log = openSync(this.logFile, "a");
+    const log = openSync(this.log.file, "a");
     const [program, ...args] = main === ownProgram ? [join(repository, "capsule")] : [process.execPath, main];
     const child = spawn(program!, [...args, "serve"], {
       env: { ...process.env, ...this.#env, ...env },
@@ -171,18 +171,20 @@ export class Server implements AsyncDisposable {
     }
   }
 
-  /** Ends everything. Throws when `capsule down` has left a process. */
+  /** Ends everything. Throws when `capsule down` has left a process, or the log has an error that the test did not announce. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.operate("down");
     await this.kill("SIGKILL");
     const remaining = processesOf(this.#folder);
     for (const { pid } of remaining) process.kill(pid, "SIGKILL");
+    const logged = await this.log.assertExpected().catch((error: Error) => error);
     if (process.env.CAPSULE_TEST_KEEP === undefined) await rm(this.#folder, { recursive: true, force: true });
     else console.error(`kept ${this.#folder}`);
     if (remaining.length > 0) {
       const list = remaining.map(({ pid, command }) => `${pid} ${command.slice(0, 200)}`).join("\n");
       throw new Error(`capsule down left processes:\n${list}`);
     }
+    if (logged !== undefined) throw logged;
   }
 }
 

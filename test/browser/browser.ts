@@ -42,11 +42,11 @@ after(async () => {
   await rm(join(tmpdir(), `capsule-web-${process.pid}`), { recursive: true, force: true });
 });
 
-/** A failed test prints the last content of its pages, and the internal errors of the server. */
+/** A failed test prints the last content of its pages, and the errors that the server has logged. */
 afterEach(async (test) => {
   const views = [...lastViews.splice(0), ...(await Promise.all([...visitors].map((each) => each.describe())))];
   if (outcomeOf(test).passed) return;
-  for (const text of [...views, ...(await server.internalErrors())]) test.diagnostic(text);
+  for (const text of [...views, ...(await server.log.unexpected())]) test.diagnostic(text);
 });
 
 /** A client with the first key, and the service's address. */

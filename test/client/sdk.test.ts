@@ -29,7 +29,7 @@ before(async () => {
 
 after(async () => {
   await project?.[Symbol.asyncDispose]();
-  assert.deepEqual(await server?.internalErrors(), []);
+  assert.deepEqual(await server?.log.unexpected(), []);
   await server?.[Symbol.asyncDispose]();
 });
 

@@ -67,4 +67,8 @@ test("every endpoint and every row of the error table has a test that passed or 
 });
 
 const options = { skip: server === undefined && "the log of the server at CAPSULE_URL is not on this machine" };
-test("no request ended as internal_error", async () => assert.deepEqual(await server?.internalErrors(), []), options);
+test(
+  "the server logged no error that no test announced",
+  async () => assert.deepEqual(await server?.log.unexpected(), []),
+  options,
+);

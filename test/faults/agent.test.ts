@@ -10,7 +10,10 @@ import { World } from "./world.ts";
 
 let world: World;
 before(async () => {
-  world = await World.start({ env: { CAPSULE_WAKE_DEADLINE_MS: "6000" } });
+  world = await World.start({
+    env: { CAPSULE_WAKE_DEADLINE_MS: "6000" },
+    errors: [/could not be frozen/, /did not answer within/],
+  });
 });
 after(() => world[Symbol.asyncDispose]());
 

@@ -18,7 +18,13 @@ const damages: [name: string, content: string][] = [
 describe("a start on damaged folders", () => {
   let world: World;
   before(async () => {
-    world = await World.start();
+    world = await World.start({
+      errors: [
+        /"msg":"a checkpoint is damaged"/,
+        /could not be resumed and is still paused/,
+        /"msg":"capsule did not start"/,
+      ],
+    });
   });
   after(() => world[Symbol.asyncDispose]());
 

@@ -22,14 +22,18 @@ describe("a full disk", { skip }, () => {
   let world: World;
   let usedBytes: number;
   before(async () => {
-    world = await World.start({ parent: disk.path });
+    const errors = [/needs \d+ MiB of disk and only \d+ MiB are free/, /failed: the disk is full: ENOSPC/];
+    world = await World.start({ parent: disk.path, errors });
     process.once("exit", () => disk.unmount("--lazy"));
     usedBytes = disk.freeBytes;
   });
   afterEach(() => disk.free());
   after(async () => {
-    await world?.[Symbol.asyncDispose]();
-    disk.unmount();
+    try {
+      await world?.[Symbol.asyncDispose]();
+    } finally {
+      disk.unmount();
+    }
   });
 
   const pause = (capsule: TestCapsule) => world.client.call("POST", `${capsule.path}/pause`);
@@ -132,7 +136,7 @@ describe("a full disk", { skip }, () => {
 describe("a full disk inside", () => {
   let world: World;
   before(async () => {
-    world = await World.start();
+    world = await World.start({ errors: [/"message":"\/root\/file does not fit: no space left"/] });
   });
   after(() => world[Symbol.asyncDispose]());
 

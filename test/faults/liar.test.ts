@@ -20,7 +20,8 @@ const lieDeadlineMs = 60_000;
 let world: World;
 let bystander: TestCapsule;
 before(async () => {
-  world = await World.start({ env: { CAPSULE_LIST_ENTRIES_MAX: String(listMax), CAPSULE_SILENCE_MS: "20000" } });
+  const env = { CAPSULE_LIST_ENTRIES_MAX: String(listMax), CAPSULE_SILENCE_MS: "20000" };
+  world = await World.start({ env, errors: [/"message":"the guest agent broke the protocol: /] });
   bystander = await world.client.capsule();
 });
 after(() => world[Symbol.asyncDispose]());

@@ -83,11 +83,12 @@ class PoweredWorld implements AsyncDisposable {
       CAPSULE_WARM_PROCESSES: "0",
     });
     await assertKept(rebooted, known, pending);
+    await rebooted.log.assertExpected();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    using _last = this.#disk;
     await this.#world[Symbol.asyncDispose]();
-    this.#disk[Symbol.dispose]();
   }
 }
 
@@ -165,6 +166,7 @@ describe("a power cut is noticed", { skip: noDisk() ?? false }, () => {
         if (!isLost) continue;
         await assert.rejects(world.assertKept(world.cut()), (error) => {
           t.diagnostic(`${verb}: ${String(error).split("\n")[0]}`);
+          assert.doesNotMatch(String(error), /that no test announced/, "noticed by what is lost, not by the log");
           return true;
         });
       }

@@ -14,7 +14,10 @@ const skip = process.getuid?.() !== 0 && "warm processes need root";
 
 let world: World;
 before(async () => {
-  world = await World.start({ env });
+  world = await World.start({
+    env,
+    errors: [/could not be resumed and is still paused: The VM of \S+ could not be restored/],
+  });
 });
 after(() => world[Symbol.asyncDispose]());
 

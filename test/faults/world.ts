@@ -234,7 +234,7 @@ export class World implements AsyncDisposable {
 
   /** The last errors that the server has logged. */
   complaints(): string {
-    const lines = readFileSync(this.server.logFile, "utf8").split("\n");
+    const lines = readFileSync(this.server.log.file, "utf8").split("\n");
     return lines
       .filter((line) => line.includes('"level":50'))
       .slice(-3)

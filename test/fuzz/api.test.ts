@@ -171,7 +171,7 @@ test("random requests and socket messages", { timeout: 3_600_000 }, async (t) =>
   assert.ok(succeeded > answers / 8, `only ${succeeded} of ${answers} requests succeeded`);
   assert.ok(conversations.messages > answers / 40, `only ${conversations.messages} socket messages were sent`);
   assert.ok(grownBytes < growthMaxBytes, `the server grew by ${grownBytes} bytes`);
-  assert.deepEqual(await server.internalErrors(), []);
+  assert.deepEqual(await server.log.unexpected(), []);
   await ensureCapsule();
   assert.deepEqual(await view(), before, "another team's capsule was touched");
 });
@@ -210,7 +210,7 @@ test("damaged HTTP requests", { timeout: 600_000 }, async (t) => {
   }
   t.diagnostic(`${answered} of ${sent} answered`);
   assert.ok(answered > sent / 4, "most damaged requests got no answer");
-  assert.deepEqual(await server.internalErrors(), []);
+  assert.deepEqual(await server.log.unexpected(), []);
   assert.equal((await victim.view()).status, "running");
 });
 

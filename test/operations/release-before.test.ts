@@ -109,7 +109,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     assert.deepEqual(readdirSync(join(server.dataDir, "templates")), []);
     const only = "one VM is left: a setting under its former name makes no warm process";
     await eventually(only, async () => vmsOf(server).length === 1, 10_000);
-    assert.deepEqual(await server.internalErrors(), []);
+    assert.deepEqual(await server.log.unexpected(), []);
     client.close();
   });
 });

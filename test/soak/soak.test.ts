@@ -142,7 +142,7 @@ test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
   await settle(players);
   const { processes, diskBytes } = first;
   say(t.diagnostic.bind(t), "at last", await returnsTo({ ...warm, processes, diskBytes }, world.server, gaugeFile));
-  assert.deepEqual(await world.server.internalErrors(), []);
+  assert.deepEqual(await world.server.log.unexpected(), []);
   assert.ok((statuses.get(200) ?? 0) > 10, "too few requests succeeded");
   assert.ok(form === "smoke" || conversations > 0, "no conversation was finished");
 });

@@ -7,7 +7,7 @@ import { eventually } from "../eventually.ts";
 import { askKeeper, startKeeper } from "../keeper.ts";
 import { Random } from "../random.ts";
 import { request } from "../requests.ts";
-import { client } from "../service.ts";
+import { client, server } from "../service.ts";
 import { endpointsWith } from "../specification.ts";
 
 const constant = ["id", "template", "vcpus", "memory_mb", "timeout_sec", "created_at"];
@@ -238,6 +238,7 @@ export const stoppedAndError = section(import.meta, "stopped and error", () => {
   });
 
   test("a VM that dies is `error`, with the reason: it can only be destroyed", async () => {
+    server?.log.expect(/"message":"the connection to the guest agent was closed".*"msg":"request failed"/);
     await using capsule = await client.capsule();
     const exec = capsule.exec({
       cmd: "bash",
@@ -246,8 +247,8 @@ export const stoppedAndError = section(import.meta, "stopped and error", () => {
     });
     const failed = await capsule.until("error");
     assert.ok(typeof failed.error_reason === "string" && failed.error_reason.length > 5, failed.error_reason);
-    const { status, text } = await exec;
-    assert.ok(status >= 400, `a made-up exit: ${text}`);
+    const { status, json, text } = await exec;
+    assert.deepEqual([status, json.error?.code], [502, "agent_error"], `a made-up exit: ${text}`);
     await refusesAllButDelete(capsule);
     await capsule.destroy();
     await client.expect(404, "GET", capsule.path);

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { after, before } from "node:test";
 import { Client } from "../../client.ts";
 import { attributesOf, Collector } from "../../collector.ts";
+import { EventStream } from "../../event-stream.ts";
 import { Server } from "../../server.ts";
 import { conforms, section, test } from "../conforms.ts";
 import { eventually } from "../eventually.ts";
@@ -39,13 +40,19 @@ export const operation = section(import.meta, "operation", () => {
     collector = await Collector.start();
     // Without pool and warm processes, because a request must not find a QEMU that was started before.
     const anew = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
-    server = await Server.start({ keepsQemu: true, env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, ...anew } });
+    const env = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, ...anew };
+    const errors = [/"message":"the host cannot start a VM now/, /"message":"The VM of .* could not be restored/];
+    server = await Server.start({
+      keepsQemu: true,
+      env,
+      errors: [...errors, /could not be resumed and is still paused/],
+    });
     client = await Client.connect(server.url, server.apiKey);
   });
   after(async () => {
     client?.close();
+    await using _last = collector;
     await server?.[Symbol.asyncDispose]();
-    await collector?.[Symbol.asyncDispose]();
   });
 
   conforms(
@@ -73,7 +80,7 @@ export const operation = section(import.meta, "operation", () => {
   );
 
   test(
-    "a boot that fails after the 201 ends in `error`, with a reason",
+    "boots that fail after the 201 end in `error`, with a reason; a client that missed too many events is reset",
     async () => {
       await breakQemu();
       const { json } = await client.expect(201, "POST", "/v1/capsules");
@@ -82,6 +89,18 @@ export const operation = section(import.meta, "operation", () => {
       assert.ok(failed.error_reason.length > 10, failed.error_reason);
       assert.equal(failed.started_at, null);
       await client.expect(204, "DELETE", `/v1/capsules/${json.id}`);
+
+      // More than the 256 events that are kept for a team: three of each.
+      const stream = await EventStream.open(client);
+      assert.deepEqual((await stream.next())?.data, { reason: "new" });
+      await stream[Symbol.asyncDispose]();
+      for (let round = 0; round < 86; round++) {
+        const { id } = (await client.expect(201, "POST", "/v1/capsules")).json;
+        await client.expect(200, "GET", `/v1/capsules/${id}?wait=error`);
+        await client.expect(204, "DELETE", `/v1/capsules/${id}`);
+      }
+      await using late = await EventStream.open(client, stream.lastId);
+      assert.deepEqual((await late.next())?.data, { reason: "missed" });
       await repairQemu();
       await using capsule = await client.capsule();
       assert.equal((await capsule.run("true")).exit_code, 0);

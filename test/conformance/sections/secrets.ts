@@ -62,7 +62,7 @@ export const secrets = section(import.meta, "secrets", () => {
   test(
     "logs and files contain no secret, except the file for the first key",
     () => {
-      assertClean(readFileSync(server!.logFile), "the log");
+      assertClean(readFileSync(server!.log.file), "the log");
       const own = join(server!.dataDir, "capsules", capsule.id);
       const looked = filesBelow(server!.dataDir).filter(({ path, size }) => {
         if (size > readMaxBytes) return false;
