@@ -30,10 +30,17 @@ export interface Refused {
   type: string;
 }
 
-/** Sends 1 GiB as fast as it is taken, until the connection ends; resolves with the status of the answer, if it was read. */
-export async function pourGibibyte(url: string, { path, key, type }: Refused): Promise<number | undefined> {
+/**
+ * Sends 1 GiB from this address as fast as it is taken, until the connection ends; resolves with the status of the answer,
+ * if it was read.
+ */
+export async function pourGibibyte(
+  url: string,
+  { path, key, type }: Refused,
+  localAddress: string,
+): Promise<number | undefined> {
   const headers = { "x-api-key": key, "content-type": type, "content-length": gibibyte };
-  const request = http.request(url + path, { method: "POST", headers, agent: false });
+  const request = http.request(url + path, { method: "POST", headers, agent: false, localAddress });
   const chunk = Buffer.alloc(65_536);
   let status: number | undefined;
   const pour = () => {
