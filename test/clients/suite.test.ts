@@ -1,6 +1,7 @@
 /**
  * What other languages' clients make of the service, and proxies in front of it. Each client's script is as its user
  * would write it. CAPSULE_CLIENTS=all: every client and proxy; long: with larger files, more tries and longer silences.
+ * CAPSULE_CLIENTS_ROUNDS=2: each story twice in a row. Long or with more than one round, a process per core keeps it busy.
  */
 
 import assert from "node:assert/strict";
@@ -8,23 +9,25 @@ import { createHash, randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { networkInterfaces, tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { after, before, describe, type TestContext, test } from "node:test";
 import { Client } from "../client.ts";
 import { Server } from "../server.ts";
 import { clientOf, examples, runExample } from "./examples.ts";
+import { BusyCores, isBusy, isLong, rounds } from "./form.ts";
 import { pourGibibyte, type Refused, SlowWrite, withFlatMemory } from "./memory.ts";
 import { passFile } from "./passing.ts";
 import { proxies, RunningProxy, type ZooProxy } from "./proxies.ts";
 import { silentSockets } from "./silence.ts";
 import { type Story, tell } from "./stories.ts";
-import { isLong, missing, zoo } from "./zoo.ts";
+import { missing, type ZooClient, zoo } from "./zoo.ts";
 
 const mebibyte = 1024 * 1024;
-const timeout = 1_200_000;
+const timeout = 1_200_000 * rounds;
 const form = "multipart/form-data; boundary=b";
 
 let server: Server;
 let story: Story;
+let load: BusyCores | undefined;
 const folder = mkdtempSync(join(tmpdir(), "capsule-clients-"));
 
 before(async () => {
@@ -34,18 +37,27 @@ before(async () => {
   const refusedFile = join(folder, "refused");
   writeFileSync(file.path, bytes);
   writeFileSync(refusedFile, bytes.subarray(0, 20 * mebibyte));
+  if (isBusy) load = new BusyCores();
   const client = await Client.connect(server.url, server.apiKey);
   story = { client, url: server.url, file, refusedFile, tries: isLong ? 200 : 3 };
 });
 
 after(async () => {
   story?.client.close();
+  await load?.[Symbol.asyncDispose]();
   await server?.[Symbol.asyncDispose]();
   rmSync(folder, { recursive: true });
 });
 
+/** As often as the form asks, each time to the end before the next. */
+async function tellRounds(t: TestContext, teller: ZooClient, of: Story): Promise<void> {
+  for (let round = 1; round <= rounds; round++) {
+    await t.test(`round ${round} of ${rounds}`, { timeout }, () => tell(teller, of));
+  }
+}
+
 describe("clients", { concurrency: 3 }, () => {
-  for (const each of zoo) test(each.name, { skip: missing(each), timeout }, () => tell(each, story));
+  for (const each of zoo) test(each.name, { skip: missing(each), timeout }, (t) => tellRounds(t, each, story));
 });
 
 describe("examples of docs/CLIENTS.md", { concurrency: 2 }, () => {
@@ -128,8 +140,8 @@ describe("proxies", { concurrency: 2 }, () => {
   for (const kind of proxies)
     describe(kind.name, { skip: missing(kind), concurrency: true }, () => {
       for (const teller of [httpTeller!, socketTeller!]) {
-        test(`${teller.name} tells its story`, { skip: missing(teller), timeout }, () =>
-          tell(teller, {
+        test(`${teller.name} tells its story`, { skip: missing(teller), timeout }, (t) =>
+          tellRounds(t, teller, {
             ...story,
             url: urlOf(kind),
             tries: kind.losesRefusals ? 0 : story.tries,

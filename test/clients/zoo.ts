@@ -2,6 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { isAll } from "./form.ts";
 
 export interface ZooClient {
   name: string;
@@ -16,10 +17,6 @@ export interface ZooClient {
   /** Run by CI; the others only with CAPSULE_CLIENTS=all. */
   isUsual: boolean;
 }
-
-/** The longer forms: larger files, more tries, longer silences. */
-export const isLong = process.env.CAPSULE_CLIENTS === "long";
-const isAll = isLong || process.env.CAPSULE_CLIENTS === "all";
 
 /** Debian's own, which has Debian's packages; another one may come first in PATH. */
 export const python = existsSync("/usr/bin/python3") ? "/usr/bin/python3" : "python3";

@@ -1,0 +1,28 @@
+/** The load beside the long forms is there, and goes again. */
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { test } from "node:test";
+import { eventually } from "../conformance/eventually.ts";
+import { BusyCores, roundsOf } from "./form.ts";
+
+test("CAPSULE_CLIENTS_ROUNDS is a number of rounds, by default one", () => {
+  assert.equal(roundsOf(undefined), 1);
+  assert.equal(roundsOf("2"), 2);
+  for (const wrong of ["0", "", "two", "2x", "-1", "100"])
+    assert.throws(() => roundsOf(wrong), /CAPSULE_CLIENTS_ROUNDS/);
+});
+
+test("a busy process per core runs until it is disposed of", async () => {
+  /** User and system time in ticks, fields 14 and 15. */
+  const ticksOf = (pid: number) => {
+    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]!.split(" ");
+    return Number(fields[11]) + Number(fields[12]);
+  };
+  const load = new BusyCores();
+  const { pids } = load;
+  assert.equal(pids.length, availableParallelism());
+  await eventually("each of them takes processor time", async () => pids.every((pid) => ticksOf(pid) > 5));
+  await load[Symbol.asyncDispose]();
+  for (const pid of pids) assert.ok(!existsSync(`/proc/${pid}`), `process ${pid} is left`);
+});
