@@ -36,6 +36,7 @@ import { processRoutes } from "./routes/processes.ts";
 import { healthRoutes, limitRoutes } from "./routes/service.ts";
 import { signInRoutes } from "./routes/sign-in.ts";
 import { snapshotRoutes } from "./routes/snapshots.ts";
+import { formMaxBytes } from "./routes/uploads.ts";
 import type { Services } from "./services.ts";
 import { closeSlowReaders } from "./slow-readers.ts";
 import { attachSocketRoutes } from "./sockets/attach.ts";
@@ -121,7 +122,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   const tickets = OneTimeTokens.socketTickets();
   const authentication = new Authentication(services.teams, tickets, limits);
   const inFlight = new InFlightLimiter(limits.requests_max);
-  const refusedBodies = new RefusedBodies();
+  const refusedBodies = new RefusedBodies(limits.file_write_max_bytes + formMaxBytes);
   const watchBody = (request: FastifyRequest, reply: FastifyReply) => {
     const { raw, ip, routeOptions } = request;
     if (announcesBody(raw)) refusedBodies.watch(raw, reply.raw, networkOf(ip), routeOptions.bodyLimit ?? 0);

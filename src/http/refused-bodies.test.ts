@@ -240,11 +240,38 @@ describe("what is read of a refused body is bounded", () => {
     return new Promise((resolve) => endpoint.api.app.server.getConnections((_error, count) => resolve(count)));
   }
 
-  test("by bytes: whoever sends on is reset", async () => {
-    const socket = await endpoint.connect();
-    await assert.rejects(writeThenRead(socket, announced(2 ** 40), zeros(2 ** 40)), /ECONNRESET|EPIPE/);
-    assert.ok(socket.bytesWritten >= 32 * mebibyte, `reset after ${socket.bytesWritten} bytes`);
-    assert.ok(socket.bytesWritten < 64 * mebibyte, `reset after ${socket.bytesWritten} bytes`);
+  test("by bytes, 32 MiB or the route's limit: whoever sends on is reset", async () => {
+    const fileMib = 48;
+    const larger = await start(false, {}, { file_write_max_bytes: fileMib * mebibyte });
+    const bounds: [path: string, mib: number][] = [
+      ["/v1/capsules", 32],
+      ["/v1/capsules/cl-none/files/write", fileMib + 1],
+      ["/v1/capsules/cl-none/files/stream/write", fileMib + 1], // without a limit of its own
+    ];
+    for (const [path, mib] of bounds) {
+      const type = path.endsWith("write") ? form : json;
+      const socket = await larger.connect();
+      const head = headOf({ ...refused, path, type }, "HTTP/1.1", [`Content-Length: ${2 ** 40}`]);
+      await assert.rejects(writeThenRead(socket, head, zeros(2 ** 40)), /ECONNRESET|EPIPE/);
+      assert.ok(socket.bytesWritten >= mib * mebibyte, `${path}: reset after ${socket.bytesWritten} bytes`);
+      assert.ok(socket.bytesWritten < (mib + 24) * mebibyte, `${path}: reset after ${socket.bytesWritten} bytes`);
+    }
+    await larger.api.app.close();
+  });
+
+  test("a refused stream of as many bytes as the bound gets its answer", async () => {
+    const larger = await start(false, {}, { file_write_max_bytes: 48 * mebibyte });
+    const bytes = 48 * mebibyte;
+    const path = "/v1/capsules/cl-none/files/stream/write";
+    for (const manner of ["Connection: close", "Connection: keep-alive"]) {
+      const head = headOf({ status: 404, code: "not_found", path, type: form }, "HTTP/1.1", [
+        manner,
+        `Content-Length: ${bytes}`,
+      ]);
+      const answer = await writeThenRead(await larger.connect(), head, zeros(bytes));
+      assert.deepEqual(answer, { status: 404, code: "not_found" });
+    }
+    await larger.api.app.close();
   });
 
   test("by time, on connections that close and on those that would be kept", async (t) => {

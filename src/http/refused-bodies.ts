@@ -11,7 +11,7 @@ import { Socket } from "node:net";
 import { networkOf } from "./access/network.ts";
 
 const lingerMs = 10_000;
-/** Applies to routes with a smaller limit or without a body: a JSON body of 20 MB still gets its 413. */
+/** Applies to routes with a smaller limit or without a body: a JSON body of 20 MB still gets its 413 (ADR 28). */
 const leastBytes = 32 * 1024 * 1024;
 const socketsPerAddress = 8;
 
@@ -25,6 +25,12 @@ export function isLingering(socket: Socket): boolean {
 export class RefusedBodies {
   /** Sockets that linger, by address. */
   readonly #open = new Map<string, number>();
+  readonly #mostBytes: number;
+
+  /** `mostBytes` applies to routes with a larger limit, or without one. */
+  constructor(mostBytes: number) {
+    this.#mostBytes = mostBytes;
+  }
 
   /** Call before the request is answered. `maxBytes`: the largest body that its route allows. */
   watch(request: IncomingMessage, response: ServerResponse, address: string, maxBytes: number): void {
@@ -34,8 +40,12 @@ export class RefusedBodies {
     response.prependOnceListener("finish", () => {
       if (request.complete || request.destroyed) return;
       if (!response.shouldKeepAlive) socket.destroySoon = () => socket.end();
-      if (!this.#linger(request, socket, address, Math.max(maxBytes, leastBytes))) closeSoon(socket);
+      if (!this.#linger(request, socket, address, this.#boundOf(maxBytes))) closeSoon(socket);
     });
+  }
+
+  #boundOf(maxBytes: number): number {
+    return Math.max(Math.min(maxBytes, this.#mostBytes), leastBytes);
   }
 
   /** The rest of what was no request: its socket has been given its answer and is ended. */
