@@ -97,6 +97,14 @@ function refusalsOf(running: string, paused: string): Refusal[] {
       begins: "--b\r\n\r\n",
     },
     { status: 413, code: "too_large", path: `/v1/capsules/${running}/files/write`, type: form, begins: part },
+    // Which has no 413: the file has no limit there, and a path that is too long is 400.
+    {
+      status: 400,
+      code: "invalid_request",
+      path: `/v1/capsules/${running}/files/stream/write`,
+      type: form,
+      begins: part.replace("file", "path"),
+    },
     { status: 413, code: "too_large", path: "/v1/capsules" },
     { status: 413, code: "too_large", path: "/v1/sign-in" },
     { status: 401, code: "unauthorized", path: "/v1/capsules", key: "capk_wrong" },
@@ -114,6 +122,7 @@ const manners: [string, string, string, string[]][] = [
   ["that asks for Connection: close", "length", "HTTP/1.1", ["Connection: close"]],
   ["that keeps the connection", "length", "HTTP/1.1", []],
   ["of HTTP/1.0", "length", "HTTP/1.0", []],
+  ["of HTTP/1.0 that keeps the connection", "length", "HTTP/1.0", ["Connection: keep-alive"]],
   ["that sends chunks and asks for Connection: close", "chunks", "HTTP/1.1", ["Connection: close"]],
 ];
 
@@ -183,6 +192,25 @@ for (const isTls of [false, true]) {
         }
       });
     }
+
+    test("one whose JSON is refused on a route that is there, and whose chunks are none", async () => {
+      const path = `/v1/capsules/${await endpoint.api.capsule()}/exec`;
+      const refusal = { status: 400, code: "invalid_request", path };
+      for (const [begins, size] of [
+        ['{"cmd":7}', 0],
+        ['{"cmd":', limits.body_max_bytes / 2],
+      ] as const) {
+        const head = headOf(refusal, "HTTP/1.1", ["Connection: close", `Content-Length: ${begins.length + size}`]);
+        const answer = await writeThenRead(await endpoint.connect(), head, [Buffer.from(begins), Buffer.alloc(size)]);
+        assert.deepEqual(answer, { status: 400, code: "invalid_request" }, begins);
+      }
+      for (const chunks of ["zz\r\n", '9\r\n{"cmd":7}zz\r\n']) {
+        const head = headOf(refusal, "HTTP/1.1", ["Transfer-Encoding: chunked"]);
+        const body = [Buffer.from(chunks), ...zeros(bodyBytes)];
+        const answer = await writeThenRead(await endpoint.connect(), head, body);
+        assert.deepEqual(answer, { status: 400, code: "invalid_request" }, chunks);
+      }
+    });
 
     test("one whose bytes are no request", async () => {
       const socket = await endpoint.connect();
