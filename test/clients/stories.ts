@@ -1,7 +1,7 @@
 /** Runs a client's script, looks at what its aborts left behind, and holds what it says against what is expected. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -60,6 +60,8 @@ export interface Story {
   file: { path: string; sha256: string };
   /** To be sent where it is refused. */
   refusedFile: string;
+  /** The service's. */
+  logFile: string;
   /** A proxy in front may have taken the whole of a download that the client breaks off. */
   hasProxy?: boolean;
   /** A proxy in front does not pass on that a client hung up, so an aborted command runs to its end. */
@@ -117,10 +119,10 @@ interface Aborted {
 
 async function nothingIsLeftOf(
   { of, id }: Aborted,
-  { client, file, hidesAborts = false, hasProxy = false }: Story,
+  { client, file, logFile, hidesAborts = false, hasProxy = false }: Story,
 ): Promise<void> {
   if (of === "socket" || !hidesAborts) await noProcessIsLeftOf(client, id);
-  if (of === "socket") return;
+  if (of === "socket") return wasBrokenOff(id, logFile);
   if (!hidesAborts) await wereAborted(client, id, hasProxy);
   await noHalfIsLeftOf(client, id, file);
 }
@@ -132,6 +134,17 @@ async function noProcessIsLeftOf(client: Client, id: string): Promise<void> {
     return !processes.some(({ cmd, args }: { cmd: string; args: string[] }) =>
       [cmd, ...args].join(" ").includes("sleep 30"),
     );
+  });
+}
+
+/** Without a close frame, which a clean end has; the log says 1006 then, as RFC 6455 has it. */
+async function wasBrokenOff(id: string, logFile: string): Promise<void> {
+  await eventually("the log has the end of the aborted socket", async () => {
+    const lines = (await readFile(logFile, "utf8")).split("\n");
+    const ended = lines.filter((line) => line.includes("socket closed") && line.includes(`/${id}/exec/stream`));
+    if (ended.length < 2) return false; // the first is that of the story's stream, which ended by itself
+    assert.equal(JSON.parse(ended.at(-1)!).code, 1006, "how the aborted socket was closed");
+    return true;
   });
 }
 

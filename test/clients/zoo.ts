@@ -51,7 +51,7 @@ export const zoo: ZooClient[] = [
   pythonClient("httpx", ["http"]),
   pythonClient("aiohttp", ["http", "sockets"]),
   pythonClient("websockets", ["sockets"]),
-  nodeClient("undici", ["http"]),
+  nodeClient("undici", ["http", "sockets"]),
   nodeClient("axios", ["http"]),
   nodeClient("ws", ["sockets"]),
   {

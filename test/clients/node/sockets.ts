@@ -1,41 +1,43 @@
-import { once } from "node:events";
-import { WebSocket } from "ws";
+/** What each of Node's WebSockets does with the service; the requests beside them are those of Node's fetch. */
 import { apiKey, say, sayAborted, url } from "./story.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: a story reads whatever it expects to be there
 type Message = any;
 
 const headers = { "X-API-Key": apiKey };
-const created = await fetch(`${url}/v1/capsules`, {
-  method: "POST",
-  headers: { ...headers, "content-type": "application/json" },
-  body: '{"memory_mb":256}',
-});
-const { id } = (await created.json()) as { id: string };
-const at = `/v1/capsules/${id}`;
-await fetch(`${url + at}?wait=running&timeout=120`, { headers });
+
+/** An open WebSocket, as its library is used. */
+export interface Wire {
+  send(text: string): void;
+  /** Resolves when it is closed. */
+  close(): Promise<void>;
+  /** Breaks the connection off, without a close frame. */
+  abort(): void;
+}
+
+/** `onText` is called with each message. */
+export type Dial = (target: string, onText: (text: string) => void) => Promise<Wire>;
 
 class Conversation {
-  readonly socket: WebSocket;
   readonly #messages: Message[] = [];
+  #wire: Wire | undefined;
   #wake = () => {};
 
-  constructor(path: string) {
-    this.socket = new WebSocket(url.replace("http", "ws") + path, { headers });
-    this.socket.on("message", (data) => {
-      this.#messages.push(JSON.parse(String(data)));
-      this.#wake();
+  static async open(dial: Dial, path: string): Promise<Conversation> {
+    const conversation = new Conversation();
+    conversation.#wire = await dial(url.replace("http", "ws") + path, (text) => {
+      conversation.#messages.push(JSON.parse(text));
+      conversation.#wake();
     });
-  }
-
-  static async open(path: string): Promise<Conversation> {
-    const conversation = new Conversation(path);
-    await once(conversation.socket, "open");
     return conversation;
   }
 
+  get wire(): Wire {
+    return this.#wire!;
+  }
+
   send(message: object): void {
-    this.socket.send(JSON.stringify(message));
+    this.wire.send(JSON.stringify(message));
   }
 
   enter(line: string): void {
@@ -51,10 +53,8 @@ class Conversation {
     return this.#messages;
   }
 
-  async close(): Promise<void> {
-    if (this.socket.readyState === WebSocket.CLOSED) return;
-    this.socket.close();
-    await once(this.socket, "close");
+  close(): Promise<void> {
+    return this.wire.close();
   }
 }
 
@@ -69,33 +69,44 @@ const firstOf = async (conversation: Conversation, type: string) => {
 };
 const isLast = (type: string) => (messages: Message[]) => messages.at(-1)?.type === type;
 
-const stream = await Conversation.open(`${at}/exec/stream`);
-stream.send({ type: "start", cmd: "sh", args: ["-c", "echo out; echo err >&2; sleep 303"] });
-await stream.until((all) => joined(all, "stdout") === "out\n" && joined(all, "stderr") === "err\n");
-stream.send({ type: "stop" });
-const messages = await stream.until(isLast("exit"));
-say("stream", { first: messages[0].type, exit_code: messages.at(-1).exit_code });
-await stream.close();
+export async function socketStory(dial: Dial): Promise<void> {
+  const created = await fetch(`${url}/v1/capsules`, {
+    method: "POST",
+    headers: { ...headers, "content-type": "application/json" },
+    body: '{"memory_mb":256}',
+  });
+  const { id } = (await created.json()) as { id: string };
+  const at = `/v1/capsules/${id}`;
+  await fetch(`${url + at}?wait=running&timeout=120`, { headers });
 
-const terminal = await Conversation.open(`${at}/pty`);
-terminal.send({ type: "start", cmd: "/bin/bash", cols: 80, rows: 24 });
-const started = await firstOf(terminal, "started");
-terminal.send({ type: "resize", cols: 120, rows: 40 });
-terminal.enter("stty size; word=again\n");
-await terminal.until((all) => typed(all).includes("40 120"));
-await terminal.close();
-const returned = await Conversation.open(`${at}/pty`);
-returned.send({ type: "connect", tag: started.tag });
-const back = await firstOf(returned, "started");
-returned.enter("echo $word-and-$word\n");
-await returned.until((all) => typed(all).includes("again-and-again"));
-returned.send({ type: "kill" });
-const last = (await returned.until(isLast("exit"))).at(-1);
-say("terminal", { same: back.pid === started.pid, last: last.type });
-await returned.close();
+  const stream = await Conversation.open(dial, `${at}/exec/stream`);
+  stream.send({ type: "start", cmd: "sh", args: ["-c", "echo out; echo err >&2; sleep 303"] });
+  await stream.until((all) => joined(all, "stdout") === "out\n" && joined(all, "stderr") === "err\n");
+  stream.send({ type: "stop" });
+  const messages = await stream.until(isLast("exit"));
+  say("stream", { first: messages[0].type, exit_code: messages.at(-1).exit_code });
+  await stream.close();
 
-const dropped = await Conversation.open(`${at}/exec/stream`);
-dropped.send({ type: "start", cmd: "sleep", args: ["304"] });
-await dropped.until(isLast("start"));
-dropped.socket.terminate();
-await sayAborted("socket", id);
+  const terminal = await Conversation.open(dial, `${at}/pty`);
+  terminal.send({ type: "start", cmd: "/bin/bash", cols: 80, rows: 24 });
+  const started = await firstOf(terminal, "started");
+  terminal.send({ type: "resize", cols: 120, rows: 40 });
+  terminal.enter("stty size; word=again\n");
+  await terminal.until((all) => typed(all).includes("40 120"));
+  await terminal.close();
+  const returned = await Conversation.open(dial, `${at}/pty`);
+  returned.send({ type: "connect", tag: started.tag });
+  const back = await firstOf(returned, "started");
+  returned.enter("echo $word-and-$word\n");
+  await returned.until((all) => typed(all).includes("again-and-again"));
+  returned.send({ type: "kill" });
+  const last = (await returned.until(isLast("exit"))).at(-1);
+  say("terminal", { same: back.pid === started.pid, last: last.type });
+  await returned.close();
+
+  const dropped = await Conversation.open(dial, `${at}/exec/stream`);
+  dropped.send({ type: "start", cmd: "sleep", args: ["304"] });
+  await dropped.until(isLast("start"));
+  dropped.wire.abort();
+  await sayAborted("socket", id);
+}

@@ -1,7 +1,10 @@
+import { once } from "node:events";
 import { createReadStream, createWriteStream, openAsBlob } from "node:fs";
+import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { FormData, fetch, request } from "undici";
+import { Agent, buildConnector, FormData, fetch, request, WebSocket } from "undici";
+import { socketStory } from "./sockets.ts";
 import { apiKey, httpStory, url } from "./story.ts";
 
 const headers = { "x-api-key": apiKey };
@@ -65,4 +68,29 @@ await httpStory({
     const answer = await request(url + path, { method: "POST", headers: { ...headers, ...jsonType }, body });
     answer.body.on("error", () => {}).destroy();
   },
+});
+
+/** Its WebSocket has no way to break a connection off, so the connection is made by a connector that keeps it. */
+await socketStory(async (target, onText) => {
+  let connection: Socket | undefined;
+  const connect = buildConnector({});
+  const dispatcher = new Agent({
+    connect: (options, callback) =>
+      connect(options, (...[error, socket]) => {
+        connection = socket ?? undefined;
+        callback(...([error, socket] as Parameters<typeof callback>));
+      }),
+  });
+  const socket = new WebSocket(target, { headers, dispatcher });
+  socket.addEventListener("message", ({ data }) => onText(data));
+  await once(socket, "open");
+  return {
+    send: (text) => socket.send(text),
+    async close() {
+      if (socket.readyState === socket.CLOSED) return;
+      socket.close();
+      await once(socket, "close");
+    },
+    abort: () => connection?.resetAndDestroy(),
+  };
 });

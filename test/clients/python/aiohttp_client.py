@@ -14,6 +14,7 @@ NO_LIMIT = aiohttp.ClientTimeout(total=None)
 class Socket:
     def __init__(self, socket):
         self.send, self.receive, self.close = socket.send_str, socket.receive_str, socket.close
+        self.transport = socket._conn.transport  # it has no way of its own to break the connection off
 
 
 class Aiohttp:

@@ -13,6 +13,7 @@ URL = os.environ["CAPSULE_URL"]
 class Socket:
     def __init__(self, socket):
         self.send, self.receive, self.close = socket.send, socket.recv, socket.close
+        self.transport = socket.transport
 
 
 async def connect(path):
