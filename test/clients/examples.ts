@@ -18,16 +18,19 @@ export interface Example {
 /** Clients of the examples in the document's order. */
 const clients = ["curl", "Python urllib", "Python httpx", "Go net/http", "Java HttpClient"];
 
-export function examples(): Example[] {
-  const found = [...readFileSync(document, "utf8").matchAll(/^```(\w+)\n(.*?)^```$/gms)];
-  return found.map(([, language = "", code = ""], index) => ({ client: clients[index] ?? "", language, code }));
+/** Throws when the document has more or fewer of them than `clients`. */
+export function examples(text = readFileSync(document, "utf8")): Example[] {
+  const found = [...text.matchAll(/^```(\w+)\n(.*?)^```$/gms)];
+  if (found.length !== clients.length) {
+    throw new Error(
+      `docs/CLIENTS.md has ${found.length} examples, and test/clients/examples.ts knows ${clients.length}`,
+    );
+  }
+  return found.map(([, language = "", code = ""], index) => ({ client: clients[index]!, language, code }));
 }
 
 export function clientOf({ client }: Example) {
-  const known = zoo.find(({ name }) => name === client);
-  if (known === undefined)
-    throw new Error("docs/CLIENTS.md has another number of examples than test/clients/examples.ts");
-  return known;
+  return zoo.find(({ name }) => name === client)!;
 }
 
 const commands: Record<string, (file: string) => [string, string[]]> = {

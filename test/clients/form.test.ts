@@ -1,9 +1,10 @@
-/** The load beside the long forms is there, and goes again. */
+/** What the suite itself relies on: the load beside it is there and goes again, and no example is left out. */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { test } from "node:test";
 import { eventually } from "../conformance/eventually.ts";
+import { clientOf, examples } from "./examples.ts";
 import { BusyCores, roundsOf } from "./form.ts";
 
 test("CAPSULE_CLIENTS_ROUNDS is a number of rounds, by default one", () => {
@@ -25,4 +26,13 @@ test("a busy process per core runs until it is disposed of", async () => {
   await eventually("each of them takes processor time", async () => pids.every((pid) => ticksOf(pid) > 5));
   await load[Symbol.asyncDispose]();
   for (const pid of pids) assert.ok(!existsSync(`/proc/${pid}`), `process ${pid} is left`);
+});
+
+test("each example of docs/CLIENTS.md is run, and one more or fewer is noticed", () => {
+  const known = examples();
+  for (const each of known) assert.ok(clientOf(each), each.client);
+  const fences = known.map(({ language, code }) => `\`\`\`${language}\n${code}\`\`\`\n`);
+  assert.equal(examples(fences.join("\n")).length, known.length);
+  assert.throws(() => examples(fences.slice(1).join("\n")), /examples/);
+  assert.throws(() => examples([...fences, fences[0]].join("\n")), /examples/);
 });
