@@ -6,6 +6,7 @@ import { type TestContext, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
+import { idleLimits } from "../../test/idle-limits.ts";
 import { loadConfig } from "../config.ts";
 
 const create = `POST /v1/capsules HTTP/1.1\r\nHost: x\r\nX-API-Key: ${keys.red}\r\nContent-Length: 0\r\n\r\n`;
@@ -19,9 +20,17 @@ async function listen(t: TestContext, api: Api): Promise<() => Socket> {
   return () => connect(port, "127.0.0.1");
 }
 
-test("an idle connection is kept for longer than an hour, which is what Envoy keeps its own, and no proxy more", async (t) => {
+test("an idle connection is kept for longer than by every proxy and client that docs/OPERATIONS.md lists", async (t) => {
   const keepAliveMs = loadConfig({}).keepAliveSec * 1_000;
-  assert.ok(keepAliveMs > 3_600_000);
+  const limits = idleLimits();
+  assert.ok(limits.length >= 10);
+  /** They close when the server says so, or look before they use it. */
+  const unlimited = ["Node's agent", "Python's requests and urllib3, Apache's `mod_proxy`"];
+  assert.deepEqual(
+    limits.filter(({ maxSec }) => maxSec === undefined).map(({ name }) => name),
+    unlimited,
+  );
+  for (const { name, maxSec = 0 } of limits) assert.ok(keepAliveMs > maxSec * 1_000, name);
   const api = new Api({}, { keepAliveMs });
   const socket = (await listen(t, api))();
   socket.write(create);

@@ -14,6 +14,7 @@ import { Client } from "../client.ts";
 import { Server } from "../server.ts";
 import { clientOf, examples, runExample } from "./examples.ts";
 import { BusyCores, isBusy, isLong, rounds } from "./form.ts";
+import { documentedIdleSec, measureIdleSec, statedIdle } from "./idle.ts";
 import { pourGibibyte, type Refused, SlowWrite, withFlatMemory } from "./memory.ts";
 import { passFile } from "./passing.ts";
 import { proxies, RunningProxy, type ZooProxy } from "./proxies.ts";
@@ -134,6 +135,18 @@ describe("proxies", { concurrency: 2 }, () => {
   describe("silent connections outlive the read time-out", { concurrency: true }, () => {
     for (const kind of present) {
       test(`of ${kind.name}`, { timeout }, () => silentSockets(story.client, urlOf(kind), silenceMs));
+    }
+  });
+
+  describe("idle connections are kept as long as docs/OPERATIONS.md says", { concurrency: true }, () => {
+    const limits = present.map((kind) => ({ kind, sec: statedIdle(kind).maxSec ?? Number.POSITIVE_INFINITY }));
+    for (const { kind, sec } of limits.filter(({ sec }) => sec < (isLong ? Number.POSITIVE_INFINITY : 20))) {
+      test(`by ${kind.name}`, { timeout }, async () => {
+        const measured = await measureIdleSec(kind);
+        const documentedSec = documentedIdleSec(kind);
+        if (documentedSec !== undefined) assert.match(statedIdle(kind).said, new RegExp(`^${documentedSec} s\\b`));
+        assert.ok(measured > (documentedSec ?? sec) / 2 && measured < sec + 15, `${measured} s, and not ${sec} s`);
+      });
     }
   });
 
