@@ -32,7 +32,9 @@ let load: BusyCores | undefined;
 const folder = mkdtempSync(join(tmpdir(), "capsule-clients-"));
 
 before(async () => {
-  server = await Server.start({ env: { CAPSULE_TRUST_PROXY: "loopback" } });
+  // A capsule of 200 vCPUs is within its own limit, and beyond that of a team: 429.
+  const env = { CAPSULE_TRUST_PROXY: "loopback", CAPSULE_VCPUS_MAX: "255", CAPSULE_RUNNING_VCPUS_MAX: "150" };
+  server = await Server.start({ env });
   const bytes = randomBytes((isLong ? 200 : 20) * mebibyte);
   const file = { path: join(folder, "file"), sha256: createHash("sha256").update(bytes).digest("hex") };
   const refusedFile = join(folder, "refused");

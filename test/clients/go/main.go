@@ -63,6 +63,14 @@ func encoded(value any) (string, io.Reader) {
 
 func callAs(key, method, path string, value any) (int, object) {
 	contentType, body := encoded(value)
+	return send(key, method, path, contentType, body)
+}
+
+func sendText(path, text string) (int, object) {
+	return send(apiKey, "POST", path, "text/plain", strings.NewReader(text))
+}
+
+func send(key, method, path, contentType string, body io.Reader) (int, object) {
 	answer, err := request(context.Background(), method, path, key, contentType, body)
 	if err != nil {
 		return 0, object{"error": object{"code": err.Error()}}
@@ -84,18 +92,30 @@ func codeOf(status int, answer object) []any {
 
 // upload writes the form while it is sent, so that its length is not known.
 func upload(ctx context.Context, path, target string, content io.Reader) int {
+	return uploadInOrder(ctx, path, target, content, false)
+}
+
+func uploadInOrder(ctx context.Context, path, target string, content io.Reader, isFileFirst bool) int {
 	reader, writer := io.Pipe()
 	form := multipart.NewWriter(writer)
-	go func() {
-		err := form.WriteField("path", target)
+	writePath := func() error { return form.WriteField("path", target) }
+	writeFile := func() error {
+		part, err := form.CreateFormFile("file", `small "ü".txt`)
 		if err == nil {
-			var part io.Writer
-			if part, err = form.CreateFormFile("file", "f"); err == nil {
-				_, err = io.Copy(part, content)
-			}
+			_, err = io.Copy(part, content)
 		}
-		if err == nil {
-			err = form.Close()
+		return err
+	}
+	steps := []func() error{writePath, writeFile, form.Close}
+	if isFileFirst {
+		steps = []func() error{writeFile, writePath, form.Close}
+	}
+	go func() {
+		var err error
+		for _, step := range steps {
+			if err == nil {
+				err = step()
+			}
 		}
 		writer.CloseWithError(err)
 	}()
@@ -210,6 +230,12 @@ func work(at string) {
 	_, listing := call("POST", at+"/files/list", object{"path": "/root"})
 	say("list", object{"listed": contains(listing["entries"], "name", "ü ñ.txt")})
 
+	second := uploadInOrder(context.Background(), at+"/files/write", "/root/second", strings.NewReader("\r\n--b\x00\xff"), true)
+	download(at+"/files/read", "/root/second", copied)
+	small, err = os.ReadFile(copied)
+	check(err)
+	say("file first", object{"status": second, "bytes": hex.EncodeToString(small)})
+
 	status = uploadFile(at+"/files/stream/write", "/root/big", bigFile)
 	_, result = exec(at, object{"timeout": 0}, "sha256sum", "/root/big")
 	say("big up", object{"status": status, "whole": strings.Fields(result["stdout"].(string))[0] == sum(bigFile)})
@@ -243,6 +269,9 @@ func refuse(at string) {
 	tries, err := strconv.Atoi(os.Getenv("CLIENT_TRIES"))
 	check(err)
 	huge := object{"cmd": strings.Repeat("x", 20<<20)}
+	say("413", object{"answer": codeOf(call("POST", at+"/exec", huge))})
+	say("415", object{"answer": codeOf(sendText(at+"/exec", `{"cmd":"true"}`))})
+	say("429", object{"answer": codeOf(call("POST", "/v1/capsules", object{"vcpus": 200}))})
 	lost := 0
 	expect := func(wanted, status int) {
 		if status != wanted {

@@ -73,10 +73,16 @@ public class Story {
   }
 
   static Answer upload(String path, String target, BodyPublisher content) throws InterruptedException {
-    String begin = "--form\r\nContent-Disposition: form-data; name=\"path\"\r\n\r\n" + target + "\r\n"
-        + "--form\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
-    var body = BodyPublishers.concat(
-        BodyPublishers.ofString(begin), content, BodyPublishers.ofString("\r\n--form--\r\n"));
+    return upload(path, target, content, false);
+  }
+
+  static Answer upload(String path, String target, BodyPublisher content, boolean isFileFirst)
+      throws InterruptedException {
+    String pathPart = "--form\r\nContent-Disposition: form-data; name=\"path\"\r\n\r\n" + target + "\r\n";
+    String filePart = "--form\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n";
+    String begin = isFileFirst ? filePart : pathPart + filePart;
+    String end = "\r\n" + (isFileFirst ? pathPart : "") + "--form--\r\n";
+    var body = BodyPublishers.concat(BodyPublishers.ofString(begin), content, BodyPublishers.ofString(end));
     return send(request(path).header("Content-Type", "multipart/form-data; boundary=form").POST(body).build());
   }
 
@@ -152,6 +158,11 @@ public class Story {
     Answer listing = post(at + "/files/list", "{\"path\":\"/root\"}");
     say("list", "\"listed\":" + listing.body.contains("\"name\":\"" + name + "\""));
 
+    Answer second = upload(at + "/files/write", "/root/second", BodyPublishers.ofByteArray(small), true);
+    download(at + "/files/read", "/root/second", copy);
+    String bytesRead = HexFormat.of().formatHex(Files.readAllBytes(copy));
+    say("file first", "\"status\":" + second.status + ",\"bytes\":\"" + bytesRead + "\"");
+
     status = upload(at + "/files/stream/write", "/root/big", BodyPublishers.ofFile(BIG)).status;
     Answer sum = exec(at, "{\"cmd\":\"sha256sum\",\"args\":[\"/root/big\"],\"timeout\":0}");
     say("big up", "\"status\":" + status + ",\"whole\":" + sum.text("stdout").startsWith(sum(BIG)));
@@ -196,6 +207,10 @@ public class Story {
     String huge = "{\"cmd\":\"" + "x".repeat(20 << 20) + "\"}";
     var wrong = request(at + "/exec").setHeader("X-API-Key", "capk_wrong").header("Content-Type", "application/json");
     var unauthorized = wrong.POST(BodyPublishers.ofString(huge)).build();
+    say("413", exec(at, huge).error());
+    var text = request(at + "/exec").header("Content-Type", "text/plain");
+    say("415", send(text.POST(BodyPublishers.ofString("{\"cmd\":\"true\"}")).build()).error());
+    say("429", post("/v1/capsules", "{\"vcpus\":200}").error());
     int lost = 0;
     for (int count = 0; count < Integer.parseInt(System.getenv("CLIENT_TRIES")); count++) {
       if (exec(at, huge).status != 413) lost++;

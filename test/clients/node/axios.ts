@@ -18,8 +18,17 @@ await httpStory({
     const { status, data } = await api.request({ method, url: path, data: json, headers, responseType: "arraybuffer" });
     return { status, bytes: Buffer.from(data) };
   },
-  async upload(path, target, file) {
-    const { status } = await api.postForm(path, { path: target, file: createReadStream(file) });
+  async sendText(path, text) {
+    const headers = { "Content-Type": "text/plain" };
+    const { status, data } = await api.post(path, text, { headers, responseType: "arraybuffer" });
+    return { status, bytes: Buffer.from(data) };
+  },
+  async upload(path, target, file, isFileFirst) {
+    const content = { file: createReadStream(file) };
+    const { status } = await api.postForm(
+      path,
+      isFileFirst ? { ...content, path: target } : { path: target, ...content },
+    );
     return status;
   },
   async download(path, target, file) {

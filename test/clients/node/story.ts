@@ -23,7 +23,9 @@ export interface Answer {
 /** Each as its library is used. */
 export interface HttpClient {
   send(method: string, path: string, json?: unknown, key?: string): Promise<Answer>;
-  upload(path: string, target: string, file: string): Promise<number>;
+  /** As text/plain. */
+  sendText(path: string, text: string): Promise<Answer>;
+  upload(path: string, target: string, file: string, isFileFirst?: boolean): Promise<number>;
   download(path: string, target: string, file: string): Promise<number>;
   abortExec(path: string, body: object): Promise<void>;
   abortUpload(path: string, target: string): Promise<void>;
@@ -86,6 +88,9 @@ export async function httpStory(client: HttpClient): Promise<void> {
   say("read", { status: read.status, bytes: read.bytes.toString("hex") });
   const [, { entries }] = await call("POST", `${at}/files/list`, { path: "/root" });
   say("list", { listed: entries.some((entry: { name: string }) => entry.name === "ü ñ.txt") });
+  const second = await client.upload(`${at}/files/write`, "/root/second", small, true);
+  const reread = await client.send("POST", `${at}/files/read`, { path: "/root/second" });
+  say("file first", { status: second, bytes: reread.bytes.toString("hex") });
 
   const hash = await sha256(bigFile);
   const up = await client.upload(`${at}/files/stream/write`, "/root/big", bigFile);
@@ -107,6 +112,10 @@ export async function httpStory(client: HttpClient): Promise<void> {
   say("400", { answer: await code("POST", `${at}/exec`, { cmd: 7 }) });
   say("409", { answer: await code("POST", `${at}/resume`) });
   const huge = { cmd: "x".repeat(20 << 20) };
+  say("413", { answer: await code("POST", `${at}/exec`, huge) });
+  const untyped = await client.sendText(`${at}/exec`, '{"cmd":"true"}');
+  say("415", { answer: [untyped.status, JSON.parse(untyped.bytes.toString()).error.code] });
+  say("429", { answer: await code("POST", "/v1/capsules", { vcpus: 200 }) });
   let lost = 0;
   const expect = async (status: number, answer: Promise<number>) => {
     if ((await answer) !== status) lost += 1;

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createReadStream, createWriteStream, openAsBlob } from "node:fs";
 import type { Socket } from "node:net";
+import { basename } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { Agent, buildConnector, FormData, fetch, request, WebSocket } from "undici";
@@ -22,10 +23,16 @@ await httpStory({
     });
     return { status: answer.statusCode, bytes: Buffer.from(await answer.body.arrayBuffer()) };
   },
-  async upload(path, target, file) {
+  async sendText(path, text) {
+    const answer = await fetch(url + path, { method: "POST", headers, body: text });
+    return { status: answer.status, bytes: Buffer.from(await answer.arrayBuffer()) };
+  },
+  async upload(path, target, file, isFileFirst) {
     const form = new FormData();
+    const content = await openAsBlob(file);
+    if (!isFileFirst) form.set("path", target);
+    form.set("file", content, basename(file));
     form.set("path", target);
-    form.set("file", await openAsBlob(file), "f");
     const answer = await fetch(url + path, { method: "POST", headers, body: form });
     await answer.arrayBuffer();
     return answer.status;

@@ -31,8 +31,14 @@ sub code ($method, $at, @more) {
   return [$status, $answer->{error}{code}];
 }
 
+sub send_text ($at, $text) {
+  my $answer = $ua->post($base . $at => {%{headers()}, 'Content-Type' => 'text/plain'} => $text)->res;
+  return [0 + $answer->code, $answer->json->{error}{code}];
+}
+
+# It sorts the fields by name, so the file comes before the path.
 sub upload ($at, $target, $file) {
-  my $form = {path => $target, file => {file => "$file", filename => 'f'}};
+  my $form = {path => $target, file => {file => "$file", filename => 'small "ü".txt'}};
   my $status = $ua->post($base . $at => headers() => form => $form)->res->code;
   return 0 + ($status // 0);
 }
@@ -77,6 +83,10 @@ say_step('read', status => $status, bytes => unpack('H*', $copy->slurp));
 (undef, my $listing) = call(POST => "$at/files/list", {path => '/root'});
 say_step('list', listed => bool(scalar grep {; $_->{name} eq 'ü ñ.txt' } @{$listing->{entries}}));
 
+$status = upload("$at/files/write", '/root/second', $small);
+download("$at/files/read", '/root/second', $copy);
+say_step('file first', status => $status, bytes => unpack('H*', $copy->slurp));
+
 $status = upload("$at/files/stream/write", '/root/big', $big);
 (undef, $result) = run('sha256sum', ['/root/big'], timeout => 0);
 say_step('big up', status => $status, whole => bool((split ' ', $result->{stdout})[0] eq sum($big)));
@@ -102,6 +112,9 @@ say_step('405', answer => code(PUT => $at));
 say_step('400', answer => code(POST => "$at/exec", {cmd => 7}));
 say_step('409', answer => code(POST => "$at/resume"));
 my $huge = {cmd => 'x' x (20 << 20)};
+say_step('413', answer => code(POST => "$at/exec", $huge));
+say_step('415', answer => send_text("$at/exec", '{"cmd":"true"}'));
+say_step('429', answer => code(POST => '/v1/capsules', {vcpus => 200}));
 my $lost = 0;
 for (1 .. $ENV{CLIENT_TRIES}) {
   $lost++ if (call(POST => "$at/exec", $huge))[0] != 413;

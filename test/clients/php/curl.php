@@ -36,9 +36,10 @@ function code(string $method, string $path, ?array $json = null, ?string $asKey 
     return [$status, $answer['error']['code'] ?? null];
 }
 
-function upload(string $path, string $target, string $file): int
+function upload(string $path, string $target, string $file, bool $fileFirst = false): int
 {
-    return request('POST', $path, [CURLOPT_POSTFIELDS => ['path' => $target, 'file' => new CURLFile($file)]])[0];
+    $fields = ['path' => $target, 'file' => new CURLFile($file)];
+    return request('POST', $path, [CURLOPT_POSTFIELDS => $fileFirst ? array_reverse($fields) : $fields])[0];
 }
 
 function download(string $path, string $target, string $file): int
@@ -78,6 +79,10 @@ say('read', ['status' => $status, 'bytes' => bin2hex($body)]);
 [, $listing] = call('POST', "$at/files/list", ['path' => '/root']);
 say('list', ['listed' => in_array('ü ñ.txt', array_column($listing['entries'], 'name'))]);
 
+$status = upload("$at/files/write", '/root/second', $small, true);
+[, $body] = request('POST', "$at/files/read", [CURLOPT_POSTFIELDS => '{"path":"/root/second"}'], ['Content-Type: application/json']);
+say('file first', ['status' => $status, 'bytes' => bin2hex($body)]);
+
 $hash = hash_file('sha256', $big);
 $status = upload("$at/files/stream/write", '/root/big', $big);
 [, $result] = $exec('sha256sum', ['/root/big'], ['timeout' => 0]);
@@ -111,6 +116,10 @@ say('405', ['answer' => code('PUT', $at)]);
 say('400', ['answer' => code('POST', "$at/exec", ['cmd' => 7])]);
 say('409', ['answer' => code('POST', "$at/resume")]);
 $huge = ['cmd' => str_repeat('x', 20 << 20)];
+say('413', ['answer' => code('POST', "$at/exec", $huge)]);
+[$status, $body] = request('POST', "$at/exec", [CURLOPT_POSTFIELDS => '{"cmd":"true"}'], ['Content-Type: text/plain']);
+say('415', ['answer' => [$status, json_decode($body, true)['error']['code']]]);
+say('429', ['answer' => code('POST', '/v1/capsules', ['vcpus' => 200])]);
 $lost = 0;
 for ($count = 0; $count < (int) getenv('CLIENT_TRIES'); $count++) {
     $lost += code('POST', "$at/exec", $huge) !== [413, 'too_large'];

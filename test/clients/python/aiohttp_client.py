@@ -32,12 +32,20 @@ class Aiohttp:
 
         return self.run(send())
 
-    def upload(self, url, path, file):
+    def send_text(self, path, text):
+        async def send():
+            async with self.session.post(URL + path, data=text) as answer:  # which says text/plain
+                return answer.status, await answer.read()
+
+        return self.run(send())
+
+    def upload(self, url, path, file, file_first=False):
         async def upload():
             with open(file, "rb") as content:
                 form = aiohttp.FormData()
-                form.add_field("path", path)
-                form.add_field("file", content)
+                fields = [("path", path), ("file", content)]
+                for field in reversed(fields) if file_first else fields:
+                    form.add_field(*field)
                 async with self.session.post(URL + url, data=form) as answer:
                     return answer.status
 

@@ -14,9 +14,17 @@ class Httpx:
         answer = self.client.request(method, path, json=json, headers={"X-API-Key": key})
         return answer.status_code, answer.content
 
-    def upload(self, url, path, file):
+    def send_text(self, path, text):
+        answer = self.client.post(path, content=text, headers={"Content-Type": "text/plain"})
+        return answer.status_code, answer.content
+
+    def upload(self, url, path, file, file_first=False):
         with open(file, "rb") as content:
-            return self.client.post(url, data={"path": path}, files={"file": content}).status_code
+            if file_first:
+                form = {"files": [("file", content), ("path", (None, path))]}
+            else:
+                form = {"data": {"path": path}, "files": {"file": content}}
+            return self.client.post(url, **form).status_code
 
     def download(self, url, path, file):
         with self.client.stream("POST", url, json={"path": path}) as answer, open(file, "wb") as copy:

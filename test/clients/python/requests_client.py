@@ -16,9 +16,17 @@ class Requests:
         answer = self.session.request(method, URL + path, json=json, headers={"X-API-Key": key})
         return answer.status_code, answer.content
 
-    def upload(self, url, path, file):
+    def send_text(self, path, text):
+        answer = self.session.post(URL + path, data=text, headers={"Content-Type": "text/plain"})
+        return answer.status_code, answer.content
+
+    def upload(self, url, path, file, file_first=False):
         with open(file, "rb") as content:
-            return self.session.post(URL + url, data={"path": path}, files={"file": content}).status_code
+            if file_first:
+                form = {"files": [("file", content), ("path", (None, path))]}
+            else:
+                form = {"data": {"path": path}, "files": {"file": content}}
+            return self.session.post(URL + url, **form).status_code
 
     def download(self, url, path, file):
         with self.session.post(URL + url, json={"path": path}, stream=True) as answer, open(file, "wb") as copy:

@@ -41,7 +41,7 @@ async def reset(transport):
 
 
 def http_story(client):
-    """`client` has send, upload, download, abort_exec, abort_upload and abort_download, each as its library is used."""
+    """`client` has send, send_text, upload, download, abort_exec, abort_upload and abort_download, each as its library is used."""
 
     def call(method, path, **more):
         status, body = client.send(method, path, **more)
@@ -81,6 +81,8 @@ def http_story(client):
     say("read", status=status, bytes=body.hex())
     _, listing = call("POST", f"{at}/files/list", json={"path": "/root"})
     say("list", listed="ü ñ.txt" in [entry["name"] for entry in listing["entries"]])
+    status = client.upload(f"{at}/files/write", "/root/second", small, file_first=True)
+    say("file first", status=status, bytes=client.send("POST", f"{at}/files/read", json={"path": "/root/second"})[1].hex())
 
     status = client.upload(f"{at}/files/stream/write", "/root/big", BIG)
     _, result = exec("sha256sum", "/root/big", timeout=0)
@@ -101,6 +103,10 @@ def http_story(client):
     say("400", answer=code("POST", f"{at}/exec", json={"cmd": 7}))
     say("409", answer=code("POST", f"{at}/resume"))
     huge = "x" * (20 << 20)
+    say("413", answer=code("POST", f"{at}/exec", json={"cmd": huge}))
+    status, body = client.send_text(f"{at}/exec", '{"cmd":"true"}')
+    say("415", answer=[status, json.loads(body)["error"]["code"]])
+    say("429", answer=code("POST", "/v1/capsules", json={"vcpus": 200}))
     lost = []
     for _ in range(TRIES):
         lost.append(code("POST", f"{at}/exec", json={"cmd": huge}) != [413, "too_large"])

@@ -26,21 +26,23 @@ class Urllib:
         with self.request(method, path, data, {"Content-Type": "application/json"}, timeout=timeout, **more) as answer:
             return answer.status, answer.read()
 
-    def form(self, path, content):
+    def send_text(self, path, text):
+        with self.request("POST", path, text.encode(), {"Content-Type": "text/plain"}) as answer:
+            return answer.status, answer.read()
+
+    def form(self, path, content, file_first=False):
         boundary = uuid.uuid4().hex
-        body = b"".join(
-            [
-                f'--{boundary}\r\nContent-Disposition: form-data; name="path"\r\n\r\n{path}\r\n'.encode(),
-                f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'.encode(),
-                content,
-                f"\r\n--{boundary}--\r\n".encode(),
-            ]
-        )
+        begin = f"--{boundary}\r\nContent-Disposition: form-data; name=".encode()
+        fields = [
+            begin + f'"path"\r\n\r\n{path}\r\n'.encode(),
+            begin + b'"file"; filename="f"\r\n\r\n' + content + b"\r\n",
+        ]
+        body = b"".join(reversed(fields) if file_first else fields) + f"--{boundary}--\r\n".encode()
         return body, {"Content-Type": f"multipart/form-data; boundary={boundary}"}
 
-    def upload(self, url, path, file):
+    def upload(self, url, path, file, file_first=False):
         with open(file, "rb") as content:
-            body, headers = self.form(path, content.read())
+            body, headers = self.form(path, content.read(), file_first)
         with self.request("POST", url, body, headers) as answer:
             return answer.status
 

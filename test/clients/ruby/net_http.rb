@@ -38,10 +38,19 @@ def code(...)
   [status, answer&.dig("error", "code")]
 end
 
-def upload(path, target, file)
+def send_text(path, text)
+  answer = request("POST", path) do |each|
+    each["Content-Type"] = "text/plain"
+    each.body = text
+  end
+  [answer.code.to_i, JSON.parse(answer.body)["error"]["code"]]
+end
+
+def upload(path, target, file, file_first: false)
   File.open(file, "rb") do |content|
+    fields = [["path", target], ["file", content, { filename: File.basename(file) }]]
     request("POST", path) do |each|
-      each.set_form([["path", target], ["file", content, { filename: "f" }]], "multipart/form-data")
+      each.set_form(file_first ? fields.reverse : fields, "multipart/form-data")
     end.code.to_i
   end
 end
@@ -106,7 +115,7 @@ _, listed = call("GET", "#{at}/processes")
 say("processes", listed: listed["processes"].any? { |each| each["tag"] == process["tag"] })
 say("kill", status: call("DELETE", "#{at}/processes/#{process["tag"]}?signal=SIGTERM")[0])
 
-small = File.join(WORK, "small")
+small = File.join(WORK, 'small "ü".txt')
 File.binwrite(small, "\r\n--b\x00\xff".b)
 say("upload", status: upload("#{at}/files/write", "/root/ü ñ.txt", small))
 copy = File.join(WORK, "copy")
@@ -114,6 +123,10 @@ status = download("#{at}/files/read", "/root/ü ñ.txt", copy)
 say("read", status:, bytes: File.binread(copy).unpack1("H*"))
 _, listing = call("POST", "#{at}/files/list", { path: "/root" })
 say("list", listed: listing["entries"].any? { |entry| entry["name"] == "ü ñ.txt" })
+
+status = upload("#{at}/files/write", "/root/second", small, file_first: true)
+download("#{at}/files/read", "/root/second", copy)
+say("file first", status:, bytes: File.binread(copy).unpack1("H*"))
 
 hash = Digest::SHA256.file(BIG).hexdigest
 status = upload("#{at}/files/stream/write", "/root/big", BIG)
@@ -138,6 +151,9 @@ say("405", answer: code("PUT", at))
 say("400", answer: code("POST", "#{at}/exec", { cmd: 7 }))
 say("409", answer: code("POST", "#{at}/resume", {}))
 huge = { cmd: "x" * (20 << 20) }
+say("413", answer: code("POST", "#{at}/exec", huge))
+say("415", answer: send_text("#{at}/exec", '{"cmd":"true"}'))
+say("429", answer: code("POST", "/v1/capsules", { vcpus: 200 }))
 lost = Integer(ENV.fetch("CLIENT_TRIES")).times.flat_map do
   [
     code("POST", "#{at}/exec", huge) == [413, "too_large"],

@@ -64,6 +64,11 @@ listed=false
 ! grep -q '"name":"ü ñ.txt"' "$body" || listed=true
 say list "\"listed\":$listed"
 
+call POST "$at/files/write" -F "file=@$CLIENT_FOLDER/small" -F path=/root/second
+second=$status
+post "$at/files/read" '{"path":"/root/second"}'
+say 'file first' "\"status\":$second,\"bytes\":\"$(od -An -tx1 "$body" | tr -d ' \n')\""
+
 upload "$at/files/stream/write" /root/big "$CLIENT_FILE"
 up=$status
 post "$at/exec" '{"cmd":"sha256sum","args":["/root/big"],"timeout":0}'
@@ -91,6 +96,9 @@ post "$at/exec" '{"cmd":7}' && answer 400
 post "$at/resume" '{}' && answer 409
 huge=$CLIENT_FOLDER/huge
 { printf '{"cmd":"' && head -c 20971520 /dev/zero | tr '\0' x && printf '"}'; } >"$huge"
+post "$at/exec" "@$huge" && answer 413
+call POST "$at/exec" -H 'Content-Type: text/plain' --data-binary '{"cmd":"true"}' && answer 415
+post /v1/capsules '{"vcpus":200}' && answer 429
 lost=0
 expect() { [[ $status == "$1" ]] || lost=$((lost + 1)); }
 for ((count = 0; count < CLIENT_TRIES; count++)); do

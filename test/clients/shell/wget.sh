@@ -23,14 +23,20 @@ post() { # PATH JSON|@FILE
   call POST "$1" --header='Content-Type: application/json' "${source[@]}"
 }
 
+path_part() { # TARGET
+  printf -- '--form\r\nContent-Disposition: form-data; name="path"\r\n\r\n%s\r\n' "$1"
+}
+
 # It has no multipart, so the form is a file.
-upload() { # PATH TARGET FILE
+upload() { # PATH TARGET FILE [FIRST]
   local form=$CLIENT_FOLDER/form
   {
-    printf -- '--form\r\nContent-Disposition: form-data; name="path"\r\n\r\n%s\r\n' "$2"
+    [[ ${4:-path} == file ]] || path_part "$2"
     printf -- '--form\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
     cat "$3"
-    printf '\r\n--form--\r\n'
+    printf '\r\n'
+    [[ ${4:-path} == path ]] || path_part "$2"
+    printf -- '--form--\r\n'
   } >"$form"
   call POST "$1" --header='Content-Type: multipart/form-data; boundary=form' --body-file="$form"
 }
@@ -78,6 +84,11 @@ listed=false
 ! grep -q '"name":"ü ñ.txt"' "$body" || listed=true
 say list "\"listed\":$listed"
 
+upload "$at/files/write" /root/second "$CLIENT_FOLDER/small" file
+second=$status
+post "$at/files/read" '{"path":"/root/second"}'
+say 'file first' "\"status\":$second,\"bytes\":\"$(od -An -tx1 "$body" | tr -d ' \n')\""
+
 upload "$at/files/stream/write" /root/big "$CLIENT_FILE"
 up=$status
 post "$at/exec" '{"cmd":"sha256sum","args":["/root/big"],"timeout":0}'
@@ -109,6 +120,9 @@ post "$at/exec" '{"cmd":7}' && answer 400
 post "$at/resume" '{}' && answer 409
 huge=$CLIENT_FOLDER/huge
 { printf '{"cmd":"' && head -c 20971520 /dev/zero | tr '\0' x && printf '"}'; } >"$huge"
+post "$at/exec" "@$huge" && answer 413
+call POST "$at/exec" --header='Content-Type: text/plain' --body-data='{"cmd":"true"}' && answer 415
+post /v1/capsules '{"vcpus":200}' && answer 429
 lost=0
 expect() { [[ $status == "$1" ]] || lost=$((lost + 1)); }
 for ((count = 0; count < CLIENT_TRIES; count++)); do
