@@ -66,6 +66,25 @@ test("a pause whose checkpoint is complete is completed when daemon and VM have 
   database.close();
 });
 
+test("the host is told the revision of a row with an intent to save, whose checkpoint it may settle", async () => {
+  for (const intent of ["pause", "capture", null] as const) {
+    const host = new FakeHost();
+    const database = openDatabase(":memory:");
+    const before = buildFloors(host, database);
+    const id = await runningCapsule(before);
+    const row = before.store.get(id)!;
+    const expected = intent === null ? null : before.store.setIntent(row, intent).revision;
+    const told: unknown[] = [];
+    host.adopt = async (...args: unknown[]) => {
+      told.push(args);
+      return { kind: "nothing" };
+    };
+    await buildFloors(host, database).restart();
+    assert.deepEqual(told, [[id, expected]]);
+    database.close();
+  }
+});
+
 for (const [name, sinceStart, status] of [
   ["after", 1, "paused"],
   ["before", -1, "error"],

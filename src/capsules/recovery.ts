@@ -60,9 +60,9 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
         return;
       case "pause":
       case "capture":
-        return await recoverRunning(row, await host.adopt(row.id), options, result);
+        return await recoverRunning(row, await host.adopt(row.id, row.revision), options, result);
       case null:
-        if (row.status === "running") await recoverRunning(row, await host.adopt(row.id), options, result);
+        if (row.status === "running") await recoverRunning(row, await host.adopt(row.id, null), options, result);
         else await host.reap(row.id); // paused, stopped, error: such a capsule has no process
     }
   } catch (error) {

@@ -124,8 +124,11 @@ export interface Host {
   /** Removes a template's files. Idempotent. */
   removeTemplate(storage: string): Promise<void>;
 
-  /** Connects to the VM that an earlier daemon left of a running capsule; a stopped VM is resumed. */
-  adopt(id: string): Promise<Adopted>;
+  /**
+   * Connects to the VM that an earlier daemon left of a running capsule; a stopped VM is resumed. `saving`: the row's revision
+   * when it has an intent to save, else null. A checkpoint of that revision holds what the VM was.
+   */
+  adopt(id: string, saving: number | null): Promise<Adopted>;
   /** Ends the VM, if any, of a capsule that should have none. */
   reap(id: string): Promise<void>;
   inventory(): Inventory;
@@ -142,5 +145,5 @@ export interface Host {
 export type Adopted =
   | { kind: "running"; guest: Guest }
   | { kind: "powered_off" }
-  | { kind: "checkpoint"; revision: number | null; savedAt: number; reason?: string }
-  | { kind: "nothing"; reason?: string };
+  | { kind: "checkpoint"; revision: number | null; savedAt: number; reason?: string | undefined }
+  | { kind: "nothing"; reason?: string | undefined };

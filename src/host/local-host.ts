@@ -9,11 +9,12 @@ import type { HostMemory } from "./capacity/host-memory.ts";
 import { privateMemory } from "./capacity/private-memory.ts";
 import type { ReadinessCheck } from "./capacity/readiness.ts";
 import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
+import { Adopter } from "./checkpoint/adopter.ts";
 import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
-import { checkpointName, readCapsule, readVm, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
+import { checkpointName, readCapsule, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
 import { diffName } from "./disk/checkpoint-folder.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
@@ -80,6 +81,7 @@ export class LocalHost implements Host {
   readonly #checkpointer: Checkpointer;
   readonly #starter: Starter;
   readonly #restorer: Restorer;
+  readonly #adopter: Adopter;
   readonly #warm: WarmStarts;
   readonly #guests = new Map<string, LiveGuest>();
   /** Guests that were restored and not released yet. */
@@ -117,6 +119,7 @@ export class LocalHost implements Host {
     this.#launcher = new Launcher(launch, this.#warm);
     this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher: this.#launcher });
     this.#restorer = new Restorer({ ...launch, space, verifier: this.#verifier, launcher: this.#launcher });
+    this.#adopter = new Adopter({ ...launch, launcher: this.#launcher, restorer: this.#restorer });
     paths.create();
   }
 
@@ -238,21 +241,10 @@ export class LocalHost implements Host {
     await rm(folder, { recursive: true, force: true });
   }
 
-  async adopt(id: string): Promise<Adopted> {
-    const folder = this.#paths.capsule(id);
-    const [capsule, vm] = await Promise.all([readCapsule(folder), readVm(folder)]);
-    if (capsule === undefined) return { kind: "nothing" };
-    const otherwise = await this.#restorer.withoutVm(id);
-    if (vm === undefined) return otherwise;
-    const process = vm.process ?? (await this.#options.vmm.find(vm.nonce))[0];
-    if (process === undefined) return otherwise;
-    try {
-      const guest = await this.#launcher.adopt(id, capsule, vm, process);
-      return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest: this.#hold(guest) };
-    } catch (error) {
-      await reapFolder(this.#options.vmm, folder);
-      return { ...otherwise, reason: error instanceof Error ? error.message : String(error) };
-    }
+  async adopt(id: string, saving: number | null): Promise<Adopted> {
+    const adopted = await this.#adopter.adopt(id, saving);
+    if (adopted.kind === "running") this.#hold(adopted.guest);
+    return adopted;
   }
 
   reap(id: string): Promise<void> {

@@ -42,7 +42,7 @@ before(async () => {
   writeFileSync(refusedFile, bytes.subarray(0, 20 * mebibyte));
   if (isBusy) load = new BusyCores();
   const client = await Client.connect(server.url, server.apiKey);
-  story = { client, url: server.url, logFile: server.logFile, file, refusedFile, tries: isLong ? 200 : 3 };
+  story = { client, url: server.url, logFile: server.log.file, file, refusedFile, tries: isLong ? 200 : 3 };
 });
 
 after(async () => {

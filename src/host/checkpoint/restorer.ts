@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { checkpointName, diskName, readCapsule, readVm, vmName } from "../disk/capsule-folder.ts";
+import { checkpointName, diskName, readCapsule, vmName } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { putLayerBack, requireSameLayer, setLayerAside, settleLayer } from "../disk/disk-layer.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
@@ -12,7 +12,7 @@ import { readHashes } from "../disk/hashes.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Reaper, reapFolder } from "../disk/reaper.ts";
 import type { LiveGuest } from "../guest.ts";
-import type { Adopted, Turn } from "../host.ts";
+import type { Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Launcher } from "../launch/launcher.ts";
 import type { Verifier } from "./verifier.ts";
@@ -62,13 +62,6 @@ export class Restorer {
     }
   }
 
-  /** What there is of a capsule whose VM is gone. */
-  async withoutVm(id: string): Promise<Extract<Adopted, { reason?: string }>> {
-    const manifest = await openCheckpoint(join(this.#options.paths.capsule(id), checkpointName)).catch(() => undefined);
-    if (manifest === undefined) return { kind: "nothing" };
-    return { kind: "checkpoint", revision: manifest.revision, savedAt: Date.parse(manifest.createdAt) };
-  }
-
   /** Ends the VM, if any, of a paused capsule, and undoes what it has done to the disk layer. */
   async reap(id: string): Promise<void> {
     const { paths, vmm } = this.#options;
@@ -78,10 +71,9 @@ export class Restorer {
   }
 
   /** Undoes what a restored VM has done to its disk layer. Call when it has ended without having been released. */
-  async settle(id: string): Promise<void> {
+  settle(id: string): Promise<void> {
     const { paths } = this.#options;
-    const folder = paths.capsule(id);
-    await settleLayer(folder, await readVm(folder), paths.scratch(`settled-${id}`));
+    return settleLayer(paths.capsule(id), paths.scratch(`settled-${id}`));
   }
 
   async #setLayerAside(folder: string, what: string): Promise<void> {

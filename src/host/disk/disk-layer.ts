@@ -2,8 +2,8 @@
  * The disk layer of a paused capsule, which has to be the one that its memory was saved with (docs/adr/0023).
  *
  * Before the commit of a resume only the guest's kernel runs, and what it writes is harmless, so after a failure the manifest
- * gets the layer's new size and time. The VM's journal tells that the layer was changed by a resume of this checkpoint. Where
- * user processes were not frozen they run too, and the resume works on a copy:
+ * gets the layer's new size and time. The VM's journal tells that the layer was changed by a resume of this checkpoint, or by
+ * a daemon that let the saved VM run on. Where user processes were not frozen they run too, and the resume works on a copy:
  *
  *      capsules/<id>/checkpoint/disk.qcow2    the layer, set aside until the checkpoint is removed
  *      capsules/<id>/disk.qcow2               the copy
@@ -12,7 +12,7 @@ import { constants, existsSync } from "node:fs";
 import { copyFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { checkpointName, diskName, type VmFile } from "./capsule-folder.ts";
+import { checkpointName, diskName, readVm, vmName } from "./capsule-folder.ts";
 import { diskLayerOf, fileNames, readManifest } from "./checkpoint-folder.ts";
 import { syncFile, syncFileAndTimes, syncFolder, writeJson } from "./files.ts";
 import { type DiskLayer, encodeManifest, hashesName, type Manifest } from "./manifest.ts";
@@ -46,16 +46,16 @@ export async function setLayerAside(folder: string): Promise<void> {
 }
 
 /**
- * Undoes what a resume that failed or was cut off has done to the layer. Call when its VM has ended, with its journal. A layer
- * that another VM may have changed is left alone. `scratch`: a path on the same file system that nothing else uses.
+ * Undoes what a resume that failed or was cut off has done to the layer. Call when its VM has ended and its journal is there. A
+ * layer that another VM may have changed is left alone. `scratch`: a path on the same file system that nothing else uses.
  */
-export async function settleLayer(folder: string, vm: VmFile | undefined, scratch: string): Promise<void> {
+export async function settleLayer(folder: string, scratch: string): Promise<void> {
   if (await putLayerBack(folder)) return;
   const checkpoint = join(folder, checkpointName);
   const manifest = await readManifest(checkpoint);
   if (manifest === undefined || manifest.diskLayer === null || !existsSync(join(folder, diskName))) return;
   const diskLayer = diskLayerOf(join(folder, diskName));
-  if (isSameLayer(manifest.diskLayer, diskLayer) || !isWorkOf(vm, manifest, diskLayer)) return;
+  if (isSameLayer(manifest.diskLayer, diskLayer) || !(await isWorkOfVm(folder, manifest, diskLayer))) return;
   await syncFileAndTimes(join(folder, diskName));
   await rm(join(checkpoint, hashesName), { force: true }); // they are made anew after the next start
   await writeJson(scratch, encodeManifest({ ...manifest, diskLayer }), { durable: true });
@@ -63,10 +63,24 @@ export async function settleLayer(folder: string, vm: VmFile | undefined, scratc
   await syncFolder(checkpoint);
 }
 
-/** Whether the layer was changed by the kernel of a guest that continued this checkpoint. */
-function isWorkOf(vm: VmFile | undefined, { frozen, revision, diskLayer }: Manifest, found: DiskLayer): boolean {
-  if (frozen !== true || diskLayer === null) return false;
-  if (vm?.restores !== undefined) return vm.restores === revision;
+/** Whether the layer is the one that the memory was saved with, or will be once the work of its VM is settled. */
+export async function canBeResumed(folder: string): Promise<boolean> {
+  const manifest = await readManifest(join(folder, checkpointName));
+  if (manifest === undefined || manifest.diskLayer === null) return manifest !== undefined;
+  if (!existsSync(join(folder, diskName))) return false;
+  const found = diskLayerOf(join(folder, diskName));
+  return isSameLayer(manifest.diskLayer, found) || isWorkOfVm(folder, manifest, found);
+}
+
+/** Whether the layer was changed by the kernel of a guest that continued this checkpoint, as the VM's journal tells. */
+async function isWorkOfVm(
+  folder: string,
+  { frozen, revision, diskLayer }: Manifest,
+  found: DiskLayer,
+): Promise<boolean> {
+  if (frozen !== true || diskLayer === null || !existsSync(join(folder, vmName))) return false;
+  const { restores } = (await readVm(folder)) ?? {};
+  if (restores !== undefined) return restores === revision;
   return found.mtimeNs >= diskLayer.mtimeNs; // the journal is of the release before, or lost its content in a power cut
 }
 

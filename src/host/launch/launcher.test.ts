@@ -100,7 +100,7 @@ test("an adopted guest is spoken to in the version of its journal, or in that of
     };
     const { launcher, vm, restoring } = launch(t, { connect });
     (await restoring).close();
-    const guest = await launcher.adopt(id, capsule, { nonce: "n", process: vm.process, ...journalled }, vm.process);
+    const guest = await launcher.adopt(id, capsule, { nonce: "n", process: vm.process, ...journalled }, null);
     guest?.close();
     assert.equal(said[1], expected);
   }

@@ -73,18 +73,27 @@ export class Launcher {
   }
 
   /**
-   * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. Undefined when the guest has
-   * powered itself off. Throws when the process is not the VM, the guest ended otherwise, or its agent does not answer.
+   * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. `checkpoint`: the revision of the
+   * one into which it was saved, which its journal then names. Undefined when the guest has powered itself off. Throws when the
+   * process is not the VM, the guest ended otherwise, or its agent does not answer.
    */
-  adopt(id: string, capsule: CapsuleFile, journal: VmFile, process: VmProcess): Promise<LiveGuest | undefined> {
+  adopt(
+    id: string,
+    capsule: CapsuleFile,
+    journal: VmFile & { process: VmProcess },
+    checkpoint: number | null,
+  ): Promise<LiveGuest | undefined> {
     const { vmm, templates, scheduler, connect, wakeMs } = this.#options;
     const spec = templates.spec(id, capsule, journal);
     return scheduler.run(serviceOwner, async () => {
-      const vm = await vmm.adopt(spec, process);
+      const vm = await vmm.adopt(spec, journal.process);
       try {
         const state = await vm.state();
         if (state === "shutdown") return await this.#recordPowerOff(id, vm);
-        if (state === "stopped") await vm.resume();
+        if (state === "stopped") {
+          if (checkpoint !== null) await writeVm(vm.spec.files.dir, { ...journal, restores: checkpoint });
+          await vm.resume();
+        }
         const agent = await connect(vm.agentSocket, wakeMs, undefined, journal.protocol ?? unrecordedProtocol);
         // A frozen guest's clock may be behind.
         if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));

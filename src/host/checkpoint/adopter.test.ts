@@ -1,0 +1,176 @@
+/** What a daemon finds of a capsule whose pause an earlier one has not recorded. Real VMs: test/faults. */
+import assert from "node:assert/strict";
+import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeVm } from "../../../test/fakes/fake-vm.ts";
+import type { Agent } from "../../agent/agent.ts";
+import type { Machine, Vmm } from "../../vmm/vmm.ts";
+import { StartScheduler } from "../capacity/start-scheduler.ts";
+import { readVm, type VmFile, writeCapsule, writeVm } from "../disk/capsule-folder.ts";
+import { diskLayerOf, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
+import { DiskSpace } from "../disk/disk-space.ts";
+import { imageLayer, type Saved } from "../disk/manifest.ts";
+import { Paths } from "../disk/paths.ts";
+import type { Connect } from "../guest.ts";
+import { Launcher } from "../launch/launcher.ts";
+import { Adopter } from "./adopter.ts";
+import { Restorer } from "./restorer.ts";
+
+const id = "cl-1";
+const revision = 12;
+const machine: Machine = {
+  ...{ qemu: "10", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 128 },
+};
+const agent = { awake: true, closed: new Promise(() => {}), close() {} } as unknown as Agent;
+const answering: Connect = async () => agent;
+const silent: Connect = async () => {
+  throw new Error("no answer from the agent");
+};
+const written = "it was saved, and more was written";
+
+interface Left {
+  folder: string;
+  layer: string;
+  paths: Paths;
+  vm: FakeVm;
+  restorer: Restorer;
+  /** Which VMs were ended, by their nonce. */
+  reaped: string[];
+  adopt(saving: number | null): ReturnType<Adopter["adopt"]>;
+}
+
+/** A saved VM that runs on when it is resumed, and writes to its disk layer; `connect` reaches its agent. */
+async function left(t: TestContext, connect: Connect, about: Partial<Saved> = {}): Promise<Left> {
+  const data = mkdtempSync(join(tmpdir(), "adopter-"));
+  t.after(() => rmSync(data, { recursive: true }));
+  const paths = new Paths(data);
+  const folder = paths.capsule(id);
+  const checkpoint = join(folder, "checkpoint");
+  for (const path of [checkpoint, paths.work]) mkdirSync(path, { recursive: true });
+  const layer = join(folder, "disk.qcow2");
+  writeFileSync(layer, "as saved");
+  writeFileSync(join(checkpoint, "state"), "devices");
+  const image = { name: "minimal", hash: "ab" };
+  await writeCapsule(folder, { origin: "bases/b", originSha256: null, image, machine });
+  const layers = [imageLayer(image.name, image.hash, null)];
+  const saved = { kind: "pause", revision, machine, agent: { protocol: 1 }, layers, frozen: true } as const;
+  await writeManifest(checkpoint, { ...saved, diskLayer: diskLayerOf(layer), ...about }, ["state"], { hashAll: false });
+
+  const vm = new FakeVm("");
+  vm.found = "stopped";
+  vm.spec.files.dir = folder;
+  await writeVm(folder, { nonce: "0", process: vm.process, protocol: 1, restores: 7 });
+  const reaped: string[] = [];
+  const reap = async (nonce: string) => void reaped.push(nonce);
+  const vmm = { adopt: async () => vm, find: async () => [], reap } as unknown as Vmm;
+  const options = { paths, vmm, connect, wakeMs: 60_000, step: () => {}, scheduler: new StartScheduler(1) };
+  const launcher = new Launcher({ ...options, templates: { spec: () => vm.spec } as never });
+  const restorer = new Restorer({
+    ...{ paths, vmm, launcher, space: new DiskSpace({ folder: data, reserveBytes: 0 }) },
+    templates: { requireMachine: async () => {}, requireParent: async () => {} },
+    verifier: { requireSound() {}, verifyOnce() {} },
+  });
+  const adopter = new Adopter({ paths, vmm, launcher, restorer });
+  return { folder, layer, paths, vm, restorer, reaped, adopt: (saving) => adopter.adopt(id, saving) };
+}
+
+/** As a guest does when its CPUs run. */
+function writeOnResume({ vm, layer }: Left): void {
+  vm.resume = async () => {
+    vm.found = "running";
+    appendFileSync(layer, written);
+  };
+}
+
+async function layerIsTheCheckpoints({ folder, layer }: Left): Promise<boolean> {
+  const { mtimeNs } = (await openCheckpoint(join(folder, "checkpoint")))!.diskLayer!;
+  return mtimeNs === diskLayerOf(layer).mtimeNs;
+}
+
+test("a saved VM whose agent answers runs on; before its CPUs run, its journal names the checkpoint", async (t) => {
+  const found = await left(t, answering);
+  let journal: VmFile | undefined;
+  found.vm.resume = async () => {
+    journal = await readVm(found.folder);
+  };
+  const adopted = await found.adopt(revision);
+  assert.ok(adopted.kind === "running");
+  adopted.guest.close();
+  assert.deepEqual(journal, { nonce: "0", process: found.vm.process, protocol: 1, restores: revision });
+});
+
+test("one that does not answer is ended, and what its kernel wrote keeps the checkpoint from nothing", async (t) => {
+  const found = await left(t, silent);
+  writeOnResume(found);
+  const { savedAt, ...adopted } = (await found.adopt(revision)) as { savedAt: number };
+  assert.deepEqual(adopted, { kind: "checkpoint", revision, reason: "no answer from the agent" });
+  assert.ok(savedAt > 0);
+  assert.deepEqual(found.reaped, ["0"]);
+  assert.ok(await layerIsTheCheckpoints(found));
+  assert.ok(!existsSync(join(found.folder, "vm.json")));
+});
+
+for (const restores of [revision, undefined]) {
+  test(`the same of a VM that died after a daemon${restores ? "" : " of the release before"} had let it run on`, async (t) => {
+    const found = await left(t, answering);
+    await writeVm(found.folder, { nonce: "0", process: null, ...(restores === undefined ? {} : { restores }) });
+    appendFileSync(found.layer, written);
+    const adopted = await found.adopt(revision);
+    assert.deepEqual([adopted.kind, await layerIsTheCheckpoints(found)], ["checkpoint", true]);
+  });
+}
+
+test("where that cannot be recorded the journal stays, for the next resume", async (t) => {
+  const found = await left(t, silent);
+  writeOnResume(found);
+  rmSync(found.paths.work, { recursive: true });
+  assert.equal((await found.adopt(revision)).kind, "checkpoint");
+  assert.equal(await layerIsTheCheckpoints(found), false);
+  mkdirSync(found.paths.work);
+  await found.restorer.reap(id);
+  assert.ok(await layerIsTheCheckpoints(found));
+});
+
+test("what user processes that were not frozen have written makes the memory too old", async (t) => {
+  const silentOne = await left(t, silent, { frozen: false });
+  writeOnResume(silentOne);
+  assert.deepEqual(await silentOne.adopt(revision), { kind: "nothing", reason: "no answer from the agent" });
+  const dead = await left(t, answering, { frozen: false });
+  await writeVm(dead.folder, { nonce: "0", process: null, restores: revision });
+  appendFileSync(dead.layer, written);
+  const reason = "its disk was written to after its memory was saved";
+  assert.deepEqual(await dead.adopt(revision), { kind: "nothing", reason });
+  const unchanged = await left(t, silent, { frozen: false });
+  assert.equal((await unchanged.adopt(revision)).kind, "checkpoint", "nothing was written");
+});
+
+test("so does what was written while a VM ran that does not continue the checkpoint", async (t) => {
+  const found = await left(t, answering);
+  await writeVm(found.folder, { nonce: "0", process: null, restores: 7 });
+  appendFileSync(found.layer, written);
+  assert.equal((await found.adopt(revision)).kind, "nothing");
+  const withoutJournal = await left(t, answering);
+  rmSync(join(withoutJournal.folder, "vm.json"));
+  assert.equal((await withoutJournal.adopt(revision)).kind, "checkpoint");
+  appendFileSync(withoutJournal.layer, written);
+  assert.equal((await withoutJournal.adopt(revision)).kind, "nothing");
+});
+
+test("the checkpoint of another revision is left as it is, and its VM's journal too", async (t) => {
+  for (const saving of [null, revision + 1]) {
+    const found = await left(t, silent);
+    await writeVm(found.folder, { nonce: "0", process: found.vm.process, restores: revision }); // resumed from it
+    writeOnResume(found);
+    const manifest = join(found.folder, "checkpoint/manifest.json");
+    const before = readFileSync(manifest, "utf8");
+    const adopted = await found.adopt(saving);
+    assert.deepEqual([adopted.kind, readFileSync(manifest, "utf8")], ["checkpoint", before]);
+    const answers = await left(t, answering);
+    const running = await answers.adopt(saving);
+    assert.ok(running.kind === "running");
+    running.guest.close();
+    assert.equal((await readVm(answers.folder))?.restores, 7);
+  }
+});
