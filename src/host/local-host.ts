@@ -21,18 +21,7 @@ import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
-import {
-  type Adopted,
-  type Captured,
-  type Guest,
-  type Host,
-  type Inventory,
-  type Origin,
-  type SaveTurn,
-  type Shape,
-  serviceOwner,
-  type Turn,
-} from "./host.ts";
+import type { Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
 import { TemplateStore } from "./images/template-store.ts";
@@ -131,8 +120,8 @@ export class LocalHost implements Host {
     return this.#templates.builtIn();
   }
 
-  async prepare(origin: Origin, shape: Shape): Promise<void> {
-    using _base = await this.#templates.find(origin, shape, { owner: serviceOwner });
+  prepare(origin: Origin, shape: Shape): Promise<void> {
+    return this.#templates.prepare(origin, shape);
   }
 
   admitStart(memoryMb: number): Promise<Disposable> {

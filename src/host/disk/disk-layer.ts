@@ -9,13 +9,13 @@
  *      capsules/<id>/disk.qcow2               the copy
  */
 import { constants, existsSync } from "node:fs";
-import { copyFile, rename, rm } from "node:fs/promises";
+import { copyFile, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 import { checkpointName, diskName, readVm, vmName } from "./capsule-folder.ts";
 import { diskLayerOf, fileNames, readManifest } from "./checkpoint-folder.ts";
 import { syncFile, syncFileAndTimes, syncFolder, writeJson } from "./files.ts";
-import { type DiskLayer, encodeManifest, hashesName, type Manifest } from "./manifest.ts";
+import { type DiskLayer, encodeManifest, type Manifest } from "./manifest.ts";
 
 /** Units to which archives and other file systems cut times off. */
 const timeUnits = [1n, 100n, 1_000n, 1_000_000n, 1_000_000_000n];
@@ -57,7 +57,6 @@ export async function settleLayer(folder: string, scratch: string): Promise<void
   const diskLayer = diskLayerOf(join(folder, diskName));
   if (isSameLayer(manifest.diskLayer, diskLayer) || !(await isWorkOfVm(folder, manifest, diskLayer))) return;
   await syncFileAndTimes(join(folder, diskName));
-  await rm(join(checkpoint, hashesName), { force: true }); // they are made anew after the next start
   await writeJson(scratch, encodeManifest({ ...manifest, diskLayer }), { durable: true });
   await rename(scratch, join(checkpoint, fileNames.manifest));
   await syncFolder(checkpoint);

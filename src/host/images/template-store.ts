@@ -10,7 +10,7 @@ import { fileNames, openCheckpoint, parentHash, readManifest } from "../disk/che
 import { requireSameMachine } from "../disk/machine-record.ts";
 import { imageLayer, type Layer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
-import type { Origin, Shape, Turn } from "../host.ts";
+import { type Origin, type Shape, serviceOwner, type Turn } from "../host.ts";
 import type { Vmms } from "../qemu-builds/vmms.ts";
 import type { Bases } from "./bases.ts";
 import { overlayOn } from "./boot.ts";
@@ -64,6 +64,11 @@ export class TemplateStore {
     if (manifest === undefined) throw new CapsuleError("internal_error", "the template's files are missing");
     await this.requireMachine(manifest, "the template");
     return { folder, manifest, [Symbol.dispose]: () => {} };
+  }
+
+  /** Makes the base that is missing for capsules of this origin and shape, if any. Throws as `find`. */
+  async prepare(origin: Origin, shape: Shape): Promise<void> {
+    using _parent = await this.find(origin, shape, { owner: serviceOwner });
   }
 
   /** Throws CapsuleError("conflict") when a checkpoint was made by a machine that this host cannot build. */

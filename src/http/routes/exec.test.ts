@@ -138,7 +138,9 @@ describe("foreground exec", () => {
 
   for (const field of ["timeout", "timeout_sec"]) {
     test(`${field} reached: the tree is killed, 504 with the output so far`, async (t) => {
-      const { exec, capsule, agent } = await setUp({ onRun: (run) => run.print("stdout", Buffer.from("so farü").subarray(0, -1)) });
+      const { exec, capsule, agent } = await setUp({
+        onRun: (run) => run.print("stdout", Buffer.from("so farü").subarray(0, -1)),
+      });
       t.mock.timers.enable({ apis: ["setTimeout"] });
       const answer = exec({ cmd: "hang", [field]: 7 });
       while (agent.runs.length === 0) await new Promise(setImmediate);
