@@ -228,7 +228,7 @@ describe("a demand pool", () => {
     fixture.claim("b", 2);
     fixture.claim("a", 5);
     await fixture.has("a", "a");
-    assert.deepEqual(fixture.failures.map(String), ["Error: no b can be made"]);
+    assert.deepEqual([...new Set(fixture.failures.map(String))], ["Error: no b can be made"]);
     await fixture.polled();
     assert.deepEqual(fixture.pool.state(), { ready: 2, target: 2 });
     await fixture.pool.close();
