@@ -66,6 +66,7 @@ export const proxies: ZooProxy[] = [
       const config = join(folder, "haproxy.cfg");
       const text = example
         .replace(/bind :443 .*/, `bind :${port}`)
+        .replace("timeout server 1d", `timeout server ${readTimeoutSec}s`)
         .replace("timeout tunnel 60s", `timeout tunnel ${readTimeoutSec}s`);
       return { files: { [config]: text }, command: [sbin("haproxy"), "-db", "-f", config] };
     },
@@ -78,9 +79,12 @@ export const proxies: ZooProxy[] = [
     losesRefusals: true,
     hidesAborts: false,
     fence: "caddy",
-    configure(example, { port, folder }) {
+    // Without it Caddy waits for ever.
+    configure(example, { port, folder, readTimeoutSec, upstreamPort }) {
       const config = join(folder, "Caddyfile");
-      const text = `{\nadmin off\nstorage file_system ${folder}\n}\n${example.replace("capsule.example", `http://:${port}`)}`;
+      const asWritten = `reverse_proxy 127.0.0.1:${upstreamPort}\n`;
+      const withTimeout = `${asWritten.trim()} {\ntransport http {\nread_timeout ${readTimeoutSec}s\n}\n}\n`;
+      const text = `{\nadmin off\nstorage file_system ${folder}\n}\n${example.replace("capsule.example", `http://:${port}`).replace(asWritten, withTimeout)}`;
       return { files: { [config]: text }, command: ["caddy", "run", "--adapter", "caddyfile", "--config", config] };
     },
   },
