@@ -37,7 +37,11 @@ before(async () => {
     ...allocators,
   };
   gaugeFile = join(process.env.TMPDIR ?? "/tmp", `capsule-soak-${process.pid}`);
-  world = await World.start({ env: { ...env, CAPSULE_SOAK_GAUGE: gaugeFile } });
+  world = await World.start({
+    env: { ...env, CAPSULE_SOAK_GAUGE: gaugeFile },
+    // Of killed VMs: what was asked of them, and starts.
+    errors: [/"code":"agent_error","msg":"request failed"/, /"msg":"capsule did not start"/],
+  });
 });
 after(async () => {
   await world?.[Symbol.asyncDispose]();
