@@ -44,8 +44,11 @@ before(async () => {
   });
 });
 after(async () => {
-  await world?.[Symbol.asyncDispose]();
-  rmSync(gaugeFile, { force: true });
+  try {
+    await world?.[Symbol.asyncDispose]();
+  } finally {
+    rmSync(gaugeFile, { force: true });
+  }
 });
 
 /** Least number of each player's acts in each part, also on a slow machine. */
