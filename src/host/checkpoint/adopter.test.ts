@@ -122,6 +122,30 @@ for (const restores of [revision, undefined]) {
   });
 }
 
+test("a VM whose capsule.json is missing, damaged or of a later release is ended, and the reason says so", async (t) => {
+  const damages = [
+    ["", /^capsule\.json of cl-1 cannot be used: /],
+    [
+      '{"format": 3}',
+      /^capsule\.json of cl-1 cannot be opened: it has format 3, and this release opens formats 1 to 2$/,
+    ],
+    [undefined, undefined],
+  ] as const;
+  for (const [content, expected] of damages) {
+    const found = await left(t, answering);
+    const path = join(found.folder, "capsule.json");
+    if (content === undefined) rmSync(path);
+    else writeFileSync(path, content);
+    const adopted = await found.adopt(null);
+    assert.equal(adopted.kind, "checkpoint", "of another revision: recovery takes the capsule to `error`");
+    const reason = "reason" in adopted ? adopted.reason : undefined;
+    if (expected === undefined) assert.equal(reason, undefined);
+    else assert.match(reason ?? "", expected);
+    assert.deepEqual(found.reaped, ["0"]);
+    assert.ok(!existsSync(join(found.folder, "vm.json")));
+  }
+});
+
 test("where that cannot be recorded the journal stays, for the next resume", async (t) => {
   const found = await left(t, silent);
   writeOnResume(found);

@@ -144,6 +144,21 @@ test("memory is loaded with its hashes once they were made, and refused when the
   assert.equal(run.times, 2);
 });
 
+test("a capsule whose capsule.json a later release wrote is refused with both formats, a damaged one as damaged", async (t) => {
+  const { folder, restorer, run } = await paused(t);
+  const path = join(folder, "capsule.json");
+  const written = JSON.parse(readFileSync(path, "utf8"));
+  writeFileSync(path, JSON.stringify({ ...written, format: 3 }));
+  const message = "capsule.json of cl-1 cannot be opened: it has format 3, and this release opens formats 1 to 2";
+  await assert.rejects(restorer.restore(id, turn), { code: "conflict", message });
+  writeFileSync(path, "");
+  await assert.rejects(restorer.restore(id, turn), {
+    code: "internal_error",
+    message: /^capsule\.json of cl-1 cannot be used: /,
+  });
+  assert.equal(run.times, 0);
+});
+
 test("a checkpoint of the release before records no layer, and is resumed", async (t) => {
   const { checkpoint, layer, restorer } = await paused(t);
   const { bytes, sha256 } = (await openCheckpoint(checkpoint))!.files.state!;

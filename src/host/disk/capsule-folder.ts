@@ -5,9 +5,10 @@
  */
 import { existsSync } from "node:fs";
 import { rm, unlink } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import type { Machine, VmProcess } from "../../vmm/vmm.ts";
-import { isObject, isSha256, isText, requireFormat } from "./fields.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { isObject, isSha256, isText, NewerFormatError, requireFormat } from "./fields.ts";
 import { isMissing, readJson, syncFolder, writeJson } from "./files.ts";
 import { decodeMachine, encodeMachine } from "./machine-record.ts";
 
@@ -45,15 +46,18 @@ export const vmName = "vm.json";
 /** The files of a paused capsule; all other files in its folder belong to a VM. */
 export const capsuleParts = [capsuleName, diskName, checkpointName];
 
-/** Undefined when there is none; throws when it is damaged, or was written by a later release. */
+/**
+ * Undefined when there is none. Throws CapsuleError: "internal_error" when it is damaged, "conflict" when a later release wrote
+ * it.
+ */
 export async function readCapsule(folder: string): Promise<CapsuleFile | undefined> {
-  const path = join(folder, capsuleName);
-  const value = await readJson<unknown>(path);
-  if (value === undefined) return undefined;
   try {
-    return decodeCapsule(value);
-  } catch (error) {
-    throw new Error(`${path} cannot be used: ${(error as Error).message}`, { cause: error });
+    const value = await readJson<unknown>(join(folder, capsuleName));
+    return value === undefined ? undefined : decodeCapsule(value);
+  } catch (cause) {
+    const [what, why] = [`${capsuleName} of ${basename(folder)}`, (cause as Error).message];
+    if (cause instanceof NewerFormatError) throw new CapsuleError("conflict", `${what} cannot be opened: ${why}`);
+    throw new CapsuleError("internal_error", `${what} cannot be used: ${why}`, { cause });
   }
 }
 

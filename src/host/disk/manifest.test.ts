@@ -130,7 +130,10 @@ test("the format of a later release is refused with both numbers, and is no dama
     message: /cannot be opened: it has format 3, and this release opens formats 1 to 2$/,
   });
   writeFileSync(join(checkpoint, "capsule.json"), JSON.stringify({ format: 3 }));
-  await assert.rejects(readCapsule(checkpoint), /it has format 3, and this release opens formats 1 to 2$/);
+  await assert.rejects(readCapsule(checkpoint), {
+    code: "conflict",
+    message: /^capsule\.json of .* cannot be opened: it has format 3, and this release opens formats 1 to 2$/,
+  });
 });
 
 test("capsule.json is read as it was written, also by the release before", async () => {
@@ -145,7 +148,10 @@ test("capsule.json is read as it was written, also by the release before", async
   assert.deepEqual(await readCapsule(path), { ...capsule, machine: { ...same, devices: ["ports:1"] } });
   for (const wrong of [{ origin: 1 }, { originSha256: "x" }, { image: {} }, { machine: {} }]) {
     writeFileSync(join(path, "capsule.json"), JSON.stringify({ ...capsule, format: 1, machine: former, ...wrong }));
-    await assert.rejects(readCapsule(path), /capsule.json cannot be used/);
+    await assert.rejects(readCapsule(path), {
+      code: "internal_error",
+      message: /^capsule\.json of .* cannot be used: /,
+    });
   }
 });
 
