@@ -211,7 +211,10 @@ export class LocalHost implements Host {
     const folder = this.#paths.capsule(id);
     this.#warm.claim(id)?.guest.close();
     const live = this.#guests.get(id);
-    if (live !== undefined) await this.end(live);
+    if (live !== undefined) {
+      this.#restored.delete(live); // its disk layer is removed, so nothing about it is recorded
+      await this.end(live);
+    }
     await reapFolder(this.#options.vmm, folder);
     this.#options.step("remove.reaped");
     this.#verifier.forget(join(folder, checkpointName));
