@@ -53,6 +53,7 @@ async function hostOfPaused(t: TestContext): Promise<{ host: LocalHost; paths: P
     ...{ paths, vmm, images: [built], connect: async () => agent, mergeLayer: async () => {}, step: () => {} },
     ...{ bootMs: 60_000, wakeMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0, onDamage: onFailure },
     memory: new HostMemory({ reserveBytes: 0 }),
+    missing: async () => [],
     warm: {
       pool: { newId: () => id, budgetBytes: 0, minimum, onFailure },
       processes: { maxCount: 0, budgetBytes: 0, onFailure },
