@@ -53,7 +53,10 @@ const expectations: Record<ZooClient["speaks"][number], Record<string, object>> 
 };
 
 /** What a client breaks off half-way in each story. */
-const aborts: Record<ZooClient["speaks"][number], Aborted["of"]> = { http: "requests", sockets: "socket" };
+const aborts: Record<ZooClient["speaks"][number], Aborted["of"][]> = {
+  http: ["requests"],
+  sockets: ["socket", "terminal"],
+};
 
 export interface Story {
   /** To look at what is left behind. */
@@ -109,7 +112,7 @@ export async function tell({ name, command, speaks, differs }: ZooClient, story:
     const code = await exit;
     assert.deepEqual(steps, Object.assign({}, ...speaks.map((each) => expectations[each]), differs), await complaints);
     assert.equal(code, 0, await complaints);
-    assert.deepEqual(aborted.sort(), speaks.map((each) => aborts[each]).sort(), "what was aborted");
+    assert.deepEqual(aborted.sort(), speaks.flatMap((each) => aborts[each]).sort(), "what was aborted");
   } finally {
     child.kill("SIGKILL");
     await rm(folder, { recursive: true });
@@ -117,7 +120,7 @@ export async function tell({ name, command, speaks, differs }: ZooClient, story:
 }
 
 interface Aborted {
-  of: "requests" | "socket";
+  of: "requests" | "socket" | "terminal";
   id: string;
 }
 
@@ -125,8 +128,9 @@ async function nothingIsLeftOf(
   { of, id }: Aborted,
   { client, file, logFile, hidesAborts = false, hasProxy = false }: Story,
 ): Promise<void> {
+  if (of === "terminal") return terminalGoesOn(client, id, logFile);
   if (of === "socket" || !hidesAborts) await noProcessIsLeftOf(client, id);
-  if (of === "socket") return wasBrokenOff(id, logFile);
+  if (of === "socket") return wasBrokenOff(id, logFile, "exec/stream");
   if (!hidesAborts) await wereAborted(client, id, hasProxy);
   await noHalfIsLeftOf(client, id, file);
 }
@@ -141,12 +145,28 @@ async function noProcessIsLeftOf(client: Client, id: string): Promise<void> {
   });
 }
 
+/** How many sockets of a story end by themselves before one is aborted. */
+const clean = { "exec/stream": 1, pty: 2 };
+
+/** A session is there to be joined again; it ends when it is told to, and nothing is left of it then. */
+async function terminalGoesOn(client: Client, id: string, logFile: string): Promise<void> {
+  await wasBrokenOff(id, logFile, "pty");
+  const at = `/v1/capsules/${id}/processes`;
+  const [, ...sessions] = (await client.expect(200, "GET", at)).json.processes; // without the guest's first process
+  assert.deepEqual(
+    sessions.map(({ cmd, args }: { cmd: string; args: string[] }) => [cmd, ...args].join(" ")),
+    ["sleep 305"],
+  );
+  await client.expect(204, "DELETE", `${at}/${sessions[0].tag}`);
+  await noProcessIsLeftOf(client, id);
+}
+
 /** Without a close frame, which a clean end has; the log says 1006 then, as RFC 6455 has it. */
-async function wasBrokenOff(id: string, logFile: string): Promise<void> {
+async function wasBrokenOff(id: string, logFile: string, verb: "exec/stream" | "pty"): Promise<void> {
   await eventually("the log has the end of the aborted socket", async () => {
     const lines = (await readFile(logFile, "utf8")).split("\n");
-    const ended = lines.filter((line) => line.includes("socket closed") && line.includes(`/${id}/exec/stream`));
-    if (ended.length < 2) return false; // the first is that of the story's stream, which ended by itself
+    const ended = lines.filter((line) => line.includes("socket closed") && line.includes(`/${id}/${verb}`));
+    if (ended.length < clean[verb] + 1) return false;
     assert.equal(JSON.parse(ended.at(-1)!).code, 1006, "how the aborted socket was closed");
     return true;
   });

@@ -12,6 +12,7 @@ import { join } from "node:path";
 import { after, before, describe, type TestContext, test } from "node:test";
 import { Client } from "../client.ts";
 import { Server } from "../server.ts";
+import { abortChanges, aborters, RunningAborter } from "./aborts.ts";
 import { clientOf, examples, runExample } from "./examples.ts";
 import { BusyCores, isBusy, isLong, rounds } from "./form.ts";
 import { documentedIdleSec, measureIdleSec, statedIdle } from "./idle.ts";
@@ -61,6 +62,16 @@ async function tellRounds(t: TestContext, teller: ZooClient, of: Story): Promise
 
 describe("clients", { concurrency: 3 }, () => {
   for (const each of zoo) test(each.name, { skip: missing(each), timeout }, (t) => tellRounds(t, each, story));
+});
+
+describe("changes that are broken off", { concurrency: 2 }, () => {
+  for (const each of aborters) {
+    test(`by ${each.name}`, { skip: missing(each), timeout }, async () => {
+      const client = story.client.as(await server.createKey(`aborts-${each.name.replace(/\W+/g, "-").toLowerCase()}`));
+      await using aborter = new RunningAborter(each, server.url, client.key);
+      await abortChanges(aborter, client);
+    });
+  }
 });
 
 describe("examples of docs/CLIENTS.md", { concurrency: 2 }, () => {

@@ -118,6 +118,8 @@ public class Story {
     String at = create();
     talk(at);
     sayAborted("socket", at);
+    loseTerminal(at);
+    sayAborted("terminal", at);
     work(at);
     abort(at);
     sayAborted("requests", at);
@@ -296,6 +298,13 @@ public class Story {
     void close() {
       socket.sendClose(WebSocket.NORMAL_CLOSURE, "").join();
     }
+  }
+
+  static void loseTerminal(String at) throws Exception {
+    Messages lost = Messages.open(at + "/pty");
+    lost.send("{\"type\":\"start\",\"cmd\":\"sleep\",\"args\":[\"305\"]}");
+    lost.untilType("started");
+    lost.socket.abort();
   }
 
   static void talk(String at) throws Exception {

@@ -109,4 +109,10 @@ export async function socketStory(dial: Dial): Promise<void> {
   await dropped.until(isLast("start"));
   dropped.wire.abort();
   await sayAborted("socket", id);
+
+  const lost = await Conversation.open(dial, `${at}/pty`);
+  lost.send({ type: "start", cmd: "sleep", args: ["305"] });
+  await firstOf(lost, "started");
+  lost.wire.abort();
+  await sayAborted("terminal", id);
 }

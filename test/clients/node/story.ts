@@ -37,7 +37,7 @@ export function say(step: string, values: object): void {
 }
 
 /** The suite looks at what is left behind, and says when it has. */
-export async function sayAborted(of: "requests" | "socket", id: string): Promise<void> {
+export async function sayAborted(of: "requests" | "socket" | "terminal", id: string): Promise<void> {
   say("aborted", { of, id });
   await once(process.stdin.resume(), "data");
   process.stdin.pause(); // or it keeps the process

@@ -224,3 +224,10 @@ $dropped->until_last('start');
 Mojo::IOLoop->remove($dropped->tx->connection);
 say_step('aborted', of => 'socket', id => $capsule->{id});
 <STDIN>;
+
+my $lost_terminal = Conversation->open("$at/pty");
+$lost_terminal->say(type => 'start', cmd => 'sleep', args => ['305']);
+$lost_terminal->first_of('started');
+Mojo::IOLoop->remove($lost_terminal->tx->connection);
+say_step('aborted', of => 'terminal', id => $capsule->{id});
+<STDIN>;

@@ -183,3 +183,9 @@ async def talk(at, connect):
     await until(socket, lambda all: all[-1]["type"] == "start")
     await reset(socket.transport)
     say_aborted("socket", at)
+
+    socket = await connect(f"{at}/pty")
+    await socket.send(json.dumps({"type": "start", "cmd": "sleep", "args": ["305"]}))
+    await until(socket, lambda all: all[-1]["type"] == "started")
+    await reset(socket.transport)
+    say_aborted("terminal", at)
