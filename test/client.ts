@@ -166,7 +166,7 @@ export class TestCapsule implements AsyncDisposable {
   /**
    * Waits for the status and returns the view. Throws with the capsule's error reason when another status is reached.
    */
-  async until(status: string, timeoutSec = 150): Promise<Reply["json"]> {
+  async until(status: string, timeoutSec = 300): Promise<Reply["json"]> {
     const { json } = await this.client.expect(200, "GET", `${this.path}?wait=${status}&timeout=${timeoutSec}`);
     assert.equal(json.status, status, `capsule ${this.id} is ${json.status}: ${json.error_reason}`);
     return json;

@@ -8,15 +8,19 @@ import type { World } from "./world.ts";
 
 const cycles = isLong ? 5 : 1;
 
+/** For commands that take seconds in here, and minutes where the machine is busy. */
+const slow = { timeout: 300 };
+
 /** Files and memory of a guest, as sums that must be the same after a resume. */
 async function fill(capsule: TestCapsule): Promise<string> {
   await capsule.sh(
     "mkdir -p /dev/shm/t && head -c 24M /dev/urandom > /dev/shm/t/a && head -c 8M /dev/zero > /dev/shm/t/b",
+    slow,
   );
   return sums(capsule);
 }
 
-const sums = (capsule: TestCapsule) => capsule.sh("cat /dev/shm/t/* | sha256sum");
+const sums = (capsule: TestCapsule) => capsule.sh("cat /dev/shm/t/* | sha256sum", slow);
 
 export function guests(world: () => World): void {
   for (const vcpus of [2, 4]) {
