@@ -353,6 +353,21 @@ describe("what is read of a refused body is bounded", () => {
     await limited.api.app.close();
   });
 
+  test("a client that resets its connection with its request is no failure of the server", async () => {
+    const api = new Api();
+    await api.app.listen({ host: "127.0.0.1", port: 0 });
+    const { port } = api.app.server.address() as AddressInfo;
+    const request = `POST /v1/capsules HTTP/1.1\r\nHost: a\r\nX-API-Key: ${keys.red}\r\nContent-Length: 9\r\n\r\n{`;
+    // Another process, while this one waits: the server accepts the connection when it has been reset.
+    const client = `const socket = require("node:net").connect(${port}, "127.0.0.1", () =>
+      socket.write(${JSON.stringify(request)}, () => socket.resetAndDestroy()))`;
+    for (let each = 0; each < 3; each++) execFileSync(process.execPath, ["-e", client]);
+    await (await fetch(`http://127.0.0.1:${port}/healthz`)).text();
+    await api.app.close();
+    const failures = api.log.filter((line) => JSON.parse(line).level >= 50);
+    assert.deepEqual(failures, []);
+  });
+
   test("a client that ends half-way is told once, and let go", async () => {
     const socket = await openRefused("127.0.0.4", "Connection: keep-alive");
     socket.end("half");

@@ -52,7 +52,7 @@ export class RefusedBodies {
   discardGarbage(socket: Socket): void {
     // Node's parser would find fault with every further byte.
     socket.removeAllListeners("data");
-    if (!this.#linger(socket, socket, networkOf(socket.remoteAddress ?? ""), leastBytes)) closeSoon(socket);
+    if (!this.#linger(socket, socket, networkOf(socket.remoteAddress), leastBytes)) closeSoon(socket);
   }
 
   /** False when the address has as many as it may. */

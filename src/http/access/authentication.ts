@@ -56,7 +56,7 @@ export class Authentication {
 
   /** For requests to open routes. Throws quota_exceeded. */
   admitAnonymous(request: FastifyRequest): void {
-    const retryAfterSec = this.#anonymous.take(networkOf(request.ip ?? ""));
+    const retryAfterSec = this.#anonymous.take(networkOf(request.ip));
     if (retryAfterSec === 0) return;
     throw new CapsuleError("quota_exceeded", "too many requests came from this address; send them more slowly", {
       retryAfterSec,
@@ -65,7 +65,7 @@ export class Authentication {
 
   /** The error for an invalid key or token: unauthorized, or quota_exceeded after too many from this network. */
   refusal(request: FastifyRequest, message: string): CapsuleError {
-    const retryAfterSec = this.#refusals.take(networkOf(request.ip ?? ""));
+    const retryAfterSec = this.#refusals.take(networkOf(request.ip));
     if (retryAfterSec === 0) return new CapsuleError("unauthorized", message);
     return new CapsuleError("quota_exceeded", "too many requests without a valid key came from this address", {
       retryAfterSec,
