@@ -79,6 +79,7 @@ export async function abortChanges(aborter: RunningAborter, client: Client): Pro
 
 /** Each aborted create has made a capsule that runs, or none. Resolves with their ids when they are removed. */
 async function takeMade(client: Client): Promise<string[]> {
+  await haveArrived(client);
   const { json } = await client.expect(200, "GET", "/v1/capsules");
   assert.ok(json.length <= afterMs.length, `${json.length} capsules of ${afterMs.length} creates`);
   for (const { id } of json) {
@@ -92,19 +93,29 @@ async function takeMade(client: Client): Promise<string[]> {
 
 /** Paused or not, it is brought back to `running`, with its file and its process. */
 async function goesOn(capsule: TestCapsule, tag: string): Promise<void> {
-  const note = await eventually("the capsule goes on", async () => {
+  await haveArrived(capsule.client);
+  const { note, processes } = await eventually("the capsule goes on", async () => {
     const { status } = await capsule.view();
     assert.notEqual(status, "error");
     if (status === "paused") await capsule.client.call("POST", `${capsule.path}/resume`);
     const { json } = await capsule.exec({ cmd: "cat", args: ["/root/note"] });
-    return json.stdout as string | undefined;
+    const listed = await capsule.client.call("GET", `${capsule.path}/processes`);
+    return (
+      json.stdout !== undefined && listed.status === 200 && { note: json.stdout, processes: listed.json.processes }
+    );
   });
   assert.equal(note, "kept\n");
-  const { processes } = (await capsule.client.expect(200, "GET", `${capsule.path}/processes`)).json;
   assert.deepEqual(
     processes.slice(1).map((each: { tag: string }) => each.tag), // without the guest's first process
     [tag],
   );
+}
+
+/** The service accepts connections in turn, so it knows of all requests that were aborted before when it answers on a new one. */
+async function haveArrived(client: Client): Promise<void> {
+  const other = client.as(client.key);
+  await other.expect(200, "GET", "/healthz");
+  other.close();
 }
 
 /** The template is whole and the capsule gone, or there is no template and the capsule goes on. */
@@ -112,6 +123,7 @@ async function abortSnapshot(aborter: RunningAborter, capsule: TestCapsule, ms: 
   const { client } = capsule;
   const name = `aborted-${capsule.id.toLowerCase()}`;
   await aborter.abort("POST", "/v1/snapshots", ms, { sandbox_id: capsule.id, name });
+  await haveArrived(client);
   const left = await eventually("the snapshot is whole or none", async () => {
     const { status } = await client.call("GET", capsule.path);
     const { json } = await client.expect(200, "GET", "/v1/snapshots?type=snapshot");
