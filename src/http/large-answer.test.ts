@@ -7,7 +7,10 @@ import { join } from "node:path";
 import { test } from "node:test";
 
 const rssLimitBytes = 600 << 20;
+/** Of one turn of the event loop. */
 const busyLimitMs = 300;
+/** On a slow machine the turn may take as long as one piece of each answer, and half as much again. */
+const busyLimitPieces = 48;
 
 interface Started {
   port: number;
@@ -18,6 +21,8 @@ interface Figures {
   rssMaxBytes: number;
   busyMaxMs: number;
   delayMaxMs: number;
+  /** To encode the largest item. */
+  pieceMs: number;
 }
 
 type Ask = (at: number, method: string, path: string, body?: object) => Promise<IncomingMessage>;
@@ -75,12 +80,17 @@ for (const [method, path, body] of kinds) {
     });
     const [delay, busy] = [figures.delayMaxMs, figures.busyMaxMs].map(Math.round);
     t.diagnostic(
-      `${path}: ${Math.round(figures.rssMaxBytes / 2 ** 20)} MiB, event loop delayed ${delay} ms, busy ${busy} ms`,
+      `${path}: ${Math.round(figures.rssMaxBytes / 2 ** 20)} MiB, event loop delayed ${delay} ms, busy ${busy} ms, a piece ${figures.pieceMs} ms`,
     );
     assert.deepEqual([...new Set(statuses)].sort(), [200, 503]);
     assert.ok(figures.rssMaxBytes < rssLimitBytes, `${Math.round(figures.rssMaxBytes / 2 ** 20)} MiB`);
-    assert.ok(figures.busyMaxMs <= busyLimitMs, `${figures.busyMaxMs} ms`);
+    assertNotStalled(figures);
   });
+}
+
+function assertNotStalled({ busyMaxMs, pieceMs }: Figures): void {
+  const limitMs = Math.max(busyLimitMs, busyLimitPieces * pieceMs);
+  assert.ok(busyMaxMs <= limitMs, `${busyMaxMs} ms, a piece takes ${pieceMs} ms`);
 }
 
 test("a client that reads gets all of the largest answers, and others are served meanwhile", async () => {
@@ -94,5 +104,5 @@ test("a client that reads gets all of the largest answers, and others are served
       assert.ok(bytes > 60e6, `${path}: ${bytes}`);
     }
   });
-  assert.ok(figures.busyMaxMs <= busyLimitMs, `${figures.busyMaxMs} ms`);
+  assertNotStalled(figures);
 });
