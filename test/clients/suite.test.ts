@@ -171,6 +171,7 @@ describe("proxies", { concurrency: 2 }, () => {
             ...story,
             url: urlOf(kind),
             tries: kind.losesRefusals ? 0 : story.tries,
+            losesRefusals: kind.losesRefusals,
             hasProxy: true,
             hidesAborts: kind.hidesAborts,
           }),
