@@ -5,6 +5,7 @@
  */
 import type { AddressInfo } from "node:net";
 import { monitorEventLoopDelay } from "node:perf_hooks";
+import type { ListingSink } from "../../src/agent/agent.ts";
 import { Api } from "../api.ts";
 
 const control = "\u0001";
@@ -34,12 +35,30 @@ function* processes() {
   for (let pid = 2; pid < 90; pid++) yield { pid, tag: "", cmd: "x", args };
 }
 
+/** Longest time of this thread for one item. A turn of the event loop can have one item of each answer. */
+let pieceMaxMs = 0;
+
+function timed<Item>(sink: ListingSink<Item>): ListingSink<Item> {
+  const item = (each: Item) => {
+    const before = process.threadCpuUsage();
+    try {
+      sink.item(each);
+    } finally {
+      const { user, system } = process.threadCpuUsage(before);
+      pieceMaxMs = Math.max(pieceMaxMs, (user + system) / 1e3);
+    }
+  };
+  return { item, reserve: (bytes) => sink.reserve(bytes) };
+}
+
 const capsules: { id: string; key: string }[] = [];
 for (const key of teams) {
   const id = await api.capsule("running", key);
   const { agent } = api.services.capsules.of(id);
   agent.huge = { [Symbol.iterator]: entries };
   agent.running = { [Symbol.iterator]: processes };
+  const list = agent.processes.bind(agent);
+  agent.processes = (sink) => list(timed(sink));
   agent.onRun = (run) => {
     const chunk = Buffer.alloc(64 * 1024, control);
     let left = 256;
@@ -58,19 +77,6 @@ const delay = monitorEventLoopDelay({ resolution: 10 });
 delay.enable();
 let rssMaxBytes = 0;
 let busyMaxMs = 0;
-
-/** Time of this thread to encode the largest item, at most. It differs by the machine, and by what else that does. */
-function pieceMs(): number {
-  const [item] = processes();
-  const times = Array.from({ length: 10 }, () => {
-    const before = process.threadCpuUsage();
-    Buffer.from(JSON.stringify(item));
-    const { user, system } = process.threadCpuUsage(before);
-    return (user + system) / 1e3;
-  });
-  return Math.max(...times);
-}
-const pieceBeforeMs = pieceMs();
 let before = process.threadCpuUsage();
 setInterval(() => {
   rssMaxBytes = Math.max(rssMaxBytes, process.memoryUsage.rss());
@@ -80,7 +86,7 @@ setInterval(() => {
 }, 5);
 process.on("message", () => {
   const figures = { rssMaxBytes, busyMaxMs, delayMaxMs: delay.max / 1e6 };
-  process.send?.({ ...figures, pieceMs: Math.max(pieceBeforeMs, pieceMs()) });
+  process.send?.({ ...figures, pieceMs: pieceMaxMs });
 });
 process.on("disconnect", () => process.exit());
 process.send?.({ port: (api.app.server.address() as AddressInfo).port, capsules });
