@@ -66,7 +66,7 @@ describe("clients", { concurrency: 3 }, () => {
 
 describe("changes that are broken off", { concurrency: 2 }, () => {
   for (const each of aborters) {
-    test(`by ${each.name}`, { skip: missing(each), timeout }, async () => {
+    test(each.name, { skip: missing(each), timeout }, async () => {
       const client = story.client.as(await server.createKey(`aborts-${each.name.replace(/\W+/g, "-").toLowerCase()}`));
       await using aborter = new RunningAborter(each, server.url, client.key);
       await abortChanges(aborter, client);
