@@ -92,7 +92,7 @@ export class LocalHost implements Host {
       neededBases: () => this.#neededBases(),
       onRemove: (folder) => {
         this.#verifier.forget(folder);
-        void this.#warm.removeBase(folder);
+        return this.#warm.removeBase(folder);
       },
     });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);

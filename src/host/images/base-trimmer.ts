@@ -15,8 +15,8 @@ export interface BaseTrimmerOptions {
   isCurrent: (name: string) => boolean;
   /** Folders, relative to the data folder, of the bases that capsules stand on. Rejects when that cannot be known. */
   neededBases: () => Promise<Set<string>>;
-  /** Called before a base is removed. */
-  onRemove: (folder: string) => void;
+  /** Awaited before a base is removed; when it rejects, the base stays. */
+  onRemove: (folder: string) => Promise<void>;
 }
 
 export interface UnusedBase {
@@ -96,7 +96,7 @@ export class BaseTrimmer {
     const removed = paths.scratch(`trimmed-${name}`);
     this.#removing.add(name);
     try {
-      onRemove(folder);
+      await onRemove(folder);
       await rename(folder, removed);
       this.#lastUse.delete(name);
     } finally {

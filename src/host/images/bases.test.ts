@@ -150,11 +150,21 @@ test("unused bases of other builds of the image or QEMU are removed, however few
   const vmm = { machine: () => ({ ...machine, qemuBuild: "b".repeat(64) }) };
   const removed: string[] = [];
   const neededBases = async () => new Set([`bases/${names.needed}`]);
-  const onRemove = (folder: string) => void removed.push(folder);
+  const onRemove = async (folder: string) => void removed.push(folder);
   const bases = new Bases({ paths, images: [current], spare: 8, vmm, neededBases, onRemove } as never);
   await bases.trim();
   assert.deepEqual(await readdir(paths.bases), [names.needed, names.current]);
   assert.deepEqual(removed.toSorted(), [names.oldImage, names.oldQemu].map((name) => paths.base(name)).toSorted());
+});
+
+test("a base whose users cannot be ended stays", async () => {
+  await mkdir(paths.base("old"));
+  const onRemove = () => Promise.reject(new Error("a process does not end"));
+  const neededBases = async () => new Set();
+  const vmm = { machine: () => machine };
+  const bases = new Bases({ paths, images: [current], spare: 0, vmm, neededBases, onRemove } as never);
+  await assert.rejects(bases.trim(), /does not end/);
+  assert.deepEqual(await readdir(paths.bases), ["old"]);
 });
 
 /** Bases of any shape, of which none can be booted: `made` has those that were tried. */
@@ -174,7 +184,7 @@ function unbootable(options: object = {}) {
     vmm,
     space,
     neededBases: async () => new Set(),
-    onRemove: () => {},
+    onRemove: async () => {},
   };
   return { made, bases: new Bases({ ...own, ...options } as never) };
 }
@@ -284,7 +294,7 @@ describe("before a base is made", () => {
     const { bases } = unbootable({
       ...{ spare: 1, scheduler: new StartScheduler(1), isSound: () => true },
       neededBases: async () => new Set([`bases/${needed}`]),
-      onRemove: (folder: string) => removed.push(folder),
+      onRemove: async (folder: string) => removed.push(folder),
     });
     const making = () => assert.rejects(bases.ensure(current, { vcpus: 9, memoryMb: 512 }, { owner: "a" }), /tried/);
     const held = await bases.ensure(current, { vcpus: 1, memoryMb: 515 }, { owner: "a" });
@@ -302,7 +312,7 @@ describe("before a base is made", () => {
     for (const memoryMb of [512, 513]) await saved(current, memoryMb, 1);
     const use = (memoryMb: number) => bases.ensure(current, { vcpus: 1, memoryMb }, { owner: "a" });
     const removed: string[] = [];
-    const onRemove = (folder: string) => {
+    const onRemove = async (folder: string) => {
       removed.push(folder);
       void use(folder.includes("1x512") ? 513 : 512);
     };

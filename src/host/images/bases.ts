@@ -72,15 +72,16 @@ export class Bases {
       isCurrent: (name) => this.#isCurrent(name),
       onRemove: (folder) => {
         for (const [key, base] of this.#ready) if (base.folder === folder) this.#ready.delete(key);
-        options.onRemove(folder);
+        return options.onRemove(folder);
       },
     });
   }
 
   /**
    * The base of this image and shape, which is not removed until the result is disposed of: then `neededBases` must find the
-   * capsule that was started from it. If there is none, it is booted in a start slot of the owner; a boot under way goes on
-   * when the signal fires, and one that waits for its slot does so when the last caller of that owner has left.
+   * capsule that was started from it. If there is none, it is booted in a start slot of the owner. When the signal fires this
+   * rejects with its reason; a boot under way goes on, and one that waits for its slot is dropped if no other call of the owner
+   * needs it.
    */
   async ensure(image: Image, shape: Shape, turn: Turn): Promise<Base & Disposable> {
     const { vmm } = this.#options;

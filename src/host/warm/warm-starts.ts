@@ -96,8 +96,8 @@ export class WarmStarts implements ProcessSource {
   }
 
   /** Ends the process, if any, that is being made for a base whose files will be removed. */
-  async removeBase(folder: string): Promise<void> {
-    await this.#processes.drop(relative(this.#data, folder));
+  removeBase(folder: string): Promise<void> {
+    return this.#processes.drop(relative(this.#data, folder));
   }
 
   async close(): Promise<void> {
