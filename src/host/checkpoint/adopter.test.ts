@@ -1,18 +1,18 @@
 /** What a daemon finds of a capsule whose pause an earlier one has not recorded. Real VMs: test/faults. */
 import assert from "node:assert/strict";
-import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeVm } from "../../../test/fakes/fake-vm.ts";
+import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
 import type { Agent } from "../../agent/agent.ts";
-import type { Machine, Vmm } from "../../vmm/vmm.ts";
+import type { Vmm } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
-import { readVm, type VmFile, writeCapsule, writeVm } from "../disk/capsule-folder.ts";
-import { diskLayerOf, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
+import { readVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
+import { diskLayerOf, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
-import { imageLayer, type Saved } from "../disk/manifest.ts";
-import { Paths } from "../disk/paths.ts";
+import type { Saved } from "../disk/manifest.ts";
+import type { Paths } from "../disk/paths.ts";
 import type { Connect } from "../guest.ts";
 import { Launcher } from "../launch/launcher.ts";
 import { Adopter } from "./adopter.ts";
@@ -20,9 +20,6 @@ import { Restorer } from "./restorer.ts";
 
 const id = "cl-1";
 const revision = 12;
-const machine: Machine = {
-  ...{ qemu: "10", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 128 },
-};
 const agent = { awake: true, closed: new Promise(() => {}), close() {} } as unknown as Agent;
 const answering: Connect = async () => agent;
 const silent: Connect = async () => {
@@ -43,20 +40,8 @@ interface Left {
 
 /** A saved VM that runs on when it is resumed, and writes to its disk layer; `connect` reaches its agent. */
 async function left(t: TestContext, connect: Connect, about: Partial<Saved> = {}): Promise<Left> {
-  const data = mkdtempSync(join(tmpdir(), "adopter-"));
-  t.after(() => rmSync(data, { recursive: true }));
-  const paths = new Paths(data);
-  const folder = paths.capsule(id);
-  const checkpoint = join(folder, "checkpoint");
-  for (const path of [checkpoint, paths.work]) mkdirSync(path, { recursive: true });
-  const layer = join(folder, "disk.qcow2");
-  writeFileSync(layer, "as saved");
-  writeFileSync(join(checkpoint, "state"), "devices");
-  const image = { name: "minimal", hash: "ab" };
-  await writeCapsule(folder, { origin: "bases/b", originSha256: null, image, machine });
-  const layers = [imageLayer(image.name, image.hash, null)];
-  const saved = { kind: "pause", revision, machine, agent: { protocol: 1 }, layers, frozen: true } as const;
-  await writeManifest(checkpoint, { ...saved, diskLayer: diskLayerOf(layer), ...about }, ["state"], { hashAll: false });
+  const made = { id, content: "as saved", revision };
+  const { paths, folder, layer } = await pausedFolder(t, made, about);
 
   const vm = new FakeVm("");
   vm.found = "stopped";
@@ -68,7 +53,7 @@ async function left(t: TestContext, connect: Connect, about: Partial<Saved> = {}
   const options = { paths, vmm, connect, wakeMs: 60_000, step: () => {}, scheduler: new StartScheduler(1) };
   const launcher = new Launcher({ ...options, templates: { spec: () => vm.spec } as never });
   const restorer = new Restorer({
-    ...{ paths, vmm, launcher, space: new DiskSpace({ folder: data, reserveBytes: 0 }) },
+    ...{ paths, vmm, launcher, space: new DiskSpace({ folder: paths.data, reserveBytes: 0 }) },
     templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
   });

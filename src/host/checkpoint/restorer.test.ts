@@ -6,7 +6,6 @@ import {
   cpSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   renameSync,
@@ -15,26 +14,21 @@ import {
   utimesSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import type { Machine } from "../../vmm/vmm.ts";
-import { removeVm, writeCapsule, writeVm } from "../disk/capsule-folder.ts";
-import { diskLayerOf, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
+import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
+import { removeVm, writeVm } from "../disk/capsule-folder.ts";
+import { diskLayerOf, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { isSameLayer } from "../disk/disk-layer.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
 import { encodeHashes } from "../disk/hashes.ts";
-import { imageLayer, type Saved } from "../disk/manifest.ts";
-import { Paths } from "../disk/paths.ts";
+import type { Saved } from "../disk/manifest.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { SavedGuest } from "../launch/launcher.ts";
 import { Restorer } from "./restorer.ts";
 
 const id = "cl-1";
 const turn = { owner: "a team" };
-const machine: Machine = {
-  ...{ qemu: "10", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 128 },
-};
 const guest = {} as LiveGuest;
 /** Of a VM that has ended, in the release before. */
 const journal = { nonce: "0", process: null };
@@ -51,20 +45,8 @@ interface Paused {
 }
 
 async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Paused> {
-  const data = mkdtempSync(join(tmpdir(), "restorer-"));
-  t.after(() => rmSync(data, { recursive: true }));
-  const paths = new Paths(data);
-  const folder = paths.capsule(id);
-  const checkpoint = join(folder, "checkpoint");
-  for (const path of [checkpoint, paths.work]) mkdirSync(path, { recursive: true });
-  const layer = join(folder, "disk.qcow2");
-  writeFileSync(layer, "as it was");
-  writeFileSync(join(checkpoint, "state"), "devices");
-  const image = { name: "minimal", hash: "ab" };
-  await writeCapsule(folder, { origin: "bases/b", originSha256: null, image, machine });
-  const layers = [imageLayer(image.name, image.hash, null)];
-  const saved = { kind: "pause", revision: 7, machine, agent: { protocol: 1 }, layers, frozen: true } as const;
-  await writeManifest(checkpoint, { ...saved, diskLayer: diskLayerOf(layer), ...about }, ["state"], { hashAll: false });
+  const made = { id, content: "as it was", revision: 7 };
+  const { paths, folder, checkpoint, layer } = await pausedFolder(t, made, about);
   const run: Paused["run"] = { work: () => {}, times: 0, pieces: [] };
   const restore = async (_id: string, _capsule: unknown, { pieces, revision }: SavedGuest) => {
     run.times++;
@@ -75,7 +57,7 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
   };
   const restorer = new Restorer({
     paths,
-    space: new DiskSpace({ folder: data, reserveBytes: 0 }),
+    space: new DiskSpace({ folder: paths.data, reserveBytes: 0 }),
     vmm: { find: async () => [], reap: async () => {} },
     templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
