@@ -44,10 +44,8 @@ export function buildServices(config: Config, inputs: ServiceInputs) {
   const onFreed = () => templates.collect();
   const { observe, observeExec } = telemetry;
   const about = { store, host, locks, activity, idle, clock, log, step, onFreed };
-  const transitions = new Transitions({
-    ...{ ...about, observe },
-    beforeRun: (teamId, guest) => disk.beforeRun(teamId, guest),
-  });
+  const beforeRun: DiskLimiter["beforeRun"] = (teamId, guest) => disk.beforeRun(teamId, guest);
+  const transitions = new Transitions({ ...about, observe, beforeRun });
   const diskUse = new DiskUse({
     ids: () => capsuleRows.all().map((row) => row.id),
     measure: (id) => host.diskBytes(id),

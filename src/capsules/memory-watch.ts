@@ -122,7 +122,10 @@ export class MemoryWatch {
       skipped.add(next.id);
       const begunMs = clock.ticks();
       const relief = await this.#pauseWithin(next);
-      if (relief === "paused") return;
+      if (relief === "paused") {
+        this.#underWay.delete(next.id);
+        return;
+      }
       if (relief === "impossible") continue;
       const sinceMs = this.#underWay.get(next.id) ?? begunMs;
       this.#underWay.set(next.id, sinceMs);

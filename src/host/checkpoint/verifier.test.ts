@@ -179,7 +179,7 @@ for (const code of ["ENOSPC", "EDQUOT", "EMFILE", "ENOMEM"]) {
     verifier.verifyOnce(saved);
     await verifier.settled();
     assert.equal(read(), 2);
-    const why = `it cannot be checked now, and is later: ${code}: read`;
+    const why = `it could not be checked, and will be again: ${code}: read`;
     assert.deepEqual(found, [why, why]);
     for (const folder of [pause, saved]) verifier.requireSound(folder);
     t.mock.timers.tick(retryDelayMs);

@@ -172,7 +172,7 @@ export class Verifier {
       this.#damaged.set(folder, why);
       this.#onDamage(folder, why);
     } else if (!isOfLaterRelease(error)) {
-      this.#onDamage(folder, `it cannot be checked now, and is later: ${why}`);
+      this.#onDamage(folder, `it could not be checked, and will be again: ${why}`);
       onFailure();
     }
   }
