@@ -1,8 +1,8 @@
 /**
  * Builds the npm package of src/sdk: plain JavaScript with types, without dependencies. The command line is one more
- * file of the package, independent of the SDK: `npx capsule-sdk ls`.
+ * file of the package, independent of the SDK. The name is not ours at the npm registry, so the package is private.
  *
- *   node sdk/build.ts FOLDER      then: cd FOLDER && npm publish
+ *   node sdk/build.ts FOLDER      then, where it is used: npm install FOLDER
  */
 import { execFileSync } from "node:child_process";
 import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -34,6 +34,7 @@ function about(): object {
   return {
     name: "capsule-sdk",
     version,
+    private: true,
     description: "Sandboxes that are small virtual machines: the client of a Capsule service.",
     license,
     type: "module",

@@ -123,7 +123,7 @@ export class Pty implements AsyncIterable<Bytes> {
     this.#socket?.send({ type: "resize", cols, rows });
   }
 
-  /** Kills the program. */
+  /** Kills the program. While the connection is being made anew it does nothing. */
   kill(): void {
     this.#socket?.send({ type: "kill" });
   }
