@@ -208,6 +208,14 @@ test("a function stays within sight", () => {
   assert.deepEqual(long, []);
 });
 
+test("a test waits with a deadline", () => {
+  const endless = /^ *(?:while \(.*\)|for \(;[^;]*;\)) await (?:delay|sleep|setTimeout)\(/m;
+  const wrong = everyFile.filter(
+    (path) => path.endsWith(".test.ts") && endless.test(readFileSync(join(root, path), "utf8")),
+  );
+  assert.deepEqual(wrong, [], "test/conformance/eventually.ts polls with one");
+});
+
 test("no identifier and no file has a word that the house does not use", () => {
   const wrong: string[] = [];
   for (const path of everyFile) {

@@ -1,9 +1,9 @@
 /** Ended terminals in the real agent. */
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { processesOf } from "../../test/collected.ts";
+import { eventually } from "../../test/conformance/eventually.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import type { Agent } from "./agent.ts";
 
@@ -40,7 +40,7 @@ describe("an ended terminal", () => {
     leave();
     end.write(Buffer.from("\n"));
     end.cancel();
-    while (await isAlive(pid)) await delay(5);
+    await eventually("its process has ended", async () => !(await isAlive(pid)));
     for (let ended = 0; ended <= keptExits; ended++) await open("exit 0").transcript.exit();
     const late = new Transcript();
     late.of(agent.connect(tag, late));

@@ -3,8 +3,9 @@ import assert from "node:assert/strict";
 import { randomBytes, randomInt } from "node:crypto";
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
+import { processesOf } from "../../test/collected.ts";
+import { eventually } from "../../test/conformance/eventually.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
 import type { Agent, Command, Exit } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
@@ -49,7 +50,7 @@ function isAlive(pid: number): boolean {
 }
 
 async function gone(pid: number): Promise<void> {
-  while (isAlive(pid)) await delay(5);
+  await eventually(`process ${pid} is gone`, async () => !isAlive(pid));
 }
 
 function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolean {
@@ -238,6 +239,7 @@ describe("the end of a foreground tree", () => {
     await fresh.wake(on);
     const open = async () => (await readdir(`/proc/${fresh.process.pid}/fd`)).length;
     await textOf(run("true", [], {}, on));
+    await processesOf(on); // an exit is sent before the command's pipes are closed, the next answer after
     const before = await open();
     const deaf = shell("exec >&- 2>&-; exec sleep 0.1", {}, on);
     const outlived = shell("sleep 0.3 & exit 0", {}, on);
@@ -249,7 +251,7 @@ describe("the end of a foreground tree", () => {
     await Promise.all([deaf.exit(), outlived.exit(), stopped.exit()]);
     await assert.rejects(run("no-such-program", [], {}, on).exit(), failsWith("command_not_found"));
     for (let command = 0; command < 20; command++) await textOf(run("true", [], {}, on));
-    while ((await open()) !== before) await delay(5);
+    await eventually(`${before} are open again`, async () => (await open()) === before);
   });
 
   it("leaves no zombies", async () => {

@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { chmod, lstat, mkdir, readdir, readFile, readlink, symlink, writeFile } from "node:fs/promises";
 import { after, before, beforeEach, describe, it } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { entriesOf } from "../../test/collected.ts";
+import { eventually } from "../../test/conformance/eventually.ts";
 import type { Agent } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 import { handshake } from "./handshake.ts";
@@ -92,7 +92,7 @@ describe("files", () => {
     other.close();
     await assert.rejects(cut.end());
     agent = await guest.connect();
-    while ((await readdir(dir)).length > 1) await delay(5);
+    await eventually("the temporary files are gone", async () => (await readdir(dir)).length === 1);
     assert.equal(await readFile(`${dir}/file`, "utf8"), "old");
   });
 

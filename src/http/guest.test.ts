@@ -7,6 +7,7 @@ import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { Api } from "../../test/api.ts";
+import { eventually } from "../../test/conformance/eventually.ts";
 import { keys } from "../../test/fakes/services.ts";
 import type { Agent } from "../agent/agent.ts";
 
@@ -36,16 +37,15 @@ const bash = (script: string, more: object = {}) => exec({ cmd: "bash", args: ["
 /** Prints its PID, then waits to be killed. */
 const waits = "echo $$; exec sleep 1000";
 
-async function isGone(pid: number): Promise<void> {
-  for (;;) {
-    try {
-      process.kill(pid, 0);
-    } catch {
-      return;
-    }
-    await new Promise(setImmediate);
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
   }
 }
+
+const isGone = (pid: number) => eventually(`process ${pid} is gone`, async () => !isAlive(pid));
 
 describe("foreground exec on the real agent", () => {
   test("output of every size is complete", async () => {
