@@ -55,10 +55,10 @@ const settings = {
   qemu: row("CAPSULE_QEMU", "qemu-system-x86_64", word, "QEMU's program, looked up in PATH unless absolute"),
   concurrentStarts: row(
     "CAPSULE_CONCURRENT_STARTS",
-    String(2 * availableParallelism()),
+    String(availableParallelism()),
     integer(1, 1_000),
     "VMs that are started at the same time; more are queued",
-    "twice the CPUs of the host",
+    "the CPUs of the host",
   ),
   spareBases: row("CAPSULE_SPARE_BASES", "8", integer(1, 1_000), "unused bases (booted shapes) that are kept"),
   pool: row(

@@ -35,10 +35,13 @@ import { Telemetry } from "./telemetry/telemetry.ts";
 import { version } from "./version.ts";
 import { noJail } from "./vmm/jail/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
+import { CapsuleError } from "./wire/errors.ts";
 import type { ServiceState } from "./wire/health.ts";
 
 const dayMs = 86_400_000;
 const traceGraceMs = 3_000;
+/** Connections that the kernel keeps until they are accepted; it lowers this to net.core.somaxconn, 4 096 by default. */
+const unacceptedMax = 4_096;
 const defaultShape = { vcpus: 1, memoryMb: 512 };
 
 export interface Daemon {
@@ -112,7 +115,7 @@ async function startLocked(
   await recover({ store, host, transitions, log, reconciler });
   await templates.collect();
   const stopMaintenance = startMaintenance({ ...data, ...services, log });
-  const url = await app.listen({ host: config.host, port: config.port });
+  const url = await app.listen({ host: config.host, port: config.port, backlog: unacceptedMax });
   host.openWarmPools();
   host.hashMissing();
   log.info({ url, accelerator: accelerator.kind }, "listening");
@@ -208,7 +211,11 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   });
   await host.sweep();
   progress("preparing the minimal template");
-  await host.prepare({ kind: "base", name: "minimal" }, defaultShape);
+  await host.prepare({ kind: "base", name: "minimal" }, defaultShape).catch((error: unknown) => {
+    // A full disk is emptied through the API. `/healthz` says meanwhile that nothing can be created.
+    if (!(error instanceof CapsuleError && error.code === "no_space")) throw error;
+    log.error({ err: error }, "the minimal template could not be prepared");
+  });
   const readiness = new Readiness([() => host.admission.shortages()]);
   return { host, vmm, accelerator, jailReport, readiness, step };
 }

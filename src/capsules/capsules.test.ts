@@ -19,17 +19,19 @@ test("a capsule is starting at once and running when its VM is up", async () => 
   assert.equal(floors.host.guests.get(made.id)?.isHeld, false);
 });
 
-test("what has to be done before processes run is done first, at a create and at a resume", async () => {
+test("what has to be done before processes run is done first, at a create and at a resume, before commands are let in", async () => {
   const floors = buildFloors();
   const order: string[] = [];
   floors.host.before = (verb) => void order.push(verb);
-  floors.disk.beforeRun = async (teamId, guest) => void order.push(`before ${teamId === floors.team} ${guest.id}`);
+  floors.disk.beforeRun = async (teamId, { id }) => {
+    order.push(`${floors.capsules.get(teamId, id).status} ${id}`);
+  };
   const id = await running(floors);
   await floors.capsules.pause(floors.team, id);
   await floors.settled();
   await floors.capsules.resume(floors.team, id);
   const starts = order.filter((each) => !["save", "end"].includes(each));
-  assert.deepEqual(starts, ["start", `before true ${id}`, "release", "restore", `before true ${id}`, "release"]);
+  assert.deepEqual(starts, ["start", `starting ${id}`, "release", "restore", `paused ${id}`, "release"]);
 });
 
 test("a boot that fails ends in error, with a reason and without residue", async () => {

@@ -66,8 +66,8 @@ export class Capsules {
   async create(teamId: string, request: CreateRequest): Promise<CapsuleView> {
     const { store, transitions, clock, host, quotas } = this.#options;
     if (this.#isClosing) throw new CapsuleError("no_capacity", "cannot create a capsule: the server is stopping");
-    using admitted = new DisposableStack();
-    admitted.use(await host.admitStart(this.#resolve(teamId, request).memoryMb));
+    using stack = new DisposableStack();
+    const admitted = stack.use(await host.admitStart(teamId, this.#resolve(teamId, request).memoryMb));
     const { storage, vcpus, memoryMb } = this.#resolve(teamId, request); // again: the template may have gone meanwhile
     quotas.requireCreate(teamId, { vcpus, memoryMb });
     const now = clock.now();
@@ -97,8 +97,8 @@ export class Capsules {
       await host.remove(row.id);
       throw error;
     }
-    const untilStarted = admitted.move();
-    void quotas.duringStart(teamId, () => transitions.boot(row)).finally(() => untilStarted.dispose());
+    const untilStarted = stack.move();
+    void quotas.duringStart(teamId, () => transitions.boot(row, admitted.begin)).finally(() => untilStarted.dispose());
     return this.#view(row);
   }
 
@@ -193,11 +193,11 @@ export class Capsules {
   /** Resolves when the agent is ready. Throws "agent_error" or "conflict", "quota_exceeded" or "no_capacity"; it is still paused then. */
   async resume(teamId: string, id: string): Promise<CapsuleView> {
     const { host, quotas, transitions, store } = this.#options;
-    using _admitted = await host.admitRestore(id, this.#requireResumable(teamId, id).memoryMb);
+    using admitted = await host.admitRestore(teamId, id, this.#requireResumable(teamId, id).memoryMb);
     const row = this.#requireResumable(teamId, id); // again: its status may have changed during the await
     quotas.requireResume(teamId, row);
     const resuming = store.setIntentUnsynced(row, "resume");
-    return this.#view(await quotas.duringStart(teamId, () => transitions.resume(resuming)));
+    return this.#view(await quotas.duringStart(teamId, () => transitions.resume(resuming, admitted.begin)));
   }
 
   /**

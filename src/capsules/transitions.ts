@@ -34,7 +34,7 @@ export interface TransitionsOptions {
   log: Log;
   step: Step;
   observe: Observe;
-  /** Awaited before the guest's processes run. Must not reject. */
+  /** Awaited before a guest that was started or restored counts as running. Must not reject. */
   beforeRun: (teamId: string, guest: Guest) => Promise<void>;
   /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
@@ -57,15 +57,16 @@ export class Transitions {
     return this.#runs;
   }
 
-  /** starting → running, or error. */
-  boot(row: Capsule): Promise<void> {
-    const { host, store, locks, log, step } = this.#options;
+  /** starting → running, or error. `begin` is called when its turn has come. */
+  boot(row: Capsule, begin?: () => void): Promise<void> {
+    const { host, store, locks, log, step, beforeRun } = this.#options;
     return locks.runExclusive(row.id, async () => {
       if (this.#isBeingDestroyed(row.id)) return;
       try {
         const guest = await this.#abortable("boot", row.id, (signal) =>
-          host.start(row.id, originOf(row), row, { owner: row.teamId, signal }),
+          host.start(row.id, originOf(row), row, { owner: row.teamId, signal, begin }),
         );
+        await beforeRun(row.teamId, guest);
         const running = store.commit(row, "ready", this.#startedNow());
         step("running.committed");
         if (running !== undefined) await this.#run(guest, running);
@@ -104,17 +105,18 @@ export class Transitions {
     });
   }
 
-  /** paused → running. `row` carries the intent. */
-  resume(row: Capsule): Promise<Capsule> {
-    const { host, store, locks, step } = this.#options;
+  /** paused → running. `row` carries the intent; `begin` as for `boot`. */
+  resume(row: Capsule, begin: () => void): Promise<Capsule> {
+    const { host, store, locks, step, beforeRun } = this.#options;
     return locks.runExclusive(row.id, async () => {
       if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
       let guest: Guest | undefined;
       let running: Capsule | undefined;
       try {
         guest = await this.#abortable("resume", row.id, (signal) =>
-          host.restore(row.id, { owner: row.teamId, signal }),
+          host.restore(row.id, { owner: row.teamId, signal, begin }),
         );
+        await beforeRun(row.teamId, guest);
         running = store.commit(row, "resume", this.#startedNow());
       } catch (error) {
         if (guest !== undefined) await this.#endPausedVm(row.id, guest);
@@ -213,12 +215,14 @@ export class Transitions {
     if (store.clearIntent(row) !== undefined && row.status === "running") idle.watchAgain(row.id, row.timeoutSec);
   }
 
-  /** The row says running: releases the guest and then starts the idle timer, so that the release does not count as idle. */
+  /**
+   * The row says running: lets commands in and releases the guest, with nothing in between, since a guest refuses a command that
+   * it gets before its release. Then starts the idle timer, so that the release does not count as idle.
+   */
   async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
-    const { host, idle, log, beforeRun } = this.#options;
+    const { host, idle, log } = this.#options;
     this.#runs.begin(row.id, guest);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
-    await beforeRun(row.teamId, guest);
     await host.release(guest).catch((error: unknown) => {
       // The agent is gone; `#ended` follows and takes the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");

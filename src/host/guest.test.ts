@@ -1,7 +1,7 @@
 /** The states of a guest: lost connections, silent and invalid agents, late answers, and VMs that end. */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
+import { eventually } from "../../test/conformance/eventually.ts";
 import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { FakeVm } from "../../test/fakes/fake-vm.ts";
 import { connectAgent } from "../agent/connection.ts";
@@ -59,15 +59,15 @@ async function cut({ fake, live }: Setting): Promise<void> {
 
 /** Resolves when the agent can be reached. */
 async function reachable({ live }: Setting): Promise<void> {
-  for (;;) {
+  await eventually("the agent can be reached", async () => {
     try {
       await live.agent.probe();
-      return;
+      return true;
     } catch (error) {
       assert.ok(isUnreachable(error) || error instanceof CapsuleError, String(error));
-      await delay(1);
+      return false;
     }
-  }
+  });
 }
 
 it("an ended guest stays ended: no later event changes its state or is reported", async () => {
@@ -256,7 +256,7 @@ describe("an agent", () => {
     setting.vm.found = "stopped";
     setting.line.socketPath = deaf.socketPath;
     await cut(setting);
-    while (setting.line.connects < 3) await delay(10);
+    await eventually("it has tried three times", async () => setting.line.connects >= 3);
     setting.line.socketPath = fake.socketPath;
     await reachable(setting);
     setting.live.close();

@@ -45,6 +45,17 @@ export interface Turn {
   owner: string;
   /** Ends the waiting; the signal's reason is thrown. */
   signal?: AbortSignal;
+  /** Called when the turn has come. What it throws is thrown. */
+  begin?: (() => void) | undefined;
+}
+
+/** Memory that is set aside for a start, until it is disposed of. */
+export interface Admitted extends Disposable {
+  /**
+   * To be called when the start's turn has come. Throws CapsuleError("no_capacity") when other owners' starts have taken the
+   * memory meanwhile.
+   */
+  readonly begin: () => void;
 }
 
 export interface SaveTurn extends Turn {
@@ -71,13 +82,13 @@ export interface Host {
   prepare(origin: Origin, shape: Shape): Promise<void>;
 
   /**
-   * Sets memory aside for the start of a new capsule, until the result is disposed of. Throws CapsuleError("no_capacity") when
-   * the machine has too little memory or disk left; waits up to 5 s for VMs that are being ended. Throws "agent_error" when
-   * QEMU, the jail or the image lacks a file.
+   * Sets memory aside for the start of a new capsule of this owner. Throws CapsuleError("no_capacity") when the machine has
+   * too little memory or disk left; waits up to 5 s for VMs that are being ended. Throws "agent_error" when QEMU, the jail or
+   * the image lacks a file.
    */
-  admitStart(memoryMb: number): Promise<Disposable>;
+  admitStart(owner: string, memoryMb: number): Promise<Admitted>;
   /** As `admitStart`, for a saved capsule: what its checkpoint has is needed at once. */
-  admitRestore(id: string, memoryMb: number): Promise<Disposable>;
+  admitRestore(owner: string, id: string, memoryMb: number): Promise<Admitted>;
   readonly memory: {
     /** Memory available beyond the reserve; negative when the host is short of it. */
     spareBytes(): number;

@@ -14,14 +14,15 @@ import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
-import { checkpointName, readCapsule, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
+import { checkpointName, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
 import { diffName } from "./disk/checkpoint-folder.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
-import type { Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
+import type { Admitted, Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
+import { basesOf } from "./images/base-trimmer.ts";
 import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
 import { TemplateStore } from "./images/template-store.ts";
@@ -89,7 +90,7 @@ export class LocalHost implements Host {
     this.#bases = new Bases({
       ...options,
       ...{ space, spare: spareBases, scheduler, isSound: this.#verifier.isSound },
-      neededBases: () => this.#neededBases(),
+      neededBases: () => basesOf(this.inventory().capsules.map(paths.capsule, paths), this.#warm.origins()),
       onRemove: (folder) => {
         this.#verifier.forget(folder);
         return this.#warm.removeBase(folder);
@@ -124,13 +125,13 @@ export class LocalHost implements Host {
     return this.#templates.prepare(origin, shape);
   }
 
-  admitStart(memoryMb: number): Promise<Disposable> {
-    return this.admission.admitNew(memoryMb, this.#warm.reserved);
+  admitStart(owner: string, memoryMb: number): Promise<Admitted> {
+    return this.admission.admitNew(owner, memoryMb, this.#warm.reserved);
   }
 
-  async admitRestore(id: string, memoryMb: number): Promise<Disposable> {
+  async admitRestore(owner: string, id: string, memoryMb: number): Promise<Admitted> {
     const need = await restoreNeed(memoryMb, join(this.#paths.capsule(id), checkpointName, diffName));
-    return this.admission.admit(need, this.#warm.reserved);
+    return this.admission.admit(owner, need, this.#warm.reserved);
   }
 
   diskBytes(id: string): Promise<number> {
@@ -252,23 +253,16 @@ export class LocalHost implements Host {
   async sweep(): Promise<void> {
     const { vmm, images, onDamage } = this.#options;
     await sweepLeftovers(vmm, this.#paths, onDamage);
-    await this.trimBases()
-      .then(() => Promise.all([trimBuilds(this.#paths, images), trimQemuBuilds(this.#paths, vmm)]))
-      .catch((error: unknown) => onDamage(this.#paths.data, String(error)));
+    const trims = [
+      () => this.trimBases(),
+      () => trimBuilds(this.#paths, images),
+      () => trimQemuBuilds(this.#paths, vmm),
+    ];
+    for (const trim of trims) await trim().catch((error: unknown) => onDamage(this.#paths.data, String(error)));
   }
 
   trimBases(): Promise<void> {
     return this.#bases.trim();
-  }
-
-  /** Throws for a damaged capsule.json. */
-  async #neededBases(): Promise<Set<string>> {
-    const needed = new Set(this.#warm.origins());
-    for (const id of this.inventory().capsules) {
-      const capsule = await readCapsule(this.#paths.capsule(id));
-      if (capsule !== undefined) needed.add(capsule.origin);
-    }
-    return needed;
   }
 
   /** Begins to start VMs ahead of time. Call after recovery. */

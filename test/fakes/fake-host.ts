@@ -5,6 +5,7 @@
 import type { Agent } from "../../src/agent/agent.ts";
 import type { FairSlots } from "../../src/host/capacity/fair-slots.ts";
 import type {
+  Admitted,
   Adopted,
   Captured,
   Guest,
@@ -84,11 +85,11 @@ export class FakeHost implements Host {
 
   async prepare(): Promise<void> {}
 
-  async admitStart(): Promise<Disposable> {
+  async admitStart(): Promise<Admitted> {
     return this.#admit();
   }
 
-  async admitRestore(): Promise<Disposable> {
+  async admitRestore(): Promise<Admitted> {
     return this.#admit();
   }
 
@@ -229,9 +230,9 @@ export class FakeHost implements Host {
 
   async close(): Promise<void> {}
 
-  #admit(): Disposable {
+  #admit(): Admitted {
     this.admitted++;
-    return { [Symbol.dispose]: () => void this.admitted-- };
+    return { begin: () => {}, [Symbol.dispose]: () => void this.admitted-- };
   }
 
   async #hang(signal: AbortSignal | undefined): Promise<void> {

@@ -5,11 +5,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { DiskSpace } from "../disk/disk-space.ts";
+import type { Admitted } from "../host.ts";
 import { Admission, createNeed, resumeNeed } from "./admission.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "admission-"));
 after(() => rmSync(folder, { recursive: true }));
 const mib = 1 << 20;
+/** Owners. */
+const [a, b, c] = ["a", "b", "c"];
 const space = new DiskSpace({ folder, reserveBytes: 0 });
 const roomy = { spareBytes: () => 2 ** 40 };
 const missing = async () => [];
@@ -21,36 +24,58 @@ function admission(availableMb: number, reserveMb = 512): Admission {
 const pagesOf = (memoryMb: number) => (memoryMb * mib) / 4_096;
 
 test("a new capsule depends on available memory, not on the memory promised to capsules", async () => {
-  await admission(600).admit(createNeed(4_096));
-  await assert.rejects(admission(570).admit(createNeed(4_096)), { code: "no_capacity", message: /memory/ });
-  await assert.rejects(admission(0).admit(createNeed(128)), { code: "no_capacity" });
+  await admission(600).admit(a, createNeed(4_096));
+  await assert.rejects(admission(570).admit(a, createNeed(4_096)), { code: "no_capacity", message: /memory/ });
+  await assert.rejects(admission(0).admit(a, createNeed(128)), { code: "no_capacity" });
 });
 
 test("a paused capsule is admitted by what its checkpoint has, with page tables and QEMU", async () => {
   const need = resumeNeed(4_096, pagesOf(3_072));
-  await assert.rejects(admission(512 + 600).admit(need), { code: "no_capacity", message: /memory/ });
-  await assert.rejects(admission(512 + 3_072 + 51).admit(need), { code: "no_capacity" }, "12 MiB are page tables");
-  await admission(512 + 3_072 + 52).admit(need);
+  await assert.rejects(admission(512 + 600).admit(a, need), { code: "no_capacity", message: /memory/ });
+  await assert.rejects(admission(512 + 3_072 + 51).admit(a, need), { code: "no_capacity" }, "12 MiB are page tables");
+  await admission(512 + 3_072 + 52).admit(a, need);
   assert.equal(resumeNeed(4_096, 0), createNeed(4_096), "not less than a new one");
 });
 
 test("ten paused capsules at once are not admitted against the same memory", async () => {
   const host = admission(512 + 4_000);
   const need = resumeNeed(4_096, pagesOf(1_800));
-  const results = await Promise.allSettled(Array.from({ length: 10 }, () => host.admit(need)));
+  const results = await Promise.allSettled(Array.from({ length: 10 }, () => host.admit(a, need)));
   assert.equal(results.filter(({ status }) => status === "fulfilled").length, 2);
 });
 
 test("capsules that are being started count until they have started, or failed to", async () => {
   const host = admission(512 + 2 * 64);
-  const first = await host.admit(createNeed(512));
-  const second = await host.admit(createNeed(512));
-  await assert.rejects(host.admit(createNeed(512)), { code: "no_capacity" });
+  const first = await host.admit(a, createNeed(512));
+  const second = await host.admit(a, createNeed(512));
+  await assert.rejects(host.admit(a, createNeed(512)), { code: "no_capacity" });
   for (const each of [first, first, second]) each[Symbol.dispose]();
-  await assert.rejects(host.admit(createNeed(512), 2), { code: "no_capacity" }, "two more are promised");
-  await host.admit(createNeed(512));
-  await host.admit(createNeed(512));
-  await assert.rejects(host.admit(createNeed(512)), { code: "no_capacity" }, "the first was given back once");
+  await assert.rejects(host.admit(a, createNeed(512), 2), { code: "no_capacity" }, "two more are promised");
+  await host.admit(a, createNeed(512));
+  await host.admit(a, createNeed(512));
+  await assert.rejects(host.admit(a, createNeed(512)), { code: "no_capacity" }, "the first was given back once");
+});
+
+test("what one owner has in line holds up no other's start, beyond an equal share; whose turn comes too late is refused", async () => {
+  const host = admission(512 + 10 * 64);
+  const need = createNeed(512);
+  const line: Admitted[] = [];
+  for (let each = 0; each < 10; each++) line.push(await host.admit(a, need));
+  await assert.rejects(host.admit(a, need), { code: "no_capacity" });
+  assert.deepEqual(await host.shortages(), [], "ready for others");
+  const five: Admitted[] = [];
+  for (let each = 0; each < 5; each++) five.push(await host.admit(b, need));
+  await assert.rejects(host.admit(b, need), { code: "no_capacity" }, "half of it is its share");
+  await host.admit(c, need);
+
+  for (const each of [...line.slice(0, 5), ...five]) each.begin();
+  assert.throws(() => line[5]!.begin(), { code: "no_capacity" });
+  assert.notDeepEqual(await host.shortages(), []);
+  await assert.rejects(host.admit(c, need), { code: "no_capacity" }, "what is under way is missing for everybody");
+  five[0]![Symbol.dispose]();
+  five[0]![Symbol.dispose]();
+  line[5]!.begin();
+  assert.throws(() => line[6]!.begin(), { code: "no_capacity" }, "it was given back once");
 });
 
 test("without room, admission waits for VMs that are being ended, and measures again after each", async () => {
@@ -64,7 +89,7 @@ test("without room, admission waits for VMs that are being ended, and measures a
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const going = [first, second].map(({ promise }) => host.trackRelease(promise));
   let look = once(looked, "look");
-  const required = host.admit(createNeed(512));
+  const required = host.admit(a, createNeed(512));
   await look;
   look = once(looked, "look");
   first.reject(new Error("it hangs"));
@@ -77,20 +102,20 @@ test("without room, admission waits for VMs that are being ended, and measures a
   await look;
   await required;
   spareMb -= 64;
-  await assert.rejects(host.admit(createNeed(512)), { code: "no_capacity" }, "without waiting");
+  await assert.rejects(host.admit(a, createNeed(512)), { code: "no_capacity" }, "without waiting");
 });
 
 test("a missing folder is not reported as a full disk", async () => {
   const nowhere = new DiskSpace({ folder: join(folder, "no", "such"), reserveBytes: 0 });
   const lost = new Admission({ space: nowhere, missing, memory: roomy });
-  await assert.rejects(lost.admit(createNeed(128)), { code: "ENOENT" });
+  await assert.rejects(lost.admit(a, createNeed(128)), { code: "ENOENT" });
 });
 
 test("a disk with the reserve of pauses and no more has no room for a capsule", async () => {
   const full = new DiskSpace({ folder, reserveBytes: 2 ** 60 });
   const reserved = new Admission({ space: full, missing, memory: roomy });
   const message = /^the host's disk is full: another capsule needs 16 MiB .* MiB of them for pauses$/;
-  await assert.rejects(reserved.admit(createNeed(128)), { code: "no_capacity", message });
+  await assert.rejects(reserved.admit(a, createNeed(128)), { code: "no_capacity", message });
   assert.match((await reserved.shortages()).join(), message);
 });
 
@@ -100,15 +125,15 @@ test("a new capsule is refused where a file that VMs start from is missing, a sa
     memory: roomy,
     missing: async () => ["/qemu is missing", "/jail is missing"],
   });
-  const refused = lacking.admitNew(512);
+  const refused = lacking.admitNew(a, 512);
   await assert.rejects(refused, { code: "agent_error", message: /^the host cannot start a VM now: / });
   const { cause } = (await refused.catch((error: Error) => error)) as Error;
   assert.equal((cause as Error).message, "/qemu is missing; /jail is missing", "for the log");
   assert.deepEqual(await lacking.shortages(), ["/qemu is missing", "/jail is missing"]);
-  using _restored = await lacking.admit(resumeNeed(512, 0));
+  using _restored = await lacking.admit(a, resumeNeed(512, 0));
 });
 
 test("a new capsule is admitted by its memory", async () => {
-  await admission(600).admitNew(4_096);
-  await assert.rejects(admission(600).admitNew(4_096, 1), { code: "no_capacity" });
+  await admission(600).admitNew(a, 4_096);
+  await assert.rejects(admission(600).admitNew(a, 4_096, 1), { code: "no_capacity" });
 });

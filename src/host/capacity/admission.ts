@@ -2,11 +2,17 @@
  * Whether the host has memory and disk for one more VM, by what is available now and not by what was promised: a capsule's
  * memory is copied from its template page by page on write, so most of it is never used. A resumed capsule gets the pages
  * that it had written back at once, so they are required to be free.
+ *
+ *      under way   their needs are missing for everybody
+ *      waiting     in line for a slot. Their needs are missing for their own owner, and for others as far as these would come
+ *                  to more than an equal share of what is left. Whatever one owner has in line, another one's start is
+ *                  admitted; whose turn comes when the memory is gone is refused then
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { countPages } from "../../vmm/memory/memory-diff.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
+import { type Admitted, serviceOwner } from "../host.ts";
 import type { HostMemory } from "./host-memory.ts";
 import { Readiness, type ReadinessCheck } from "./readiness.ts";
 
@@ -45,8 +51,10 @@ export interface AdmissionOptions {
 export class Admission {
   readonly #options: AdmissionOptions;
   readonly #files: Readiness;
-  /** Needs of the VMs that are being started. Part of it may be taken already and be missing from what is available. */
+  /** Needs of the starts under way. Part of it may be taken already and be missing from what is available. */
   #startingBytes = 0;
+  /** Needs of the starts that wait for their turn, by owner. */
+  readonly #waiting = new Map<string, number>();
   /** VMs that are being ended and have not freed their memory yet. */
   readonly #ending = new Set<Promise<unknown>>();
 
@@ -59,13 +67,13 @@ export class Admission {
    * As `admit`, for a new capsule, which may be tried later. Throws CapsuleError("agent_error") when the host lacks a file that
    * VMs start from.
    */
-  async admitNew(memoryMb: number, promised = 0): Promise<Disposable> {
+  async admitNew(owner: string, memoryMb: number, promised = 0): Promise<Admitted> {
     const missing = await this.#files.reasons();
     if (missing.length > 0) {
       const message = "the host cannot start a VM now: a file that VMs start from is missing; /healthz names it";
       throw new CapsuleError("agent_error", message, { cause: new Error(missing.join("; ")) });
     }
-    return this.admit(createNeed(memoryMb), promised);
+    return this.admit(owner, createNeed(memoryMb), promised);
   }
 
   /**
@@ -73,11 +81,11 @@ export class Admission {
    * CapsuleError("no_capacity") when the host has too little memory or disk left for it; before that it waits up to 5 s for
    * VMs that are being ended. `promised`: further new capsules that will be started.
    */
-  async admit(needBytes: number, promised = 0): Promise<Disposable> {
+  async admit(owner: string, needBytes: number, promised = 0): Promise<Admitted> {
     await this.#requireDisk();
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
-      if (this.#hasMemory(needBytes, promised)) return this.#count(needBytes);
+      if (this.#hasMemory(owner, needBytes, promised)) return this.#count(owner, needBytes);
       const leftMs = lateMs - performance.now();
       if (this.#ending.size === 0 || leftMs <= 0) break;
       await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#ending]).catch(() => {});
@@ -85,15 +93,28 @@ export class Admission {
     throw noMemory();
   }
 
-  #count(needBytes: number): Disposable {
-    let countedBytes = needBytes;
-    this.#startingBytes += countedBytes;
+  #count(owner: string, needBytes: number): Admitted {
+    let [waitingBytes, startingBytes] = [needBytes, 0];
+    this.#wait(owner, needBytes);
     return {
+      begin: () => {
+        if (this.#leftBytes(0) < waitingBytes) throw noMemory();
+        this.#wait(owner, -waitingBytes);
+        this.#startingBytes += waitingBytes;
+        [waitingBytes, startingBytes] = [0, waitingBytes];
+      },
       [Symbol.dispose]: () => {
-        this.#startingBytes -= countedBytes;
-        countedBytes = 0;
+        this.#wait(owner, -waitingBytes);
+        this.#startingBytes -= startingBytes;
+        waitingBytes = startingBytes = 0;
       },
     };
+  }
+
+  #wait(owner: string, bytes: number): void {
+    const all = (this.#waiting.get(owner) ?? 0) + bytes;
+    if (all > 0) this.#waiting.set(owner, all);
+    else this.#waiting.delete(owner);
   }
 
   /** What is short or missing for the smallest capsule now, as sentences, without waiting. */
@@ -102,7 +123,7 @@ export class Admission {
       () => [],
       (error: Error) => [error.message],
     );
-    const memory = this.#hasMemory(newCapsule.memoryBytes, 0) ? [] : [noMemory().message];
+    const memory = this.#hasMemory(serviceOwner, newCapsule.memoryBytes, 0) ? [] : [noMemory().message];
     return [...disk, ...memory, ...(await this.#files.reasons())];
   }
 
@@ -119,9 +140,18 @@ export class Admission {
     }
   }
 
-  #hasMemory(needBytes: number, promised: number): boolean {
-    const promisedBytes = this.#startingBytes + promised * newCapsule.memoryBytes;
-    return this.#options.memory.spareBytes() - promisedBytes >= needBytes;
+  #hasMemory(owner: string, needBytes: number, promised: number): boolean {
+    const leftBytes = this.#leftBytes(promised);
+    const all = [...this.#waiting.values()].reduce((sum, bytes) => sum + bytes, needBytes);
+    if (all <= leftBytes) return true;
+    const own = this.#waiting.get(owner);
+    const owners = this.#waiting.size + (own === undefined ? 1 : 0);
+    return (own ?? 0) + needBytes <= leftBytes / owners;
+  }
+
+  /** Beyond the needs of the starts under way. */
+  #leftBytes(promised: number): number {
+    return this.#options.memory.spareBytes() - this.#startingBytes - promised * newCapsule.memoryBytes;
   }
 
   /** Lets `admit` wait for the memory of a VM until `ending` has settled. */

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
@@ -52,6 +52,25 @@ for (const [name, content] of damages) {
     assert.equal(await readVm(damaged), undefined);
   });
 }
+
+test("what cannot be ended or removed is reported, and the rest is", async () => {
+  const [stuck, whole] = ["stuck", "whole"].map((name) => join(paths.work, name)) as [string, string];
+  mkdirSync(join(stuck, "vm.json"), { recursive: true });
+  mkdirSync(whole);
+  await writeVm(whole, { nonce: "whole", process });
+  const { reaped, ...vmm } = vmmOf("lasting", "unnamed");
+  const reap = async (nonce: string) => {
+    if (nonce === "lasting") throw new Error("it does not end");
+    reaped.push(nonce);
+  };
+  const reports: [string, string][] = [];
+  await sweepLeftovers({ ...vmm, reap }, paths, (...report) => reports.push(report));
+  assert.deepEqual(reaped, ["unnamed", "whole"]);
+  assert.deepEqual(readdirSync(paths.work), ["stuck"]);
+  const of = (folder: string) => reports.filter(([each]) => each === folder).map(([, why]) => why);
+  assert.match(of(paths.data).join(), /it does not end/);
+  assert.match(of(stuck).join(), /EISDIR|EPERM/);
+});
 
 test("files where folders should be are passed over", async () => {
   for (const folder of [paths.capsules, paths.work]) writeFileSync(join(folder, "stray"), "");

@@ -39,7 +39,7 @@ async function endVm(killer: Reaper, { process, nonce }: VmFile): Promise<boolea
 
 /**
  * Ends everything that an earlier daemon left: VMs that no journal names any more, and the folders in `work/` with their VMs.
- * `onDamage` is called for journals that cannot be read.
+ * `onDamage` is called for journals that cannot be read, and for what could not be ended or removed.
  */
 export async function sweepLeftovers(
   vmm: Pick<Vmm, "find" | "findBelow" | "reap">,
@@ -51,13 +51,18 @@ export async function sweepLeftovers(
     for (const name of entriesOf(room)) known.add((await readVm(join(room, name), onDamage))?.nonce ?? "");
   }
   for (const { process, nonce } of await vmm.findBelow(paths.data)) {
-    if (!known.has(nonce)) await vmm.reap(nonce, process);
+    if (!known.has(nonce)) await vmm.reap(nonce, process).catch(report(onDamage, paths.data));
   }
   for (const name of entriesOf(paths.work)) {
     const folder = join(paths.work, name);
-    await reapFolder(vmm, folder);
-    await rm(folder, { recursive: true, force: true });
+    await reapFolder(vmm, folder)
+      .then(() => rm(folder, { recursive: true, force: true }))
+      .catch(report(onDamage, folder));
   }
+}
+
+function report(onDamage: OnDamage, folder: string): (error: unknown) => void {
+  return (error) => onDamage(folder, String(error));
 }
 
 function entriesOf(folder: string): string[] {

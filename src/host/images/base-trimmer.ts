@@ -4,8 +4,31 @@
  */
 import { readdir, rename, rm, stat } from "node:fs/promises";
 import { relative } from "node:path";
+import { readCapsule } from "../disk/capsule-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import { serviceOwner } from "../host.ts";
+
+/** Bases that capsules stand on. */
+export interface NeededBases {
+  /** Relative to the data folder. */
+  folders: Set<string>;
+  /** False when a capsule's record is damaged: then it may stand on any base that is older than this daemon. */
+  isComplete: boolean;
+}
+
+/** What the capsules in these folders stand on, and `more`. */
+export async function basesOf(folders: string[], more: Iterable<string>): Promise<NeededBases> {
+  const needed: NeededBases = { folders: new Set(more), isComplete: true };
+  for (const folder of folders) {
+    try {
+      const capsule = await readCapsule(folder);
+      if (capsule !== undefined) needed.folders.add(capsule.origin);
+    } catch {
+      needed.isComplete = false; // reported when the capsule is asked for
+    }
+  }
+  return needed;
+}
 
 export interface BaseTrimmerOptions {
   paths: Pick<Paths, "data" | "bases" | "base" | "scratch">;
@@ -13,8 +36,7 @@ export interface BaseTrimmerOptions {
   spare: number;
   /** False for a base of another build of the image or QEMU. */
   isCurrent: (name: string) => boolean;
-  /** Folders, relative to the data folder, of the bases that capsules stand on. Rejects when that cannot be known. */
-  neededBases: () => Promise<Set<string>>;
+  neededBases: () => Promise<NeededBases>;
   /** Awaited before a base is removed; when it rejects, the base stays. */
   onRemove: (folder: string) => Promise<void>;
 }
@@ -32,6 +54,8 @@ export class BaseTrimmer {
   readonly #uses = new Map<string, number>();
   readonly #lastUse = new Map<string, { owner: string; ms: number }>();
   readonly #removing = new Set<string>();
+  /** Made by this daemon. */
+  readonly #made = new Set<string>();
   /** Bases that were in use during the trim under way. */
   #usedDuring = new Set<string>();
   #trimming: Promise<void> = Promise.resolve();
@@ -49,6 +73,11 @@ export class BaseTrimmer {
     this.#usedDuring.add(name);
     if (owner !== undefined) this.#lastUse.set(name, { owner, ms: Date.now() });
     return { [Symbol.dispose]: () => void setImmediate(() => this.#endUse(name)) };
+  }
+
+  /** The base is about to be published. To be called while it is in use. */
+  noteMade(name: string): void {
+    this.#made.add(name);
   }
 
   isBeingRemoved(name: string): boolean {
@@ -72,11 +101,12 @@ export class BaseTrimmer {
     const { paths, spare, isCurrent, neededBases } = this.#options;
     // A use that ends during the pass may have written a capsule that `neededBases` did not find.
     this.#usedDuring = new Set(this.#uses.keys());
-    const needed = await neededBases();
+    const { folders: needed, isComplete } = await neededBases();
     const outdated: string[] = [];
     const unused: UnusedBase[] = [];
     for (const name of await readdir(paths.bases)) {
       if (needed.has(relative(paths.data, paths.base(name))) || this.#usedDuring.has(name)) continue;
+      if (!isComplete && !this.#made.has(name)) continue;
       if (!isCurrent(name)) outdated.push(name);
       else unused.push(await this.#describe(name));
     }
@@ -99,6 +129,7 @@ export class BaseTrimmer {
       await onRemove(folder);
       await rename(folder, removed);
       this.#lastUse.delete(name);
+      this.#made.delete(name);
     } finally {
       this.#removing.delete(name);
     }

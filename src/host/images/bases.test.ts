@@ -9,7 +9,7 @@ import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { writeManifest } from "../disk/checkpoint-folder.ts";
 import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
-import { surplus } from "./base-trimmer.ts";
+import { BaseTrimmer, basesOf, type NeededBases, surplus } from "./base-trimmer.ts";
 import { Bases, keyOf } from "./bases.ts";
 import { type Image, trimBuilds } from "./images.ts";
 
@@ -142,6 +142,25 @@ describe("a base that exists", () => {
   });
 });
 
+function needed(...folders: string[]): NeededBases {
+  return { folders: new Set(folders), isComplete: true };
+}
+
+test("beside a capsule whose record is damaged, only bases that this daemon made are removed", async () => {
+  for (const name of ["older", "old-build", "made", "made-needed"]) await mkdir(paths.base(name));
+  const damaged = paths.capsule(`cl-${"0".repeat(25)}`);
+  await mkdir(damaged, { recursive: true });
+  await writeFile(join(damaged, "capsule.json"), "");
+  const trimmer = new BaseTrimmer({
+    ...{ paths, spare: 0, onRemove: async () => {} },
+    isCurrent: (name) => name !== "old-build",
+    neededBases: () => basesOf([damaged], ["bases/made-needed"]),
+  });
+  for (const name of ["made", "made-needed"]) trimmer.noteMade(name);
+  await trimmer.trim();
+  assert.deepEqual((await readdir(paths.bases)).sort(), ["made-needed", "old-build", "older"]);
+});
+
 test("unused bases of other builds of the image or QEMU are removed, however few there are", async () => {
   const base = (build: number, qemu: string) =>
     keyOf({ name, hash: hashOf(build) } as Image, { ...machine, qemuBuild: qemu.repeat(64) }, "quiet");
@@ -149,7 +168,7 @@ test("unused bases of other builds of the image or QEMU are removed, however few
   for (const key of Object.values(names)) await mkdir(paths.base(key));
   const vmm = { machine: () => ({ ...machine, qemuBuild: "b".repeat(64) }) };
   const removed: string[] = [];
-  const neededBases = async () => new Set([`bases/${names.needed}`]);
+  const neededBases = async () => needed(`bases/${names.needed}`);
   const onRemove = async (folder: string) => void removed.push(folder);
   const bases = new Bases({ paths, images: [current], spare: 8, vmm, neededBases, onRemove } as never);
   await bases.trim();
@@ -160,7 +179,7 @@ test("unused bases of other builds of the image or QEMU are removed, however few
 test("a base whose users cannot be ended stays", async () => {
   await mkdir(paths.base("old"));
   const onRemove = () => Promise.reject(new Error("a process does not end"));
-  const neededBases = async () => new Set();
+  const neededBases = async () => needed();
   const vmm = { machine: () => machine };
   const bases = new Bases({ paths, images: [current], spare: 0, vmm, neededBases, onRemove } as never);
   await assert.rejects(bases.trim(), /does not end/);
@@ -183,7 +202,7 @@ function unbootable(options: object = {}) {
     spare: 8,
     vmm,
     space,
-    neededBases: async () => new Set(),
+    neededBases: async () => needed(),
     onRemove: async () => {},
   };
   return { made, bases: new Bases({ ...own, ...options } as never) };
@@ -284,7 +303,7 @@ describe("before a base is made", () => {
   }
 
   test("those that nothing needs are removed beyond the spare ones, not those in use", async () => {
-    const [old, needed, recent, used] = [
+    const [old, stoodOn, recent, used] = [
       await saved(current, 512, 1),
       await saved(current, 513, 2),
       await saved(current, 514, 4),
@@ -293,17 +312,17 @@ describe("before a base is made", () => {
     const removed: string[] = [];
     const { bases } = unbootable({
       ...{ spare: 1, scheduler: new StartScheduler(1), isSound: () => true },
-      neededBases: async () => new Set([`bases/${needed}`]),
+      neededBases: async () => needed(`bases/${stoodOn}`),
       onRemove: async (folder: string) => removed.push(folder),
     });
     const making = () => assert.rejects(bases.ensure(current, { vcpus: 9, memoryMb: 512 }, { owner: "a" }), /tried/);
     const held = await bases.ensure(current, { vcpus: 1, memoryMb: 515 }, { owner: "a" });
     await making();
-    assert.deepEqual((await readdir(paths.bases)).sort(), [needed, recent, used].sort());
+    assert.deepEqual((await readdir(paths.bases)).sort(), [stoodOn, recent, used].sort());
     held[Symbol.dispose]();
     await new Promise(setImmediate);
     await making();
-    assert.deepEqual((await readdir(paths.bases)).sort(), [needed, used].sort());
+    assert.deepEqual((await readdir(paths.bases)).sort(), [stoodOn, used].sort());
     assert.deepEqual(removed, [paths.base(old), paths.base(recent)]);
     assert.deepEqual(await readdir(paths.work), []);
   });
@@ -326,7 +345,7 @@ describe("before a base is made", () => {
 
   test("one whose use ends during the removal stays: its capsule may have been written after the look for those needed", async () => {
     await saved(current, 512, 1);
-    const looked = Promise.withResolvers<Set<string>>();
+    const looked = Promise.withResolvers<NeededBases>();
     const begun = Promise.withResolvers<void>();
     const neededBases = () => {
       begun.resolve();
@@ -338,7 +357,7 @@ describe("before a base is made", () => {
     await begun.promise;
     held[Symbol.dispose]();
     await new Promise(setImmediate);
-    looked.resolve(new Set());
+    looked.resolve(needed());
     await trimming;
     assert.equal((await readdir(paths.bases)).length, 1);
     await bases.trim();

@@ -213,6 +213,7 @@ export class Bases {
       const before = await this.#namesOf(key);
       const published = before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`;
       using _use = this.#trimmer.use(published, owner);
+      this.#trimmer.noteMade(published);
       await publish(folder, paths.base(published));
       return this.#keep(key, { folder: paths.base(published), manifest });
     } catch (error) {

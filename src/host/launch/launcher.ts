@@ -54,8 +54,12 @@ export class Launcher {
    * is gone, and its journal may be left: the caller settles what the VM has written before it removes the journal. When the
    * signal fires the VM is ended, and its reason is thrown.
    */
-  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, { owner, signal }: Turn): Promise<LiveGuest> {
-    return this.#options.scheduler.run(owner, () => this.#restore(id, capsule, saved, signal), signal);
+  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, { owner, signal, begin }: Turn): Promise<LiveGuest> {
+    const start = async () => {
+      begin?.();
+      return this.#restore(id, capsule, saved, signal);
+    };
+    return this.#options.scheduler.run(owner, start, signal);
   }
 
   /** The same, in the background. */
