@@ -29,11 +29,7 @@ export class Ledger {
     this.#files.set(id, new Map(this.#files.get(template)));
   }
 
-  /** Number of acknowledged files. */
-  writes = 0;
-
   wrote(id: string, path: string, content: string): void {
-    this.writes++;
     this.#files.get(id)?.set(path, content);
   }
 

@@ -76,12 +76,13 @@ const moreBreaches: typeof breaches = {
 /** Runs commands in another capsule, one after the other, until `work` is done. */
 async function meanwhile(work: Promise<unknown>): Promise<number> {
   let isOver = false;
-  const over = work.finally(() => {
+  const end = () => {
     isOver = true;
-  });
+  };
+  work.then(end, end);
   let commands = 0;
   for (; !isOver; commands++) assert.equal(await bystander.sh(`echo ${commands}`), String(commands));
-  await over;
+  await work;
   return commands;
 }
 

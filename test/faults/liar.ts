@@ -23,11 +23,11 @@ export type Lie =
   | "nonsense";
 
 const program = `
-import ctypes, os, struct, sys, time
+import ctypes, os, select, struct, sys, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 SYS_pidfd_open, SYS_pidfd_getfd = 434, 438
-DATA, END, WINDOW, EVENT, RESULT, NOTICE = 4, 5, 6, 7, 8, 11
+OPEN, DATA, END, WINDOW, EVENT, RESULT, CANCEL, NOTICE = 3, 4, 5, 6, 7, 8, 10, 11
 
 def take_port():
     os.mkdir('/sys/fs/cgroup/stopped')
@@ -101,10 +101,10 @@ def listings_at_the_limits(epoch, stream):
     name = b'\\x01' * 200
     item = text(name) + text(b'/' + name) + entry[len(text(b'name') + text(b'/name')):]
     listing = item * (((16 << 20) - 65536) // len(item))
-    rooms, asked = {}, (3, epoch, stream, request)
+    rooms, asked = {}, [(OPEN, *each) for each in waiting.values()]
     while True:
-        kind, epoch, of, payload = asked
-        verb = struct.unpack('<H', payload[:2])[0] if kind == 3 else 0
+        kind, epoch, of, payload = asked.pop() if asked else hear()
+        verb = struct.unpack('<H', payload[:2])[0] if kind == OPEN else 0
         if verb == 1: say(frame(RESULT, epoch, of, record(b'')))
         elif verb == 34: rooms[of] = [262144, 0]
         elif kind == WINDOW and of in rooms: rooms[of][0] += struct.unpack('<I', payload[:4])[0]
@@ -118,7 +118,6 @@ def listings_at_the_limits(epoch, stream):
             if sent < len(listing): continue
             say(frame(RESULT, epoch, stream, record(struct.pack('<i', len(listing) // len(item)))))
             del rooms[stream]
-        asked = hear()
 def huge_frame(epoch, stream): say(frame(DATA, epoch, stream, b'', 0, 0xffffffff) + b'x' * 100000)
 def frame_without_end(epoch, stream):
     say(frame(DATA, epoch, stream, b'', 1, 65536))
@@ -138,10 +137,15 @@ def repeated_halt(epoch, stream):
 def nonsense(epoch, stream):
     while True: say(os.urandom(4096))
 
-heard = hear()
-while heard[0] != 3: heard = hear()
-request = heard[3]
-globals()[sys.argv[1]](heard[1], heard[2])
+# Probes get the truth. Requests that the host takes back while the agent is being frozen get nothing.
+waiting = {}
+while not waiting or select.select([port], [], [], 0.3)[0]:
+    kind, epoch, stream, request = hear()
+    if kind == CANCEL: waiting.pop(stream, None)
+    elif kind == OPEN and request[:2] == b'\\x01\\0': say(frame(RESULT, epoch, stream, record(b'')))
+    elif kind == OPEN: waiting[stream] = epoch, stream, request
+epoch, stream, request = next(reversed(waiting.values()))
+globals()[sys.argv[1]](epoch, stream)
 while True: hear()
 `;
 

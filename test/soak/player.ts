@@ -28,8 +28,8 @@ export class Player {
   readonly statuses: Map<number, number>;
   /** Agents' ports taken over by a lying program. */
   lies = 0;
-  /** Socket conversations that came to their end. */
-  conversations = 0;
+  /** How many conversations of each kind of socket came to their end. */
+  readonly conversations = new Map<string, number>();
   /** Requests without an answer in 25 s while the daemon lived. */
   unanswered = 0;
 
@@ -191,7 +191,7 @@ export class Player {
       const timer = new AbortController();
       const dropped = delay(this.#random.below(maxTalkMs), undefined, { signal: timer.signal });
       const finished = talk(socket).then(() => {
-        this.conversations++;
+        this.conversations.set(suffix, (this.conversations.get(suffix) ?? 0) + 1);
       });
       await Promise.race([finished, dropped]).finally(() => timer.abort());
     } catch (error) {
