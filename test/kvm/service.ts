@@ -22,16 +22,16 @@ export function installation(world: () => World): void {
     assert.equal(await capsule.sh(`cat ${clock}`), "kvm-clock");
     assert.match(await capsule.sh("grep -m 1 flags /proc/cpuinfo"), / hypervisor /);
   });
-}
 
-export function operation(world: () => World): void {
   test("reload goes on with the same process", async () => {
     const pid = await world().sh(show("MainPID"));
     await world().sh("systemctl reload capsule");
     assert.equal(await world().sh(show("MainPID")), pid);
     assert.equal((await world().served()).pid, Number(pid));
   });
+}
 
+export function operation(world: () => World): void {
   test("a capsule runs on over stop and start, kill -9 of the server, and an upgrade", async () => {
     await using capsule = await world().client.capsule();
     const vm = await world().vmOf(capsule);

@@ -5,6 +5,7 @@
 import { after, before, describe } from "node:test";
 import { accelerators } from "./accelerators.ts";
 import { conformance } from "./conformance.ts";
+import { notInSmoke } from "./form.ts";
 import { guests } from "./guests.ts";
 import { power } from "./power.ts";
 import { installation, operation, removal } from "./service.ts";
@@ -21,9 +22,9 @@ describe("a whole machine", { concurrency: false }, () => {
   after(() => world?.[Symbol.asyncDispose]());
 
   installation(its);
-  operation(its);
-  walls(its);
-  guests(its);
+  describe("an installed service", { skip: notInSmoke }, () => operation(its));
+  describe("control groups", { skip: notInSmoke }, () => walls(its));
+  describe("guests under KVM", { skip: notInSmoke }, () => guests(its));
   conformance(its);
   accelerators(its);
   power(its);

@@ -41,7 +41,11 @@ export class World implements AsyncDisposable {
 
   /** Waits until the service answers. */
   async answers(): Promise<void> {
-    await eventually("the service answers", () => this.health(), startDeadlineMs).catch(async (cause) => {
+    const answered = async () => {
+      await this.machine.startAgainIfStalled();
+      return this.health();
+    };
+    await eventually("the service answers", answered, startDeadlineMs).catch(async (cause) => {
       throw new Error(await this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30"), { cause });
     });
   }

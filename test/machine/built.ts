@@ -1,4 +1,4 @@
-/** Built disks, in folders named by the key of what they are made of; of each kind the last few that were used are kept. */
+/** Built disks and programs, in folders named by the key of what they are made of; of each kind the last few used are kept. */
 import { readdir, rm, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import { exists, publish } from "../../guest/image/parts.ts";
@@ -9,7 +9,7 @@ const keptOfAKind = 4;
 /** Resolves with the folder of `kind` and `key`; `fill` makes it when it is not there. */
 export async function built(
   machines: string,
-  kind: "root" | "tree" | "data",
+  kind: "emulator" | "root" | "tree" | "data",
   key: string,
   fill: (scratch: string) => Promise<void>,
 ): Promise<string> {

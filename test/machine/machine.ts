@@ -13,12 +13,12 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { runProgram } from "../../guest/image/program.ts";
 import { measureTscKhz } from "../../src/vmm/tsc.ts";
+import { emulator, type Program } from "./emulator.ts";
 import { type RootDisk, rootDisk } from "./root-disk.ts";
 import type { Shape } from "./shape.ts";
 import { type Door, type Outcome, type RunOptions, shareConnection, ssh } from "./ssh.ts";
 import { dataDisk, type Sources, treeDisk } from "./tree-disks.ts";
 
-const qemu = "qemu-system-x86_64";
 const memoryMb = 4_096;
 const vcpus = 2;
 const bootDeadlineMs = 300_000;
@@ -35,6 +35,8 @@ interface State {
   apiPort: number;
   shape: Shape;
   root: RootDisk;
+  /** The program that emulates it, and its first arguments. */
+  emulator: Program;
   /** Of the time stamp counter, which emulation hands on: a kernel that measures it itself is wrong by too much. */
   tscKhz: number;
 }
@@ -53,11 +55,15 @@ export interface MachineOptions {
 export class Machine {
   readonly folder: string;
   #state: State;
+  /** Of systemd, what it was started with. */
+  #unit: string | undefined;
 
   /** A new machine: builds what is missing, starts it, and resolves when commands can be run in it. */
   static async create({ machines, folder, shape, sources, progress = () => {} }: MachineOptions): Promise<Machine> {
     await rm(folder, { recursive: true, force: true });
     await mkdir(folder, { recursive: true });
+    progress("unpacking the machine's QEMU");
+    const qemu = await emulator(machines);
     progress("building the machine's root disk");
     const root = await rootDisk(machines, shape);
     progress("building the disks of the working tree");
@@ -80,8 +86,9 @@ export class Machine {
       ]);
     }
     const [sshPort, apiPort] = [await freePort(), await freePort()];
-    const tscKhz = await measureTscKhz([qemu]);
-    const machine = new Machine(folder, { pid: 0, startTicks: "", sshPort, apiPort, shape, root, tscKhz });
+    const tscKhz = await measureTscKhz(qemu);
+    const state = { pid: 0, startTicks: "", sshPort, apiPort, shape, root, emulator: qemu, tscKhz };
+    const machine = new Machine(folder, state);
     progress("starting the machine");
     await machine.start();
     return machine;
@@ -117,13 +124,26 @@ export class Machine {
 
   /** As `start`, without waiting. `unit`: of systemd, what it starts instead of everything that is enabled. */
   async powerOn(unit?: string): Promise<void> {
+    this.#unit = unit;
     const log = openSync(join(this.folder, "qemu.log"), "a");
-    await rm(this.#door.socket, { force: true });
-    const child = spawn(qemu, this.#qemuArgs(unit), { detached: true, stdio: ["ignore", log, log] });
+    for (const path of [this.#door.socket, this.#console]) await rm(path, { force: true });
+    const [program, ...args] = this.#state.emulator;
+    const child = spawn(program, [...args, ...this.#qemuArgs(unit)], { detached: true, stdio: ["ignore", log, log] });
     await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));
     child.unref();
     const pid = child.pid!;
     await this.#keep({ ...this.#state, pid, startTicks: (await startTicks(pid)) ?? "" });
+  }
+
+  /**
+   * To be called while a start is awaited. Emulation sometimes loses the timer of a CPU at boot; then its kernel reports that
+   * the CPU stands still, everything takes minutes, and another start is the way out.
+   */
+  async startAgainIfStalled(): Promise<void> {
+    const said = await readFile(this.#console, "utf8").catch(() => "");
+    if (!/rcu: INFO: \w+ (self-)?detected stalls?/.test(said)) return;
+    await this.cut();
+    await this.powerOn(this.#unit);
   }
 
   /** Of the machine to ours: its kernel reads the time from a device that counts seconds. */
@@ -191,11 +211,16 @@ export class Machine {
     return { port, key: root.sshKey, socket: join(this.folder, "ssh") };
   }
 
+  get #console(): string {
+    return join(this.folder, "console.log");
+  }
+
   async #reached(): Promise<void> {
     const deadline = performance.now() + bootDeadlineMs;
     for (;;) {
       const { code } = await this.run("true", { user: "root" });
       if (code === 0) return;
+      await this.startAgainIfStalled();
       if (!(await this.isRunning())) throw new Error(`the machine ended; see ${this.folder}/qemu.log and console.log`);
       if (performance.now() > deadline) throw new Error(`the machine does not come up; see ${this.folder}/console.log`);
       await delay(pollMs);
@@ -234,7 +259,7 @@ export class Machine {
       ["-kernel", root.kernel],
       ["-initrd", root.initrd],
       ["-append", `root=/dev/vda rw console=ttyS0 net.ifnames=0 mitigations=off panic=1 ${clock}${target}`],
-      ["-serial", `file:${join(this.folder, "console.log")}`],
+      ["-serial", `file:${this.#console}`],
       ...["root", "tree", "data"].map((name) =>
         [
           [
