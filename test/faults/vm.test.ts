@@ -15,7 +15,7 @@ let world: World;
 before(async () => {
   world = await World.start({
     errors: [
-      /"message":"the connection to the guest agent was closed"/,
+      /"message":"the connection to the guest agent was (closed|lost)"/,
       /"message":"the command's time was over, but the guest did not confirm that it is gone"/,
       /reaching the VM of capsule \S+ took longer than \d+ ms/,
       /QMP [a-z-]+: (read ECONNRESET|write EPIPE|the connection is closed)/,
