@@ -10,6 +10,8 @@ import { cannotMakeKeys, client, clientOf } from "../service.ts";
 export const snapshots = section(import.meta, "snapshot templates", () => {
   /** A small machine for most tests, because it is captured faster. */
   const small = { memory_mb: 128 };
+  /** For a command that sixteen capsules run at once. */
+  const slow = { timeout: 300 };
   const made: [Client, string][] = [];
 
   /** A unique name. */
@@ -37,7 +39,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
   }
 
   function contentOf(capsule: TestCapsule): Promise<string> {
-    return capsule.sh("cat /root/content");
+    return capsule.sh("cat /root/content", slow);
   }
 
   async function list(query = "", from = client): Promise<Reply["json"]> {
@@ -197,19 +199,21 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
           "python3 -c 'import random, uuid; print(random.random(), uuid.uuid4())'",
           "echo $RANDOM$RANDOM$RANDOM$RANDOM",
         ];
-        const told = await Promise.all(clones.map(async (clone) => (await clone.sh(probes.join(";"))).split("\n")));
+        const told = await Promise.all(
+          clones.map(async (clone) => (await clone.sh(probes.join(";"), slow)).split("\n")),
+        );
         probes.forEach((probe, i) => {
           const answers = told.map((lines) => lines[i]);
           assert.ok(!answers.includes(undefined) && !answers.includes(""), probe);
           assert.equal(new Set(answers).size, clones.length, `${probe}: ${answers}`);
         });
         for (const lines of told) assert.match(lines[2]!, /^[0-9a-f]{32}$/);
-        const named = await Promise.all(clones.map((clone) => clone.sh("cat /etc/hostname")));
+        const named = await Promise.all(clones.map((clone) => clone.sh("cat /etc/hostname", slow)));
         assert.deepEqual(
           named,
           told.map((lines) => lines[3]),
         );
-        await Promise.all(clones.map((clone, i) => clone.sh(`echo -n ${i} > /root/content; sync`)));
+        await Promise.all(clones.map((clone, i) => clone.sh(`echo -n ${i} > /root/content; sync`, slow)));
         assert.deepEqual(await Promise.all(clones.map(contentOf)), [...clones.keys()].map(String));
       } finally {
         await Promise.all(clones.map((clone) => clone[Symbol.asyncDispose]()));
