@@ -1,13 +1,14 @@
 /**
  * A whole machine in software emulation: q35 with a processor that has AMD's virtualization, so that there is a /dev/kvm
- * inside which runs stock kernels. Its disks are layers on the built ones, in a folder of the machine's own; what a
- * guest has flushed is in those files, and what it has not is lost with QEMU's process, as in a power cut.
+ * inside which runs stock kernels. Its disks are layers on the built ones, in a folder of the machine's own. QEMU's process
+ * killed is a power cut: pages in the machine's memory are lost, and clusters that only QEMU's cache had mapped.
  *
  *   <folder>/  machine.json  root.qcow2  tree.qcow2  data.qcow2  console.log  qemu.log
  */
 import { spawn } from "node:child_process";
-import { openSync } from "node:fs";
-import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { randomInt } from "node:crypto";
+import { closeSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdir, readFile, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -19,12 +20,19 @@ import type { Shape } from "./shape.ts";
 import { type Door, type Outcome, type RunOptions, shareConnection, ssh } from "./ssh.ts";
 import { dataDisk, type Sources, treeDisk } from "./tree-disks.ts";
 
+const stateName = "machine.json";
 const memoryMb = 4_096;
-/** With two, QEMU's emulation of AMD's virtualization fails now and then: VMs inside hang, and the machine's kernel panics. */
+/** With two, of 50 starts and resumes of VMs inside one hung, and the machine's kernel panicked once in several hours. */
 const vcpus = 1;
 const bootDeadlineMs = 300_000;
 const powerOffDeadlineMs = 120_000;
+/** Of a connection's try during the boot. */
+const tryDeadlineMs = 60_000;
+/** Below the range from which the kernel takes ports for connections, so that none has it while the machine is off. */
+const ports = { first: 20_000, count: 12_000 };
 const pollMs = 500;
+/** Of its console, when it does not come up. */
+const shownBytes = 4_096;
 /** Of the service in the machine. */
 const servicePort = 8080;
 
@@ -56,10 +64,8 @@ export interface MachineOptions {
 export class Machine {
   readonly folder: string;
   #state: State;
-  /** Of systemd, what it was started with. */
-  #unit: string | undefined;
 
-  /** A new machine: builds what is missing, starts it, and resolves when commands can be run in it. */
+  /** A new machine: builds what is missing, starts it, and resolves when commands can be run in it; else nothing of it is left. */
   static async create({ machines, folder, shape, sources, progress = () => {} }: MachineOptions): Promise<Machine> {
     await rm(folder, { recursive: true, force: true });
     await mkdir(folder, { recursive: true });
@@ -91,13 +97,19 @@ export class Machine {
     const state = { pid: 0, startTicks: "", sshPort, apiPort, shape, root, emulator: qemu, tscKhz };
     const machine = new Machine(folder, state);
     progress("starting the machine");
-    await machine.start();
+    try {
+      await machine.start();
+    } catch (error) {
+      const said = await readFile(machine.#console, "utf8").catch(() => "");
+      await machine.remove();
+      throw new Error(`${String(error)}\n${said.slice(-shownBytes)}`, { cause: error });
+    }
     return machine;
   }
 
   /** The one that was created in this folder; undefined: none. */
   static async open(folder: string): Promise<Machine | undefined> {
-    const text = await readFile(join(folder, "machine.json"), "utf8").catch(() => undefined);
+    const text = await readFile(join(folder, stateName), "utf8").catch(() => undefined);
     return text === undefined ? undefined : new Machine(folder, JSON.parse(text) as State);
   }
 
@@ -125,26 +137,16 @@ export class Machine {
 
   /** As `start`, without waiting. `unit`: of systemd, what it starts instead of everything that is enabled. */
   async powerOn(unit?: string): Promise<void> {
-    this.#unit = unit;
-    const log = openSync(join(this.folder, "qemu.log"), "a");
     for (const path of [this.#door.socket, this.#console]) await rm(path, { force: true });
+    const log = openSync(join(this.folder, "qemu.log"), "a");
     const [program, ...args] = this.#state.emulator;
     const child = spawn(program, [...args, ...this.#qemuArgs(unit)], { detached: true, stdio: ["ignore", log, log] });
+    closeSync(log);
+    // Before anything else runs, so that whoever ends this process finds it.
+    if (child.pid !== undefined)
+      this.#keep({ ...this.#state, pid: child.pid, startTicks: startTicks(child.pid) ?? "" });
     await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));
     child.unref();
-    const pid = child.pid!;
-    await this.#keep({ ...this.#state, pid, startTicks: (await startTicks(pid)) ?? "" });
-  }
-
-  /**
-   * To be called while a start is awaited. Emulation sometimes loses the timer of a CPU at boot; then its kernel reports that
-   * the CPU stands still, everything takes minutes, and another start is the way out.
-   */
-  async startAgainIfStalled(): Promise<void> {
-    const said = await readFile(this.#console, "utf8").catch(() => "");
-    if (!/rcu: INFO: \w+ (self-)?detected stalls?/.test(said)) return;
-    await this.cut();
-    await this.powerOn(this.#unit);
   }
 
   /** Of the machine to ours: its kernel reads the time from a device that counts seconds. */
@@ -153,9 +155,8 @@ export class Machine {
     await this.sh('echo ready; read -r now; date --set="@$now"', options);
   }
 
-  async isRunning(): Promise<boolean> {
-    const { pid, startTicks: known } = this.#state;
-    return pid !== 0 && (await startTicks(pid)) === known;
+  get isRunning(): boolean {
+    return isSame(this.#state);
   }
 
   /** Runs a shell command in the working tree. */
@@ -176,25 +177,27 @@ export class Machine {
     await this.start();
   }
 
-  /** An orderly end. */
+  /** An orderly end. Rejects when it takes more than two minutes. */
   async powerOff(): Promise<void> {
-    if (!(await this.isRunning())) return;
+    if (!this.isRunning) return;
     await this.run("systemctl poweroff", { user: "root", deadlineMs: powerOffDeadlineMs }).catch(() => {});
-    await this.#isGone(powerOffDeadlineMs).catch(() => this.cut());
+    await this.#isGone(powerOffDeadlineMs);
   }
 
   /** A power cut. */
   async cut(): Promise<void> {
-    if (!(await this.isRunning())) return;
+    if (!this.isRunning) return;
     process.kill(this.#state.pid, "SIGKILL");
     await this.#isGone(powerOffDeadlineMs);
   }
 
-  /** For a process that ends: cuts the power and waits for nothing. */
-  abandon(): void {
+  /** For a process that ends: cuts the power of the machine in `folder`, if there is one, and removes the folder. */
+  static abandon(folder: string): void {
     try {
-      process.kill(this.#state.pid, "SIGKILL");
-    } catch {} // it has ended
+      const state = JSON.parse(readFileSync(join(folder, stateName), "utf8")) as State;
+      if (isSame(state)) process.kill(state.pid, "SIGKILL");
+    } catch {} // it was never started, or has ended
+    rmSync(folder, { recursive: true, force: true });
   }
 
   /** Cuts its power and removes its folder. */
@@ -219,10 +222,9 @@ export class Machine {
   async #reached(): Promise<void> {
     const deadline = performance.now() + bootDeadlineMs;
     for (;;) {
-      const { code } = await this.run("true", { user: "root" });
+      const { code } = await this.run("true", { user: "root", deadlineMs: tryDeadlineMs });
       if (code === 0) return;
-      await this.startAgainIfStalled();
-      if (!(await this.isRunning())) throw new Error(`the machine ended; see ${this.folder}/qemu.log and console.log`);
+      if (!this.isRunning) throw new Error(`the machine ended; see ${this.folder}/qemu.log and console.log`);
       if (performance.now() > deadline) throw new Error(`the machine does not come up; see ${this.folder}/console.log`);
       await delay(pollMs);
     }
@@ -230,17 +232,17 @@ export class Machine {
 
   async #isGone(deadlineMs: number): Promise<void> {
     const deadline = performance.now() + deadlineMs;
-    while (await this.isRunning()) {
+    while (this.isRunning) {
       if (performance.now() > deadline) throw new Error("the machine does not end");
       await delay(pollMs / 10);
     }
   }
 
-  async #keep(state: State): Promise<void> {
+  #keep(state: State): void {
     this.#state = state;
-    const path = join(this.folder, "machine.json");
-    await writeFile(`${path}.new`, JSON.stringify(state, null, 1));
-    await rename(`${path}.new`, path);
+    const path = join(this.folder, stateName);
+    writeFileSync(`${path}.new`, JSON.stringify(state, null, 1));
+    renameSync(`${path}.new`, path);
   }
 
   #qemuArgs(unit: string | undefined): string[] {
@@ -277,16 +279,32 @@ export class Machine {
   }
 }
 
-async function startTicks(pid: number): Promise<string | undefined> {
-  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
-  const fields = stat?.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return fields === undefined || fields[0] === "Z" ? undefined : fields[19];
+function isSame({ pid, startTicks: known }: State): boolean {
+  return pid !== 0 && startTicks(pid) === known;
 }
 
+/** Undefined for a process that has ended. */
+function startTicks(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return fields[0] === "Z" ? undefined : fields[19];
+  } catch {
+    return undefined;
+  }
+}
+
+/** Throws when a hundred tries find none. */
 async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await new Promise((resolve) => server.once("listening", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (let tries = 0; tries < 100; tries++) {
+    const port = ports.first + randomInt(ports.count);
+    const server = createServer().listen(port, "127.0.0.1");
+    const isFree = await new Promise<boolean>((resolve) =>
+      server.once("listening", () => resolve(true)).once("error", () => resolve(false)),
+    );
+    if (!isFree) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
+  throw new Error(`no port is free from ${ports.first} on`);
 }

@@ -20,15 +20,14 @@ const folder = join(machines, "one");
 
 async function running(): Promise<Machine> {
   const machine = await Machine.open(folder);
-  if (machine === undefined || !(await machine.isRunning())) throw new Error("no machine is up; run: ./dev machine up");
+  if (machine === undefined || !machine.isRunning) throw new Error("no machine is up; run: ./dev machine up");
   return machine;
 }
 
 async function up(flags: string[]): Promise<number> {
   const shape = parseShape(flags);
   const there = await Machine.open(folder);
-  if (there !== undefined && (await there.isRunning()))
-    throw new Error("a machine is up already; run: ./dev machine down");
+  if (there?.isRunning) throw new Error("a machine is up already; run: ./dev machine down");
   const progress = (step: string) => console.error(`${step} …`);
   const machine = await Machine.create({ machines, folder, shape, sources: { dataDir }, progress });
   console.error(`The machine is up. Its service, once installed, is at ${machine.url}`);
@@ -56,7 +55,7 @@ async function main([command = "help", ...rest]: string[]): Promise<number> {
       return (await (await running()).run("", { isInteractive: true })).code;
     case "down": {
       const machine = await Machine.open(folder);
-      await machine?.powerOff();
+      await machine?.powerOff().catch((error: Error) => console.error(`machine: ${error.message}; its power is cut`));
       await machine?.remove();
       return 0;
     }

@@ -54,13 +54,16 @@ const stageTree = `set -e
   rm -rf "$1/node_modules/.cache"
   mkdir -p "$1/.capsule" "$1/$(dirname ${agentPath})"
   cp "$2" "$1/${agentPath}"
-  ln -s /var/lib/capsule/images "$1/.capsule/images"
-  chown -R 0:0 "$1"`;
+  ln -s /var/lib/capsule/images "$1/.capsule/images"`;
 
 const stageData = `set -e
   cp -a images web web.stamp "$1/"
-  chown -R 0:0 "$1"
   chmod 700 "$1"`;
+
+/** Everything in the image is root's: as root by changing the owners, else inside fakeroot. */
+const makeImage = `set -e
+  chown -R 0:0 "$1"
+  mke2fs -q -F -t ext4 -m 0 -E root_owner=0:0,assume_storage_prezeroed=1 -d "$1" "$2"`;
 
 async function trackedFiles(): Promise<string[]> {
   const args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
@@ -94,8 +97,9 @@ async function disk(
     const path = join(scratch, name);
     await writeFile(path, "");
     await truncate(path, sizeMb * 2 ** 20);
-    const options = ["-q", "-F", "-t", "ext4", "-m", "0", "-E", "root_owner=0:0,assume_storage_prezeroed=1"];
-    await runProgram("mke2fs", [...options, "-d", stage, path]);
+    const shell = ["sh", "-c", makeImage, "sh", stage, path];
+    const [program, ...args] = process.getuid?.() === 0 ? shell : ["fakeroot", ...shell];
+    await runProgram(program!, args);
     await rm(stage, { recursive: true });
   });
   return join(folder, name);
