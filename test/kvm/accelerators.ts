@@ -1,9 +1,17 @@
-/** A change of accelerator: with KVM, saves of both are restored; under emulation those of KVM are refused, and stay. */
+/** A change of accelerator or processor: what the other one saved is refused or restored, as it should be, and stays. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TestCapsule } from "../client.ts";
 import { onlyLong } from "./form.ts";
-import type { World } from "./world.ts";
+import { dataPath, type World } from "./world.ts";
+
+/** The processor lacks nothing of this model, and much of the other. */
+const model = { simple: "qemu64", lacking: "EPYC-v3" };
+
+/** Of a checkpoint's manifest. */
+interface Saved {
+  machine: { cpu_features: string; tsc_khz: number };
+}
 
 export function accelerators(world: () => World): void {
   const saved = async (): Promise<TestCapsule> => {
@@ -13,10 +21,10 @@ export function accelerators(world: () => World): void {
     return capsule;
   };
 
-  const isRefused = async ({ id }: TestCapsule, there: string, here: string) => {
+  const isRefused = async ({ id }: TestCapsule, reason: RegExp) => {
     const capsule = world().client.known(id);
     const { json } = await world().client.expect(409, "POST", `${capsule.path}/resume`);
-    assert.match(json.error.message, new RegExp(`accelerator ${there} there, ${here} here`));
+    assert.match(json.error.message, reason);
     assert.equal((await capsule.view()).status, "paused");
   };
 
@@ -34,17 +42,54 @@ export function accelerators(world: () => World): void {
     const underKvm = await saved();
     const emulated = await world().restartWith({ CAPSULE_ACCELERATOR: "tcg" });
     assert.equal(emulated.accelerator, "tcg");
-    await isRefused(underKvm, "kvm", "tcg");
+    await isRefused(underKvm, /accelerator kvm there, tcg here/);
     const underTcg = await saved();
     const back = await world().restartWith({ CAPSULE_ACCELERATOR: "kvm" });
     assert.equal(back.accelerator, "kvm");
     await works(underKvm);
     await works(underTcg);
     const fresh = await world().client.capsule();
-    assert.equal(
-      (await fresh.sh("cat /sys/devices/system/clocksource/clocksource0/current_clocksource")).trim(),
-      "kvm-clock",
-    );
+    const clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    assert.equal((await fresh.sh(`cat ${clock}`)).trim(), "kvm-clock");
     await fresh.destroy();
+  });
+
+  test("CAPSULE_CPU: capsules of another model are refused, and a model that the processor lacks means emulation", {
+    skip: onlyLong,
+  }, async () => {
+    const ofHost = await saved();
+    const named = await world().restartWith({ CAPSULE_ACCELERATOR: "auto", CAPSULE_CPU: model.simple });
+    assert.equal(named.accelerator, "kvm", named.accelerator_reason);
+    await isRefused(ofHost, new RegExp(`cpu host there, ${model.simple},enforce here`));
+    const ofModel = await saved();
+    const lacking = await world().restartWith({ CAPSULE_CPU: model.lacking });
+    assert.equal(lacking.accelerator, "tcg");
+    assert.match(lacking.accelerator_reason, /doesn't support requested feature/);
+    await isRefused(ofModel, /accelerator kvm there, tcg here/);
+    await world().restartWith({ CAPSULE_CPU: model.simple });
+    await works(ofModel);
+    await world().restartWith({ CAPSULE_CPU: "host" });
+    await works(ofHost);
+  });
+
+  test("a checkpoint has the features of its processor and the rate of its clock, and is refused where they differ", {
+    skip: onlyLong,
+  }, async () => {
+    const capsule = await saved();
+    const path = `${dataPath}/capsules/${capsule.id}/checkpoint/manifest.json`;
+    const text = await world().sh(`cat ${path}`);
+    const { machine } = JSON.parse(text) as Saved;
+    const write = (input: string) => world().machine.sh(`cat > ${path}`, { input });
+    const refusedWith = async (change: Partial<Saved["machine"]>, reason: RegExp) => {
+      await write(JSON.stringify({ ...JSON.parse(text), machine: { ...machine, ...change } }));
+      await isRefused(capsule, reason);
+    };
+    const rateKhz = Number(await world().sh("sed 's/.*tsc_early_khz=\\([0-9]*\\).*/\\1/' /proc/cmdline"));
+    assert.ok(Math.abs(machine.tsc_khz / rateKhz - 1) < 0.01, `${machine.tsc_khz} of ${rateKhz} kHz`);
+    assert.match(machine.cpu_features, /\bsse2\b/);
+    await refusedWith({ cpu_features: `${machine.cpu_features} unheard-of` }, /processor lacks unheard-of/);
+    await refusedWith({ tsc_khz: machine.tsc_khz * 2 }, /time stamp counter \d+ kHz there, \d+ kHz here/);
+    await write(text);
+    await works(capsule);
   });
 }

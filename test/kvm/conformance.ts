@@ -21,14 +21,16 @@ export function conformance(world: () => World): void {
     const child = spawn(process.execPath, ["--test", "--test-reporter=spec", ...patterns, suite], {
       env: { ...environment, CAPSULE_URL: url, CAPSULE_API_KEY: key },
       stdio: ["ignore", "pipe", "inherit"],
+      signal: t.signal,
     });
     let said = "";
     child.stdout.setEncoding("utf8").on("data", (text: string) => {
       said = (said + text).slice(-keptBytes);
     });
-    const code = await new Promise((resolve) => child.once("close", resolve));
+    const code = await new Promise((resolve, reject) => child.once("close", resolve).once("error", reject));
     const [passed, failed] = ["pass", "fail"].map((name) => new RegExp(`^ℹ ${name} (\\d+)$`, "m").exec(said)?.[1]);
     t.diagnostic(`${passed} passed, ${failed} failed`);
+    for (const title of new Set(said.match(/✖ .*(?= \()/g))) t.diagnostic(title);
     assert.equal(code, 0, said.slice(said.indexOf("failing tests")));
     assert.ok(Number(passed) >= leastPassed, `${passed} passed`);
   });

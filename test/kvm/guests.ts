@@ -3,9 +3,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { TestCapsule } from "../client.ts";
+import { eventually } from "../conformance/eventually.ts";
 import { isLong, onlyLong } from "./form.ts";
-import type { World } from "./world.ts";
+import { dataPath, type World } from "./world.ts";
 
+const patienceMs = 300_000;
 const cycles = isLong ? 5 : 1;
 
 /** For commands that take seconds in here, and minutes where the machine is busy. */
@@ -31,25 +33,34 @@ export function guests(world: () => World): void {
         "for c in $(seq 0 $(($(nproc) - 1))); do taskset -c $c sh -c 'i=0; while :; do i=$((i+1)); done' & done";
       await capsule.exec({ cmd: "bash", args: ["-c", `${spin}; wait`], background: true });
       const times = async () =>
-        (await capsule.sh("sed -n 's/^cpu[0-9]* //p' /proc/stat | awk '{print $1}'"))
+        (await capsule.sh("sed -n 's/^cpu[0-9]* //p' /proc/stat | awk '{print $1}'", slow))
           .split("\n")
           .map(Number)
           .slice(-vcpus);
-      for (let cycle = 0; cycle < cycles; cycle++) {
+      const assertAllWork = async () => {
+        assert.equal(await capsule.sh("nproc", slow), String(vcpus));
         const before = await times();
         assert.equal(before.length, vcpus);
-        await capsule.sh("sleep 3", { timeout: 60 });
+        await capsule.sh("sleep 3", slow);
         const after = await times();
         for (const [cpu, spent] of after.entries()) assert.ok(spent > before[cpu]!, `CPU ${cpu} stands still`);
+      };
+      await assertAllWork();
+      for (let cycle = 0; cycle < cycles; cycle++) {
         await capsule.pause();
         await capsule.resume();
-        assert.equal(await capsule.sh("nproc"), String(vcpus));
+        await assertAllWork();
       }
     });
   }
 
-  test("memory is whole over pauses while the machine merges pages, and with huge pages always and never", async () => {
+  test("memory is whole over pauses with huge pages always and never, and a machine that merges pages leaves it alone", async () => {
     await using capsule = await world().client.capsule();
+    const flags = await world().sh(
+      `sed -n '/bases.*memory$/,/^VmFlags/s/^VmFlags: //p' /proc/${await world().vmOf(capsule)}/smaps`,
+    );
+    assert.match(flags, /^rd wr /);
+    assert.doesNotMatch(flags, /\bmg\b/, "guests could tell which pages others have");
     try {
       await world().sh("echo 1 > /sys/kernel/mm/ksm/run; echo 20000 > /sys/kernel/mm/ksm/pages_to_scan");
       for (const huge of isLong ? ["always", "never", "always"] : ["always"]) {
@@ -82,18 +93,28 @@ export function guests(world: () => World): void {
     ];
     assert.ok(guest > earliest - 50 && guest < latest + 50, `machine ${earliest}–${latest}, guest ${guest}`);
     const slept = await capsule.sh("a=$(date +%s%N); sleep 2; echo $(($(date +%s%N) - a))");
-    assert.ok(Number(slept) > 1.99e9 && Number(slept) < 6e9, `2 s took ${slept} ns`);
+    assert.ok(Number(slept) > 1.99e9 && Number(slept) < 30e9, `2 s took ${slept} ns`);
   });
 
-  test("a template captured under KVM starts with its processes, from the pool too", async () => {
+  test("a template captured under KVM starts with its processes, also where they were restored ahead of time", async () => {
     const capsule = await world().client.capsule();
     await capsule.exec({ cmd: "sleep", args: ["8102"], background: true });
     await capsule.sh("echo made > /root/made");
     await world().client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "kvm-made" } });
-    const tries = isLong ? 5 : 2;
+    // Where the pool is full, all capsules of the template but ours are in it.
+    const warm = async () => {
+      const { pool } = (await world().health()) ?? assert.fail("the service does not answer");
+      const found = `grep -l '"origin": *"templates/' ${dataPath}/capsules/*/capsule.json | cut -d/ -f6; true`;
+      const ids = (await world().sh(found)).split("\n").filter(Boolean);
+      return pool.ready >= pool.target && ids.length > 0 && ids;
+    };
+    const tries = isLong ? 5 : 3;
     const ids = new Set<string>();
     for (let each = 0; each < tries; each++) {
+      // Two uses make the pool keep one.
+      const waiting = each < 2 ? undefined : await eventually("one was made ahead of time", warm, patienceMs);
       await using made = await world().client.capsule({ template: "kvm-made" });
+      assert.ok(waiting?.includes(made.id) ?? true, `${made.id} was not made ahead of time`);
       assert.equal(await made.sh("cat /root/made; pgrep -cxf 'sleep 8102'"), "made\n1");
       ids.add(await made.sh("cat /proc/sys/kernel/random/uuid"));
     }

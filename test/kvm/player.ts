@@ -41,16 +41,16 @@ export class Player {
   }
 
   /**
-   * Resolves, when the service does not answer any more, with how many steps it had acknowledged; `onStep` is called at
-   * each.
+   * Resolves, when the power has been cut, with how many steps the service had acknowledged; `onStep` is called at each. A
+   * connection that ends before that is an error.
    */
-  async play(client: Client, onStep: () => void = () => {}): Promise<number> {
+  async play(client: Client, hasPower: () => boolean, onStep: () => void): Promise<number> {
     this.#steps = 0;
     this.#onStep = onStep;
     try {
       for (;;) await this.#act(client);
     } catch (error) {
-      if (!isCut(error)) throw error;
+      if (hasPower() || !isConnectionsEnd(error)) throw error;
       return this.#steps;
     }
   }
@@ -167,7 +167,7 @@ export class Player {
   }
 }
 
-/** The connection's end, not an answer. */
-function isCut(error: unknown): boolean {
+/** Not an answer. */
+function isConnectionsEnd(error: unknown): boolean {
   return typeof (error as NodeJS.ErrnoException).code === "string" && !(error instanceof assert.AssertionError);
 }

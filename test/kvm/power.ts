@@ -13,8 +13,10 @@ import type { World } from "./world.ts";
 
 /** power-cuts.test.ts makes many. */
 const powerCuts = isLong ? 3 : 1;
-const longestLifeMs = isLong ? 20_000 : 10_000;
-const players = 2;
+/** How many acknowledged steps come before a cut at least and at most, and how long after the last of them it comes. */
+const fewestSteps = 4;
+const mostSteps = 16;
+const longestDelayMs = 1_000;
 
 export function power(world: () => World): void {
   test("after a reboot the service is up, paused capsules are as they were, and running ones have failed", {
@@ -36,35 +38,54 @@ export function power(world: () => World): void {
     await world().client.known(running.id).destroy();
   });
 
-  test(`${powerCuts} power cuts at random moments: nothing acknowledged is lost`, {
-    timeout: 36_000_000,
-  }, async (t) => {
+  test(`${powerCuts} power cuts at random moments: nothing acknowledged is lost`, { timeout: 3_600_000 }, async (t) => {
     const random = new Random(t);
-    const all = Array.from(
-      { length: players },
-      (_, index) => new Player(`p${index}`, new Random(random.below(2 ** 31))),
-    );
-    let steps = 0;
+    const players = playersOf(random);
     for (let cut = 0; cut < powerCuts; cut++) {
-      const lifeMs = random.below(longestLifeMs);
-      const playing = all.map((player) => player.play(world().client));
-      await delay(lifeMs); // any instant
-      await world().machine.cut();
-      steps += (await Promise.all(playing)).reduce((sum, count) => sum + count, 0);
+      const steps = await cutPower(world(), players, random);
+      t.diagnostic(`cut after ${steps} acknowledged steps`);
       await world().machine.start();
       await world().served();
-      for (const player of all) await player.assertKept(world().client);
-      await removeOthers(world().client, new Set(all.flatMap(({ ids }) => ids)));
+      await assertKept(world().client, players);
       const failed = await world().sh("systemctl is-system-running --wait || systemctl --failed --no-legend");
       assert.equal(failed, "running", `after cut ${cut}`);
     }
-    t.diagnostic(`${powerCuts} cuts, ${steps} acknowledged steps`);
-    assert.ok(steps > 0, "nothing was done");
   });
 }
 
-/** What was made for a request whose answer was cut off. */
-export async function removeOthers(client: Client, ids: Set<string>): Promise<void> {
+export function playersOf(random: Random): Player[] {
+  return Array.from({ length: 2 }, (_, index) => new Player(`p${index}`, new Random(random.below(2 ** 31))));
+}
+
+/** Cuts the power while clients work, at any instant; resolves with how many steps were acknowledged. */
+export async function cutPower(
+  { client, machine }: World,
+  players: readonly Player[],
+  random: Random,
+  fewest = fewestSteps,
+): Promise<number> {
+  let hasPower = true;
+  let left = fewest + random.below(mostSteps - fewest + 1);
+  const { promise: isTime, resolve } = Promise.withResolvers<void>();
+  const playing = players.map((player) =>
+    player.play(
+      client,
+      () => hasPower,
+      () => left-- > 1 || resolve(),
+    ),
+  );
+  const ended = Promise.all(playing);
+  await Promise.race([isTime, ended]);
+  await delay(random.below(longestDelayMs));
+  hasPower = false;
+  await machine.cut();
+  return (await ended).reduce((sum, count) => sum + count, 0);
+}
+
+/** Holds the service to all that it had acknowledged, and removes what was made for requests whose answers were cut off. */
+export async function assertKept(client: Client, players: readonly Player[]): Promise<void> {
+  for (const player of players) await player.assertKept(client);
+  const ids = new Set(players.flatMap((player) => player.ids));
   const { json: views } = await client.expect(200, "GET", "/v1/capsules");
   for (const { id } of views) if (!ids.has(id)) await client.expect(204, "DELETE", `/v1/capsules/${id}`);
   const { json: templates } = await client.expect(200, "GET", "/v1/snapshots?type=snapshot");

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { eventually } from "../conformance/eventually.ts";
 import { type Shape, usualShape } from "../machine/shape.ts";
+import { treePath } from "../machine/tree-disks.ts";
 import { onlyLong } from "./form.ts";
 import { World } from "./world.ts";
 
@@ -61,7 +62,7 @@ on(
       },
     );
     await world.sh(`export XDG_RUNTIME_DIR=/run/user/$(id -u) && systemd-run --user --unit=capsule --collect -p Delegate=yes \
-    -p EnvironmentFile=/tmp/env -E CAPSULE_DATA=/var/lib/capsule/tester ${"/opt/capsule"}/capsule serve`);
+    -p EnvironmentFile=/tmp/env -E CAPSULE_DATA=/var/lib/capsule/tester ${treePath}/capsule serve`);
     const health = await world.served("/var/lib/capsule/tester");
     assert.equal(health.accelerator, "kvm", health.accelerator_reason);
     assert.equal(health.jail.mode, "rootless");
@@ -83,16 +84,21 @@ on(
     await paused.sh("echo kept > /dev/shm/kept");
     await paused.pause();
     const statuses: number[] = [];
+    let refusal = "";
     for (let each = 0; each < 12 && !statuses.some((status) => status >= 500); each++) {
-      const { status, json } = await client.call("POST", "/v1/capsules", { json: {} });
+      const { status, json, text } = await client.call("POST", "/v1/capsules", { json: {} });
       statuses.push(status);
+      refusal = text;
       if (status !== 201) break;
       const capsule = client.known(json.id);
       await capsule.until("running");
       await capsule.exec({ cmd: "bash", args: ["-c", "head -c 150M /dev/urandom > /dev/shm/fill"] });
-      statuses.push((await client.call("POST", `${capsule.path}/pause`)).status);
+      const pause = await client.call("POST", `${capsule.path}/pause`);
+      statuses.push(pause.status);
+      refusal = pause.text;
     }
     assert.ok([507, 503].includes(statuses.at(-1)!), statuses.join());
+    assert.match(refusal, /disk/);
     for (const { id } of (await client.expect(200, "GET", "/v1/capsules")).json) {
       if (id !== paused.id) await client.expect(204, "DELETE", `/v1/capsules/${id}`);
     }

@@ -1,5 +1,7 @@
 /** The machine under test with the service that was installed in it, and a client outside. */
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { Client, type Reply, type TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
@@ -13,21 +15,28 @@ const startDeadlineMs = 600_000;
 export const settingsPath = "/etc/capsule.env";
 export const dataPath = "/var/lib/capsule";
 
+/** Of a command in the machine, such as an install. */
+const commandDeadlineMs = 1_800_000;
+
+/** The service did not answer in time. */
+export class NoAnswer extends Error {}
+
 export class World implements AsyncDisposable {
   readonly machine: Machine;
   #client: Client | undefined;
-  readonly #onExit = () => this.machine.abandon();
 
+  /** It is gone with this process, however that ends, unless by SIGKILL: then the next run removes it. */
   static async create(shape = usualShape): Promise<World> {
     const machines = join(dataDir, "machine");
+    await removeAbandoned(machines);
     const folder = join(machines, `test-${process.pid}`);
+    process.once("exit", () => Machine.abandon(folder));
+    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
     return new World(await Machine.create({ machines, folder, shape, sources: { dataDir } }));
   }
 
   private constructor(machine: Machine) {
     this.machine = machine;
-    process.once("exit", this.#onExit);
-    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
   }
 
   get client(): Client {
@@ -36,17 +45,16 @@ export class World implements AsyncDisposable {
   }
 
   sh(command: string): Promise<string> {
-    return this.machine.sh(command);
+    return this.machine.sh(command, { deadlineMs: commandDeadlineMs });
   }
 
-  /** Waits until the service answers. */
+  /** Waits until the service answers; throws what systemd and the service say when it does not. */
   async answers(): Promise<void> {
-    const answered = async () => {
-      await this.machine.startAgainIfStalled();
-      return this.health();
-    };
-    await eventually("the service answers", answered, startDeadlineMs).catch(async (cause) => {
-      throw new Error(await this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30"), { cause });
+    await eventually("the service answers", () => this.health(), startDeadlineMs).catch(async (cause) => {
+      const { stdout } = await this.machine.run("systemctl status capsule; journalctl -u capsule -o cat -n 30", {
+        deadlineMs: commandDeadlineMs,
+      });
+      throw new NoAnswer(stdout, { cause });
     });
   }
 
@@ -82,6 +90,13 @@ export class World implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#client?.close();
     await this.machine.remove();
-    process.off("exit", this.#onExit);
+  }
+}
+
+/** Ends and removes the machines of runs that were killed. */
+async function removeAbandoned(machines: string): Promise<void> {
+  for (const name of await readdir(machines).catch(() => [])) {
+    const pid = /^test-(\d+)$/.exec(name)?.[1];
+    if (pid !== undefined && !existsSync(`/proc/${pid}`)) Machine.abandon(join(machines, name));
   }
 }
