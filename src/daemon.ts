@@ -206,7 +206,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
         onFailure: (error) => log.warn({ err: error }, "a warm process could not be started or claimed"),
       },
     },
-    onDamage: (folder, why) => log.error({ folder, why }, "a checkpoint is damaged, or could not be checked"),
+    onDamage: (folder, why) => log.error({ folder, why }, "a folder is damaged, or could not be checked"),
     step,
   });
   await host.sweep();

@@ -20,7 +20,7 @@ describe("a start on damaged folders", () => {
   before(async () => {
     world = await World.start({
       errors: [
-        /"msg":"a checkpoint is damaged, or could not be checked"/,
+        /"msg":"a folder is damaged, or could not be checked"/,
         /could not be resumed and is still paused/,
         /"msg":"capsule did not start"/,
       ],

@@ -15,7 +15,7 @@ import { ServerLog } from "../server-log.ts";
 
 const program = resolve(import.meta.dirname, "../../src/main.ts");
 /** A journal is written without fsync: a power cut may leave it empty, and ends its VM all the same. */
-const unsynced = /"why":"vm\.json cannot be read: .*"msg":"a checkpoint is damaged, or could not be checked"/;
+const unsynced = /"why":"vm\.json cannot be read: .*"msg":"a folder is damaged, or could not be checked"/;
 const fresh = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 export class RebootedServer implements AsyncDisposable {
