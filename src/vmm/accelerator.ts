@@ -36,6 +36,9 @@ export interface AcceleratorOptions {
   boots(vmm: Vmm, signal: AbortSignal): Promise<void>;
 }
 
+/** Of what is said of a boot that failed. */
+const reasonMaxLength = 1_000;
+
 /** The cache file's content. */
 interface Findings {
   bootId: string;
@@ -137,10 +140,10 @@ async function probe(options: AcceleratorOptions): Promise<{ works: boolean; why
   }
 }
 
-/** The innermost cause. */
+/** The innermost cause, cut off: QEMU has a line for each feature that the processor lacks. */
 function reasonOf(error: unknown): string {
   const { cause } = (error ?? {}) as { cause?: unknown };
-  return cause === undefined ? String(error) : reasonOf(cause);
+  return cause === undefined ? String(error).trim().slice(0, reasonMaxLength) : reasonOf(cause);
 }
 
 /** The cached findings, if they were made with this QEMU and jail since this machine booted; else empty ones. */

@@ -185,7 +185,7 @@ interface Start {
   signal: AbortSignal | undefined;
 }
 
-/** The error that clients see, with QEMU's last output in its cause. A full disk is reported as it is. */
+/** The error that clients see; its innermost cause has QEMU's last output. A full disk is reported as it is. */
 async function startFailure({ spec, purpose }: Start, error: unknown, jailed: Jailed | undefined): Promise<unknown> {
   const { code } = error as NodeJS.ErrnoException;
   if (code === "ENOSPC" || code === "EDQUOT") return error;
@@ -193,7 +193,7 @@ async function startFailure({ spec, purpose }: Start, error: unknown, jailed: Ja
   const said = (await jailed?.stderrTail()) ?? "";
   const what = purpose === "restore" ? "restored" : "started";
   return new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
-    cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`, { cause: error }),
+    cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`),
   });
 }
 
