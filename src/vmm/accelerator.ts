@@ -142,8 +142,8 @@ async function probe(options: AcceleratorOptions): Promise<{ works: boolean; why
 
 /** The innermost cause, cut off: QEMU has a line for each feature that the processor lacks. */
 function reasonOf(error: unknown): string {
-  const { cause } = (error ?? {}) as { cause?: unknown };
-  return cause === undefined ? String(error).trim().slice(0, reasonMaxLength) : reasonOf(cause);
+  const { cause, message } = (error ?? {}) as Partial<Error>;
+  return cause === undefined ? (message ?? String(error)).slice(0, reasonMaxLength) : reasonOf(cause);
 }
 
 /** The cached findings, if they were made with this QEMU and jail since this machine booted; else empty ones. */

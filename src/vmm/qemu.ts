@@ -193,7 +193,7 @@ async function startFailure({ spec, purpose }: Start, error: unknown, jailed: Ja
   const said = (await jailed?.stderrTail()) ?? "";
   const what = purpose === "restore" ? "restored" : "started";
   return new CapsuleError("agent_error", `The VM of ${spec.name} could not be ${what}.`, {
-    cause: said === "" ? error : new Error(`${String(error)}; QEMU said: ${said}`),
+    cause: said === "" ? error : new Error(`QEMU said: ${said.trim()} (${String(error)})`),
   });
 }
 
