@@ -15,9 +15,6 @@ const startDeadlineMs = 600_000;
 export const settingsPath = "/etc/capsule.env";
 export const dataPath = "/var/lib/capsule";
 
-/** Of a command in the machine, such as an install. */
-const commandDeadlineMs = 1_800_000;
-
 /** The service did not answer in time. */
 export class NoAnswer extends Error {}
 
@@ -45,16 +42,14 @@ export class World implements AsyncDisposable {
   }
 
   sh(command: string): Promise<string> {
-    return this.machine.sh(command, { deadlineMs: commandDeadlineMs });
+    return this.machine.sh(command);
   }
 
   /** Waits until the service answers; throws what systemd and the service say when it does not. */
   async answers(): Promise<void> {
     await eventually("the service answers", () => this.health(), startDeadlineMs).catch(async (cause) => {
-      const { stdout } = await this.machine.run("systemctl status capsule; journalctl -u capsule -o cat -n 30", {
-        deadlineMs: commandDeadlineMs,
-      });
-      throw new NoAnswer(stdout, { cause });
+      const told = this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30");
+      throw new NoAnswer(await told.catch(String), { cause });
     });
   }
 

@@ -23,6 +23,9 @@ export async function built(
   const folder = join(machines, `${kind}-${key.slice(0, 16)}`);
   await mkdir(machines, { recursive: true });
   using _lock = await lock(join(machines, "lock"));
+  for (const name of await readdir(machines)) {
+    if (name.startsWith(".new-")) await rm(join(machines, name), { recursive: true, force: true }); // of a run that was killed
+  }
   if (!(await exists(folder))) await publish(folder, fill);
   await utimes(folder, new Date(), new Date());
   const names = (await readdir(machines)).filter((name) => name.startsWith(`${kind}-`));

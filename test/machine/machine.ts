@@ -8,9 +8,9 @@
 import { spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
 import { closeSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { mkdir, readFile, rm } from "node:fs/promises";
+import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { createServer } from "node:net";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { runProgram } from "../../guest/image/program.ts";
 import { measureTscKhz } from "../../src/vmm/tsc.ts";
@@ -21,17 +21,20 @@ import { type Door, type Outcome, type RunOptions, shareConnection, ssh } from "
 import { dataDisk, type Sources, treeDisk } from "./tree-disks.ts";
 
 const stateName = "machine.json";
+const consoleName = "console.log";
 const memoryMb = 4_096;
 /** With two, of 50 starts and resumes of VMs inside one hung, and the machine's kernel panicked once in several hours. */
 const vcpus = 1;
 const bootDeadlineMs = 300_000;
 const powerOffDeadlineMs = 120_000;
+/** Of a command, such as an install. */
+const commandDeadlineMs = 1_800_000;
 /** Of a connection's try during the boot. */
 const tryDeadlineMs = 60_000;
 /** Below the range from which the kernel takes ports for connections, so that none has it while the machine is off. */
-const ports = { first: 20_000, count: 12_000 };
+const ports = { ssh: 20_000, api: 26_000, count: 6_000 };
 const pollMs = 500;
-/** Of its console, when it does not come up. */
+/** Of each log, when it does not come up. */
 const shownBytes = 4_096;
 /** Of the service in the machine. */
 const servicePort = 8080;
@@ -92,19 +95,18 @@ export class Machine {
         join(folder, `${name}.qcow2`),
       ]);
     }
-    const [sshPort, apiPort] = [await freePort(), await freePort()];
+    const [sshPort, apiPort] = [await freePort(ports.ssh), await freePort(ports.api)];
     const tscKhz = await measureTscKhz(qemu);
     const state = { pid: 0, startTicks: "", sshPort, apiPort, shape, root, emulator: qemu, tscKhz };
     const machine = new Machine(folder, state);
     progress("starting the machine");
     try {
       await machine.start();
+      return machine;
     } catch (error) {
-      const said = await readFile(machine.#console, "utf8").catch(() => "");
       await machine.remove();
-      throw new Error(`${String(error)}\n${said.slice(-shownBytes)}`, { cause: error });
+      throw error;
     }
-    return machine;
   }
 
   /** The one that was created in this folder; undefined: none. */
@@ -165,9 +167,9 @@ export class Machine {
     return ssh(this.#door, command, { ...options, user });
   }
 
-  /** As `run`; rejects unless the command ends with 0. Resolves with its standard output, trimmed. */
+  /** As `run`, for half an hour at most; rejects unless the command ends with 0. Resolves with its standard output, trimmed. */
   async sh(command: string, options: RunOptions = {}): Promise<string> {
-    const { code, stdout, stderr } = await this.run(command, options);
+    const { code, stdout, stderr } = await this.run(command, { deadlineMs: commandDeadlineMs, ...options });
     if (code !== 0) throw new Error(`in the machine: ${command}: ended with ${code}\n${stdout}${stderr}`);
     return stdout.trim();
   }
@@ -200,9 +202,10 @@ export class Machine {
     rmSync(folder, { recursive: true, force: true });
   }
 
-  /** Cuts its power and removes its folder. */
+  /** Cuts its power and removes its folder, but for the console's text, which becomes `<machines>/console.log`. */
   async remove(): Promise<void> {
     await this.cut();
+    await rename(this.#console, join(dirname(this.folder), consoleName)).catch(() => {}); // it was never started
     await rm(this.folder, { recursive: true, force: true });
   }
 
@@ -216,7 +219,7 @@ export class Machine {
   }
 
   get #console(): string {
-    return join(this.folder, "console.log");
+    return join(this.folder, consoleName);
   }
 
   async #reached(): Promise<void> {
@@ -224,10 +227,15 @@ export class Machine {
     for (;;) {
       const { code } = await this.run("true", { user: "root", deadlineMs: tryDeadlineMs });
       if (code === 0) return;
-      if (!this.isRunning) throw new Error(`the machine ended; see ${this.folder}/qemu.log and console.log`);
-      if (performance.now() > deadline) throw new Error(`the machine does not come up; see ${this.folder}/console.log`);
+      if (!this.isRunning) throw new Error(`the machine ended:\n${await this.#saidLast()}`);
+      if (performance.now() > deadline) throw new Error(`the machine does not come up:\n${await this.#saidLast()}`);
       await delay(pollMs);
     }
+  }
+
+  async #saidLast(): Promise<string> {
+    const texts = ["qemu.log", consoleName].map((name) => readFile(join(this.folder, name), "utf8").catch(() => ""));
+    return (await Promise.all(texts)).map((text) => text.slice(-shownBytes)).join("\n");
   }
 
   async #isGone(deadlineMs: number): Promise<void> {
@@ -295,9 +303,9 @@ function startTicks(pid: number): string | undefined {
 }
 
 /** Throws when a hundred tries find none. */
-async function freePort(): Promise<number> {
+async function freePort(first: number): Promise<number> {
   for (let tries = 0; tries < 100; tries++) {
-    const port = ports.first + randomInt(ports.count);
+    const port = first + randomInt(ports.count);
     const server = createServer().listen(port, "127.0.0.1");
     const isFree = await new Promise<boolean>((resolve) =>
       server.once("listening", () => resolve(true)).once("error", () => resolve(false)),
@@ -306,5 +314,5 @@ async function freePort(): Promise<number> {
     await new Promise((resolve) => server.close(resolve));
     return port;
   }
-  throw new Error(`no port is free from ${ports.first} on`);
+  throw new Error(`no port is free from ${first} on`);
 }
