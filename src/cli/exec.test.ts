@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Api } from "../../test/api.ts";
-import { CommandLine } from "../../test/client/command-line.ts";
+import { CommandLine } from "../../test/cli/command-line.ts";
 import { keys } from "../../test/fakes/services.ts";
 
 const api = new Api();

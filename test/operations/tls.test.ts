@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import type { TLSSocket } from "node:tls";
-import { CommandLine } from "../client/command-line.ts";
+import { CommandLine } from "../cli/command-line.ts";
 import { Server } from "../server.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "capsule-tls-"));

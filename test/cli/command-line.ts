@@ -3,7 +3,7 @@ import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
-import { root } from "./sdk-package.ts";
+import { root } from "../sdk/sdk-package.ts";
 
 export const program = join(root, "capsule");
 
