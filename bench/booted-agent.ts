@@ -18,7 +18,7 @@ export async function withAgent<T>(folder: string, work: (agent: Agent) => Promi
   }
 }
 
-/** What the command prints. Rejects unless it exits with 0. */
+/** Resolves with the command's output. Rejects unless it exits with 0. */
 export function output(agent: Agent, cmd: string, ...args: string[]): Promise<string> {
   return new Promise((resolve, reject) => {
     let text = "";

@@ -1,4 +1,4 @@
-/** What the benchmarks share: a service without a pool, the machine it runs on, and gVisor where it is installed. */
+/** The parts that the benchmarks share: a service without a pool, the machine it runs on, and gVisor where it is installed. */
 import { connectAgent } from "../src/agent/connection.ts";
 import { loadConfig } from "../src/config.ts";
 import { Paths } from "../src/host/disk/paths.ts";

@@ -1,4 +1,4 @@
-/** What `--check` says: it has to be able to fail. */
+/** The verdict of `--check`: it has to be able to fail. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";

@@ -31,7 +31,7 @@ export interface Answer {
   path: string;
   status: number;
   headers: Record<string, unknown>;
-  /** Of JSON; undefined: not to be checked. */
+  /** The schema of a JSON answer; undefined: not to be checked. */
   body: string | undefined;
 }
 

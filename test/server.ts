@@ -52,7 +52,7 @@ export class Server implements AsyncDisposable {
   url = "";
   /** A key of the team `default`. */
   apiKey = "";
-  /** Of all its starts. */
+  /** The log of all its starts. */
   readonly log: ServerLog;
   readonly #folder: string;
   readonly #env: Record<string, string>;

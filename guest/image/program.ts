@@ -1,6 +1,6 @@
 /**
- * Runs one of Debian's tools. Its chatter is kept in memory and shown only when it fails. Of this process's environment it
- * sees what finds programs, folders and the network, and nothing that could leave a trace in an image.
+ * Runs one of Debian's tools. Its output is kept in memory and shown only when it fails. It sees only those variables of
+ * this process that find programs, folders and the network, and none that could leave a trace in an image.
  */
 import { spawn } from "node:child_process";
 

@@ -14,7 +14,7 @@ interface Violation {
   nodes: { html: string; failureSummary?: string }[];
 }
 
-/** What axe finds wrong, one line for each element, and whether anything leaves the screen. */
+/** The violations that axe finds, one line for each element, and whether anything leaves the screen. */
 async function inspect(page: Page): Promise<string[]> {
   if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axe);
   const found = await page.evaluate(async () => {
@@ -88,7 +88,7 @@ for (const view of views) {
     await using visitor = await Visitor.signedIn("#/keys", view);
     const { page } = visitor;
     const wrong: string[] = [];
-    /** What stands on the page while the answers to these requests are held back. */
+    /** Looks at the page while the answers to these requests are held back. */
     const look = async (held: string, act: () => Promise<unknown>, sign: Locator) => {
       const answers = Promise.withResolvers<void>();
       await page.route(held, async (route) => {

@@ -1,4 +1,4 @@
-/** What the suite itself relies on: the load beside it is there and goes again, and no example is left out. */
+/** The suite's own conditions: the load beside it is there and goes again, and no example is left out. */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";

@@ -7,7 +7,7 @@ import type { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 
 const mebibyte = 1024 * 1024;
-/** What sockets and the proxy may hold between its two ends. */
+/** The bytes that sockets and the proxy may hold between its two ends. */
 const underWayBytes = 48 * mebibyte;
 const begin =
   '--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n/root/big\r\n' +
@@ -18,7 +18,7 @@ export interface Passing {
   /** The proxy's. */
   url: string;
   sizeBytes: number;
-  /** What the proxy has written to disks. */
+  /** The bytes that the proxy has written to disks. */
   keptBytes(): number;
 }
 

@@ -23,7 +23,7 @@ export interface ZooProxy extends Pick<ZooClient, "name" | "probe" | "package" |
 
 interface Setting {
   port: number;
-  /** Of the service. */
+  /** The port on which the service listens. */
   upstreamPort: number;
   folder: string;
   /** How long a silent connection lives. */
@@ -150,7 +150,7 @@ export class RunningProxy implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** What it and its children have written to disks, of unlinked files too. */
+  /** The bytes that it and its children have written to disks, of unlinked files too. */
   writtenBytes(): number {
     const pid = this.#process.pid as number;
     const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean);

@@ -52,7 +52,7 @@ const expectations: Record<ZooClient["speaks"][number], Record<string, object>> 
   },
 };
 
-/** What a client breaks off half-way in each story. */
+/** The requests that a client breaks off half-way in each story. */
 const aborts: Record<ZooClient["speaks"][number], Aborted["of"][]> = {
   http: ["requests"],
   sockets: ["socket", "terminal"],
@@ -190,7 +190,7 @@ async function wereAborted(client: Client, id: string, hasProxy: boolean): Promi
   }).catch((error) => assert.fail(`${error.message}: ${missing}`));
 }
 
-/** Of an aborted upload, whose target is as it was; of an aborted download, which reads it no longer. */
+/** An aborted upload has left its target as it was; an aborted download no longer reads its file. */
 async function noHalfIsLeftOf(client: Client, id: string, file: Story["file"]): Promise<void> {
   const at = `/v1/capsules/${id}`;
   const sh = async (script: string): Promise<string> => {

@@ -1,5 +1,5 @@
 /**
- * What other languages' clients make of the service, and proxies in front of it. Each client's script is as its user
+ * Clients of other languages, directly and through proxies. Each client's script is as its user
  * would write it. CAPSULE_CLIENTS=all: every client and proxy; long: with larger files, more tries and longer silences.
  * CAPSULE_CLIENTS_ROUNDS=2: each story twice in a row. Long or with more than one round, a process per core keeps it busy.
  */

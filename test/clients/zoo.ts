@@ -12,7 +12,7 @@ export interface ZooClient {
   /** Succeeds where the client is installed. */
   probe: [string, ...string[]];
   package: string;
-  /** What it cannot do, as docs/CLIENTS.md says: steps that end otherwise than for all others. */
+  /** The steps that it cannot do, as docs/CLIENTS.md says: steps that end otherwise than for all others. */
   differs?: Record<string, object>;
   /** Run by CI; the others only with CAPSULE_CLIENTS=all. */
   isUsual: boolean;

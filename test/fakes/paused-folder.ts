@@ -9,7 +9,7 @@ import { imageLayer, type Saved } from "../../src/host/disk/manifest.ts";
 import { Paths } from "../../src/host/disk/paths.ts";
 import type { Machine } from "../../src/vmm/vmm.ts";
 
-/** Of the paused capsule. */
+/** The machine of the paused capsule. */
 const machine: Machine = {
   ...{ qemu: "10", accelerator: "tcg", cpu: "max", devices: ["ports:1"], vcpus: 1, memoryMb: 128 },
 };

@@ -1,4 +1,4 @@
-/** What a server has acknowledged, and the check that a server on a copy of its disk still has it. */
+/** The changes that a server has acknowledged, and the check that a server on a copy of its disk still has it. */
 import assert from "node:assert/strict";
 import type { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";

@@ -32,7 +32,7 @@ function peakBytes(): number {
 const list = ({ client, path }: TestCapsule, deadlineMs: number) =>
   client.call("POST", `${path}/files/list`, { json: { path: "/root" }, signal: AbortSignal.timeout(deadlineMs) });
 
-/** Of the lying agent. */
+/** Resolves with the first listing on which the lying agent has answered. */
 function firstListing(capsule: TestCapsule): Promise<Reply> {
   const isLie = ({ status, bytes }: Reply) => status !== 200 || bytes.length > jsonBytes;
   const ask = async () => {

@@ -20,7 +20,7 @@ const durationMs = isLong ? 300_000 : 18_000;
 const maxLifeMs = 5_000;
 const verbs = ["create", "exec", "pause", "resume", "destroy", "capture", "create from a template"] as const;
 type Verb = (typeof verbs)[number];
-/** What a run has to see acknowledged; it goes on for longer on a slow machine, up to `longestMs`. */
+/** The changes that a run has to see acknowledged; it goes on for longer on a slow machine, up to `longestMs`. */
 const wanted = verbs.filter((verb) => isLong || (verb !== "capture" && verb !== "create from a template"));
 const longestMs = 4 * durationMs;
 /** Expected statuses when several clients act on the same capsules. */

@@ -8,7 +8,7 @@ import { Client, TestCapsule } from "../client.ts";
 import { eventually } from "../conformance/eventually.ts";
 import { processesOf, Server, type ServerOptions } from "../server.ts";
 
-/** What ends at a step: the daemon alone, while its VMs continue, or with every process of its data folder. */
+/** The processes that end at a step: the daemon alone, while its VMs continue, or with every process of its data folder. */
 export type Fault = "daemon" | "machine";
 
 /** Time for a killed VM to end. */

@@ -32,7 +32,7 @@ export async function checkInput(bytes: Buffer, seed: number | undefined): Promi
   if (warned !== undefined) throw warned;
 }
 
-/** Random sizes up to a random maximum, which may be 1. Of a long input every fourth chunk ignores it, for speed. */
+/** Random sizes up to a random maximum, which may be 1. Every fourth chunk of a long input ignores it, for speed. */
 function chunkSizes(length: number, random: Random): () => number {
   const max = 1 + random.size(maxChunkBytes);
   const isLong = length > longInputBytes;

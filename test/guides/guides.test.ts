@@ -1,6 +1,6 @@
 /**
  * The documents' examples, run as they stand: shell blocks of a document as one script each, TypeScript blocks as one
- * program each, against one real server. What cannot run here says so in its fence: ```sh no-run
+ * program each, against one real server. An example that cannot run here says so in its fence: ```sh no-run
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -16,7 +16,7 @@ const repository = resolve(import.meta.dirname, "../..");
 const sdk = join(repository, "src/sdk/sdk.ts");
 const timeout = 600_000;
 
-/** What each example prints, in this order among other things. */
+/** The lines that each example prints, in this order among other things. */
 const printed: Record<string, string[][]> = {
   "README.md": [["42"], ["42"], ['"status":"running"', "42"]],
   "docs/QUICKSTART.md": [

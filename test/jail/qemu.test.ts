@@ -60,7 +60,7 @@ describe("the QEMU of a running capsule", {
 
   const threadsOf = (capsule: TestCapsule) => readdirSync(`/proc/${vmOf(capsule)}/task`).map(Number);
 
-  /** What the system call returned, an error as its negative number; "killed": it ended the thread. */
+  /** The system call's result, an error as its negative number; "killed": it ended the thread. */
   function call(thread: number, which: number, args: (number | string)[]): string {
     return execFileSync(inject, [String(thread), String(which), ...args.map(String)], { encoding: "utf8" }).trim();
   }

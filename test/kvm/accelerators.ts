@@ -8,7 +8,7 @@ import { dataPath, type World } from "./world.ts";
 /** The processor lacks nothing of this model, and much of the other. */
 const model = { simple: "qemu64", lacking: "EPYC-v3" };
 
-/** Of a checkpoint's manifest. */
+/** The part of a checkpoint's manifest that is read here. */
 interface Saved {
   machine: { cpu_features: string; tsc_khz: number };
 }

@@ -1,4 +1,4 @@
-/** What KVM does differently from emulation inside and around a guest: CPUs, memory, clocks, saved machines. */
+/** Differences of KVM from emulation inside and around a guest: CPUs, memory, clocks, saved machines. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";

@@ -1,6 +1,6 @@
 /**
- * Reboots, and power cuts at random moments: QEMU's process is killed while clients are at work. What its guest has not
- * flushed is lost then: the pages in its memory, and the disks' new clusters whose place only QEMU's own cache knew.
+ * Reboots, and power cuts at random moments: QEMU's process is killed while clients are at work. The loss
+ * is everything not flushed: the pages in the guest's memory, and the disks' new clusters that only QEMU's cache can find.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

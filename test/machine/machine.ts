@@ -27,16 +27,16 @@ const memoryMb = 4_096;
 const vcpus = 1;
 const bootDeadlineMs = 300_000;
 const powerOffDeadlineMs = 120_000;
-/** Of a command, such as an install. */
+/** For one command, such as an install. */
 const commandDeadlineMs = 1_800_000;
-/** Of a connection's try during the boot. */
+/** For one try to connect during the boot. */
 const tryDeadlineMs = 60_000;
 /** Below the range from which the kernel takes ports for connections, so that none has it while the machine is off. */
 const ports = { ssh: 20_000, api: 26_000, count: 6_000 };
 const pollMs = 500;
-/** Of each log, when it does not come up. */
+/** The end of each log that is shown when the machine does not come up. */
 const shownBytes = 4_096;
-/** Of the service in the machine. */
+/** The service listens on it inside the machine. */
 const servicePort = 8080;
 
 interface State {
@@ -49,7 +49,7 @@ interface State {
   root: RootDisk;
   /** The program that emulates it, and its first arguments. */
   emulator: Program;
-  /** Of the time stamp counter, which emulation hands on: a kernel that measures it itself is wrong by too much. */
+  /** The rate of the time stamp counter, which emulation hands on: a kernel measures it too inaccurately. */
   tscKhz: number;
 }
 
@@ -151,7 +151,7 @@ export class Machine {
     child.unref();
   }
 
-  /** Of the machine to ours: its kernel reads the time from a device that counts seconds. */
+  /** Sets the machine's clock to this host's: its kernel reads the time from a device that counts seconds. */
   async setClock(): Promise<void> {
     const options = { user: "root", onReady: () => `${Date.now() / 1_000}\n` } as const;
     await this.sh('echo ready; read -r now; date --set="@$now"', options);

@@ -21,7 +21,7 @@ const packages = [
   ...["qemu-system-x86", "qemu-utils", "bubblewrap", "uidmap"],
   // The probe of test/jail is compiled where it runs.
   ...["gcc", "libc6-dev"],
-  // What ./dev asks for beyond tools that only a build needs.
+  // The packages that ./dev asks for beyond tools that only a build needs.
   ...["mmdebstrap", "e2fsprogs", "xz-utils", "curl", "git", "ca-certificates", "fakeroot"],
 ];
 

@@ -1,4 +1,4 @@
-/** What kind of machine: the versions, rights and devices that users' machines differ in. One flag each. */
+/** The shape of a machine: the versions, rights and devices that users' machines differ in. One flag each. */
 import { parseArgs } from "node:util";
 
 export interface Shape {

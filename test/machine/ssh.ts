@@ -10,7 +10,7 @@ const outputMaxBytes = 16 * 2 ** 20;
 export interface Door {
   port: number;
   key: string;
-  /** Of the connection that root's commands share. */
+  /** The socket of the connection that root's commands share. */
   socket: string;
 }
 
@@ -28,7 +28,7 @@ export interface RunOptions {
 }
 
 export interface Outcome {
-  /** Of the command; 255 when the connection failed. */
+  /** The command's exit code; 255 when the connection failed. */
   code: number;
   stdout: string;
   stderr: string;

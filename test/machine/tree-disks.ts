@@ -19,7 +19,7 @@ const treeMb = 2_048;
 export const treePath = "/opt/capsule";
 const agentPath = "guest/agent/target/release/capsule-agent";
 
-/** What `./dev` has built, in this folder. */
+/** The folder with everything that `./dev` has built. */
 export interface Sources {
   dataDir: string;
 }

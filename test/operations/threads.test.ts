@@ -6,7 +6,7 @@ import { Server } from "../server.ts";
 
 /** Threads that one pause can block: fsyncs of the disk layer and its folder, writes of memory and of device state. */
 const blockedByPause = 4;
-/** Of a machine with as many CPUs. */
+/** The pauses at once of a machine with as many CPUs. */
 const mostPauses = 8;
 
 test("the pauses that may run at once leave half of the server's thread pool free", { timeout: 600_000 }, async () => {

@@ -39,7 +39,7 @@ before(async () => {
   gaugeFile = join(process.env.TMPDIR ?? "/tmp", `capsule-soak-${process.pid}`);
   world = await World.start({
     env: { ...env, CAPSULE_SOAK_GAUGE: gaugeFile },
-    // Of killed VMs: what was asked of them, and starts.
+    // Requests to killed VMs fail, and so do starts of them.
     errors: [/"code":"agent_error","msg":"request failed"/, /"msg":"capsule did not start"/],
   });
 });

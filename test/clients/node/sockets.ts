@@ -1,4 +1,4 @@
-/** What each of Node's WebSockets does with the service; the requests beside them are those of Node's fetch. */
+/** The story of each of Node's WebSockets; the requests beside them are those of Node's fetch. */
 import { apiKey, say, sayAborted, url } from "./story.ts";
 
 // biome-ignore lint/suspicious/noExplicitAny: a story reads whatever it expects to be there

@@ -1,4 +1,4 @@
-/** What each of Node's clients does with the service, one JSON line a step; suite.test.ts starts it and judges. */
+/** The story of each of Node's clients, one JSON line a step; suite.test.ts starts it and judges. */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createReadStream, writeFileSync } from "node:fs";
