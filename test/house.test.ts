@@ -213,7 +213,7 @@ test("a test waits with a deadline", () => {
   const wrong = everyFile.filter(
     (path) => path.endsWith(".test.ts") && endless.test(readFileSync(join(root, path), "utf8")),
   );
-  assert.deepEqual(wrong, [], "test/conformance/eventually.ts polls with one");
+  assert.deepEqual(wrong, [], "test/wait-for.ts polls with one");
 });
 
 test("no identifier and no file has a word that the house does not use", () => {

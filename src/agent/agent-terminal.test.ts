@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { processesOf } from "../../test/collected.ts";
-import { eventually } from "../../test/conformance/eventually.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import type { Agent } from "./agent.ts";
 
 const keptExits = 64;
@@ -40,7 +40,7 @@ describe("an ended terminal", () => {
     leave();
     end.write(Buffer.from("\n"));
     end.cancel();
-    await eventually("its process has ended", async () => !(await isAlive(pid)));
+    await waitFor("its process has ended", async () => !(await isAlive(pid)));
     for (let ended = 0; ended <= keptExits; ended++) await open("exit 0").transcript.exit();
     const late = new Transcript();
     late.of(agent.connect(tag, late));

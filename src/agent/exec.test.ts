@@ -5,8 +5,8 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { processesOf } from "../../test/collected.ts";
-import { eventually } from "../../test/conformance/eventually.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import type { Agent, Command, Exit } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 import { limits } from "./protocol.ts";
@@ -50,7 +50,7 @@ function isAlive(pid: number): boolean {
 }
 
 async function gone(pid: number): Promise<void> {
-  await eventually(`process ${pid} is gone`, async () => !isAlive(pid));
+  await waitFor(`process ${pid} is gone`, async () => !isAlive(pid));
 }
 
 function failsWith(failure: AgentFailure["failure"]): (error: unknown) => boolean {
@@ -251,7 +251,7 @@ describe("the end of a foreground tree", () => {
     await Promise.all([deaf.exit(), outlived.exit(), stopped.exit()]);
     await assert.rejects(run("no-such-program", [], {}, on).exit(), failsWith("command_not_found"));
     for (let command = 0; command < 20; command++) await textOf(run("true", [], {}, on));
-    await eventually(`${before} are open again`, async () => (await open()) === before);
+    await waitFor(`${before} are open again`, async () => (await open()) === before);
   });
 
   it("leaves no zombies", async () => {

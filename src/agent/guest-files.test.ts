@@ -5,7 +5,7 @@ import { chmod, lstat, mkdir, readdir, readFile, readlink, symlink, writeFile } 
 import { after, before, beforeEach, describe, it } from "node:test";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { entriesOf } from "../../test/collected.ts";
-import { eventually } from "../../test/conformance/eventually.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import type { Agent } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 import { handshake } from "./handshake.ts";
@@ -92,7 +92,7 @@ describe("files", () => {
     other.close();
     await assert.rejects(cut.end());
     agent = await guest.connect();
-    await eventually("the temporary files are gone", async () => (await readdir(dir)).length === 1);
+    await waitFor("the temporary files are gone", async () => (await readdir(dir)).length === 1);
     assert.equal(await readFile(`${dir}/file`, "utf8"), "old");
   });
 

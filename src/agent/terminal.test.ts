@@ -5,8 +5,8 @@ import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
 import { AgentProcess } from "../../test/agent-process.ts";
-import { eventually } from "../../test/conformance/eventually.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import type { Agent, Command, PtyStream } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 
@@ -111,7 +111,7 @@ describe("a terminal", () => {
     first.stream.cancel();
     await agent.probe(); // answered after the frames sent before it were handled
     await writeFile(gone, "");
-    await eventually("400 lines are missed", async () => existsSync(halfway));
+    await waitFor("400 lines are missed", async () => existsSync(halfway));
     const seen = [first.transcript];
     const second = rejoin(tag);
     seen.push(second.transcript);
@@ -150,7 +150,7 @@ describe("a terminal", () => {
     stream.cancel();
     await agent.probe(); // answered after the frames sent before it were handled
     await writeFile(gone, "");
-    await eventually("its process has ended", async () => !isAlive(pid));
+    await waitFor("its process has ended", async () => !isAlive(pid));
     const late = rejoin(tag);
     assert.equal((await late.transcript.exit()).exitCode, 5);
     assert.match(late.transcript.text("pty"), /last words/);

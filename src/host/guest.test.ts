@@ -1,9 +1,9 @@
 /** The states of a guest: lost connections, silent and invalid agents, late answers, and VMs that end. */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { eventually } from "../../test/conformance/eventually.ts";
 import { FakeGuest, type HostFrame } from "../../test/fakes/fake-guest.ts";
 import { FakeVm } from "../../test/fakes/fake-vm.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { connectAgent } from "../agent/connection.ts";
 import { FrameType } from "../agent/frames.ts";
 import { emptyRecord, Verb } from "../agent/protocol.ts";
@@ -59,7 +59,7 @@ async function cut({ fake, live }: Setting): Promise<void> {
 
 /** Resolves when the agent can be reached. */
 async function reachable({ live }: Setting): Promise<void> {
-  await eventually("the agent can be reached", async () => {
+  await waitFor("the agent can be reached", async () => {
     try {
       await live.agent.probe();
       return true;
@@ -256,7 +256,7 @@ describe("an agent", () => {
     setting.vm.found = "stopped";
     setting.line.socketPath = deaf.socketPath;
     await cut(setting);
-    await eventually("it has tried three times", async () => setting.line.connects >= 3);
+    await waitFor("it has tried three times", async () => setting.line.connects >= 3);
     setting.line.socketPath = fake.socketPath;
     await reachable(setting);
     setting.live.close();

@@ -7,8 +7,8 @@ import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { Api } from "../../test/api.ts";
-import { eventually } from "../../test/conformance/eventually.ts";
 import { keys } from "../../test/fakes/services.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import type { Agent } from "../agent/agent.ts";
 
 const api = new Api();
@@ -45,7 +45,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-const isGone = (pid: number) => eventually(`process ${pid} is gone`, async () => !isAlive(pid));
+const isGone = (pid: number) => waitFor(`process ${pid} is gone`, async () => !isAlive(pid));
 
 describe("foreground exec on the real agent", () => {
   test("output of every size is complete", async () => {

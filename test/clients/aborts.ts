@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface, type Interface } from "node:readline";
 import { type Client, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { python, type ZooClient, zoo } from "./zoo.ts";
 
 const here = (path: string) => join(import.meta.dirname, path);
@@ -74,7 +74,7 @@ export async function abortChanges(aborter: RunningAborter, client: Client): Pro
     await abortSnapshot(aborter, capsule, ms);
   }
   ids.push(...(await takeMade(client)));
-  await eventually("no process of them is left", async () => !ids.some(hasProcess));
+  await waitFor("no process of them is left", async () => !ids.some(hasProcess));
 }
 
 /** Each aborted create has made a capsule that runs, or none. Resolves with their ids when they are removed. */
@@ -94,7 +94,7 @@ async function takeMade(client: Client): Promise<string[]> {
 /** Paused or not, it is brought back to `running`, with its file and its process. */
 async function goesOn(capsule: TestCapsule, tag: string): Promise<void> {
   await haveArrived(capsule.client);
-  const { note, processes } = await eventually("the capsule goes on", async () => {
+  const { note, processes } = await waitFor("the capsule goes on", async () => {
     const { status } = await capsule.view();
     assert.notEqual(status, "error");
     if (status === "paused") await capsule.client.call("POST", `${capsule.path}/resume`);
@@ -124,7 +124,7 @@ async function abortSnapshot(aborter: RunningAborter, capsule: TestCapsule, ms: 
   const name = `aborted-${capsule.id.toLowerCase()}`;
   await aborter.abort("POST", "/v1/snapshots", ms, { sandbox_id: capsule.id, name });
   await haveArrived(client);
-  const left = await eventually("the snapshot is whole or none", async () => {
+  const left = await waitFor("the snapshot is whole or none", async () => {
     const { status } = await client.call("GET", capsule.path);
     const { json } = await client.expect(200, "GET", "/v1/snapshots?type=snapshot");
     const hasTemplate = json.some((each: { name: string }) => each.name === name);

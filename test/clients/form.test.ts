@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { test } from "node:test";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { clientOf, examples } from "./examples.ts";
 import { BusyCores, roundsOf } from "./form.ts";
 
@@ -23,7 +23,7 @@ test("a busy process per core runs until it is disposed of", async () => {
   const load = new BusyCores();
   const { pids } = load;
   assert.equal(pids.length, availableParallelism());
-  await eventually("each of them takes processor time", async () => pids.every((pid) => ticksOf(pid) > 5));
+  await waitFor("each of them takes processor time", async () => pids.every((pid) => ticksOf(pid) > 5));
   await load[Symbol.asyncDispose]();
   for (const pid of pids) assert.ok(!existsSync(`/proc/${pid}`), `process ${pid} is left`);
 });

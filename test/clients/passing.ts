@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import http from "node:http";
 import type { Client, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 
 const mebibyte = 1024 * 1024;
 /** The bytes that sockets and the proxy may hold between its two ends. */
@@ -50,7 +50,7 @@ async function upload(capsule: TestCapsule, { url, sizeBytes, keptBytes }: Passi
     }
   };
   await send(sizeBytes / 2);
-  await eventually("half of it is in the guest", async () => {
+  await waitFor("half of it is in the guest", async () => {
     const held = Number(await capsule.sh("cat /root/.capsule-* | wc -c", { timeout: 0 }));
     return held >= sizeBytes / 2 - 2 * mebibyte;
   });
@@ -78,7 +78,7 @@ async function download(capsule: TestCapsule, { url, sizeBytes, keptBytes }: Pas
     return Number(await capsule.sh(script));
   };
   let before = -1;
-  const stopped = await eventually("the guest stops reading, since nobody takes more", async () => {
+  const stopped = await waitFor("the guest stops reading, since nobody takes more", async () => {
     const now = await offset();
     const isSame = now === before;
     before = now;

@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import type { ZooClient } from "./zoo.ts";
 
 const operations = resolve(import.meta.dirname, "../../docs/OPERATIONS.md");
@@ -131,7 +131,7 @@ export class RunningProxy implements AsyncDisposable {
     for (const [path, text] of Object.entries(files)) writeFileSync(path, text);
     const proxy = new RunningProxy(port, folder, command);
     try {
-      await eventually(`${kind.name} listens`, () => proxy.#listens(), startDeadlineMs);
+      await waitFor(`${kind.name} listens`, () => proxy.#listens(), { deadlineMs: startDeadlineMs });
     } catch (error) {
       await proxy[Symbol.asyncDispose]();
       throw error;

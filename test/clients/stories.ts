@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Client } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import type { ZooClient } from "./zoo.ts";
 
 const deadlineMs = 900_000;
@@ -141,7 +141,7 @@ async function nothingIsLeftOf(
 
 async function noProcessIsLeftOf(client: Client, id: string): Promise<void> {
   const at = `/v1/capsules/${id}`;
-  await eventually("no process of an aborted command", async () => {
+  await waitFor("no process of an aborted command", async () => {
     const { processes } = (await client.expect(200, "GET", `${at}/processes`)).json;
     return !processes.some(({ cmd, args }: { cmd: string; args: string[] }) =>
       [cmd, ...args].join(" ").includes("sleep 30"),
@@ -167,7 +167,7 @@ async function terminalGoesOn(client: Client, id: string, logFile: string): Prom
 
 /** Without a close frame, which a clean end has; the log says 1006 then, as RFC 6455 has it. */
 async function wasBrokenOff(id: string, logFile: string, verb: "exec/stream" | "pty"): Promise<void> {
-  await eventually("the log has the end of the aborted socket", async () => {
+  await waitFor("the log has the end of the aborted socket", async () => {
     const lines = (await readFile(logFile, "utf8")).split("\n");
     const ended = lines.filter((line) => line.includes("socket closed") && line.includes(`/${id}/${verb}`));
     if (ended.length < clean[verb] + 1) return false;
@@ -180,7 +180,7 @@ async function wasBrokenOff(id: string, logFile: string, verb: "exec/stream" | "
 async function wereAborted(client: Client, id: string, hasProxy: boolean): Promise<void> {
   const wanted = ["exec sleep", "file.write /root/big", ...(hasProxy ? [] : ["file.read /root/big"])];
   let missing: string[] = [];
-  await eventually("an entry for each aborted request", async () => {
+  await waitFor("an entry for each aborted request", async () => {
     const { entries } = (await client.expect(200, "GET", `/v1/audit?limit=1000&capsule=${id}`)).json;
     const found = entries
       .filter(({ status }: { status: number }) => status === 499 || status === 400)
@@ -197,11 +197,11 @@ async function noHalfIsLeftOf(client: Client, id: string, file: Story["file"]): 
     const json = { cmd: "sh", args: ["-c", script], timeout: 0 };
     return (await client.expect(200, "POST", `${at}/exec`, { json })).json.stdout.trim();
   };
-  await eventually("no half of an aborted upload", async () => {
+  await waitFor("no half of an aborted upload", async () => {
     const { entries } = (await client.expect(200, "POST", `${at}/files/list`, { json: { path: "/root" } })).json;
     return !entries.some((entry: { name: string }) => entry.name.startsWith(".capsule-"));
   });
-  await eventually("the aborted download reads no longer", async () => {
+  await waitFor("the aborted download reads no longer", async () => {
     return (await sh("ls -l /proc/1/fd | grep -c /root/big || true")) === "0";
   });
   const sum = (await sh("sha256sum /root/big")).split(" ")[0];

@@ -1,7 +1,7 @@
 /** The changes that a server has acknowledged, and the check that a server on a copy of its disk still has it. */
 import assert from "node:assert/strict";
 import type { Client, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import type { RebootedServer } from "./rebooted-server.ts";
 
 /** The change that was requested and is not acknowledged yet. Both outcomes are right. */
@@ -111,7 +111,7 @@ async function assertAudited(client: Client, { audited }: Acknowledged): Promise
 
 async function assertCapsule(client: Client, id: string, known: Acknowledged, pending: Pending | undefined) {
   const capsule = client.known(id);
-  const view = await eventually(`${id} has started`, async () => {
+  const view = await waitFor(`${id} has started`, async () => {
     const now = await capsule.view();
     return now.status !== "starting" && now;
   });

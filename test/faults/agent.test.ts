@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { World } from "./world.ts";
 
 let world: World;
@@ -49,7 +49,7 @@ describe("an unresponsive guest", { concurrency: true, timeout: 150_000 }, () =>
     const capsule = await muted(own);
     const { error_reason } = await capsule.until("error");
     assert.match(error_reason, /agent stopped answering/);
-    await eventually("its VM is ended, which is told first", async () => own.vmPid(capsule.id) === undefined);
+    await waitFor("its VM is ended, which is told first", async () => own.vmPid(capsule.id) === undefined);
     await own.assertConsistent();
     await own.assertNoResidue();
   });
@@ -97,11 +97,11 @@ test("a guest whose processes freeze only at the second attempt is captured", { 
   const capsule = await world.client.capsule();
   await capsule.exec({ cmd: "python3", args: ["-c", unfreezable], background: true });
   const reads = "test -e /root/ready && cat /proc/[0-9]*/syscall | grep -c '^19 ' || true";
-  await eventually("it waits for its page", async () => (await capsule.sh(reads)) === "1");
+  await waitFor("it waits for its page", async () => (await capsule.sh(reads)) === "1");
   await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: capsule.id, name: "stubborn" } });
   const made = await world.client.capsule({ template: "stubborn" });
   assert.equal(await made.sh("cat /root/kept"), "in time");
-  await eventually("it continues", async () => (await made.sh("cat /root/read || true")) === "0");
+  await waitFor("it continues", async () => (await made.sh("cat /root/read || true")) === "0");
   await made.destroy();
 });
 
@@ -135,7 +135,7 @@ describe("a VM that does not answer while it starts", { timeout: 150_000 }, () =
     await capsule.pause();
     await own.vmEnded(capsule.id);
     const resuming = own.client.call("POST", `${capsule.path}/resume`);
-    await eventually("its VM is there again", async () => own.vmPid(capsule.id));
+    await waitFor("its VM is there again", async () => own.vmPid(capsule.id));
     await destroyedSoon(capsule.id);
     assert.equal((await resuming).status, 404);
   });

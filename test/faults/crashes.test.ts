@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { type StepName, steps } from "../../src/host/steps.ts";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { isLong } from "./form.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { type Fault, World } from "./world.ts";
@@ -183,7 +183,7 @@ const scenarios = {
         await world.capsule(id).resume();
       }
       await world.capsule(id).pause();
-      await eventually("one waits", async () => (await world.health()).warm_processes.ready > 0);
+      await waitFor("one waits", async () => (await world.health()).warm_processes.ready > 0);
       await world.die(() => post(world, `/v1/capsules/${id}/resume`), at.fault);
       await world.restart("SIGKILL");
       assert.equal((await world.capsule(id).view()).status, "paused");
@@ -195,7 +195,7 @@ const scenarios = {
     at: ["pool.unparked"],
     async run(world, at) {
       await world.restart("SIGTERM", at.step, { CAPSULE_POOL: "auto" });
-      await eventually("one is ready", async () => (await world.health()).pool.ready > 0 || undefined);
+      await waitFor("one is ready", async () => (await world.health()).pool.ready > 0 || undefined);
       await world.die(async () => {
         const { json } = await post(world, "/v1/capsules", {});
         await world.client.call("GET", `/v1/capsules/${json.id}?wait=running`);

@@ -7,7 +7,7 @@ import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 
 const imageBytes = 1536 << 20;
 const copiesMax = 50;
@@ -101,7 +101,7 @@ export class CopiedDisk implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await eventually("the copied disk is unmounted", async () => isUnmounted(this.path), busyMs);
+    await waitFor("the copied disk is unmounted", async () => isUnmounted(this.path), { deadlineMs: busyMs });
     rmSync(this.path, { recursive: true, force: true });
     rmSync(this.#image);
   }

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
@@ -94,7 +94,7 @@ describe("a start on damaged folders", () => {
   }, async () => {
     const { id } = await pausedCapsule();
     const [hashes, diff] = ["hashes", "memory.diff"].map((name) => path("capsules", id, "checkpoint", name));
-    await eventually("the memory is hashed", async () => existsSync(hashes!), 60_000);
+    await waitFor("the memory is hashed", async () => existsSync(hashes!));
     const whole = readFileSync(diff!);
     const rotten = Buffer.from(whole);
     const at = whole.length >> 1;

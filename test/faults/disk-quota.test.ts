@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, type TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { SmallDisk } from "../small-disk.ts";
+import { waitFor } from "../wait-for.ts";
 import { World } from "./world.ts";
 
 const mib = 1 << 20;
@@ -43,7 +43,7 @@ test("a team that fills its quota is throttled, and another creates, writes and 
   const script = `for _ in $(seq 80); do ${mebibyte}; sleep 0.1; done; touch /dev/shm/whole`;
   assert.equal((await writer.exec({ cmd: "bash", args: ["-c", script], background: true })).status, 202);
   const throttled = "disk.throttle quota 507";
-  await eventually("the team is throttled", async () => (await shortages(world.client)).includes(throttled));
+  await waitFor("the team is throttled", async () => (await shortages(world.client)).includes(throttled));
 
   const usedMib = async () => (await world.client.expect(200, "GET", "/v1/limits")).json.usage.disk_bytes / mib;
   assert.ok((await usedMib()) > quotaMib);
@@ -61,11 +61,11 @@ test("a team that fills its quota is throttled, and another creates, writes and 
 
   await world.restart("SIGTERM");
   const [known, same] = [world.capsule(old.id), world.capsule(writer.id)];
-  await eventually("the new server throttles it too", async () => (await upload(same)) === 507);
+  await waitFor("the new server throttles it too", async () => (await upload(same)) === 507);
   await known.sh("rm /root/big; sync; fstrim /", { timeout: 0 });
   const goesOn = "disk.unthrottle null 200";
-  await eventually("the team has room again", async () => (await shortages(world.client)).includes(goesOn));
+  await waitFor("the team has room again", async () => (await shortages(world.client)).includes(goesOn));
   assert.equal(await upload(same), 204);
-  await eventually("the write is whole", async () => (await same.sh("ls /dev/shm")) === "whole");
+  await waitFor("the write is whole", async () => (await same.sh("ls /dev/shm")) === "whole");
   assert.equal(await same.sh("tr -d x < /root/big | wc -c; stat -c %s /root/big"), `0\n${80 * mib}`);
 });

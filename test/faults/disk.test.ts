@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import type { StepName } from "../../src/host/steps.ts";
 import type { Reply, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { SmallDisk } from "../small-disk.ts";
+import { waitFor } from "../wait-for.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
@@ -60,7 +60,7 @@ describe("a full disk", { skip }, () => {
     assertNoSpace(await capture(capsule));
     const refused = await world.client.call("POST", "/v1/capsules");
     assert.deepEqual([refused.status, refused.json.error.code], [503, "no_capacity"], refused.text);
-    const health = await eventually("/healthz is 503", async () => {
+    const health = await waitFor("/healthz is 503", async () => {
       const reply = await world.client.call("GET", "/healthz");
       return reply.status === 503 && reply;
     });
@@ -115,7 +115,7 @@ describe("a full disk", { skip }, () => {
     disk.fill(0);
     const script = "head -c 30000000 /dev/zero | tr '\\0' x > /root/big && sync && echo whole";
     const writing = writer.sh(script, { timeout: 0 });
-    await eventually("the guest is blocked", async () => disk.freeBytes === 0 && (await isSilent(writer)));
+    await waitFor("the guest is blocked", async () => disk.freeBytes === 0 && (await isSilent(writer)));
     assertNoSpace(await pause(writer));
     assert.equal((await writer.view()).status, "running");
     await other.destroy();

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { Reply, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { startLying } from "./liar.ts";
 import { World } from "./world.ts";
 
@@ -39,7 +39,7 @@ function firstListing(capsule: TestCapsule): Promise<Reply> {
     const reply = await list(capsule, askAgainMs).catch(() => undefined);
     return reply !== undefined && isLie(reply) ? reply : undefined;
   };
-  return eventually("a listing at the limits", ask, deadlineMs);
+  return waitFor("a listing at the limits", ask, { deadlineMs });
 }
 
 test("listings at the limits of four teams at once: the daemon stays below 600 MiB", {

@@ -6,8 +6,8 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
 import type { Reply, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { TestSocket } from "../conformance/socket.ts";
+import { waitFor } from "../wait-for.ts";
 import { isLong } from "./form.ts";
 import { type Lie, startLying } from "./liar.ts";
 import { World } from "./world.ts";
@@ -38,13 +38,13 @@ const file =
  * answered, so each request is aborted after 2 s and repeated.
  */
 function lieTo(capsule: TestCapsule, ask: Ask, truth: number): Promise<Reply> {
-  return eventually(
+  return waitFor(
     "a lie",
     async () => {
       const reply = await ask(capsule, AbortSignal.timeout(askAgainMs)).catch(() => undefined);
       return reply?.status === truth ? undefined : reply;
     },
-    lieDeadlineMs,
+    { deadlineMs: lieDeadlineMs },
   );
 }
 
@@ -120,7 +120,7 @@ describe("a lying guest", { timeout: 600_000 }, () => {
     forgetPeak();
     const before = peakBytes();
     const lied = () =>
-      eventually(
+      waitFor(
         "the end of a guest whose output is not read",
         async () => {
           const { status, error_reason } = await capsule.view();
@@ -132,7 +132,7 @@ describe("a lying guest", { timeout: 600_000 }, () => {
           socket.socket.resume();
           return undefined;
         },
-        lieDeadlineMs,
+        { deadlineMs: lieDeadlineMs },
       );
     await meanwhile(lied().then((reason) => assert.match(reason, /data beyond the window/)));
     assert.ok(peakBytes() - before < growthMaxBytes, `${peakBytes() - before} bytes more`);
@@ -163,7 +163,7 @@ describe("a lying guest", { timeout: 600_000 }, () => {
   test("endless output of single bytes costs the daemon little memory and does not block other capsules", async () => {
     await using capsule = await world.client.capsule();
     await startLying(capsule, "single_bytes_of_output");
-    await eventually(
+    await waitFor(
       "the agent is frozen",
       async () => (await exec(capsule, AbortSignal.timeout(askAgainMs)).catch(() => undefined)) === undefined,
     );

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
@@ -43,7 +43,7 @@ for (const { intent, request } of changes) {
     await assertMarked(world.capsule(id)); // its processes are thawed
     await world.capsule(id).sh("echo newer > /root/file; sync");
     const changed = request(id).catch(() => {});
-    await eventually(`the ${intent} is recorded`, async () => {
+    await waitFor(`the ${intent} is recorded`, async () => {
       const { status, json } = await world.capsule(id).exec({ cmd: "true" });
       return status === 409 && json.error.details.intent === intent;
     });

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { World } from "./world.ts";
 
 const atOnce = 4;
@@ -22,7 +22,7 @@ async function ready(count: number): Promise<string[]> {
     const { ready, target } = (await world.health()).pool;
     return ready >= target && ready >= count;
   };
-  await eventually(`${count} are ready`, isFull, patienceMs);
+  await waitFor(`${count} are ready`, isFull, { deadlineMs: patienceMs });
   const running = new Set((await world.views()).map(({ id }) => id));
   return world.vms().filter((id) => !running.has(id));
 }

@@ -8,8 +8,8 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { ExecResult, Reply, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { Random } from "../conformance/random.ts";
+import { waitFor } from "../wait-for.ts";
 import { isLong } from "./form.ts";
 import { Ledger } from "./ledger.ts";
 import { World } from "./world.ts";
@@ -159,7 +159,7 @@ async function assertKept(ledger: Ledger): Promise<void> {
   for (const name of ledger.templates) assert.ok(names.includes(name), `the template ${name} is forgotten`);
   for (const { id } of views) {
     const capsule = world.capsule(id);
-    const { status, error_reason } = await eventually(`${id} has started`, async () => {
+    const { status, error_reason } = await waitFor(`${id} has started`, async () => {
       const view = await capsule.view();
       return view.status !== "starting" && view;
     });
@@ -173,7 +173,7 @@ async function assertKept(ledger: Ledger): Promise<void> {
       assert.equal(stdout, content, `${id}: ${file} ${stderr}`);
     }
     // Its inactivity timeout may pause it at the same time.
-    await eventually(`${id} is paused`, async () => {
+    await waitFor(`${id} is paused`, async () => {
       await ask("POST", `${capsule.path}/pause`);
       return (await capsule.view()).status === "paused";
     });
@@ -182,7 +182,7 @@ async function assertKept(ledger: Ledger): Promise<void> {
 
 /** Reads a file; resumes the capsule again when its inactivity timeout has paused it. */
 async function read(capsule: TestCapsule, file: string): Promise<ExecResult> {
-  return eventually(`${capsule.id} can be read`, async () => {
+  return waitFor(`${capsule.id} can be read`, async () => {
     const resumed = await ask("POST", `${capsule.path}/resume`);
     if (resumed?.status === 409) assert.match(resumed.json.error.message, /it is running|being paused/);
     const reply = await capsule.exec({ cmd: "cat", args: [file] });

@@ -9,9 +9,9 @@ import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { Client } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { listening } from "../server.ts";
 import { ServerLog } from "../server-log.ts";
+import { waitFor } from "../wait-for.ts";
 
 const program = resolve(import.meta.dirname, "../../src/main.ts");
 /** A journal is written without fsync: a power cut may leave it empty, and ends its VM all the same. */
@@ -58,9 +58,11 @@ export class RebootedServer implements AsyncDisposable {
   /** Resolves when these folders are empty. */
   async emptied(...folders: string[]): Promise<void> {
     for (const folder of folders) {
-      await eventually(`${folder} is empty`, async () => this.entries(folder).length === 0, 10_000).catch((error) => {
-        throw new Error(`${folder} has ${this.entries(folder)}`, { cause: error });
-      });
+      await waitFor(`${folder} is empty`, async () => this.entries(folder).length === 0, { deadlineMs: 10_000 }).catch(
+        (error) => {
+          throw new Error(`${folder} has ${this.entries(folder)}`, { cause: error });
+        },
+      );
     }
   }
 

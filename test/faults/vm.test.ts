@@ -4,7 +4,7 @@ import { after, before, describe, test } from "node:test";
 import type { StepName } from "../../src/host/steps.ts";
 import { Qmp } from "../../src/vmm/qmp.ts";
 import type { Reply, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
@@ -93,7 +93,7 @@ describe("QEMU is killed or hangs", { concurrency: 4 }, () => {
   test("killed while the capsule runs: `error` within a second, and its commands fail without an exit code", async () => {
     const capsule = await world.client.capsule();
     const exec = capsule.exec({ cmd: "sleep", args: ["1000"], timeout: 0 });
-    await eventually("it runs", async () => (await capsule.run("pgrep", ["-x", "sleep"])).exit_code === 0);
+    await waitFor("it runs", async () => (await capsule.run("pgrep", ["-x", "sleep"])).exit_code === 0);
     await world.killVm(capsule.id);
     await assertFailed(capsule);
     assertRefused(await exec);
@@ -218,7 +218,7 @@ describe("QEMU is killed at a named step", { concurrency: false }, () => {
 /** Resolves when the guest has ended and QEMU is stopped. QMP has no other client while the server is down. */
 async function guestEnded({ id }: TestCapsule): Promise<void> {
   const qmp = await Qmp.connect(`${world.server.dataDir}/capsules/${id}/qmp.sock`, () => {}, 10_000);
-  await eventually("the guest has ended", async () => {
+  await waitFor("the guest has ended", async () => {
     const { status } = (await qmp.command("query-status")) as { status: string };
     return status === "shutdown" || status === "guest-panicked";
   });

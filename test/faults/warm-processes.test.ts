@@ -4,7 +4,7 @@ import { readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
@@ -27,7 +27,7 @@ async function waiting(): Promise<number[]> {
     const { ready, target } = (await world.health()).warm_processes;
     return ready >= target && ready > 0;
   };
-  await eventually("all that should wait do", isFull, patienceMs);
+  await waitFor("all that should wait do", isFull, { deadlineMs: patienceMs });
   return world.pidsOf("warm");
 }
 
@@ -117,9 +117,9 @@ test("warm processes of a template end when it is deleted", { skip }, async () =
   for (let each = 0; each < 2; each++) await (await world.client.capsule({ template: "made" })).destroy();
   const [storage] = world.folders("templates");
   const isOnIt = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, "latin1").includes(`/templates/${storage}/`);
-  await eventually("one stands on it", async () => world.pidsOf("warm").some(isOnIt), patienceMs);
+  await waitFor("one stands on it", async () => world.pidsOf("warm").some(isOnIt), { deadlineMs: patienceMs });
   await world.client.expect(204, "DELETE", "/v1/snapshots/made");
-  await eventually("none does", async () => !world.pidsOf("warm").some(isOnIt));
+  await waitFor("none does", async () => !world.pidsOf("warm").some(isOnIt));
 });
 
 /** The most recently started process, at the start of its translation warm-up. */
@@ -130,7 +130,7 @@ async function warmingUp(): Promise<number> {
     found = world.pidsOf("warm").find((pid) => !known.has(pid));
     return found !== undefined;
   };
-  await eventually("another is started", isThere, patienceMs);
+  await waitFor("another is started", isThere, { deadlineMs: patienceMs });
   return found!;
 }
 

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import type { StepName } from "../../src/host/steps.ts";
 import type { FullHealth } from "../../src/wire/health.ts";
 import { Client, TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { processesOf, Server, type ServerOptions } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
 
 /** The processes that end at a step: the daemon alone, while its VMs continue, or with every process of its data folder. */
 export type Fault = "daemon" | "machine";
@@ -74,7 +74,7 @@ export class World implements AsyncDisposable {
     });
     acted.catch(() => {}); // seen below
     const { pid } = this.server;
-    await eventually("the server stops at its step", async () => isInState(pid!, "T") || isDone);
+    await waitFor("the server stops at its step", async () => isInState(pid!, "T") || isDone);
     assert.ok(isInState(pid!, "T"), "the server did not reach its step");
     try {
       await meanwhile();
@@ -105,7 +105,7 @@ export class World implements AsyncDisposable {
 
   /** Kills again meanwhile: a process may have started another one just before its end. */
   async #processesEnded(): Promise<void> {
-    await eventually("all processes have ended", async () => {
+    await waitFor("all processes have ended", async () => {
       this.#killProcesses();
       return processesOf(this.server.dataDir).length === 0;
     });
@@ -163,7 +163,7 @@ export class World implements AsyncDisposable {
   /** The one of the hashes, which are made in the background, may be there for a moment. */
   async #assertNoScratch(): Promise<void> {
     const isIdle = async () => !this.#scratchFolders().includes("hashing");
-    await eventually("the folder of the hashes is removed", isIdle);
+    await waitFor("the folder of the hashes is removed", isIdle);
     assert.deepEqual(this.#scratchFolders(), [], "no scratch folder is left");
   }
 
@@ -195,20 +195,20 @@ export class World implements AsyncDisposable {
 
   /** Signals a capsule's VM, as soon as it has one; resolves with its process. */
   async signalVm(id: string, signal: NodeJS.Signals): Promise<number> {
-    const pid = await eventually(`${id} has a VM`, async () => this.vmPid(id));
+    const pid = await waitFor(`${id} has a VM`, async () => this.vmPid(id));
     process.kill(pid, signal);
     return pid;
   }
 
   /** Resolves when a paused capsule's VM has ended, which may be after the answer to the pause. */
   async vmEnded(id: string): Promise<void> {
-    await eventually(`the VM of ${id} has ended`, async () => this.vmPid(id) === undefined, dyingMs);
+    await waitFor(`the VM of ${id} has ended`, async () => this.vmPid(id) === undefined, { deadlineMs: dyingMs });
   }
 
   /** Kills a capsule's VM, as soon as it has one, and waits for its end. */
   async killVm(id: string): Promise<void> {
     const pid = await this.signalVm(id, "SIGKILL");
-    await eventually(`process ${pid} has ended`, async () => hasEnded(pid));
+    await waitFor(`process ${pid} has ended`, async () => hasEnded(pid));
   }
 
   /** A warm process keeps its name when a capsule claims it; the journals tell which capsule did. */

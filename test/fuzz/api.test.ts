@@ -7,11 +7,11 @@ import { readFileSync } from "node:fs";
 import net from "node:net";
 import { after, before, test } from "node:test";
 import { Client, type TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { Random } from "../conformance/random.ts";
 import { unknownId } from "../conformance/requests.ts";
 import type { OpenApi } from "../openapi-contract.ts";
 import { Server } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
 import { Conversations } from "./conversation.ts";
 import { isLong } from "./form.ts";
 import { type Operation, operationsOf, Requests } from "./requests.ts";
@@ -236,5 +236,5 @@ async function sendRaw(bytes: Buffer, waits: boolean): Promise<string> {
 test("the server still works", async () => {
   const health = await fetch(new URL("/healthz", server.url));
   assert.equal(health.status, 200);
-  await eventually("a command runs", async () => (await victim.run("echo", ["alive"])).stdout === "alive\n");
+  await waitFor("a command runs", async () => (await victim.run("echo", ["alive"])).stdout === "alive\n");
 });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { isLong, onlyLong } from "./form.ts";
 import { dataPath, type World } from "./world.ts";
 
@@ -112,7 +112,8 @@ export function guests(world: () => World): void {
     const ids = new Set<string>();
     for (let each = 0; each < tries; each++) {
       // Two uses make the pool keep one.
-      const waiting = each < 2 ? undefined : await eventually("one was made ahead of time", warm, patienceMs);
+      const waiting =
+        each < 2 ? undefined : await waitFor("one was made ahead of time", warm, { deadlineMs: patienceMs });
       await using made = await world().client.capsule({ template: "kvm-made" });
       assert.ok(waiting?.includes(made.id) ?? true, `${made.id} was not made ahead of time`);
       assert.equal(await made.sh("cat /root/made; pgrep -cxf 'sleep 8102'"), "made\n1");

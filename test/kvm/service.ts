@@ -1,7 +1,7 @@
 /** The service under a real systemd, as docs/OPERATIONS.md tells it: installed, reloaded, stopped, killed, upgraded. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { isLong } from "./form.ts";
 import type { World } from "./world.ts";
 
@@ -53,12 +53,14 @@ export function operation(world: () => World): void {
 
     const killed = await world().sh(show("MainPID"));
     await world().sh(`kill -9 ${killed}`);
-    await eventually("systemd starts it again", async () => ![killed, "0"].includes(await world().sh(show("MainPID"))));
+    await waitFor("systemd starts it again", async () => ![killed, "0"].includes(await world().sh(show("MainPID"))));
     await world().served();
     await isSame();
 
     await world().sh(`sed -i 's/"version": ".*"/"version": "99.0.0"/' package.json && ./dev install`);
-    await eventually("the new version answers", async () => (await world().health())?.version === "99.0.0", 300_000);
+    await waitFor("the new version answers", async () => (await world().health())?.version === "99.0.0", {
+      deadlineMs: 300_000,
+    });
     await world().served();
     await isSame();
   });

@@ -1,9 +1,9 @@
 /** Other machines that users have, one for each flag of `./dev machine up`. In the long form only: each is a boot of its own. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { eventually } from "../conformance/eventually.ts";
 import { type Shape, usualShape } from "../machine/shape.ts";
 import { treePath } from "../machine/tree-disks.ts";
+import { waitFor } from "../wait-for.ts";
 import { onlyLong } from "./form.ts";
 import { World } from "./world.ts";
 
@@ -34,7 +34,9 @@ on("the kernel of the backports: KVM, the full jail, a capsule's life", { kernel
 on("QEMU 7.2: refused with the way out, and without a jail it works", { qemu: "7.2" }, async (world) => {
   await world.sh("./dev install");
   const said = "the server says why it does not start";
-  await eventually(said, async () => /CAPSULE_JAIL=off/.test(await world.sh("journalctl -u capsule -o cat")), 300_000);
+  await waitFor(said, async () => /CAPSULE_JAIL=off/.test(await world.sh("journalctl -u capsule -o cat")), {
+    deadlineMs: 300_000,
+  });
   await world.sh("systemctl reset-failed capsule; true");
   const health = await world.restartWith({ CAPSULE_JAIL: "off" });
   assert.equal(health.accelerator, "kvm", health.accelerator_reason);

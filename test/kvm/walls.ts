@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
+import { waitFor } from "../wait-for.ts";
 import { isLong, onlyLong } from "./form.ts";
 import type { World } from "./world.ts";
 
@@ -91,7 +91,7 @@ export function walls(world: () => World): void {
       await using _later = await world().client.capsule();
       return (await world().machine.run(`test -e ${group}`)).code === 1;
     };
-    await eventually("the group is gone", isGone, 300_000);
+    await waitFor("the group is gone", isGone, { deadlineMs: 300_000 });
   });
 
   test("every wall of the jail, tried from inside (test/jail/jail.test.ts on this kernel)", async () => {

@@ -4,9 +4,9 @@ import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { Client, type Reply, type TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { Machine } from "../machine/machine.ts";
 import { usualShape } from "../machine/shape.ts";
+import { waitFor } from "../wait-for.ts";
 
 const dataDir = resolve(process.env.CAPSULE_DATA || join(import.meta.dirname, "../../.capsule"));
 /** A start boots the KVM probe's VM, and the first one the template's, each some 20 s under emulation. */
@@ -47,7 +47,7 @@ export class World implements AsyncDisposable {
 
   /** Waits until the service answers; throws what systemd and the service say when it does not. */
   async answers(): Promise<void> {
-    await eventually("the service answers", () => this.health(), startDeadlineMs).catch(async (cause) => {
+    await waitFor("the service answers", () => this.health(), { deadlineMs: startDeadlineMs }).catch(async (cause) => {
       const told = this.sh("systemctl status capsule; journalctl -u capsule -o cat -n 30");
       throw new NoAnswer(await told.catch(String), { cause });
     });

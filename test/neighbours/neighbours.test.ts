@@ -8,9 +8,9 @@ import { lstatSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { fileForm } from "../conformance/requests.ts";
 import { World } from "../faults/world.ts";
+import { waitFor } from "../wait-for.ts";
 import { pauseTheGreediest } from "./memory-pressure.ts";
 
 const memoryMb = 256;
@@ -59,7 +59,7 @@ describe("a guest that", { timeout: 600_000 }, () => {
         ({ text }) => text,
         (error: Error) => error.name,
       );
-      if (isAtItsWorst) await eventually(`it ${name}`, () => isAtItsWorst(capsule), 240_000);
+      if (isAtItsWorst) await waitFor(`it ${name}`, () => isAtItsWorst(capsule), { deadlineMs: 240_000 });
       await assertUnharmed(name);
       assert.ok(residentBytes(world.vmPid(capsule.id)) < (memoryMb + overheadMb) << 20, "the VM's memory");
       assert.ok(bytesBelow(join(world.server.dataDir, "capsules", capsule.id)) < diskMaxBytes, "the VM's disk");

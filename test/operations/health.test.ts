@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import { readdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { eventually } from "../conformance/eventually.ts";
 import { Server } from "../server.ts";
 import { SmallDisk } from "../small-disk.ts";
+import { waitFor } from "../wait-for.ts";
 
 const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
 
@@ -30,12 +30,12 @@ test("without QEMU's program or without memory it is 503 with the reason", { tim
   assert.deepEqual([well.status, well.ready, well.creates, well.reasons], [200, true, true, []]);
 
   await rename(qemu, `${qemu}.away`);
-  await eventually("503 without QEMU", async () => (await health(server)).status === 503);
+  await waitFor("503 without QEMU", async () => (await health(server)).status === 503);
   const { ready, creates, reasons } = await health(server);
   assert.deepEqual([ready, creates, reasons], [false, false, [`QEMU's program ${qemu} is missing or may not be run`]]);
 
   await rename(`${qemu}.away`, qemu);
-  await eventually("200 with QEMU", async () => (await health(server)).status === 200);
+  await waitFor("200 with QEMU", async () => (await health(server)).status === 200);
 
   await server.kill("SIGTERM");
   await server.start({ CAPSULE_MEMORY_RESERVE_MB: "16777216" });
@@ -53,7 +53,7 @@ test("on a full disk it is 503 with the reason", { timeout: 600_000, skip }, asy
     await using server = await Server.start({ parent: disk.path, env });
     assert.equal((await health(server)).status, 200);
     disk.fill(40 << 20);
-    await eventually("503 on a full disk", async () => (await health(server)).status === 503);
+    await waitFor("503 on a full disk", async () => (await health(server)).status === 503);
     const { ready, creates, reasons } = await health(server);
     assert.deepEqual([ready, creates], [false, false]);
     assert.match(
@@ -61,7 +61,7 @@ test("on a full disk it is 503 with the reason", { timeout: 600_000, skip }, asy
       /^the host's disk is full: another capsule needs 16 MiB of disk and only \d+ MiB are free, \d+ MiB of them for pauses$/,
     );
     disk.free();
-    await eventually("200 with free space", async () => (await health(server)).status === 200);
+    await waitFor("200 with free space", async () => (await health(server)).status === 200);
   }
   disk.unmount();
 });

@@ -4,9 +4,9 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { Client, type TestCapsule } from "../client.ts";
-import { eventually } from "../conformance/eventually.ts";
 import { askKeeper, startKeeper } from "../conformance/keeper.ts";
 import { processesOf, Server } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
 import { buildReleaseBefore, missingHistory, upgradeImages } from "./release-before.ts";
 
 /** Settings under their names of the release before. 0 warm processes is not the default, so the first has an effect. */
@@ -108,7 +108,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     assert.deepEqual(readdirSync(join(server.dataDir, "capsules")), [anew.id]);
     assert.deepEqual(readdirSync(join(server.dataDir, "templates")), []);
     const only = "one VM is left: a setting under its former name makes no warm process";
-    await eventually(only, async () => vmsOf(server).length === 1, 10_000);
+    await waitFor(only, async () => vmsOf(server).length === 1, { deadlineMs: 10_000 });
     assert.deepEqual(await server.log.unexpected(), []);
     client.close();
   });

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { lstatSync, readdirSync, readFileSync, readlinkSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { eventually } from "../conformance/eventually.ts";
 import { processesOf, type Server } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
 
 export interface Taken {
   /** Open descriptors of the server, and sockets among them. */
@@ -53,13 +53,13 @@ export async function measure(server: Server, gaugeFile: string): Promise<Taken>
 export async function returnsTo(baseline: Taken, server: Server, gaugeFile: string): Promise<Taken> {
   let last: Taken | undefined;
   try {
-    return await eventually(
+    return await waitFor(
       "the use is back at the baseline",
       async () => {
         last = await measure(server, gaugeFile);
         return excess(last, baseline).length === 0 && last;
       },
-      120_000,
+      { deadlineMs: 120_000 },
     );
   } catch (error) {
     assert.fail(`${excess(last!, baseline).join("; ")} (${(error as Error).message})`);
@@ -82,7 +82,7 @@ async function memoryOf(server: Server, gaugeFile: string): Promise<NodeJS.Memor
       return undefined;
     }
   };
-  return eventually("the server says what it needs", said, 60_000);
+  return waitFor("the server says what it needs", said);
 }
 
 function linksOf(pid: number): string[] {

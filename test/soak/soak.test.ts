@@ -9,9 +9,9 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import { eventually } from "../conformance/eventually.ts";
 import { Random } from "../conformance/random.ts";
 import { World } from "../faults/world.ts";
+import { waitFor } from "../wait-for.ts";
 import { durationMs, form } from "./form.ts";
 import { measure, returnsTo, type Taken } from "./measure.ts";
 import { Player } from "./player.ts";
@@ -66,14 +66,14 @@ async function play(players: Player[], partMs: number, harm: (deadline: number) 
 /** Removes everything of the teams and waits until the server is idle. */
 async function settle(players: Player[]): Promise<void> {
   for (const player of players) await player.leave();
-  await eventually(
+  await waitFor(
     "the pool is full, and no other folder is left",
     async () => {
       const { pool } = await world.health();
       const isFull = form === "smoke" || pool.ready === 1;
       return isFull && world.folders("capsules").length === pool.ready && world.folders("work").length === 0;
     },
-    120_000,
+    { deadlineMs: 120_000 },
   );
   world.client.close();
 }

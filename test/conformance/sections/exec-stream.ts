@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
+import { waitFor } from "../../wait-for.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 import { TestSocket } from "../socket.ts";
@@ -72,7 +72,7 @@ export const execStream = section(import.meta, "exec stream", () => {
       await using socket = await open();
       socket.say({ type: "start", cmd: "bash", args: ["-c", "trap '' TERM; setsid sleep 6001 & sleep 6001"] });
       await socket.next("start");
-      await eventually("it runs", () => isAlive("sleep 6001"));
+      await waitFor("it runs", () => isAlive("sleep 6001"));
       socket.say({ type: "stop" });
       assert.deepEqual(await socket.output(), { stdout: "", stderr: "", exitCode: 137, closeCode: 1000 });
       assert.equal(await isAlive("sleep 6001"), false);
@@ -91,9 +91,9 @@ export const execStream = section(import.meta, "exec stream", () => {
         const socket = await open();
         socket.say({ type: "start", cmd: "bash", args: ["-c", "setsid sleep 6002 & sleep 6002"] });
         await socket.next("start");
-        await eventually("it runs", () => isAlive("sleep 6002"));
+        await waitFor("it runs", () => isAlive("sleep 6002"));
         socket.socket[leave]();
-        await eventually("it is gone", async () => !(await isAlive("sleep 6002")));
+        await waitFor("it is gone", async () => !(await isAlive("sleep 6002")));
       }
     });
 
@@ -163,7 +163,7 @@ for i in range(1, ${lines + 1}):
       await socket.next("start");
       socket.socket.pause();
       let last = "";
-      await eventually(
+      await waitFor(
         "the process is blocked",
         async () => {
           const now = await capsule.sh("sleep 0.3; cat /tmp/count 2>/dev/null || true");
@@ -171,7 +171,7 @@ for i in range(1, ${lines + 1}):
           last = now;
           return waits;
         },
-        30_000,
+        { deadlineMs: 30_000 },
       );
       assert.ok(Number(last) < lines, "it was not let run to its end");
       socket.socket.resume();

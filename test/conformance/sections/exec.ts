@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
+import { waitFor } from "../../wait-for.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 
@@ -29,7 +29,7 @@ export const exec = section(import.meta, "foreground exec", () => {
   }
 
   async function gone(commandLine: string): Promise<void> {
-    await eventually(`no more ${commandLine}`, async () => (await count(commandLine)) === 0);
+    await waitFor(`no more ${commandLine}`, async () => (await count(commandLine)) === 0);
   }
 
   describe("result", () => {
@@ -236,7 +236,7 @@ export const exec = section(import.meta, "foreground exec", () => {
 
     test("no zombie remains", async () => {
       await capsule.sh("for i in $(seq 20); do (setsid true &) ; done");
-      await eventually("no zombies", async () => !/^Z/m.test((await capsule.run("ps", ["-eo", "stat="])).stdout));
+      await waitFor("no zombies", async () => !/^Z/m.test((await capsule.run("ps", ["-eo", "stat="])).stdout));
     });
   });
 
@@ -300,7 +300,7 @@ export const exec = section(import.meta, "foreground exec", () => {
         { cmd: "bash", args: ["-c", "setsid sleep 7312 & sleep 7312"], timeout: 0 },
         { signal: abort.signal },
       );
-      await eventually("both run", async () => (await count("sleep 7312")) === 2);
+      await waitFor("both run", async () => (await count("sleep 7312")) === 2);
       abort.abort();
       await assert.rejects(running);
       await gone("sleep 7312");
@@ -309,7 +309,7 @@ export const exec = section(import.meta, "foreground exec", () => {
     test("during endless output", async () => {
       const abort = new AbortController();
       const running = capsule.exec({ cmd: "yes", args: ["7314"], timeout: 0 }, { signal: abort.signal });
-      await eventually("it runs", async () => (await count("yes 7314")) === 1);
+      await waitFor("it runs", async () => (await count("yes 7314")) === 1);
       abort.abort();
       await assert.rejects(running);
       await gone("yes 7314");

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import { after, before, describe } from "node:test";
 import type { Call, Reply, TestCapsule } from "../../client.ts";
+import { waitFor } from "../../wait-for.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { refused } from "../refusals.ts";
 import { fileForm } from "../requests.ts";
@@ -172,7 +172,7 @@ export const files = section(import.meta, "reading and writing files", () => {
         const form = openForm("/data/a/file", 900_000);
         const points = [form.length, 10, ...Array.from({ length: 10 }, () => random.below(form.length))];
         for (const point of points) await abortUpload(by, form.subarray(0, point));
-        await eventually("nothing is left", async () => (await capsule.sh("ls -A /data/a")) === "file");
+        await waitFor("nothing is left", async () => (await capsule.sh("ls -A /data/a")) === "file");
         assert.equal(await capsule.sh("cat /data/a/file"), "old");
         assert.equal(await capsule.sh("ls -l /proc/1/fd | grep -c /data/a || true"), "0", "the agent has it open");
       });
@@ -246,7 +246,7 @@ print(sorted(seen))`;
         await new Promise((come) => response.once("readable", () => come(response.read())));
         assert.equal(await reads(), "1");
         request.destroy();
-        await eventually("it is closed", async () => (await reads()) === "0");
+        await waitFor("it is closed", async () => (await reads()) === "0");
       });
 
       test(`${by}: links are followed, files of /proc read, holes are zeros`, async () => {

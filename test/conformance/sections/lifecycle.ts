@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Reply, TestCapsule } from "../../client.ts";
+import { waitFor } from "../../wait-for.ts";
 import { conforms, section, simultaneously, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { askKeeper, startKeeper } from "../keeper.ts";
 import { Random } from "../random.ts";
 import { request } from "../requests.ts";
@@ -104,7 +104,7 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
     let seen = 0;
     for (let cycle = 0; cycle < 3; cycle++) {
       const before = seen;
-      seen = await eventually("it writes", async () => {
+      seen = await waitFor("it writes", async () => {
         const now = await written();
         return now > before && now;
       });
@@ -149,7 +149,7 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
   test("an exec in progress when the capsule is paused gets an error and no exit code", async () => {
     await using capsule = await client.capsule();
     const running = capsule.exec({ cmd: "bash", args: ["-c", "exec sleep 5005"], timeout: 0 });
-    await eventually("it runs", async () => (await capsule.run("pgrep", ["-xf", "sleep 5005"])).exit_code === 0);
+    await waitFor("it runs", async () => (await capsule.run("pgrep", ["-xf", "sleep 5005"])).exit_code === 0);
     await capsule.pause();
     const { status, json } = await running;
     assert.deepEqual([status, json.error.code], [409, "invalid_state"]);
@@ -174,7 +174,7 @@ export const time = simultaneously(import.meta, "time", () => {
   test("no exec call or ping for `timeout_sec` seconds: paused, same as pause; GET does not count", async () => {
     await using capsule = await client.capsule({ timeout_sec: 2 });
     await capsule.view();
-    const polling = eventually("paused", async () => (await capsule.view()).status === "paused");
+    const polling = waitFor("paused", async () => (await capsule.view()).status === "paused");
     const paused = await capsule.until("paused");
     await polling;
     const idleMs = Date.parse(paused.last_updated) - Date.parse(paused.started_at);

@@ -1,8 +1,8 @@
 /** Metrics of the shared server, in Prometheus' format. */
 import assert from "node:assert/strict";
 import type { Client } from "../../client.ts";
+import { waitFor } from "../../wait-for.ts";
 import { section, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { client, server } from "../service.ts";
 
 const options = {
@@ -17,7 +17,7 @@ export const metrics = section(import.meta, "metrics", () => {
       const capsule = await client.capsule();
       await capsule.run("true");
       const running = await figures(client);
-      await eventually("the VM's memory is measured", async () => {
+      await waitFor("the VM's memory is measured", async () => {
         const now = await figures(client);
         return (now.get("capsule_vms") ?? 0) >= 1 && (now.get("capsule_vm_pss_bytes") ?? 0) > 1 << 20;
       });

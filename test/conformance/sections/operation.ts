@@ -7,8 +7,8 @@ import { Client } from "../../client.ts";
 import { attributesOf, Collector } from "../../collector.ts";
 import { EventStream } from "../../event-stream.ts";
 import { Server } from "../../server.ts";
+import { waitFor } from "../../wait-for.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { server as shared } from "../service.ts";
 import { TestSocket } from "../socket.ts";
 
@@ -61,12 +61,12 @@ export const operation = section(import.meta, "operation", () => {
     async () => {
       const { program, whole } = await qemu();
       await rename(program, whole);
-      await eventually("the host notices", async () => (await client.call("GET", "/healthz")).status === 503);
+      await waitFor("the host notices", async () => (await client.call("GET", "/healthz")).status === 503);
       const { json } = await client.expect(502, "POST", "/v1/capsules");
       assert.equal(json.error.code, "agent_error");
       assert.deepEqual((await client.expect(200, "GET", "/v1/capsules")).json, []);
       await rename(whole, program);
-      await eventually("a create is admitted", async () => {
+      await waitFor("a create is admitted", async () => {
         const { status, json: created } = await client.call("POST", "/v1/capsules");
         assert.ok(status === 201 || status === 502, String(status));
         if (status !== 201) return false;

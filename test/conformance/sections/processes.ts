@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
+import { waitFor } from "../../wait-for.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 import { TestSocket } from "../socket.ts";
@@ -62,7 +62,7 @@ export const processes = section(import.meta, "processes", () => {
     test("`envs` and `cwd` are honoured; `timeout` is foreground only", async () => {
       const script = 'sleep 2; echo "$WORD $PWD" > /tmp/said';
       await start("bash", ["-c", script], { envs: { WORD: "ünd" }, cwd: "/usr/lib", timeout: 1 });
-      const said = await eventually("it spoke", async () => {
+      const said = await waitFor("it spoke", async () => {
         const { stdout } = await capsule.run("cat", ["/tmp/said"]);
         return stdout !== "" && stdout;
       });
@@ -81,7 +81,7 @@ export const processes = section(import.meta, "processes", () => {
       const taken = await capsule.exec({ cmd: "true", background: true, tag });
       assert.deepEqual([taken.status, taken.json.error.code], [409, "conflict"]);
       await signal(tag);
-      await eventually("the tag is free", async () => {
+      await waitFor("the tag is free", async () => {
         const { status } = await capsule.exec({ cmd: "true", background: true, tag });
         return status === 202;
       });
@@ -97,10 +97,10 @@ export const processes = section(import.meta, "processes", () => {
         "-c",
         "head -c 30000000 /dev/zero; echo whole > /tmp/printed; exec sleep 4003",
       ]);
-      await eventually(
+      await waitFor(
         "all output is written",
         async () => (await capsule.run("cat", ["/tmp/printed"])).stdout === "whole\n",
-        30_000,
+        { deadlineMs: 30_000 },
       );
       assert.equal((await signal(tag)).status, 204);
     });
@@ -131,7 +131,7 @@ export const processes = section(import.meta, "processes", () => {
 
     test("processes of a shell, after setsid, and of the foreground are listed too", async () => {
       const { tag } = await start("bash", ["-c", "setsid sleep 4005 & sleep 4006"]);
-      const lines = await eventually("they run", async () => {
+      const lines = await waitFor("they run", async () => {
         const found = (await processes()).map(({ cmd, args }) => [cmd, ...args].join(" "));
         return found.includes("sleep 4005") && found.includes("sleep 4006") && found;
       });
@@ -151,7 +151,7 @@ export const processes = section(import.meta, "processes", () => {
       async () => {
         for (const by of ["pid", "tag"] as const) {
           const started = await start("bash", ["-c", "trap '' TERM; sleep 4010 & sleep 4010"]);
-          await eventually("it runs", () => isAlive("sleep 4010"));
+          await waitFor("it runs", () => isAlive("sleep 4010"));
           const reply = await signal(started[by]);
           assert.deepEqual([reply.status, reply.bytes.length], [204, 0], reply.text);
           assert.equal(await isAlive("sleep 4010"), false, "the whole group, gone before the answer");
@@ -166,7 +166,7 @@ export const processes = section(import.meta, "processes", () => {
       const stubborn = await start("bash", ["-c", `trap '' TERM; touch /tmp/stubborn; ${wait}`]);
       await capsule.sh("until [ -e /tmp/polite ] && [ -e /tmp/stubborn ]; do sleep 0.02; done");
       for (const { tag } of [polite, stubborn]) assert.equal((await signal(tag, "?signal=SIGTERM")).status, 204);
-      await eventually("it said bye", async () => (await capsule.run("cat", ["/tmp/bye"])).stdout === "bye\n");
+      await waitFor("it said bye", async () => (await capsule.run("cat", ["/tmp/bye"])).stdout === "bye\n");
       assert.ok((await processes()).some(({ tag }) => tag === stubborn.tag));
       assert.equal((await signal(stubborn.tag, "?signal=SIGKILL")).status, 204);
     });
@@ -176,10 +176,7 @@ export const processes = section(import.meta, "processes", () => {
         "-c",
         "setsid bash -c 'setsid sleep 4011 & sleep 4011' & (sleep 4011 &) ; sleep 4011",
       ]);
-      await eventually(
-        "all four run",
-        async () => (await capsule.run("pgrep", ["-cxf", "sleep 4011"])).stdout === "4\n",
-      );
+      await waitFor("all four run", async () => (await capsule.run("pgrep", ["-cxf", "sleep 4011"])).stdout === "4\n");
       assert.equal((await signal(tag)).status, 204);
       assert.equal(await isAlive("sleep 4011"), false);
     });
@@ -189,7 +186,7 @@ export const processes = section(import.meta, "processes", () => {
       "process for the selector does not exist",
       async () => {
         const ended = await start("true");
-        await eventually("it has ended", async () => !(await processes()).some(({ pid }) => pid === ended.pid));
+        await waitFor("it has ended", async () => !(await processes()).some(({ pid }) => pid === ended.pid));
         for (const selector of [
           ended.pid,
           ended.tag,
@@ -298,7 +295,9 @@ export const processes = section(import.meta, "processes", () => {
       socket.socket.pause();
       await capsule.run("touch", ["/tmp/go-slow"]);
       const written = () => capsule.sh(`sed -n 's/^wchar: //p' /proc/${pid}/io`);
-      await eventually("more than all buffers hold", async () => Number(await written()) > 64 * 1024 * 1024, 40_000);
+      await waitFor("more than all buffers hold", async () => Number(await written()) > 64 * 1024 * 1024, {
+        deadlineMs: 40_000,
+      });
       socket.socket.resume();
       assert.equal((await socket.closed).code, 1008);
       assert.deepEqual((await socket.rest()).at(-1).type, "error");

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
+import { waitFor } from "../../wait-for.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { eventually } from "../eventually.ts";
 import { Random } from "../random.ts";
 import { client } from "../service.ts";
 import { type Message, TestSocket } from "../socket.ts";
@@ -87,7 +87,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
       await session.socket.prints(/is-a-terminal\r\n/);
       await session.socket.prints(new RegExp(`\\s*${session.pid}\\s+${session.pid}\\r\\n`));
       session.socket.type("sleep 7001\r");
-      await eventually("it sleeps", async () => (await capsule.run("pgrep", ["-xf", "sleep 7001"])).exit_code === 0);
+      await waitFor("it sleeps", async () => (await capsule.run("pgrep", ["-xf", "sleep 7001"])).exit_code === 0);
       session.socket.type("\x03");
       session.socket.type("echo code-$?\r");
       await session.socket.prints(/code-130\r\n/);
@@ -136,7 +136,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
         cmd: "bash",
         args: ["-c", "trap '' HUP TERM; setsid sleep 7003 & sleep 7003"],
       });
-      await eventually("it runs", async () => (await capsule.run("pgrep", ["-cxf", "sleep 7003"])).stdout === "2\n");
+      await waitFor("it runs", async () => (await capsule.run("pgrep", ["-cxf", "sleep 7003"])).stdout === "2\n");
       session.socket.say({ type: "kill" });
       assert.deepEqual((await session.socket.rest()).at(-1), { type: "exit", exit_code: 137 });
       assert.equal((await capsule.run("pgrep", ["-cxf", "sleep 7003"])).stdout, "0\n");
@@ -183,7 +183,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
       session.socket.socket.close();
       await session.socket.closed;
       await capsule.run("touch", ["/tmp/end"]);
-      await eventually(
+      await waitFor(
         "it has ended",
         async () => (await capsule.run("kill", ["-0", String(session.pid)])).exit_code !== 0,
       );

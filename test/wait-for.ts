@@ -1,0 +1,40 @@
+/** The wait of all tests for a condition that no event announces. */
+import { setTimeout as delay } from "node:timers/promises";
+
+const longestPauseMs = 40;
+
+/**
+ * Asks until the answer is neither false nor undefined, and returns it. At the deadline it throws and says what it waited
+ * for; an `ask` that never answers ends there, too. Mocked timers do not affect it.
+ */
+export async function waitFor<T>(
+  what: string | (() => string),
+  ask: () => T | false | undefined | Promise<T | false | undefined>,
+  { deadlineMs = 60_000 } = {},
+): Promise<T> {
+  const late = Symbol();
+  const answered = new AbortController();
+  const deadline = delay(deadlineMs, late, { signal: answered.signal }).catch(() => late);
+  const began = performance.now();
+  try {
+    for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
+      const answer = await Promise.race([ask(), deadline]);
+      if (answer !== late && answer !== false && answer !== undefined) return answer as T;
+      if (performance.now() - began >= deadlineMs) break;
+      await delay(pauseMs);
+    }
+  } finally {
+    answered.abort();
+  }
+  throw new Error(`not within ${deadlineMs} ms: ${typeof what === "string" ? what : what()}`);
+}
+
+/** Waits for a promise, and throws at the deadline. */
+export async function within<T>(
+  what: string | (() => string),
+  promise: Promise<T>,
+  { deadlineMs = 60_000 } = {},
+): Promise<T> {
+  const { value } = await waitFor(what, async () => ({ value: await promise }), { deadlineMs });
+  return value;
+}
