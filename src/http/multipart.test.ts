@@ -33,6 +33,8 @@ function form(boundary: string, parts: [string, Buffer][]): Buffer {
   return Buffer.concat([...pieces, Buffer.from(`--${boundary}--\r\n`)]);
 }
 
+const named = 'Content-Disposition: form-data; name="a"';
+
 describe("readParts", () => {
   test("property: the parts are read back, however the bytes are chunked", async () => {
     const boundary = "xYx";
@@ -74,6 +76,48 @@ describe("readParts", () => {
     const names: string[] = [];
     for await (const { name } of readParts(chunked(bytes, [7, 7, 7]), "b")) names.push(name);
     assert.deepEqual(names, ['a"b', "plain"]);
+  });
+
+  const encoded = (...headers: string[]) =>
+    Buffer.from(
+      `--b\r\n${[...headers, 'Content-Disposition: form-data; name="file"'].join("\r\n")}\r\n\r\nYQ==\r\n--b--`,
+    );
+
+  for (const header of [
+    "Content-Transfer-Encoding: binary",
+    "content-transfer-encoding:8bit ",
+    "CONTENT-TRANSFER-ENCODING : 7Bit",
+    "Content-Transfer-Encoding:\r\n\tbinary",
+    "Content-Transfer-Encoding:",
+    "Content-Encoding: identity",
+  ]) {
+    test(`a part with ${JSON.stringify(header)} is its bytes`, async () => {
+      assert.deepEqual(await read(encoded(header), "b"), [["file", Buffer.from("YQ==")]]);
+    });
+  }
+
+  for (const [headers, encoding] of [
+    [["Content-Transfer-Encoding: base64"], "Content-Transfer-Encoding base64"],
+    [["content-transfer-encoding : Quoted-Printable"], "Content-Transfer-Encoding Quoted-Printable"],
+    [["Content-Transfer-Encoding:\r\n base64"], "Content-Transfer-Encoding base64"],
+    [["Content-Transfer-Encoding: x-uuencode"], "Content-Transfer-Encoding x-uuencode"],
+    [["Content-Transfer-Encoding: binary", "Content-Transfer-Encoding: base64"], "Content-Transfer-Encoding base64"],
+    [["Content-Encoding: gzip"], "Content-Encoding gzip"],
+  ] as const) {
+    test(`a part with ${JSON.stringify(headers)} is refused, with the encoding's name`, async () => {
+      await assert.rejects(read(encoded(...headers), "b"), {
+        code: "invalid_request",
+        message: `the form cannot be read: its field file has the ${encoding}; send its bytes as they are`,
+      });
+    });
+  }
+
+  test("a part has the charset of its Content-Type", async () => {
+    const types = ["text/plain", "text/plain; charset=utf-8", 'text/plain; a="b;c" ; CharSet="Shift_JIS"'];
+    const bodies = types.map((type) => `--b\r\nContent-Type: ${type}\r\n${named}\r\n\r\n\r\n`).join("");
+    const charsets: (string | undefined)[] = [];
+    for await (const { charset } of readParts(chunked(Buffer.from(`${bodies}--b--`), []), "b")) charsets.push(charset);
+    assert.deepEqual(charsets, [undefined, "utf-8", "Shift_JIS"]);
   });
 
   const bad: [string, string][] = [

@@ -9,8 +9,16 @@ import { CapsuleError } from "../wire/errors.ts";
 const headersMaxBytes = 8 * 1024;
 const partsMax = 100;
 
+/** The encodings in which a part's bytes are the field's. An empty header says nothing. */
+const unencoded: Record<string, readonly string[]> = {
+  "content-transfer-encoding": ["", "7bit", "8bit", "binary"],
+  "content-encoding": ["", "identity"],
+};
+
 export interface Part {
   name: string;
+  /** As its Content-Type names it. */
+  charset: string | undefined;
   /** Read it before asking for the next part, which skips the rest. */
   body: AsyncGenerator<Buffer, void>;
 }
@@ -33,9 +41,11 @@ export async function* readParts(source: AsyncIterator<Buffer>, boundary: string
     await drain(bytes.until(delimiter));
     for (let count = 0; !(await bytes.startsWith("--")); count++) {
       if (count === partsMax) throw malformed(`it has more than ${partsMax} parts`);
-      const name = nameIn(await bytes.textUntil("\r\n\r\n", headersMaxBytes));
+      const headers = headersIn(await bytes.textUntil("\r\n\r\n", headersMaxBytes));
+      const name = nameIn(headers);
+      requireUnencoded(name, headers);
       const body = bytes.until(delimiter);
-      yield { name, body };
+      yield { name, charset: parameterOf(headerOf(headers, "content-type"), "charset"), body };
       await drain(body);
     }
     await bytes.discardRest();
@@ -52,19 +62,47 @@ async function drain(chunks: AsyncIterable<Buffer>): Promise<void> {
   for await (const _ of chunks);
 }
 
+type Header = readonly [name: string, value: string];
+
+/** The block begins with the rest of the boundary's line. A header goes on in lines that begin with white space. */
+function headersIn(block: string): Header[] {
+  const [padding = "", ...lines] = block.replace(/\r\n[ \t]+/g, " ").split("\r\n");
+  if (padding.trim() !== "") throw malformed("something stands behind a boundary");
+  return lines.map((line) => {
+    const [name = ""] = line.split(":", 1);
+    return [name.trimEnd().toLowerCase(), line.slice(name.length + 1).trim()];
+  });
+}
+
+function headerOf(headers: readonly Header[], name: string): string {
+  return headers.find(([each]) => each === name)?.[1] ?? "";
+}
+
+function nameIn(headers: readonly Header[]): string {
+  const disposition = headerOf(headers, "content-disposition");
+  const name = /^form-data\s*;/i.test(disposition) ? parameterOf(disposition, "name") : undefined;
+  if (name === undefined) throw malformed("a part has no name");
+  return name;
+}
+
+function requireUnencoded(name: string, headers: readonly Header[]): void {
+  for (const [header, value] of headers) {
+    if (unencoded[header]?.includes(value.toLowerCase()) !== false) continue;
+    const title = header.replace(/\b[a-z]/g, (letter) => letter.toUpperCase());
+    throw malformed(`its field ${name} has the ${title} ${value}; send its bytes as they are`);
+  }
+}
+
 /** Sticky: it stops at the first character that is no parameter, so matching is linear. */
 const parameterPattern = /\s*;\s*([^=;\s"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))/gy;
 
-/** The block begins with the rest of the boundary's line. */
-function nameIn(block: string): string {
-  const [padding = "", ...lines] = block.split("\r\n");
-  if (padding.trim() !== "") throw malformed("something stands behind a boundary");
-  const disposition = lines.find((line) => /^content-disposition *:/i.test(line)) ?? "";
-  const parameters = /^[^:]*:\s*form-data\s*(;.*)$/is.exec(disposition)?.[1] ?? "";
+/** Of a header's value: `text/plain; charset=utf-8` has the parameter `charset`. */
+function parameterOf(value: string, wanted: string): string | undefined {
+  const parameters = /^[^;]*(.*)$/s.exec(value)?.[1] ?? "";
   for (const [, key = "", quoted, plain] of parameters.matchAll(parameterPattern)) {
-    if (key.toLowerCase() === "name") return quoted?.replace(/\\(.)/g, "$1") ?? plain?.trim() ?? "";
+    if (key.toLowerCase() === wanted) return quoted?.replace(/\\(.)/g, "$1") ?? plain?.trim() ?? "";
   }
-  throw malformed("a part has no name");
+  return undefined;
 }
 
 /** Received bytes that are not consumed yet. Starts with CRLF, since the first boundary may be the first bytes. */

@@ -223,6 +223,60 @@ describe("files/write", () => {
       assert.ok(agent.uploads.every((upload) => upload.cancelled));
     });
 
+    test(`${verb}: an encoded field is 400, and nothing is written`, async () => {
+      const { api, id, agent } = await setUp();
+      agent.files.set("/old", Buffer.from("old"));
+      const write = (path: string, file: string) =>
+        api.call("POST", `/v1/capsules/${id}/files/${verb}`, {
+          body: `--b\r\n${path}\r\n\r\n/old\r\n--b\r\n${file}\r\n\r\nbmV3\r\n--b--\r\n`,
+          headers: { "content-type": "multipart/form-data; boundary=b" },
+        });
+      const [path, file] = ["path", "file"].map((name) => `Content-Disposition: form-data; name="${name}"`);
+      const base64 = "\r\nContent-Transfer-Encoding: base64";
+      for (const form of [
+        [path, file + base64],
+        [path + base64, file],
+      ] as const) {
+        const { status, json } = await write(...(form as [string, string]));
+        assert.deepEqual([status, json.error.code], [400, "invalid_request"]);
+        assert.match(json.error.message, /Content-Transfer-Encoding base64/);
+        assert.equal(String(agent.files.get("/old")), "old");
+      }
+      const isWritten = await write(`${path}`, `${file}\r\nContent-Transfer-Encoding: binary`);
+      assert.deepEqual([isWritten.status, String(agent.files.get("/old"))], [204, "bmV3"]);
+    });
+
+    test(`${verb}: a path that reads otherwise in its own charset is 400`, async () => {
+      const { api, id, agent } = await setUp();
+      const write = (type: string, path: string) =>
+        api.call("POST", `/v1/capsules/${id}/files/${verb}`, {
+          body:
+            `--b\r\nContent-Disposition: form-data; name="path"\r\nContent-Type: text/plain; charset=${type}\r\n\r\n` +
+            `${path}\r\n--b\r\nContent-Disposition: form-data; name="file"\r\n\r\nx\r\n--b--\r\n`,
+          headers: { "content-type": "multipart/form-data; boundary=b" },
+        });
+      for (const [charset, path] of [
+        ["utf-8", "/ü"],
+        ["UTF8", "/ü"],
+        ["ISO-8859-1", "/plain"],
+        ["us-ascii", "/plain"],
+      ] as const) {
+        assert.equal((await write(charset, path)).status, 204, charset);
+      }
+      assert.deepEqual([...agent.files.keys()], ["/ü", "/plain"]);
+      for (const [charset, path] of [
+        ["ISO-8859-1", "/ü"],
+        ["iso-2022-jp", '/\x1b$B$"\x1b(B'],
+        ["utf-16le", "/plain"],
+        ["utf-7", "/+APw-"],
+      ] as const) {
+        const { status, json } = await write(charset, path);
+        assert.deepEqual([status, json.error.code], [400, "invalid_request"], charset);
+        assert.match(json.error.message, new RegExp(charset, "i"));
+      }
+      assert.equal(agent.files.size, 2);
+    });
+
     test(`${verb}: a path that is not UTF-8 is 400`, async () => {
       const { send } = await setUp();
       assert.equal(

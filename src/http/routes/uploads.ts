@@ -63,7 +63,8 @@ async function copy({ body }: Part, upload: Upload, options: UploadOptions): Pro
   }
 }
 
-async function textOf({ name, body }: Part, maxBytes: number): Promise<string> {
+/** The field's text. A charset in which the same bytes are another text is refused, and so is one that is not known. */
+async function textOf({ name, charset, body }: Part, maxBytes: number): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of body) {
@@ -71,10 +72,20 @@ async function textOf({ name, body }: Part, maxBytes: number): Promise<string> {
     if (size > maxBytes) throw malformed(`its field ${name} is longer than ${maxBytes} bytes`);
     chunks.push(chunk);
   }
+  const bytes = Buffer.concat(chunks);
+  const text = decoded(bytes, "utf-8");
+  if (text === undefined) throw malformed(`its field ${name} is not UTF-8`);
+  if (charset !== undefined && decoded(bytes, charset) !== text)
+    throw malformed(`its field ${name} is in the charset ${charset}; send it in UTF-8`);
+  return text;
+}
+
+/** undefined: the bytes are not of this charset, or there is none of this name. */
+function decoded(bytes: Buffer, charset: string): string | undefined {
   try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks));
+    return new TextDecoder(charset, { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw malformed(`its field ${name} is not UTF-8`);
+    return undefined;
   }
 }
 
