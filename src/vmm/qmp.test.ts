@@ -185,6 +185,36 @@ for (const [what, line] of Object.entries(lines)) {
   });
 }
 
+/** A QEMU that writes `lines` while no command waits. Resolves with the parsed events and the reason of the end. */
+async function flooded(lines: readonly string[]): Promise<{ events: number; reason: string }> {
+  serve(() => {});
+  let events = 0;
+  const qmp = await open(() => events++);
+  for (const line of lines) opened.sockets[0]!.write(line);
+  opened.sockets[0]!.end();
+  const reason = (await qmp.closed).message;
+  return { events, reason };
+}
+
+/** A line of so many bytes, its end not counted. */
+const eventOf = (bytes: number) => `${'{"event": "STOP", "data": {"x": "'.padEnd(bytes - 3, "x")}"}}\n`;
+
+test("an event of 64 KiB is passed on", async () => {
+  assert.deepEqual(await flooded([eventOf(65_536)]), { events: 1, reason: "QMP connection closed" });
+});
+
+test("a line of more than 64 KiB that answers no command ends the connection before it is parsed", async () => {
+  const { events, reason } = await flooded([`[${"1,".repeat(32_768)}`, `1]\n`]);
+  assert.match(reason, /a line of more than 65536 bytes that answers no command/);
+  assert.equal(events, 0);
+});
+
+test("more than 256 KiB in a second that answer no command end the connection", async () => {
+  const { events, reason } = await flooded(Array.from({ length: 100 }, () => eventOf(30_000)));
+  assert.match(reason, /more than 262144 bytes in a second that answer no command/);
+  assert.ok(events >= 8, `${events} events were passed on`);
+});
+
 test("answers count for nothing, however many there are", async () => {
   serve(({ id }, socket) => socket.write(ok(id)));
   const qmp = await open();

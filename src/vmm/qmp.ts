@@ -1,8 +1,8 @@
 /**
  * A client of QMP, QEMU's control socket: one JSON object per line, answers matched to commands by id, events in
  * between. The QEMU may be compromised, so its output is not trusted: lines have a maximum length, a line that does not
- * parse ends the connection, as do more than 1 000 lines in a second that answer no command, and every command has a
- * deadline.
+ * parse ends the connection, as do more than 1 000 lines or 256 KiB in a second that answer no command, and every command
+ * has a deadline. What is read in one turn of the event loop has a bound of time.
  *
  * QEMU reads its monitor byte by byte, at about 4 µs each. So commands are short, and independent commands are sent
  * without waiting for each other's answers; QEMU runs them in order (docs/adr/0016).
@@ -13,8 +13,13 @@ const maxLineBytes = 1_048_576;
 const maxPending = 64;
 /** Events, and other lines that answer no command, in one window. QEMU sends a few per change of a VM's state. */
 const maxUnsolicited = 1_000;
+/** Parsing 1 MiB takes some 10 ms, so these lines are bounded in bytes too. */
+const maxUnsolicitedBytes = 262_144;
+const maxUnsolicitedLineBytes = 65_536;
 const unsolicitedWindowMs = 1_000;
 const commandDeadlineMs = 10_000;
+/** Time for which one connection is read in one turn of the event loop; the last chunk may exceed it. */
+const turnShareMs = 0.5;
 
 export interface QmpEvent {
   name: string;
@@ -48,7 +53,11 @@ export class Qmp {
   #lastId = 0;
   #isClosed = false;
   #unsolicited = 0;
+  #unsolicitedBytes = 0;
   #windowStart = 0;
+  /** Time spent on reading in this turn of the event loop. */
+  #turnMs = 0;
+  #isTurnOpen = false;
 
   /**
    * Connects and negotiates. QEMU serves one client at a time and greets the next one after the first has disconnected.
@@ -73,7 +82,7 @@ export class Qmp {
     this.#onEvent = onEvent;
     this.closed = this.#closed.promise;
     this.#greeted.promise.catch(() => {});
-    socket.on("data", (chunk) => this.#receive(chunk));
+    socket.on("data", (chunk) => this.#receiveInTurn(chunk));
     socket.on("error", (error) => this.#end(error));
     socket.on("close", () => this.#end(new Error("QMP connection closed")));
   }
@@ -97,6 +106,23 @@ export class Qmp {
     this.#end(new Error("QMP connection closed by the daemon"));
   }
 
+  /** Reads on in the next turn when this one's share is used up. */
+  #receiveInTurn(chunk: Buffer): void {
+    const before = performance.now();
+    this.#receive(chunk);
+    if (!this.#isTurnOpen) setImmediate(() => this.#endTurn());
+    this.#isTurnOpen = true;
+    this.#turnMs += performance.now() - before;
+    if (this.#turnMs >= turnShareMs) this.#socket.pause();
+  }
+
+  #endTurn(): void {
+    const isPaused = this.#turnMs >= turnShareMs;
+    this.#turnMs = 0;
+    this.#isTurnOpen = false;
+    if (isPaused) this.#socket.resume();
+  }
+
   #receive(chunk: Buffer): void {
     let rest = chunk;
     for (let end = rest.indexOf(10); end !== -1 && !this.#isClosed; end = rest.indexOf(10)) {
@@ -117,26 +143,38 @@ export class Qmp {
   }
 
   #read(line: Buffer): void {
-    const isEmptyLine = line.length <= 1;
-    const message = isEmptyLine ? {} : parse(line);
-    if (message !== null && this.#answer(message)) return;
-    this.#countUnsolicited();
-    if (this.#isClosed || isEmptyLine) return;
-    if (message === null) this.#end(new Error("QMP sent a line that is not a JSON object"));
-    else if ("QMP" in message) this.#greeted.resolve();
+    // While no command waits the line answers none, and is counted before it is parsed.
+    const mayAnswer = this.#pending.size > 0;
+    if (!mayAnswer && !this.#mayBeUnsolicited(line.length)) return;
+    const message = line.length <= 1 ? {} : parse(line);
+    if (message === null) {
+      this.#end(new Error("QMP sent a line that is not a JSON object"));
+      return;
+    }
+    if (mayAnswer && (this.#answer(message) || !this.#mayBeUnsolicited(line.length))) return;
+    if ("QMP" in message) this.#greeted.resolve();
     else if (typeof message.event === "string") {
       this.#onEvent({ name: message.event, data: isObject(message.data) ? message.data : {} });
     }
   }
 
-  #countUnsolicited(): void {
+  /** Counts a line that answers no command. False: it is one too many, and the connection has ended. */
+  #mayBeUnsolicited(bytes: number): boolean {
     const now = performance.now();
     if (now - this.#windowStart >= unsolicitedWindowMs) {
       this.#windowStart = now;
       this.#unsolicited = 0;
+      this.#unsolicitedBytes = 0;
     }
-    if (++this.#unsolicited <= maxUnsolicited) return;
-    this.#end(new Error(`QMP sent more than ${maxUnsolicited} lines in a second that answer no command`));
+    this.#unsolicited += 1;
+    this.#unsolicitedBytes += bytes;
+    let reason: string | undefined;
+    if (bytes > maxUnsolicitedLineBytes) reason = `a line of more than ${maxUnsolicitedLineBytes} bytes that answers`;
+    else if (this.#unsolicited > maxUnsolicited) reason = `more than ${maxUnsolicited} lines in a second that answer`;
+    else if (this.#unsolicitedBytes > maxUnsolicitedBytes)
+      reason = `more than ${maxUnsolicitedBytes} bytes in a second that answer`;
+    if (reason !== undefined) this.#end(new Error(`QMP sent ${reason} no command`));
+    return reason === undefined;
   }
 
   /** False when the message answers no command, or one whose deadline has passed. */
