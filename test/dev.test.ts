@@ -1,0 +1,94 @@
+/** The command line of `./dev`: help, and refusals before anything is installed, built or removed. */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { after, test } from "node:test";
+import { shapeHelp } from "./machine/shape.ts";
+
+const repository = resolve(import.meta.dirname, "..");
+const folder = mkdtempSync(join(tmpdir(), "capsule-dev-"));
+after(() => rmSync(folder, { recursive: true }));
+copyFileSync(join(repository, "dev"), join(folder, "dev"));
+mkdirSync(join(folder, "test/conformance"), { recursive: true });
+
+/** In a folder with the script and nothing else; whatever a command does leaves something there, or fails otherwise. */
+function dev(...args: string[]) {
+  const before = readdirSync(folder, { recursive: true });
+  const env = { ...process.env, CAPSULE_DATA: join(folder, "data") };
+  const { status, stdout, stderr } = spawnSync(join(folder, "dev"), args, { encoding: "utf8", env, timeout: 60_000 });
+  assert.deepEqual(readdirSync(folder, { recursive: true }), before, `./dev ${args.join(" ")} has done something`);
+  return { status, stdout, stderr };
+}
+
+const listed = dev("help").stdout;
+const names = [...new Set([...listed.matchAll(/^\.\/dev ([a-z]+)/gm)].map(([, name]) => name!))];
+
+test("every command prints its own lines of the help, whatever else it is given", () => {
+  assert.ok(names.length >= 14, listed);
+  for (const name of names) {
+    for (const args of [
+      [name, "--help"],
+      [name, "-h"],
+      ["help", name],
+      [name, "--nonsense", "--help"],
+    ]) {
+      const { status, stdout, stderr } = dev(...args);
+      assert.deepEqual({ status, stderr }, { status: 0, stderr: "" }, args.join(" "));
+      assert.match(stdout, new RegExp(`^\\./dev ${name}\\b`), args.join(" "));
+      assert.ok(listed.includes(stdout), `more than ${name}'s lines: ${stdout}`);
+      assert.equal(stdout.match(/^\.\/dev/gm)?.length, 1, stdout);
+    }
+  }
+  for (const args of [[], ["help"], ["--help"], ["-h"]]) assert.equal(dev(...args).stdout, listed);
+});
+
+test("an unknown argument of any command is refused with exit code 2 and one line, and nothing is done", () => {
+  for (const name of names) {
+    for (const wrong of ["--nonsense", "nonsense", "--dry-run", "=x", ""]) {
+      const { status, stdout, stderr } = dev(name, wrong);
+      assert.deepEqual({ status, stdout }, { status: 2, stdout: "" }, `./dev ${name} '${wrong}': ${stderr}`);
+      assert.equal(stderr, `dev: ${name} does not take '${wrong}'; see ./dev ${name} --help\n`);
+    }
+  }
+});
+
+test("known arguments do not carry an unknown one along", () => {
+  for (const [line, wrong] of [
+    ["image --upgrade --all", "--all"],
+    ["uninstall --all --upgrade", "--upgrade"],
+    ["clean --all now", "now"],
+    ["test agent unit conformance confromance", "confromance"],
+    ["bench --json figures.json --json=figures.json create --json", "--json"],
+    ["machine down shell up", "up"],
+  ] as const) {
+    const { status, stderr } = dev(...line.split(" "));
+    assert.equal(status, 2, line);
+    assert.match(stderr, new RegExp(`^dev: \\w+ does not take '${wrong}'; `), line);
+  }
+});
+
+test("the groups of the benchmarks and the flags of a machine are known", () => {
+  const bench = readFileSync(join(repository, "bench/main.ts"), "utf8");
+  const groups = /^const groups: .* = \{\n([^}]*)\};/m.exec(bench)![1]!.match(/\w+/g)!;
+  const options = [...bench.matchAll(/^ {2}(--\w+)( [A-Z]+)?/gm)].filter(([, option]) => option !== "--help");
+  assert.ok(groups.length > 10 && options.length >= 4);
+  const known = options.flatMap(([, option, value]) => (value === undefined ? [option!] : [option!, "f"]));
+  assert.match(dev("bench", ...known, ...groups, "nonsense").stderr, /does not take 'nonsense'/);
+  const flags = [...shapeHelp.matchAll(/^ {2}(--\S+)( \S+\|(\S+))?/gm)];
+  const typed = flags.flatMap(([, flag, , value]) => (value === undefined ? [flag!] : [flag!, value]));
+  assert.ok(typed.includes("--kernel") && typed.includes("backports") && typed.includes("--rootless"));
+  assert.match(dev("machine", "up", ...typed, "nonsense").stderr, /does not take 'nonsense'/);
+});
+
+test("an unknown command is refused with exit code 2", () => {
+  for (const args of [["nonsense"], ["nonsense", "--help"], ["help", "nonsense"], ["--nonsense"]]) {
+    const { status, stderr } = dev(...args);
+    assert.equal(status, 2);
+    assert.equal(
+      stderr,
+      `dev: there is no command '${args.findLast((each) => each !== "--help" && each !== "help")}'; ./dev help lists them\n`,
+    );
+  }
+});
