@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { kernelOptions, namesVm, nonceBelow, qemuArgs } from "./qemu-args.ts";
+import { laterParts, secondSocketName } from "../../test/fakes/later-parts.ts";
+import { parts } from "./parts.ts";
+import { kernelOptions, namesVm, nonceBelow, qemuArgs, socketsOf, stateFdOf } from "./qemu-args.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
 const tcg: Machine = {
@@ -25,7 +27,7 @@ function specOf(machine: Machine): VmSpec {
   return { name: "cl-1", nonce: "0123abcd", machine, files };
 }
 
-/** The whole of it: a change here is a change of the machine, and of `devices`. */
+/** The whole of it: a change here is a change of the machine, and needs another part or another version of one. */
 const bootedUnderTcg = `
 -name guest=cl-1 nonce=0123abcd dir=/data/capsules/cl-1,process=qemu-system-x86,debug-threads=on
 -no-user-config
@@ -101,6 +103,36 @@ test("a warm process that warms its translations has qtest besides, invisible to
     plain.filter((line) => !warming.includes(line)),
     [],
   );
+});
+
+test("new machines have the parts that are tested here", () => assert.deepEqual(parts.newest, tcg.devices));
+
+test("a release with later parts restores a VM with exactly the arguments it was saved with", () => {
+  const launch = { spec: specOf(tcg), tscKhz: 1, isIncoming: true };
+  assert.deepEqual(qemuArgs({ ...launch, parts: laterParts }), qemuArgs(launch));
+});
+
+test("a VM of a later part has its device, and each socket the descriptor of its place", () => {
+  const spec = specOf({ ...tcg, devices: laterParts.newest });
+  const launch = { spec, tscKhz: 1, isIncoming: true, warmsTranslations: true, parts: laterParts };
+  const earlier = lines(qemuArgs({ ...launch, spec: specOf(tcg) }));
+  assert.deepEqual(
+    lines(qemuArgs(launch)).filter((line) => !earlier.includes(line)),
+    [
+      "-device virtio-serial-device,max_ports=3",
+      "-chardev socket,id=second,fd=4,server=on,wait=off",
+      "-device virtserialport,chardev=second,name=capsule.second",
+      "-chardev socket,id=qmp,fd=5,server=on,wait=off",
+      "-chardev socket,id=qtest-port,fd=6,server=on,wait=off",
+    ],
+  );
+  assert.deepEqual(socketsOf(launch), ["agent.sock", secondSocketName, "qmp.sock", "qtest.sock"]);
+  assert.equal(stateFdOf({ ...launch, warmsTranslations: false }), 6);
+});
+
+test("a VM of an unknown part is not started", () => {
+  const spec = specOf({ ...tcg, devices: ["ports:1", "constructor"] });
+  assert.throws(() => qemuArgs({ spec, tscKhz: 1, isIncoming: true }), /there is no part "constructor"/);
 });
 
 test("a VM booted under KVM differs in accelerator, processor and clock only", () => {

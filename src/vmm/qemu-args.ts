@@ -1,22 +1,15 @@
 /**
  * QEMU's argument vector for a VM, as a pure function. A saved VM can only be restored into the same machine, so all devices
- * and options are in this file, in a fixed order. A change that the guest can see (a device, its order, a property) requires
- * another list of `devices`.
+ * and options are in this file and in parts.ts, in a fixed order. A change that the guest can see (a device, its order, a
+ * property) requires another part, or another version of one.
  */
+import { type Parts, partsOf, parts as releasedParts } from "./parts.ts";
 import { isRecent } from "./qemu-version.ts";
+import { qmpSocketName, qtestSocketName } from "./vm-folder.ts";
 import type { Machine, VmSpec } from "./vmm.ts";
 
-/**
- * The device line-up below, an entry for each part with its version. Saved VMs of another line-up cannot be restored.
- * "ports": the serial device with the agent's port.
- */
-export const devices: readonly string[] = ["ports:1"];
-
-/**
- * Descriptors that QEMU inherits: two listening sockets; and as a third a warm process the socket of qtest, or a QEMU before
- * 8.2 the device state.
- */
-export const inheritedFd = { agent: 3, qmp: 4, qtest: 5, state: 5 } as const;
+/** Number of the first inherited descriptor. */
+const firstFd = 3;
 
 /** QEMU's ring buffer with the last 64 KiB of the guest's console output. */
 export const consoleDevice = "console";
@@ -36,6 +29,19 @@ export interface Launch {
   placeholderDiskBytes?: number | null;
   /** With qtest, for a warm process that warms its translations; see warm/warm-qemu.ts. */
   warmsTranslations?: boolean;
+  /** Default: those of this release. */
+  parts?: Parts;
+}
+
+/** Sockets that QEMU listens on, in the order of the descriptors that it inherits. */
+export function socketsOf({ spec, warmsTranslations = false, parts = releasedParts }: Launch): string[] {
+  const ofParts = partsOf(parts, spec.machine.devices).flatMap(({ sockets }) => sockets);
+  return [...ofParts, qmpSocketName, ...(warmsTranslations ? [qtestSocketName] : [])];
+}
+
+/** The descriptor after the sockets, in which a QEMU before 8.2 inherits the device state. */
+export function stateFdOf(launch: Launch): number {
+  return firstFd + socketsOf(launch).length;
 }
 
 export const layerName = "layer";
@@ -48,20 +54,13 @@ export const placeholderName = "nothing";
 /** The qtest object, which writes guest memory as the guest's own stores would, and its socket. */
 export const qtestName = "qtest";
 export const qtestPortName = "qtest-port";
-const qtest = [
-  ["-chardev", `socket,id=${qtestPortName},fd=${inheritedFd.qtest},server=on,wait=off`],
-  ["-object", `qtest,id=${qtestName},chardev=${qtestPortName},log=none`],
-].flat();
 
 /** The complete argument vector, without the program's own name. */
-export function qemuArgs({
-  spec,
-  tscKhz,
-  isIncoming,
-  placeholderDiskBytes = null,
-  warmsTranslations = false,
-}: Launch): string[] {
+export function qemuArgs(launch: Launch): string[] {
+  const { spec, tscKhz, isIncoming, placeholderDiskBytes = null, parts = releasedParts } = launch;
   const { machine, files } = spec;
+  const sockets = socketsOf(launch);
+  const fd = (socket: string) => firstFd + sockets.indexOf(socket);
   return [
     ["-name", `guest=${quote(processName(spec))},process=qemu-system-x86,debug-threads=on`],
     ["-no-user-config"],
@@ -83,19 +82,24 @@ export function qemuArgs({
       : ["-kernel", files.kernel, "-initrd", files.initrd, "-append", kernelCommandLine(machine.accelerator, tscKhz)],
     ["-chardev", `ringbuf,id=${consoleDevice},size=${consoleBytes}`],
     ["-serial", `chardev:${consoleDevice}`],
-    ["-chardev", `socket,id=agent,fd=${inheritedFd.agent},server=on,wait=off`],
-    ["-device", "virtio-serial-device,max_ports=2"],
-    ["-device", "virtserialport,chardev=agent,name=capsule.agent"],
+    partsOf(parts, machine.devices).flatMap((part) => part.args(machine.devices, fd)),
     blockdevs(files.disk, placeholderDiskBytes).flatMap((node) => ["-blockdev", JSON.stringify(node)]),
     ["-device", "virtio-blk-device,drive=disk"],
-    ["-chardev", `socket,id=qmp,fd=${inheritedFd.qmp},server=on,wait=off`],
+    ["-chardev", `socket,id=qmp,fd=${fd(qmpSocketName)},server=on,wait=off`],
     ["-mon", "chardev=qmp,mode=control"],
-    warmsTranslations ? qtest : [],
+    launch.warmsTranslations ? qtest(fd(qtestSocketName)) : [],
     // When the guest ends, QEMU stops and stays, so that the guest's end and QEMU's can be distinguished.
     ["-action", "reboot=shutdown,shutdown=pause"],
     ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
     isIncoming ? ["-S", "-incoming", "defer"] : [],
   ].flat();
+}
+
+function qtest(fd: number): string[] {
+  return [
+    ...["-chardev", `socket,id=${qtestPortName},fd=${fd},server=on,wait=off`],
+    ...["-object", `qtest,id=${qtestName},chardev=${qtestPortName},log=none`],
+  ];
 }
 
 /** For an operator's `ps`. The nonce between two spaces identifies the process. */

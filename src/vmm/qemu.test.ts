@@ -10,6 +10,7 @@ import { join, relative } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
+import { laterParts } from "../../test/fakes/later-parts.ts";
 import { saveMemory } from "../../test/save-memory.ts";
 import type { Agent } from "../agent/agent.ts";
 import { connectAgent } from "../agent/connection.ts";
@@ -616,6 +617,33 @@ test("without a jail, a VM is the same VM", async () => {
   assert.equal(await shell(agent, "echo free"), "free");
   agent.close();
   await vm.kill();
+});
+
+test("a release with later parts restores a saved VM as it was, and starts new ones with the later parts", async () => {
+  const accelerator = { kind: "tcg", cpu, tscKhz: await measureTscKhz(program.command), why: "tests" } as const;
+  const later = new Qemu({ program, accelerator, jail: await Jail.open({ uids }), parts: laterParts });
+  const base = await baseOf(1);
+  const ports = "cat /sys/class/virtio-ports/*/name";
+  const spec = await specOf("earlier-parts", base.memory, 1);
+  await cp(base.disk, spec.files.disk);
+  const earlier = await later.restore(spec, { state: base.state, memory: null }, () => {});
+  await earlier.resume();
+  const inside = await awake(earlier);
+  assert.equal(await shell(inside, ports), "capsule.agent");
+  inside.close();
+  await earlier.kill();
+
+  const newest = await specOf("later-parts", join(folder, "zero-1"), 1);
+  await cp(base.disk, newest.files.disk);
+  const vm = await later.boot({ ...newest, machine: later.machine(1, memoryMb) }, () => {});
+  const booted = await connectAgent(vm.agentSocket, { deadlineMs: bootMs });
+  booted.close();
+  const agent = await awake(vm);
+  assert.equal(await shell(agent, ports), "capsule.agent\ncapsule.second");
+  assert.ok((await readdir(newest.files.dir)).includes("second.sock"));
+  agent.close();
+  await vm.kill();
+  assert.deepEqual(await readdir(newest.files.dir), ["disk"]);
 });
 
 test("a QEMU that has overwritten its command line is still ended by its journal", async () => {

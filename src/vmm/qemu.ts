@@ -12,21 +12,14 @@ import type { Jail, Jailed } from "./jail/jail.ts";
 import type { Listener } from "./listener.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
 import { killFirst } from "./oom-score.ts";
+import { areKnown, type Parts, parts as releasedParts } from "./parts.ts";
 import { endByNonce, endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
-import { canWarmTranslations, devices, inheritedFd, kernelOptions, qemuArgs } from "./qemu-args.ts";
+import { canWarmTranslations, kernelOptions, type Launch, qemuArgs, socketsOf, stateFdOf } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
 import type { QemuProgram } from "./qemu-program.ts";
 import { isRecent } from "./qemu-version.ts";
 import { QemuVm } from "./qemu-vm.ts";
-import {
-  agentSocketName,
-  clearFolder,
-  devicesName,
-  layDevices,
-  listenForVm,
-  qmpSocketName,
-  qtestSocketName,
-} from "./vm-folder.ts";
+import { clearFolder, devicesName, layDevices, listenForVm } from "./vm-folder.ts";
 import type {
   Accelerator,
   Machine,
@@ -46,13 +39,17 @@ export interface QemuOptions {
   accelerator: Accelerator;
   /** Around every QEMU. Undefined: no jail. */
   jail?: Jail | undefined;
+  /** Default: those of this release. */
+  parts?: Parts | undefined;
 }
 
 export class Qemu implements Vmm {
   readonly #options: QemuOptions;
+  readonly #parts: Parts;
 
   constructor(options: QemuOptions) {
     this.#options = options;
+    this.#parts = options.parts ?? releasedParts;
   }
 
   get hasWarmProcesses(): boolean {
@@ -66,7 +63,14 @@ export class Qemu implements Vmm {
     const qemu = { qemu: version, ...(build === undefined ? {} : { qemuBuild: build }) };
     const processor = { cpu, ...(cpuFeatures === undefined ? {} : { cpuFeatures }) };
     const clock = tscKhz === null ? {} : { tscKhz };
+    const devices = this.#parts.newest;
     return { ...qemu, accelerator: kind, ...processor, ...clock, devices, vcpus, memoryMb: bootableMemoryMb(memoryMb) };
+  }
+
+  /** The machine on which a VM saved on `saved` would be restored: with the parts of `saved`, if all of them are known. */
+  closest({ vcpus, memoryMb, devices }: Machine): Machine {
+    const machine = this.machine(vcpus, memoryMb);
+    return areKnown(this.#parts, devices) ? { ...machine, devices } : machine;
   }
 
   get kernelOptions(): string {
@@ -83,7 +87,8 @@ export class Qemu implements Vmm {
       if (saved.memory !== null) {
         await loadMemory(vm.process, spec.files.memory, memoryBytes(spec), saved.memory, saved.pieces);
       }
-      await vm.load(isRecent(spec.machine.qemu) ? `file:${devicesName}` : `fd:${inheritedFd.state}`);
+      const launch = { spec, tscKhz: null, isIncoming: true, parts: this.#parts };
+      await vm.load(isRecent(spec.machine.qemu) ? `file:${devicesName}` : `fd:${stateFdOf(launch)}`);
       return vm;
     });
   }
@@ -144,8 +149,9 @@ export class Qemu implements Vmm {
     const { dir } = spec.files;
     const placeholderDiskBytes = purpose === "warm" ? await sizeOfDisk(spec) : null;
     const warmsTranslations = purpose === "warm" && canWarmTranslations(spec.machine);
-    const launch = {
+    const launch: Launch = {
       spec,
+      parts: this.#parts,
       isIncoming: purpose !== "boot",
       tscKhz: accelerator.kind === "kvm" ? null : accelerator.tscKhz,
       placeholderDiskBytes,
@@ -156,11 +162,7 @@ export class Qemu implements Vmm {
     const folder = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
     let sockets: Listener[] = [];
     try {
-      sockets = await listenForVm(folder, [
-        agentSocketName,
-        qmpSocketName,
-        ...(warmsTranslations ? [qtestSocketName] : []),
-      ]);
+      sockets = await listenForVm(folder, socketsOf(launch));
       const inherited = sockets.map(({ fd }) => fd);
       if (!isRecent(spec.machine.qemu)) inherited.push(state.fd);
       const argv = [...program.command, ...qemuArgs(launch)];

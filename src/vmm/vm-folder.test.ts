@@ -14,6 +14,7 @@ import {
   devicesLimitBytes,
   layDevices,
   listenForVm,
+  moveFolder,
   qmpSocketName,
   readDevices,
 } from "./vm-folder.ts";
@@ -59,6 +60,21 @@ test("a device state that is a link, has a second name, is no plain file or is h
   await writeFile(path, "");
   await truncate(path, devicesLimitBytes + 1);
   assert.throws(() => readDevices(folder), /has 16777217 bytes/);
+});
+
+test("the sockets of all parts move with a VM, and are removed with it", async () => {
+  const [from, to] = ["from", "to"].map((name) => join(folder, name)) as [string, string];
+  for (const path of [from, to]) await mkdir(path);
+  for (const name of ["agent.sock", "qmp.sock", "second.sock"]) await writeFile(join(from, name), "");
+  for (const name of ["vm.json", "disk"]) await writeFile(join(from, name), "");
+  await layDevices(from, null);
+  await moveFolder(from, to);
+  assert.deepEqual((await readdir(from)).sort(), ["disk", "vm.json"]);
+  assert.deepEqual((await readdir(to)).sort(), ["agent.sock", "devices", "qmp.sock", "second.sock"]);
+  await writeFile(join(to, "second.sock.new"), "");
+  await clearFolder(to);
+  assert.deepEqual(await readdir(to), []);
+  await clearFolder(join(folder, "gone"));
 });
 
 test("a listening socket stays open in the process that inherits it, and is closed with that process", async () => {

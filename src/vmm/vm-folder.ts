@@ -1,10 +1,10 @@
 /**
- * A VM's own folder besides its disk layer: two sockets, a third one while a warm process starts, and the file through which
- * device state is exchanged with QEMU. The daemon creates all of them. QEMU can write that file but not replace it; its
+ * A VM's own folder besides its disk layer: the sockets of its parts and of its monitor, one more while a warm process starts,
+ * and the file through which device state is exchanged with QEMU. The daemon creates all of them. QEMU can write that file but not replace it; its
  * content and type are checked whenever it is read.
  */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
-import { open, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { open, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Listener, listenIn } from "./listener.ts";
 
@@ -12,6 +12,8 @@ export const agentSocketName = "agent.sock";
 export const qmpSocketName = "qmp.sock";
 export const qtestSocketName = "qtest.sock";
 export const devicesName = "devices";
+/** Each socket, also under the name that it is bound to. */
+const socketPattern = /\.sock(\.new)?$/;
 
 /** A device state has about 12 KB, and a few more for each further CPU. */
 export const devicesLimitBytes = 16 << 20;
@@ -37,7 +39,8 @@ export async function layDevices(folder: string, saved: string | null): Promise<
 
 /** Moves sockets and device state from one VM folder to another. */
 export async function moveFolder(from: string, to: string): Promise<void> {
-  for (const name of [agentSocketName, qmpSocketName, devicesName]) await rename(join(from, name), join(to, name));
+  const sockets = (await readdir(from)).filter((name) => socketPattern.test(name));
+  for (const name of [...sockets, devicesName]) await rename(join(from, name), join(to, name));
 }
 
 const checkedFlags = constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -64,6 +67,10 @@ export function readDevices(folder: string): Buffer {
 }
 
 export async function clearFolder(folder: string): Promise<void> {
-  const sockets = [agentSocketName, qmpSocketName, qtestSocketName].flatMap((name) => [name, `${name}.new`]);
-  await Promise.all([...sockets, devicesName].map((name) => rm(join(folder, name), { force: true })));
+  const found = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return [];
+    throw error;
+  });
+  const names = found.filter((name) => name === devicesName || socketPattern.test(name));
+  await Promise.all(names.map((name) => rm(join(folder, name), { force: true })));
 }

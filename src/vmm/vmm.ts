@@ -24,7 +24,7 @@ export interface Machine {
   cpuFeatures?: string;
   /** Rate of the host's time stamp counter. Absent in saves of earlier releases. */
   tscKhz?: number;
-  /** Our own device line-up, see qemu-args.ts; it changes when qemu-args changes the machine. */
+  /** Its parts, each with a version: see parts.ts. */
   devices: readonly string[];
   vcpus: number;
   memoryMb: number;

@@ -4,6 +4,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, describe, test } from "node:test";
+import { laterParts } from "../../../test/fakes/later-parts.ts";
 import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import type { Accelerator, Machine, VmSpec } from "../../vmm/vmm.ts";
 import { encodeMachine, requireSameMachine } from "../disk/machine-record.ts";
@@ -50,14 +51,14 @@ beforeEach(() => {
   unreadable = undefined;
 });
 
-function vmmsOn(accelerator: Accelerator): QemuVmms {
+function vmmsOn(accelerator: Accelerator, more: Pick<QemuVmmsOptions, "parts"> = {}): QemuVmms {
   const features: NonNullable<QemuVmmsOptions["features"]> = async ([program]) => {
     asked.push(program);
     if (program === unreadable?.command[0]) throw new Error("QEMU did not start an empty machine");
     return program === old.command[0] ? "avx" : "avx sse";
   };
   const onProblem = (what: string, error: unknown) => problems.push(`${what}: ${String(error)}`);
-  return new QemuVmms({ builds, accelerator, jail: undefined, onProblem, features, now: () => nowMs });
+  return new QemuVmms({ builds, accelerator, jail: undefined, onProblem, features, now: () => nowMs, ...more });
 }
 
 /** The machine of a VM that was saved on a host like this. */
@@ -120,6 +121,23 @@ describe("a saved VM", () => {
     await assert.rejects(requireRestorable(vmms, { ...savedOn(kvm, old), cpuFeatures: "avx sse" }), /lacks sse/);
     await requireRestorable(vmms, savedOn(kvm, installed));
     assert.deepEqual(asked, old.command);
+  });
+
+  test("of an earlier release keeps its devices, and new ones get the newest", async () => {
+    const saved = savedOn(tcg, old);
+    const vmms = vmmsOn(tcg, { parts: laterParts });
+    assert.deepEqual((await requireRestorable(vmms, saved)).devices, ["ports:1"]);
+    assert.deepEqual(vmms.machine(1, 512).devices, ["ports:1", "second:1"]);
+    const latest = await requireRestorable(vmms, { ...saved, devices: laterParts.newest });
+    assert.deepEqual(latest.devices, laterParts.newest);
+  });
+
+  test("of a later release, with a device that this one does not know, is refused", async () => {
+    const saved = { ...savedOn(tcg, installed), devices: laterParts.newest };
+    await assert.rejects(requireRestorable(vmmsOn(tcg), saved), {
+      code: "conflict",
+      message: "it was saved on another machine: devices ports:1 second:1 there, ports:1 here",
+    });
   });
 });
 

@@ -6,6 +6,7 @@
 import { emulation } from "../../vmm/accelerator.ts";
 import { hostCpuFeatures } from "../../vmm/cpu-features.ts";
 import type { Jail } from "../../vmm/jail/jail.ts";
+import type { Parts } from "../../vmm/parts.ts";
 import { Qemu } from "../../vmm/qemu.ts";
 import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import type {
@@ -51,6 +52,8 @@ export interface QemuVmmsOptions {
   features?: typeof hostCpuFeatures;
   /** In ms. Default: `performance.now`. */
   now?: () => number;
+  /** Default: those of this release. */
+  parts?: Parts;
 }
 
 /** After a new build could not be taken into use. */
@@ -68,10 +71,10 @@ export class QemuVmms implements Vmms {
   #refused: { program: QemuProgram; atMs: number } | undefined;
 
   constructor(options: QemuVmmsOptions) {
-    const { builds, accelerator, jail } = options;
+    const { builds, accelerator, jail, parts } = options;
     this.#options = options;
     this.#program = builds.current;
-    this.#current = new Qemu({ program: this.#program, accelerator, jail });
+    this.#current = new Qemu({ program: this.#program, accelerator, jail, parts });
     this.#opened.set(keyOf(this.#program, accelerator.kind), Promise.resolve(this.#current));
   }
 
@@ -107,7 +110,7 @@ export class QemuVmms implements Vmms {
   async closest(saved: Machine): Promise<Machine> {
     const program = this.#options.builds.find(saved) ?? this.#program;
     const kind = this.accelerates(saved) ? saved.accelerator : this.#options.accelerator.kind;
-    return (await this.#open(program, kind)).machine(saved.vcpus, saved.memoryMb);
+    return (await this.#open(program, kind)).closest(saved);
   }
 
   accelerates({ accelerator }: Pick<Machine, "accelerator">): boolean {
@@ -192,11 +195,12 @@ export class QemuVmms implements Vmms {
 
   /** What a guest finds of the processor under KVM depends on QEMU's build. */
   async #make(program: QemuProgram, kind: Accelerator["kind"]): Promise<Qemu> {
-    const { accelerator, jail, features = hostCpuFeatures } = this.#options;
-    if (kind !== accelerator.kind)
-      return new Qemu({ program, accelerator: emulation(accelerator.tscKhz, accelerator.why), jail });
-    if (accelerator.cpuFeatures === undefined) return new Qemu({ program, accelerator, jail });
-    return new Qemu({ program, accelerator: { ...accelerator, cpuFeatures: await features(program.command) }, jail });
+    const { accelerator, jail, parts, features = hostCpuFeatures } = this.#options;
+    if (kind !== accelerator.kind) {
+      return new Qemu({ program, accelerator: emulation(accelerator.tscKhz, accelerator.why), jail, parts });
+    }
+    const own = accelerator.cpuFeatures === undefined ? {} : { cpuFeatures: await features(program.command) };
+    return new Qemu({ program, accelerator: { ...accelerator, ...own }, jail, parts });
   }
 }
 
