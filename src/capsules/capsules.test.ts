@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildFloors, running } from "../../test/fakes/floors.ts";
 import { Statements } from "../../test/teams/statements.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { FairSlots } from "../host/capacity/fair-slots.ts";
 import { CapsuleError } from "../wire/errors.ts";
 
@@ -381,7 +382,7 @@ test("DELETE does not wait for a guest that hangs while it is released", async (
   const floors = buildFloors();
   floors.host.isMute = true;
   const { id } = await floors.capsules.create(floors.team, request);
-  while (floors.transitions.runs.guest(id) === undefined) await new Promise(setImmediate);
+  await waitFor("the guest is there", () => floors.transitions.runs.guest(id) !== undefined);
   assert.equal(floors.capsules.get(floors.team, id).status, "running");
   await floors.capsules.destroy(floors.team, id);
   assert.deepEqual([...floors.host.guests.keys(), ...floors.host.folders], []);

@@ -198,7 +198,7 @@ describe("an agent", () => {
     const setting = await live(fake);
     setting.line.socketPath = "/nowhere/agent.sock"; // as when QEMU is gone: refused at once
     await cut(setting);
-    while (setting.line.connects < 2) await new Promise(setImmediate);
+    await waitFor("the second connection", () => setting.line.connects >= 2);
     setTimeout(() => setting.vm.endWith({ kind: "exited" }), 150);
     assert.deepEqual(await setting.live.ended, { kind: "lost", reason: "the VM's process ended" });
   });

@@ -1,12 +1,12 @@
 /** A client beyond its limit gets 429 with Retry-After, and other clients are served. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import type { AddressInfo } from "node:net";
-import { connect } from "node:net";
+import { type AddressInfo, connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { WebSocket } from "ws";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
+import { waitFor, within } from "../../test/wait-for.ts";
 
 const red = { teamId: "team-red", keyId: "key-red" };
 
@@ -106,14 +106,14 @@ test("requests in progress have a limit per team; the end of a request or its cl
       });
     const controller = new AbortController();
     const waits = [wait(keys.red), wait(keys.red), wait(keys.red, controller.signal)];
-    while (api.services.capsules.waits < 3) await new Promise(setImmediate);
+    await waitFor("three requests wait", () => api.services.capsules.waits === 3);
     const refused = await wait(keys.red);
     assert.equal(refused.status, 429);
     assert.equal(refused.headers.get("retry-after"), "1");
     assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
     controller.abort();
     await assert.rejects(waits[2]!);
-    while (api.services.capsules.waits > 2) await new Promise(setImmediate);
+    await waitFor("two requests wait", () => api.services.capsules.waits === 2);
     assert.deepEqual(await statuses(api, 5), [200, 200, 200, 200, 200]);
     api.services.capsules.become(id, "running");
     for (const answer of waits.slice(0, 2)) assert.equal((await answer).status, 200);
@@ -141,8 +141,7 @@ test("WebSockets have a limit per capsule, and do not count as requests in progr
     assert.deepEqual(answers, [101, 101, 101, 429]);
     assert.equal(await upgrade(other), 101);
     open[0]?.close();
-    await new Promise((resolve) => open[0]?.once("close", resolve));
-    assert.equal(await upgrade(id), 101);
+    await waitFor("there is room again", async () => (await upgrade(id)) === 101);
     assert.deepEqual(await statuses(api, 2), [200, 200]);
   } finally {
     for (const socket of open) socket.terminate();
@@ -160,17 +159,17 @@ test("a client that does not read its response is disconnected; one that waits f
     const waiting = fetch(`http://127.0.0.1:${port}/v1/capsules/${id}?wait=running&timeout=60`, {
       headers: { "x-api-key": keys.red },
     });
+    await waitFor("the request waits", () => api.services.capsules.waits === 1);
+    const accepted = once(api.app.server, "connection") as Promise<[Socket]>;
     const socket = connect(port, "127.0.0.1");
     socket.pause();
+    const disconnected = accepted.then(([served]) => once(served, "close"));
     const body = '{"path":"/big"}';
     socket.write(
       `POST /v1/capsules/${reader}/files/read HTTP/1.1\r\nHost: x\r\nX-API-Key: ${keys.red}\r\n` +
         `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
     );
-    const connections = () =>
-      new Promise<number>((resolve) => api.app.server.getConnections((_error, count) => resolve(count)));
-    while ((await connections()) < 2) await new Promise(setImmediate);
-    while ((await connections()) > 1) await new Promise(setImmediate);
+    await within("the reader is disconnected", disconnected);
     api.services.capsules.become(id, "running");
     assert.equal((await waiting).status, 200);
     socket.destroy();

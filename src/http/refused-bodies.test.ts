@@ -10,6 +10,7 @@ import { after, before, describe, test } from "node:test";
 import { connect as connectTls } from "node:tls";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { readCertificate } from "./tls.ts";
 
 const mebibyte = 1024 * 1024;
@@ -310,17 +311,17 @@ describe("what is read of a refused body is bounded", () => {
       const younger = await openRefused("127.0.0.2");
       assert.equal(await connections(), 2);
       t.mock.timers.tick(1);
-      while ((await connections()) > 1) await new Promise(setImmediate);
+      await waitFor("the older is closed", async () => (await connections()) <= 1);
       younger.destroy();
       socket.destroy();
-      while ((await connections()) > 0) await new Promise(setImmediate);
+      await waitFor("all are closed", async () => (await connections()) === 0);
     }
   });
 
   test("by sockets of one address, and no other address notices", async () => {
     const held = await Promise.all(Array.from({ length: 8 }, () => openRefused("127.0.0.3")));
     const more = await openRefused("127.0.0.3");
-    while ((await connections()) > 8) await new Promise(setImmediate);
+    await waitFor("the ninth is closed", async () => (await connections()) <= 8);
     assert.equal(more.writable, true, "only the server has closed it");
     const other = await writeThenRead(await endpoint.connect(), announced(bodyBytes), zeros(bodyBytes));
     assert.deepEqual(other, { status: 401, code: "unauthorized" });
@@ -328,7 +329,7 @@ describe("what is read of a refused body is bounded", () => {
       assert.equal(socket.closed, false);
       socket.end();
     }
-    while ((await connections()) > 0) await new Promise(setImmediate);
+    await waitFor("all are closed", async () => (await connections()) === 0);
     const again = await openRefused("127.0.0.3");
     again.write(Buffer.alloc(mebibyte));
     await once(again, "end");

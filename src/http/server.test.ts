@@ -5,6 +5,7 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
+import { waitFor } from "../../test/wait-for.ts";
 
 const api = new Api();
 let port = 0;
@@ -179,7 +180,7 @@ describe("clients that disconnect", () => {
     await running;
     assert.equal(capsule.busy, 1);
     socket.destroy();
-    while (capsule.busy > 0) await new Promise(setImmediate);
+    await waitFor("no command runs", () => capsule.busy === 0);
     assert.equal(capsule.agent.runs[0]?.cancelled, true);
   });
 
@@ -187,9 +188,9 @@ describe("clients that disconnect", () => {
     const id = await api.capsule("starting");
     const socket = await open();
     socket.write(head("GET", `/v1/capsules/${id}?wait=running`));
-    while (api.services.capsules.waits === 0) await new Promise(setImmediate);
+    await waitFor("the request waits", () => api.services.capsules.waits === 1);
     socket.destroy();
-    while (api.services.capsules.waits > 0) await new Promise(setImmediate);
+    await waitFor("no request waits", () => api.services.capsules.waits === 0);
   });
 });
 
@@ -199,8 +200,8 @@ test("a closing server waits for open requests for the drain time only", async (
   const id = await other.capsule("starting");
   const socket = connect((other.app.server.address() as AddressInfo).port, "127.0.0.1");
   socket.write(head("GET", `/v1/capsules/${id}?wait=running`));
-  while (other.services.capsules.waits === 0) await new Promise(setImmediate);
+  await waitFor("the request waits", () => other.services.capsules.waits === 1);
   socket.resume();
   await Promise.all([once(socket, "close"), other.app.close()]);
-  while (other.services.capsules.waits > 0) await new Promise(setImmediate);
+  await waitFor("no request waits", () => other.services.capsules.waits === 0);
 });

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { Client } from "./client.ts";
 
 async function serve(t: TestContext, wait_max_sec: number) {
@@ -23,7 +24,7 @@ for (const waitMaxSec of [300, 5, 0]) {
     for (let round = 0; round < 2; round++) {
       const id = await api.capsule("starting");
       const running = client.capsule(id).until("running");
-      while (api.services.capsules.waits === 0 && waitMaxSec > 0) await new Promise(setImmediate);
+      if (waitMaxSec > 0) await waitFor("the request waits", () => api.services.capsules.waits === 1);
       api.services.capsules.become(id, "running");
       assert.equal((await running).status, "running");
       const { agent } = api.services.capsules.of(id);

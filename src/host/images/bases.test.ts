@@ -4,6 +4,7 @@ import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import { waitFor } from "../../../test/wait-for.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { writeManifest } from "../disk/checkpoint-folder.ts";
@@ -216,7 +217,7 @@ test("each owner that needs a base has its own turn to make it, and one only", a
   const { bases } = unbootable({ scheduler });
   for (const owner of ["a", "a", "b"]) void bases.ensure(current, shape, { owner });
   void bases.ensure(current, { vcpus: 2, memoryMb: 512 }, { owner: "a" });
-  while (owners.length < 3) await new Promise(setImmediate);
+  await waitFor("three boots have begun", () => owners.length === 3);
   assert.deepEqual(owners.toSorted(), ["a", "a", "b"]);
 });
 

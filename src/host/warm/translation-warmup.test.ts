@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
 import { FakeVm } from "../../../test/fakes/fake-vm.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import type { Agent } from "../../agent/agent.ts";
 import type { SavedVm, Vm, WarmProcess } from "../../vmm/vmm.ts";
 import { Paths } from "../disk/paths.ts";
@@ -95,7 +96,7 @@ test("an aborted warm-up ends the process and disconnects its guest", async () =
   const signal = new AbortController();
   const warm = hanging();
   const running = warmup().run(warm, target, signal.signal);
-  while (!heard.includes("close")) await new Promise(setImmediate);
+  await waitFor("the agent's connection is closed", () => heard.includes("close"));
   signal.abort(new Error("aborted"));
   await assert.rejects(running, /aborted/);
   assert.ok(kills > 0);
@@ -107,7 +108,7 @@ test("a warm-up beyond its deadline ends the process, and the next process of th
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const all = warmup(5);
   const running = all.run(hanging(), target, never);
-  while (!heard.includes("close")) await new Promise(setImmediate);
+  await waitFor("the agent's connection is closed", () => heard.includes("close"));
   t.mock.timers.tick(5);
   await assert.rejects(running, /the translation warm-up for templates\/t took longer than 5 ms/);
   assert.ok(kills > 0);

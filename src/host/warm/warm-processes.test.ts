@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
+import { waitFor } from "../../../test/wait-for.ts";
 import type { Vm, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { type CapsuleFile, readVm } from "../disk/capsule-folder.ts";
@@ -63,7 +64,7 @@ async function ready(outcome: () => Promise<Vm>): Promise<WarmProcesses> {
   warmProcesses.open();
   for (let claims = 0; claims < 2; claims++) await claim(warmProcesses); // there is demand from the second claim on
   await made;
-  while (warmProcesses.state().ready === 0) await new Promise(setImmediate);
+  await waitFor("a process is ready", () => warmProcesses.state().ready > 0);
   return warmProcesses;
 }
 

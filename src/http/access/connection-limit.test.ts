@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { Api } from "../../../test/api.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import type { ServerOptions } from "../app.ts";
 import { readCertificate } from "../tls.ts";
 
@@ -49,7 +50,7 @@ test("an address beyond its bound is refused; another is served, and a closed co
   assert.equal(await isServed(one), true);
   one.destroy();
   // The server notices the end of that connection in a later turn of its event loop.
-  while (!(await isServed(await open("127.0.0.2")))) await new Promise(setImmediate);
+  await waitFor("there is room again", async () => isServed(await open("127.0.0.2")));
 });
 
 test("all addresses of an IPv6 /64 network share a bound", async (t) => {

@@ -4,6 +4,7 @@ import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { Api } from "../../../test/api.ts";
 import { keys } from "../../../test/fakes/services.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import { auditActions } from "../../wire/audit.ts";
 
 const api = new Api();
@@ -164,14 +165,13 @@ describe("the audit log", () => {
       body: JSON.stringify({ cmd: "hang" }),
       signal: controller.signal,
     });
-    while (api.services.capsules.of(id).agent.runs.length === runs) await new Promise(setImmediate);
+    await waitFor("the command runs", () => api.services.capsules.of(id).agent.runs.length > runs);
     controller.abort();
     await assert.rejects(gone);
-    let found = await last();
-    while (found[2] !== "hang") {
-      await new Promise(setImmediate);
-      found = await last();
-    }
+    const found = await waitFor("the command's entry", async () => {
+      const entry = await last();
+      return entry[2] === "hang" && entry;
+    });
     assert.deepEqual(found, ["exec", id, "hang", 499]);
   });
 

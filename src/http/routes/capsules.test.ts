@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api } from "../../../test/api.ts";
 import { keys } from "../../../test/fakes/services.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import { CapsuleError, statusOf } from "../../wire/errors.ts";
 
 const iso = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
@@ -168,7 +169,7 @@ describe("reading capsules", () => {
     const api = new Api();
     const id = await api.capsule("starting");
     const waiting = api.call("GET", `/v1/capsules/${id}?wait=running&timeout=30`);
-    while (api.services.capsules.waits === 0) await new Promise(setImmediate);
+    await waitFor("the request waits", () => api.services.capsules.waits === 1);
     api.services.capsules.become(id, "running");
     assert.equal((await waiting).json.status, "running");
   });

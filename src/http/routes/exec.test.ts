@@ -3,6 +3,7 @@ import { describe, test } from "node:test";
 import { Api } from "../../../test/api.ts";
 import type { FakeRun } from "../../../test/fakes/agent.ts";
 import { keys } from "../../../test/fakes/services.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import type { Exit } from "../../agent/agent.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 
@@ -81,10 +82,10 @@ describe("foreground exec", () => {
     const { api, id, exec, agent } = await setUp({ limits: { answers_max_bytes: 16 << 20 } });
     const large = Buffer.alloc(10 << 20, "x");
     const hoard = exec({ cmd: "hang", timeout: 0 });
-    while (agent.runs.length < 1) await new Promise(setImmediate);
+    await waitFor("the first command runs", () => agent.runs.length === 1);
     agent.runs[0]?.print("stdout", large);
     const beyond = exec({ cmd: "hang", timeout: 0 });
-    while (agent.runs.length < 2) await new Promise(setImmediate);
+    await waitFor("both commands run", () => agent.runs.length === 2);
     agent.runs[1]?.print("stdout", large);
     const refusal = await beyond;
     assert.deepEqual([refusal.status, refusal.json.error.code], [503, "no_capacity"]);
@@ -143,7 +144,7 @@ describe("foreground exec", () => {
       });
       t.mock.timers.enable({ apis: ["setTimeout"] });
       const answer = exec({ cmd: "hang", [field]: 7 });
-      while (agent.runs.length === 0) await new Promise(setImmediate);
+      await waitFor("the command runs", () => agent.runs.length === 1);
       assert.equal(capsule.busy, 1);
       t.mock.timers.tick(6_999);
       assert.equal(agent.runs[0]?.stopped, false);
@@ -167,7 +168,7 @@ describe("foreground exec", () => {
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const limited = exec({ cmd: "hang" });
     const unlimited = exec({ cmd: "hang", timeout: 0 });
-    while (agent.runs.length < 2) await new Promise(setImmediate);
+    await waitFor("both commands run", () => agent.runs.length === 2);
     t.mock.timers.tick(30_000);
     assert.equal((await limited).status, 504);
     t.mock.timers.tick(30_000_000);
@@ -184,7 +185,7 @@ describe("foreground exec", () => {
     });
     t.mock.timers.enable({ apis: ["setTimeout"] });
     const answer = exec({ cmd: "hang", timeout: 1 });
-    while (agent.runs.length === 0) await new Promise(setImmediate);
+    await waitFor("the command runs", () => agent.runs.length === 1);
     t.mock.timers.tick(1_000);
     t.mock.timers.tick(15_000);
     const { status, json } = await answer;
@@ -220,7 +221,7 @@ describe("foreground exec", () => {
         };
         const replies = [exec({ cmd: "hang", timeout: 0 }), api.call("GET", `/v1/capsules/${id}/processes/500/exit`)];
         await asked.promise;
-        while (agent.runs.length === 0) await new Promise(setImmediate);
+        await waitFor("the command runs", () => agent.runs.length === 1);
         if (change === "destroy") await api.services.capsules.destroy("team-red", id);
         else api.services.capsules.become(id, change === "pause" ? "paused" : "stopped");
         const end = new CapsuleError(code, "the guest's connection was closed");
@@ -236,7 +237,7 @@ describe("foreground exec", () => {
   test("activity is recorded at the start and at the end", async () => {
     const { exec, capsule, agent } = await setUp();
     const answer = exec({ cmd: "hang" });
-    while (agent.runs.length === 0) await new Promise(setImmediate);
+    await waitFor("the command runs", () => agent.runs.length === 1);
     const began = capsule.view.lastActiveAt;
     assert.notEqual(began, null);
     agent.runs[0]?.exit(0);

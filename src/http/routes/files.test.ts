@@ -6,6 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { Api } from "../../../test/api.ts";
 import type { FakeUpload } from "../../../test/fakes/agent.ts";
 import { keys } from "../../../test/fakes/services.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import { permissionsOf } from "./files.ts";
 
 async function setUp(limits: ConstructorParameters<typeof Api>[0] = {}) {
@@ -104,7 +105,7 @@ describe("files/list, mkdir, remove", () => {
     const held = Promise.withResolvers<never[]>();
     const { mock } = t.mock.method(agent, "list", () => held.promise);
     const listings = Array.from({ length: 10 }, () => post("list", { path: "/dir" }));
-    while (mock.callCount() < 8) await new Promise(setImmediate);
+    await waitFor("eight listings are asked for", () => mock.callCount() >= 8);
     assert.equal((await post("read", { path: "/f" })).text, "content");
     const foreign = await api.capsule("running", keys.blue);
     const json = { path: "/dir", depth: 0 };
@@ -431,7 +432,7 @@ describe("files over a socket", () => {
     request.end('{"path":"/endless"}');
     await begun;
     request.destroy();
-    while (agent.abandoned.length === 0) await new Promise(setImmediate);
+    await waitFor("the listing is abandoned", () => agent.abandoned.length > 0);
     assert.deepEqual(agent.abandoned, ["/endless"]);
   });
 
@@ -447,7 +448,7 @@ describe("files over a socket", () => {
     request.write("new");
     const guest = await begun;
     request.destroy();
-    while (!guest.cancelled) await new Promise(setImmediate);
+    await waitFor("the upload is cancelled", () => guest.cancelled);
     assert.equal(agent.files.get("/old")?.toString(), "old");
   });
 

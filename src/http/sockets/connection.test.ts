@@ -9,6 +9,7 @@ import { type RawData, WebSocket } from "ws";
 import { Api } from "../../../test/api.ts";
 import type { FakePty } from "../../../test/fakes/agent.ts";
 import { keys } from "../../../test/fakes/services.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 
 setFlagsFromString("--expose-gc");
 const collect: () => void = runInNewContext("gc");
@@ -50,7 +51,7 @@ test("30 000 messages in each direction keep no memory", async () => {
   const heaps: number[] = [];
   for (let done = 1; done <= rounds; done++) {
     for (let i = 0; i < round; i++) socket.send('{"type":"input","data":"eA=="}');
-    while (typed < done * round) await new Promise(setImmediate);
+    await waitFor(`${done * round} keys are typed`, () => typed >= done * round);
     for (let i = 0; i < round; i++) {
       pty.print("pty", "y");
       const heard = new Promise<void>((resolve) => {
