@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buildFloors, running } from "../../test/fakes/floors.ts";
+import { beginExec, buildFloors, running } from "../../test/fakes/floors.ts";
 import { Statements } from "../../test/teams/statements.ts";
 import { waitFor } from "../../test/wait-for.ts";
 import { FairSlots } from "../host/capacity/fair-slots.ts";
@@ -73,9 +73,9 @@ test("a view has the last activity, whether it is in memory or in the row", asyn
   floors.clock.advance(10);
   floors.capsules.ping(floors.team, id);
   assert.equal(lastActiveAt(), floors.clock.now());
-  const ended = floors.capsules.beginExec(id);
+  const ended = beginExec(floors, id);
   floors.clock.advance(10);
-  ended();
+  await ended();
   const usedAt = floors.clock.now();
   assert.equal(lastActiveAt(), usedAt);
   floors.activity.flush();

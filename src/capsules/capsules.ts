@@ -1,11 +1,11 @@
 /** The capsules of all teams, as clients use them: each call checks team and status and hands the change to transitions.ts. */
-import type { Agent } from "../agent/agent.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
-import { type Guest, type Host, serviceOwner } from "../host/host.ts";
+import { type Host, serviceOwner } from "../host/host.ts";
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
+import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
 import type { Idle } from "./idle.ts";
@@ -45,7 +45,7 @@ export interface CapsulesOptions {
   clock: Clock;
   quotas: Quotas;
   disk: Pick<DiskLimiter, "requireWritable">;
-  /** Called at the start of a command; the returned function at its end. */
+  /** Called when a command was sent; the returned function at its end. */
   observeExec: (id: string) => () => void;
   /** Called when the service has paused a capsule by itself. */
   onPaused: (teamId: string, id: string, cause: PauseCause) => void;
@@ -146,25 +146,34 @@ export class Capsules {
     return row;
   }
 
-  /** As `permit`, with the agent inside. Throws also "agent_error". */
-  async enter(teamId: string, id: string, action: Action): Promise<Agent> {
+  /**
+   * Runs `work`, which uses the agent in the capsule for `action`, and resolves with its result. A command counts as activity,
+   * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state" or
+   * "agent_error".
+   */
+  async use<Name extends keyof AgentParts, T>(
+    teamId: string,
+    id: string,
+    action: Name,
+    work: (agent: AgentParts[Name]) => T | Promise<T>,
+  ): Promise<T> {
+    const { transitions, observeExec, activity } = this.#options;
     this.permit(teamId, id, action);
-    const guest: Guest | undefined = this.#options.transitions.runs.guest(id);
+    const guest = transitions.runs.guest(id);
     if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);
-    return guest.agent;
+    using use = new DisposableStack();
+    const begin = () => {
+      const ends = [observeExec(id), activity.began(id)];
+      return () => {
+        for (const end of ends) end();
+      };
+    };
+    return await work(partsOf(guest.agent, begin, use)[action]);
   }
 
   /** Throws CapsuleError("no_space") while files cannot be sent to the team's capsules. */
   requireWritable(teamId: string): void {
     this.#options.disk.requireWritable(teamId);
-  }
-
-  /** Marks a command as running: the idle timer stops until the returned function is called. */
-  beginExec(id: string): () => void {
-    const ends = [this.#options.observeExec(id), this.#options.activity.began(id)];
-    return () => {
-      for (const end of ends) end();
-    };
   }
 
   /** Calls `listener` once when the capsule's run ends; the returned function removes it. */

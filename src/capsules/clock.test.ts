@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { buildFloors, FakeClock, running } from "../../test/fakes/floors.ts";
+import { beginExec, buildFloors, FakeClock, running } from "../../test/fakes/floors.ts";
 
 const yearMs = 365 * 86_400_000;
 const ttlSec = 10;
@@ -46,7 +46,7 @@ test("whatever the wall clock does, a capsule is paused after its time without a
           if (idleMs >= ttlSec * 1_000) break;
         } else {
           if (kind === "ping") floors.capsules.ping(floors.team, id);
-          else floors.capsules.beginExec(id)();
+          else await beginExec(floors, id)();
           assert.equal(floors.capsules.get(floors.team, id).lastActiveAt, floors.clock.now());
           idleMs = 0;
         }

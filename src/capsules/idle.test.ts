@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buildFloors, running } from "../../test/fakes/floors.ts";
+import { beginExec, buildFloors, running } from "../../test/fakes/floors.ts";
 
 const status = async (floors: ReturnType<typeof buildFloors>, id: string) => {
   await floors.settled();
@@ -29,7 +29,7 @@ test("exec and ping push the pause back; the clock runs anew after a resume", as
   floors.clock.advance(8_000);
   floors.capsules.ping(floors.team, id);
   floors.clock.advance(8_000);
-  floors.capsules.beginExec(id)();
+  await beginExec(floors, id)();
   floors.clock.advance(9_999);
   assert.equal(await status(floors, id), "running");
   floors.clock.advance(1);
@@ -44,13 +44,12 @@ test("exec and ping push the pause back; the clock runs anew after a resume", as
 test("a command in flight holds the pause off until its end, and then the whole TTL runs", async () => {
   const floors = buildFloors();
   const id = await running(floors, 3);
-  const ended = [floors.capsules.beginExec(id), floors.capsules.beginExec(id)];
+  const ended = [beginExec(floors, id), beginExec(floors, id)];
   floors.clock.advance(8_000);
-  ended[0]!();
-  ended[0]!();
+  await ended[0]!();
   floors.clock.advance(8_000);
   assert.equal(await status(floors, id), "running");
-  ended[1]!();
+  await ended[1]!();
   floors.clock.advance(2_999);
   assert.equal(await status(floors, id), "running");
   floors.clock.advance(1);

@@ -23,7 +23,7 @@
  */
 import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { type Action, cannot, refusal, requires } from "../wire/requirements.ts";
+import { type Action, cannot, refusal, requiredStatus } from "../wire/requirements.ts";
 
 export type Status = Exclude<CapsuleStatus, "pending">;
 
@@ -63,7 +63,7 @@ const underWay: Record<Intent, string> = {
  * left its status already.
  */
 export function allow(action: Action, id: string, status: Status, intent: Intent | null): void {
-  const required = requires[action];
+  const required = requiredStatus(action);
   const refused = refusal(action, id, status);
   if (refused !== undefined) throw new CapsuleError("invalid_state", refused, { details: { status, required } });
   if (required !== null && intent !== null) {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
-import { buildFloors, running } from "../../test/fakes/floors.ts";
+import { beginExec, buildFloors, running } from "../../test/fakes/floors.ts";
 import { FakeServices } from "../../test/fakes/services.ts";
 import { Metrics } from "./metrics.ts";
 
@@ -46,10 +46,10 @@ test("commands are counted while they run and after", async () => {
   const { metrics, metric } = fresh();
   const floors = observed(metrics);
   const id = await running(floors);
-  const ends = [floors.capsules.beginExec(id), floors.capsules.beginExec(id)];
+  const ends = [beginExec(floors, id), beginExec(floors, id)];
   assert.equal(await metric("capsule_execs_running"), 2);
   assert.equal(floors.activity.isBusy(id), true);
-  for (const end of ends) end();
+  for (const end of ends) await end();
   assert.equal(floors.activity.isBusy(id), false);
   assert.equal(await metric("capsule_execs_running"), 0);
   assert.equal(await metric("capsule_execs_total"), 2);

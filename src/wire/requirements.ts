@@ -4,19 +4,22 @@
  */
 import type { CapsuleStatus } from "./capsule.ts";
 
-/** Action → the status that the capsule must have; null: any. */
+/**
+ * Action → the status that the capsule must have; `resumable`: it must run, or be one that a request may resume, which no
+ * capsule is today; null: any.
+ */
 export const requires = {
-  exec: "running",
-  processes: "running",
-  pty: "running",
-  files: "running",
+  exec: "resumable",
+  processes: "resumable",
+  pty: "resumable",
+  files: "resumable",
   ping: "running",
   pause: "running",
   snapshot: "running",
   resume: "paused",
   destroy: null,
   read: null,
-} as const satisfies Record<string, CapsuleStatus | null>;
+} as const satisfies Record<string, CapsuleStatus | "resumable" | null>;
 
 export type Action = keyof typeof requires;
 
@@ -33,9 +36,15 @@ const verbs: Record<Action, string> = {
   read: "read",
 };
 
+/** The status that a capsule must have for `action`; null: any. */
+export function requiredStatus(action: Action): CapsuleStatus | null {
+  const required = requires[action];
+  return required === "resumable" ? "running" : required;
+}
+
 /** The reason why `action` is not allowed in `status`, in lower case; undefined: it is allowed. */
 export function refusal(action: Action, id: string, status: CapsuleStatus): string | undefined {
-  const required = requires[action];
+  const required = requiredStatus(action);
   if (required === null || status === required) return undefined;
   return `${cannot(action, id)}: it is ${status}, not ${required}`;
 }

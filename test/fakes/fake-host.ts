@@ -18,12 +18,13 @@ import type {
   Turn,
 } from "../../src/host/host.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
+import { FakeAgent } from "./agent.ts";
 
 export type HostVerb = "start" | "restore" | "release" | "save" | "unsave" | "capture" | "end" | "remove";
 
 export class FakeGuest implements Guest {
   readonly id: string;
-  readonly agent = {} as Agent;
+  readonly agent = new FakeAgent() as FakeAgent & Agent;
   readonly ended: Promise<GuestEnd>;
   readonly endWith: (end: GuestEnd) => void;
   isHeld = true;

@@ -177,3 +177,16 @@ export async function running(floors: Floors, timeoutSec = 0): Promise<string> {
   await floors.settled();
   return id;
 }
+
+/** Starts a command in a capsule of `floors.team`; the returned function ends its use. */
+export function beginExec(floors: Floors, id: string): () => Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const used = floors.capsules.use(floors.team, id, "exec", (agent) => {
+    agent.run({ cmd: "hang", args: [] }, { output() {}, exited() {}, failed() {} });
+    return promise;
+  });
+  return async () => {
+    resolve();
+    await used;
+  };
+}

@@ -1,5 +1,6 @@
 /** Services in memory, with the states and refusals of the real ones and without VMs. */
 import type { Agent } from "../../src/agent/agent.ts";
+import { type AgentParts, partsOf } from "../../src/capsules/agent-parts.ts";
 import type { CapsuleView, CreateRequest } from "../../src/capsules/capsules.ts";
 import type { Usage } from "../../src/capsules/quotas.ts";
 import type { RunEnd } from "../../src/capsules/runs.ts";
@@ -136,9 +137,16 @@ export class FakeCapsules implements CapsulesService {
     }
   }
 
-  async enter(teamId: string, id: string, action: Action): Promise<Agent> {
+  async use<Name extends keyof AgentParts, T>(
+    teamId: string,
+    id: string,
+    action: Name,
+    work: (agent: AgentParts[Name]) => T | Promise<T>,
+  ): Promise<T> {
     this.permit(teamId, id, action);
-    return this.of(id).agent as unknown as Agent;
+    using use = new DisposableStack();
+    const { agent } = this.of(id);
+    return await work(partsOf(agent as unknown as Agent, () => this.#beginExec(id), use)[action]);
   }
 
   requireWritable(teamId: string): void {
@@ -146,7 +154,7 @@ export class FakeCapsules implements CapsulesService {
       throw new CapsuleError("no_space", "the team is over its disk quota", { details: { shortage: "quota" } });
   }
 
-  beginExec(id: string): () => void {
+  #beginExec(id: string): () => void {
     const capsule = this.of(id);
     capsule.busy += 1;
     capsule.view.lastActiveAt = this.#tick();

@@ -1,6 +1,7 @@
 /** Runs one command: in the foreground, answered with its result, or in the background, answered at its start. */
 import type { FastifyReply } from "fastify";
-import type { Agent, Command } from "../../agent/agent.ts";
+import type { Command } from "../../agent/agent.ts";
+import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { CapsuleError, type ErrorCode, statusOf } from "../../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
@@ -10,6 +11,8 @@ import { sendPieces } from "../large-answer.ts";
 import { type EncodedOutput, Output } from "../output.ts";
 import type { App, RouteContext } from "../route.ts";
 import { type ForegroundOutcome, outputError, runForeground } from "./foreground.ts";
+
+type ExecAgent = AgentParts["exec"];
 
 const refuses: ErrorCode[] = ["conflict", "quota_exceeded", "agent_error", "timeout", "no_capacity"];
 
@@ -28,38 +31,29 @@ export function execRoutes(app: App, { services: { capsules }, limits, answers }
     async (request, reply) => {
       const { identity, params, body } = request;
       addAuditDetails(request, { subject: body.cmd });
-      const agent = await capsules.enter(identity.teamId, params.id, "exec");
-      const command = commandOf(body, limits.path_max_bytes);
-      const running = body.background
-        ? startInBackground(agent, command, reply)
-        : runInForeground(agent, command, reply, {
-            timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
-            output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
-          });
-      const ended = capsules.beginExec(params.id); // after the command was sent, to run beside the guest
-      try {
-        const send = await running;
-        return send();
-      } finally {
-        ended();
-      }
+      return await capsules.use(identity.teamId, params.id, "exec", async (agent) => {
+        const command = commandOf(body, limits.path_max_bytes);
+        if (body.background) return await startInBackground(agent, command, reply);
+        return await runInForeground(agent, command, reply, {
+          timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
+          output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
+        });
+      });
     },
   );
 }
 
-/** Resolves with the function that sends the answer. */
-async function startInBackground(agent: Agent, command: Command, reply: FastifyReply): Promise<() => FastifyReply> {
+async function startInBackground(agent: ExecAgent, command: Command, reply: FastifyReply): Promise<FastifyReply> {
   const started = await agent.start(command, requestSignal(reply, guestReplyMs));
-  return () => reply.code(202).send(started);
+  return reply.code(202).send(started);
 }
 
-/** As `startInBackground`. */
 async function runInForeground(
-  agent: Agent,
+  agent: ExecAgent,
   command: Command,
   reply: FastifyReply,
   options: { timeoutSec: number; output: Output },
-): Promise<() => FastifyReply> {
+): Promise<FastifyReply> {
   const { timeoutSec, output } = options;
   onClosed(reply, () => output.release());
   const outcome = await runForeground(agent, command, {
@@ -67,8 +61,7 @@ async function runInForeground(
     onAbandoned: (cancel) => onClientGone(reply, cancel),
   });
   const encoded = encodeOutput(output, outcome.timedOut);
-  return () =>
-    outcome.timedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
+  return outcome.timedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
 }
 
 function encodeOutput(output: Output, isPartial: boolean): EncodedOutput {

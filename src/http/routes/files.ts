@@ -2,7 +2,8 @@
 import { Readable } from "node:stream";
 import type { FastifyRequest } from "fastify";
 import Type from "typebox";
-import type { Agent, GuestEntry } from "../../agent/agent.ts";
+import type { GuestEntry } from "../../agent/agent.ts";
+import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { type FileEntry, FileListing, ListBody, MadeDirectory, PathBody, WriteForm } from "../../wire/file.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { TeamSemaphore } from "../access/in-flight.ts";
@@ -25,7 +26,7 @@ const wholeMaxBytes = 64 * 1024;
 export function fileRoutes(app: App, context: RouteContext): void {
   const { services, limits } = context;
   const access: FileAccess = {
-    enter: ({ identity }, id) => services.capsules.enter(identity.teamId, id, "files"),
+    use: ({ identity }, id, work) => services.capsules.use(identity.teamId, id, "files", work),
     pathIn: (body) => checkPath(body.path, limits.path_max_bytes),
     requireWritable: ({ identity }) => services.capsules.requireWritable(identity.teamId),
   };
@@ -35,16 +36,18 @@ export function fileRoutes(app: App, context: RouteContext): void {
   app.register(async (uploads: App) => writeRoutes(uploads, context));
 }
 
+type FileAgent = AgentParts["files"];
+
 /** The first steps of these routes. */
 interface FileAccess {
-  enter(request: FastifyRequest, id: string): Promise<Agent>;
+  use<T>(request: FastifyRequest, id: string, work: (agent: FileAgent) => Promise<T>): Promise<T>;
   /** Throws invalid_request. */
   pathIn(body: { path: string }): string;
   /** Throws no_space. */
   requireWritable(request: FastifyRequest): void;
 }
 
-function readRoutes(app: App, { enter, pathIn }: FileAccess): void {
+function readRoutes(app: App, { use, pathIn }: FileAccess): void {
   for (const [url, summary, asStream] of [
     ["/capsules/:id/files/read", "Read a file", false],
     ["/capsules/:id/files/stream/read", "Read a file, chunked", true],
@@ -57,15 +60,16 @@ function readRoutes(app: App, { enter, pathIn }: FileAccess): void {
       },
       async (request, reply) => {
         addAuditDetails(request, { subject: request.body.path });
-        const agent = await enter(request, request.params.id);
-        const { body } = await agent.read(pathIn(request.body), requestSignal(reply));
-        return reply.type(bytesType).send(asStream ? body : await wholeIfSmall(body));
+        return await use(request, request.params.id, async (agent) => {
+          const { body } = await agent.read(pathIn(request.body), requestSignal(reply));
+          return reply.type(bytesType).send(asStream ? body : await wholeIfSmall(body));
+        });
       },
     );
   }
 }
 
-function listRoute(app: App, { enter, pathIn }: FileAccess, { limits, answers }: RouteContext): void {
+function listRoute(app: App, { use, pathIn }: FileAccess, { limits, answers }: RouteContext): void {
   const semaphore = new TeamSemaphore(listingsMax);
   app.post(
     "/capsules/:id/files/list",
@@ -89,16 +93,17 @@ function listRoute(app: App, { enter, pathIn }: FileAccess, { limits, answers }:
         leave();
         charge.release();
       });
-      const agent = await enter(request, request.params.id);
-      const listing = new JsonListing("entries", charge, entryBody);
-      const { list_entries_max: entriesMax, listing_max_bytes: bytesMax } = limits;
-      await agent.list({ path, depth, entriesMax, bytesMax }, listing, signal);
-      return listing.send(reply);
+      return await use(request, request.params.id, async (agent) => {
+        const listing = new JsonListing("entries", charge, entryBody);
+        const { list_entries_max: entriesMax, listing_max_bytes: bytesMax } = limits;
+        await agent.list({ path, depth, entriesMax, bytesMax }, listing, signal);
+        return listing.send(reply);
+      });
     },
   );
 }
 
-function changeRoutes(app: App, { enter, pathIn, requireWritable }: FileAccess): void {
+function changeRoutes(app: App, { use, pathIn, requireWritable }: FileAccess): void {
   app.post(
     "/capsules/:id/files/mkdir",
     {
@@ -112,10 +117,12 @@ function changeRoutes(app: App, { enter, pathIn, requireWritable }: FileAccess):
     },
     async (request, reply) => {
       addAuditDetails(request, { subject: request.body.path });
-      const agent = await enter(request, request.params.id);
-      const path = pathIn(request.body);
-      requireWritable(request);
-      return { entry: entryBody(await agent.mkdir(path, requestSignal(reply, guestReplyMs))) };
+      const made = await use(request, request.params.id, async (agent) => {
+        const path = pathIn(request.body);
+        requireWritable(request);
+        return await agent.mkdir(path, requestSignal(reply, guestReplyMs));
+      });
+      return { entry: entryBody(made) };
     },
   );
 
@@ -132,8 +139,7 @@ function changeRoutes(app: App, { enter, pathIn, requireWritable }: FileAccess):
     },
     async (request, reply) => {
       addAuditDetails(request, { subject: request.body.path });
-      const agent = await enter(request, request.params.id);
-      await agent.remove(pathIn(request.body), requestSignal(reply));
+      await use(request, request.params.id, (agent) => agent.remove(pathIn(request.body), requestSignal(reply)));
       return reply.code(204).send(null);
     },
   );
@@ -166,15 +172,16 @@ function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext)
       },
       async (request, reply) => {
         const { identity, params, raw, headers } = request;
-        const agent = await capsules.enter(identity.teamId, params.id, "files");
-        capsules.requireWritable(identity.teamId);
-        const boundary = boundaryOf(headers["content-type"]);
         const options = {
           pathMaxBytes: limits.path_max_bytes,
           fileMaxBytes,
           onPath: (path: string) => addAuditDetails(request, { subject: path }),
         };
-        await receiveFile(agent, raw, boundary, options, requestSignal(reply));
+        await capsules.use(identity.teamId, params.id, "files", async (agent) => {
+          capsules.requireWritable(identity.teamId);
+          const boundary = boundaryOf(headers["content-type"]);
+          await receiveFile(agent, raw, boundary, options, requestSignal(reply));
+        });
         return reply.code(204).send(null);
       },
     );

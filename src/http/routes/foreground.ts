@@ -8,8 +8,9 @@
  *    ├─ too much output ─► cancel ──► no_capacity
  *    └─ client gone ─► cancel (the guest kills the tree)
  */
-import type { Agent, Command, Exit, RunningStream } from "../../agent/agent.ts";
+import type { Command, Exit, RunningStream } from "../../agent/agent.ts";
 import { AgentFailure } from "../../agent/failure.ts";
+import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Output } from "../output.ts";
 
@@ -33,7 +34,11 @@ export interface ForegroundOutcome {
   timedOut: boolean;
 }
 
-export function runForeground(agent: Agent, command: Command, options: ForegroundOptions): Promise<ForegroundOutcome> {
+export function runForeground(
+  agent: AgentParts["exec"],
+  command: Command,
+  options: ForegroundOptions,
+): Promise<ForegroundOutcome> {
   return new Promise((resolve, reject) => {
     const began = performance.now();
     const { output } = options;

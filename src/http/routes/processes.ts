@@ -37,10 +37,11 @@ function listRoute(app: App, { services: { capsules }, answers }: RouteContext):
         leave();
         charge.release();
       });
-      const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      const listing = new JsonListing("processes", charge, processBody);
-      await agent.processes(listing, requestSignal(reply, guestReplyMs));
-      return listing.send(reply);
+      return await capsules.use(identity.teamId, params.id, "processes", async (agent) => {
+        const listing = new JsonListing("processes", charge, processBody);
+        await agent.processes(listing, requestSignal(reply, guestReplyMs));
+        return listing.send(reply);
+      });
     },
   );
 }
@@ -60,8 +61,9 @@ function signalRoute(app: App, { services: { capsules } }: RouteContext): void {
     async (request, reply) => {
       const { identity, params, query } = request;
       addAuditDetails(request, { subject: params.selector });
-      const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      await agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL", requestSignal(reply, guestReplyMs));
+      await capsules.use(identity.teamId, params.id, "processes", (agent) =>
+        agent.signal(selectorOf(params.selector), query.signal ?? "SIGKILL", requestSignal(reply, guestReplyMs)),
+      );
       return reply.code(204).send(null);
     },
   );
@@ -80,9 +82,11 @@ function exitRoute(app: App, { services: { capsules }, limits }: RouteContext): 
       },
     },
     async ({ identity, params, query }, reply) => {
-      const agent = await capsules.enter(identity.teamId, params.id, "processes");
       const timeoutMs = (query.timeout ?? waitDefaultSec(limits)) * 1_000;
-      return { exit_code: await exitWithin(agent, selectorOf(params.selector), timeoutMs, requestSignal(reply)) };
+      const exitCode = await capsules.use(identity.teamId, params.id, "processes", (agent) =>
+        exitWithin(agent, selectorOf(params.selector), timeoutMs, requestSignal(reply)),
+      );
+      return { exit_code: exitCode };
     },
   );
 }
@@ -93,7 +97,7 @@ function processBody({ pid, tag, cmd, args }: GuestProcess): Process {
 
 /** null: still running after `timeoutMs`. */
 async function exitWithin(
-  agent: Agent,
+  agent: Pick<Agent, "exit">,
   selector: Selector,
   timeoutMs: number,
   signal: AbortSignal,

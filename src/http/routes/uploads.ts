@@ -1,6 +1,7 @@
 /** Streams a file from a multipart form into a capsule, at the guest's pace and never whole in memory. */
 import type { IncomingMessage } from "node:http";
-import type { Agent, Upload } from "../../agent/agent.ts";
+import type { Upload } from "../../agent/agent.ts";
+import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { sendContinue } from "../expect-continue.ts";
 import { malformed, type Part, readParts } from "../multipart.ts";
@@ -18,7 +19,7 @@ export interface UploadOptions {
 
 /** Resolves when the file is closed and renamed in the guest. On failure the guest's old file is untouched. */
 export async function receiveFile(
-  agent: Agent,
+  agent: AgentParts["files"],
   request: IncomingMessage,
   boundary: string,
   options: UploadOptions,

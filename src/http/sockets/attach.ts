@@ -33,26 +33,31 @@ export function attachSocketRoutes(app: App, { services: { capsules, audit } }: 
       addAuditDetails(request, { subject: params.selector });
       sockets.check(request);
       const selector = selectorOf(params.selector);
-      const agent = await capsules.enter(identity.teamId, params.id, "processes");
-      await attached(
-        (sink) => agent.attach(selector, sink),
-        () => {
-          const connection = sockets.accept(request, reply, params.id, {});
-          recordStart(audit, request, params.selector);
-          const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
-          connection.handle({ onText() {}, onBinary() {}, onClosed: () => relay.drop() });
-          return relay;
-        },
-        (cancel) => onClientGone(reply, cancel),
+      const accept = () => {
+        const connection = sockets.accept(request, reply, params.id, {});
+        recordStart(audit, request, params.selector);
+        const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
+        connection.handle({ onText() {}, onBinary() {}, onClosed: () => relay.drop() });
+        return { relay, closed: connection.closed };
+      };
+      await capsules.use(identity.teamId, params.id, "processes", (agent) =>
+        attached(
+          (sink) => agent.attach(selector, sink),
+          accept,
+          (cancel) => onClientGone(reply, cancel),
+        ),
       );
     },
   );
 }
 
-/** Accepts the socket when the process is found, so that a refusal before is an HTTP response. */
+/**
+ * Accepts the socket when the process is found, so that a refusal before is an HTTP response. Resolves when the socket has
+ * closed.
+ */
 function attached(
   attach: (sink: OutputSink) => RunningStream,
-  accept: () => OutputRelay,
+  accept: () => { relay: OutputRelay; closed: Promise<void> },
   onAbandoned: (cancel: () => void) => void,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -60,7 +65,9 @@ function attached(
     const stream = attach({
       started(process) {
         try {
-          relay = accept();
+          const accepted = accept();
+          relay = accepted.relay;
+          resolve(accepted.closed);
         } catch (error) {
           stream.cancel();
           reject(error);
@@ -68,7 +75,6 @@ function attached(
         }
         relay.follow(stream);
         relay.started(process);
-        resolve();
       },
       output: (channel, chunk) => relay?.output(channel, chunk),
       exited: (exit) => relay?.exited(exit),

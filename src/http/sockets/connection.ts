@@ -35,6 +35,7 @@ export class Connection {
   #isResponsive = true;
   #failTimer: NodeJS.Timeout | undefined;
   #onDrained: (() => void) | undefined;
+  readonly #closed = Promise.withResolvers<void>();
 
   constructor(socket: WebSocket, mark: ErrorMark, log: FastifyBaseLogger) {
     this.#socket = socket;
@@ -51,6 +52,11 @@ export class Connection {
 
   get isOpen(): boolean {
     return this.#isOpen;
+  }
+
+  /** Resolves after `onClosed` of the handlers. */
+  get closed(): Promise<void> {
+    return this.#closed.promise;
   }
 
   handle(handlers: ConnectionHandlers): void {
@@ -173,6 +179,7 @@ export class Connection {
     clearInterval(this.#keepalive);
     clearTimeout(this.#failTimer);
     this.#handlers?.onClosed();
+    this.#closed.resolve();
   }
 }
 

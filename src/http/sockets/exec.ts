@@ -1,5 +1,6 @@
 /** Runs one command over a WebSocket and streams its output. Closing the socket kills the command. */
-import type { Agent, Command } from "../../agent/agent.ts";
+import type { Command } from "../../agent/agent.ts";
+import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { OutputSocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
 import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../../wire/exec.ts";
@@ -9,6 +10,8 @@ import type { App, RouteContext } from "../route.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { OutputRelay } from "./output-relay.ts";
 import { type Sockets, socketMessages } from "./upgrades.ts";
+
+type ExecAgent = AgentParts["exec"];
 
 /** Time for the client to send its first message. */
 export const firstMessageMs = 30_000;
@@ -29,14 +32,12 @@ export function execSocketRoutes(app: App, { services: { capsules, audit } }: Ro
     async (request, reply) => {
       const { identity, params, query } = request;
       sockets.check(request);
-      const agent = await capsules.enter(identity.teamId, params.id, "exec");
-      const connection = sockets.accept(request, reply, params.id, {});
-      const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
-      const beginExec = (cmd: string) => {
-        recordStart(audit, request, cmd);
-        return capsules.beginExec(params.id);
-      };
-      connection.handle(new ExecHandlers(connection, relay, agent, beginExec));
+      await capsules.use(identity.teamId, params.id, "exec", (agent) => {
+        const connection = sockets.accept(request, reply, params.id, {});
+        const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
+        connection.handle(new ExecHandlers(connection, relay, agent, (cmd) => recordStart(audit, request, cmd)));
+        return connection.closed;
+      });
     },
   );
 }
@@ -44,16 +45,16 @@ export function execSocketRoutes(app: App, { services: { capsules, audit } }: Ro
 class ExecHandlers implements ConnectionHandlers {
   readonly #connection: Connection;
   readonly #relay: OutputRelay;
-  readonly #agent: Agent;
-  readonly #beginExec: (cmd: string) => () => void;
+  readonly #agent: ExecAgent;
+  readonly #recordStart: (cmd: string) => void;
   readonly #startTimer: NodeJS.Timeout;
-  #endExec: (() => void) | undefined;
+  #hasStarted = false;
 
-  constructor(connection: Connection, relay: OutputRelay, agent: Agent, beginExec: (cmd: string) => () => void) {
+  constructor(connection: Connection, relay: OutputRelay, agent: ExecAgent, recordStarted: (cmd: string) => void) {
     this.#connection = connection;
     this.#relay = relay;
     this.#agent = agent;
-    this.#beginExec = beginExec;
+    this.#recordStart = recordStarted;
     this.#startTimer = setTimeout(
       () => connection.fail("no command was given in time", closeCodes.silent),
       firstMessageMs,
@@ -88,16 +89,12 @@ class ExecHandlers implements ConnectionHandlers {
   onClosed(): void {
     clearTimeout(this.#startTimer);
     this.#relay.drop();
-    this.#endExec?.();
-  }
-
-  get #hasStarted(): boolean {
-    return this.#endExec !== undefined;
   }
 
   #start({ cmd, args = [], envs, cwd }: ExecStart): void {
     clearTimeout(this.#startTimer);
-    this.#endExec = this.#beginExec(cmd);
+    this.#hasStarted = true;
+    this.#recordStart(cmd);
     const command: Command = { cmd, args, envs, cwd };
     this.#relay.follow(this.#agent.run(command, this.#relay));
   }

@@ -5,7 +5,8 @@
  *   (first message) ─ start ──► waiting ── started ──► attached ── exit ──► closed
  *                   └ connect ─►    └─ refused: error, fatal
  */
-import type { Agent, Exit, OutputSink, PtyStream, Started } from "../../agent/agent.ts";
+import type { Exit, OutputSink, PtyStream, Started } from "../../agent/agent.ts";
+import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { SocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
 import {
@@ -46,16 +47,18 @@ export function ptySocketRoutes(app: App, { services: { capsules, audit } }: Rou
     async (request, reply) => {
       const { identity, params } = request;
       sockets.check(request);
-      const agent = await capsules.enter(identity.teamId, params.id, "pty");
-      const connection = sockets.accept(request, reply, params.id, { fatal: true });
-      connection.handle(new PtyHandlers(connection, agent, (subject) => recordStart(audit, request, subject)));
+      await capsules.use(identity.teamId, params.id, "pty", (agent) => {
+        const connection = sockets.accept(request, reply, params.id, { fatal: true });
+        connection.handle(new PtyHandlers(connection, agent, (subject) => recordStart(audit, request, subject)));
+        return connection.closed;
+      });
     },
   );
 }
 
 class PtyHandlers implements ConnectionHandlers, OutputSink {
   readonly #connection: Connection;
-  readonly #agent: Agent;
+  readonly #agent: AgentParts["pty"];
   /** Called with the command, or with the tag of the rejoined session. */
   readonly #recordStart: (subject: string) => void;
   readonly #startTimer: NodeJS.Timeout;
@@ -65,7 +68,7 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   #hasStarted = false;
   #bufferedInputBytes = 0;
 
-  constructor(connection: Connection, agent: Agent, recordStarted: (subject: string) => void) {
+  constructor(connection: Connection, agent: AgentParts["pty"], recordStarted: (subject: string) => void) {
     this.#connection = connection;
     this.#agent = agent;
     this.#recordStart = recordStarted;
