@@ -55,7 +55,7 @@ impl Agent {
             None => Cgroups::default(),
         };
         let epoll = Epoll::new()?;
-        let signals = Signals::block()?;
+        let signals = Signals::block(&options.mode)?;
         let tasks = Tasks::new()?;
         epoll.watch(tasks.eventfd(), Source::Workers)?;
         epoll.watch(signals.fd(), Source::Signals)?;

@@ -1,4 +1,4 @@
-//! Power-off and reboot from inside the guest: `poweroff` and `reboot` are signals to process 1.
+//! Power-off and reboot from inside the guest: `poweroff` and `reboot` are signals to process 1 (signals.rs).
 
 use std::io;
 

@@ -1,9 +1,13 @@
 //! The signals that this program reads from a descriptor instead of having them delivered.
+//!
+//! Process 1 is also a target of `pkill -u root`. The kernel drops every signal to it that is neither handled nor blocked, so
+//! only those that nothing sends by accident are blocked: systemd's for power-off and reboot.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::halt::Halt;
+use crate::options::Mode;
 use crate::sys::{self, check, owned};
 
 const INFO_BYTES: usize = std::mem::size_of::<libc::signalfd_siginfo>();
@@ -19,14 +23,28 @@ pub struct Received {
     pub halt: Option<Halt>,
 }
 
+/// SIGRTMIN is the C library's; Debian's `kill` has the same.
+fn power_off() -> i32 {
+    libc::SIGRTMIN() + 4
+}
+
+fn reboot() -> i32 {
+    libc::SIGRTMIN() + 5
+}
+
 impl Signals {
     /// SIGPIPE is blocked and never read: a write fails with EPIPE. Programs are started with an empty mask.
-    pub fn block() -> io::Result<Signals> {
+    pub fn block(mode: &Mode) -> io::Result<Signals> {
+        let ending = match mode {
+            Mode::Machine => [power_off(), reboot()],
+            Mode::Socket { .. } => [libc::SIGTERM, libc::SIGINT],
+        };
         // SAFETY: the sets are ours.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGUSR2] {
+            libc::sigaddset(&mut set, libc::SIGCHLD);
+            for signal in ending {
                 libc::sigaddset(&mut set, signal);
             }
             let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
@@ -49,10 +67,12 @@ impl Signals {
             for info in infos[..count].chunks_exact(INFO_BYTES) {
                 // ssi_signo comes first.
                 let signal = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]) as i32;
-                match signal {
-                    libc::SIGCHLD => received.has_children = true,
-                    libc::SIGUSR2 => received.halt = Some(Halt::PowerOff),
-                    _ => received.halt = Some(Halt::Reboot),
+                if signal == libc::SIGCHLD {
+                    received.has_children = true;
+                } else if signal == reboot() {
+                    received.halt = Some(Halt::Reboot);
+                } else {
+                    received.halt = Some(Halt::PowerOff);
                 }
             }
             if count < infos.len() {

@@ -237,6 +237,18 @@ export const stoppedAndError = section(import.meta, "stopped and error", () => {
     await client.expect(404, "GET", capsule.path);
   });
 
+  test("a guest that reboots itself is `error`, and its own signals for that are the only ones which process 1 obeys", async () => {
+    await using capsule = await client.capsule();
+    const accidental = "import os\nfor s in range(1, 65):\n  if s not in (38, 39): os.kill(1, s)";
+    assert.equal((await capsule.run("python3", ["-c", accidental])).exit_code, 0);
+    await capsule.exec({ cmd: "bash", args: ["-c", "pkill -TERM -u root; pkill -INT -u root"] });
+    assert.equal(await capsule.sh("echo alive"), "alive");
+    await capsule.pause();
+    await capsule.resume();
+    await capsule.run("bash", ["-c", "(sleep 0.1; reboot) >/dev/null 2>&1 &"]);
+    assert.match((await capsule.until("error")).error_reason, /reset itself/);
+  });
+
   test("a VM that dies is `error`, with the reason: it can only be destroyed", async () => {
     server?.log.expect(/"message":"the connection to the guest agent was (closed|lost)".*"msg":"request failed"/);
     await using capsule = await client.capsule();
