@@ -4,7 +4,8 @@ import fc from "fast-check";
 import { type Command, parse, UsageError } from "./command.ts";
 import { commands } from "./commands.ts";
 import { scripts } from "./completion.ts";
-import { modeOf, segmentsBelow } from "./download.ts";
+import { segmentsBelow } from "./download.ts";
+import { modeOf } from "./modes.ts";
 import { Progress } from "./progress.ts";
 import { ago, printable, sized, table } from "./screen.ts";
 import { Keys } from "./shell.ts";
@@ -60,9 +61,11 @@ test("a path that is not below the folder is refused", () => {
   for (const path of hostile) assert.throws(() => segmentsBelow("/a/b", path), /which is not in/, path);
 });
 
-test("modes are parsed without setuid, setgid and sticky bits", () => {
+test("modes are parsed, of folders also setgid and sticky", () => {
   const mode = (permissions: string) => modeOf({ permissions } as Parameters<typeof modeOf>[0]);
-  assert.deepEqual(["-rwxr-x---", "-rwsr-xr-T", "-rw-r--r--", "lrwxrwxrwx"].map(mode), [0o750, 0o754, 0o644, 0o644]);
+  const modes = { "-rwxr-x---": 0o750, "-rwsr-sr-T": 0o754, "-rw-r--r--": 0o644, "drwx------": 0o700 };
+  const special = { "drwxrwsr-x": 0o2775, drwxrwSrwt: 0o3767, "dr-s--x--T": 0o1510 };
+  for (const [text, expected] of Object.entries({ ...modes, ...special })) assert.equal(mode(text), expected, text);
 });
 
 test("Ctrl-] d detaches, Ctrl-] Ctrl-] types Ctrl-], other keys are passed on, however they are split", () => {

@@ -91,8 +91,8 @@ export const commands: Commands = {
     usage: "[--quiet] SRC ID:DST | ID:SRC DST",
     meaning: "copy files and folders in or out; - is standard input or output",
     details:
-      "Folders are copied recursively, with modes; links stay links. A relative path in a capsule starts at the home " +
-      "directory. Nothing is written outside of DST, whatever file names the capsule reports.",
+      "Folders are copied recursively, with modes, also setgid and sticky of folders; links stay links. A relative path " +
+      "in a capsule starts at the home directory. Nothing is written outside of DST, whatever file names the capsule reports.",
     options: { quiet: { short: "q", meaning: "show no progress" } },
     words: [2, 2],
     completes: "path",

@@ -1,15 +1,17 @@
 /**
  * Files and folders out of a capsule. File names come from the capsule and are not trusted: every name is checked,
- * nothing is written through a link, and links are created last, so that nothing is written outside of the target.
+ * each entry lies in a folder that this copy has made or found, and links are created last, so that nothing is written
+ * through a link or outside of the target.
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
 import { chmod, lstat, mkdir, rename, rm, stat, symlink } from "node:fs/promises";
-import { basename, dirname, join, posix } from "node:path";
+import { basename, dirname, join, normalize, posix } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Capsule, FileEntry } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
+import { keptMode, modeOf, underWay } from "./modes.ts";
 import type { Progress, Tally } from "./progress.ts";
 import { note, print, printable } from "./screen.ts";
 
@@ -29,41 +31,52 @@ export async function download(
   progress: Progress,
   tally: Tally,
 ): Promise<void> {
-  const bare = source === "/" ? source : source.replace(/\/+$/, "");
+  const bare = withoutSlash(source);
   const entry = await capsule.files.stat(bare);
   if (entry === undefined) throw new Failure(`there is no ${source} in the capsule`);
   const there = await stat(target).catch(() => undefined);
   if (there === undefined && target.endsWith("/") && entry.type !== "directory")
     throw new Failure(`there is no folder ${target} here`);
-  const place = there?.isDirectory() ? join(target, basename(bare) || capsule.id) : target;
+  const place = there?.isDirectory() ? join(target, basename(bare) || capsule.id) : withoutSlash(normalize(target));
   if (entry.type !== "directory") {
     progress.expects(entry.size);
-    await receive(capsule, bare, place, modeOf(entry), progress, tally);
+    const mode = entry.type === "symlink" ? await modeBehind(capsule, bare) : modeOf(entry);
+    await receive(capsule, bare, place, mode, progress, tally);
     return;
   }
   const entries = await capsule.files.list(bare, { depth: deepest });
-  await receiveTree(capsule, bare, place, entries, progress, tally);
+  await mkdir(dirname(place), { recursive: true });
+  await receiveTree(capsule, { path: bare, mode: modeOf(entry) }, place, entries, progress, tally);
+}
+
+function withoutSlash(path: string): string {
+  return path.replace(/(.)\/+$/, "$1");
 }
 
 async function receiveTree(
   capsule: Capsule,
-  source: string,
+  folder: { path: string; mode: number },
   place: string,
   entries: FileEntry[],
   progress: Progress,
   tally: Tally,
 ): Promise<void> {
   const links: { to: string; target: string }[] = [];
+  /** Folder → its mode, parents first. */
+  const modes = new Map<string, number>();
+  const receiveFolder = async (to: string, mode: number) => {
+    await makeFolder(to);
+    modes.set(to, mode);
+    tally.directories++;
+  };
   for (const { type, size } of entries) if (type === "file") progress.expects(size);
-  await makeFolder(place);
-  tally.directories++;
+  await receiveFolder(place, folder.mode);
   for (const entry of entries) {
-    const to = join(place, ...segmentsBelow(source, entry.path));
+    const to = join(place, ...segmentsBelow(folder.path, entry.path));
+    if (!modes.has(dirname(to))) throw new Failure(`the capsule lists ${printable(entry.path)}, but not its folder`);
     if (entry.type === "symlink") links.push({ to, target: entry.symlinkTarget ?? "" });
-    else if (entry.type === "directory") {
-      await makeFolder(to);
-      tally.directories++;
-    } else if (entry.permissions.startsWith("-")) {
+    else if (entry.type === "directory") await receiveFolder(to, modeOf(entry));
+    else if (entry.permissions.startsWith("-")) {
       await receive(capsule, entry.path, to, modeOf(entry), progress, tally);
     } else note(`capsule cp: ${printable(entry.path)} is not a file, folder or link, and is skipped`);
   }
@@ -72,6 +85,8 @@ async function receiveTree(
     await symlink(target, to);
     tally.links++;
   }
+  // Last, and children first: a folder may be one that its owner cannot write to or search.
+  for (const [path, mode] of [...modes].reverse()) await chmod(path, mode);
 }
 
 /** The path below the folder, split. Throws when the path is not below it. */
@@ -87,7 +102,7 @@ export function segmentsBelow(folder: string, path: string): string[] {
 /** An existing path must itself be a folder: a link would lead outside of the target. */
 async function makeFolder(path: string): Promise<void> {
   const there = await lstat(path).catch(() => undefined);
-  if (there === undefined) await mkdir(path, { recursive: true });
+  if (there === undefined) await mkdir(path, { mode: underWay.folder });
   else if (!there.isDirectory()) throw new Failure(`${path} exists and is not a folder`);
 }
 
@@ -104,7 +119,7 @@ async function receive(
   const half = join(dirname(to), `.${randomBytes(6).toString("hex")}.part`);
   try {
     const source = Readable.from(progress.counted(await bytesOf(capsule, from)), { objectMode: false });
-    await pipeline(source, createWriteStream(half, { flags: "wx", mode: 0o600 }));
+    await pipeline(source, createWriteStream(half, { flags: "wx", mode: underWay.file }));
     await chmod(half, mode);
     await rename(half, to);
   } catch (error) {
@@ -118,9 +133,8 @@ async function bytesOf(capsule: Capsule, path: string): Promise<AsyncIterable<Ui
   return (await capsule.files.readStream(path)) as unknown as AsyncIterable<Uint8Array>;
 }
 
-/** `-rwxr-xr-x` as a number, without the setuid, setgid and sticky bits. */
-export function modeOf({ permissions }: FileEntry): number {
-  if (!permissions.startsWith("-")) return 0o644; // a link's mode is not that of its target
-  const bits = [...permissions.slice(1, 10)].map((letter) => (/[rwxst]/.test(letter) ? 1 : 0));
-  return bits.length === 9 ? bits.reduce<number>((mode, bit) => mode * 2 + bit, 0) : 0o644;
+/** Of the file that a link leads to; a listing has the link's own. */
+async function modeBehind(capsule: Capsule, path: string): Promise<number> {
+  const { stdout } = await capsule.exec("stat", ["-L", "-c", "%a", "--", path]);
+  return /^[0-7]{1,4}\n$/.test(stdout) ? keptMode(Number.parseInt(stdout, 8), false) : underWay.file;
 }

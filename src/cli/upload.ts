@@ -1,14 +1,17 @@
-/** Files and folders of this machine into a capsule. Links stay links; modes are kept. */
+/**
+ * Files and folders of this machine into a capsule. Links stay links; modes are kept. The service gives a new file mode
+ * 0644 and leaves an existing one its own, so files are made empty and given their mode before their content is sent.
+ */
 import { createReadStream } from "node:fs";
 import { lstat, readdir, readlink, stat } from "node:fs/promises";
 import { basename, join, posix } from "node:path";
 import type { Capsule } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
+import { keptMode, newFileMode } from "./modes.ts";
 import type { Progress, Tally } from "./progress.ts";
 import { note, printable } from "./screen.ts";
 
-const newFileMode = 0o644;
-/** Arguments of one chmod. */
+/** Paths in the arguments of one command. */
 const pathsPerCommand = 200;
 const readBytes = 256 * 1024;
 
@@ -23,80 +26,124 @@ export async function upload(capsule: Capsule, source: string, target: string, p
   const found = await stat(source).catch(() => {
     throw new Failure(`there is no file ${source} here`);
   });
-  const place = await placeFor(capsule, source, target, found.isDirectory());
+  const { place, isNew } = await placeFor(capsule, source, target, found.isDirectory());
   if (!found.isDirectory()) {
+    const mode = keptMode(found.mode, false);
     progress.expects(found.size);
-    await send(capsule, source, place, progress, tally);
-    if ((found.mode & 0o777) !== newFileMode) await setModes(capsule, new Map([[found.mode & 0o777, [place]]]));
+    if (isNew && mode !== newFileMode) await capsule.files.write(place, ""); // the service says why it cannot be made
+    await send(capsule, isNew, [{ from: source, to: place, mode }], progress, tally);
     return;
   }
   const plan = await survey(source, place);
   for (const { sizeBytes } of plan.files) progress.expects(sizeBytes);
-  for (const path of plan.directories) {
-    await capsule.files.mkdir(path);
+  for (const { to } of plan.directories) {
+    await capsule.files.mkdir(to);
     tally.directories++;
   }
-  for (const { from, to } of plan.files) await send(capsule, from, to, progress, tally);
+  // With five digits chmod takes away a setgid bit that the folder has from its parent.
+  await inBatches(plan.directories, (mode, paths) => run(capsule, "chmod", [octal(mode, 5), "--", ...paths]));
+  await send(capsule, isNew, plan.files, progress, tally);
   for (const { to, target: pointsTo } of plan.links) {
     await run(capsule, "ln", ["-sfn", "--", pointsTo, to]);
     tally.links++;
   }
-  await setModes(capsule, plan.modes);
 }
 
-async function placeFor(capsule: Capsule, source: string, target: string, isFolder: boolean): Promise<string> {
+interface Place {
+  place: string;
+  /** Nothing is there. */
+  isNew: boolean;
+}
+
+async function placeFor(capsule: Capsule, source: string, target: string, isFolder: boolean): Promise<Place> {
   const name = basename(source === "." || source === ".." ? join(process.cwd(), source) : source);
   const there = await capsule.files.stat(target === "/" ? target : target.replace(/\/+$/, ""));
   const isThereFolder = there?.type === "directory" || (there?.type === "symlink" && target.endsWith("/"));
-  if (isThereFolder) return posix.join(target, name);
+  if (isThereFolder) {
+    const place = posix.join(target, name);
+    return { place, isNew: (await capsule.files.stat(place)) === undefined };
+  }
   if (isFolder && there !== undefined) throw new Failure(`${target} exists and is not a folder`);
   if (!isFolder && target.endsWith("/")) throw new Failure(`there is no folder ${target} in the capsule`);
-  return posix.normalize(target).replace(/(.)\/$/, "$1");
+  return { place: posix.normalize(target).replace(/(.)\/$/, "$1"), isNew: there === undefined };
+}
+
+interface Entry {
+  to: string;
+  mode: number;
+}
+
+interface SourceFile extends Entry {
+  from: string;
 }
 
 interface Plan {
   /** Parents before children. */
-  directories: string[];
-  files: { from: string; to: string; sizeBytes: number }[];
+  directories: Entry[];
+  files: (SourceFile & { sizeBytes: number })[];
   links: { to: string; target: string }[];
-  /** Mode → paths to set it on. */
-  modes: Map<number, string[]>;
 }
 
 /** Links are not followed: the walk is finite and stays below the source. */
 async function survey(source: string, place: string): Promise<Plan> {
-  const plan: Plan = { directories: [place], files: [], links: [], modes: new Map() };
-  const walk = async (from: string, to: string): Promise<void> => {
+  const plan: Plan = { directories: [], files: [], links: [] };
+  const walk = async (from: string, to: string, mode: number): Promise<void> => {
+    plan.directories.push({ to, mode: keptMode(mode, true) });
     for (const name of (await readdir(from)).sort()) {
       const [inner, outer] = [join(from, name), posix.join(to, name)];
       const found = await lstat(inner);
-      const mode = found.mode & 0o777;
-      if (found.isDirectory()) {
-        plan.directories.push(outer);
-        await walk(inner, outer);
-      } else if (found.isSymbolicLink()) plan.links.push({ to: outer, target: await readlink(inner) });
-      else if (found.isFile()) {
-        plan.files.push({ from: inner, to: outer, sizeBytes: found.size });
-        if (mode !== newFileMode) plan.modes.set(mode, [...(plan.modes.get(mode) ?? []), outer]);
-      } else note(`capsule cp: ${printable(inner)} is not a file, folder or link, and is skipped`);
+      if (found.isDirectory()) await walk(inner, outer, found.mode);
+      else if (found.isSymbolicLink()) plan.links.push({ to: outer, target: await readlink(inner) });
+      else if (found.isFile())
+        plan.files.push({ from: inner, to: outer, mode: keptMode(found.mode, false), sizeBytes: found.size });
+      else note(`capsule cp: ${printable(inner)} is not a file, folder or link, and is skipped`);
     }
   };
-  await walk(source, place);
+  await walk(source, place, (await stat(source)).mode);
   return plan;
 }
 
-async function send(capsule: Capsule, from: string, to: string, progress: Progress, tally: Tally): Promise<void> {
-  progress.begins(from);
-  await capsule.files.write(to, progress.counted(createReadStream(from, { highWaterMark: readBytes })));
-  tally.files++;
+/** `isNew`: none of the targets exists, so that those of mode 0644 need no preparation. */
+async function send(
+  capsule: Capsule,
+  isNew: boolean,
+  files: readonly SourceFile[],
+  progress: Progress,
+  tally: Tally,
+): Promise<void> {
+  const sendAll = async (batch: readonly SourceFile[]) => {
+    for (const { from, to } of batch) {
+      progress.begins(from);
+      await capsule.files.write(to, progress.counted(createReadStream(from, { highWaterMark: readBytes })));
+      tally.files++;
+    }
+  };
+  await inBatches(files, async (mode, paths, batch) => {
+    if (!isNew || mode !== newFileMode) await run(capsule, "sh", ["-c", prepare, "sh", octal(mode, 4), ...paths]);
+    await sendAll(batch);
+  });
 }
 
-async function setModes(capsule: Capsule, modes: Map<number, string[]>): Promise<void> {
-  for (const [mode, paths] of modes) {
-    for (let at = 0; at < paths.length; at += pathsPerCommand) {
-      await run(capsule, "chmod", [mode.toString(8), "--", ...paths.slice(at, at + pathsPerCommand)]);
+/** Makes the files that do not exist, and gives all their mode. */
+const prepare =
+  'mode=$1; shift; umask 077; for file; do [ -e "$file" ] || : > "$file" || exit; done; chmod "$mode" -- "$@"';
+
+/** Entries of one mode at a time, and no more than fit in the arguments of a command. */
+async function inBatches<T extends Entry>(
+  entries: readonly T[],
+  work: (mode: number, paths: string[], batch: readonly T[]) => Promise<void>,
+): Promise<void> {
+  for (const [mode, group] of Map.groupBy(entries, (entry) => entry.mode)) {
+    for (let at = 0; at < group.length; at += pathsPerCommand) {
+      const batch = group.slice(at, at + pathsPerCommand);
+      const paths = batch.map(({ to }) => to);
+      await work(mode, paths, batch);
     }
   }
+}
+
+function octal(mode: number, digits: number): string {
+  return mode.toString(8).padStart(digits, "0");
 }
 
 async function run(capsule: Capsule, cmd: string, args: string[]): Promise<void> {

@@ -136,6 +136,22 @@ test("cp copies a tree in and out again: links, modes, unusual names, empty fold
   assert.equal(await readlink(join(back, "outside")), "/etc/passwd");
 });
 
+test("cp keeps the modes of files and folders, in and out, setgid and sticky of folders too", deadline, async () => {
+  const tree = join(folder, "modes");
+  const modes = { ".": 0o700, shared: 0o2775, "shared/drop": 0o1777, "shared/key": 0o600, run: 0o755, plain: 0o644 };
+  await mkdir(join(tree, "shared/drop"), { recursive: true });
+  for (const file of ["shared/key", "run", "plain"]) await writeFile(join(tree, file), file);
+  for (const [path, mode] of Object.entries(modes)) await chmod(join(tree, path), mode);
+  const expected = Object.entries(modes).map(([path, mode]) => `${mode.toString(8)} ${path}\n`);
+  await ok("exec", id, "sh", "-c", "mkdir /grouped && chmod 2777 /grouped"); // whose folders inherit setgid
+  await ok("cp", tree, `${id}:/grouped`);
+  const listed = await ok("exec", "--cwd", "/grouped/modes", id, "stat", "-c", "%a %n", ...Object.keys(modes));
+  assert.equal(listed, expected.join(""));
+  await ok("cp", `${id}:/grouped/modes`, join(folder, "modes-back"));
+  for (const [path, mode] of Object.entries(modes))
+    assert.equal((await lstat(join(folder, "modes-back", path))).mode & 0o7777, mode, path);
+});
+
 test("cp never writes through an existing link", deadline, async () => {
   const [outside, target] = [join(folder, "outside"), join(folder, "target")];
   await mkdir(outside);

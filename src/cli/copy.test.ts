@@ -1,0 +1,122 @@
+/** Modes of copies, on this machine's own files: `test/cli` copies into a VM and out of it. */
+import assert from "node:assert/strict";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, test } from "node:test";
+import { entryOf, LocalCapsule } from "../../test/fakes/local-capsule.ts";
+import { download } from "./download.ts";
+import { Progress } from "./progress.ts";
+import { upload } from "./upload.ts";
+
+let folder: string;
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), "capsule-copy-"));
+});
+after(() => rm(folder, { recursive: true, force: true }));
+
+const modes = { "": 0o700, shared: 0o2775, "shared/sticky": 0o1777, "shared/key": 0o600, run: 0o755, plain: 0o644 };
+
+async function makeTree(name: string): Promise<string> {
+  const tree = join(folder, name);
+  await mkdir(join(tree, "shared/sticky"), { recursive: true });
+  for (const file of ["shared/key", "run", "plain"]) await writeFile(join(tree, file), file);
+  for (const [path, mode] of Object.entries(modes)) await chmod(join(tree, path), mode);
+  return tree;
+}
+
+async function modeAt(path: string): Promise<number> {
+  return (await lstat(path)).mode & 0o7777;
+}
+
+async function modesIn(tree: string): Promise<Record<string, number>> {
+  const paths = ["", ...(await readdir(tree, { recursive: true }))];
+  return Object.fromEntries(await Promise.all(paths.map(async (path) => [path, await modeAt(join(tree, path))])));
+}
+
+function inDirection(direction: "in" | "out", { capsule }: { capsule: LocalCapsuleOf }) {
+  const progress = new Progress(false);
+  const tally = { files: 0, links: 0, directories: 0 };
+  return direction === "in"
+    ? (source: string, target: string) => upload(capsule, source, target, progress, tally)
+    : (source: string, target: string) => download({ capsule, deepest: 9 }, source, target, progress, tally);
+}
+type LocalCapsuleOf = ReturnType<typeof LocalCapsule.make>["capsule"];
+
+for (const direction of ["in", "out"] as const) {
+  describe(`a copy ${direction}`, () => {
+    test("has the modes of files and folders, of folders also setgid and sticky", async () => {
+      const tree = await makeTree(`tree-${direction}`);
+      const copy = inDirection(direction, LocalCapsule.make());
+      await copy(tree, join(folder, `copy-${direction}`));
+      assert.deepEqual(await modesIn(join(folder, `copy-${direction}`)), modes);
+    });
+
+    test("of a folder into one that is there gives it and its files the new modes", async () => {
+      const tree = await makeTree(`again-${direction}`);
+      const copy = inDirection(direction, LocalCapsule.make());
+      const target = join(folder, `into-${direction}`);
+      await mkdir(target);
+      await copy(tree, target);
+      for (const path of ["", "shared", "shared/sticky"]) await chmod(join(target, `again-${direction}`, path), 0o2777);
+      for (const path of ["shared/key", "run", "plain"]) await chmod(join(target, `again-${direction}`, path), 0o666);
+      await copy(tree, target);
+      assert.deepEqual(await modesIn(join(target, `again-${direction}`)), modes);
+    });
+
+    test("of one file has its mode, without setuid and setgid", async () => {
+      const [from, to] = [join(folder, `file-${direction}`), join(folder, `file-to-${direction}`)];
+      const copy = inDirection(direction, LocalCapsule.make());
+      await writeFile(from, "text");
+      for (const mode of [0o640, 0o755, 0o644, 0o4711, 0o400]) {
+        await chmod(from, mode);
+        await copy(from, to);
+        assert.deepEqual([await modeAt(to), await readFile(to, "utf8")], [mode & 0o777, "text"]);
+      }
+    });
+
+    test("is never wider than its mode while it is under way", async () => {
+      const tree = await makeTree(`under-way-${direction}`);
+      const target = join(folder, `under-way-to-${direction}`);
+      const made = LocalCapsule.make();
+      const wider: string[] = [];
+      let chunks = 0;
+      made.local.onChunk = async () => {
+        chunks++;
+        for (const name of await readdir(target, { recursive: true })) {
+          const found = await lstat(join(target, name));
+          const path = name.endsWith(".part") ? "shared/key" : name; // the narrowest of the three
+          const final = modes[path as keyof typeof modes];
+          // A folder in the making may be its owner's alone.
+          if ((found.mode & 0o077 & ~final) !== 0) wider.push(`${name} ${found.mode.toString(8)}`);
+        }
+        if (((await modeAt(target)) & 0o077) !== 0) wider.push(target);
+      };
+      await inDirection(direction, made)(tree, target);
+      assert.deepEqual([wider, chunks], [[], 3]);
+    });
+  });
+}
+
+test("a link is copied out as its file, with the file's mode", async () => {
+  const [file, link] = [join(folder, "behind"), join(folder, "link")];
+  await writeFile(file, "secret");
+  await chmod(file, 0o600);
+  await symlink(file, link);
+  await inDirection("out", LocalCapsule.make())(link, join(folder, "link-copy"));
+  assert.equal(await modeAt(join(folder, "link-copy")), 0o600);
+});
+
+test("a capsule that lists what is below a link has nothing written there", async () => {
+  const tree = await makeTree("lies");
+  const outside = join(folder, "outside");
+  await mkdir(outside);
+  for (const permissions of ["lrwxrwxrwx", "-rw-r--r--", "drwxr-xr-x"]) {
+    const { capsule, local } = LocalCapsule.make();
+    local.madeUp.push(entryOf(`${tree}/way`, "lrwxrwxrwx", { symlinkTarget: outside }));
+    local.madeUp.push(entryOf(`${tree}/way/in`, permissions, { symlinkTarget: "/etc/passwd" }));
+    const copy = inDirection("out", { capsule });
+    await assert.rejects(copy(tree, join(folder, `lies-${permissions}`)), /but not its folder/);
+    assert.deepEqual(await readdir(outside), []);
+  }
+});

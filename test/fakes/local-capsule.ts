@@ -1,0 +1,70 @@
+/** A capsule of the SDK that is a folder of this machine: its files are the folder's, its commands run here. */
+import { spawnSync } from "node:child_process";
+import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
+import type { Capsule, FileEntry } from "../../src/sdk/sdk.ts";
+
+type Content = string | AsyncIterable<Uint8Array | string>;
+
+/** `ls -l` and the SDK name the kinds of files otherwise. */
+const types: Record<string, FileEntry["type"]> = { d: "directory", l: "symlink" };
+
+export class LocalCapsule {
+  /** Called with each chunk of a file that is written or read, before it is passed on. */
+  onChunk: (path: string) => Promise<void> = async () => {};
+  /** Listed besides what is there. */
+  readonly madeUp: FileEntry[] = [];
+
+  readonly files = {
+    stat: async (path: string) => this.#entries(path, 0)[0],
+    list: async (path: string, { depth = 1 }) => [...this.#entries(path, depth).slice(1), ...this.madeUp],
+    mkdir: async (path: string) => {
+      await mkdir(path, { recursive: true, mode: 0o755 });
+    },
+    write: async (path: string, content: Content) => {
+      const isNew = this.#entries(path, 0).length === 0;
+      const chunks: Buffer[] = [];
+      for await (const chunk of typeof content === "string" ? [] : content) {
+        await this.onChunk(path);
+        chunks.push(Buffer.from(chunk));
+      }
+      await writeFile(path, Buffer.concat(chunks));
+      if (isNew) await chmod(path, 0o644);
+    },
+    readStream: async (path: string) => this.#read(path),
+  };
+
+  /** As the command line takes it. */
+  static make(): { capsule: Capsule; local: LocalCapsule } {
+    const local = new LocalCapsule();
+    return { capsule: local as unknown as Capsule, local };
+  }
+
+  async exec(cmd: string, args: string[]) {
+    const { status, stdout, stderr } = spawnSync(cmd, args, { encoding: "utf8" });
+    return { exitCode: status, stdout, stderr };
+  }
+
+  async *#read(path: string): AsyncGenerator<Uint8Array> {
+    await this.onChunk(path);
+    yield await readFile(path);
+  }
+
+  /** Those that `find` prints, the path itself first. */
+  #entries(path: string, depth: number): FileEntry[] {
+    const format = "%p\\0%M\\0%s\\0%l\\0";
+    const { stdout } = spawnSync("find", [path, "-maxdepth", String(depth), "-printf", format], { encoding: "utf8" });
+    const fields = stdout.split("\0");
+    const entries: FileEntry[] = [];
+    for (let at = 0; at + 4 <= fields.length; at += 4) {
+      const [name, permissions, size, target] = fields.slice(at, at + 4) as [string, string, string, string];
+      entries.push(entryOf(name, permissions, { size: Number(size), symlinkTarget: target === "" ? null : target }));
+    }
+    return entries;
+  }
+}
+
+export function entryOf(path: string, permissions: string, more: Partial<FileEntry> = {}): FileEntry {
+  const type = types[permissions.charAt(0)] ?? "file";
+  const common = { owner: "root", group: "root", modifiedAt: 0, size: 0, symlinkTarget: null };
+  return { name: path.split("/").at(-1) ?? "", path, type, permissions, ...common, ...more };
+}
