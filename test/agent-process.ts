@@ -2,6 +2,7 @@
  * The real guest agent on a UNIX socket of this machine. It acts on this machine's files and processes, so every test
  * uses a temporary folder.
  */
+import assert from "node:assert/strict";
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -9,10 +10,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import type { Agent } from "../src/agent/agent.ts";
 import { type ConnectOptions, connectAgent } from "../src/agent/connection.ts";
+import { waitFor } from "./wait-for.ts";
 
 const crate = path.join(import.meta.dirname, "../guest/agent");
 const startDeadlineMs = 60_000;
@@ -100,17 +101,21 @@ export class AgentProcess implements AsyncDisposable {
   }
 
   async #listening(): Promise<void> {
-    for (const began = Date.now(); Date.now() - began < startDeadlineMs; await delay(5)) {
-      if (this.process.exitCode !== null) break;
+    const isListening = async () => {
+      assert.equal(this.process.exitCode, null, "the agent has ended");
       const socket = net.connect(this.socketPath);
-      const isListening = await once(socket, "connect").then(
+      const isConnected = await once(socket, "connect").then(
         () => true,
         () => false,
       );
       socket.destroy();
-      if (isListening) return;
+      return isConnected;
+    };
+    try {
+      await waitFor(`the agent listens on ${this.socketPath}`, isListening, { deadlineMs: startDeadlineMs });
+    } catch (error) {
+      await this[Symbol.asyncDispose]();
+      throw error;
     }
-    await this[Symbol.asyncDispose]();
-    throw new Error(`the agent did not listen on ${this.socketPath}`);
   }
 }

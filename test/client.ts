@@ -5,6 +5,10 @@
 import assert from "node:assert/strict";
 import http, { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
 import { Contract, type ContractOptions, type OpenApi } from "./openapi-contract.ts";
+import { within } from "./wait-for.ts";
+
+/** Longer than any request: a wait for a status is held for 300 s. */
+const answerDeadlineMs = 600_000;
 
 export interface Call {
   /** null: no key. Default: the client's key. */
@@ -66,7 +70,7 @@ export class Client {
     const { payload, headers } = encode(call);
     const request = this.#request(method, path, { ...headers, ...call.headers }, call);
     request.end(payload);
-    const reply = await read(request, "response");
+    const reply = await answered(`${method} ${path}`, request, "response");
     this.#check(method, path, reply);
     return reply;
   }
@@ -90,7 +94,7 @@ export class Client {
     const request = this.#request("GET", path, headers, call, false);
     request.once("upgrade", (_response, socket) => socket.destroy());
     request.end();
-    const reply = await read(request, "upgrade");
+    const reply = await answered(`an upgrade to ${path}`, request, "upgrade");
     this.#check("GET", path, reply);
     return reply;
   }
@@ -227,6 +231,15 @@ function encodeForm(fields: NonNullable<Call["form"]>): Buffer {
     return [`--${boundary}\r\nContent-Disposition: form-data; name="${name}"${file}\r\n\r\n`, content, "\r\n"];
   });
   return Buffer.concat([...parts, `--${boundary}--\r\n`].map((part) => Buffer.from(part as string)));
+}
+
+async function answered(what: string, request: ClientRequest, other: "response" | "upgrade"): Promise<Reply> {
+  try {
+    return await within(`an answer to ${what.slice(0, 200)}`, read(request, other), { deadlineMs: answerDeadlineMs });
+  } catch (error) {
+    request.destroy();
+    throw error;
+  }
 }
 
 function read(request: ClientRequest, other: "response" | "upgrade"): Promise<Reply> {

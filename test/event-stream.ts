@@ -1,6 +1,9 @@
 /** A client of GET /v1/events that parses the stream as the HTML standard says. */
 import assert from "node:assert/strict";
 import type { Contract } from "./openapi-contract.ts";
+import { within } from "./wait-for.ts";
+
+const deadlineMs = 120_000;
 
 export interface ServerEvent {
   id: string;
@@ -54,7 +57,7 @@ export class EventStream implements AsyncDisposable {
     for (;;) {
       const end = this.#text.indexOf("\n\n");
       if (end === -1) {
-        const { value, done } = await this.#chunks.next();
+        const { value, done } = await within("another event", this.#chunks.next(), { deadlineMs });
         if (done === true) return undefined;
         this.#text += value;
         continue;

@@ -1,11 +1,8 @@
 /** A real QEMU with an empty machine that maps a base file like a VM's and does not run. */
-import { setTimeout as delay } from "node:timers/promises";
 import { mappingsOf } from "../src/vmm/memory/pagemap.ts";
 import { endProcess, spawnDetached } from "../src/vmm/process.ts";
 import type { VmProcess } from "../src/vmm/vmm.ts";
-
-const startMs = 60_000;
-const pollMs = 2;
+import { waitFor } from "./wait-for.ts";
 
 /** Runs `use` with a process that maps `base` privately; `memoryMb` is the file's size; options in `before` take effect first. */
 export async function withMapped<T>(
@@ -19,16 +16,18 @@ export async function withMapped<T>(
   const options = ["-machine", "none", "-nodefaults", "-display", "none", "-S", ...before, "-object", backend];
   const spawned = spawnDetached(["qemu-system-x86_64", ...options], folder);
   try {
-    const deadline = performance.now() + startMs;
-    for (;;) {
-      try {
-        mappingsOf(spawned.process.pid, base, memoryMb << 20);
-        break;
-      } catch (error) {
-        if (performance.now() > deadline) throw error;
-      }
-      await delay(pollMs);
-    }
+    let cause: unknown;
+    await waitFor(
+      () => `QEMU maps ${base}: ${cause}`,
+      () => {
+        try {
+          return mappingsOf(spawned.process.pid, base, memoryMb << 20);
+        } catch (error) {
+          cause = error;
+          return undefined;
+        }
+      },
+    );
     return await use(spawned.process);
   } finally {
     await endProcess(spawned.process);

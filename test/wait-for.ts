@@ -1,8 +1,6 @@
 /** The wait of all tests for a condition that no event announces. */
 import { setTimeout as delay } from "node:timers/promises";
 
-const longestPauseMs = 40;
-
 /**
  * Asks until the answer is neither false nor undefined, and returns it. At the deadline it throws and says what it waited
  * for; an `ask` that never answers ends there, too. Mocked timers do not affect it.
@@ -10,7 +8,7 @@ const longestPauseMs = 40;
 export async function waitFor<T>(
   what: string | (() => string),
   ask: () => T | false | undefined | Promise<T | false | undefined>,
-  { deadlineMs = 60_000 } = {},
+  { deadlineMs = 60_000, longestPauseMs = 40 } = {},
 ): Promise<T> {
   const late = Symbol();
   const answered = new AbortController();

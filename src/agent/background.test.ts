@@ -2,10 +2,10 @@
 import assert from "node:assert/strict";
 import { readFile, writeFile } from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
-import { setTimeout as delay } from "node:timers/promises";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { processesOf } from "../../test/collected.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import type { Agent, Command, Selector } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 
@@ -60,7 +60,10 @@ describe("a background process", () => {
     const { pid } = await agent.start(
       shell(`trap '' TERM; sleep 300 & setsid sleep 300 & echo $$ $! > ${file}.new; mv ${file}.new ${file}; wait`),
     );
-    const pids = (await until(() => readFile(file, "utf8"))).trim().split(" ").map(Number);
+    const pids = (await waitFor("their pids", () => readFile(file, "utf8").catch(() => undefined)))
+      .trim()
+      .split(" ")
+      .map(Number);
     await agent.signal({ pid }, "SIGTERM");
     assert.ok(isAlive(pid));
     await agent.signal({ pid }, "SIGKILL");
@@ -72,7 +75,12 @@ describe("a background process", () => {
     assert.equal((await agent.start(sleeper)).tag, "mine");
     await assert.rejects(agent.start(sleeper), failsWith("conflict"));
     await agent.signal({ tag: "mine" }, "SIGTERM");
-    const again = await until(() => agent.start(sleeper));
+    const again = await waitFor("the tag is free", () =>
+      agent.start(sleeper).catch((error) => {
+        if (!failsWith("conflict")(error)) throw error;
+        return undefined;
+      }),
+    );
     await agent.signal({ pid: again.pid }, "SIGKILL");
   });
 
@@ -155,14 +163,3 @@ describe("a background process", () => {
     }
   });
 });
-
-/** Polls, for conditions without an event. */
-async function until<T>(attempt: () => Promise<T>): Promise<T> {
-  for (const began = Date.now(); ; await delay(5)) {
-    try {
-      return await attempt();
-    } catch (error) {
-      if (Date.now() - began > 60_000) throw error;
-    }
-  }
-}

@@ -6,6 +6,7 @@ import net from "node:net";
 import { after, before, test } from "node:test";
 import { AgentProcess } from "../../test/agent-process.ts";
 import { Transcript } from "../../test/fakes/transcript.ts";
+import { within } from "../../test/wait-for.ts";
 import type { Agent } from "./agent.ts";
 import { AgentFailure } from "./failure.ts";
 import { encodeFrame, FrameParser, FrameType, headerBytes } from "./frames.ts";
@@ -46,11 +47,11 @@ class RawHost implements Disposable {
     this.#epoch = epoch;
     frames.push(this.frame(HELLO, 0, hello(randomBytes(16), 1)));
     this.#socket.write(Buffer.concat(frames));
-    await this.#until(() => this.#welcomedEpoch === epoch);
+    await this.#until("the agent's answer", () => this.#welcomedEpoch === epoch);
   }
 
   async heard(dataBytes: number): Promise<void> {
-    await this.#until(() => this.#dataBytes >= dataBytes);
+    await this.#until(`${dataBytes} bytes of output`, () => this.#dataBytes >= dataBytes);
   }
 
   say(...frames: Buffer[]): void {
@@ -69,11 +70,11 @@ class RawHost implements Disposable {
     this.#socket.destroy();
   }
 
-  async #until(isMet: () => boolean): Promise<void> {
+  async #until(what: string, isMet: () => boolean): Promise<void> {
     if (isMet()) return;
     const met = new Promise<void>((resolve) => this.#waiting.push({ isMet, resolve }));
     const gone = once(this.#socket, "close").then(() => assert.fail("the agent hung up"));
-    await Promise.race([met, gone]);
+    await within(what, Promise.race([met, gone]));
   }
 
   #take(type: number, epoch: number, payload: Buffer): void {

@@ -3,6 +3,9 @@ import assert from "node:assert/strict";
 import type { IncomingMessage } from "node:http";
 import { type RawData, WebSocket } from "ws";
 import type { TestCapsule } from "../client.ts";
+import { within } from "../wait-for.ts";
+
+const deadlineMs = 120_000;
 
 // biome-ignore lint/suspicious/noExplicitAny: tests read the fields that they expect
 export type Message = any;
@@ -80,14 +83,14 @@ export class TestSocket implements AsyncDisposable {
 
   /** All remaining messages until the close. */
   async rest(): Promise<Message[]> {
-    await this.closed;
+    await within("the socket is closed", this.closed, { deadlineMs });
     return this.#messages.splice(0);
   }
 
   /** A command's whole output and its end. */
   async output(): Promise<Output> {
-    const { code } = await this.closed;
     const messages = await this.rest();
+    const { code } = await this.closed;
     const text = (type: string) =>
       messages
         .filter((each) => each.type === type)
@@ -140,11 +143,14 @@ export class TestSocket implements AsyncDisposable {
   }
 
   async #until(holds: () => boolean, what = () => "another message"): Promise<void> {
-    while (!holds()) {
-      if (this.#isClosed) throw new Error(`the socket was closed without ${what()}`);
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-    }
+    const isMet = async () => {
+      while (!holds()) {
+        if (this.#isClosed) throw new Error(`the socket was closed without ${what()}`);
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+      }
+    };
+    await within(what, isMet(), { deadlineMs });
   }
 }

@@ -1,5 +1,6 @@
 /** A sink that records all calls, and returns credit at once unless `keepsCredit` is set. */
 import type { Exit, OutputSink, RunningStream, Started } from "../../src/agent/agent.ts";
+import { within } from "../wait-for.ts";
 
 export class Transcript implements OutputSink {
   readonly process = Promise.withResolvers<Started>();
@@ -41,12 +42,15 @@ export class Transcript implements OutputSink {
     const over = this.ended.promise.then((last) => {
       if (!isMet(this)) throw last instanceof Error ? last : new Error("the process ended before");
     });
-    await Promise.race([met, over]);
+    await within(
+      () => `${isMet} in ${JSON.stringify(this.text("stdout") + this.text("pty")).slice(-500)}`,
+      Promise.race([met, over]),
+    );
   }
 
   /** The exit; rejects when the stream failed. */
   async exit(): Promise<Exit> {
-    const last = await this.ended.promise;
+    const last = await within("the process ends", this.ended.promise);
     if (last instanceof Error) throw last;
     return last;
   }

@@ -7,7 +7,6 @@ import { once } from "node:events";
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { memoryLeft } from "../../src/host/capacity/memory.ts";
 import { Cgroups } from "../../src/vmm/jail/cgroups.ts";
 import { Jail } from "../../src/vmm/jail/jail.ts";
@@ -16,10 +15,11 @@ import { programFilesOf } from "../../src/vmm/jail/program-files.ts";
 import { startTicksOf } from "../../src/vmm/process.ts";
 import { QemuVm } from "../../src/vmm/qemu-vm.ts";
 import { qmpSocketName } from "../../src/vmm/vm-folder.ts";
+import { waitFor } from "../wait-for.ts";
 
 const tree = "/sys/fs/cgroup";
 const mib = 1 << 20;
-const deadlineMs = 60_000;
+const commandMs = 60_000;
 const limits: ProfileLimits = { fileBytes: mib, dataBytes: 256 * mib, processes: 64, openFiles: 64, cpus: 3 };
 const enough = { dataBytes: 128 * mib };
 const tooLittle = { dataBytes: 48 * mib };
@@ -39,12 +39,6 @@ const areThere = (...names: string[]) => names.filter((name) => existsSync(path(
 /** The value of a key in a group's file. */
 function figure(group: string, file: string, name: string): number {
   return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(read(group, file))?.[1]);
-}
-
-async function until(what: string, isSo: () => boolean): Promise<void> {
-  for (const began = performance.now(); !isSo(); await delay(20)) {
-    if (performance.now() - began > deadlineMs) throw new Error(`not within ${deadlineMs} ms: ${what}`);
-  }
 }
 
 /** The command that runs a shell script in a new group. */
@@ -92,11 +86,11 @@ async function memory(groups: Cgroups) {
   const end = async (name: string, limits: Limits) => {
     const eater = begin(groups, name, limits, `read go; ${eat}`);
     const ended = once(eater, "exit");
-    await until(`${name} is in its group`, () => isBusy(`capsule/${name}`));
+    await waitFor(`${name} is in its group`, () => isBusy(`capsule/${name}`));
     await using vm = await followed(name, eater.pid!);
     eater.stdin!.end("go\n");
     const [status, signal] = await ended;
-    const isGone = () => until("the group is empty", () => !isBusy(`capsule/${name}`));
+    const isGone = () => waitFor("the group is empty", () => !isBusy(`capsule/${name}`));
     const isSleeperGone = signal !== null && (await isGone().then(() => true, String));
     return { end: signal ?? status, isSleeperGone, reported: await vm.ended };
   };
@@ -128,7 +122,7 @@ async function followed(name: string, pid: number): Promise<AsyncDisposable & { 
 function processes(groups: Cgroups) {
   const forks = "while sleep 1000 >/dev/null 2>&1 & do echo made; done";
   const made = (name: string, most: number) => {
-    const started = spawnSync(...command(groups, name, { processes: most }, forks), { timeout: deadlineMs });
+    const started = spawnSync(...command(groups, name, { processes: most }, forks), { timeout: commandMs });
     return started.stdout.toString().split("made").length - 1;
   };
   return { of10: made("some", 10), of20: made("more", 20) };
@@ -139,9 +133,9 @@ async function processor(groups: Cgroups) {
   const throttled = async (name: string, cpus: number) => {
     begin(groups, name, { cpus }, "while :; do :; done");
     const group = `capsule/${name}`;
-    await until(`${name} has used 100 ms of CPU`, () => figure(group, "cpu.stat", "usage_usec") > 100_000);
+    await waitFor(`${name} has used 100 ms of CPU`, () => figure(group, "cpu.stat", "usage_usec") > 100_000);
     write(group, "cgroup.kill", "1");
-    await until(`${name} is empty`, () => !isBusy(group));
+    await waitFor(`${name} is empty`, () => !isBusy(group));
     return figure(group, "cpu.stat", "nr_throttled");
   };
   return { slow: await throttled("slow", 0.2), fast: await throttled("fast", 3) };
@@ -150,7 +144,7 @@ async function processor(groups: Cgroups) {
 /** Memory left for a new VM of a group's 100 MiB when another process has taken 64 of them. */
 async function admission(groups: Cgroups) {
   begin(groups, "taken", { dataBytes: 100 * mib }, "dd if=/dev/zero bs=64M count=1 | sleep 1000");
-  await until("64 MiB are taken", () => Number(read("capsule/taken", "memory.current")) > 64 * mib);
+  await waitFor("64 MiB are taken", () => Number(read("capsule/taken", "memory.current")) > 64 * mib);
   writeFileSync("/root/own", "0::/capsule/taken/further/down\n");
   return memoryLeft({ meminfo: "/proc/meminfo", own: "/root/own", cgroups: tree }) / mib;
 }
@@ -162,7 +156,7 @@ async function removal(groups: Cgroups) {
     groups.make("later", limits);
     const first = areThere("limits", "small", "neighbour", "later");
     write("capsule/neighbour", "cgroup.kill", "1");
-    await until("the neighbour's group is empty", () => !isBusy("capsule/neighbour"));
+    await waitFor("the neighbour's group is empty", () => !isBusy("capsule/neighbour"));
     groups.make("last", limits);
     return [first, areThere("neighbour", "last")];
   } finally {

@@ -2,14 +2,13 @@
 import { mkdir, readdir, rm, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { setTimeout as delay } from "node:timers/promises";
 import { exists, publish } from "../../guest/image/parts.ts";
+import { waitFor } from "../wait-for.ts";
 
 /** One for each shape. */
 const keptOfAKind = 4;
 /** A machine stands on those it was made of, and a run of many power cuts takes hours. */
 const keptMs = 21_600_000;
-const lockPollMs = 500;
 const lockDeadlineMs = 1_800_000;
 const sqliteBusy = 5;
 
@@ -41,15 +40,20 @@ export async function built(
 /** Held until it is disposed of or the process ends: an exclusive transaction, like the server's lock on its data folder. */
 async function lock(path: string): Promise<Disposable> {
   const database = new DatabaseSync(path, { timeout: 0 });
-  for (const began = performance.now(); ; await delay(lockPollMs)) {
+  const isLocked = () => {
     try {
       database.exec("BEGIN EXCLUSIVE");
-      return { [Symbol.dispose]: () => database.close() };
+      return true;
     } catch (error) {
-      const isBusy = (error as { errcode?: number }).errcode === sqliteBusy;
-      if (isBusy && performance.now() - began < lockDeadlineMs) continue;
-      database.close();
+      if ((error as { errcode?: number }).errcode === sqliteBusy) return false;
       throw error;
     }
+  };
+  try {
+    await waitFor(`the lock ${path}`, isLocked, { deadlineMs: lockDeadlineMs, longestPauseMs: 500 });
+  } catch (error) {
+    database.close();
+    throw error;
   }
+  return { [Symbol.dispose]: () => database.close() };
 }

@@ -11,9 +11,9 @@ import { closeSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } 
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
-import { setTimeout as delay } from "node:timers/promises";
 import { runProgram } from "../../guest/image/program.ts";
 import { measureTscKhz } from "../../src/vmm/tsc.ts";
+import { waitFor } from "../wait-for.ts";
 import { emulator, type Program } from "./emulator.ts";
 import { type RootDisk, rootDisk } from "./root-disk.ts";
 import type { Shape } from "./shape.ts";
@@ -33,7 +33,6 @@ const commandDeadlineMs = 1_800_000;
 const tryDeadlineMs = 60_000;
 /** Below the range from which the kernel takes ports for connections, so that none has it while the machine is off. */
 const ports = { ssh: 20_000, api: 26_000, count: 6_000 };
-const pollMs = 500;
 /** The end of each log that is shown when the machine does not come up. */
 const shownBytes = 4_096;
 /** The service listens on it inside the machine. */
@@ -223,13 +222,15 @@ export class Machine {
   }
 
   async #reached(): Promise<void> {
-    const deadline = performance.now() + bootDeadlineMs;
-    for (;;) {
+    const isReached = async () => {
       const { code } = await this.run("true", { user: "root", deadlineMs: tryDeadlineMs });
-      if (code === 0) return;
-      if (!this.isRunning) throw new Error(`the machine ended:\n${await this.#saidLast()}`);
-      if (performance.now() > deadline) throw new Error(`the machine does not come up:\n${await this.#saidLast()}`);
-      await delay(pollMs);
+      if (code !== 0 && !this.isRunning) throw new Error("the machine ended");
+      return code === 0;
+    };
+    try {
+      await waitFor("the machine comes up", isReached, { deadlineMs: bootDeadlineMs, longestPauseMs: 500 });
+    } catch (error) {
+      throw new Error(`${(error as Error).message}:\n${await this.#saidLast()}`);
     }
   }
 
@@ -239,11 +240,7 @@ export class Machine {
   }
 
   async #isGone(deadlineMs: number): Promise<void> {
-    const deadline = performance.now() + deadlineMs;
-    while (this.isRunning) {
-      if (performance.now() > deadline) throw new Error("the machine does not end");
-      await delay(pollMs / 10);
-    }
+    await waitFor("the machine ends", () => !this.isRunning, { deadlineMs });
   }
 
   #keep(state: State): void {

@@ -8,6 +8,7 @@ import { after, before, test } from "node:test";
 import { WebSocket as NpmWebSocket } from "ws";
 import { type Capsule, Client, hasCode, ServiceError, type WebSocketClass } from "../../src/sdk/sdk.ts";
 import { Server } from "../server.ts";
+import { waitFor } from "../wait-for.ts";
 import { runtimes } from "./runtimes.ts";
 import { Project, root, run } from "./sdk-package.ts";
 
@@ -74,10 +75,10 @@ test("an exec that times out throws with its partial output", deadline, async ()
 test("a signal aborts the call and kills the command", deadline, async () => {
   const stop = new AbortController();
   const running = capsule.exec("sleep", ["77"], { signal: stop.signal });
-  await until(async () => (await capsule.processes()).some(({ args }) => args[0] === "77"));
+  await waitFor("the process is listed", async () => (await capsule.processes()).some(({ args }) => args[0] === "77"));
   stop.abort(new Error("enough"));
   await assert.rejects(running, /enough/);
-  await until(async () => !(await capsule.processes()).some(({ args }) => args[0] === "77"));
+  await waitFor("the process has ended", async () => !(await capsule.processes()).some(({ args }) => args[0] === "77"));
 });
 
 test("streamed output comes while the command runs; leaving the loop kills it", deadline, async () => {
@@ -88,7 +89,10 @@ test("streamed output comes while the command runs; leaving the loop kills it", 
     if (seen.length === 2) break;
   }
   assert.deepEqual(seen.sort(), ["stderr two", "stdout one"]);
-  await until(async () => !(await capsule.processes()).some(({ pid }) => pid === stream.pid));
+  await waitFor(
+    "the process has ended",
+    async () => !(await capsule.processes()).some(({ pid }) => pid === stream.pid),
+  );
   const whole = await capsule.stream("sh", ["-c", "printf '\\303'; sleep 0.1; printf '\\251'; exit 3"]);
   let text = "";
   for await (const chunk of whole) text += chunk.text;
@@ -181,14 +185,14 @@ test("a terminal survives a restart of the server, and its output comes once", d
     for await (const bytes of pty) seen += new TextDecoder().decode(bytes);
   })();
   await pty.write("stty -echo; echo first-$((1 + 1))\n");
-  await until(async () => seen.includes("first-2"));
+  await waitFor("the first line", () => seen.includes("first-2"));
   const { port } = new URL(server.url);
   await server.kill("SIGKILL");
-  await until(async () => states.includes("reconnecting"));
+  await waitFor("the terminal reconnects", () => states.includes("reconnecting"));
   await pty.write("stty size; echo second-$((1 + 2))\n"); // kept until there is somebody to take it
   pty.resize(91, 31);
   await server.start({ CAPSULE_PORT: port });
-  await until(async () => seen.includes("second-3"));
+  await waitFor("the second line", () => seen.includes("second-3"));
   assert.match(seen, /31 91/);
   assert.equal(seen.match(/first-2/g)?.length, 1);
   await pty.write("exit 6\n");
@@ -327,6 +331,3 @@ function hashOf(bytes: Uint8Array): string {
 }
 
 /** Asks again until it is so; the test's own deadline ends it. */
-async function until(isSo: () => Promise<boolean>): Promise<void> {
-  while (!(await isSo())) await new Promise((resolve) => setTimeout(resolve, 20));
-}
