@@ -59,13 +59,17 @@ export interface RunningStream {
   cancel(): void;
 }
 
-export interface PtyStream extends RunningStream {
+/** A process that reads input from the host. */
+export interface InputStream extends RunningStream {
   /**
    * False: wait for the drain before writing more. With 4 MiB queued the stream fails. The bytes must not change
    * afterwards.
    */
   write(bytes: Uint8Array): boolean;
   onDrain(callback: () => void): void;
+}
+
+export interface PtyStream extends InputStream {
   resize(cols: number, rows: number): void;
 }
 
@@ -122,21 +126,18 @@ export interface Upload {
   cancel(): void;
 }
 
-export interface Agent {
-  /** Resolves with the reason when the connection is lost or closed. Never rejects. */
-  readonly closed: Promise<Error>;
-  /** From WELCOME: the guest has had its WAKE. */
-  readonly awake: boolean;
-  /** From WELCOME: the version of the protocol on this connection. */
-  readonly protocol: number;
+/** Saving and restoring the VM. */
+export interface PowerVerbs {
   probe(): Promise<void>;
   wake(wake: Wake): Promise<void>;
   /** Also suspends the detection of an unresponsive guest until `thaw` or `wake`, because the VM may be stopped. */
   freeze(): Promise<{ frozen: boolean }>;
   thaw(): Promise<void>;
+}
 
-  // When an abort signal fires, the call is cancelled and rejects with the signal's reason.
+// When an abort signal fires, the call is cancelled and rejects with the signal's reason.
 
+export interface ProcessVerbs {
   /** Foreground: killed when cancelled or when the connection ends. */
   run(command: Command, sink: OutputSink): RunningStream;
   start(command: Command, signal?: AbortSignal): Promise<Started>;
@@ -147,14 +148,25 @@ export interface Agent {
   processes(sink: ListingSink<GuestProcess>, signal?: AbortSignal): Promise<void>;
   pty(command: Command, size: { cols: number; rows: number }, sink: OutputSink): PtyStream;
   connect(tag: string, sink: OutputSink): PtyStream;
+}
 
+export interface FileVerbs {
   read(path: string, signal?: AbortSignal): Promise<{ size: number; body: Readable }>;
   /** Without `path`, the guest stores the data in a temporary file until `target` is called. */
   write(path: string | undefined): Upload;
   list(request: ListRequest, sink: ListingSink<GuestEntry>, signal?: AbortSignal): Promise<void>;
   mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry>;
   remove(path: string, signal?: AbortSignal): Promise<void>;
+}
 
+/** A verb that the agent does not list in its WELCOME rejects, or fails its sink, with CapsuleError("conflict"). */
+export interface Agent extends PowerVerbs, ProcessVerbs, FileVerbs {
+  /** Resolves with the reason when the connection is lost or closed. Never rejects. */
+  readonly closed: Promise<Error>;
+  /** From WELCOME: the guest has had its WAKE. */
+  readonly awake: boolean;
+  /** From WELCOME: the version of the protocol on this connection. */
+  readonly protocol: number;
   /** Closes the connection. Sessions in the guest continue. */
   close(reason?: Error): void;
 }

@@ -15,7 +15,7 @@ import {
 } from "./frames.ts";
 import { Liveness, SilenceError } from "./liveness.ts";
 import type { Pipe, PipeReader } from "./pipe.ts";
-import { decodeEmpty, decodeFail, decodeNotice, limits, request, Verb } from "./protocol.ts";
+import { decodeEmpty, decodeFail, decodeNotice, limits, nameOf, request, Verb } from "./protocol.ts";
 import { ProtocolError, type RecordWriter } from "./records.ts";
 import { Stream, type StreamHandler, type StreamTransport } from "./stream.ts";
 
@@ -37,6 +37,8 @@ const discardBudgetBytes = 1024 * 1024;
 export interface ChannelOptions {
   /** The connection is closed when a probe and all other requests are unanswered for this long. */
   silenceMs: number;
+  /** Numbers of the agent's verbs; others are refused before anything is sent. */
+  verbs: ReadonlySet<number>;
 }
 
 export class Channel implements PipeReader, StreamTransport {
@@ -45,6 +47,7 @@ export class Channel implements PipeReader, StreamTransport {
   readonly #resolveClosed: (reason: Error) => void;
   readonly #pipe: Pipe;
   readonly #epoch: number;
+  readonly #verbs: ReadonlySet<number>;
   readonly #parser: FrameParser;
   readonly #streams = new Map<number, Stream>();
   readonly #congested = new Set<Stream>();
@@ -62,6 +65,7 @@ export class Channel implements PipeReader, StreamTransport {
     this.#resolveClosed = resolve;
     this.#pipe = pipe;
     this.#epoch = epoch;
+    this.#verbs = options.verbs;
     this.#parser = new FrameParser(
       (type, flags, of, id, payload) => this.#frame(type, flags, of, id, payload),
       (bytes) => this.#discard(bytes),
@@ -202,6 +206,7 @@ export class Channel implements PipeReader, StreamTransport {
   #refusal(verb: Verb, request: RecordWriter): Error | undefined {
     if (this.#reason) return this.#reason;
     if (unlimitedVerbs.has(verb)) return undefined;
+    if (!this.#verbs.has(verb)) return lacksVerb(verb);
     if (this.#pipe.queuedBytes > refusalBacklogBytes) {
       return new CapsuleError("quota_exceeded", "the capsule does not keep up with its earlier requests");
     }
@@ -300,6 +305,12 @@ export class Channel implements PipeReader, StreamTransport {
     const cause = new SilenceError("a probe was left unanswered");
     this.close(new CapsuleError("agent_error", "the guest agent has stopped answering", { cause }));
   }
+}
+
+/** The agent is part of a VM's memory, so only a VM that boots has this release's. */
+function lacksVerb(verb: Verb): CapsuleError {
+  const message = `the agent in this capsule is of an earlier release, which has no verb ${nameOf(verb)}`;
+  return new CapsuleError("conflict", `${message}; a new capsule of a built-in template has it`);
 }
 
 function unexpected(): never {

@@ -24,6 +24,8 @@ export const headerBytes = 12;
 export const maxPayloadBytes = 65_536;
 /** OPEN only: the payload continues in the next OPEN of the same stream. */
 export const moreFlag = 1;
+/** HELLO only: asks for a WELCOME that ends with the agent's verbs. Agents without such a list ignore the flag. */
+export const listVerbsFlag = 1;
 
 const arenaBytes = 2 * maxPayloadBytes;
 const minSpaceBytes = arenaBytes / 4;

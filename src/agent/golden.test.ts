@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
-import { encodeFrame, FrameParser, FrameType, headerBytes, moreFlag } from "./frames.ts";
+import { encodeFrame, FrameParser, FrameType, headerBytes, listVerbsFlag, moreFlag } from "./frames.ts";
 import {
   decodeCount,
   decodeEmpty,
@@ -30,6 +30,7 @@ import {
   stopEvent,
   takenEvent,
   targetEvent,
+  unlistedVerbs,
   Verb,
   wakeRequest,
   windowRecord,
@@ -69,6 +70,7 @@ const twoParts = request(Verb.READ).str("/in two parts").finish().subarray(heade
 /** Frames of the host. */
 const encoded: Record<string, Buffer> = {
   hello: frame(HELLO, 0, hello(nonce, 1)),
+  hello_verbs: frame(HELLO, 0, hello(nonce, 1), listVerbsFlag),
   open_probe: open(1, request(Verb.PROBE)),
   open_wake: open(2, wakeRequest(wake, 1_767_225_600_123_456_789n)),
   open_freeze: open(3, request(Verb.FREEZE)),
@@ -147,15 +149,12 @@ const device = {
   target: null,
 };
 
+const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 };
+
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
 const decoded: Record<string, [type: number, flags: number, stream: number, decode: Decode, value: unknown]> = {
-  welcome: [
-    WELCOME,
-    0,
-    0,
-    (p) => decodeWelcome(p, nonce),
-    { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1 },
-  ],
+  welcome: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
+  welcome_verbs: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],

@@ -21,7 +21,7 @@ test("are those of the agent's source", () => {
     keptExitsMs: constant("supervisor.rs", "KEPT_MS"),
     replayBytes: constant("terminal.rs", "RING_BYTES"),
     lagBytes: constant("listeners.rs", "LISTENER_QUEUE_BYTES"),
-    terminalInputBytes: constant("terminal.rs", "MAX_INPUT_BYTES"),
+    terminalInputBytes: constant("input.rs", "MAX_INPUT_BYTES"),
     processesMax: constant("processes.rs", "MAX_PROCESSES"),
     processListingBytes: constant("processes.rs", "MAX_LISTING_BYTES"),
   });

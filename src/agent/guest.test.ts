@@ -1,6 +1,7 @@
 /** The handshake with the real agent, and its state before WAKE. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import net from "node:net";
 import { describe, it } from "node:test";
 import fc from "fast-check";
 import { AgentProcess } from "../../test/agent-process.ts";
@@ -9,8 +10,9 @@ import { Transcript } from "../../test/fakes/transcript.ts";
 import type { Agent } from "./agent.ts";
 import { connectAgent } from "./connection.ts";
 import { AgentFailure } from "./failure.ts";
-import { encodeFrame, FrameType, headerBytes, moreFlag, writeHeader } from "./frames.ts";
-import { execRequest, hello } from "./protocol.ts";
+import { encodeFrame, FrameType, headerBytes, listVerbsFlag, moreFlag, writeHeader } from "./frames.ts";
+import { WelcomeScanner } from "./handshake.ts";
+import { execRequest, hello, unlistedVerbs, Verb } from "./protocol.ts";
 
 const { HELLO, OPEN, DATA } = FrameType;
 const command = execRequest({ cmd: "sleep", args: ["300"] }, "background")
@@ -57,6 +59,26 @@ describe("the handshake", () => {
       await agent.probe();
       agent.close();
       await agent.closed;
+    }
+  });
+
+  it("lists its verbs for a host that asks for them, and only then", async () => {
+    await using guest = await AgentProcess.start();
+    for (const [flags, verbs] of [
+      [0, unlistedVerbs],
+      [listVerbsFlag, new Set(Object.values(Verb))],
+    ] as const) {
+      const nonce = randomBytes(16);
+      const scan = new WelcomeScanner({ epoch: 7, nonce });
+      const socket = net.connect(guest.socketPath);
+      socket.write(encodeFrame({ type: HELLO, flags, epoch: 7, stream: 0 }, hello(nonce, 1)));
+      for await (const bytes of socket) {
+        const found = scan.take(bytes);
+        if (found === undefined) continue;
+        assert.deepEqual(found.welcome.verbs, verbs);
+        assert.equal(found.welcome.awake, false);
+        break;
+      }
     }
   });
 

@@ -7,7 +7,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import { connectAgent } from "./connection.ts";
 import { encodeFrame, FrameType, writeHeader } from "./frames.ts";
 import { WelcomeScanner } from "./handshake.ts";
-import { emptyRecord } from "./protocol.ts";
+import { emptyRecord, unlistedVerbs, Verb } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
 
 const deadlineMs = 10_000;
@@ -85,6 +85,38 @@ describe("handshake", () => {
     }
   });
 
+  it("takes an agent without a list for one that has the verbs of the first release", async () => {
+    await using guest = await FakeGuest.listen({ ...answerProbes, verbs: null });
+    const agent = await connectAgent(guest.socketPath, { deadlineMs });
+    await agent.remove("/file");
+    const sent = guest.frames.filter((frame) => frame.type === FrameType.OPEN);
+    assert.deepEqual(
+      sent.map((frame) => frame.payload.readUInt16LE()),
+      [Verb.REMOVE],
+    );
+    agent.close();
+  });
+
+  it("refuses a verb that the agent does not list, before anything is sent", async () => {
+    await using guest = await FakeGuest.listen({ ...answerProbes, verbs: [Verb.PROBE, Verb.REMOVE] });
+    const agent = await connectAgent(guest.socketPath, { deadlineMs });
+    const missing = (error: unknown) => {
+      assert.ok(error instanceof CapsuleError && error.code === "conflict" && error.status === 409);
+      assert.match(error.message, /earlier release, which has no verb (MKDIR|EXEC); .*new capsule/);
+      return true;
+    };
+    await assert.rejects(agent.mkdir("/folder"), missing);
+    await assert.rejects(agent.start({ cmd: "true", args: [] }), missing);
+    await agent.remove("/file");
+    await agent.thaw(); // sent without being listed: no guest could be resumed without it
+    const sent = guest.frames.filter((frame) => frame.type === FrameType.OPEN);
+    assert.deepEqual(
+      sent.map((frame) => frame.payload.readUInt16LE()),
+      [Verb.REMOVE, Verb.THAW],
+    );
+    agent.close();
+  });
+
   it("rejects at its deadline, when aborted, and at once for a missing socket or a flood", async () => {
     await using deaf = await FakeGuest.listen({ deafHellos: 1_000 });
     await assert.rejects(connectAgent(deaf.socketPath, { deadlineMs: 50 }), isAgentError(/within 50 ms/));
@@ -119,7 +151,7 @@ describe("WelcomeScanner", () => {
             const found = scan.take(bytes.subarray(at, at + size));
             at = Math.min(at + size, bytes.length);
             if (!found) continue;
-            assert.deepEqual(found.welcome, { version: 1, agent, awake: true, pid: 9 });
+            assert.deepEqual(found.welcome, { version: 1, agent, awake: true, pid: 9, verbs: unlistedVerbs });
             assert.ok(at >= before.length + frame.length);
             assert.deepEqual(Buffer.from(found.rest), bytes.subarray(before.length + frame.length, at));
             return;

@@ -6,6 +6,9 @@
  * HELLO says the version that a saved agent is known to speak: agents built before the range of versions ignore a HELLO of
  * any version but theirs. Later ones answer every HELLO with the nearest version that they speak.
  *
+ * A flag of HELLO asks for the agent's verbs. Neither older agents nor older hosts see a frame that they cannot read: the
+ * former ignore the flag, and the latter do not set it.
+ *
  * A booting VM does not read the pipe and may lose bytes, so HELLO is repeated until the deadline. Each one has a new
  * nonce, because the agent resets the connection at every HELLO: an answer to an older one would be followed by another
  * reset. A running agent answers the first HELLO at once.
@@ -14,7 +17,7 @@ import { randomBytes } from "node:crypto";
 import { CapsuleError } from "../wire/errors.ts";
 import { Channel, type ChannelOptions } from "./channel.ts";
 import { violation } from "./failure.ts";
-import { encodeFrame, FrameType, headerBytes, maxPayloadBytes, writeHeader } from "./frames.ts";
+import { encodeFrame, FrameType, headerBytes, listVerbsFlag, maxPayloadBytes, writeHeader } from "./frames.ts";
 import { Pipe, type PipeReader } from "./pipe.ts";
 import {
   decodeWelcome,
@@ -30,7 +33,7 @@ import {
 } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 
-export interface HandshakeOptions extends ChannelOptions {
+export interface HandshakeOptions extends Omit<ChannelOptions, "verbs"> {
   deadlineMs: number;
   signal?: AbortSignal | undefined;
   /** The version that the agent is known to speak. Default: the newest of `versions`. */
@@ -49,7 +52,7 @@ const firstRepeatMs = 100;
 const lastRepeatMs = 800;
 
 /**
- * Longest WELCOME that is accepted. A real one has fewer than 100 bytes. A hostile one of many bytes, sent one by one,
+ * Longest WELCOME that is accepted. A real one has some 100 bytes. A hostile one of many bytes, sent one by one,
  * would be scanned again with each of them.
  */
 const maxWelcomeBytes = 1_024;
@@ -157,7 +160,7 @@ class Handshake implements PipeReader {
     const { epoch, nonce } = this.#hello;
     const payload = hello(nonce, this.#options.protocol ?? this.#versions.max);
     this.#pipe.write(padding);
-    this.#pipe.write(encodeFrame({ type: FrameType.HELLO, flags: 0, epoch, stream: 0 }, payload));
+    this.#pipe.write(encodeFrame({ type: FrameType.HELLO, flags: listVerbsFlag, epoch, stream: 0 }, payload));
     this.#repeat = setTimeout(() => this.#repeatHello(repeatMs), repeatMs);
   }
 
@@ -180,7 +183,7 @@ class Handshake implements PipeReader {
       return;
     }
     this.#finish();
-    const channel = new Channel(this.#pipe, this.#hello.epoch, this.#options);
+    const channel = new Channel(this.#pipe, this.#hello.epoch, { ...this.#options, verbs: welcome.verbs });
     this.#pipe.reader = channel;
     channel.push(rest);
     this.#resolve({ channel, welcome });

@@ -1,6 +1,6 @@
 /** Streams of processes: OutputStream for EXEC and ATTACH, Terminal for PTY and CONNECT, exitOf for AWAIT. */
 import { CapsuleError } from "../wire/errors.ts";
-import type { Command, Exit, OutputSink, PtyStream, RunningStream, Selector } from "./agent.ts";
+import type { Command, Exit, InputStream, OutputSink, PtyStream, RunningStream, Selector } from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { AgentFailure } from "./failure.ts";
 import {
@@ -92,9 +92,33 @@ export class OutputStream implements RunningStream, StreamHandler {
 /** Input queued for a program that does not read. A writer that exceeds it loses its stream. */
 const maxQueuedInputBytes = 4 * 1024 * 1024;
 
-/** A terminal session: an output stream with input, whose queue is bounded. */
-export class Terminal extends OutputStream implements PtyStream {
+/** An output stream with input, whose queue is bounded. */
+abstract class InteractiveStream extends OutputStream implements InputStream {
   #onDrain: (() => void) | undefined;
+
+  /** The message of the failure when too much input is queued. */
+  protected abstract readonly inputRefusal: string;
+
+  write(bytes: Uint8Array): boolean {
+    if (this.stream.queuedBytes + bytes.length > maxQueuedInputBytes) {
+      this.cancel();
+      queueMicrotask(() => this.failed(new CapsuleError("too_large", this.inputRefusal)));
+      return false;
+    }
+    return this.stream.send(bytes);
+  }
+
+  onDrain(callback: () => void): void {
+    this.#onDrain = callback;
+  }
+
+  drained(): void {
+    this.#onDrain?.();
+  }
+}
+
+export class Terminal extends InteractiveStream implements PtyStream {
+  protected override readonly inputRefusal = "the terminal's program does not read its input";
 
   static start(channel: Channel, command: Command, size: { cols: number; rows: number }, sink: OutputSink): Terminal {
     return new Terminal(channel, Verb.PTY, ptyRequest(command, size), terminalOutputs, sink);
@@ -104,33 +128,14 @@ export class Terminal extends OutputStream implements PtyStream {
     return new Terminal(channel, Verb.CONNECT, request(Verb.CONNECT).str(tag), terminalOutputs, sink);
   }
 
-  write(bytes: Uint8Array): boolean {
-    if (this.stream.queuedBytes + bytes.length > maxQueuedInputBytes) {
-      this.cancel();
-      queueMicrotask(() =>
-        this.failed(new CapsuleError("too_large", "the terminal's program does not read its input")),
-      );
-      return false;
-    }
-    return this.stream.send(bytes);
-  }
-
   /** Detaches. The guest keeps output that was not consumed and replays it to the next client. */
   override cancel(): void {
     this.stream.event(takenEvent(this.stream.consumedBytes));
     super.cancel();
   }
 
-  onDrain(callback: () => void): void {
-    this.#onDrain = callback;
-  }
-
   resize(cols: number, rows: number): void {
     this.stream.latestEvent("resize", resizeEvent(cols, rows));
-  }
-
-  drained(): void {
-    this.#onDrain?.();
   }
 }
 

@@ -51,6 +51,13 @@ export const Verb = {
 
 export type Verb = (typeof Verb)[keyof typeof Verb];
 
+/** The verbs of agents whose WELCOME lists none. Never extended: those agents are in the memory of saved VMs. */
+export const unlistedVerbs: ReadonlySet<number> = new Set([1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22, 32, 33, 34, 35, 36]);
+
+export function nameOf(verb: Verb): string {
+  return Object.entries(Verb).find(([, number]) => number === verb)?.[0] ?? `${verb}`;
+}
+
 export const EventKind = { STARTED: 1, STOP: 16, RESIZE: 17, TAKEN: 18, OPENED: 32, TARGET: 33 } as const;
 
 const noticeHalting = 1;
@@ -167,12 +174,15 @@ export interface Welcome {
   agent: string;
   awake: boolean;
   pid: number;
+  /** Numbers of the verbs that the agent serves. */
+  verbs: ReadonlySet<number>;
 }
 
 export function decodeWelcome(payload: Buffer, nonce: Uint8Array): Welcome {
   return whole(payload, (fields) => {
     if (!fields.raw(nonceBytes).equals(nonce)) throw new ProtocolError("a WELCOME for another HELLO");
-    return { version: fields.u16(), agent: fields.str(), awake: flag(fields), pid: fields.u32() };
+    const head = { version: fields.u16(), agent: fields.str(), awake: flag(fields), pid: fields.u32() };
+    return { ...head, verbs: fields.isAtEndMark ? unlistedVerbs : new Set(fields.u16s()) };
   });
 }
 

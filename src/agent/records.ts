@@ -183,9 +183,22 @@ export class RecordReader {
     return present === 1 ? this.str() : undefined;
   }
 
+  /** A list of u16. */
+  u16s(): number[] {
+    const count = this.u32();
+    const values: number[] = [];
+    for (let i = 0; i < count; i++) values.push(this.u16());
+    return values;
+  }
+
+  /** The end mark is the next byte and the last one. */
+  get isAtEndMark(): boolean {
+    return this.#at === this.#bytes.length - 1 && this.#bytes[this.#at] === endMark;
+  }
+
   /** The end mark must be the next byte and the last one. */
   finish(): void {
-    if (this.#at !== this.#bytes.length - 1 || this.#bytes[this.#at] !== endMark) {
+    if (!this.isAtEndMark) {
       throw new ProtocolError("a record does not end at its end mark");
     }
   }

@@ -3,8 +3,23 @@ import { mkdtemp, rm } from "node:fs/promises";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { encodeFrame, FrameParser, FrameType, maxPayloadBytes, writeHeader } from "../../src/agent/frames.ts";
-import { limits, magic, nonceBytes, protocolVersions, speaks, type VersionRange } from "../../src/agent/protocol.ts";
+import {
+  encodeFrame,
+  FrameParser,
+  FrameType,
+  listVerbsFlag,
+  maxPayloadBytes,
+  writeHeader,
+} from "../../src/agent/frames.ts";
+import {
+  limits,
+  magic,
+  nonceBytes,
+  protocolVersions,
+  speaks,
+  Verb,
+  type VersionRange,
+} from "../../src/agent/protocol.ts";
 import { RecordReader, RecordWriter } from "../../src/agent/records.ts";
 
 export interface HostFrame {
@@ -22,6 +37,8 @@ export interface FakeGuestOptions {
   awake?: boolean;
   /** The versions of the protocol that it speaks. */
   protocols?: VersionRange;
+  /** The verbs in its WELCOME, by default those of the host; null: an agent that knows no such list. */
+  verbs?: readonly number[] | null;
   /** It ignores a HELLO of any other version. */
   isStrict?: boolean;
   onFrame?: (frame: HostFrame, guest: FakeGuest) => void;
@@ -108,13 +125,13 @@ export class FakeGuest implements AsyncDisposable {
     socket.on("error", () => {});
     if (this.#options.stale) socket.write(this.#options.stale);
     const parser = new FrameParser((type, flags, epoch, stream, payload) => {
-      if (type === FrameType.HELLO) this.#greet(epoch, payload);
+      if (type === FrameType.HELLO) this.#greet(epoch, flags, payload);
       else this.#take({ type, flags, stream, payload: Buffer.from(payload) });
     });
     socket.on("data", (chunk: Buffer) => parser.push(chunk));
   }
 
-  #greet(epoch: number, payload: Buffer): void {
+  #greet(epoch: number, flags: number, payload: Buffer): void {
     this.hellos++;
     const fields = new RecordReader(payload);
     if (!fields.bytes().equals(magic)) throw new Error("HELLO without its magic");
@@ -131,6 +148,11 @@ export class FakeGuest implements AsyncDisposable {
       .str("fake/0")
       .u8(this.asleep ? 0 : 1)
       .u32(1);
+    const { verbs = Object.values(Verb) } = this.#options;
+    if (flags === listVerbsFlag && verbs !== null) {
+      welcome.u32(verbs.length);
+      for (const verb of verbs) welcome.u16(verb);
+    }
     this.frame(FrameType.WELCOME, 0, welcome.finish());
   }
 

@@ -44,7 +44,10 @@ class NullPipe {
 
 export class HostEnd {
   readonly #pipe = new NullPipe();
-  readonly #channel = new Channel(this.#pipe as unknown as Pipe, epoch, { silenceMs: 1e6 });
+  readonly #channel = new Channel(this.#pipe as unknown as Pipe, epoch, {
+    silenceMs: 1e6,
+    verbs: protocol.unlistedVerbs,
+  });
   readonly #outcomes: string[] = [];
   readonly #ends: Promise<unknown>[] = [];
   #settled = 0;

@@ -76,8 +76,8 @@ fn seeds() -> Vec<Vec<u8>> {
 /// Decodes an OPEN as the agent does, and whatever it does before it acts. True: it opens a terminal.
 fn read_request(request: &[u8]) -> Result<bool, Malformed> {
     let mut fields = Reader::new(request);
-    let number = fields.u16()?;
-    match Request::read(number, fields)? {
+    let verb = Verb::from_number(fields.u16()?).ok_or(Malformed)?;
+    match Request::read(verb, fields)? {
         Request::Exec { command, .. } => {
             let _ = command.tag.map(check_tag);
             let _ = prepare(&command, false);

@@ -8,7 +8,7 @@ use crate::options::Mode;
 use crate::outbox::Outbox;
 use crate::partial::PartialRequests;
 use crate::processes::Processes;
-use crate::protocol::{self, empty, welcome, Code, Failure, Hello, Versions};
+use crate::protocol::{self, empty, Code, Failure, Hello, Verb, Versions, Welcome};
 use crate::pty::Size;
 use crate::record::{Malformed, Reader, END_MARK};
 use crate::request::{is_served_asleep, Message, Request};
@@ -47,7 +47,8 @@ impl Dispatcher {
         if frame.kind == frames::HELLO {
             let hello = protocol::read_hello(frame.payload);
             let hello = hello.ok().filter(|_| frame.epoch != 0);
-            return hello.is_some_and(|hello| self.begin_epoch(frame.epoch, &hello));
+            let has_verbs = frame.flags & frames::LIST_VERBS != 0;
+            return hello.is_some_and(|hello| self.begin_epoch(frame.epoch, &hello, has_verbs));
         }
         if frame.epoch == self.streams.epoch() && frame.epoch != 0 {
             if frame.kind == frames::OPEN {
@@ -60,16 +61,20 @@ impl Dispatcher {
         false
     }
 
-    fn begin_epoch(&mut self, epoch: u16, hello: &Hello) -> bool {
+    fn begin_epoch(&mut self, epoch: u16, hello: &Hello, has_verbs: bool) -> bool {
         self.partial.clear();
         for dropped in self.streams.begin_epoch(epoch) {
             self.drop_stream(dropped);
         }
         self.supervisor.forget_streams();
-        let version = self.versions.welcome(hello.version);
-        let is_awake = self.supervisor.is_awake();
-        let answer = welcome(&hello.nonce, version, is_awake, std::process::id());
-        self.streams.control(frames::WELCOME, 0, &answer);
+        let welcome = Welcome {
+            nonce: &hello.nonce,
+            version: self.versions.welcome(hello.version),
+            is_awake: self.supervisor.is_awake(),
+            pid: std::process::id(),
+            has_verbs,
+        };
+        self.streams.control(frames::WELCOME, 0, &welcome.record());
         true
     }
 
@@ -95,11 +100,11 @@ impl Dispatcher {
         if request.last() != Some(&END_MARK) {
             return;
         }
-        let refusal = self.refusal(number);
+        let admitted = self.admit(number);
         self.streams.open(id);
-        let result = match refusal {
-            Some(failure) => Err(failure),
-            None => match Request::read(number, fields) {
+        let result = match admitted {
+            Err(failure) => Err(failure),
+            Ok(verb) => match Request::read(verb, fields) {
                 Ok(request) => self.serve(id, &request, epoll),
                 Err(Malformed) => {
                     self.streams.cancel(id);
@@ -112,16 +117,20 @@ impl Dispatcher {
         }
     }
 
-    fn refusal(&self, number: u16) -> Option<Failure> {
+    /// The verb that a request's number names, if it may be served now.
+    fn admit(&self, number: u16) -> Result<Verb, Failure> {
+        let verb = Verb::from_number(number);
         let (code, message) = if self.streams.is_full() {
             let message = "the capsule has too many operations under way";
-            (Code::TooMany, message)
-        } else if !self.supervisor.is_awake() && !is_served_asleep(number) {
-            (Code::Asleep, "the capsule is asleep")
+            (Code::TooMany, message.to_string())
+        } else if !self.supervisor.is_awake() && !verb.is_some_and(is_served_asleep) {
+            (Code::Asleep, "the capsule is asleep".to_string())
+        } else if let Some(verb) = verb {
+            return Ok(verb);
         } else {
-            return None;
+            (Code::Invalid, format!("this agent has no verb {number}"))
         };
-        Some(Failure::new(code, message))
+        Err(Failure::new(code, message))
     }
 
     fn serve(&mut self, id: u32, request: &Request, epoll: &Epoll) -> Result<(), Failure> {
@@ -155,10 +164,6 @@ impl Dispatcher {
                 self.tasks.start(id, Box::new(job), streams)?;
             }
             Request::File(request) => self.tasks.start(id, request.job()?, streams)?,
-            Request::Unknown(number) => {
-                let message = format!("this agent has no verb {number}");
-                return Err(Failure::new(Code::Invalid, message));
-            }
         }
         Ok(())
     }
@@ -203,19 +208,15 @@ impl Dispatcher {
         let result = if !streams.receive(id, bytes.len()) {
             let message = "more data than the window allows";
             Err(Failure::new(Code::Invalid, message))
+        } else if let Some(key) = role.and_then(Role::input_session) {
+            let sessions = self.supervisor.sessions();
+            sessions.add_input(id, key, bytes, streams)
         } else {
-            match role {
-                Some(Role::Terminal(key)) => {
-                    let sessions = self.supervisor.sessions();
-                    sessions.add_input(id, key, bytes, streams)
-                }
-                Some(Role::Work) => {
-                    self.tasks
-                        .add_input(id, Input::Data(bytes.to_vec()), streams);
-                    Ok(())
-                }
-                _ => Ok(()),
+            if role == Some(Role::Work) {
+                let input = Input::Data(bytes.to_vec());
+                self.tasks.add_input(id, input, streams);
             }
+            Ok(())
         };
         if let (Err(failure), Some(role)) = (result, role) {
             let unsent = self.streams.fail(id, &failure);

@@ -20,6 +20,8 @@ pub const NOTICE: u8 = 0x0b;
 
 /// Flag of OPEN: the payload continues in the next OPEN of the same stream.
 pub const MORE: u8 = 1;
+/// Flag of HELLO: the WELCOME ends with the agent's verbs.
+pub const LIST_VERBS: u8 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

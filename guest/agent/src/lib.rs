@@ -7,7 +7,7 @@
 //!     ┌───────┼─────────────────┐
 //!  tasks   supervisor        streams ─► outbox                   (flow control)
 //!     │       ├─► launcher ─► spawn                              (starting)
-//!     │       ├─► sessions ─► session ─► output, terminal, listeners
+//!     │       ├─► sessions ─► session ─► output, input, terminal, listeners
 //!     │       └─► kills, freezer, cgroups, reap                  (ending)
 //!  workers ─► job: files, processes                              (threads)
 //! ```
@@ -30,6 +30,7 @@ pub mod frames;
 pub mod freezer;
 pub mod halt;
 pub mod identity;
+pub mod input;
 pub mod job;
 pub mod kept;
 pub mod kills;

@@ -1,4 +1,4 @@
-//! The constants and records of docs/AGENT-PROTOCOL.md: numbers of verbs and events, limits, failures, and records of
+//! The constants and records of docs/AGENT-PROTOCOL.md: verbs, numbers of events, limits, failures, and records of
 //! several fields.
 
 use crate::record::{Malformed, Reader, Writer};
@@ -23,23 +23,50 @@ pub const MAGIC: &[u8] = b"capsule-agent";
 pub const NONCE_BYTES: usize = 16;
 pub const AGENT: &str = concat!("capsule-agent/", env!("CARGO_PKG_VERSION"));
 
-pub mod verb {
-    pub const PROBE: u16 = 1;
-    pub const WAKE: u16 = 2;
-    pub const FREEZE: u16 = 3;
-    pub const THAW: u16 = 4;
-    pub const EXEC: u16 = 16;
-    pub const ATTACH: u16 = 17;
-    pub const SIGNAL: u16 = 18;
-    pub const PROCESSES: u16 = 19;
-    pub const PTY: u16 = 20;
-    pub const CONNECT: u16 = 21;
-    pub const AWAIT: u16 = 22;
-    pub const READ: u16 = 32;
-    pub const WRITE: u16 = 33;
-    pub const LIST: u16 = 34;
-    pub const MKDIR: u16 = 35;
-    pub const REMOVE: u16 = 36;
+/// Declares the verbs, and `ALL` of them, from one list.
+macro_rules! verbs {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u16)]
+        pub enum Verb {
+            $($name = $number),*
+        }
+
+        impl Verb {
+            /// In the order of their numbers; the WELCOME lists them.
+            pub const ALL: &'static [Verb] = &[$(Verb::$name),*];
+        }
+    };
+}
+
+verbs! {
+    Probe = 1,
+    Wake = 2,
+    Freeze = 3,
+    Thaw = 4,
+    Exec = 16,
+    Attach = 17,
+    Signal = 18,
+    Processes = 19,
+    Pty = 20,
+    Connect = 21,
+    Await = 22,
+    Read = 32,
+    Write = 33,
+    List = 34,
+    Mkdir = 35,
+    Remove = 36,
+}
+
+impl Verb {
+    pub fn number(self) -> u16 {
+        self as u16
+    }
+
+    pub fn from_number(number: u16) -> Option<Verb> {
+        let mut known = Verb::ALL.iter().copied();
+        known.find(|verb| verb.number() == number)
+    }
 }
 
 pub mod event {
@@ -216,14 +243,31 @@ pub fn started_event(pid: u32, tag: &str) -> Vec<u8> {
     Writer::new().u16(event::STARTED).u32(pid).str(tag).finish()
 }
 
-pub fn welcome(nonce: &[u8], version: u16, awake: bool, pid: u32) -> Vec<u8> {
-    Writer::new()
-        .raw(nonce)
-        .u16(version)
-        .str(AGENT)
-        .u8(awake.into())
-        .u32(pid)
-        .finish()
+pub struct Welcome<'a> {
+    pub nonce: &'a [u8],
+    pub version: u16,
+    pub is_awake: bool,
+    pub pid: u32,
+    /// The host asked for the list of verbs; an older one takes a WELCOME with a list for a malformed one.
+    pub has_verbs: bool,
+}
+
+impl Welcome<'_> {
+    pub fn record(&self) -> Vec<u8> {
+        let mut record = Writer::new()
+            .raw(self.nonce)
+            .u16(self.version)
+            .str(AGENT)
+            .u8(self.is_awake.into())
+            .u32(self.pid);
+        if self.has_verbs {
+            record = record.u32(Verb::ALL.len() as u32);
+            for verb in Verb::ALL {
+                record = record.u16(verb.number());
+            }
+        }
+        record.finish()
+    }
 }
 
 pub struct Hello {

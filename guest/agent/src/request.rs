@@ -3,7 +3,7 @@
 
 use crate::files::request::FileRequest;
 use crate::frames::{self, Frame};
-use crate::protocol::{event, exec_mode, verb, Command, Selector};
+use crate::protocol::{event, exec_mode, Command, Selector, Verb};
 use crate::record::{Malformed, Reader};
 use crate::wake::Wake;
 
@@ -32,49 +32,59 @@ pub enum Request<'a> {
     },
     Processes,
     File(FileRequest<'a>),
-    /// A verb that this agent does not know.
-    Unknown(u16),
 }
 
 /// FREEZE too: the host repeats it when a guest did not freeze at the first attempt.
-pub fn is_served_asleep(number: u16) -> bool {
-    matches!(number, verb::PROBE | verb::WAKE | verb::FREEZE | verb::THAW)
+pub fn is_served_asleep(verb: Verb) -> bool {
+    matches!(verb, Verb::Probe | Verb::Wake | Verb::Freeze | Verb::Thaw)
 }
 
 impl<'a> Request<'a> {
     /// `fields` follow the verb's number.
-    pub fn read(number: u16, mut fields: Reader<'a>) -> Result<Request<'a>, Malformed> {
-        let request = match number {
-            verb::PROBE => Request::Probe,
-            verb::WAKE => Request::Wake(Wake::read(&mut fields)?),
-            verb::FREEZE => Request::Freeze,
-            verb::THAW => Request::Thaw,
-            verb::EXEC | verb::PTY => Request::read_command(number, &mut fields)?,
-            verb::ATTACH => Request::Attach(Selector::read(&mut fields)?),
-            verb::AWAIT => Request::Await(Selector::read(&mut fields)?),
-            verb::SIGNAL => Request::Signal {
+    pub fn read(verb: Verb, mut fields: Reader<'a>) -> Result<Request<'a>, Malformed> {
+        let request = match verb {
+            Verb::Probe => Request::Probe,
+            Verb::Wake => Request::Wake(Wake::read(&mut fields)?),
+            Verb::Freeze => Request::Freeze,
+            Verb::Thaw => Request::Thaw,
+            Verb::Exec => Request::read_exec(&mut fields)?,
+            Verb::Pty => Request::Pty {
+                command: Command::read(&mut fields)?,
+                cols: fields.u16()?,
+                rows: fields.u16()?,
+            },
+            Verb::Attach => Request::Attach(Selector::read(&mut fields)?),
+            Verb::Await => Request::Await(Selector::read(&mut fields)?),
+            Verb::Signal => Request::Signal {
                 selector: Selector::read(&mut fields)?,
                 signal: fields.u8()?,
             },
-            verb::CONNECT => Request::Connect { tag: fields.str()? },
-            verb::PROCESSES => Request::Processes,
-            verb::READ..=verb::REMOVE => Request::File(FileRequest::read(number, &mut fields)?),
-            _ => return Ok(Request::Unknown(number)),
+            Verb::Connect => Request::Connect { tag: fields.str()? },
+            Verb::Processes => Request::Processes,
+            Verb::Read => Request::File(FileRequest::Read {
+                path: fields.str()?,
+            }),
+            Verb::Write => Request::File(FileRequest::Write {
+                path: fields.str()?,
+            }),
+            Verb::List => Request::File(FileRequest::List {
+                path: fields.str()?,
+                depth: fields.u32()?,
+                limit: fields.u32()?,
+            }),
+            Verb::Mkdir => Request::File(FileRequest::Mkdir {
+                path: fields.str()?,
+            }),
+            Verb::Remove => Request::File(FileRequest::Remove {
+                path: fields.str()?,
+            }),
         };
         fields.finish()?;
         Ok(request)
     }
 
-    fn read_command(number: u16, fields: &mut Reader<'a>) -> Result<Request<'a>, Malformed> {
+    fn read_exec(fields: &mut Reader<'a>) -> Result<Request<'a>, Malformed> {
         let command = Command::read(fields)?;
-        if number == verb::PTY {
-            let (cols, rows) = (fields.u16()?, fields.u16()?);
-            return Ok(Request::Pty {
-                command,
-                cols,
-                rows,
-            });
-        }
         let mode = fields.u8()?;
         if mode > exec_mode::OUTCOME {
             return Err(Malformed);

@@ -5,11 +5,14 @@
 //!   waitpid ─► leader_ended ─► pump, end_drain ─► settle ─► RESULT, after all output
 //! ```
 
+use std::os::fd::RawFd;
+
 use crate::effects::{Effect, Effects};
 use crate::epoll::{Epoll, Source};
+use crate::input::Input;
 use crate::listeners::{Listeners, CHUNK_BYTES};
 use crate::output::Output;
-use crate::protocol::{self, channel, Exit, Failure};
+use crate::protocol::{self, channel, Code, Exit, Failure};
 use crate::pty::{self, Size};
 use crate::stream::Role;
 use crate::streams::Streams;
@@ -43,6 +46,8 @@ pub struct Session {
     exit: Option<Exit>,
     /// Kills of its process tree that are not completed. The session does not end before them.
     kills: u32,
+    /// Only where clients can send input.
+    input: Option<Input>,
     /// Only with a terminal.
     terminal: Option<Terminal>,
     /// Its result is sent. A terminal and a background process are kept for late clients.
@@ -62,6 +67,7 @@ impl Session {
             waiters: Vec::new(),
             exit: None,
             kills: 0,
+            input: (kind == Kind::Terminal).then(Input::default),
             terminal: (kind == Kind::Terminal).then(Terminal::default),
             is_over: false,
             is_delivered: false,
@@ -161,21 +167,29 @@ impl Session {
         bytes: &[u8],
         streams: &mut Streams,
     ) -> Result<(), Failure> {
-        if let Some(terminal) = &mut self.terminal {
-            terminal.add_input(stream, bytes)?;
+        let has_room = self.input.as_mut().is_none_or(|it| it.add(stream, bytes));
+        if !has_room {
+            let message = "the terminal's program does not read what is typed";
+            return Err(Failure::new(Code::TooMany, message));
         }
         self.write_input(streams);
         Ok(())
     }
 
     fn write_input(&mut self, streams: &mut Streams) {
-        if let Some(terminal) = &mut self.terminal {
-            terminal.write_input(self.outputs.first().and_then(Output::fd), streams);
+        let target = self.terminal_master();
+        if let Some(input) = &mut self.input {
+            input.write_to(target, streams);
         }
     }
 
+    fn terminal_master(&self) -> Option<RawFd> {
+        let master = self.outputs.first().filter(|_| self.has_terminal());
+        master.and_then(Output::fd)
+    }
+
     pub fn resize(&self, size: Size) {
-        if let Some(master) = self.outputs.first().and_then(Output::fd) {
+        if let Some(master) = self.terminal_master() {
             let _ = pty::set_size(master, size);
         }
     }

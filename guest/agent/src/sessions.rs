@@ -212,7 +212,7 @@ impl Sessions {
         }
     }
 
-    /// Input for a terminal.
+    /// Input for a session's program.
     pub fn add_input(
         &mut self,
         stream: u32,

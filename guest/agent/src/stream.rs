@@ -27,6 +27,20 @@ pub enum Role {
     Work,
 }
 
+impl Role {
+    /// The session that the stream's DATA is input for.
+    pub fn input_session(self) -> Option<u32> {
+        match self {
+            Role::Terminal(key) => Some(key),
+            Role::Call
+            | Role::Foreground(_)
+            | Role::Attached(_)
+            | Role::Waiting(_)
+            | Role::Work => None,
+        }
+    }
+}
+
 /// A stream that ended before all its data was delivered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dropped {

@@ -53,8 +53,12 @@ fn frame(kind: u8, stream: u32, payload: Vec<u8>) -> HostFrame {
     }
 }
 
-fn open(stream: u32, verb: u16, fields: impl Fn(Writer) -> Writer) -> HostFrame {
-    frame(OPEN, stream, fields(Writer::new().u16(verb)).finish())
+fn open(stream: u32, verb: Verb, fields: impl Fn(Writer) -> Writer) -> HostFrame {
+    frame(
+        OPEN,
+        stream,
+        fields(Writer::new().u16(verb.number())).finish(),
+    )
 }
 
 fn command(to: Writer, words: &[&str], tag: Option<&str>) -> Writer {
@@ -75,45 +79,45 @@ fn valid_frames() -> Vec<HostFrame> {
     let credit = |bytes: u32| Writer::new().u32(bytes).finish();
     let event = |kind: u16| Writer::new().u16(kind);
     vec![
-        open(1, verb::PROBE, |to| to),
-        open(2, verb::THAW, |to| to),
-        open(3, verb::EXEC, |to| command(to, &shell, None).u8(0)),
+        open(1, Verb::Probe, |to| to),
+        open(2, Verb::Thaw, |to| to),
+        open(3, Verb::Exec, |to| command(to, &shell, None).u8(0)),
         frame(EVENT, 3, event(event::STOP).finish()),
-        open(4, verb::EXEC, |to| {
+        open(4, Verb::Exec, |to| {
             command(to, &["sleep", "100"], Some("worker")).u8(1)
         }),
-        open(5, verb::ATTACH, |to| to.u8(1).str("worker")),
-        open(6, verb::SIGNAL, |to| to.u8(1).str("worker").u8(9)),
-        open(7, verb::SIGNAL, |to| to.u8(0).u32(4).u8(15)),
-        open(8, verb::PROCESSES, |to| to),
-        open(9, verb::PTY, |to| {
+        open(5, Verb::Attach, |to| to.u8(1).str("worker")),
+        open(6, Verb::Signal, |to| to.u8(1).str("worker").u8(9)),
+        open(7, Verb::Signal, |to| to.u8(0).u32(4).u8(15)),
+        open(8, Verb::Processes, |to| to),
+        open(9, Verb::Pty, |to| {
             command(to, &["cat"], Some("pty-00000000")).u16(80).u16(24)
         }),
         frame(DATA, 9, b"typed\n".to_vec()),
         frame(EVENT, 9, event(event::RESIZE).u16(100).u16(40).finish()),
         frame(EVENT, 9, event(event::TAKEN).u64(3).finish()),
         frame(CANCEL, 9, empty()),
-        open(10, verb::CONNECT, |to| to.str("pty-00000000")),
-        open(11, verb::READ, |to| to.str("/usr/bin/env")),
+        open(10, Verb::Connect, |to| to.str("pty-00000000")),
+        open(11, Verb::Read, |to| to.str("/usr/bin/env")),
         frame(WINDOW, 11, credit(262_144)),
-        open(12, verb::WRITE, |to| to.str("/tmp/file")),
+        open(12, Verb::Write, |to| to.str("/tmp/file")),
         frame(DATA, 12, vec![7; 5_000]),
         frame(END, 12, total(5_000)),
-        open(13, verb::WRITE, |to| to.str("")),
+        open(13, Verb::Write, |to| to.str("")),
         frame(DATA, 13, vec![7; 65_536]),
         frame(EVENT, 13, event(event::TARGET).str("/tmp/other").finish()),
         frame(END, 13, total(65_536)),
-        open(14, verb::LIST, |to| to.str("/etc").u32(2).u32(1_000)),
-        open(15, verb::MKDIR, |to| to.str("/tmp/a/b")),
-        open(16, verb::REMOVE, |to| to.str("/tmp/a")),
-        open(17, verb::WAKE, |to| {
+        open(14, Verb::List, |to| to.str("/etc").u32(2).u32(1_000)),
+        open(15, Verb::Mkdir, |to| to.str("/tmp/a/b")),
+        open(16, Verb::Remove, |to| to.str("/tmp/a")),
+        open(17, Verb::Wake, |to| {
             to.u64(1)
                 .str([9; 32])
                 .str("name")
                 .str("0123456789abcdef0123456789abcdef")
         }),
-        open(18, verb::FREEZE, |to| to),
-        open(2, verb::THAW, |to| to),
+        open(18, Verb::Freeze, |to| to),
+        open(2, Verb::Thaw, |to| to),
     ]
 }
 
@@ -351,7 +355,7 @@ fn an_agent_survives_any_sequence_of_frames() {
             let nonce: [u8; NONCE_BYTES] = std::array::from_fn(|_| random.next() as u8);
             let mut frames = sequence(&valid_frames, &mut random);
             let is_in_step = frames.iter().all(HostFrame::is_a_frame);
-            frames.push(open(LAST_STREAM, verb::PROBE, |to| to));
+            frames.push(open(LAST_STREAM, Verb::Probe, |to| to));
             let bytes = encode(&frames, epoch);
             std::fs::write(&input, &bytes).unwrap();
             let mut stream = sandbox.connect();

@@ -71,6 +71,16 @@ fn every_frame_is_one_frame() {
 #[test]
 fn the_agents_frames_are_the_golden_ones() {
     let nonce: Vec<u8> = (0xa0..=0xaf).collect();
+    let welcome = |has_verbs| {
+        let welcome = Welcome {
+            nonce: &nonce,
+            version: 1,
+            is_awake: false,
+            pid: 1,
+            has_verbs,
+        };
+        welcome.record()
+    };
     let exit = |code, signal, duration_us| Exit {
         code,
         signal,
@@ -79,10 +89,8 @@ fn the_agents_frames_are_the_golden_ones() {
     let notice = |reboot| Writer::new().u16(notice::HALTING).u8(reboot).finish();
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
-        (
-            "welcome",
-            frame(WELCOME, 0, 0, &welcome(&nonce, 1, false, 1)),
-        ),
+        ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
+        ("welcome_verbs", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_frozen",
@@ -131,13 +139,17 @@ fn the_agents_frames_are_the_golden_ones() {
     }
 }
 
+fn read_verb(fields: &mut Reader) -> Verb {
+    Verb::from_number(fields.u16().unwrap()).unwrap()
+}
+
 /// The verb, the command, and the fields after it.
-fn read_command(bytes: &[u8]) -> (u16, Command<'_>, Vec<u16>) {
+fn read_command(bytes: &[u8]) -> (Verb, Command<'_>, Vec<u16>) {
     let mut fields = Reader::new(bytes);
-    let verb = fields.u16().unwrap();
+    let verb = read_verb(&mut fields);
     let command = Command::read(&mut fields).unwrap();
     let rest = match verb {
-        verb::EXEC => vec![u16::from(fields.u8().unwrap())],
+        Verb::Exec => vec![u16::from(fields.u8().unwrap())],
         _ => vec![fields.u16().unwrap(), fields.u16().unwrap()],
     };
     fields.finish().unwrap();
@@ -151,6 +163,8 @@ fn the_hosts_frames_are_decoded() {
     let nonce: Vec<u8> = (0xa0..=0xaf).collect();
     let hello = read_hello(&bytes).unwrap();
     assert_eq!((hello.nonce.to_vec(), hello.version), (nonce, 1));
+    let (_, flags, _, same) = payload(&frames, "hello_verbs");
+    assert_eq!((flags, same), (LIST_VERBS, bytes));
 
     let request = |name: &str| {
         let (kind, _, _, bytes) = payload(&frames, name);
@@ -159,7 +173,7 @@ fn the_hosts_frames_are_decoded() {
     };
     let bytes = request("open_exec_foreground");
     let (verb, echo, mode) = read_command(&bytes);
-    assert_eq!((verb, mode), (verb::EXEC, vec![0]));
+    assert_eq!((verb, mode), (Verb::Exec, vec![0]));
     assert_eq!(echo.cmd, b"/bin/echo");
     assert_eq!(echo.args, [b"-n", "grüße".as_bytes(), b""]);
     let bytes = request("open_exec_background");
@@ -178,7 +192,7 @@ fn the_hosts_frames_are_decoded() {
     assert_eq!(env.envs, envs);
     let bytes = request("open_pty");
     let (verb, _, size) = read_command(&bytes);
-    assert_eq!((verb, size), (verb::PTY, vec![120, 40]));
+    assert_eq!((verb, size), (Verb::Pty, vec![120, 40]));
 
     for (name, expected) in [
         ("open_attach_pid", Selector::Pid(4242)),
@@ -186,14 +200,14 @@ fn the_hosts_frames_are_decoded() {
     ] {
         let (_, _, _, bytes) = payload(&frames, name);
         let mut fields = Reader::new(&bytes);
-        assert_eq!(fields.u16(), Ok(verb::ATTACH));
+        assert_eq!(read_verb(&mut fields), Verb::Attach);
         assert_eq!(Selector::read(&mut fields), Ok(expected));
         fields.finish().unwrap();
     }
 
     let (_, _, _, bytes) = payload(&frames, "open_await");
     let mut fields = Reader::new(&bytes);
-    assert_eq!(fields.u16(), Ok(verb::AWAIT));
+    assert_eq!(read_verb(&mut fields), Verb::Await);
     assert_eq!(
         Selector::read(&mut fields),
         Ok(Selector::Tag(b"worker".to_vec()))
@@ -202,7 +216,7 @@ fn the_hosts_frames_are_decoded() {
 
     let (_, _, stream, bytes) = payload(&frames, "open_wake");
     let mut fields = Reader::new(&bytes);
-    assert_eq!((stream, fields.u16()), (2, Ok(verb::WAKE)));
+    assert_eq!((stream, read_verb(&mut fields)), (2, Verb::Wake));
     Wake::read(&mut fields).unwrap();
     fields.finish().unwrap();
 
@@ -212,8 +226,8 @@ fn the_hosts_frames_are_decoded() {
     whole.extend(rest);
     let mut fields = Reader::new(&whole);
     assert_eq!(
-        (fields.u16(), fields.str()),
-        (Ok(verb::READ), Ok(b"/in two parts".as_slice()))
+        (read_verb(&mut fields), fields.str()),
+        (Verb::Read, Ok(b"/in two parts".as_slice()))
     );
     fields.finish().unwrap();
 }

@@ -7,8 +7,7 @@ use crate::files::reading::Reading;
 use crate::files::removal::Removal;
 use crate::files::writing::Writing;
 use crate::job::Job;
-use crate::protocol::{verb, Failure};
-use crate::record::{Malformed, Reader};
+use crate::protocol::Failure;
 
 pub enum FileRequest<'a> {
     Read {
@@ -30,23 +29,7 @@ pub enum FileRequest<'a> {
     },
 }
 
-impl<'a> FileRequest<'a> {
-    pub fn read(number: u16, fields: &mut Reader<'a>) -> Result<FileRequest<'a>, Malformed> {
-        let path = fields.str()?;
-        Ok(match number {
-            verb::READ => FileRequest::Read { path },
-            verb::WRITE => FileRequest::Write { path },
-            verb::LIST => FileRequest::List {
-                path,
-                depth: fields.u32()?,
-                limit: fields.u32()?,
-            },
-            verb::MKDIR => FileRequest::Mkdir { path },
-            verb::REMOVE => FileRequest::Remove { path },
-            _ => return Err(Malformed),
-        })
-    }
-
+impl FileRequest<'_> {
     pub fn job(&self) -> Result<Box<dyn Job>, Failure> {
         Ok(match self {
             FileRequest::Read { path } => Box::new(Reading::new(normalize(path)?)),
