@@ -9,6 +9,7 @@ import { CapsuleLocks } from "./capsules/locks.ts";
 import { MemoryWatch } from "./capsules/memory-watch.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
+import { Runs } from "./capsules/runs.ts";
 import type { CapsuleStore } from "./capsules/store.ts";
 import { type Log, Transitions } from "./capsules/transitions.ts";
 import { type Config, ownMemoryMb } from "./config.ts";
@@ -40,10 +41,10 @@ export function buildServices(config: Config, inputs: ServiceInputs) {
   const clock = systemClock;
   const locks = new CapsuleLocks();
   const activity = new Activity(capsuleRows, clock);
-  const idle = new Idle(clock, activity, (id) => capsules.expire(id));
+  const runs = new Runs();
   const onFreed = () => templates.collect();
   const { observe, observeExec } = telemetry;
-  const about = { store, host, locks, activity, idle, clock, log, step, onFreed };
+  const about = { store, host, locks, runs, activity, clock, log, step, onFreed };
   const beforeRun: DiskLimiter["beforeRun"] = (teamId, guest) => disk.beforeRun(teamId, guest);
   const transitions = new Transitions({ ...about, observe, beforeRun });
   const diskUse = new DiskUse({
@@ -59,15 +60,16 @@ export function buildServices(config: Config, inputs: ServiceInputs) {
   });
   const disk = new DiskLimiter({
     rows: capsuleRows,
-    guests: () => transitions.runs.guests(),
+    guests: () => runs.guests(),
     diskUse,
     usedBytes: (teamId) => quotas.usage(teamId).diskBytes,
     quotaBytes: config.limits.disk_max_bytes,
     space: host.space,
     ...{ clock, log, onChange: onDiskShortage },
   });
-  const below = { store, host, locks, transitions, activity, idle, clock, quotas, disk };
+  const below = { store, host, locks, runs, transitions, activity, clock, quotas, disk };
   const capsules = new Capsules({ ...below, templates: templateRows, observeExec, onPaused });
+  runs.apply(new Idle(clock, activity, (id) => capsules.expire(id)));
   capsules.onChange(onEnded);
   capsules.onChange((_teamId, _id, view) => telemetry.metrics.statusReached(view?.status ?? "removed"));
   const memoryWatch = new MemoryWatch({
@@ -88,7 +90,7 @@ export function buildServices(config: Config, inputs: ServiceInputs) {
     log,
   });
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ store, host, locks, transitions, log, storages });
+  const reconciler = new Reconciler({ store, host, locks, runs, transitions, log, storages });
   return { activity, transitions, capsules, templates, disk, reconciler, memoryWatch };
 }
 

@@ -73,7 +73,7 @@ test("a capsule that another team asks for, or that does not run, is refused bef
 test("a guest that is lost while its row says running is an agent error", async () => {
   const floors = buildFloors();
   const id = await running(floors);
-  floors.transitions.runs.guest = () => undefined;
+  floors.runs.guest = () => undefined;
   const used = floors.capsules.use(floors.team, id, "exec", () => assert.fail("work was called"));
   await assert.rejects(used, { code: "agent_error", message: `capsule ${id} cannot be reached` });
 });

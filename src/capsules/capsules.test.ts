@@ -382,7 +382,7 @@ test("DELETE does not wait for a guest that hangs while it is released", async (
   const floors = buildFloors();
   floors.host.isMute = true;
   const { id } = await floors.capsules.create(floors.team, request);
-  await waitFor("the guest is there", () => floors.transitions.runs.guest(id) !== undefined);
+  await waitFor("the guest is there", () => floors.runs.guest(id) !== undefined);
   assert.equal(floors.capsules.get(floors.team, id).status, "running");
   await floors.capsules.destroy(floors.team, id);
   assert.deepEqual([...floors.host.guests.keys(), ...floors.host.folders], []);

@@ -8,13 +8,12 @@ import type { Activity } from "./activity.ts";
 import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
-import type { Idle } from "./idle.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Relief } from "./memory-watch.ts";
 import type { Quotas, Usage } from "./quotas.ts";
-import type { RunEnd } from "./runs.ts";
+import type { RunEnd, Runs } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import { originOf, type Transitions } from "./transitions.ts";
 
@@ -40,8 +39,8 @@ export interface CapsulesOptions {
   host: Host;
   locks: CapsuleLocks;
   transitions: Transitions;
+  runs: Runs;
   activity: Activity;
-  idle: Idle;
   clock: Clock;
   quotas: Quotas;
   disk: Pick<DiskLimiter, "requireWritable">;
@@ -157,9 +156,9 @@ export class Capsules {
     action: Name,
     work: (agent: AgentParts[Name]) => T | Promise<T>,
   ): Promise<T> {
-    const { transitions, observeExec, activity } = this.#options;
+    const { runs, observeExec, activity } = this.#options;
     this.permit(teamId, id, action);
-    const guest = transitions.runs.guest(id);
+    const guest = runs.guest(id);
     if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);
     using use = new DisposableStack();
     const begin = () => {
@@ -178,7 +177,7 @@ export class Capsules {
 
   /** Calls `listener` once when the capsule's run ends; the returned function removes it. */
   onEnd(id: string, listener: (end: RunEnd) => void): () => void {
-    return this.#options.transitions.runs.onEnd(id, listener);
+    return this.#options.runs.onEnd(id, listener);
   }
 
   /** Calls `listener` at each change that a team can see; `view` is undefined when the capsule is gone. */
@@ -273,7 +272,7 @@ export class Capsules {
   /** Waits up to `graceMs` for changes under way; VMs run on. */
   async close(graceMs: number): Promise<void> {
     this.#isClosing = true;
-    this.#options.idle.stop();
+    this.#options.runs.close();
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
     await Promise.race([this.#options.locks.settled(), grace]);
     this.#options.activity.flush();

@@ -99,6 +99,19 @@ test("an automatic pause that cannot even be begun is tried again after half a m
   assert.equal(await status(floors, id), "paused");
 });
 
+test("the time without activity goes on while the server is away", async () => {
+  const before = buildFloors();
+  const id = await running(before, 10);
+  before.clock.advance(6_000);
+  await before.capsules.close(0);
+  const after = buildFloors(before.host, before.database, before.clock);
+  await after.restart();
+  after.clock.advance(3_999);
+  assert.equal(await status(after, id), "running");
+  after.clock.advance(1);
+  assert.equal(await status(after, id), "paused");
+});
+
 test("how long a capsule took to be let go of does not count", async () => {
   const floors = buildFloors();
   const id = await running(floors, 10);

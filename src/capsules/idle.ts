@@ -1,9 +1,14 @@
 /**
- * The inactivity timers, one per running capsule with a TTL. A TTL counts from the last activity, or from the start of the
+ * The policy of idle capsules: one timer per running capsule with a TTL. A TTL counts from the last activity, or from the start of the
  * run if there was none, and is suspended while a command runs.
  */
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
+import type { RunPolicy } from "./run-policy.ts";
+import type { Capsule } from "./store.ts";
+
+/** Time until a pause that failed is tried again. */
+const retryMs = 30_000;
 
 interface Watched {
   timeoutMs: number;
@@ -12,19 +17,17 @@ interface Watched {
   cancel: () => void;
 }
 
-export class Idle {
+export class Idle implements RunPolicy {
   readonly #clock: Clock;
   readonly #activity: Activity;
   readonly #expire: (id: string) => Promise<unknown>;
   readonly #watched = new Map<string, Watched>();
-  readonly #retryMs: number;
 
-  /** `expire` pauses the capsule and unwatches it; `retryMs`: see `watchAgain`. */
-  constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<unknown>, retryMs = 30_000) {
+  /** `expire` pauses the capsule. */
+  constructor(clock: Clock, activity: Activity, expire: (id: string) => Promise<unknown>) {
     this.#clock = clock;
     this.#activity = activity;
     this.#expire = expire;
-    this.#retryMs = retryMs;
     activity.onChange((id) => {
       // Activity moves the deadline later, which #fire notices. Only the end of a command needs a new timer: while it ran,
       // none was armed.
@@ -33,27 +36,32 @@ export class Idle {
     });
   }
 
-  /** The capsule is running, and has been idle for `idleMs`. */
-  watch(id: string, timeoutSec: number, idleMs = 0): void {
-    this.unwatch(id);
-    if (timeoutSec === 0) return;
-    const watched = { timeoutMs: timeoutSec * 1_000, sinceTicks: this.#clock.ticks() - idleMs, cancel: () => {} };
-    this.#watched.set(id, watched);
-    this.#arm(id, watched);
+  /** Idle since now, so that the release does not count; an adopted capsule since its last activity. */
+  began({ id, timeoutSec, lastActiveAt, startedAt }: Capsule, isAdopted: boolean): void {
+    const idleFrom = Math.max(lastActiveAt ?? 0, startedAt ?? 0);
+    this.#watch(id, timeoutSec, isAdopted ? Math.max(0, this.#clock.now() - idleFrom) : 0);
   }
 
-  /** As `watch`, for a capsule whose pause has just failed: the next try comes after `retryMs` instead of a whole TTL. */
-  watchAgain(id: string, timeoutSec: number): void {
-    this.watch(id, timeoutSec, timeoutSec * 1_000 - this.#retryMs);
+  /** The next try comes after `retryMs` instead of a whole TTL. */
+  pauseFailed({ id, timeoutSec }: Pick<Capsule, "id" | "timeoutSec">): void {
+    this.#watch(id, timeoutSec, timeoutSec * 1_000 - retryMs);
   }
 
-  unwatch(id: string): void {
+  ended(id: string): void {
     this.#watched.get(id)?.cancel();
     this.#watched.delete(id);
   }
 
-  stop(): void {
-    for (const id of [...this.#watched.keys()]) this.unwatch(id);
+  close(): void {
+    for (const id of [...this.#watched.keys()]) this.ended(id);
+  }
+
+  #watch(id: string, timeoutSec: number, idleMs: number): void {
+    this.ended(id);
+    if (timeoutSec === 0) return;
+    const watched = { timeoutMs: timeoutSec * 1_000, sinceTicks: this.#clock.ticks() - idleMs, cancel: () => {} };
+    this.#watched.set(id, watched);
+    this.#arm(id, watched);
   }
 
   #arm(id: string, watched: Watched): void {
@@ -73,8 +81,8 @@ export class Idle {
       return;
     }
     this.#expire(id).catch(() => {
-      // A pause that failed has called watchAgain itself; one that never began has not.
-      if (this.#watched.get(id) === watched) this.watchAgain(id, watched.timeoutMs / 1_000);
+      // A pause that failed has called `pauseFailed` itself; one that never began has not.
+      if (this.#watched.get(id) === watched) this.pauseFailed({ id, timeoutSec: watched.timeoutMs / 1_000 });
     });
   }
 }

@@ -5,6 +5,7 @@
  */
 import type { Host } from "../host/host.ts";
 import type { CapsuleLocks } from "./locks.ts";
+import type { Runs } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Log, Transitions } from "./transitions.ts";
 
@@ -12,6 +13,7 @@ export interface ReconcilerOptions {
   store: CapsuleStore;
   host: Host;
   locks: CapsuleLocks;
+  runs: Pick<Runs, "guest">;
   transitions: Transitions;
   log: Log;
   /** Storage ids of all template records. */
@@ -69,9 +71,9 @@ export class Reconciler {
 
   /** Writes the outcome that could not be written at the time. A row that has changed since it was read is left alone. */
   async #repair(row: Capsule): Promise<void> {
-    const { store, transitions } = this.#options;
+    const { store, runs, transitions } = this.#options;
     const needsGuest = row.status === "running" || row.status === "starting";
-    const isLost = needsGuest && transitions.runs.guest(row.id) === undefined;
+    const isLost = needsGuest && runs.guest(row.id) === undefined;
     if (row.intent === "destroy") await transitions.destroy(row);
     else if (isLost) store.commit(row, "fail", { errorReason: "its VM is gone" });
     else if (row.intent !== null) await transitions.undo(row);

@@ -1,8 +1,10 @@
 /**
  * The runs of capsules: from a capsule's commit to `running` until its guest is paused, destroyed or ends. A run has a guest,
- * and listeners that are called once when it ends.
+ * listeners that are called once when it ends, and the policies of the service.
  */
 import type { Guest } from "../host/host.ts";
+import type { RunPolicy } from "./run-policy.ts";
+import type { Capsule } from "./store.ts";
 
 /** Why a capsule's run ended; sockets into it are closed with this. */
 export type RunEnd = "paused" | "destroyed" | "stopped" | "error";
@@ -12,6 +14,12 @@ type Listener = (end: RunEnd) => void;
 export class Runs {
   readonly #guests = new Map<string, Guest>();
   readonly #listeners = new Map<string, Set<Listener>>();
+  readonly #policies: RunPolicy[] = [];
+
+  /** Applies `policy` to all runs. Call before the first one. */
+  apply(policy: RunPolicy): void {
+    this.#policies.push(policy);
+  }
 
   /** The live guest of a running capsule. */
   guest(id: string): Guest | undefined {
@@ -26,12 +34,26 @@ export class Runs {
     this.#guests.set(id, guest);
   }
 
+  /** The guest's processes run now. */
+  released(row: Capsule, guest: Guest, isAdopted: boolean): void {
+    if (this.has(row.id, guest)) for (const policy of this.#policies) policy.began(row, isAdopted);
+  }
+
+  saving(id: string): void {
+    for (const policy of this.#policies) policy.ended(id);
+  }
+
+  saveFailed(row: Capsule): void {
+    for (const policy of this.#policies) policy.pauseFailed(row);
+  }
+
   /** Whether the capsule's run is still that of `guest`. */
   has(id: string, guest: Guest): boolean {
     return this.#guests.get(id) === guest;
   }
 
   end(id: string, guest: Guest, end: RunEnd): void {
+    for (const policy of this.#policies) policy.ended(id);
     if (this.has(id, guest)) this.#guests.delete(id);
     const listeners = this.#listeners.get(id) ?? [];
     this.#listeners.delete(id);
@@ -46,5 +68,9 @@ export class Runs {
       listeners.delete(listener);
       if (listeners.size === 0 && this.#listeners.get(id) === listeners) this.#listeners.delete(id);
     };
+  }
+
+  close(): void {
+    for (const policy of this.#policies) policy.close();
   }
 }

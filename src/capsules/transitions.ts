@@ -9,9 +9,8 @@ import type { Step } from "../host/steps.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import { asAgentError, justEnded, reasonOf } from "./failures.ts";
-import type { Idle } from "./idle.ts";
 import type { CapsuleLocks } from "./locks.ts";
-import { type RunEnd, Runs } from "./runs.ts";
+import type { Runs } from "./runs.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
 
 export interface Log {
@@ -28,8 +27,8 @@ export interface TransitionsOptions {
   store: CapsuleStore;
   host: Host;
   locks: CapsuleLocks;
+  runs: Runs;
   activity: Activity;
-  idle: Idle;
   clock: Clock;
   log: Log;
   step: Step;
@@ -45,16 +44,11 @@ const endDelayMs = 2;
 
 export class Transitions {
   readonly #options: TransitionsOptions;
-  readonly #runs = new Runs();
   /** Starts, restores, and saves that wait for their turn; a destroy aborts them. */
   readonly #abortables = new Map<string, AbortController>();
 
   constructor(options: TransitionsOptions) {
     this.#options = options;
-  }
-
-  get runs(): Pick<Runs, "guest" | "guests" | "onEnd"> {
-    return this.#runs;
   }
 
   /** starting → running, or error. `begin` is called when its turn has come. */
@@ -85,7 +79,7 @@ export class Transitions {
    * turn among the saves it takes.
    */
   pause(row: Capsule, owner = row.teamId): Promise<Capsule> {
-    const { store, locks, step } = this.#options;
+    const { store, locks, runs, step } = this.#options;
     return locks.runExclusiveDetached(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "pause", owner);
@@ -97,7 +91,7 @@ export class Transitions {
         throw error;
       }
       step("paused.committed");
-      this.#endRun(row.id, guest, "paused");
+      runs.end(row.id, guest, "paused");
       const rest = this.#endPaused(row.id, guest);
       if (paused !== undefined) return { answer: paused, rest };
       await rest;
@@ -133,7 +127,7 @@ export class Transitions {
 
   /** running → gone, its files in a template. `commit` makes the template's row and begins the destroy, in one transaction. */
   capture(row: Capsule, storage: string, commit: (sizeBytes: number) => void): Promise<void> {
-    const { host, locks, log, step } = this.#options;
+    const { host, locks, runs, log, step } = this.#options;
     return locks.runExclusive(row.id, async () => {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "capture", row.teamId);
@@ -147,7 +141,7 @@ export class Transitions {
         await host.removeTemplate(storage).catch(() => {}); // left to the reconciler
         throw asAgentError(error, `capsule ${row.id} could not be captured and is still running`);
       }
-      this.#endRun(row.id, guest, "destroyed");
+      runs.end(row.id, guest, "destroyed");
       await this.#erase(row).catch((error: unknown) => {
         // The template is committed; the reconciler removes the rest of the capsule.
         log.error({ err: error, capsule: row.id }, "a captured capsule could not be removed");
@@ -157,14 +151,14 @@ export class Transitions {
 
   /** any → gone. `row` carries the intent. */
   destroy(row: Capsule): Promise<void> {
-    const { host, locks, step } = this.#options;
+    const { host, locks, runs, step } = this.#options;
     step("destroy.committed");
     this.#abortables.get(row.id)?.abort(missing(row.id));
-    const busy = locks.isLocked(row.id) ? this.#runs.guest(row.id) : undefined;
+    const busy = locks.isLocked(row.id) ? runs.guest(row.id) : undefined;
     if (busy !== undefined) host.abandon(busy);
     return locks.runExclusive(row.id, async () => {
-      const guest = this.#runs.guest(row.id);
-      if (guest !== undefined) this.#endRun(row.id, guest, "destroyed");
+      const guest = runs.guest(row.id);
+      if (guest !== undefined) runs.end(row.id, guest, "destroyed");
       await this.#erase(row);
     });
   }
@@ -179,17 +173,14 @@ export class Transitions {
     });
   }
 
-  /** Takes over a guest of an earlier daemon. Under the lock, so that the idle timer cannot pause it before its old checkpoint is removed. */
+  /** Takes over a guest of an earlier daemon. Under the lock, so that no policy can pause it before its old checkpoint is removed. */
   adopt(row: Capsule, guest: Guest): Promise<void> {
-    const idleFrom = Math.max(row.lastActiveAt ?? 0, row.startedAt ?? 0);
-    return this.#options.locks.runExclusive(row.id, () =>
-      this.#run(guest, row, Math.max(0, this.#options.clock.now() - idleFrom)),
-    );
+    return this.#options.locks.runExclusive(row.id, () => this.#run(guest, row, true));
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture", owner: string): Promise<void> {
-    const { host, idle } = this.#options;
-    idle.unwatch(row.id);
+    const { host, runs } = this.#options;
+    runs.saving(row.id);
     try {
       const turn = { owner, revision: row.revision };
       const save = (signal: AbortSignal) => host.save(guest, purpose, { ...turn, signal });
@@ -209,25 +200,24 @@ export class Transitions {
     this.#undo(row);
   }
 
-  /** Clears the intent; a running capsule gets its idle timer back. */
   #undo(row: Capsule): void {
-    const { store, idle } = this.#options;
-    if (store.clearIntent(row) !== undefined && row.status === "running") idle.watchAgain(row.id, row.timeoutSec);
+    const { store, runs } = this.#options;
+    if (store.clearIntent(row) !== undefined && row.status === "running") runs.saveFailed(row);
   }
 
   /**
    * The row says running: lets commands in and releases the guest, with nothing in between, since a guest refuses a command that
-   * it gets before its release. Then starts the idle timer, so that the release does not count as idle.
+   * it gets before its release.
    */
-  async #run(guest: Guest, row: Capsule, idleMs = 0): Promise<void> {
-    const { host, idle, log } = this.#options;
-    this.#runs.begin(row.id, guest);
+  async #run(guest: Guest, row: Capsule, isAdopted = false): Promise<void> {
+    const { host, runs, log } = this.#options;
+    runs.begin(row.id, guest);
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
     await host.release(guest).catch((error: unknown) => {
       // The agent is gone; `#ended` follows and takes the capsule to `error`.
       log.warn({ err: error, capsule: row.id }, "capsule could not be released");
     });
-    if (this.#runs.has(row.id, guest)) idle.watch(row.id, row.timeoutSec, idleMs);
+    runs.released(row, guest, isAdopted);
   }
 
   /** The reconciler retries a commit that fails here. */
@@ -241,11 +231,11 @@ export class Transitions {
 
   /** The guest ended by itself. */
   #ended(id: string, guest: Guest, end: GuestEnd): void {
-    const { host, store, locks, log } = this.#options;
+    const { host, store, locks, runs, log } = this.#options;
     locks
       .runExclusive(id, async () => {
-        if (!this.#runs.has(id, guest)) return;
-        this.#endRun(id, guest, end.kind === "powered_off" ? "stopped" : "error");
+        if (!runs.has(id, guest)) return;
+        runs.end(id, guest, end.kind === "powered_off" ? "stopped" : "error");
         const row = store.get(id);
         if (row !== undefined && row.status === "running" && row.intent !== "destroy") {
           if (end.kind === "powered_off") store.commit(row, "halt");
@@ -301,11 +291,6 @@ export class Transitions {
     if (row.storage !== null) await onFreed(row.storage);
   }
 
-  #endRun(id: string, guest: Guest, end: RunEnd): void {
-    this.#options.idle.unwatch(id);
-    this.#runs.end(id, guest, end);
-  }
-
   #isBeingDestroyed(id: string): boolean {
     const row = this.#options.store.get(id);
     return row === undefined || row.intent === "destroy";
@@ -313,7 +298,7 @@ export class Transitions {
 
   #require(id: string): Guest {
     if (this.#isBeingDestroyed(id)) throw missing(id);
-    const guest = this.#runs.guest(id);
+    const guest = this.#options.runs.guest(id);
     if (guest === undefined) throw justEnded(id);
     return guest;
   }

@@ -7,6 +7,7 @@ import { CapsuleLocks } from "../../src/capsules/locks.ts";
 import { type QuotaLimits, Quotas } from "../../src/capsules/quotas.ts";
 import { Reconciler } from "../../src/capsules/reconciler.ts";
 import { recover } from "../../src/capsules/recovery.ts";
+import { Runs } from "../../src/capsules/runs.ts";
 import { CapsuleStore } from "../../src/capsules/store.ts";
 import { type Log, type Observe, Transitions } from "../../src/capsules/transitions.ts";
 import { AuditRows } from "../../src/db/audit-rows.ts";
@@ -91,11 +92,11 @@ export function buildFloors(
   const store = new CapsuleStore(rows, () => clock.now());
   const locks = new CapsuleLocks();
   const activity = new Activity(rows, clock);
-  const idle = new Idle(clock, activity, (id) => capsules.expire(id));
+  const runs = new Runs();
   const onFreed = () => templates.collect();
   const disk = { requireWritable() {}, beforeRun: async (_teamId: string, _guest: Guest): Promise<void> => {} };
   const beforeRun: typeof disk.beforeRun = (teamId, guest) => disk.beforeRun(teamId, guest);
-  const below = { store, host, locks, activity, idle, clock, log };
+  const below = { store, host, locks, runs, activity, clock, log };
   const transitions = new Transitions({ ...below, step, observe, beforeRun, onFreed });
   const quotas = new Quotas({
     rows,
@@ -113,14 +114,15 @@ export function buildFloors(
     host,
     locks,
     transitions,
+    runs,
     activity,
-    idle,
     clock,
     quotas,
     disk,
     observeExec,
     onPaused,
   });
+  runs.apply(new Idle(clock, activity, (id) => capsules.expire(id)));
   capsules.onChange(onEnded);
   const templates = new Templates({
     database,
@@ -136,7 +138,7 @@ export function buildFloors(
   /** Resolves when nothing is going on any more. */
   const settled = () => locks.settled();
   const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ store, host, locks, transitions, log: silent, storages });
+  const reconciler = new Reconciler({ store, host, locks, runs, transitions, log: silent, storages });
   const restart = () => recover({ store, host, transitions, log: silent, reconciler });
   const team = teams.ensure("blue").id;
   const other = teams.ensure("red").id;
@@ -149,7 +151,7 @@ export function buildFloors(
     store,
     locks,
     activity,
-    idle,
+    runs,
     transitions,
     capsules,
     templates,

@@ -1,0 +1,14 @@
+/** A rule by which the service changes a running capsule without a request, for example the pause of an idle one. */
+import type { Capsule } from "./store.ts";
+
+/** No method may throw. */
+export interface RunPolicy {
+  /** The capsule's processes run. `isAdopted`: they did so already under an earlier daemon. */
+  began(capsule: Capsule, isAdopted: boolean): void;
+  /** Its run has ended, or a save has begun. Called once or more per run, also where `began` was not. */
+  ended(id: string): void;
+  /** Its pause or capture has failed, and it runs on. */
+  pauseFailed(capsule: Capsule): void;
+  /** The server stops: capsules run on, and are not changed any more. */
+  close(): void;
+}
