@@ -19,8 +19,18 @@ const id = "cl-1";
 const image = { name: "minimal", hash: "ab" };
 const agent = { awake: true, closed: new Promise(() => {}), wake: async () => {}, close() {} } as unknown as Agent;
 
+interface Fixture {
+  host: LocalHost;
+  paths: Paths;
+  vm: FakeVm;
+  /** Folders that were reported. */
+  damages: string[];
+  /** How many saved machines each trim of QEMU's builds was told. */
+  trimmed: number[];
+}
+
 /** A host with one paused capsule, whose guest's kernel writes to the disk layer when it is resumed. */
-async function hostOfPaused(t: TestContext): Promise<{ host: LocalHost; paths: Paths; vm: FakeVm }> {
+async function hostOfPaused(t: TestContext): Promise<Fixture> {
   const data = mkdtempSync(join(tmpdir(), "local-host-"));
   t.after(() => rmSync(data, { recursive: true }));
   const paths = new Paths(data);
@@ -38,7 +48,15 @@ async function hostOfPaused(t: TestContext): Promise<{ host: LocalHost; paths: P
   const saved = { ...about, kind: "pause", revision: 7, diskLayer: diskLayerOf(layer) } as const;
   await writeManifest(checkpoint, saved, ["state"], { hashAll: false });
   vm.resume = async () => utimesSync(layer, 4_000_000_000, 4_000_000_000);
+  const damages: string[] = [];
+  const trimmed: number[] = [];
   const vmm = {
+    machine: () => machine,
+    findBelow: async () => [],
+    trim: async (saved: unknown[]) => {
+      trimmed.push(saved.length);
+      return [];
+    },
     hasWarmProcesses: false,
     onReplaced() {},
     closest: async () => machine,
@@ -51,7 +69,8 @@ async function hostOfPaused(t: TestContext): Promise<{ host: LocalHost; paths: P
   const onFailure = (error: unknown) => assert.fail(String(error));
   const host = new LocalHost({
     ...{ paths, vmm, images: [built], connect: async () => agent, mergeLayer: async () => {}, step: () => {} },
-    ...{ bootMs: 60_000, wakeMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0, onDamage: onFailure },
+    ...{ bootMs: 60_000, wakeMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0 },
+    onDamage: (folder: string) => damages.push(folder),
     memory: new HostMemory({ reserveBytes: 0 }),
     missing: async () => [],
     warm: {
@@ -60,8 +79,29 @@ async function hostOfPaused(t: TestContext): Promise<{ host: LocalHost; paths: P
     },
   } as ConstructorParameters<typeof LocalHost>[0]);
   t.after(() => host.close());
-  return { host, paths, vm };
+  return { host, paths, vm, damages, trimmed };
 }
+
+test("a start reports a damaged folder once, and removes nothing that it may need", async (t) => {
+  const { host, paths, damages, trimmed } = await hostOfPaused(t);
+  const builds = ["1", "2", "3"].map((digit) => join(paths.data, "images/other", digit.repeat(64)));
+  for (const build of builds) {
+    mkdirSync(build, { recursive: true });
+    utimesSync(build, 1_000, 1_000);
+  }
+  writeFileSync(join(paths.capsule(id), "capsule.json"), "");
+  await host.sweep();
+  assert.deepEqual(damages.splice(0), [paths.capsule(id)]);
+  assert.ok([paths.base("b"), ...builds].every(existsSync));
+  assert.deepEqual(trimmed, []);
+
+  rmSync(paths.capsule(id), { recursive: true });
+  await host.sweep();
+  assert.deepEqual(damages, []);
+  assert.ok(!existsSync(paths.base("b")), "nothing stands on it");
+  assert.equal(builds.filter(existsSync).length, 2, "the newest stay for a rollback");
+  assert.deepEqual(trimmed, [0], "saved machines are left");
+});
 
 test("a capsule that is destroyed while it is resumed is removed on a full disk too", async (t) => {
   const kept = await hostOfPaused(t);

@@ -20,9 +20,9 @@ import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
+import { readReferences } from "./disk/references.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
 import type { Admitted, Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
-import { basesOf } from "./images/base-trimmer.ts";
 import { Bases } from "./images/bases.ts";
 import { type Image, trimBuilds } from "./images/images.ts";
 import { TemplateStore } from "./images/template-store.ts";
@@ -90,7 +90,10 @@ export class LocalHost implements Host {
     this.#bases = new Bases({
       ...options,
       ...{ space, spare: spareBases, scheduler, isSound: this.#verifier.isSound },
-      neededBases: () => basesOf(this.inventory().capsules.map(paths.capsule, paths), this.#warm.origins()),
+      references: async () => {
+        const { needed, damaged } = await readReferences(paths, ["capsules"]);
+        return { needed: new Set([...needed, ...this.#warm.origins()]), damaged };
+      },
       onRemove: (folder) => {
         this.#verifier.forget(folder);
         return this.#warm.removeBase(folder);
@@ -252,13 +255,13 @@ export class LocalHost implements Host {
   /** Ends and removes everything that an earlier daemon left, and unused bases and builds. Call before the first start. */
   async sweep(): Promise<void> {
     const { vmm, images, onDamage } = this.#options;
+    const report = (error: unknown) => onDamage(this.#paths.data, String(error));
     await sweepLeftovers(vmm, this.#paths, onDamage);
-    const trims = [
-      () => this.trimBases(),
-      () => trimBuilds(this.#paths, images),
-      () => trimQemuBuilds(this.#paths, vmm),
-    ];
-    for (const trim of trims) await trim().catch((error: unknown) => onDamage(this.#paths.data, String(error)));
+    await this.trimBases().catch(report);
+    const references = await readReferences(this.#paths);
+    for (const { folder, why } of references.damaged) onDamage(folder, why);
+    await trimBuilds(this.#paths, images, references).catch(report);
+    await trimQemuBuilds(references, vmm).catch(report);
   }
 
   trimBases(): Promise<void> {

@@ -11,7 +11,9 @@
  * All these folders are two levels below the data folder: a disk layer names its backing file relatively (`../../bases/…`),
  * which stays valid when a folder is published or the data folder moves.
  */
+import { randomUUID } from "node:crypto";
 import { mkdirSync, readdirSync } from "node:fs";
+import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 
 const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}$/;
@@ -53,6 +55,11 @@ export class Paths {
     return readdirSync(this.templates).filter((name) => /^t[0-9a-f]+$/.test(name));
   }
 
+  /** Of existing folders. */
+  baseNames(): string[] {
+    return readdirSync(this.bases).filter((name) => namePattern.test(name));
+  }
+
   template(storage: string): string {
     return join(this.templates, checked(storage));
   }
@@ -63,6 +70,16 @@ export class Paths {
 
   scratch(name: string): string {
     return join(this.work, checked(name));
+  }
+
+  /**
+   * Removes a folder of the data folder. Renamed into `work/` first, it is whole or absent for every reader, and a crash leaves
+   * nothing that the next start does not remove.
+   */
+  async discard(folder: string): Promise<void> {
+    const discarded = this.scratch(`discarded-${randomUUID()}`);
+    await rename(folder, discarded);
+    await rm(discarded, { recursive: true, force: true });
   }
 }
 

@@ -2,41 +2,19 @@
  * Removes bases: those of older builds of the image or QEMU, and beyond the spare ones those that no capsule needs. A base is in
  * use from before its files are looked at until the capsule that starts from it is written.
  */
-import { readdir, rename, rm, stat } from "node:fs/promises";
-import { relative } from "node:path";
-import { readCapsule } from "../disk/capsule-folder.ts";
+import { stat } from "node:fs/promises";
 import type { Paths } from "../disk/paths.ts";
+import { mayBeNeeded, type References } from "../disk/references.ts";
 import { serviceOwner } from "../host.ts";
 
-/** Bases that capsules stand on. */
-export interface NeededBases {
-  /** Relative to the data folder. */
-  folders: Set<string>;
-  /** False when a capsule's record is damaged: then it may stand on any base that is older than this daemon. */
-  isComplete: boolean;
-}
-
-/** What the capsules in these folders stand on, and `more`. */
-export async function basesOf(folders: string[], more: Iterable<string>): Promise<NeededBases> {
-  const needed: NeededBases = { folders: new Set(more), isComplete: true };
-  for (const folder of folders) {
-    try {
-      const capsule = await readCapsule(folder);
-      if (capsule !== undefined) needed.folders.add(capsule.origin);
-    } catch {
-      needed.isComplete = false; // reported when the capsule is asked for
-    }
-  }
-  return needed;
-}
-
 export interface BaseTrimmerOptions {
-  paths: Pick<Paths, "data" | "bases" | "base" | "scratch">;
+  paths: Pick<Paths, "data" | "base" | "baseNames" | "discard">;
   /** How many bases are kept that no capsule needs. */
   spare: number;
   /** False for a base of another build of the image or QEMU. */
   isCurrent: (name: string) => boolean;
-  neededBases: () => Promise<NeededBases>;
+  /** Everything that stands on a base. */
+  references: () => Promise<Pick<References, "needed" | "damaged">>;
   /** Awaited before a base is removed; when it rejects, the base stays. */
   onRemove: (folder: string) => Promise<void>;
 }
@@ -98,15 +76,15 @@ export class BaseTrimmer {
   }
 
   async #trim(): Promise<void> {
-    const { paths, spare, isCurrent, neededBases } = this.#options;
-    // A use that ends during the pass may have written a capsule that `neededBases` did not find.
+    const { paths, spare, isCurrent } = this.#options;
+    // A use that ends during the pass may have written a capsule that `references` did not find.
     this.#usedDuring = new Set(this.#uses.keys());
-    const { folders: needed, isComplete } = await neededBases();
+    const references = await this.#options.references();
     const outdated: string[] = [];
     const unused: UnusedBase[] = [];
-    for (const name of await readdir(paths.bases)) {
-      if (needed.has(relative(paths.data, paths.base(name))) || this.#usedDuring.has(name)) continue;
-      if (!isComplete && !this.#made.has(name)) continue;
+    for (const name of paths.baseNames()) {
+      if (this.#usedDuring.has(name)) continue;
+      if (mayBeNeeded(paths, references, paths.base(name), { isOwn: this.#made.has(name) })) continue;
       if (!isCurrent(name)) outdated.push(name);
       else unused.push(await this.#describe(name));
     }
@@ -123,17 +101,15 @@ export class BaseTrimmer {
     const { paths, onRemove } = this.#options;
     if (this.#usedDuring.has(name)) return;
     const folder = paths.base(name);
-    const removed = paths.scratch(`trimmed-${name}`);
     this.#removing.add(name);
     try {
       await onRemove(folder);
-      await rename(folder, removed);
+      await paths.discard(folder);
       this.#lastUse.delete(name);
       this.#made.delete(name);
     } finally {
       this.#removing.delete(name);
     }
-    await rm(removed, { recursive: true, force: true });
   }
 }
 

@@ -10,7 +10,8 @@ import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { writeManifest } from "../disk/checkpoint-folder.ts";
 import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
-import { BaseTrimmer, basesOf, type NeededBases, surplus } from "./base-trimmer.ts";
+import { type References, readReferences } from "../disk/references.ts";
+import { BaseTrimmer, surplus } from "./base-trimmer.ts";
 import { Bases, keyOf } from "./bases.ts";
 import { type Image, trimBuilds } from "./images.ts";
 
@@ -36,11 +37,12 @@ beforeEach(async () => {
 });
 afterEach(() => rm(paths.data, { recursive: true }));
 
-/** A folder that says it stands on this build. */
-async function standing(room: string, folder: string, file: string, build: number): Promise<void> {
-  await mkdir(join(room, folder));
-  await writeFile(join(room, folder, file), JSON.stringify({ image: { name, hash: hashOf(build) } }));
+/** Nothing but these folders is needed. */
+function needed(...folders: string[]): References {
+  return { needed: new Set(folders), machines: [], damaged: [] };
 }
+
+const build = (number: number) => `images/${name}/${hashOf(number)}`;
 
 async function left(): Promise<string[]> {
   const names = await readdir(builds);
@@ -49,31 +51,23 @@ async function left(): Promise<string[]> {
 
 describe("old builds of an image", () => {
   test("are removed when unused, except for the current, the newest and just published ones", async () => {
-    assert.deepEqual(
-      (await trimBuilds(paths, [current])).sort(),
-      [1, 2, 3, 4].map((n) => `images/${name}/${hashOf(n)}`),
-    );
+    assert.deepEqual((await trimBuilds(paths, [current], needed())).sort(), [1, 2, 3, 4].map(build));
     assert.deepEqual(await left(), ["5", "6"]);
     assert.deepEqual(await readdir(paths.work), []);
   });
 
-  test("stay while a base, a template or a capsule uses them, or they are current", async () => {
-    await standing(paths.bases, "base", "manifest.json", 1);
-    await standing(paths.templates, "t0", "manifest.json", 2);
-    await standing(paths.capsules, "cl-0", "capsule.json", 3);
-    await trimBuilds(paths, [{ name, hash: hashOf(4) } as Image]);
-    assert.deepEqual(await left(), ["1", "2", "3", "4", "5", "6"]);
+  test("stay while something stands on them, or they are current", async () => {
+    await trimBuilds(paths, [{ name, hash: hashOf(4) } as Image], needed(build(1), build(3)));
+    assert.deepEqual(await left(), ["1", "3", "4", "5", "6"]);
   });
 
-  test("all stay when a manifest cannot be read, or the folder is a link", async () => {
-    await standing(paths.capsules, "cl-0", "capsule.json", 3);
-    await writeFile(join(paths.capsules, "cl-0", "capsule.json"), "{");
-    await assert.rejects(trimBuilds(paths, [current]), SyntaxError);
-    await rm(join(paths.capsules, "cl-0"), { recursive: true });
+  test("all stay when a folder is damaged, or theirs is a link", async () => {
+    const damaged = [{ folder: paths.capsule("cl-0"), why: "it is empty" }];
+    assert.deepEqual(await trimBuilds(paths, [current], { ...needed(), damaged }), []);
     const elsewhere = join(paths.data, "elsewhere");
     await rename(join(paths.data, "images"), elsewhere);
     await symlink(elsewhere, join(paths.data, "images"));
-    assert.deepEqual(await trimBuilds(paths, [current]), []);
+    assert.deepEqual(await trimBuilds(paths, [current], needed()), []);
     assert.equal((await left()).length, 6);
   });
 });
@@ -143,10 +137,6 @@ describe("a base that exists", () => {
   });
 });
 
-function needed(...folders: string[]): NeededBases {
-  return { folders: new Set(folders), isComplete: true };
-}
-
 test("beside a capsule whose record is damaged, only bases that this daemon made are removed", async () => {
   for (const name of ["older", "old-build", "made", "made-needed"]) await mkdir(paths.base(name));
   const damaged = paths.capsule(`cl-${"0".repeat(25)}`);
@@ -155,7 +145,10 @@ test("beside a capsule whose record is damaged, only bases that this daemon made
   const trimmer = new BaseTrimmer({
     ...{ paths, spare: 0, onRemove: async () => {} },
     isCurrent: (name) => name !== "old-build",
-    neededBases: () => basesOf([damaged], ["bases/made-needed"]),
+    references: async () => ({
+      ...needed("bases/made-needed"),
+      damaged: (await readReferences(paths, ["capsules"])).damaged,
+    }),
   });
   for (const name of ["made", "made-needed"]) trimmer.noteMade(name);
   await trimmer.trim();
@@ -169,9 +162,9 @@ test("unused bases of other builds of the image or QEMU are removed, however few
   for (const key of Object.values(names)) await mkdir(paths.base(key));
   const vmm = { machine: () => ({ ...machine, qemuBuild: "b".repeat(64) }) };
   const removed: string[] = [];
-  const neededBases = async () => needed(`bases/${names.needed}`);
+  const references = async () => needed(`bases/${names.needed}`);
   const onRemove = async (folder: string) => void removed.push(folder);
-  const bases = new Bases({ paths, images: [current], spare: 8, vmm, neededBases, onRemove } as never);
+  const bases = new Bases({ paths, images: [current], spare: 8, vmm, references, onRemove } as never);
   await bases.trim();
   assert.deepEqual(await readdir(paths.bases), [names.needed, names.current]);
   assert.deepEqual(removed.toSorted(), [names.oldImage, names.oldQemu].map((name) => paths.base(name)).toSorted());
@@ -180,9 +173,9 @@ test("unused bases of other builds of the image or QEMU are removed, however few
 test("a base whose users cannot be ended stays", async () => {
   await mkdir(paths.base("old"));
   const onRemove = () => Promise.reject(new Error("a process does not end"));
-  const neededBases = async () => needed();
+  const references = async () => needed();
   const vmm = { machine: () => machine };
-  const bases = new Bases({ paths, images: [current], spare: 0, vmm, neededBases, onRemove } as never);
+  const bases = new Bases({ paths, images: [current], spare: 0, vmm, references, onRemove } as never);
   await assert.rejects(bases.trim(), /does not end/);
   assert.deepEqual(await readdir(paths.bases), ["old"]);
 });
@@ -203,7 +196,7 @@ function unbootable(options: object = {}) {
     spare: 8,
     vmm,
     space,
-    neededBases: async () => needed(),
+    references: async () => needed(),
     onRemove: async () => {},
   };
   return { made, bases: new Bases({ ...own, ...options } as never) };
@@ -313,7 +306,7 @@ describe("before a base is made", () => {
     const removed: string[] = [];
     const { bases } = unbootable({
       ...{ spare: 1, scheduler: new StartScheduler(1), isSound: () => true },
-      neededBases: async () => needed(`bases/${stoodOn}`),
+      references: async () => needed(`bases/${stoodOn}`),
       onRemove: async (folder: string) => removed.push(folder),
     });
     const making = () => assert.rejects(bases.ensure(current, { vcpus: 9, memoryMb: 512 }, { owner: "a" }), /tried/);
@@ -346,13 +339,13 @@ describe("before a base is made", () => {
 
   test("one whose use ends during the removal stays: its capsule may have been written after the look for those needed", async () => {
     await saved(current, 512, 1);
-    const looked = Promise.withResolvers<NeededBases>();
+    const looked = Promise.withResolvers<References>();
     const begun = Promise.withResolvers<void>();
-    const neededBases = () => {
+    const references = () => {
       begun.resolve();
       return looked.promise;
     };
-    const { bases } = unbootable({ spare: 0, isSound: () => true, neededBases });
+    const { bases } = unbootable({ spare: 0, isSound: () => true, references });
     const held = await bases.ensure(current, shape, { owner: "a" });
     const trimming = bases.trim();
     await begun.promise;

@@ -31,7 +31,7 @@ export interface Base {
   manifest: Manifest;
 }
 
-export interface BasesOptions extends Pick<BaseTrimmerOptions, "spare" | "neededBases" | "onRemove"> {
+export interface BasesOptions extends Pick<BaseTrimmerOptions, "spare" | "references" | "onRemove"> {
   paths: Paths;
   space: DiskSpace;
   /** The current builds. */
@@ -78,7 +78,7 @@ export class Bases {
   }
 
   /**
-   * The base of this image and shape, which is not removed until the result is disposed of: then `neededBases` must find the
+   * The base of this image and shape, which is not removed until the result is disposed of: then `references` must find the
    * capsule that was started from it. If there is none, it is booted in a start slot of the owner. When the signal fires this
    * rejects with its reason; a boot under way goes on, and one that waits for its slot is dropped if no other call of the owner
    * needs it.

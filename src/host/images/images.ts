@@ -6,14 +6,11 @@
  *   <data>/images/<name>/current → <hash>
  */
 import { readFileSync, readlinkSync, statSync } from "node:fs";
-import { lstat, readdir, readlink, rename, rm, stat } from "node:fs/promises";
+import { lstat, readdir, readlink, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { capsuleName } from "../disk/capsule-folder.ts";
-import { fileNames } from "../disk/checkpoint-folder.ts";
-import { readJson } from "../disk/files.ts";
-import { imageOf, layersOf } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
+import { mayBeNeeded, type References } from "../disk/references.ts";
 
 export const manifestFormat = 1;
 export const imageFiles = ["kernel", "initrd", "root.ext4"] as const;
@@ -140,22 +137,20 @@ const buildName = /^[0-9a-f]{64}$/;
 
 /**
  * Removes builds that no base, template or capsule uses, except for the newest; guest/image may publish another one at the
- * same time. Resolves with their folders. Throws, and removes nothing, when a manifest cannot be read. An image folder that is
- * a link belongs to another data folder.
+ * same time. Call before the first start. Resolves with their folders. An image folder that is a link belongs to another data
+ * folder.
  */
-export async function trimBuilds(paths: Paths, images: Image[]): Promise<string[]> {
-  const room = join(paths.data, "images");
-  if ((await lstat(room)).isSymbolicLink()) return [];
-  const needed = await neededBuilds(paths);
-  for (const { name, hash } of images) needed.add(`${name}/${hash}`);
+export async function trimBuilds(paths: Paths, images: Image[], references: References): Promise<string[]> {
+  const builds = join(paths.data, "images");
+  if ((await lstat(builds)).isSymbolicLink()) return [];
+  const inUse = new Set(images.map(({ name, hash }) => join(builds, name, hash)));
   const removed: string[] = [];
-  for (const image of await readdir(room, { withFileTypes: true })) {
+  for (const image of await readdir(builds, { withFileTypes: true })) {
     if (!image.isDirectory()) continue;
-    for (const hash of await oldBuilds(join(room, image.name))) {
-      if (needed.has(`${image.name}/${hash}`)) continue;
-      const trash = paths.scratch(`trimmed-${hash}`);
-      await rename(join(room, image.name, hash), trash);
-      await rm(trash, { recursive: true, force: true });
+    for (const hash of await oldBuilds(join(builds, image.name))) {
+      const folder = join(builds, image.name, hash);
+      if (inUse.has(folder) || mayBeNeeded(paths, references, folder, { isOwn: false })) continue;
+      await paths.discard(folder);
       removed.push(`images/${image.name}/${hash}`);
     }
   }
@@ -172,22 +167,4 @@ async function oldBuilds(folder: string): Promise<string[]> {
   builds.sort((a, b) => Number(b.hash === current) - Number(a.hash === current) || b.builtMs - a.builtMs);
   const old = builds.slice(keptBuilds).filter(({ builtMs }) => Date.now() - builtMs > buildGraceMs);
   return old.map(({ hash }) => hash);
-}
-
-/** Builds in use, as `<name>/<hash>`. */
-async function neededBuilds(paths: Paths): Promise<Set<string>> {
-  const needed = new Set<string>();
-  for (const [room, file] of [
-    [paths.bases, fileNames.manifest],
-    [paths.templates, fileNames.manifest],
-    [paths.capsules, capsuleName],
-  ] as const) {
-    for (const folder of await readdir(room)) {
-      const about = await readJson<unknown>(join(room, folder, file));
-      if (about === undefined) continue;
-      const { name, hash } = imageOf(layersOf(about));
-      needed.add(`${name}/${hash}`);
-    }
-  }
-  return needed;
 }

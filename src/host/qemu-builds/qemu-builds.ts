@@ -3,7 +3,7 @@
  * runs a VM, and a copy stays as long as a capsule, template or base was made by it (docs/adr/0024). An upgrade of the
  * installed one is noticed when the next VM is made.
  */
-import { lstat, readdir, rename, rm } from "node:fs/promises";
+import { lstat, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { findProgram } from "../../vmm/jail/program-files.ts";
 import { installedProgram, type QemuProgram } from "../../vmm/qemu-program.ts";
@@ -15,7 +15,7 @@ import { buildPattern, type KeptBuild, keepBuild, openBuild, unfinishedPattern }
 import { fingerprintOf, sourcesOf } from "./build-sources.ts";
 
 export interface QemuBuildsOptions {
-  paths: Pick<Paths, "qemuBuilds" | "scratch">;
+  paths: Pick<Paths, "qemuBuilds" | "discard">;
   /** The installed program, looked up in PATH unless absolute. */
   program: string;
   /** Throws for a version that may not be used. */
@@ -131,9 +131,7 @@ export class QemuBuilds {
     const removed = [...this.#kept.keys()].filter((build) => !needed.has(build));
     for (const build of removed) {
       this.#kept.delete(build);
-      const trash = paths.scratch(`trimmed-${build}`);
-      await rename(join(paths.qemuBuilds, build), trash);
-      await rm(trash, { recursive: true, force: true });
+      await paths.discard(join(paths.qemuBuilds, build));
     }
     return removed;
   }

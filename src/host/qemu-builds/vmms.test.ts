@@ -7,7 +7,8 @@ import { beforeEach, describe, test } from "node:test";
 import { laterParts } from "../../../test/fakes/later-parts.ts";
 import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import type { Accelerator, Machine, VmSpec } from "../../vmm/vmm.ts";
-import { encodeMachine, requireSameMachine } from "../disk/machine-record.ts";
+import { writeCapsule } from "../disk/capsule-folder.ts";
+import { requireSameMachine } from "../disk/machine-record.ts";
 import { Paths } from "../disk/paths.ts";
 import { lackedAccelerator, QemuVmms, type QemuVmmsOptions, trimQemuBuilds } from "./vmms.ts";
 
@@ -188,35 +189,35 @@ test("where that build has replaced a program that was no copy, no VM is made in
   for (const _ of [1, 2]) await assert.rejects(vmms.refresh(), /did not start an empty machine/);
 });
 
-test("what is saved in the data folder says which builds stay, and whether an accelerator is missed", async (t) => {
+test("the machines of everything saved say which builds stay; all stay when a folder is damaged", async () => {
+  const machines = [savedOn(tcg, installed), savedOn(tcg, old)];
+  const trimmed: (readonly Machine[])[] = [];
+  const trim = async (saved: readonly Machine[]) => {
+    trimmed.push(saved);
+    return ["a build"];
+  };
+  assert.deepEqual(await trimQemuBuilds({ machines, needed: new Set(), damaged: [] }, { trim }), ["a build"]);
+  assert.deepEqual(trimmed, [machines]);
+  const damaged = [{ folder: "capsules/cl-3", why: "it is empty" }];
+  assert.deepEqual(await trimQemuBuilds({ machines, needed: new Set(), damaged }, { trim }), []);
+  assert.equal(trimmed.length, 1);
+});
+
+test("an accelerator is missed when most capsules and templates were saved under it", async (t) => {
   const paths = new Paths(mkdtempSync(join(tmpdir(), "vmms-")));
   t.after(() => rmSync(paths.data, { recursive: true }));
   paths.create();
-  const write = (room: "bases" | "templates" | "capsules", name: string, content: unknown) => {
-    mkdirSync(join(paths[room], name));
-    const file = room === "capsules" ? "capsule.json" : "manifest.json";
-    writeFileSync(join(paths[room], name, file), JSON.stringify(content));
+  const add = async (id: string, machine: Machine) => {
+    mkdirSync(paths.capsule(id));
+    const image = { name: "minimal", hash: "ab" };
+    await writeCapsule(paths.capsule(id), { origin: "bases/b", originSha256: null, image, machine });
   };
-  const record = (accelerator: Accelerator, program: QemuProgram) => ({
-    format: 2,
-    machine: encodeMachine(savedOn(accelerator, program)),
-  });
-  const { devices: _, ...former } = savedOn(kvm, next);
-  write("bases", "base", record(tcg, installed));
-  write("templates", "t1", { format: 1, machine: { ...former, layout: 1 } });
-  write("capsules", "cl-1", record(tcg, old));
-  const trimmed: string[][] = [];
-  const trim = async (saved: readonly Machine[]) => {
-    trimmed.push(saved.map(({ qemuBuild, qemu }) => qemuBuild ?? qemu));
-    return [];
-  };
-  await trimQemuBuilds(paths, { trim });
-  assert.deepEqual(trimmed, [["b", "10.0.4", "a"]]);
+  await add("cl-1", savedOn(tcg, installed));
+  await add("cl-2", savedOn(kvm, installed));
   assert.equal(await lackedAccelerator(paths, vmmsOn(tcg)), undefined, "one of two");
-  write("capsules", "cl-2", record(kvm, installed));
-  write("capsules", "cl-3", "damaged");
+  await add("cl-3", savedOn(kvm, old));
+  mkdirSync(paths.capsule("cl-4"));
+  writeFileSync(join(paths.capsule("cl-4"), "capsule.json"), "damaged");
   assert.equal(await lackedAccelerator(paths, vmmsOn(tcg)), "2 of 3 capsules and templates need KVM");
   assert.equal(await lackedAccelerator(paths, vmmsOn(kvm)), undefined);
-  await assert.rejects(trimQemuBuilds(paths, { trim }), /cl-3.*is no object/);
-  assert.equal(trimmed.length, 1);
 });

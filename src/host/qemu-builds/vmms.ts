@@ -23,7 +23,7 @@ import type {
 } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Paths } from "../disk/paths.ts";
-import { savedMachines } from "../disk/saved-machines.ts";
+import { type References, readReferences } from "../disk/references.ts";
 import type { QemuBuilds } from "./qemu-builds.ts";
 
 /** A Vmm that picks QEMU's build and the accelerator by each VM's machine. */
@@ -204,25 +204,16 @@ export class QemuVmms implements Vmms {
   }
 }
 
-/** Removes the builds of QEMU that nothing in the data folder needs. Throws, and removes nothing, when a file cannot be read. */
-export async function trimQemuBuilds(paths: Paths, vmms: Pick<Vmms, "trim">): Promise<string[]> {
-  const onDamage = (error: unknown) => {
-    throw error;
-  };
-  const saved: Machine[] = [];
-  for (const room of ["bases", "templates", "capsules"] as const) {
-    saved.push(...(await savedMachines(paths, room, onDamage)));
-  }
-  return vmms.trim(saved);
+/** Removes the builds of QEMU that nothing in the data folder needs. Call before the first start. */
+export async function trimQemuBuilds({ machines, damaged }: References, vmms: Pick<Vmms, "trim">): Promise<string[]> {
+  return damaged.length > 0 ? [] : vmms.trim(machines); // a damaged file may need any of them
 }
 
 /** A sentence for operators, when this host lacks the accelerator that most capsules and templates were saved under. */
 export async function lackedAccelerator(paths: Paths, vmms: Pick<Vmms, "accelerates">): Promise<string | undefined> {
-  const ignore = () => {}; // reported where it is used
-  const templates = await savedMachines(paths, "templates", ignore);
-  const saved = [...templates, ...(await savedMachines(paths, "capsules", ignore))];
-  const count = saved.filter((machine) => !vmms.accelerates(machine)).length;
-  return count * 2 <= saved.length ? undefined : `${count} of ${saved.length} capsules and templates need KVM`;
+  const { machines } = await readReferences(paths, ["templates", "capsules"]);
+  const count = machines.filter((machine) => !vmms.accelerates(machine)).length;
+  return count * 2 <= machines.length ? undefined : `${count} of ${machines.length} capsules and templates need KVM`;
 }
 
 /** A program that is not a copy keeps its command line when it is replaced. */

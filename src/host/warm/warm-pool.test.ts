@@ -69,7 +69,6 @@ describe("the warm pool", () => {
     await fixture.hasMade(1);
     assert.deepEqual(fixture.pool.state(), { ready: 1, target: 1 });
     assert.ok(fixture.pool.holds("cl-1"));
-    assert.deepEqual(fixture.pool.parentFolders(), ["/parent of cl-1"]);
     assert.equal(fixture.pool.reserve(minimal), "cl-1");
     assert.ok(!fixture.pool.holds("cl-1"), "a reserved capsule is the caller's");
     assert.equal(fixture.pool.reserve(minimal), undefined);

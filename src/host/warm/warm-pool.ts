@@ -110,11 +110,6 @@ export class WarmPool {
     return this.#held.has(id);
   }
 
-  /** Folders of the checkpoints that ready capsules were started from. */
-  parentFolders(): string[] {
-    return this.#pool.items().map(({ parentFolder }) => parentFolder);
-  }
-
   state(): { ready: number; target: number } {
     return this.#pool.state();
   }

@@ -72,9 +72,9 @@ export class WarmStarts implements ProcessSource {
     return this.#pool.holds(id);
   }
 
-  /** Folders, relative to the data folder, of the checkpoints in use here. */
+  /** Folders, relative to the data folder, of the checkpoints that warm processes use. A warm capsule's folder names its own. */
   origins(): string[] {
-    return [...this.#pool.parentFolders().map((folder) => relative(this.#data, folder)), ...this.#processes.origins()];
+    return this.#processes.origins();
   }
 
   pool(): PoolState {

@@ -1,0 +1,79 @@
+/**
+ * Who needs what in the data folder. Bases, templates and capsules stand on image builds and need the QEMU build of their machine;
+ * a capsule also stands on the base or template that it was started from. Each says so in a file of its own folder. Everything
+ * that removes shared folders asks here.
+ *
+ * A folder whose file cannot be read may need anything that is older than this daemon.
+ */
+import { join, relative } from "node:path";
+import type { Machine } from "../../vmm/vmm.ts";
+import { readCapsule } from "./capsule-folder.ts";
+import { readManifest } from "./checkpoint-folder.ts";
+import type { Layer } from "./manifest.ts";
+import type { Paths } from "./paths.ts";
+
+export interface References {
+  /** Folders that something stands on, relative to the data folder. */
+  needed: Set<string>;
+  /** Of everything that has been a VM. */
+  machines: Machine[];
+  damaged: { folder: string; why: string }[];
+}
+
+export type HolderKind = "bases" | "templates" | "capsules";
+
+interface Holder {
+  needs: string[];
+  machine: Machine;
+}
+
+const kinds: readonly HolderKind[] = ["bases", "templates", "capsules"];
+
+/** Reads the files of these kinds of folders. A folder without a file is being made or removed, and needs nothing. */
+export async function readReferences(paths: Paths, wanted = kinds): Promise<References> {
+  const references: References = { needed: new Set(), machines: [], damaged: [] };
+  for (const kind of wanted) {
+    for (const folder of foldersOf(paths, kind)) {
+      try {
+        const holder = await (kind === "capsules" ? capsuleIn(folder) : checkpointIn(folder));
+        for (const need of holder?.needs ?? []) references.needed.add(need);
+        if (holder !== undefined) references.machines.push(holder.machine);
+      } catch (error) {
+        references.damaged.push({ folder, why: String(error) });
+      }
+    }
+  }
+  return references;
+}
+
+/** Whether a folder has to stay. `isOwn`: this daemon has made it, so no damaged file can need it. */
+export function mayBeNeeded(
+  paths: Pick<Paths, "data">,
+  { needed, damaged }: Pick<References, "needed" | "damaged">,
+  folder: string,
+  { isOwn }: { isOwn: boolean },
+): boolean {
+  return needed.has(relative(paths.data, folder)) || (damaged.length > 0 && !isOwn);
+}
+
+function foldersOf(paths: Paths, kind: HolderKind): string[] {
+  if (kind === "capsules") return paths.capsuleIds().map((id) => paths.capsule(id));
+  if (kind === "templates") return paths.templateIds().map((storage) => paths.template(storage));
+  return paths.baseNames().map((name) => paths.base(name));
+}
+
+async function capsuleIn(folder: string): Promise<Holder | undefined> {
+  const capsule = await readCapsule(folder);
+  if (capsule === undefined) return undefined;
+  const { origin, image, machine } = capsule;
+  return { needs: [origin, join("images", image.name, image.hash)], machine };
+}
+
+async function checkpointIn(folder: string): Promise<Holder | undefined> {
+  const manifest = await readManifest(folder);
+  return manifest && { needs: manifest.layers.map(folderOf), machine: manifest.machine };
+}
+
+function folderOf({ key }: Layer): string {
+  return join("images", key);
+}
