@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bannedWordsIn } from "./banned-words.ts";
-import { functionsIn, identifiersIn } from "./source-text.ts";
+import { functionsIn, identifiersIn, pollersIn } from "./source-text.ts";
 
 test("identifiers are those of code, and of code in templates", () => {
   const text = `const first = "quoted"; // said
@@ -41,6 +41,35 @@ const jsx = ({ a }: Props) => (
     [14, 3],
     [18, 4],
   ]);
+});
+
+test("a loop that waits for a turn or for time is found, unless it counts, goes through a list or looks at a clock", () => {
+  const text = `
+| while (!isDone()) await new Promise(setImmediate);
+| for (let again = 1; again > 0; again = left()) {
+|   await delay(5);
+| }
+| while (!(await isDone())) {
+|   await new Promise((resolve) => setTimeout(resolve, 20));
+| }
+| do {
+|   await setImmediate();
+| } while (!isDone());
+| for (;;)
+|   await sleep(1);
+| while (!isDone()) {
+|   await new Promise((resolve) => {
+|     wake = resolve;
+|   });
+| }
+| for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+| for (let left = 10; left > 0 && !isDone(); left--) {
+|   await delay(5);
+| }
+| for (const each of all) await delay(each);
+| for (const began = performance.now(); performance.now() - began < 10; ) await delay(5);
+`;
+  assert.deepEqual(pollersIn(text.replaceAll("| ", "")), [2, 3, 6, 9, 12]);
 });
 
 test("a banned word is found in any part of an identifier, and not within another word", () => {

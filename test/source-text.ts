@@ -38,6 +38,27 @@ export function functionsIn(text: string): FunctionSpan[] {
   return spans;
 }
 
+const waitsForTime = /\bsetImmediate\b|\bsetTimeout\b|\bawait (?:delay|sleep)\(/;
+/** It counts, goes through a list, or looks at a clock. */
+const endsByItself = /\+\+\)|--\)|\b(?:const|let) [^;]* of |\b(?:performance|Date)\.now\(\)/;
+
+/** Lines of loops that sleep, or wait for a turn of the event loop, until a condition is met: with no end if it never is. */
+export function pollersIn(text: string): number[] {
+  const lines = text.split("\n");
+  const found: number[] = [];
+  for (const [index, line] of lines.entries()) {
+    const [, indent, word] = /^( *)(while|for|do)\b.*[({]/.exec(line) ?? [];
+    if (word === undefined) continue;
+    const opens = lines.findIndex((each, at) => at >= index && /[{;]$/.test(each));
+    const closes = lines.findIndex((each, at) => at > index && each.startsWith(`${indent}}`));
+    const last = lines[opens]!.endsWith("{") ? closes : opens;
+    const loop = lines.slice(index, last + 1).join("\n");
+    const head = word === "do" ? lines[last]! : lines.slice(index, opens + 1).join(" ");
+    if (waitsForTime.test(loop) && !endsByItself.test(head)) found.push(index + 1);
+  }
+  return found;
+}
+
 function previousAt(lines: readonly string[], from: number, indent: string): number {
   for (let at = from - 1; at > 0; at--) if (new RegExp(`^${indent}\\S`).test(lines[at]!)) return at;
   return 0;

@@ -107,9 +107,8 @@ function signal(pid: number, name: NodeJS.Signals): void {
 }
 
 async function killDaemon(random: Random, deadline: number, counts: Map<string, number>): Promise<void> {
-  for (;;) {
-    await delay(random.below(longestLifeMs));
-    if (performance.now() > deadline) return;
+  await delay(random.below(longestLifeMs));
+  for (; performance.now() <= deadline; await delay(random.below(longestLifeMs))) {
     await world.restart("SIGKILL");
     counts.set("daemon killed", (counts.get("daemon killed") ?? 0) + 1);
   }
