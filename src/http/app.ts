@@ -21,30 +21,18 @@ import { fixedLimits } from "./fixed-limits.ts";
 import { currentRefusal, guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
 import { logResponses } from "./log.ts";
-import { countRequests, metricsRoutes, type ServedMetrics } from "./metrics.ts";
+import { countRequests, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
 import { RefusedBodies } from "./refused-bodies.ts";
-import type { App, RouteContext } from "./route.ts";
-import { auditRoutes } from "./routes/audit.ts";
-import { capsuleRoutes } from "./routes/capsules.ts";
-import { eventRoutes } from "./routes/events.ts";
-import { execRoutes } from "./routes/exec.ts";
-import { fileRoutes } from "./routes/files.ts";
-import { keyRoutes } from "./routes/keys.ts";
-import { dashboardRoutes, referenceRoutes } from "./routes/pages.ts";
-import { processRoutes } from "./routes/processes.ts";
-import { healthRoutes, limitRoutes } from "./routes/service.ts";
-import { signInRoutes } from "./routes/sign-in.ts";
-import { snapshotRoutes } from "./routes/snapshots.ts";
-import { formMaxBytes } from "./routes/uploads.ts";
+import type { App } from "./route.ts";
+import type { RouteContext } from "./section.ts";
+import { registerSections } from "./sections.ts";
 import type { Services } from "./services.ts";
 import { closeSlowReaders } from "./slow-readers.ts";
-import { attachSocketRoutes } from "./sockets/attach.ts";
-import { execSocketRoutes } from "./sockets/exec.ts";
-import { ptySocketRoutes } from "./sockets/pty.ts";
 import { Sockets } from "./sockets/upgrades.ts";
 import type { Certificate } from "./tls.ts";
 import { type TracingService, traceRequests } from "./tracing.ts";
+import { formMaxBytes } from "./uploads.ts";
 import { validatorCompiler } from "./validation.ts";
 
 export interface ServerOptions {
@@ -180,33 +168,24 @@ function hasProxy({ trustProxy }: ServerOptions): boolean {
   return trustProxy === "loopback";
 }
 
-interface Access {
-  authentication: Authentication;
-  tickets: OneTimeTokens;
-  inFlight: InFlightLimiter;
-}
+type Access = Pick<RouteContext, "authentication" | "tickets" | "inFlight">;
 
+/** Call when all hooks are added. */
 function registerRoutes(app: App, services: Services, options: ServerOptions, access: Access): void {
   const { limits, metrics, web } = options;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
-  const connection = { headersMaxBytes, headersMs: timing.headersTimeout, keepAliveMs, stallMs };
   const sockets = new Sockets(services, limits);
   sockets.attachTo(app);
-  const isLocal = localCallers({ hasProxy: hasProxy(options) });
-  const context: RouteContext = { services, limits, answers: new AnswerBudget(limits.answers_max_bytes), isLocal };
-  app.register(async (root: App) => healthRoutes(root, context));
-  if (metrics !== undefined) app.register(async (root: App) => metricsRoutes(root, metrics, isLocal));
-  app.register(async (root: App) => dashboardRoutes(root, web));
-  app.register(async (root: App) => referenceRoutes(root));
-  app.register(
-    async (v1: App) => {
-      for (const routes of [capsuleRoutes, execRoutes, processRoutes, fileRoutes, snapshotRoutes]) routes(v1, context);
-      for (const routes of [keyRoutes, eventRoutes, auditRoutes]) routes(v1, context);
-      for (const routes of [execSocketRoutes, attachSocketRoutes, ptySocketRoutes]) routes(v1, context, sockets);
-      signInRoutes(v1, context, access);
-      limitRoutes(v1, context, { sockets, inFlight: access.inFlight, fixed: fixedLimits(limits, connection) });
-    },
-    { prefix: "/v1" },
-  );
+  registerSections(app, {
+    ...access,
+    services,
+    limits,
+    fixedLimits: fixedLimits(limits, { headersMaxBytes, headersMs: timing.headersTimeout, keepAliveMs, stallMs }),
+    answers: new AnswerBudget(limits.answers_max_bytes),
+    isLocal: localCallers({ hasProxy: hasProxy(options) }),
+    sockets,
+    metrics,
+    web,
+  });
 }

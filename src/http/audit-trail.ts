@@ -6,43 +6,26 @@ import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
 import type { AuditEntry } from "../teams/audit.ts";
 import type { AuditAction } from "../wire/audit.ts";
 import { RepeatedReads } from "./repeated-reads.ts";
-import type { App, AuditDetails } from "./route.ts";
+import type { App, AuditDetails, AuditRule } from "./route.ts";
 import type { AuditService } from "./services.ts";
 
 const clientGoneStatus = 499;
 
-/** Entries of these actions are on disk before the response is sent; all other entries within a second. */
-const durableActions: ReadonlySet<AuditAction> = new Set([
-  "capsule.create",
-  "capsule.pause",
-  "capsule.resume",
-  "capsule.destroy",
-  "template.create",
-  "template.delete",
-  "key.create",
-  "key.revoke",
-  "sign-in-link.create",
-  "sign-in",
-]);
-
-/** A read that is repeated within a minute leaves one entry. */
-const readActions: ReadonlySet<AuditAction> = new Set(["file.read", "file.list", "process.list"]);
-
 /** Call before the routes are declared. */
 export function keepAudit(app: App, audit: AuditService): void {
   const reads = new RepeatedReads();
-  const record = (action: AuditAction, request: FastifyRequest, status: number) => {
+  const record = ({ action, read }: AuditRule, request: FastifyRequest, status: number) => {
     if (!isFirst(request)) return;
     const entry = entryOf(action, request, status);
-    if (!readActions.has(action) || !reads.isRepeated(Object.values(entry))) audit.record(entry);
+    if (read !== true || !reads.isRepeated(Object.values(entry))) audit.record(entry);
   };
   app.decorateRequest("auditDetails");
   app.addHook("onRoute", (route: RouteOptions) => {
-    const action = route.config?.audit;
-    if (action === undefined) return;
-    if (durableActions.has(action)) {
+    const rule = route.config?.audit;
+    if (rule === undefined) return;
+    if (rule.durable === true) {
       route.onSend = (request, reply, _payload, done) => {
-        record(action, request, reply.statusCode);
+        record(rule, request, reply.statusCode);
         try {
           audit.flush();
         } catch (error) {
@@ -52,7 +35,7 @@ export function keepAudit(app: App, audit: AuditService): void {
       };
     }
     const recordEnd = (request: FastifyRequest, reply: FastifyReply, done: () => void) => {
-      record(action, request, statusOf(reply));
+      record(rule, request, statusOf(reply));
       done();
     };
     route.onResponse = recordEnd;
@@ -72,14 +55,14 @@ export function addAuditDetails(request: FastifyRequest, details: AuditDetails):
 /** For a WebSocket, whose request ends with status 101: records the command or session started over it. */
 export function recordStart(audit: AuditService, request: FastifyRequest, subject: string): void {
   addAuditDetails(request, { subject });
-  const { audit: action } = request.routeOptions.config;
-  if (action !== undefined && isFirst(request)) audit.record(entryOf(action, request, 101));
+  const { audit: rule } = request.routeOptions.config;
+  if (rule !== undefined && isFirst(request)) audit.record(entryOf(rule.action, request, 101));
 }
 
 /** An entry besides the request's own: what else it changed. */
 export function recordAlso(audit: AuditService, request: FastifyRequest, subject: string, status: number): void {
-  const { audit: action } = request.routeOptions.config;
-  if (action !== undefined) audit.record({ ...entryOf(action, request, status), subject });
+  const { audit: rule } = request.routeOptions.config;
+  if (rule !== undefined) audit.record({ ...entryOf(rule.action, request, status), subject });
 }
 
 const recorded = new WeakSet<FastifyRequest>();

@@ -7,14 +7,14 @@ import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
 import { burstSec, teamRateFactor } from "./access/authentication.ts";
 import { signInLinkOptions, socketTicketOptions } from "./access/one-time-tokens.ts";
 import { guestReplyMs } from "./client-gone.ts";
+import { feedDefaults } from "./event-feed.ts";
 import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
-import { feedDefaults } from "./routes/event-feed.ts";
 import { listingsMax } from "./routes/files.ts";
 import { processListsMax } from "./routes/processes.ts";
 import { sessionLifeMs } from "./routes/sign-in.ts";
-import { formMaxBytes, uploadStallMs } from "./routes/uploads.ts";
 import { unsentMaxBytes } from "./sockets/connection.ts";
 import { firstMessageMs } from "./sockets/exec.ts";
+import { formMaxBytes, uploadStallMs } from "./uploads.ts";
 
 /** Of the server's connections, as it was built. */
 export interface ConnectionTimes {

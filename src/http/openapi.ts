@@ -10,20 +10,9 @@ import { type ErrorCode, statusOf } from "../wire/errors.ts";
 import { ErrorBody } from "../wire/schema.ts";
 import { omittableFields } from "../wire/validation.ts";
 import { type AnswerHeader, answerHeaders, answersBesides, headerComponents } from "./answer-headers.ts";
-import type { App } from "./route.ts";
+import { type App, chapters } from "./route.ts";
 
 type Json = Record<string, unknown>;
-
-/** The chapters of the reference and the paths in each; the first match counts. */
-const chapters: [name: string, paths: RegExp][] = [
-  ["Files", /^\/v1\/capsules\/[^/]+\/files/],
-  ["Execution", /^\/v1\/capsules\/[^/]+\/(exec|processes|pty)/],
-  ["Capsules", /^\/v1\/capsules/],
-  ["Templates", /^\/v1\/snapshots/],
-  ["Keys", /^\/v1\/(keys|sign-in|session|ws-tickets)/],
-  ["Service", /^\//],
-];
-const chapterOrder = ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"];
 
 const anything = Type.Object({}, { additionalProperties: true });
 const methodsWithBody = new Set(["POST", "PUT", "PATCH", "DELETE"]);
@@ -35,7 +24,7 @@ export function describeApi(app: App, version: string): void {
     openapi: {
       openapi: "3.1.0",
       info: { title: "Capsule", version, description: "microVM sandboxes over HTTP and WebSocket." },
-      tags: chapterOrder.map((name) => ({ name })),
+      tags: chapters.map((name) => ({ name })),
       components: { securitySchemes: { apiKey: { type: "apiKey", in: "header", name: "X-API-Key" } } },
     },
     transform: ({ schema, url, route }) => ({
@@ -43,7 +32,7 @@ export function describeApi(app: App, version: string): void {
       schema: {
         ...schema,
         ...(schema?.body === undefined ? {} : { body: withNulls(schema.body) }),
-        tags: [chapterOf(url)],
+        tags: [chapterOf(route)],
         security: route.config?.open ? [] : [{ apiKey: [] }],
         response: { ...successes(route), ...refusals(route) },
       },
@@ -54,7 +43,7 @@ export function describeApi(app: App, version: string): void {
     let text: string | undefined;
     root.get(
       "/openapi.json",
-      { config: { open: true }, schema: { summary: "This document", response: { 200: anything } } },
+      { config: { open: true, chapter: "Service" }, schema: { summary: "This document", response: { 200: anything } } },
       (_request, reply) => {
         text ??= JSON.stringify(root.swagger());
         reply.header("content-type", "application/json; charset=utf-8").send(text);
@@ -76,8 +65,9 @@ function withNulls(body: unknown): object {
   return { ...schema, properties };
 }
 
-function chapterOf(url: string): string {
-  return chapters.find(([, paths]) => paths.test(url))?.[0] ?? "Service";
+function chapterOf({ url, config }: RouteOptions): string {
+  if (config?.chapter === undefined) throw new Error(`${url} is in no section, so it has no chapter`);
+  return config.chapter;
 }
 
 function successes({ schema, config = {} }: RouteOptions): Json {

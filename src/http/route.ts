@@ -1,24 +1,25 @@
-/** What every route is built with, and what it declares about itself in its `config`. */
+/** The app that routes are declared on, and the declarations that a route makes in its `config`. */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { TypeBoxTypeProvider } from "@fastify/type-provider-typebox";
 import type { FastifyBaseLogger, FastifyInstance } from "fastify";
 import type { Identity } from "../teams/teams.ts";
 import type { AuditAction } from "../wire/audit.ts";
 import type { ErrorCode } from "../wire/errors.ts";
-import type { Limits } from "../wire/limits.ts";
 import type { Action } from "../wire/requirements.ts";
-import type { AnswerBudget } from "./access/answer-budget.ts";
-import type { IsLocal } from "./access/local-caller.ts";
 import type { AnswerHeader } from "./answer-headers.ts";
-import type { Services } from "./services.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
-export interface RouteContext {
-  services: Services;
-  limits: Limits;
-  answers: AnswerBudget;
-  isLocal: IsLocal;
+/** Of the API description, in its order. */
+export const chapters = ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"] as const;
+export type Chapter = (typeof chapters)[number];
+
+export interface AuditRule {
+  action: AuditAction;
+  /** The entry is on disk before the answer is sent; others within a second. */
+  durable?: true;
+  /** Changes nothing: the same read within a minute leaves no second entry. */
+  read?: true;
 }
 
 /** What an audit entry says beyond the route's own declaration. */
@@ -37,7 +38,9 @@ declare module "fastify" {
     /** A WebSocket: accepts a ticket instead of a key. */
     socket?: true;
     /** Leaves an entry in the audit log. */
-    audit?: AuditAction;
+    audit?: AuditRule;
+    /** Set by the section that the route is in. */
+    chapter?: Chapter;
     /** Its response ends only when the client disconnects, so its duration is not measured. */
     endless?: true;
     /** Headers of its successful answers beyond those of all. */

@@ -1,9 +1,12 @@
 /** The team's audit log, in pages. */
 import { AuditPage, AuditQuery, auditPageDefault } from "../../wire/audit.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import { timestamp } from "../timestamps.ts";
 
-export function auditRoutes(app: App, { services: { audit } }: RouteContext): void {
+export const auditSection: Section = { chapter: "Service", register };
+
+function register(app: App, { services: { audit } }: RouteContext): void {
   app.get(
     "/audit",
     {

@@ -12,10 +12,13 @@ import {
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { requestSignal } from "../client-gone.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
-export function capsuleRoutes(app: App, context: RouteContext): void {
+export const capsulesSection: Section = { chapter: "Capsules", register };
+
+function register(app: App, context: RouteContext): void {
   createRoute(app, context);
   readRoutes(app, context);
   changeRoutes(app, context);
@@ -26,7 +29,7 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
     "/capsules",
     {
       config: {
-        audit: "capsule.create",
+        audit: { action: "capsule.create", durable: true },
         refuses: ["not_found", "quota_exceeded", "agent_error", "no_capacity"],
       },
       schema: { summary: "Create a capsule", body: CreateCapsuleBody(limits), response: { 201: Capsule } },
@@ -81,7 +84,7 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
   app.delete(
     "/capsules/:id",
     {
-      config: { action: "destroy", audit: "capsule.destroy" },
+      config: { action: "destroy", audit: { action: "capsule.destroy", durable: true } },
       schema: { summary: "Destroy a capsule", params: CapsuleParams, response: { 204: Type.Null() } },
     },
     async ({ identity, params }, reply) => {
@@ -96,7 +99,7 @@ function changeRoutes(app: App, { services: { capsules } }: RouteContext): void 
       {
         config: {
           action,
-          audit: `capsule.${action}`,
+          audit: { action: `capsule.${action}`, durable: true },
           refuses: ["conflict", "quota_exceeded", "agent_error", "no_capacity", "no_space"],
         },
         schema: {

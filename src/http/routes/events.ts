@@ -2,15 +2,18 @@
 import type { Readable } from "node:stream";
 import Type from "typebox";
 import { EventStreamHeaders, eventData, eventStreamType } from "../../wire/event.ts";
-import type { App, RouteContext } from "../route.ts";
+import { EventFeed } from "../event-feed.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import { capsuleBody } from "./capsules.ts";
-import { EventFeed } from "./event-feed.ts";
 import { templateBody } from "./snapshots.ts";
 
 const heartbeatMs = 15_000;
 const Stream = { content: { [eventStreamType]: { schema: Type.Unsafe<Readable>({ type: "string" }) } } };
 
-export function eventRoutes(app: App, { services: { teams, capsules, templates } }: RouteContext): void {
+export const eventsSection: Section = { chapter: "Service", register };
+
+function register(app: App, { services: { teams, capsules, templates } }: RouteContext): void {
   const feed = new EventFeed();
   const unsubscribes = [
     capsules.onChange((teamId, id, view) => {

@@ -7,20 +7,23 @@ import { BackgroundResult, ExecBody, ForegroundResult } from "../../wire/exec.ts
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClientGone, onClosed, requestSignal } from "../client-gone.ts";
+import { type ForegroundOutcome, outputError, runForeground } from "../foreground.ts";
 import { sendPieces } from "../large-answer.ts";
 import { type EncodedOutput, Output } from "../output.ts";
-import type { App, RouteContext } from "../route.ts";
-import { type ForegroundOutcome, outputError, runForeground } from "./foreground.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 
 type ExecAgent = AgentParts["exec"];
 
 const refuses: ErrorCode[] = ["conflict", "quota_exceeded", "agent_error", "timeout", "no_capacity"];
 
-export function execRoutes(app: App, { services: { capsules }, limits, answers }: RouteContext): void {
+export const execSection: Section = { chapter: "Execution", register };
+
+function register(app: App, { services: { capsules }, limits, answers }: RouteContext): void {
   app.post(
     "/capsules/:id/exec",
     {
-      config: { action: "exec", audit: "exec", refuses },
+      config: { action: "exec", audit: { action: "exec" }, refuses },
       schema: {
         summary: "Run a command",
         params: CapsuleParams,

@@ -11,8 +11,9 @@ import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
 import { JsonListing } from "../large-answer.ts";
 import { boundaryOf } from "../multipart.ts";
-import type { App, RouteContext } from "../route.ts";
-import { checkPath, formMaxBytes, receiveFile } from "./uploads.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
+import { checkPath, formMaxBytes, receiveFile } from "../uploads.ts";
 
 const bytesType = "application/octet-stream";
 const Binary = Type.Unsafe<Buffer | Readable>({ type: "string", format: "binary" });
@@ -23,7 +24,10 @@ export const listingsMax = 8;
 /** A file up to this size is answered in one piece, with its length. */
 const wholeMaxBytes = 64 * 1024;
 
-export function fileRoutes(app: App, context: RouteContext): void {
+export const filesSection: Section = { chapter: "Files", register };
+export const fileUploadsSection: Section = { chapter: "Files", register: writeRoutes };
+
+function register(app: App, context: RouteContext): void {
   const { services, limits } = context;
   const access: FileAccess = {
     use: ({ identity }, id, work) => services.capsules.use(identity.teamId, id, "files", work),
@@ -33,7 +37,6 @@ export function fileRoutes(app: App, context: RouteContext): void {
   readRoutes(app, access);
   listRoute(app, access, context);
   changeRoutes(app, access);
-  app.register(async (uploads: App) => writeRoutes(uploads, context));
 }
 
 type FileAgent = AgentParts["files"];
@@ -55,7 +58,7 @@ function readRoutes(app: App, { use, pathIn }: FileAccess): void {
     app.post(
       url,
       {
-        config: { ...config, audit: "file.read" },
+        config: { ...config, audit: { action: "file.read", read: true } },
         schema: { summary, params: CapsuleParams, body: PathBody, response: { 200: Bytes } },
       },
       async (request, reply) => {
@@ -74,7 +77,7 @@ function listRoute(app: App, { use, pathIn }: FileAccess, { limits, answers }: R
   app.post(
     "/capsules/:id/files/list",
     {
-      config: { ...config, audit: "file.list", refuses: [...config.refuses, "no_capacity"] },
+      config: { ...config, audit: { action: "file.list", read: true }, refuses: [...config.refuses, "no_capacity"] },
       schema: {
         summary: "List a directory",
         params: CapsuleParams,
@@ -107,7 +110,7 @@ function changeRoutes(app: App, { use, pathIn, requireWritable }: FileAccess): v
   app.post(
     "/capsules/:id/files/mkdir",
     {
-      config: { ...config, audit: "file.mkdir", refuses: [...config.refuses, "no_space"] },
+      config: { ...config, audit: { action: "file.mkdir" }, refuses: [...config.refuses, "no_space"] },
       schema: {
         summary: "Make a directory and those above it",
         params: CapsuleParams,
@@ -129,7 +132,7 @@ function changeRoutes(app: App, { use, pathIn, requireWritable }: FileAccess): v
   app.post(
     "/capsules/:id/files/remove",
     {
-      config: { ...config, audit: "file.remove", refuses: [...config.refuses, "conflict"] },
+      config: { ...config, audit: { action: "file.remove" }, refuses: [...config.refuses, "conflict"] },
       schema: {
         summary: "Remove a file or a directory tree",
         params: CapsuleParams,
@@ -145,7 +148,7 @@ function changeRoutes(app: App, { use, pathIn, requireWritable }: FileAccess): v
   );
 }
 
-/** A separate plugin scope, in which bodies are not JSON and the handler reads them itself. */
+/** In a section of their own, since their bodies are not JSON and the handler reads them itself. */
 function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", (_request: FastifyRequest, _payload: unknown, done: (error: null) => void) =>
@@ -159,7 +162,7 @@ function writeRoutes(app: App, { services: { capsules }, limits }: RouteContext)
     app.post(
       url,
       {
-        config: { ...config, audit: "file.write", refuses: [...config.refuses, "no_space"] },
+        config: { ...config, audit: { action: "file.write" }, refuses: [...config.refuses, "no_space"] },
         bodyLimit: Math.min(fileMaxBytes + formMaxBytes, Number.MAX_SAFE_INTEGER),
         validatorCompiler: () => () => true, // receiveFile checks the form as it arrives
         schema: {

@@ -3,10 +3,13 @@ import Type from "typebox";
 import type { Identity, KeyView } from "../../teams/teams.ts";
 import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/credentials.ts";
 import { addAuditDetails, recordAlso } from "../audit-trail.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
-export function keyRoutes(app: App, { services: { teams, audit } }: RouteContext): void {
+export const keysSection: Section = { chapter: "Keys", register };
+
+function register(app: App, { services: { teams, audit } }: RouteContext): void {
   app.get(
     "/keys",
     { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },
@@ -18,7 +21,7 @@ export function keyRoutes(app: App, { services: { teams, audit } }: RouteContext
   app.post(
     "/keys",
     {
-      config: { audit: "key.create", refuses: ["quota_exceeded"] },
+      config: { audit: { action: "key.create", durable: true }, refuses: ["quota_exceeded"] },
       schema: { summary: "Make an API key, shown only now", body: CreateKeyBody, response: { 201: NewKey } },
     },
     (request, reply) => {
@@ -32,7 +35,7 @@ export function keyRoutes(app: App, { services: { teams, audit } }: RouteContext
   app.delete(
     "/keys/:id",
     {
-      config: { audit: "key.revoke", refuses: ["not_found"] },
+      config: { audit: { action: "key.revoke", durable: true }, refuses: ["not_found"] },
       schema: {
         summary: "Revoke an API key, even the one in use, and all keys made with it",
         params: KeyParams,

@@ -8,6 +8,7 @@ import fastifyStatic from "@fastify/static";
 import swaggerUi from "@fastify/swagger-ui";
 import type { FastifyReply } from "fastify";
 import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 
 const contentPolicy = [
   "default-src 'self'",
@@ -28,8 +29,11 @@ const placeholderPage = `<!doctype html>
 </html>
 `;
 
+export const dashboardSection: Section = { chapter: "Service", register: registerDashboard };
+export const referenceSection: Section = { chapter: "Service", register: registerReference };
+
 /** Files under `assets/` have a hash of their content in their name and are cached for a year; the page is revalidated. */
-export function dashboardRoutes(app: App, folder: string): void {
+function registerDashboard(app: App, { web: folder }: RouteContext): void {
   const options = { config: { open: true }, schema: { hide: true } } as const;
   protectPages(app);
   app.register(fastifyStatic, { serve: false, dotfiles: "ignore" });
@@ -50,7 +54,7 @@ export function dashboardRoutes(app: App, folder: string): void {
 }
 
 /** /docs. */
-export function referenceRoutes(app: App): void {
+function registerReference(app: App): void {
   protectPages(app);
   app.addHook("onRoute", (route) => {
     route.config = { ...route.config, open: true };

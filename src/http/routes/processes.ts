@@ -9,14 +9,17 @@ import { TeamSemaphore } from "../access/in-flight.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClosed, requestSignal } from "../client-gone.ts";
 import { JsonListing } from "../large-answer.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 
 /** Lists of one team at once. */
 export const processListsMax = 8;
 /** The largest PID that Linux can be configured to use. */
 const pidMax = 2 ** 22;
 
-export function processRoutes(app: App, context: RouteContext): void {
+export const processesSection: Section = { chapter: "Execution", register };
+
+function register(app: App, context: RouteContext): void {
   listRoute(app, context);
   signalRoute(app, context);
   exitRoute(app, context);
@@ -27,7 +30,11 @@ function listRoute(app: App, { services: { capsules }, answers }: RouteContext):
   app.get(
     "/capsules/:id/processes",
     {
-      config: { action: "processes", audit: "process.list", refuses: ["quota_exceeded", "agent_error", "no_capacity"] },
+      config: {
+        action: "processes",
+        audit: { action: "process.list", read: true },
+        refuses: ["quota_exceeded", "agent_error", "no_capacity"],
+      },
       schema: { summary: "List processes", params: CapsuleParams, response: { 200: ProcessList } },
     },
     async ({ identity, params }, reply) => {
@@ -50,7 +57,7 @@ function signalRoute(app: App, { services: { capsules } }: RouteContext): void {
   app.delete(
     "/capsules/:id/processes/:selector",
     {
-      config: { action: "processes", audit: "process.kill", refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "processes", audit: { action: "process.kill" }, refuses: ["quota_exceeded", "agent_error"] },
       schema: {
         summary: "Signal a process and its group",
         params: ProcessParams,

@@ -1,10 +1,14 @@
 /** The state of the service: health for probes, limits and their use for clients. */
 import { Health } from "../../wire/health.ts";
-import { type FixedLimits, LimitsAndUsage } from "../../wire/limits.ts";
-import type { App, RouteContext } from "../route.ts";
+import { LimitsAndUsage } from "../../wire/limits.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
+
+export const healthSection: Section = { chapter: "Service", register: registerHealth };
+export const limitsSection: Section = { chapter: "Service", register: registerLimits };
 
 /** 200 while the service can make capsules, 503 while it cannot. */
-export function healthRoutes(app: App, { services, isLocal }: RouteContext): void {
+function registerHealth(app: App, { services, isLocal }: RouteContext): void {
   const { health, teams } = services;
   app.get(
     "/healthz",
@@ -20,15 +24,7 @@ export function healthRoutes(app: App, { services, isLocal }: RouteContext): voi
   );
 }
 
-interface Counter {
-  countOf(teamId: string): number;
-}
-
-export function limitRoutes(
-  app: App,
-  { services, limits }: RouteContext,
-  { sockets, inFlight, fixed }: { sockets: Counter; inFlight: Counter; fixed: FixedLimits },
-): void {
+function registerLimits(app: App, { services, limits, fixedLimits, sockets, inFlight }: RouteContext): void {
   app.get(
     "/limits",
     { schema: { summary: "Get the limits and the team's usage", response: { 200: LimitsAndUsage } } },
@@ -36,7 +32,7 @@ export function limitRoutes(
       const used = services.capsules.usage(teamId);
       reply.send({
         ...limits,
-        ...fixed,
+        ...fixedLimits,
         usage: {
           capsules: used.capsules,
           running_vcpus: used.runningVcpus,

@@ -7,23 +7,17 @@ import { Session, SignedIn, SignInBody, SignInLink, Ticket, TicketBody } from ".
 import type { Authentication } from "../access/authentication.ts";
 import { OneTimeTokens } from "../access/one-time-tokens.ts";
 import { addAuditDetails } from "../audit-trail.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import type { TeamsService } from "../services.ts";
 import { timestamp, timestampOrNull } from "../timestamps.ts";
 
 export const sessionLifeMs = 12 * 3_600_000;
 const sessionName = "dashboard";
 
-export interface CredentialChecks {
-  authentication: Authentication;
-  tickets: OneTimeTokens;
-}
+export const signInSection: Section = { chapter: "Keys", register };
 
-export function signInRoutes(
-  app: App,
-  { services: { teams } }: RouteContext,
-  { authentication, tickets }: CredentialChecks,
-): void {
+function register(app: App, { services: { teams }, authentication, tickets }: RouteContext): void {
   linkRoutes(app, teams, authentication);
 
   app.get(
@@ -43,7 +37,7 @@ export function signInRoutes(
   app.post(
     "/ws-tickets",
     {
-      config: { audit: "ticket.create", refuses: ["quota_exceeded"] },
+      config: { audit: { action: "ticket.create" }, refuses: ["quota_exceeded"] },
       schema: { summary: "Get a one-time ticket for a WebSocket", body: TicketBody, response: { 201: Ticket } },
     },
     (request, reply) => {
@@ -60,7 +54,7 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
   app.post(
     "/sign-in-links",
     {
-      config: { audit: "sign-in-link.create", refuses: ["quota_exceeded"] },
+      config: { audit: { action: "sign-in-link.create", durable: true }, refuses: ["quota_exceeded"] },
       schema: { summary: "Make a one-time link for signing in to the dashboard", response: { 201: SignInLink } },
     },
     ({ identity }, reply) => {
@@ -74,7 +68,7 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
     {
       config: {
         open: true,
-        audit: "sign-in",
+        audit: { action: "sign-in", durable: true },
         headers: ["Cache-Control"],
         refuses: ["unauthorized", "quota_exceeded"],
       },

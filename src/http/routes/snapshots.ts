@@ -10,10 +10,13 @@ import {
   TemplateParams,
 } from "../../wire/template.ts";
 import { addAuditDetails } from "../audit-trail.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import { timestamp } from "../timestamps.ts";
 
-export function snapshotRoutes(app: App, { services: { templates, capsules } }: RouteContext): void {
+export const snapshotsSection: Section = { chapter: "Templates", register };
+
+function register(app: App, { services: { templates, capsules } }: RouteContext): void {
   app.get(
     "/snapshots",
     {
@@ -28,7 +31,7 @@ export function snapshotRoutes(app: App, { services: { templates, capsules } }: 
     "/snapshots",
     {
       config: {
-        audit: "template.create",
+        audit: { action: "template.create", durable: true },
         refuses: ["not_found", "invalid_state", "template_name_taken", "name_reserved", "agent_error", "no_space"],
       },
       schema: {
@@ -63,7 +66,7 @@ export function snapshotRoutes(app: App, { services: { templates, capsules } }: 
   app.delete(
     "/snapshots/:name",
     {
-      config: { audit: "template.delete", refuses: ["not_found"] },
+      config: { audit: { action: "template.delete", durable: true }, refuses: ["not_found"] },
       schema: { summary: "Delete a snapshot template", params: TemplateParams, response: { 204: Type.Null() } },
     },
     async (request, reply) => {

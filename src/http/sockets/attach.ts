@@ -5,19 +5,22 @@ import { ExecServerMessage } from "../../wire/exec.ts";
 import { ProcessParams } from "../../wire/process.ts";
 import { addAuditDetails, recordStart } from "../audit-trail.ts";
 import { onClientGone } from "../client-gone.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
 import { selectorOf } from "../routes/processes.ts";
+import type { RouteContext, Section } from "../section.ts";
 import { OutputRelay } from "./output-relay.ts";
-import { type Sockets, socketMessages } from "./upgrades.ts";
+import { socketMessages } from "./upgrades.ts";
 
-export function attachSocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
+export const attachSocketSection: Section = { chapter: "Execution", register };
+
+function register(app: App, { services: { capsules, audit }, sockets }: RouteContext): void {
   app.get(
     "/capsules/:id/processes/:selector/stream",
     {
       config: {
         action: "processes",
         socket: true,
-        audit: "process.attach",
+        audit: { action: "process.attach" },
         refuses: ["quota_exceeded", "agent_error"],
       },
       exposeHeadRoute: false,

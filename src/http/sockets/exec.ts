@@ -6,21 +6,24 @@ import { closeCodes } from "../../wire/errors.ts";
 import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { recordStart } from "../audit-trail.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { OutputRelay } from "./output-relay.ts";
-import { type Sockets, socketMessages } from "./upgrades.ts";
+import { socketMessages } from "./upgrades.ts";
 
 type ExecAgent = AgentParts["exec"];
 
 /** Time for the client to send its first message. */
 export const firstMessageMs = 30_000;
 
-export function execSocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
+export const execSocketSection: Section = { chapter: "Execution", register };
+
+function register(app: App, { services: { capsules, audit }, sockets }: RouteContext): void {
   app.get(
     "/capsules/:id/exec/stream",
     {
-      config: { action: "exec", audit: "exec", socket: true, refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "exec", audit: { action: "exec" }, socket: true, refuses: ["quota_exceeded", "agent_error"] },
       exposeHeadRoute: false,
       schema: {
         summary: "Run a command and stream its output (WebSocket)",

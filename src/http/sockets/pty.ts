@@ -18,11 +18,12 @@ import {
 } from "../../wire/pty-messages.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { recordStart } from "../audit-trail.ts";
-import type { App, RouteContext } from "../route.ts";
+import type { App } from "../route.ts";
+import type { RouteContext, Section } from "../section.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { firstMessageMs } from "./exec.ts";
 import { JoinedOutput } from "./output-relay.ts";
-import { type Sockets, socketMessages } from "./upgrades.ts";
+import { socketMessages } from "./upgrades.ts";
 
 const pingMs = 30_000;
 /**
@@ -31,11 +32,13 @@ const pingMs = 30_000;
  */
 const bufferedInputMaxBytes = 1024 * 1024;
 
-export function ptySocketRoutes(app: App, { services: { capsules, audit } }: RouteContext, sockets: Sockets): void {
+export const ptySocketSection: Section = { chapter: "Execution", register };
+
+function register(app: App, { services: { capsules, audit }, sockets }: RouteContext): void {
   app.get(
     "/capsules/:id/pty",
     {
-      config: { action: "pty", audit: "pty", socket: true, refuses: ["quota_exceeded", "agent_error"] },
+      config: { action: "pty", audit: { action: "pty" }, socket: true, refuses: ["quota_exceeded", "agent_error"] },
       exposeHeadRoute: false,
       schema: {
         summary: "Open or rejoin a terminal (WebSocket)",

@@ -8,11 +8,11 @@
  *    ├─ too much output ─► cancel ──► no_capacity
  *    └─ client gone ─► cancel (the guest kills the tree)
  */
-import type { Command, Exit, RunningStream } from "../../agent/agent.ts";
-import { AgentFailure } from "../../agent/failure.ts";
-import type { AgentParts } from "../../capsules/agent-parts.ts";
-import { CapsuleError } from "../../wire/errors.ts";
-import type { Output } from "../output.ts";
+import type { Command, Exit, RunningStream } from "../agent/agent.ts";
+import { AgentFailure } from "../agent/failure.ts";
+import type { AgentParts } from "../capsules/agent-parts.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { Output } from "./output.ts";
 
 const commandNotFoundExitCode = 127;
 /** Time for the guest to confirm that a killed process tree is gone. */

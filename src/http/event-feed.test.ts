@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { Readable } from "node:stream";
 import { test } from "node:test";
 import fc from "fast-check";
-import { EventStream } from "../../../test/event-stream.ts";
+import { EventStream } from "../../test/event-stream.ts";
 import { EventFeed } from "./event-feed.ts";
 
 const read = (stream: Readable) => new EventStream(stream.setEncoding("utf8"));

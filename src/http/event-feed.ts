@@ -9,8 +9,8 @@
  */
 import { randomBytes } from "node:crypto";
 import { Readable } from "node:stream";
-import { CapsuleError } from "../../wire/errors.ts";
-import type { EventName } from "../../wire/event.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import type { EventName } from "../wire/event.ts";
 
 export interface FeedOptions {
   /** Events of one team in its ring. */

@@ -1,10 +1,10 @@
 /** Streams a file from a multipart form into a capsule, at the guest's pace and never whole in memory. */
 import type { IncomingMessage } from "node:http";
-import type { Upload } from "../../agent/agent.ts";
-import type { AgentParts } from "../../capsules/agent-parts.ts";
-import { CapsuleError } from "../../wire/errors.ts";
-import { sendContinue } from "../expect-continue.ts";
-import { malformed, type Part, readParts } from "../multipart.ts";
+import type { Upload } from "../agent/agent.ts";
+import type { AgentParts } from "../capsules/agent-parts.ts";
+import { CapsuleError } from "../wire/errors.ts";
+import { sendContinue } from "./expect-continue.ts";
+import { malformed, type Part, readParts } from "./multipart.ts";
 
 /** Time without a byte from the client after which the upload fails. */
 export const uploadStallMs = 120_000;

@@ -1,0 +1,35 @@
+/** A section of the API: routes that belong together, in a file of `routes` or `sockets`. sections.ts lists them all. */
+import type { FixedLimits, Limits } from "../wire/limits.ts";
+import type { AnswerBudget } from "./access/answer-budget.ts";
+import type { Authentication } from "./access/authentication.ts";
+import type { InFlightLimiter } from "./access/in-flight.ts";
+import type { IsLocal } from "./access/local-caller.ts";
+import type { OneTimeTokens } from "./access/one-time-tokens.ts";
+import type { ServedMetrics } from "./metrics.ts";
+import type { App, Chapter } from "./route.ts";
+import type { Services } from "./services.ts";
+import type { Sockets } from "./sockets/upgrades.ts";
+
+export interface Section {
+  /** Under which the API description has its routes. */
+  chapter: Chapter;
+  /** `app` is the section's own: hooks and parsers that are added to it apply to no other section. */
+  register(app: App, context: RouteContext): void;
+}
+
+export interface RouteContext {
+  services: Services;
+  limits: Limits;
+  fixedLimits: FixedLimits;
+  answers: AnswerBudget;
+  isLocal: IsLocal;
+  authentication: Authentication;
+  /** Of WebSockets. */
+  tickets: OneTimeTokens;
+  inFlight: InFlightLimiter;
+  sockets: Sockets;
+  /** undefined: no metrics. */
+  metrics: ServedMetrics | undefined;
+  /** Folder of the built dashboard; may be missing. */
+  web: string;
+}

@@ -1,0 +1,55 @@
+/** All sections of the API. The document has them in this order. */
+import type { App } from "./route.ts";
+import { auditSection } from "./routes/audit.ts";
+import { capsulesSection } from "./routes/capsules.ts";
+import { eventsSection } from "./routes/events.ts";
+import { execSection } from "./routes/exec.ts";
+import { filesSection, fileUploadsSection } from "./routes/files.ts";
+import { keysSection } from "./routes/keys.ts";
+import { metricsSection } from "./routes/metrics.ts";
+import { dashboardSection, referenceSection } from "./routes/pages.ts";
+import { processesSection } from "./routes/processes.ts";
+import { healthSection, limitsSection } from "./routes/service.ts";
+import { signInSection } from "./routes/sign-in.ts";
+import { snapshotsSection } from "./routes/snapshots.ts";
+import type { RouteContext, Section } from "./section.ts";
+import { attachSocketSection } from "./sockets/attach.ts";
+import { execSocketSection } from "./sockets/exec.ts";
+import { ptySocketSection } from "./sockets/pty.ts";
+
+const unversioned: readonly Section[] = [healthSection, metricsSection, dashboardSection, referenceSection];
+
+const v1: readonly Section[] = [
+  capsulesSection,
+  execSection,
+  processesSection,
+  filesSection,
+  snapshotsSection,
+  keysSection,
+  eventsSection,
+  auditSection,
+  execSocketSection,
+  attachSocketSection,
+  ptySocketSection,
+  signInSection,
+  limitsSection,
+  fileUploadsSection,
+];
+
+export const sections: readonly Section[] = [...unversioned, ...v1];
+
+export function registerSections(app: App, context: RouteContext): void {
+  registerAll(app, unversioned, context);
+  app.register(async (versioned: App) => registerAll(versioned, v1, context), { prefix: "/v1" });
+}
+
+function registerAll(app: App, list: readonly Section[], context: RouteContext): void {
+  for (const { chapter, register } of list) {
+    app.register(async (scope: App) => {
+      scope.addHook("onRoute", (route) => {
+        route.config = { ...route.config, chapter };
+      });
+      register(scope, context);
+    });
+  }
+}
