@@ -2,20 +2,16 @@
  * The composition root: makes the services from the configuration, joins them, and stops them in reverse order.
  */
 import { chmodSync, mkdirSync } from "node:fs";
+import { totalmem } from "node:os";
 import { join } from "node:path";
 import pino from "pino";
 import { connectAgent } from "./agent/connection.ts";
 import { systemClock } from "./capsules/clock.ts";
 import { newCapsuleId } from "./capsules/ids.ts";
-import { recover } from "./capsules/recovery.ts";
-import { CapsuleStore } from "./capsules/store.ts";
-import type { Log } from "./capsules/transitions.ts";
+import type { QuotaLimits } from "./capsules/quotas.ts";
+import type { CapsuleStore } from "./capsules/store.ts";
 import { type Config, ownMemoryMb } from "./config.ts";
-import { AuditRows } from "./db/audit-rows.ts";
-import { CapsuleRows } from "./db/capsule-rows.ts";
 import { databasePath, openDatabase } from "./db/database.ts";
-import { TeamRows } from "./db/team-rows.ts";
-import { TemplateRows } from "./db/template-rows.ts";
 import { limitedMemory } from "./host/capacity/host-memory.ts";
 import { Readiness } from "./host/capacity/readiness.ts";
 import { type DataLock, lockData } from "./host/disk/lock.ts";
@@ -24,13 +20,13 @@ import type { Connect } from "./host/guest.ts";
 import { LocalHost } from "./host/local-host.ts";
 import { openMachine } from "./host/machine.ts";
 import { stepWithFault } from "./host/steps.ts";
-import { buildServer } from "./http/app.ts";
+import { buildServer, type ServerOptions } from "./http/app.ts";
 import { describeError, standardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
+import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
-import { buildServices } from "./services.ts";
-import { Audit } from "./teams/audit.ts";
-import { ensureFirstKey, Teams } from "./teams/teams.ts";
+import { buildService, type Observers, openRecords } from "./service.ts";
+import { ensureFirstKey } from "./teams/teams.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { version } from "./version.ts";
 import { noJail } from "./vmm/jail/jail.ts";
@@ -79,11 +75,14 @@ async function startLocked(
   progress: (step: string) => void,
 ): Promise<Daemon> {
   const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, standardOutput);
-  const data = openData(config, log);
+  const records = openRecords({
+    ...{ database: openDatabase(databasePath(config.dataDir)), clock: systemClock, log },
+    ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
+  });
+  const newKey = ensureFirstKey(config.dataDir, records.teams);
   const machine = await openHost(config, log, progress);
-  const { host, accelerator } = machine;
-  const store = new CapsuleStore(data.capsuleRows, systemClock.now);
-  const state = stateOf(machine, store);
+  const { host, accelerator, step } = machine;
+  const state = stateOf(machine, records.store);
   const telemetry = await Telemetry.start({
     version,
     tracesEndpoint: config.tracesEndpoint,
@@ -91,37 +90,26 @@ async function startLocked(
     spareBytes: () => host.memory.spareBytes(),
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
-  const services = buildServices(config, { log, ...data, ...machine, store, telemetry });
-  const { capsules, templates, transitions, reconciler } = services;
-  const { teams, audit } = data;
+  const service = buildService({
+    ...{ records, host, clock: systemClock, log, step, observers: observersOf(telemetry) },
+    quotas: quotaLimits(config),
+    capacityBytes: (ownMemoryMb - config.memoryReserveMb) * 2 ** 20,
+  });
+  const { teams, audit, capsules, templates } = service;
   const app = buildServer(
     { teams, capsules, templates, health: { state, reasons: () => machine.readiness.reasons() }, audit },
-    {
-      limits: config.limits,
-      logger: log,
-      version,
-      certificate,
-      trustProxy: config.trustProxy,
-      drainMs: config.drainMs,
-      keepAliveMs: config.keepAliveSec * 1_000,
-      web: config.web ?? join(config.dataDir, "web"),
-      metrics:
-        config.metrics === "off"
-          ? undefined
-          : { service: telemetry.metrics, to: config.metrics, token: config.metricsToken },
-      tracing: telemetry.traces,
-    },
+    { ...serverOptions(config, telemetry), logger: log, certificate },
   );
-  await recover({ store, host, transitions, log, reconciler });
-  await templates.collect();
-  const stopMaintenance = startMaintenance({ ...data, ...services, log });
+  await service.recover();
+  await service.retired.collect();
+  const stopMaintenance = startMaintenance({ ...service, log });
   const url = await app.listen({ host: config.host, port: config.port, backlog: unacceptedMax });
   host.openWarmPools();
   host.hashMissing();
   log.info({ url, accelerator: accelerator.kind }, "listening");
   return {
     url,
-    newKey: data.newKey,
+    newKey,
     accelerator: accelerator.kind,
     renewCertificate: () => {
       const renewed = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
@@ -135,26 +123,45 @@ async function startLocked(
       await telemetry.close(traceGraceMs);
       teams.flush();
       audit.flush();
-      data.database.close();
+      records.database.close();
       lock.release();
       log.info("stopped; capsules run on");
     },
   };
 }
 
-/** The database, its rows, and the services that need nothing else. */
-function openData(config: Config, log: Log) {
-  const database = openDatabase(databasePath(config.dataDir));
-  const teams = new Teams(new TeamRows(database));
-  const newKey = ensureFirstKey(config.dataDir, teams);
-  const audit = new Audit({
-    rows: new AuditRows(database),
-    entriesMax: config.auditEntriesMax,
-    keepMs: config.auditKeepDays * dayMs,
-    onLoss: (entries) => log.error({ entries }, "audit entries were lost: the database cannot be written"),
-  });
-  const [capsuleRows, templateRows] = [new CapsuleRows(database), new TemplateRows(database)];
-  return { database, teams, newKey, audit, capsuleRows, templateRows };
+function serverOptions(config: Config, { metrics, traces }: Telemetry): Omit<ServerOptions, "logger" | "certificate"> {
+  return {
+    limits: config.limits,
+    version,
+    trustProxy: config.trustProxy,
+    drainMs: config.drainMs,
+    keepAliveMs: config.keepAliveSec * 1_000,
+    web: config.web ?? join(config.dataDir, "web"),
+    metrics:
+      config.metrics === "off" ? undefined : { service: metrics, to: config.metrics, token: config.metricsToken },
+    tracing: traces,
+  };
+}
+
+function observersOf({ observe, observeExec, metrics }: Telemetry): Observers {
+  return {
+    ...{ observe, observeExec },
+    onStatus: (status) => metrics.statusReached(status),
+    onMemoryPause: (outcome) => metrics.pausedUnderPressure(outcome),
+  };
+}
+
+function quotaLimits({ limits, memoryOvercommit }: Config): QuotaLimits {
+  return {
+    capsules: limits.capsules_max,
+    starts: limits.starts_max,
+    runningVcpus: limits.running_vcpus_max,
+    runningMemoryMb: limits.running_memory_max_mb,
+    diskBytes: limits.disk_max_bytes,
+    templates: limits.templates_max,
+    hostMemoryMb: memoryOvercommit * Math.floor(totalmem() / 2 ** 20),
+  };
 }
 
 type OpenHost = Awaited<ReturnType<typeof openHost>>;

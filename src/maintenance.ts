@@ -6,7 +6,7 @@ import type { Activity } from "./capsules/activity.ts";
 import type { DiskLimiter } from "./capsules/disk-limiter.ts";
 import type { MemoryWatch } from "./capsules/memory-watch.ts";
 import type { Reconciler } from "./capsules/reconciler.ts";
-import type { Log } from "./capsules/transitions.ts";
+import type { Log } from "./log.ts";
 import type { Audit } from "./teams/audit.ts";
 import type { Teams } from "./teams/teams.ts";
 

@@ -84,7 +84,7 @@ test("a view has the last activity, whether it is in memory or in the row", asyn
 
 test("a destroy begins in one transaction, and a capture ends its capsule in the one that makes the template", async () => {
   const statements = new Statements();
-  const floors = buildFloors(undefined, statements.database);
+  const floors = buildFloors({ database: statements.database });
   const [first, second] = [await running(floors), await running(floors)];
   const writes = () =>
     statements
@@ -240,7 +240,7 @@ test("a capsule of an earlier server is paused only after it was released", asyn
 test("a VM that does not end after its pause is told of, and the capsule stays paused", async () => {
   const told: object[] = [];
   const log = { info() {}, warn() {}, error: (about: object) => void told.push(about) };
-  const floors = buildFloors(undefined, undefined, undefined, undefined, log);
+  const floors = buildFloors({ log });
   const id = await running(floors);
   floors.host.before = (verb) => {
     if (verb === "end") throw new Error("it hangs");
@@ -345,7 +345,7 @@ test("the list is the team's own, newest first", async () => {
 
 test("a list of many costs as many statements as one of a few", async () => {
   const statements = new Statements();
-  const floors = buildFloors(undefined, statements.database);
+  const floors = buildFloors({ database: statements.database });
   const costs = () => {
     statements.take();
     floors.capsules.list(floors.team);

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { beginExec, buildFloors, FakeClock, running } from "../../test/fakes/floors.ts";
+import { FakeClock } from "../../test/fakes/fake-clock.ts";
+import { beginExec, buildFloors, running } from "../../test/fakes/floors.ts";
 
 const yearMs = 365 * 86_400_000;
 const ttlSec = 10;
@@ -67,8 +68,8 @@ test("set back while the server is away: the next one gives the capsule its whol
   before.activity.flush();
   const clock = new FakeClock();
   clock.step(-yearMs);
-  const after = buildFloors(before.host, before.database, clock);
-  await after.restart();
+  const after = buildFloors({ host: before.host, database: before.database, clock });
+  await after.recover();
   clock.advance(9_999);
   assert.equal(await status(after, id), "running");
   clock.advance(1);

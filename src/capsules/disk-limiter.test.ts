@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { setImmediate } from "node:timers/promises";
+import { FakeClock } from "../../test/fakes/fake-clock.ts";
 import { FakeGuest } from "../../test/fakes/fake-host.ts";
-import { FakeClock } from "../../test/fakes/floors.ts";
 import { DiskLimiter, throttledTeams } from "./disk-limiter.ts";
 
 const quotaBytes = 1_000;

@@ -7,11 +7,11 @@
  * measurements are bounded, not only their time.
  */
 import type { CapsuleRows } from "../db/capsule-rows.ts";
-import type { Guest } from "../host/host.ts";
+import type { Guest, Host } from "../host/host.ts";
+import type { Log } from "../log.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskUse } from "./quotas.ts";
-import type { Log } from "./transitions.ts";
 
 const measureMs = 60_000;
 const measureThrottledMs = 5_000;
@@ -60,7 +60,7 @@ export interface DiskLimiterOptions {
   /** As last measured. */
   usedBytes: (teamId: string) => number;
   quotaBytes: number;
-  space: { reserveBytes: number; freeBytes(): Promise<number> };
+  space: Host["space"];
   clock: Pick<Clock, "ticks">;
   /** Called when a team begins to be throttled, and with undefined when it no longer is. */
   onChange: (teamId: string, shortage: DiskShortage | undefined) => void;

@@ -81,18 +81,18 @@ test("last_active_at is null until the first exec or ping, and survives a restar
   floors.capsules.ping(floors.team, id);
   assert.equal(floors.capsules.get(floors.team, id).lastActiveAt, 1_001_000);
   floors.activity.flush();
-  assert.equal(floors.rows.get(id)?.lastActiveAt, 1_001_000);
+  assert.equal(floors.capsuleRows.get(id)?.lastActiveAt, 1_001_000);
 });
 
 test("an automatic pause that cannot even be begun is tried again after half a minute", async () => {
   const floors = buildFloors();
   const id = await running(floors, 10);
-  floors.rows.change = () => {
+  floors.capsuleRows.change = () => {
     throw new Error("database or disk is full");
   };
   floors.clock.advance(10_000);
   await floors.settled();
-  Reflect.deleteProperty(floors.rows, "change");
+  Reflect.deleteProperty(floors.capsuleRows, "change");
   floors.clock.advance(29_999);
   assert.equal(await status(floors, id), "running");
   floors.clock.advance(1);
@@ -104,8 +104,8 @@ test("the time without activity goes on while the server is away", async () => {
   const id = await running(before, 10);
   before.clock.advance(6_000);
   await before.capsules.close(0);
-  const after = buildFloors(before.host, before.database, before.clock);
-  await after.restart();
+  const after = buildFloors({ host: before.host, database: before.database, clock: before.clock });
+  await after.recover();
   after.clock.advance(3_999);
   assert.equal(await status(after, id), "running");
   after.clock.advance(1);

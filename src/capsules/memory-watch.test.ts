@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
 import { FairSlots } from "../host/capacity/fair-slots.ts";
 import { serviceOwner } from "../host/host.ts";
-import { chooseToPause, MemoryWatch, type RunningCapsule } from "./memory-watch.ts";
+import { chooseToPause, type RunningCapsule } from "./memory-watch.ts";
 
 const gib = 2 ** 30;
 
@@ -45,26 +45,23 @@ test("where no team is over its share, the largest of all is chosen", () => {
 
 /** A team with capsules of 1 and 2 GiB, another with one of 500 MiB, and a watch over a machine of 3 GiB. */
 async function watched() {
-  const floors = buildFloors();
-  const state = { spare: 1, isStalling: false };
-  Object.assign(floors.host.memory, { spareBytes: () => state.spare, isStalling: () => state.isStalling });
   const outcomes: string[] = [];
   const errors: string[] = [];
-  const { host, store, clock, capsules } = floors;
-  const watch = new MemoryWatch({
-    ...{ host, store, clock },
-    pause: (id) => capsules.relieve(id),
+  const floors = buildFloors({
     capacityBytes: 3 * gib,
     log: { info() {}, warn() {}, error: (_about, message) => errors.push(message) },
-    onPause: (outcome) => outcomes.push(outcome),
+    observers: { onMemoryPause: (outcome) => outcomes.push(outcome) },
   });
+  const state = { spare: 1, isStalling: false };
+  const { host, capsules } = floors;
+  Object.assign(host.memory, { spareBytes: () => state.spare, isStalling: () => state.isStalling });
   const [small, large] = [await running(floors), await running(floors)];
   const { id: bystander } = await capsules.create(floors.other, shape);
   await floors.settled();
   for (const [id, bytes] of Object.entries({ [small]: gib, [large]: 2 * gib, [bystander]: gib / 2 })) {
     host.memories.set(id, bytes);
   }
-  const stop = watch.start();
+  const stop = floors.memoryWatch.start();
   return { floors, state, outcomes, errors, small, large, bystander, stop };
 }
 

@@ -15,9 +15,9 @@
  * docs/adr/0025 has the reasons.
  */
 import type { Host } from "../host/host.ts";
+import type { Log } from "../log.ts";
 import type { Clock } from "./clock.ts";
 import type { CapsuleStore } from "./store.ts";
-import type { Log } from "./transitions.ts";
 
 const intervalMs = 1_000;
 /** In a row. The memory of a VM that was just killed, and the page cache, are given back within this time. */

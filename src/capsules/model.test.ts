@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeHost, type HostVerb } from "../../test/fakes/fake-host.ts";
-import { buildFloors, FakeClock, type Floors } from "../../test/fakes/floors.ts";
+import { buildFloors, type Floors } from "../../test/fakes/floors.ts";
 import { openDatabase } from "../db/database.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { live } from "./lifecycle.ts";
@@ -87,7 +87,7 @@ async function play(
 }
 
 function assertOneStory(floors: Floors, destroyed: Set<string>): void {
-  const { host, store, templateRows, rows } = floors;
+  const { host, store, templateRows, capsuleRows } = floors;
   const known = store.all();
   for (const row of known) {
     const story = `${row.id} ${row.status}`;
@@ -101,12 +101,12 @@ function assertOneStory(floors: Floors, destroyed: Set<string>): void {
     assert.ok(!destroyed.has(row.id), `${story}: nothing destroyed comes back`);
   }
   const counted = Object.entries(store.counts()).filter(([, count]) => count !== 0);
-  assert.deepEqual(new Map(counted), new Map(rows.counts()), "the counts are those of the table");
-  assert.equal(store.runningMemoryMb(), rows.runningMemoryMb(live), "and so is the memory");
+  assert.deepEqual(new Map(counted), new Map(capsuleRows.counts()), "the counts are those of the table");
+  assert.equal(store.runningMemoryMb(), capsuleRows.runningMemoryMb(live), "and so is the memory");
   const ids = new Set(known.map((row) => row.id));
   for (const id of [...host.guests.keys(), ...host.folders, ...host.checkpoints.keys()])
     assert.ok(ids.has(id), `residue of ${id}`);
-  const needed = templateRows.all().filter((row) => row.retiredAt === null || rows.needing(row.storage) > 0);
+  const needed = templateRows.all().filter((row) => row.retiredAt === null || capsuleRows.needing(row.storage) > 0);
   assert.deepEqual([...host.templates.keys()].sort(), needed.map((row) => row.storage).sort(), "template files = rows");
 }
 
@@ -147,7 +147,7 @@ test("a daemon that dies at any step of a host's work finds one consistent story
     fc.asyncProperty(crashes, async ({ clients, delays, at, withVms }) => {
       const host = new FakeHost();
       const database = openDatabase(":memory:");
-      const before = buildFloors(host, database, new FakeClock());
+      const before = buildFloors({ host, database });
       unruly(host, delays, [false]);
       let steps = 0;
       const died = Promise.withResolvers<void>();
@@ -174,9 +174,9 @@ test("a daemon that dies at any step of a host's work finds one consistent story
 
       host.moment = () => Promise.resolve();
       if (withVms) host.guests.clear();
-      const after = buildFloors(host, database, new FakeClock());
-      await after.restart();
-      await after.templates.collect();
+      const after = buildFloors({ host, database });
+      await after.recover();
+      await after.retired.collect();
       await after.settled();
       assertOneStory(after, destroyed);
       for (const row of after.store.all().filter(() => !withVms))

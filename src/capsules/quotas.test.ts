@@ -1,13 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FakeHost } from "../../test/fakes/fake-host.ts";
-import { buildFloors, FakeClock, type Floors, roomy, running } from "../../test/fakes/floors.ts";
-import { openDatabase } from "../db/database.ts";
+import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { DiskUse, type QuotaLimits } from "./quotas.ts";
 
-function floorsWith(limits: Partial<QuotaLimits>): Floors {
-  return buildFloors(new FakeHost(), openDatabase(":memory:"), new FakeClock(), { ...roomy, ...limits });
+function floorsWith(quotas: Partial<QuotaLimits>): Floors {
+  return buildFloors({ quotas });
 }
 
 const small = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
@@ -26,6 +24,7 @@ test("usage is what the team's capsules and templates come to, and no other's", 
   await templates.capture(team, { capsuleId: captured, name: "kept", overwrite: false });
   await capsules.create(other, { ...small, vcpus: 8 });
   await floors.settled();
+  await floors.diskUse.measure();
   const { sizeBytes } = templates.list(team, "snapshot")[0]!;
   assert.deepEqual(capsules.usage(team), {
     capsules: 2,
@@ -104,6 +103,7 @@ test("templates: of many captures at once for the last places, as many succeed a
 test("disk: a team that has filled its share makes no more capsules and templates", async () => {
   const floors = floorsWith({ diskBytes: 2_000 });
   const [first] = [await running(floors), await running(floors)];
+  await floors.diskUse.measure();
   await refused(floors.capsules.create(floors.team, small), "bytes on disk", 2_000, 2_000);
   const capture = floors.templates.capture(floors.team, { capsuleId: first!, overwrite: false });
   await refused(capture, "bytes on disk", 2_000, 2_000);

@@ -72,8 +72,8 @@ test("a destruction that fails again at the next start brings nothing back, and 
     if (verb === "remove") throw new Error("input/output error");
   };
   await assert.rejects(floors.capsules.destroy(floors.team, id), /input\/output error/);
-  const restarted = buildFloors(floors.host, floors.database);
-  await restarted.restart();
+  const restarted = buildFloors({ host: floors.host, database: floors.database });
+  await restarted.recover();
   assert.throws(() => restarted.capsules.get(restarted.team, id), { code: "not_found" });
   assert.deepEqual(restarted.capsules.list(restarted.team), []);
   floors.host.before = () => {};
@@ -93,7 +93,7 @@ for (const [change, allowed] of [
     await assert.rejects(floors.capsules[change](floors.team, id));
     floors.host.before = () => {};
     assert.equal(floors.store.get(id)?.intent, change);
-    Reflect.deleteProperty(floors.rows, "change");
+    Reflect.deleteProperty(floors.capsuleRows, "change");
     await floors.reconciler.reconcile();
     assert.deepEqual([floors.capsules.get(floors.team, id).status, floors.store.get(id)?.intent], [allowed, null]);
     if (change === "resume") await floors.capsules.resume(floors.team, id);
@@ -107,7 +107,7 @@ for (const [change, allowed] of [
 function breakRecordsAfter(floors: Floors, broken: HostVerb): void {
   floors.host.before = (verb) => {
     if (verb !== broken) return;
-    floors.rows.change = () => {
+    floors.capsuleRows.change = () => {
       throw new Error("database or disk is full");
     };
     throw new Error("input/output error");

@@ -4,10 +4,11 @@
  * so it goes when two passes in a row find it.
  */
 import type { Host } from "../host/host.ts";
+import type { Log } from "../log.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Runs } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
-import type { Log, Transitions } from "./transitions.ts";
+import type { Transitions } from "./transitions.ts";
 
 export interface ReconcilerOptions {
   store: CapsuleStore;

@@ -3,9 +3,10 @@
  * completed where that is safe or was acknowledged already, and undone otherwise.
  */
 import type { Adopted, Host } from "../host/host.ts";
+import type { Log } from "../log.ts";
 import type { Reconciler } from "./reconciler.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
-import type { Log, Transitions } from "./transitions.ts";
+import type { Transitions } from "./transitions.ts";
 
 export interface RecoveryOptions {
   store: CapsuleStore;

@@ -63,9 +63,9 @@ test("a policy hears of a guest that ends by itself", async () => {
 test("a policy is told which guest an earlier daemon left", async () => {
   const before = buildFloors();
   await running(before);
-  const after = buildFloors(before.host, before.database, before.clock);
+  const after = buildFloors({ host: before.host, database: before.database, clock: before.clock });
   const calls = record(after);
-  await after.restart();
+  await after.recover();
   assert.deepEqual(calls(), ["release", "began running, adopted"]);
 });
 

@@ -6,18 +6,13 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
+import type { Log } from "../log.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import { asAgentError, justEnded, reasonOf } from "./failures.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Runs } from "./runs.ts";
 import { type Capsule, type CapsuleStore, missing } from "./store.ts";
-
-export interface Log {
-  info(about: object, message: string): void;
-  warn(about: object, message: string): void;
-  error(about: object, message: string): void;
-}
 
 /** Runs `work` and records its duration and outcome. */
 export type Observe = <T>(operation: Operation, capsuleId: string, work: () => Promise<T>) => Promise<T>;

@@ -95,6 +95,12 @@ export interface Host {
     /** Whether processes wait for memory. */
     isStalling(): boolean;
   };
+  readonly space: {
+    /** Space on disk that only pauses may use. */
+    readonly reserveBytes: number;
+    /** Bytes that can be written to the disk now. */
+    freeBytes(): Promise<number>;
+  };
   /** Memory that the end of each VM would free, by capsule. */
   memoryByCapsule(): Promise<Map<string, number>>;
   /** The id of a warm capsule, if there is one, for `start` or `remove`. Counts as demand in both cases. */

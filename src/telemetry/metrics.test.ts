@@ -19,10 +19,7 @@ function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number |
 }
 
 const observed = (metrics: Metrics, host = new FakeHost()) =>
-  buildFloors(host, undefined, undefined, undefined, undefined, {
-    observe: metrics.observe,
-    observeExec: () => metrics.execStarted(),
-  });
+  buildFloors({ host, observers: { observe: metrics.observe, observeExec: () => metrics.execStarted() } });
 
 test("operations on VMs are counted by outcome", async () => {
   const { metrics, metric } = fresh();

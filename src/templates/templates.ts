@@ -3,15 +3,16 @@
  * lie under a storage id, and stay as long as a capsule needs them.
  */
 import type { Capsules } from "../capsules/capsules.ts";
+import type { Clock } from "../capsules/clock.ts";
 import { newStorageId, newTemplateName } from "../capsules/ids.ts";
 import type { Quotas } from "../capsules/quotas.ts";
-import type { Log } from "../capsules/transitions.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import { type Database, transact } from "../db/database.ts";
 import type { TemplateRow, TemplateRows } from "../db/template-rows.ts";
 import type { Host } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import type { RetiredTemplates } from "./retired-templates.ts";
 
 /** A template as teams see it; `createdAt` in epoch milliseconds. */
 export interface TemplateView {
@@ -41,9 +42,9 @@ export interface TemplatesOptions {
   capsules: Capsules;
   quotas: Quotas;
   host: Host;
-  now: () => number;
+  retired: RetiredTemplates;
+  clock: Pick<Clock, "now">;
   step: Step;
-  log: Log;
 }
 
 export class Templates {
@@ -71,7 +72,7 @@ export class Templates {
    * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "quota_exceeded", "no_space", "agent_error".
    */
   async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
-    const { capsules, rows, now } = this.#options;
+    const { capsules, rows, clock, retired } = this.#options;
     capsules.permit(teamId, request.capsuleId, "snapshot");
     const name = request.name ?? newTemplateName();
     if (!namePattern.test(name)) {
@@ -90,7 +91,7 @@ export class Templates {
     let made: TemplateView;
     try {
       made = await capsules.capture(teamId, request.capsuleId, storage, ({ vcpus, memoryMb }, sizeBytes) => {
-        const createdAt = now();
+        const createdAt = clock.now();
         const old = rows.named(teamId, name);
         if (old !== undefined) rows.retire(old.storage, createdAt);
         rows.insert({ storage, teamId, name, vcpus, memoryMb, sizeBytes, createdAt });
@@ -100,46 +101,28 @@ export class Templates {
       this.#claimed.delete(claim);
     }
     this.#notify(teamId, name, made);
-    await this.collect();
+    await retired.collect();
     return made;
   }
 
   /** Throws CapsuleError("not_found"), also for a built-in image: there is no snapshot template of that name. */
   async delete(teamId: string, name: string): Promise<void> {
-    const { rows, capsuleRows, database, now, step } = this.#options;
+    const { rows, capsuleRows, database, clock, step, retired } = this.#options;
     const row = rows.named(teamId, name);
     if (row === undefined) throw new CapsuleError("not_found", `there is no snapshot template ${JSON.stringify(name)}`);
     transact(database, () => {
-      rows.retire(row.storage, now());
+      rows.retire(row.storage, clock.now());
       capsuleRows.block(row.storage, "paused", name);
     });
     step("template.retired");
     this.#notify(teamId, name, undefined);
-    await this.collect();
+    await retired.collect();
   }
 
   /** Calls `listener` when a template is captured, replaced or deleted, until the returned function is called. */
   onChange(listener: Listener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
-  }
-
-  /**
-   * Ends warm capsules of retired templates and removes the files that no capsule needs. What fails is retried at the next
-   * call.
-   */
-  async collect(): Promise<void> {
-    const { rows, capsuleRows, host, log } = this.#options;
-    for (const row of rows.retired()) {
-      try {
-        await host.retireTemplate(row.storage);
-        if (capsuleRows.needing(row.storage) > 0) continue;
-        await host.removeTemplate(row.storage);
-        rows.remove(row.storage);
-      } catch (error) {
-        log.error({ err: error, storage: row.storage }, "a retired template could not be removed");
-      }
-    }
   }
 
   #notify(teamId: string, name: string, view: TemplateView | undefined): void {

@@ -76,6 +76,8 @@ export class FakeHost implements Host {
   isHanging = false;
   /** VMs that were admitted and have not started yet. */
   admitted = 0;
+  /** Bytes on disk of each capsule. */
+  capsuleBytes = 1_000;
   readonly memories = new Map<string, number>();
   /** Ids of warm capsules. */
   readonly ahead: string[] = [];
@@ -95,13 +97,14 @@ export class FakeHost implements Host {
   }
 
   async diskBytes(): Promise<number> {
-    return 0;
+    return this.capsuleBytes;
   }
 
   reserve(): string | undefined {
     return this.ahead.shift();
   }
 
+  readonly space = { reserveBytes: 0, freeBytes: async () => 2 ** 40 };
   readonly memory = { spareBytes: () => 2 ** 40, isStalling: () => false };
 
   /** As set in `memories`; 0 by default. */

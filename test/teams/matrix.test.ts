@@ -13,7 +13,7 @@ import type { App } from "../../src/http/route.ts";
 import { Audit } from "../../src/teams/audit.ts";
 import { type Call, Client, type Reply } from "../client.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
-import { buildFloors, FakeClock, type Floors, running } from "../fakes/floors.ts";
+import { buildFloors, type Floors, running } from "../fakes/floors.ts";
 import { FakeServices } from "../fakes/services.ts";
 import type { OpenApi } from "../openapi-contract.ts";
 import { Statements } from "./statements.ts";
@@ -102,7 +102,7 @@ describe("another team's resources", () => {
   let belongings: () => unknown;
 
   before(async () => {
-    floors = buildFloors(host, statements.database, new FakeClock());
+    floors = buildFloors({ host, database: statements.database });
     const { teams, capsules, templates, team, other } = floors;
     const audit = new Audit({
       rows: new AuditRows(statements.database),

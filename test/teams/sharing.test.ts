@@ -16,7 +16,7 @@ test("a capsule depends on a built-in image or a template of its own team, whate
     origins.set(id, origin);
     return start(id, origin, shape, turn);
   };
-  const floors = buildFloors(host);
+  const floors = buildFloors({ host });
   const { capsules, templates, templateRows, team, other } = floors;
   for (const teamId of [team, other]) {
     const capsuleId = await running({ ...floors, team: teamId });

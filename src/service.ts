@@ -1,0 +1,157 @@
+/**
+ * The service without its machine and its HTTP server: teams, capsules and templates over one database and one host, with the
+ * parts that only they use. Tests build it on a fake host and a manual clock.
+ */
+import { Activity } from "./capsules/activity.ts";
+import { Capsules } from "./capsules/capsules.ts";
+import type { Clock } from "./capsules/clock.ts";
+import { DiskLimiter } from "./capsules/disk-limiter.ts";
+import { Idle } from "./capsules/idle.ts";
+import { CapsuleLocks } from "./capsules/locks.ts";
+import { MemoryWatch } from "./capsules/memory-watch.ts";
+import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
+import { Reconciler } from "./capsules/reconciler.ts";
+import { recover } from "./capsules/recovery.ts";
+import { Runs } from "./capsules/runs.ts";
+import { CapsuleStore } from "./capsules/store.ts";
+import { type Observe, Transitions } from "./capsules/transitions.ts";
+import { AuditRows } from "./db/audit-rows.ts";
+import { CapsuleRows } from "./db/capsule-rows.ts";
+import type { Database } from "./db/database.ts";
+import { TeamRows } from "./db/team-rows.ts";
+import { TemplateRows } from "./db/template-rows.ts";
+import type { Host } from "./host/host.ts";
+import type { Step } from "./host/steps.ts";
+import type { Log } from "./log.ts";
+import { Audit } from "./teams/audit.ts";
+import { auditOfService } from "./teams/service-audit.ts";
+import { Teams } from "./teams/teams.ts";
+import { RetiredTemplates } from "./templates/retired-templates.ts";
+import { Templates } from "./templates/templates.ts";
+import type { CapsuleStatus } from "./wire/capsule.ts";
+
+export interface RecordsOptions {
+  database: Database;
+  clock: Clock;
+  log: Log;
+  auditEntriesMax: number;
+  auditKeepMs: number;
+}
+
+export type Records = ReturnType<typeof openRecords>;
+
+/** The tables of the database, with what needs nothing else. */
+export function openRecords({ database, clock, log, auditEntriesMax, auditKeepMs }: RecordsOptions) {
+  const now = () => clock.now();
+  const capsuleRows = new CapsuleRows(database);
+  const audit = new Audit({
+    rows: new AuditRows(database),
+    now,
+    entriesMax: auditEntriesMax,
+    keepMs: auditKeepMs,
+    onLoss: (entries) => log.error({ entries }, "audit entries were lost: the database cannot be written"),
+  });
+  return {
+    database,
+    capsuleRows,
+    templateRows: new TemplateRows(database),
+    store: new CapsuleStore(capsuleRows, now),
+    teams: new Teams(new TeamRows(database), now),
+    audit,
+  };
+}
+
+export interface Observers {
+  observe: Observe;
+  /** Called when a command was sent; the returned function at its end. */
+  observeExec: (id: string) => () => void;
+  /** Called at each change that a team can see; `removed`: the capsule is gone. */
+  onStatus: (status: CapsuleStatus | "removed") => void;
+  /** Called after each pause for lack of memory. */
+  onMemoryPause: (outcome: "done" | "failed") => void;
+}
+
+export interface ServiceOptions {
+  records: Records;
+  host: Host;
+  clock: Clock;
+  log: Log;
+  step: Step;
+  quotas: QuotaLimits;
+  /** The host's memory without the reserve. */
+  capacityBytes: number;
+  observers: Observers;
+}
+
+export type Service = ReturnType<typeof buildService>;
+
+export function buildService(options: ServiceOptions) {
+  const { records, host, clock, log, step, observers } = options;
+  const { database, capsuleRows, templateRows, store } = records;
+  const { onPaused, onEnded } = auditOfService(records.audit);
+  const locks = new CapsuleLocks();
+  const runs = new Runs();
+  const activity = new Activity(capsuleRows, clock);
+  const { quotas, disk, diskUse } = buildLimits(options, runs);
+  const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, log });
+  const transitions = new Transitions({
+    ...{ store, host, locks, runs, activity, clock, log, step },
+    observe: observers.observe,
+    beforeRun: (teamId, guest) => disk.beforeRun(teamId, guest),
+    onFreed: () => retired.collect(),
+  });
+  const capsules = new Capsules({
+    ...{ store, host, locks, runs, activity, clock, transitions, quotas, disk },
+    templates: templateRows,
+    observeExec: observers.observeExec,
+    onPaused,
+  });
+  capsules.onChange(onEnded);
+  capsules.onChange((_teamId, _id, view) => observers.onStatus(view?.status ?? "removed"));
+  runs.apply(new Idle(clock, activity, (id) => capsules.expire(id)));
+  const memoryWatch = new MemoryWatch({
+    ...{ host, store, clock, log },
+    pause: (id) => capsules.relieve(id),
+    capacityBytes: options.capacityBytes,
+    onPause: observers.onMemoryPause,
+  });
+  const templates = new Templates({
+    ...{ database, capsuleRows, capsules, quotas, retired, host, clock, step },
+    rows: templateRows,
+  });
+  const storages = () => new Set(templateRows.all().map((row) => row.storage));
+  const reconciler = new Reconciler({ store, host, locks, runs, transitions, log, storages });
+  return {
+    ...records,
+    ...{ locks, runs, activity, diskUse, disk, transitions, capsules, retired, templates, memoryWatch, reconciler },
+    /** Makes rows, VMs and folders agree. Call before any other change. */
+    recover: () => recover({ store, host, transitions, log, reconciler }),
+  };
+}
+
+/** What bounds the teams: quotas, and the writes to the disk. */
+function buildLimits({ records, host, clock, log, quotas: limits }: ServiceOptions, runs: Runs) {
+  const { capsuleRows, templateRows, store, audit } = records;
+  const diskUse = new DiskUse({
+    ids: () => capsuleRows.all().map((row) => row.id),
+    measure: (id) => host.diskBytes(id),
+  });
+  const quotas = new Quotas({
+    rows: capsuleRows,
+    templates: templateRows,
+    limits,
+    diskOf: (id) => diskUse.of(id),
+    runningMemoryMb: () => store.runningMemoryMb(),
+  });
+  const disk = new DiskLimiter({
+    rows: capsuleRows,
+    guests: () => runs.guests(),
+    diskUse,
+    usedBytes: (teamId) => quotas.usage(teamId).diskBytes,
+    quotaBytes: limits.diskBytes,
+    space: host.space,
+    onChange: auditOfService(audit).onDiskShortage,
+    ...{ clock, log },
+  });
+  return { quotas, disk, diskUse };
+}

@@ -1,0 +1,36 @@
+import type { Clock } from "../../src/capsules/clock.ts";
+
+/** A clock that moves only when told to; its wall clock can be set apart from its ticks. */
+export class FakeClock implements Clock {
+  #ticks = 0;
+  #aheadMs = 1_000_000;
+  #timers: { at: number; callback: () => void }[] = [];
+
+  now(): number {
+    return this.#ticks + this.#aheadMs;
+  }
+
+  ticks(): number {
+    return this.#ticks;
+  }
+
+  /** What an operator or NTP does to the wall clock; no time passes. */
+  step(ms: number): void {
+    this.#aheadMs += ms;
+  }
+
+  after(ms: number, callback: () => void): () => void {
+    const timer = { at: this.#ticks + ms, callback };
+    this.#timers.push(timer);
+    return () => {
+      this.#timers = this.#timers.filter((other) => other !== timer);
+    };
+  }
+
+  advance(ms: number): void {
+    this.#ticks += ms;
+    const due = this.#timers.filter((timer) => timer.at <= this.#ticks).sort((a, b) => a.at - b.at);
+    this.#timers = this.#timers.filter((timer) => timer.at > this.#ticks);
+    for (const timer of due) timer.callback();
+  }
+}
