@@ -43,8 +43,9 @@ test("a wait's failure is the condition's own", async () => {
   );
 });
 
-test("mocked timers do not hold up a wait", async (t) => {
+test("mocked timers and a mocked clock do not hold up a wait", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval", "setImmediate", "Date"] });
+  t.mock.method(performance, "now", () => 0);
   let asked = 0;
   await waitFor("the third time", () => ++asked === 3);
   await assert.rejects(

@@ -3,7 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 
 /**
  * Asks until the answer is neither false nor undefined, and returns it. At the deadline it throws and says what it waited
- * for; an `ask` that never answers ends there, too. Mocked timers do not affect it.
+ * for; an `ask` that never answers ends there, too. Mocked timers and clocks do not affect it.
  */
 export async function waitFor<T>(
   what: string | (() => string),
@@ -11,18 +11,20 @@ export async function waitFor<T>(
   { deadlineMs = 60_000, longestPauseMs = 40 } = {},
 ): Promise<T> {
   const late = Symbol();
-  const answered = new AbortController();
-  const deadline = delay(deadlineMs, late, { signal: answered.signal }).catch(() => late);
-  const began = performance.now();
+  const stop = new AbortController();
+  const deadline = delay(deadlineMs, late, { signal: stop.signal }).catch(() => late);
+  let isLate = false;
+  void deadline.then(() => {
+    isLate = true;
+  });
   try {
-    for (let pauseMs = 1; ; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
+    for (let pauseMs = 1; !isLate; pauseMs = Math.min(2 * pauseMs, longestPauseMs)) {
+      if (pauseMs > 1) await delay(pauseMs);
       const answer = await Promise.race([ask(), deadline]);
       if (answer !== late && answer !== false && answer !== undefined) return answer as T;
-      if (performance.now() - began >= deadlineMs) break;
-      await delay(pauseMs);
     }
   } finally {
-    answered.abort();
+    stop.abort();
   }
   throw new Error(`not within ${deadlineMs} ms: ${typeof what === "string" ? what : what()}`);
 }

@@ -10,7 +10,7 @@ import { SilenceError } from "./liveness.ts";
 import { emptyRecord, endRecord, execRequest, limits, Verb, windowRecord } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
 
-const deadlineMs = 10_000;
+const deadlineMs = 60_000;
 const { OPEN, DATA, END, WINDOW, EVENT, RESULT, FAIL, CANCEL, NOTICE } = FrameType;
 
 const isOpen = (frame: HostFrame) => frame.type === OPEN;

@@ -23,7 +23,7 @@ async function opened(size: number) {
       else guest.frame(EVENT, frame.stream, new RecordWriter().u16(32).u64(BigInt(size)).finish());
     },
   });
-  const agent: Agent = await connectAgent(guest.socketPath, { deadlineMs: 10_000 });
+  const agent: Agent = await connectAgent(guest.socketPath, { deadlineMs: 60_000 });
   const { body } = await agent.read("/x");
   return {
     guest,

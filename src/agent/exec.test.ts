@@ -167,10 +167,8 @@ describe("a foreground command", () => {
   });
 
   it("ends with its leader, even if a grandchild holds the pipe", async () => {
-    const began = performance.now();
-    const transcript = shell("sleep 30 & echo $!");
+    const transcript = shell("sleep 3000 & echo $!");
     await transcript.exit();
-    assert.ok(performance.now() - began < 10_000);
     const grandchild = Number(transcript.text("stdout"));
     if (isAlive(grandchild)) process.kill(grandchild, "SIGKILL");
   });
@@ -255,17 +253,11 @@ describe("the end of a foreground tree", () => {
   });
 
   it("leaves no zombies", async () => {
-    const stat = await readFile(`/proc/${guest.process.pid}/task/${guest.process.pid}/children`, "utf8");
-    const states = await Promise.all(
-      stat
-        .trim()
-        .split(" ")
-        .filter(Boolean)
-        .map((pid) => readFile(`/proc/${pid}/stat`, "utf8").catch(() => "")),
-    );
-    assert.deepEqual(
-      states.filter((state) => / Z /.test(state)),
-      [],
-    );
+    const { pid } = guest.process;
+    await waitFor("every child that has ended is reaped", async () => {
+      const children = (await readFile(`/proc/${pid}/task/${pid}/children`, "utf8")).trim().split(" ").filter(Boolean);
+      const states = await Promise.all(children.map((each) => readFile(`/proc/${each}/stat`, "utf8").catch(() => "")));
+      return !states.some((state) => / Z /.test(state));
+    });
   });
 });

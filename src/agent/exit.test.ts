@@ -30,7 +30,7 @@ it("an exit is awaited by attaching when the agent lacks AWAIT", async () => {
     guest.frame(DATA, stream, Buffer.from("unread output"), 1);
     guest.frame(RESULT, stream, exited);
   });
-  const agent = await connectAgent(guest.socketPath, { deadlineMs: 10_000 });
+  const agent = await connectAgent(guest.socketPath, { deadlineMs: 60_000 });
   assert.equal((await agent.exit({ tag: "job" })).exitCode, 6);
   agent.close();
 });
@@ -41,7 +41,7 @@ it("an aborted wait detaches", async () => {
     guest.frame(EVENT, stream, started);
     leaving.abort(new Error("enough"));
   });
-  const agent = await connectAgent(guest.socketPath, { deadlineMs: 10_000 });
+  const agent = await connectAgent(guest.socketPath, { deadlineMs: 60_000 });
   await assert.rejects(agent.exit({ tag: "job" }, leaving.signal), /enough/);
   await guest.heard(({ type }) => type === CANCEL);
   agent.close();

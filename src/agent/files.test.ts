@@ -22,7 +22,7 @@ function hasCode(code: string): (error: unknown) => boolean {
 
 async function connected(onFrame?: (frame: HostFrame, guest: FakeGuest) => void) {
   const guest = await FakeGuest.listen(onFrame ? { onFrame } : {});
-  const agent = await connectAgent(guest.socketPath, { deadlineMs: 10_000 });
+  const agent = await connectAgent(guest.socketPath, { deadlineMs: 60_000 });
   return {
     guest,
     agent,

@@ -181,7 +181,7 @@ describe("folders", () => {
     const names = Array.from({ length: 1_500 }, (_, i) => `${"n".repeat(200)}-${i}`);
     await Promise.all(names.map((name) => writeFile(`${dir}/many/${name}`, "")));
     await using own = await AgentProcess.start();
-    const { channel } = await handshake(own.socketPath, { deadlineMs: 10_000, silenceMs: 60_000 });
+    const { channel } = await handshake(own.socketPath, { deadlineMs: 60_000, silenceMs: 60_000 });
     const entropy = randomBytes(64);
     await channel.call(Verb.WAKE, wakeRequest({ entropy, hostname: "x", machineId: "0".repeat(32) }, 0n), decodeEmpty);
     await channel.call(Verb.THAW, request(Verb.THAW), decodeEmpty);

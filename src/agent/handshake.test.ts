@@ -10,7 +10,7 @@ import { WelcomeScanner } from "./handshake.ts";
 import { emptyRecord, unlistedVerbs, Verb } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
 
-const deadlineMs = 10_000;
+const deadlineMs = 60_000;
 
 const answerProbes = {
   onFrame: (frame: { type: number; stream: number }, guest: FakeGuest) => {

@@ -11,7 +11,7 @@ import { encodeFrame, FrameType } from "./frames.ts";
 import { emptyRecord, endRecord, windowRecord } from "./protocol.ts";
 import { RecordWriter } from "./records.ts";
 
-const deadlineMs = 10_000;
+const deadlineMs = 60_000;
 
 const { DATA, END, WINDOW, EVENT, RESULT, FAIL } = FrameType;
 const started = new RecordWriter().u32(7).str("proc-00000000").bare();

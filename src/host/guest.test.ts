@@ -12,7 +12,8 @@ import { CapsuleError } from "../wire/errors.ts";
 import { freeze, requireRunning, resumeAfterStop } from "./checkpoint/quiesce.ts";
 import { type Connect, identityOf, LiveGuest } from "./guest.ts";
 
-const patienceMs = 10_000;
+const patienceMs = 60_000;
+const freezeMs = 2_000;
 const frozen = new RecordWriter().u8(1).finish();
 const notFrozen = new RecordWriter().u8(0).finish();
 
@@ -32,16 +33,18 @@ interface Setting {
   vm: FakeVm;
   live: LiveGuest;
   /** Where the next connections go, and how many there were. */
-  line: { socketPath: string; connects: number; protocol: number | undefined };
+  line: { socketPath: string; connects: number; protocol: number | undefined; onRefused: () => void };
 }
 
 async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patienceMs): Promise<Setting> {
   const vm = new FakeVm(fake.socketPath);
-  const line: Setting["line"] = { socketPath: fake.socketPath, connects: 0, protocol: undefined };
+  const line: Setting["line"] = { socketPath: fake.socketPath, connects: 0, protocol: undefined, onRefused() {} };
   const connect: Connect = (_socket, deadlineMs, signal, protocol) => {
     line.connects++;
     line.protocol = protocol;
-    return connectAgent(line.socketPath, { deadlineMs, signal, silenceMs });
+    const agent = connectAgent(line.socketPath, { deadlineMs, signal, silenceMs });
+    agent.catch(() => line.onRefused());
+    return agent;
   };
   const agent = await connect(fake.socketPath, patienceMs);
   return { fake, vm, live: new LiveGuest("cl-x", null, vm, agent, { connect, reconnectMs }), line };
@@ -197,9 +200,8 @@ describe("an agent", () => {
     await using fake = await FakeGuest.listen();
     const setting = await live(fake);
     setting.line.socketPath = "/nowhere/agent.sock"; // as when QEMU is gone: refused at once
+    setting.line.onRefused = () => setImmediate(() => setting.vm.endWith({ kind: "exited" }));
     await cut(setting);
-    await waitFor("the second connection", () => setting.line.connects >= 2);
-    setTimeout(() => setting.vm.endWith({ kind: "exited" }), 150);
     assert.deepEqual(await setting.live.ended, { kind: "lost", reason: "the VM's process ended" });
   });
 
@@ -210,7 +212,8 @@ describe("an agent", () => {
     const { kind, reason } = await setting.live.ended;
     assert.equal(kind, "lost");
     assert.match(reason, /it greets, and then says nothing/);
-    assert.deepEqual([setting.line.connects, fake.hellos], [2, 2]);
+    assert.equal(setting.line.connects, 2);
+    assert.ok(fake.hellos >= 2, `${fake.hellos}`); // a HELLO is repeated where this process has to wait for its CPU
   });
 
   it("that answers again after a silence is kept, each time", async () => {
@@ -252,7 +255,7 @@ describe("an agent", () => {
   it("that is silent because its VM waits for the host's disk is not given up", async () => {
     await using fake = await FakeGuest.listen({ onFrame: answering() });
     await using deaf = await FakeGuest.listen({ deafHellos: 1_000 });
-    const setting = await live(fake, 20);
+    const setting = await live(fake, 100);
     setting.vm.found = "stopped";
     setting.line.socketPath = deaf.socketPath;
     await cut(setting);
@@ -310,10 +313,14 @@ describe("freezing", () => {
     setting.live.close();
   });
 
-  it("fails when the agent does not answer, breaks the protocol or cannot be reached", async () => {
+  it("fails when the agent does not answer, breaks the protocol or cannot be reached", async (t) => {
     await using mute = await FakeGuest.listen();
     const silent = await live(mute);
-    assert.equal(await freeze(silent.live, 1), false);
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const unanswered = freeze(silent.live, 1);
+    t.mock.timers.tick(freezeMs);
+    assert.equal(await unanswered, false);
+    t.mock.timers.reset();
     silent.live.close();
 
     await using mad = await FakeGuest.listen({ onFrame: (_frame, guest) => guest.say(Buffer.alloc(50, 0xff)) });
@@ -324,11 +331,15 @@ describe("freezing", () => {
     raving.live.close();
   });
 
-  it("a late answer is harmless: the guest is resumed and still monitored", async () => {
+  it("a late answer is harmless: the guest is resumed and still monitored", async (t) => {
     await using fake = await FakeGuest.listen({ onFrame: answering(Verb.FREEZE) });
     const setting = await live(fake);
     setting.live.suspendMonitoring();
-    assert.equal(await freeze(setting.live, 1), false);
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const unanswered = freeze(setting.live, 1);
+    t.mock.timers.tick(freezeMs);
+    assert.equal(await unanswered, false);
+    t.mock.timers.reset();
     const asked = await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
     fake.frame(FrameType.RESULT, asked.stream, frozen);
     await resumeAfterStop(setting.live);

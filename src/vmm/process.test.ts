@@ -61,7 +61,7 @@ test("a started process has a lower priority than the daemon, and is killed firs
     await endProcess(process);
   }
   const waits = `until read score < /proc/self/oom_score_adj && [ $score = 500 ]; do :; done`;
-  await runHelper("sh", ["-c", waits], { timeout: 10_000 });
+  await runHelper("sh", ["-c", waits], { timeout: 60_000 });
 });
 
 function scoreOf(pid: number | "self"): number {
@@ -82,7 +82,7 @@ test("the last 8,192 bytes of standard error are kept", async () => {
   const script =
     'i=0; while [ $i -lt 400 ]; do echo "complaint number $i of very many, to fill it up" >&2; i=$((i+1)); done';
   const spawned = spawnNamed(randomNonce(), script);
-  assert.ok(await isGoneWithin(spawned.process, 10_000));
+  assert.ok(await isGoneWithin(spawned.process, 60_000));
   const tail = await spawned.stderrTail();
   assert.match(tail, /complaint number 399 of very many, to fill it up$/);
   assert.ok(tail.length <= 8_192);
@@ -136,12 +136,12 @@ function bytesRead(): number {
 test("the bubblewrap process around a VM is ended; one above the service is not", async () => {
   const bwrap = join(folder, "bwrap");
   symlinkSync("/bin/sh", bwrap);
-  const around = spawn(bwrap, ["-c", "sleep 60 >/dev/null & echo $!; wait; :"], {
+  const around = spawn(bwrap, ["-c", "sleep 600 >/dev/null & echo $!; wait; :"], {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const pid = Number((await once(around.stdout, "data"))[0]);
   await endBwrap({ pid, startTicks: startTicksOf(pid)! });
-  await once(around, "exit", { signal: AbortSignal.timeout(10_000) }).finally(() => process.kill(pid));
+  await once(around, "exit", { signal: AbortSignal.timeout(60_000) }).finally(() => process.kill(pid));
   assert.equal(around.signalCode, "SIGKILL");
 
   const service = `
@@ -149,7 +149,7 @@ test("the bubblewrap process around a VM is ended; one above the service is not"
     const pid = Number(process.argv[1]);
     await endBwrap({ pid, startTicks: startTicksOf(pid) });
   `;
-  const script = 'sleep 60 >/dev/null & "$0" --input-type=module -e "$1" $! && echo ended; kill $!';
+  const script = 'sleep 600 >/dev/null & "$0" --input-type=module -e "$1" $! && echo ended; kill $!';
   const above = execFileSync(bwrap, ["-c", script, process.execPath, service], { encoding: "utf8" });
   assert.equal(above, "ended\n");
 });

@@ -21,6 +21,7 @@ import {
   type VersionRange,
 } from "../../src/agent/protocol.ts";
 import { RecordReader, RecordWriter } from "../../src/agent/records.ts";
+import { within } from "../wait-for.ts";
 
 export interface HostFrame {
   type: number;
@@ -99,7 +100,8 @@ export class FakeGuest implements AsyncDisposable {
   heard(matches: (frame: HostFrame) => boolean): Promise<HostFrame> {
     const known = this.frames.find(matches);
     if (known) return Promise.resolve(known);
-    return new Promise((resolve) => this.#waiting.push({ matches, resolve }));
+    const next = new Promise<HostFrame>((resolve) => this.#waiting.push({ matches, resolve }));
+    return within(() => `a frame: ${matches}`, next);
   }
 
   /** The host has sent this many data bytes on a stream. */

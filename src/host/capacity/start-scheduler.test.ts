@@ -1,6 +1,7 @@
 /** The order in which VMs are started when there are fewer slots than requests. */
 import assert from "node:assert/strict";
-import { type TestContext, test } from "node:test";
+import { test } from "node:test";
+import { steadyClock } from "../../../test/fakes/steady-clock.ts";
 import { StartScheduler } from "./start-scheduler.ts";
 
 const team = "a team";
@@ -31,18 +32,6 @@ class Jobs {
     this.#ends.get(name)?.();
     await new Promise(setImmediate);
   }
-}
-
-/** A clock for timers and performance.now that moves only by `pass`. */
-function fakeClock(t: TestContext) {
-  t.mock.timers.enable({ apis: ["setTimeout"] });
-  let nowMs = 1_000;
-  t.mock.method(performance, "now", () => nowMs);
-  return async (ms: number) => {
-    nowMs += ms;
-    t.mock.timers.tick(ms);
-    await new Promise(setImmediate);
-  };
 }
 
 test("background jobs start one at a time when all slots are free, and occupy none", async () => {
@@ -92,7 +81,7 @@ test("an aborted background job does not hold up the next one", async () => {
 const quiet = { slottedMs: 300, unslottedMs: 100 };
 
 test("background jobs wait for the quiet period after the last slotted job", async (t) => {
-  const pass = fakeClock(t);
+  const { pass } = steadyClock(t);
   const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
   await scheduler.run(team, async () => {});
@@ -107,7 +96,7 @@ test("background jobs wait for the quiet period after the last slotted job", asy
 });
 
 test("background jobs wait for unslotted jobs and for the quiet period after them, also when they fail", async (t) => {
-  const pass = fakeClock(t);
+  const { pass } = steadyClock(t);
   const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
   const works = [Promise.withResolvers<void>(), Promise.withResolvers<void>()] as const;
@@ -130,7 +119,7 @@ test("background jobs wait for unslotted jobs and for the quiet period after the
 });
 
 test("an unslotted job does not shorten the quiet period of a slotted one, nor add to it", async (t) => {
-  const pass = fakeClock(t);
+  const { pass } = steadyClock(t);
   const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
   await scheduler.run(team, async () => {});

@@ -113,7 +113,7 @@ test("a claimed process is used instead of a new one", async (t) => {
   assert.equal((await restoring).vm, vm);
 });
 
-test("a VM that ends while its agent is waited for fails the restore at once", { timeout: 10_000 }, async (t) => {
+test("a VM that ends while its agent is waited for fails the restore at once", { timeout: 30_000 }, async (t) => {
   const begun = Promise.withResolvers<void>();
   const connect: Connect = (_socket, _deadlineMs, signal) => {
     begun.resolve();

@@ -1,7 +1,9 @@
 /** What a demand pool makes and ends when its limits are below the demand. Items are names. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { describe, it, type TestContext } from "node:test";
+import { describe, it } from "node:test";
+import { steadyClock } from "../../../test/fakes/steady-clock.ts";
+import { within } from "../../../test/wait-for.ts";
 import { DemandPool, type DemandPoolOptions } from "./demand-pool.ts";
 
 interface Thing {
@@ -43,11 +45,14 @@ class Fixture {
 
   /** Resolves when `here` holds these, in any order. */
   async has(...names: string[]): Promise<void> {
-    while (this.here.toSorted().join() !== names.toSorted().join()) {
-      await new Promise<void>((resolve) => {
-        this.#onMade = resolve;
-      });
-    }
+    const hasAll = async () => {
+      while (this.here.toSorted().join() !== names.toSorted().join()) {
+        await new Promise<void>((resolve) => {
+          this.#onMade = resolve;
+        });
+      }
+    };
+    await within(() => `${names} are here, not ${this.here}`, hasAll());
   }
 
   /** Resolves after the next poll, when everything it began is made. */
@@ -72,22 +77,6 @@ class Fixture {
     setImmediate(() => this.#onMade());
     return { name, costBytes: 1, ended: new Promise(() => {}) };
   }
-}
-
-/** A clock that moves only when told to; `pass` also runs timers that are due. */
-function steadyClock(t: TestContext) {
-  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
-  let nowMs = 1_000;
-  t.mock.method(performance, "now", () => nowMs);
-  const move = (ms: number) => {
-    nowMs += ms;
-  };
-  const pass = async (ms: number) => {
-    move(ms);
-    t.mock.timers.tick(ms);
-    await new Promise(setImmediate);
-  };
-  return { move, pass };
 }
 
 describe("a demand pool", () => {

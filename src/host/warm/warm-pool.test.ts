@@ -1,7 +1,8 @@
 /** What the warm pool keeps ready, hands out and ends. Capsules are names. */
 import assert from "node:assert/strict";
-import { EventEmitter, once } from "node:events";
 import { describe, it } from "node:test";
+import { steadyClock } from "../../../test/fakes/steady-clock.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import type { LiveGuest } from "../guest.ts";
 import { type WarmCapsule, type WarmKey, WarmPool, type WarmPoolOptions } from "./warm-pool.ts";
 
@@ -11,7 +12,6 @@ const mib = 2 ** 20;
 
 /** A pool whose capsules are made and ended at once, unless a test delays them. */
 class Fixture {
-  readonly events = new EventEmitter();
   readonly here = new Map<string, WarmKey>();
   readonly failures: unknown[] = [];
   readonly ends = new Map<string, () => void>();
@@ -36,20 +36,19 @@ class Fixture {
 
   /** Resolves when this many have been made since the beginning. */
   async hasMade(count: number): Promise<void> {
-    while (this.made < count) await once(this.events, "made");
+    await waitFor(`${count} were made`, () => this.made >= count);
     await new Promise(setImmediate);
   }
 
   /** Resolves when this many exist. */
   async has(count: number): Promise<void> {
-    while (this.here.size !== count) await once(this.events, "ended");
+    await waitFor(`${count} exist`, () => this.here.size === count);
   }
 
   async #make(id: string, key: WarmKey): Promise<WarmCapsule> {
     await this.before(key);
     this.here.set(id, key);
     this.made++;
-    this.events.emit("made");
     const { promise, resolve } = Promise.withResolvers<void>();
     this.ends.set(id, resolve);
     return { id, guest: {} as LiveGuest, parentFolder: `/parent of ${id}`, costBytes: 40 * mib, ended: promise };
@@ -57,7 +56,6 @@ class Fixture {
 
   async #end({ id }: WarmCapsule): Promise<void> {
     this.here.delete(id);
-    this.events.emit("ended");
   }
 }
 
@@ -178,30 +176,40 @@ describe("the warm pool", () => {
     await fixture.pool.close();
   });
 
-  it("makes nothing under memory pressure, and ends everything when it is high", async () => {
+  it("makes nothing under memory pressure, and ends everything when it is high", async (t) => {
+    const clock = steadyClock(t);
     const fixture = new Fixture();
     fixture.pressure = "rising";
     fixture.pool.open();
     await fixture.pool.settled();
     assert.equal(fixture.made, 0);
     fixture.pressure = "none";
+    await clock.pass(1_000);
     await fixture.hasMade(1);
+    await fixture.pool.settled();
     fixture.pressure = "high";
+    await clock.pass(1_000);
     await fixture.has(0);
     assert.equal(fixture.pool.state().ready, 0);
     await fixture.pool.close();
   });
 
-  it("retries after a failure, and drops a capsule whose VM has ended", async () => {
+  it("retries after a failure, and drops a capsule whose VM has ended", async (t) => {
+    const clock = steadyClock(t);
     const fixture = new Fixture();
     let attempts = 0;
     fixture.before = async () => {
       if (++attempts === 1) throw new Error("no memory");
     };
     fixture.pool.open();
-    await fixture.hasMade(1);
+    await fixture.pool.settled();
     assert.match(String(fixture.failures[0]), /no memory/);
+    await clock.pass(1_000);
+    await fixture.hasMade(1);
+    await fixture.pool.settled();
     fixture.ends.get("cl-2")?.();
+    await waitFor("the end is reported", () => fixture.failures.length === 2);
+    await clock.pass(1_000);
     await fixture.hasMade(2);
     assert.match(String(fixture.failures[1]), /has ended/);
     assert.equal(fixture.pool.reserve(minimal), "cl-3");
