@@ -20,6 +20,7 @@ use crate::supervisor::Supervisor;
 use crate::sys::owned;
 use crate::tasks::Tasks;
 use crate::timers::{Due, Timers};
+use crate::wake::WakeState;
 
 /// While more than this waits for the host, the port is not read; except before a HELLO, since nothing is written until
 /// then.
@@ -66,8 +67,9 @@ impl Agent {
             epoll.watch(fd.as_raw_fd(), Source::Listener)?;
         }
         let supervisor = Supervisor::new(cgroups)?;
+        let wake_state = WakeState::new(&options.mode)?;
         Ok(Agent {
-            mode: options.mode.clone(),
+            mode: options.mode,
             epoll,
             port: port.map_or_else(Port::socket, Port::virtio),
             parser: Parser::default(),
@@ -75,7 +77,7 @@ impl Agent {
             signals,
             timers: Timers::default(),
             orphans: Orphans::default(),
-            dispatcher: Dispatcher::new(options.mode, options.versions, supervisor, tasks),
+            dispatcher: Dispatcher::new(wake_state, options.versions, supervisor, tasks),
             is_host_timer_armed: false,
             halt: None,
         })

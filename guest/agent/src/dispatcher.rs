@@ -4,7 +4,6 @@ use crate::epoll::Epoll;
 use crate::frames::{self, Frame};
 use crate::halt::{self, Halt};
 use crate::job::Input;
-use crate::options::Mode;
 use crate::outbox::Outbox;
 use crate::partial::PartialRequests;
 use crate::processes::Processes;
@@ -17,9 +16,10 @@ use crate::streams::Streams;
 use crate::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::timers::Due;
+use crate::wake::WakeState;
 
 pub struct Dispatcher {
-    mode: Mode,
+    wake_state: WakeState,
     versions: Versions,
     streams: Streams,
     partial: PartialRequests,
@@ -28,9 +28,14 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn new(mode: Mode, versions: Versions, supervisor: Supervisor, tasks: Tasks) -> Dispatcher {
+    pub fn new(
+        wake_state: WakeState,
+        versions: Versions,
+        supervisor: Supervisor,
+        tasks: Tasks,
+    ) -> Dispatcher {
         Dispatcher {
-            mode,
+            wake_state,
             versions,
             streams: Streams::default(),
             partial: PartialRequests::default(),
@@ -139,7 +144,7 @@ impl Dispatcher {
         match request {
             Request::Probe => streams.result(id, empty()),
             Request::Wake(wake) => {
-                wake.apply(&self.mode)?;
+                self.wake_state.wake(wake)?;
                 supervisor.sessions().scatter_tags();
                 streams.result(id, empty());
             }

@@ -10,6 +10,8 @@
 //!     │       ├─► sessions ─► session ─► output, input, terminal, listeners
 //!     │       └─► kills, freezer, cgroups, reap                  (ending)
 //!  workers ─► job: files, processes                              (threads)
+//!
+//!  dispatcher ─► wake ─► devices; chores ─► identity             (a thread of its own)
 //! ```
 //!
 //! A part owns its state and takes what else it needs by argument. Timers, descriptors to close and orphaned pipes are
@@ -20,8 +22,10 @@ pub mod agent;
 pub mod boot;
 pub mod c_strings;
 pub mod cgroups;
+pub mod chores;
 pub mod closed_terminals;
 pub mod command;
+pub mod devices;
 pub mod dispatcher;
 pub mod effects;
 pub mod epoll;

@@ -3,9 +3,10 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::options::MACHINE_CGROUP;
-use crate::sys::{check, context};
+use crate::sys::{check, context, owned};
 
 const NOSUID: u64 = libc::MS_NOSUID;
 const NODEV: u64 = libc::MS_NODEV;
@@ -140,6 +141,21 @@ impl Mount {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(()),
             _ => context(result, format!("{} cannot be mounted", text(self.target))),
         }
+    }
+}
+
+/// A new file system of this kind that is mounted nowhere: nothing but the descriptor of its root leads to it.
+pub fn detached(kind: &CStr) -> io::Result<OwnedFd> {
+    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+    const CLOEXEC: libc::c_uint = 1;
+    let (none, attributes) = (std::ptr::null::<libc::c_char>(), 0);
+    // SAFETY: `kind` ends in NUL; the other texts are not given.
+    unsafe {
+        let context = owned(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), CLOEXEC) as i32)?;
+        let fd = context.as_raw_fd();
+        let created = libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0);
+        check(created as i32)?;
+        owned(libc::syscall(libc::SYS_fsmount, fd, CLOEXEC, attributes) as i32)
     }
 }
 

@@ -1,20 +1,20 @@
 //! WAKE: gives a VM that was restored, or cloned from a template, the current time, fresh randomness and its own identity.
 //! Commands run only after the THAW that follows, so that none sees the past or the random numbers of another capsule.
+//!
+//! Clock, randomness and the kernel's host name must succeed. All else is done where it can be (chores.rs), and reported.
 
-use std::ffi::c_int;
-use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::identity;
+use crate::chores::Chores;
+use crate::devices::{ClockChip, Random, MAX_ENTROPY_BYTES};
+use crate::identity::{IdentityFiles, Names};
 use crate::options::Mode;
 use crate::protocol::{Code, Failure};
 use crate::record::{Malformed, Reader};
-use crate::sys::{check, context};
+use crate::sys::{check, context, reason};
 
 const MIN_ENTROPY_BYTES: usize = 32;
-const MAX_ENTROPY_BYTES: usize = 4_096;
 
 pub struct Wake {
     realtime_ns: u64,
@@ -49,32 +49,100 @@ impl Wake {
         Ok(())
     }
 
-    pub fn apply(&self, mode: &Mode) -> Result<(), Failure> {
-        self.check()
-            .map_err(|message| Failure::new(Code::Invalid, message))?;
-        let result = match mode {
-            Mode::Machine => self.apply_to_machine(),
-            Mode::Socket { root, .. } => match root {
-                Some(root) => identity::write(root, &self.hostname, &self.machine_id),
-                None => Ok(()),
-            },
+    fn names(&self) -> Names {
+        Names {
+            hostname: self.hostname.clone(),
+            machine_id: self.machine_id.clone(),
+        }
+    }
+}
+
+/// What WAKE acts on, held from boot on.
+pub struct WakeState {
+    /// In a VM.
+    machine: Option<Machine>,
+    chores: Option<Chores>,
+}
+
+struct Machine {
+    random: Random,
+    /// The kernel's host name as WAKE has set it; a different one is the user's.
+    hostname: Option<String>,
+}
+
+impl WakeState {
+    pub fn new(mode: &Mode) -> io::Result<WakeState> {
+        let (machine, root, chip) = match mode {
+            Mode::Machine => {
+                let machine = Machine {
+                    random: Random::open()?,
+                    hostname: None,
+                };
+                (Some(machine), Some(Path::new("/")), find_chip())
+            }
+            Mode::Socket { root, .. } => (None, root.as_deref(), None),
         };
-        result.map_err(|message| Failure::new(Code::Internal, message))
+        let chores = root.map(|root| Chores::start(IdentityFiles::below(root), chip));
+        Ok(WakeState {
+            machine,
+            chores: chores.transpose()?,
+        })
     }
 
-    fn apply_to_machine(&self) -> Result<(), String> {
+    /// Returns a sentence for each thing that could not be done and does not have to be.
+    pub fn wake(&mut self, wake: &Wake) -> Result<Vec<String>, Failure> {
+        wake.check()
+            .map_err(|message| Failure::new(Code::Invalid, message))?;
+        if let Some(machine) = &mut self.machine {
+            let result = machine.wake(wake);
+            result.map_err(|message| Failure::new(Code::Internal, message))?;
+        }
+        let chores = self.chores.as_ref();
+        Ok(chores.map_or_else(Vec::new, |chores| chores.run(wake.names())))
+    }
+}
+
+/// A guest works without it.
+fn find_chip() -> Option<ClockChip> {
+    ClockChip::find().unwrap_or_else(|error| {
+        eprintln!(
+            "capsule-agent: the clock chip cannot be used: {}",
+            reason(&error)
+        );
+        None
+    })
+}
+
+impl Machine {
+    fn wake(&mut self, wake: &Wake) -> Result<(), String> {
         // The clock first: the host read its own when it sent WAKE, and the rest takes time.
-        context(set_clock(self.realtime_ns), "the clock cannot be set")?;
+        context(set_clock(wake.realtime_ns), "the clock cannot be set")?;
         context(
-            reseed(&self.entropy),
+            self.random.reseed(&wake.entropy),
             "the random generator cannot be reseeded",
         )?;
-        let name = self.hostname.as_bytes();
-        // SAFETY: `name` is as long as we say.
-        let named = check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) });
-        context(named, "the host name cannot be set")?;
-        identity::write(Path::new("/"), &self.hostname, &self.machine_id)
+        context(self.name(&wake.hostname), "the host name cannot be set")
     }
+
+    fn name(&mut self, name: &str) -> io::Result<()> {
+        if let Some(given) = &self.hostname {
+            if hostname()? != given.as_bytes() {
+                return Ok(());
+            }
+        }
+        // SAFETY: `name` is as long as we say.
+        check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) })?;
+        self.hostname = Some(name.into());
+        Ok(())
+    }
+}
+
+fn hostname() -> io::Result<Vec<u8>> {
+    let mut name = [0u8; 65];
+    // SAFETY: `name` is as long as we say.
+    check(unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len()) })?;
+    let name = name.split(|&byte| byte == 0).next();
+    Ok(name.unwrap_or_default().to_vec())
 }
 
 fn set_clock(realtime_ns: u64) -> io::Result<()> {
@@ -84,31 +152,6 @@ fn set_clock(realtime_ns: u64) -> io::Result<()> {
     };
     // SAFETY: `time` is ours.
     check(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &time) }).map(drop)
-}
-
-/// The kernel's `struct rand_pool_info` with room for its bytes.
-#[repr(C)]
-struct RandPoolInfo {
-    entropy_bits: c_int,
-    size_bytes: c_int,
-    bytes: [u8; MAX_ENTROPY_BYTES],
-}
-
-/// Adds the bytes with credit, and reseeds every generator of the kernel.
-fn reseed(entropy: &[u8]) -> io::Result<()> {
-    const RNDADDENTROPY: libc::c_ulong = 0x4008_5203;
-    const RNDRESEEDCRNG: libc::c_ulong = 0x5207;
-    let mut pool = RandPoolInfo {
-        entropy_bits: 8 * entropy.len() as c_int,
-        size_bytes: entropy.len() as c_int,
-        bytes: [0; MAX_ENTROPY_BYTES],
-    };
-    pool.bytes[..entropy.len()].copy_from_slice(entropy);
-    let random = OpenOptions::new().write(true).open("/dev/random")?;
-    // SAFETY: `pool` is what the request reads.
-    check(unsafe { libc::ioctl(random.as_raw_fd(), RNDADDENTROPY as _, &pool) })?;
-    // SAFETY: the request has no argument.
-    check(unsafe { libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG as _) }).map(drop)
 }
 
 #[cfg(test)]

@@ -1,0 +1,94 @@
+//! What WAKE needs of the kernel's devices and of its random generator, held from boot on: root inside may remove the nodes
+//! in /dev, or mount over it.
+
+use std::ffi::{c_int, CStr};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::mounts;
+use crate::sys::{self, check};
+
+pub const MAX_ENTROPY_BYTES: usize = 4_096;
+
+/// The kernel's `struct rand_pool_info` with room for its bytes.
+#[repr(C)]
+struct RandPoolInfo {
+    entropy_bits: c_int,
+    size_bytes: c_int,
+    bytes: [u8; MAX_ENTROPY_BYTES],
+}
+
+/// The kernel's random generator.
+pub struct Random {
+    fd: OwnedFd,
+}
+
+impl Random {
+    pub fn open() -> io::Result<Random> {
+        let fd = sys::open(c"/dev/random", libc::O_WRONLY)?;
+        Ok(Random { fd })
+    }
+
+    /// Adds the bytes with credit, and reseeds every generator of the kernel.
+    pub fn reseed(&self, entropy: &[u8]) -> io::Result<()> {
+        const RNDADDENTROPY: libc::c_ulong = 0x4008_5203;
+        const RNDRESEEDCRNG: libc::c_ulong = 0x5207;
+        let mut pool = RandPoolInfo {
+            entropy_bits: 8 * entropy.len() as c_int,
+            size_bytes: entropy.len() as c_int,
+            bytes: [0; MAX_ENTROPY_BYTES],
+        };
+        pool.bytes[..entropy.len()].copy_from_slice(entropy);
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: `pool` is what the request reads.
+        check(unsafe { libc::ioctl(fd, RNDADDENTROPY as _, &pool) })?;
+        // SAFETY: the request has no argument.
+        check(unsafe { libc::ioctl(fd, RNDRESEEDCRNG as _) }).map(drop)
+    }
+}
+
+/// The clock chip, which keeps the time of a machine that is off. It is opened for each use, since only one process can have
+/// it open: by a node in a file system of the agent's own.
+pub struct ClockChip {
+    nodes: OwnedFd,
+}
+
+impl ClockChip {
+    const NODE: &'static CStr = c"rtc0";
+
+    /// `None`: the machine has none.
+    pub fn find() -> io::Result<Option<ClockChip>> {
+        let Ok(numbers) = std::fs::read_to_string("/sys/class/rtc/rtc0/dev") else {
+            return Ok(None);
+        };
+        let parsed = numbers.trim().split_once(':').and_then(|(major, minor)| {
+            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+        });
+        let device = parsed.ok_or(io::ErrorKind::InvalidData)?;
+        let nodes = mounts::detached(c"tmpfs")?;
+        let mode = libc::S_IFCHR | 0o600;
+        // SAFETY: the name ends in NUL.
+        check(unsafe { libc::mknodat(nodes.as_raw_fd(), Self::NODE.as_ptr(), mode, device) })?;
+        Ok(Some(ClockChip { nodes }))
+    }
+
+    /// To the system's time, rounded to seconds.
+    pub fn set(&self) -> io::Result<()> {
+        const RTC_SET_TIME: libc::c_ulong = 0x4024_700a;
+        let mut now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let chip = sys::open_at(&self.nodes, Self::NODE, libc::O_RDONLY)?;
+        // SAFETY: both structures are ours. The kernel's `struct rtc_time` is the beginning of `tm`.
+        unsafe {
+            check(libc::clock_gettime(libc::CLOCK_REALTIME, &mut now))?;
+            let seconds = now.tv_sec + i64::from(now.tv_nsec >= 500_000_000);
+            let mut time: libc::tm = std::mem::zeroed();
+            if libc::gmtime_r(&seconds, &mut time).is_null() {
+                return Err(io::Error::from_raw_os_error(libc::EOVERFLOW));
+            }
+            check(libc::ioctl(chip.as_raw_fd(), RTC_SET_TIME as _, &time)).map(drop)
+        }
+    }
+}
