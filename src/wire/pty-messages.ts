@@ -24,6 +24,7 @@ const PtyKill = Type.Object({ type: Type.Literal("kill") });
 export const PtyClientMessage = Type.Union([PtyStart, PtyConnect, PtyInput, PtyResize, PtyKill]);
 export type PtyClientMessage = Static<typeof PtyClientMessage>;
 export type PtyStart = Static<typeof PtyStart>;
+export type PtyConnect = Static<typeof PtyConnect>;
 
 export const decodePtyMessage = messageDecoder({
   start: PtyStart,

@@ -133,8 +133,17 @@ describe("foreground exec", () => {
       args: ["-n", "", "a\nb"],
       envs: { A: "1", "B\n": "=" },
       cwd: "/tmp",
+      user: undefined,
       tag: undefined,
     });
+  });
+
+  test("a field that the body does not have is ignored, also if a terminal's start has it", async () => {
+    const { exec, agent } = await setUp();
+    await exec({ cmd: "true", user: "nobody" });
+    await exec({ cmd: "true", user: "nobody", background: true });
+    assert.deepEqual([agent.runs[0]?.command.user, agent.started[0]?.user], [undefined, undefined]);
+    assert.deepEqual([agent.runs.length, agent.started.length], [1, 1]);
   });
 
   for (const field of ["timeout", "timeout_sec"]) {

@@ -2,11 +2,12 @@
 import type { FastifyReply } from "fastify";
 import type { Command } from "../../agent/agent.ts";
 import type { AgentParts } from "../../capsules/agent-parts.ts";
-import { CapsuleError, type ErrorCode, statusOf } from "../../wire/errors.ts";
+import { type ErrorCode, statusOf } from "../../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { guestReplyMs, onClientGone, onClosed, requestSignal } from "../client-gone.ts";
+import { commandOf } from "../command.ts";
 import { type ForegroundOutcome, outputError, runForeground } from "../foreground.ts";
 import { sendPieces } from "../large-answer.ts";
 import { type EncodedOutput, Output } from "../output.ts";
@@ -35,8 +36,9 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
       const { identity, params, body } = request;
       addAuditDetails(request, { subject: body.cmd });
       return await capsules.use(identity.teamId, params.id, "exec", async (agent) => {
-        const command = commandOf(body, limits.path_max_bytes);
-        if (body.background) return await startInBackground(agent, command, reply);
+        const { cmd, args, envs, cwd, background } = body;
+        const command = commandOf({ cmd, args, envs, cwd, tag: background ? body.tag : undefined }, limits);
+        if (background) return await startInBackground(agent, command, reply);
         return await runInForeground(agent, command, reply, {
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
@@ -112,13 +114,4 @@ function joined(
     yield after;
   }
   return [bytes, pieces()];
-}
-
-function commandOf({ cmd, args = [], envs, cwd, background, tag }: ExecBody, pathMaxBytes: number): Command {
-  if (cwd !== undefined && Buffer.byteLength(cwd) > pathMaxBytes) {
-    throw new CapsuleError("invalid_request", `cwd is longer than ${pathMaxBytes} bytes`, {
-      details: { field: "cwd" },
-    });
-  }
-  return { cmd, args, envs, cwd, tag: background ? tag : undefined };
 }

@@ -105,7 +105,8 @@ export class Connection {
       return;
     }
     const fail = () => this.fail(error.message, closeCodes.broken);
-    if (error.code === "agent_error") this.#failTimer ??= setTimeout(fail, runEndGraceMs);
+    if (error.code === "invalid_request") this.fail(error.message, closeCodes.badMessage);
+    else if (error.code === "agent_error") this.#failTimer ??= setTimeout(fail, runEndGraceMs);
     else fail();
   }
 

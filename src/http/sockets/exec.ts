@@ -1,25 +1,23 @@
 /** Runs one command over a WebSocket and streams its output. Closing the socket kills the command. */
-import type { Command } from "../../agent/agent.ts";
-import type { AgentParts } from "../../capsules/agent-parts.ts";
+import type { RunningStream } from "../../agent/agent.ts";
 import { OutputSocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
 import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { recordStart } from "../audit-trail.ts";
+import { commandOf } from "../command.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { OutputRelay } from "./output-relay.ts";
 import { socketMessages } from "./upgrades.ts";
 
-type ExecAgent = AgentParts["exec"];
-
 /** Time for the client to send its first message. */
 export const firstMessageMs = 30_000;
 
 export const execSocketSection: Section = { chapter: "Execution", register };
 
-function register(app: App, { services: { capsules, audit }, sockets }: RouteContext): void {
+function register(app: App, { services: { capsules, audit }, limits, sockets }: RouteContext): void {
   app.get(
     "/capsules/:id/exec/stream",
     {
@@ -38,7 +36,12 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
       await capsules.use(identity.teamId, params.id, "exec", (agent) => {
         const connection = sockets.accept(request, reply, params.id, {});
         const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
-        connection.handle(new ExecHandlers(connection, relay, agent, (cmd) => recordStart(audit, request, cmd)));
+        const start = ({ cmd, args, envs, cwd }: ExecStart) => {
+          const command = commandOf({ cmd, args, envs, cwd }, limits);
+          recordStart(audit, request, cmd);
+          return agent.run(command, relay);
+        };
+        connection.handle(new ExecHandlers(connection, relay, start));
         return connection.closed;
       });
     },
@@ -48,16 +51,15 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
 class ExecHandlers implements ConnectionHandlers {
   readonly #connection: Connection;
   readonly #relay: OutputRelay;
-  readonly #agent: ExecAgent;
-  readonly #recordStart: (cmd: string) => void;
+  readonly #start: (message: ExecStart) => RunningStream;
   readonly #startTimer: NodeJS.Timeout;
   #hasStarted = false;
 
-  constructor(connection: Connection, relay: OutputRelay, agent: ExecAgent, recordStarted: (cmd: string) => void) {
+  /** `start` throws if the command cannot be used. */
+  constructor(connection: Connection, relay: OutputRelay, start: (message: ExecStart) => RunningStream) {
     this.#connection = connection;
     this.#relay = relay;
-    this.#agent = agent;
-    this.#recordStart = recordStarted;
+    this.#start = start;
     this.#startTimer = setTimeout(
       () => connection.fail("no command was given in time", closeCodes.silent),
       firstMessageMs,
@@ -74,7 +76,7 @@ class ExecHandlers implements ConnectionHandlers {
     switch (message.type) {
       case "start":
         if (this.#hasStarted) this.#refuse("the command was started already");
-        else this.#start(message);
+        else this.#follow(this.#start(message));
         return;
       case "stop":
         if (this.#hasStarted) this.#relay.stop();
@@ -94,12 +96,10 @@ class ExecHandlers implements ConnectionHandlers {
     this.#relay.drop();
   }
 
-  #start({ cmd, args = [], envs, cwd }: ExecStart): void {
+  #follow(stream: RunningStream): void {
     clearTimeout(this.#startTimer);
     this.#hasStarted = true;
-    this.#recordStart(cmd);
-    const command: Command = { cmd, args, envs, cwd };
-    this.#relay.follow(this.#agent.run(command, this.#relay));
+    this.#relay.follow(stream);
   }
 
   /** A malformed message closes the socket only if no command is running. */

@@ -6,18 +6,19 @@
  *                   └ connect ─►    └─ refused: error, fatal
  */
 import type { Exit, OutputSink, PtyStream, Started } from "../../agent/agent.ts";
-import type { AgentParts } from "../../capsules/agent-parts.ts";
 import { SocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
 import {
   decodePtyMessage,
   PtyClientMessage,
+  type PtyConnect,
   PtyServerMessage,
   type PtyStart,
   ptyDefaults,
 } from "../../wire/pty-messages.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { recordStart } from "../audit-trail.ts";
+import { commandOf } from "../command.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
@@ -34,7 +35,7 @@ const bufferedInputMaxBytes = 1024 * 1024;
 
 export const ptySocketSection: Section = { chapter: "Execution", register };
 
-function register(app: App, { services: { capsules, audit }, sockets }: RouteContext): void {
+function register(app: App, { services: { capsules, audit }, limits, sockets }: RouteContext): void {
   app.get(
     "/capsules/:id/pty",
     {
@@ -52,18 +53,29 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
       sockets.check(request);
       await capsules.use(identity.teamId, params.id, "pty", (agent) => {
         const connection = sockets.accept(request, reply, params.id, { fatal: true });
-        connection.handle(new PtyHandlers(connection, agent, (subject) => recordStart(audit, request, subject)));
+        const open = (message: PtyStart | PtyConnect, sink: OutputSink) => {
+          if (message.type === "connect") {
+            recordStart(audit, request, message.tag);
+            return agent.connect(message.tag, sink);
+          }
+          const { cmd = ptyDefaults.cmd, args, envs, cwd, user } = message;
+          const command = commandOf({ cmd, args, envs, cwd, user }, limits);
+          recordStart(audit, request, cmd);
+          return agent.pty(command, sizeOf(message), sink);
+        };
+        connection.handle(new PtyHandlers(connection, open));
         return connection.closed;
       });
     },
   );
 }
 
+/** Starts a session or rejoins one. Throws if the command cannot be used. */
+type OpenSession = (message: PtyStart | PtyConnect, sink: OutputSink) => PtyStream;
+
 class PtyHandlers implements ConnectionHandlers, OutputSink {
   readonly #connection: Connection;
-  readonly #agent: AgentParts["pty"];
-  /** Called with the command, or with the tag of the rejoined session. */
-  readonly #recordStart: (subject: string) => void;
+  readonly #open: OpenSession;
   readonly #startTimer: NodeJS.Timeout;
   readonly #pings: NodeJS.Timeout;
   #stream: PtyStream | undefined;
@@ -71,10 +83,9 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   #hasStarted = false;
   #bufferedInputBytes = 0;
 
-  constructor(connection: Connection, agent: AgentParts["pty"], recordStarted: (subject: string) => void) {
+  constructor(connection: Connection, open: OpenSession) {
     this.#connection = connection;
-    this.#agent = agent;
-    this.#recordStart = recordStarted;
+    this.#open = open;
     this.#joined = new JoinedOutput(connection, (_channel, bytes) => this.#sendOutput(bytes));
     this.#startTimer = setTimeout(
       () => connection.fail("no session was asked for in time", closeCodes.silent),
@@ -104,12 +115,8 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   #handle(message: PtyClientMessage): void {
     switch (message.type) {
       case "start":
-        this.#openSession(message.cmd ?? ptyDefaults.cmd, () =>
-          this.#agent.pty(commandOf(message), sizeOf(message), this),
-        );
-        return;
       case "connect":
-        this.#openSession(message.tag, () => this.#agent.connect(message.tag, this));
+        this.#openSession(message);
         return;
       case "input":
         if (this.#isReady()) this.#writeInput(message.data);
@@ -125,14 +132,13 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
     }
   }
 
-  #openSession(subject: string, open: () => PtyStream): void {
+  #openSession(message: PtyStart | PtyConnect): void {
     if (this.#stream !== undefined) {
       this.#refuse("this socket has its session already");
       return;
     }
+    const stream = this.#open(message, this);
     clearTimeout(this.#startTimer);
-    this.#recordStart(subject);
-    const stream = open();
     this.#stream = stream;
     stream.onDrain(() => {
       this.#bufferedInputBytes = 0;
@@ -189,10 +195,6 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   #send(message: PtyServerMessage, onWritten?: () => void): void {
     this.#connection.send(message, onWritten);
   }
-}
-
-function commandOf({ cmd = ptyDefaults.cmd, args = [], envs, cwd, user }: PtyStart) {
-  return { cmd, args, envs, cwd, user };
 }
 
 function sizeOf({ cols = ptyDefaults.cols, rows = ptyDefaults.rows }: PtyStart) {

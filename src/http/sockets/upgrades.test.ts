@@ -101,6 +101,7 @@ async function refusal(
   return [response.statusCode as number, JSON.parse(text).error.code];
 }
 
+const longPath = `/${"x".repeat(4_096)}`;
 const suffixes = ["exec/stream", "pty", "processes/500/stream"];
 
 describe("upgrades are refused as HTTP, in the order of checks", () => {
@@ -278,7 +279,10 @@ describe("exec stream", () => {
     const capsule = api.services.capsules.of(id);
     assert.equal(capsule.busy, 1);
     const run = agent.runs[0] as FakeRun;
-    assert.deepEqual(run.command, { cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" });
+    assert.deepEqual(run.command, {
+      ...{ cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" },
+      ...{ user: undefined, tag: undefined },
+    });
     run.print("stdout", "out");
     run.print("stderr", "err");
     run.exit(3);
@@ -374,6 +378,7 @@ describe("exec stream", () => {
       { type: "start", cmd: "true", args: [null] },
       { type: "start", cmd: "tr\u0000ue" },
       { type: "start", cmd: "true", envs: { A: 1 } },
+      { type: "start", cmd: "true", cwd: longPath },
       { type: "__proto__" },
       { type: ["start"] },
     ];
@@ -534,6 +539,21 @@ describe("attach", () => {
   });
 });
 
+test("a cwd that is too long is refused in the same words by every start of a command", async () => {
+  const message = { type: "start", cmd: "true", cwd: longPath };
+  const answers = await Promise.all(
+    ["exec/stream", "pty"].map(async (suffix) => {
+      const client = await new Client(`/v1/capsules/${id}/${suffix}`).opened();
+      client.send(message);
+      return (await client.next()).data;
+    }),
+  );
+  const { json } = await api.call("POST", `/v1/capsules/${id}/exec`, { json: message });
+  assert.equal(json.error.message, "cwd is longer than 4096 bytes");
+  assert.deepEqual(answers, [json.error.message, json.error.message]);
+  assert.deepEqual([agent.runs.length, agent.ptys.length], [0, 0]);
+});
+
 describe("pty", () => {
   const open = () => new Client(`/v1/capsules/${id}/pty`).opened();
   const started = async (client: Client, message: object = { type: "start" }): Promise<FakePty> => {
@@ -546,7 +566,8 @@ describe("pty", () => {
   test("start has defaults for everything", async () => {
     const client = await open();
     const pty = await started(client);
-    assert.deepEqual(pty.command, { cmd: "/bin/bash", args: [], envs: undefined, cwd: undefined, user: undefined });
+    const defaults = { envs: undefined, cwd: undefined, user: undefined, tag: undefined };
+    assert.deepEqual(pty.command, { cmd: "/bin/bash", args: [], ...defaults });
     assert.deepEqual(pty.size, { cols: 80, rows: 24 });
     client.socket.close();
   });
@@ -555,7 +576,7 @@ describe("pty", () => {
     const client = await open();
     const asked = { cmd: "sh", args: ["-l"], envs: { A: "1" }, cwd: "/tmp", user: "nobody" };
     const pty = await started(client, { type: "start", ...asked, cols: 132, rows: 50 });
-    assert.deepEqual(pty.command, asked);
+    assert.deepEqual(pty.command, { ...asked, tag: undefined });
     assert.deepEqual(pty.size, { cols: 132, rows: 50 });
     client.socket.close();
   });
@@ -654,6 +675,7 @@ describe("pty", () => {
       { type: "start", cols: "80" },
       { type: "start", envs: [] },
       { type: "start", user: "" },
+      { type: "start", cwd: longPath },
     ];
     for (const message of bad) {
       const client = await open();
