@@ -2,12 +2,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, type Socket } from "node:net";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { WebSocket } from "ws";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
-import { waitFor, within } from "../../test/wait-for.ts";
+import { steadyClock } from "../../test/fakes/steady-clock.ts";
+import { waitFor } from "../../test/wait-for.ts";
 
+const stallMs = 200;
 const red = { teamId: "team-red", keyId: "key-red" };
 
 /** The replies to `count` equal requests, one after the other. */
@@ -17,7 +19,13 @@ async function statuses(api: Api, count: number, call: Parameters<Api["call"]>[2
   return found;
 }
 
-test("a flood with one key is 429 with Retry-After; other keys, and other teams, are served", async () => {
+/** No bucket is refilled meanwhile. */
+function stopClock(t: TestContext): void {
+  t.mock.method(performance, "now", () => 1_000);
+}
+
+test("a flood with one key is 429 with Retry-After; other keys, and other teams, are served", async (t) => {
+  stopClock(t);
   const api = new Api({ requests_per_sec: 1 });
   const answers = await statuses(api, 50);
   assert.deepEqual([...new Set(answers)].sort(), [200, 429]);
@@ -31,7 +39,8 @@ test("a flood with one key is 429 with Retry-After; other keys, and other teams,
   assert.match(String(refused.headers["retry-after"]), /^[1-9]\d*$/);
 });
 
-test("all keys of a team together have a rate limit", async () => {
+test("all keys of a team together have a rate limit", async (t) => {
+  stopClock(t);
   const api = new Api({ requests_per_sec: 1 });
   const answers: number[] = [];
   for (let i = 0; i < 40; i++) {
@@ -42,7 +51,8 @@ test("all keys of a team together have a rate limit", async () => {
   assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
 });
 
-test("guessing keys is 401, then 429; a valid key from the same address is served", async () => {
+test("guessing keys is 401, then 429; a valid key from the same address is served", async (t) => {
+  stopClock(t);
   const api = new Api({ refused_keys_per_sec: 1 });
   const answers = await statuses(api, 100, { key: "capk_guess" });
   assert.deepEqual([...new Set(answers)].sort(), [401, 429]);
@@ -51,7 +61,8 @@ test("guessing keys is 401, then 429; a valid key from the same address is serve
   assert.equal((await api.call("GET", "/healthz", { key: null })).status, 200);
 });
 
-test("guessing sign-in links is 401, then 429 with Retry-After; a true one from the same address signs in", async () => {
+test("guessing sign-in links is 401, then 429 with Retry-After; a true one from the same address signs in", async (t) => {
+  stopClock(t);
   const api = new Api({ refused_keys_per_sec: 1 });
   const signIn = (token: string) => api.call("POST", "/v1/sign-in", { key: null, json: { token } });
   const answers: number[] = [];
@@ -62,7 +73,8 @@ test("guessing sign-in links is 401, then 429 with Retry-After; a true one from 
   assert.equal((await signIn(token)).status, 200);
 });
 
-test("a flood of open pages is 429 with Retry-After; keys from its address and other addresses are served", async () => {
+test("a flood of open pages is 429 with Retry-After; keys from its address and other addresses are served", async (t) => {
+  stopClock(t);
   const api = new Api({ open_requests_per_sec: 1 });
   const from = (remoteAddress: string, url: string) => api.app.inject({ url, remoteAddress });
   const pages = ["/healthz", "/openapi.json", "/", "/docs", "/icon.svg", "/nothing"];
@@ -79,7 +91,8 @@ test("a flood of open pages is 429 with Retry-After; keys from its address and o
   assert.equal(served.statusCode, 200);
 });
 
-test("guesses from one IPv6 /64 network share a limit; another network is served", async () => {
+test("guesses from one IPv6 /64 network share a limit; another network is served", async (t) => {
+  stopClock(t);
   const api = new Api({ refused_keys_per_sec: 1 });
   const from = async (remoteAddress: string) => {
     const { statusCode } = await api.app.inject({ url: "/v1/capsules", remoteAddress });
@@ -149,8 +162,9 @@ test("WebSockets have a limit per capsule, and do not count as requests in progr
   }
 });
 
-test("a client that does not read its response is disconnected; one that waits for its response is not", async () => {
-  const api = new Api({}, { stallMs: 200 });
+test("a client that does not read its response is disconnected; one that waits for its response is not", async (t) => {
+  const clock = steadyClock(t);
+  const api = new Api({}, { stallMs });
   const { port } = await listen(api);
   try {
     const id = await api.capsule("starting");
@@ -169,7 +183,14 @@ test("a client that does not read its response is disconnected; one that waits f
       `POST /v1/capsules/${reader}/files/read HTTP/1.1\r\nHost: x\r\nX-API-Key: ${keys.red}\r\n` +
         `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
     );
-    await within("the reader is disconnected", disconnected);
+    let isDisconnected = false;
+    void disconnected.then(() => {
+      isDisconnected = true;
+    });
+    await waitFor("the reader is disconnected", async () => {
+      await clock.pass(stallMs / 4);
+      return isDisconnected;
+    });
     api.services.capsules.become(id, "running");
     assert.equal((await waiting).status, 200);
     socket.destroy();
@@ -178,18 +199,20 @@ test("a client that does not read its response is disconnected; one that waits f
   }
 });
 
-test("a silent WebSocket is not disconnected like a client without a request", {
-  timeout: 15_000,
-}, async () => {
-  const api = new Api({}, { stallMs: 200 });
+test("a silent WebSocket is not disconnected like a client without a request", async (t) => {
+  const clock = steadyClock(t);
+  const api = new Api({}, { stallMs });
   const { port } = await listen(api);
   const url = `ws://127.0.0.1:${port}/v1/capsules/${await api.capsule()}/exec/stream`;
   const socket = new WebSocket(url, { headers: { "x-api-key": keys.red } });
   try {
     await once(socket, "open");
     for (let times = 0; times < 3; times++) {
-      const silent = connect(port, "127.0.0.1");
-      await once(silent.resume(), "close");
+      const silent = connect(port, "127.0.0.1").resume();
+      await waitFor("the client without a request is disconnected", async () => {
+        await clock.pass(stallMs / 4);
+        return silent.closed;
+      });
     }
     assert.equal(socket.readyState, WebSocket.OPEN);
   } finally {

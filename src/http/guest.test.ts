@@ -1,6 +1,7 @@
 /** The HTTP server on the real guest agent without a VM: commands run on this machine. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { request as httpRequest } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
@@ -72,8 +73,15 @@ describe("foreground exec on the real agent", () => {
     assert.equal((await exec({ cmd: "bash", args, envs: { A: "=x y" } })).json.stdout, "=x y|zero|one\n'\"$ü");
   });
 
-  test("a timeout kills the process tree and returns its output", async () => {
-    const { status, json } = await bash(`echo $$; sleep 1000 & echo $!; wait`, { timeout: 1 });
+  test("a timeout kills the process tree and returns its output", async (t) => {
+    const printed = guest.file("printed");
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const reply = bash(`echo $$; sleep 1000 & echo $!; : > ${printed}; wait`, { timeout: 1 });
+    await waitFor("both are printed", () => existsSync(printed));
+    await agent.probe(); // answered after the output was read
+    t.mock.timers.tick(1_000);
+    const { status, json } = await reply;
+    t.mock.timers.reset();
     assert.deepEqual([status, json.error.code], [504, "timeout"]);
     const pids = json.error.details.stdout.trim().split("\n").map(Number);
     assert.equal(pids.length, 2);
@@ -91,8 +99,10 @@ describe("foreground exec on the real agent", () => {
     const request = httpRequest({ port, method: "POST", path: `${path}/exec`, headers });
     request.on("error", () => {});
     request.end(body);
-    let pid = 0;
-    while (pid === 0) pid = Number((await bash(`cat ${pidFile} 2>/dev/null`)).json.stdout);
+    const pid = await waitFor("the command runs", async () => {
+      const { stdout } = (await bash(`cat ${pidFile} 2>/dev/null`)).json;
+      return stdout !== "" && Number(stdout);
+    });
     request.destroy();
     await isGone(pid);
   });

@@ -1,9 +1,14 @@
 import assert from "node:assert/strict";
 import { isUtf8 } from "node:buffer";
 import { test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import { AnswerCharge } from "./access/answer-budget.ts";
 import { type EncodedText, incompleteTail, Output } from "./output.ts";
+
+setFlagsFromString("--expose-gc");
+const collect: () => void = runInNewContext("gc");
 
 const ample = () => new AnswerCharge(() => {});
 const textOf = (text: EncodedText): string => JSON.parse(`"${Buffer.concat([...text.pieces()])}"`);
@@ -63,7 +68,10 @@ test("chunks are copied, so their buffer can be reused", () => {
 test("a million chunks of one byte cost about a million bytes", () => {
   const output = new Output(2 ** 20, ample());
   const chunk = Buffer.from("x");
-  const inUse = () => process.memoryUsage().heapUsed + process.memoryUsage().arrayBuffers;
+  const inUse = () => {
+    collect();
+    return process.memoryUsage().heapUsed + process.memoryUsage().arrayBuffers;
+  };
   const before = inUse();
   for (let i = 0; i < 2 ** 20; i++) output.add("stdout", chunk);
   assert.ok(inUse() - before < 32 * 2 ** 20);

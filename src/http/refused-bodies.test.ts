@@ -177,7 +177,8 @@ for (const isTls of [false, true]) {
     after(() => endpoint.api.app.close());
 
     for (const [who, framing, version, headers] of manners) {
-      test(`one ${who}`, async () => {
+      test(`one ${who}`, async (t) => {
+        t.mock.timers.enable({ apis: ["setTimeout"] }); // however long the writing takes
         for (const refusal of refusals) {
           const { status, code, path, begins = "" } = refusal;
           const socket = await endpoint.connect();

@@ -11,6 +11,8 @@ import { connect, type TLSSocket } from "node:tls";
 import { WebSocket } from "ws";
 import { Api } from "../../test/api.ts";
 import { keys } from "../../test/fakes/services.ts";
+import { steadyClock } from "../../test/fakes/steady-clock.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { readCertificate, renewCertificate, requireSafeBinding } from "./tls.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "tls-"));
@@ -69,7 +71,8 @@ describe("TLS", () => {
     }
   });
 
-  test("a client that is silent after the handshake is disconnected", { timeout: 15_000 }, async () => {
+  test("a client that is silent after the handshake is disconnected", async (t) => {
+    const clock = steadyClock(t);
     const pair = make("silent");
     const api = new Api({}, { certificate: readCertificate(pair), stallMs: 200 });
     try {
@@ -77,7 +80,11 @@ describe("TLS", () => {
       const { port } = api.app.server.address() as AddressInfo;
       const silent = connect({ host: "127.0.0.1", port, ca: readFileSync(pair.certPath) });
       await once(silent, "secureConnect");
-      await once(silent.resume(), "close");
+      silent.resume();
+      await waitFor("it is disconnected", async () => {
+        await clock.pass(50);
+        return silent.closed;
+      });
     } finally {
       await api.app.close();
     }

@@ -19,7 +19,7 @@ interface Ended {
 function capsule(dataDir: string, ...args: string[]): Promise<Ended> {
   const env = { ...process.env, CAPSULE_DATA: dataDir, CAPSULE_URL: "http://127.0.0.1:2", CAPSULE_API_KEY: "k" };
   return new Promise((resolve) => {
-    const child = execFile(process.execPath, [program, ...args], { env, timeout: 30_000 }, (_, stdout, stderr) =>
+    const child = execFile(process.execPath, [program, ...args], { env, timeout: 120_000 }, (_, stdout, stderr) =>
       resolve({ code: child.exitCode ?? -1, stdout, stderr }),
     );
   });

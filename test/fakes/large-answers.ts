@@ -1,11 +1,10 @@
 /**
  * A server in a process of its own whose capsules give the largest answers that the limits allow, of control characters.
- * It reports its address and keys, and when asked its largest memory, the longest delay of its event loop, and the longest
- * part of one that it spent computing: other processes of a busy machine delay it too.
+ * It reports its address and keys, and when asked its largest memory, how much JSON it made in one turn of its event loop, and
+ * how long the longest one was: that depends on the machine.
  */
 import type { AddressInfo } from "node:net";
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import type { ListingSink } from "../../src/agent/agent.ts";
 import { Api } from "../api.ts";
 
 const control = "\u0001";
@@ -35,20 +34,20 @@ function* processes() {
   for (let pid = 2; pid < 90; pid++) yield { pid, tag: "", cmd: "x", args };
 }
 
-/** Longest time of this thread for one item. A turn of the event loop can have one item of each answer. */
-let pieceMaxMs = 0;
+/** Most characters that were encoded as JSON in one turn of the event loop. */
+let encodedMax = 0;
+let encoded = 0;
+const stringify = JSON.stringify;
+JSON.stringify = ((...args: Parameters<typeof stringify>) => {
+  const text = stringify(...args);
+  if (encoded === 0) setImmediate(endTurn);
+  encoded += text?.length ?? 0;
+  return text;
+}) as typeof stringify;
 
-function timed<Item>(sink: ListingSink<Item>): ListingSink<Item> {
-  const item = (each: Item) => {
-    const before = process.threadCpuUsage();
-    try {
-      sink.item(each);
-    } finally {
-      const { user, system } = process.threadCpuUsage(before);
-      pieceMaxMs = Math.max(pieceMaxMs, (user + system) / 1e3);
-    }
-  };
-  return { item, reserve: (bytes) => sink.reserve(bytes) };
+function endTurn(): void {
+  encodedMax = Math.max(encodedMax, encoded);
+  encoded = 0;
 }
 
 const capsules: { id: string; key: string }[] = [];
@@ -57,8 +56,6 @@ for (const key of teams) {
   const { agent } = api.services.capsules.of(id);
   agent.huge = { [Symbol.iterator]: entries };
   agent.running = { [Symbol.iterator]: processes };
-  const list = agent.processes.bind(agent);
-  agent.processes = (sink) => list(timed(sink));
   agent.onRun = (run) => {
     const chunk = Buffer.alloc(64 * 1024, control);
     let left = 256;
@@ -85,8 +82,7 @@ setInterval(() => {
   busyMaxMs = Math.max(busyMaxMs, (user + system) / 1e3);
 }, 5);
 process.on("message", () => {
-  const figures = { rssMaxBytes, busyMaxMs, delayMaxMs: delay.max / 1e6 };
-  process.send?.({ ...figures, pieceMs: pieceMaxMs });
+  process.send?.({ rssMaxBytes, encodedMax, busyMaxMs, delayMaxMs: delay.max / 1e6 });
 });
 process.on("disconnect", () => process.exit());
 process.send?.({ port: (api.app.server.address() as AddressInfo).port, capsules });
