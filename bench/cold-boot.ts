@@ -51,7 +51,7 @@ export async function withBootedVm<T>(
   const { vmm, images } = fixture.machine;
   const nonce = randomBytes(16).toString("hex");
   const folder = join(fixture.service.dataDir, "work", `bench-${nonce}`);
-  const boot = { vmm, connect, image: images[0]!, machine: vmm.machine(1, 512), folder };
+  const boot = { vmm, connect, image: images.default, machine: vmm.machine(1, 512), folder };
   try {
     const began = performance.now();
     const { vm, agent } = await bootImage({ ...boot, name: "bench", nonce, deadlineMs: bootDeadlineMs });

@@ -86,7 +86,7 @@ export class DumbPipe implements AsyncDisposable {
 
 async function boot({ vmm, images }: ThisMachine, folder: string): Promise<Vm> {
   const machine = vmm.machine(1, 512);
-  const { root, kernel, initrd, diskBytes } = images[0]!;
+  const { root, kernel, initrd, diskBytes } = images.default;
   const memory = join(folder, "zero");
   await writeFile(memory, "");
   await truncate(memory, machine.memoryMb * (1 << 20));

@@ -31,6 +31,7 @@ import { Telemetry } from "./telemetry/telemetry.ts";
 import { version } from "./version.ts";
 import { noJail } from "./vmm/jail/jail.ts";
 import { layerMerger } from "./vmm/layer-merge.ts";
+import { createDefaults } from "./wire/defaults.ts";
 import { CapsuleError } from "./wire/errors.ts";
 import type { ServiceState } from "./wire/health.ts";
 
@@ -38,7 +39,8 @@ const dayMs = 86_400_000;
 const traceGraceMs = 3_000;
 /** Connections that the kernel keeps until they are accepted; it lowers this to net.core.somaxconn, 4 096 by default. */
 const unacceptedMax = 4_096;
-const defaultShape = { vcpus: 1, memoryMb: 512 };
+const defaultOrigin = { kind: "base", name: createDefaults.template } as const;
+const defaultShape = { vcpus: createDefaults.vcpus, memoryMb: createDefaults.memory_mb };
 
 export interface Daemon {
   /** Where it listens, as a URL. */
@@ -204,7 +206,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
       pool: {
         newId: newCapsuleId,
         budgetBytes: config.pool === "off" ? 0 : config.poolMemoryMb * 2 ** 20,
-        minimum: { key: { origin: { kind: "base", name: "minimal" }, shape: defaultShape }, size: config.poolMin },
+        minimum: { key: { origin: defaultOrigin, shape: defaultShape }, size: config.poolMin },
         onFailure: (error) => log.warn({ err: error }, "a warm capsule could not be made or used"),
       },
       processes: {
@@ -217,11 +219,11 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     step,
   });
   await host.sweep();
-  progress("preparing the minimal template");
-  await host.prepare({ kind: "base", name: "minimal" }, defaultShape).catch((error: unknown) => {
+  progress(`preparing the ${createDefaults.template} template`);
+  await host.prepare(defaultOrigin, defaultShape).catch((error: unknown) => {
     // A full disk is emptied through the API. `/healthz` says meanwhile that nothing can be created.
     if (!(error instanceof CapsuleError && error.code === "no_space")) throw error;
-    log.error({ err: error }, "the minimal template could not be prepared");
+    log.error({ err: error }, `the ${createDefaults.template} template could not be prepared`);
   });
   const readiness = new Readiness([() => host.admission.shortages()]);
   return { host, vmm, accelerator, jailReport, readiness, step };

@@ -1,5 +1,5 @@
 /**
- * Builds the image `minimal` of a data folder, or the parts of it whose inputs changed:
+ * Builds the default image of a data folder, or the parts of it whose inputs changed:
  *
  *   node guest/image/build.ts --agent PATH [--data DIR] [--upgrade]
  *
@@ -14,6 +14,7 @@ import { readFile } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { type ImageManifest, loadImage } from "../../src/host/images/images.ts";
+import { createDefaults } from "../../src/wire/defaults.ts";
 import { CapsuleError } from "../../src/wire/errors.ts";
 import { initrd, initrdKey, readModules } from "./initrd.ts";
 import { sha256OfFile } from "./inputs.ts";
@@ -22,7 +23,7 @@ import { publishImage } from "./manifest.ts";
 import { type Parts, prune } from "./parts.ts";
 import { root, rootKey } from "./root.ts";
 
-const name = "minimal";
+const name = createDefaults.template;
 
 interface BuildOptions {
   dataDir: string;

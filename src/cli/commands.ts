@@ -1,4 +1,5 @@
 /** The client's rows of the command table. */
+import { createDefaults } from "../wire/defaults.ts";
 import type { Commands } from "./command.ts";
 
 const capsules = () => import("./capsules.ts");
@@ -10,7 +11,7 @@ export const commands: Commands = {
     usage: "[--template NAME] [--vcpus N] [--memory MIB] [--timeout SEC] [--no-wait]",
     meaning: "create a capsule, and print its id when it runs",
     options: {
-      template: { value: "NAME", short: "t", meaning: "template to start from; default: minimal" },
+      template: { value: "NAME", short: "t", meaning: `template to start from; default: ${createDefaults.template}` },
       vcpus: { value: "N", meaning: "virtual CPUs; default: 1" },
       memory: { value: "MIB", short: "m", meaning: "memory in MiB; default: 512" },
       timeout: { value: "SEC", meaning: "pause it after SEC seconds without a command; default: 0, never" },

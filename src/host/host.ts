@@ -19,6 +19,15 @@ export interface Shape {
 /** The parent of a new capsule: a built-in image, or the files of a template. */
 export type Origin = { kind: "base"; name: string } | { kind: "template"; storage: string };
 
+/** A built-in image as a template. */
+export interface BuiltIn {
+  name: string;
+  /** On disk. */
+  sizeBytes: number;
+  /** Milliseconds since the epoch. */
+  createdAt: number;
+}
+
 /** How a guest ended by itself. `reason` is shown to clients. */
 export interface GuestEnd {
   kind: "powered_off" | "lost";
@@ -76,8 +85,8 @@ export interface Captured {
 
 export interface Host {
   readonly accelerator: "kvm" | "tcg";
-  /** The built-in images, with their size on disk and their time in milliseconds since the epoch. */
-  images(): { name: string; sizeBytes: number; createdAt: number }[];
+  /** The built-in images, the default one first. */
+  images(): readonly BuiltIn[];
   /** Makes the base for this shape if there is none. */
   prepare(origin: Origin, shape: Shape): Promise<void>;
 

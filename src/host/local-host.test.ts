@@ -11,6 +11,7 @@ import { writeCapsule } from "./disk/capsule-folder.ts";
 import { diskLayerOf, parentHash, writeManifest } from "./disk/checkpoint-folder.ts";
 import { imageLayer } from "./disk/manifest.ts";
 import { Paths } from "./disk/paths.ts";
+import { ImageStore } from "./images/image-store.ts";
 import type { Image } from "./images/images.ts";
 import { LocalHost } from "./local-host.ts";
 import type { Vmms } from "./qemu-builds/vmms.ts";
@@ -68,7 +69,14 @@ async function hostOfPaused(t: TestContext): Promise<Fixture> {
   const minimum = { key: { origin: { kind: "base", name: "minimal" }, shape: { vcpus: 1, memoryMb: 128 } }, size: 0 };
   const onFailure = (error: unknown) => assert.fail(String(error));
   const host = new LocalHost({
-    ...{ paths, vmm, images: [built], connect: async () => agent, mergeLayer: async () => {}, step: () => {} },
+    ...{
+      paths,
+      vmm,
+      images: new ImageStore(data, [built]),
+      connect: async () => agent,
+      mergeLayer: async () => {},
+      step: () => {},
+    },
     ...{ bootMs: 60_000, wakeMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0 },
     onDamage: (folder: string) => damages.push(folder),
     memory: new HostMemory({ reserveBytes: 0 }),

@@ -24,7 +24,7 @@ import { readReferences } from "./disk/references.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
 import type { Admitted, Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
-import { type Image, trimBuilds } from "./images/images.ts";
+import { type ImageStore, trimBuilds } from "./images/image-store.ts";
 import { TemplateStore } from "./images/template-store.ts";
 import { Launcher } from "./launch/launcher.ts";
 import { Starter } from "./launch/starter.ts";
@@ -35,7 +35,7 @@ import { type PoolState, type WarmSettings, WarmStarts } from "./warm/warm-start
 
 export interface LocalHostOptions {
   paths: Paths;
-  images: Image[];
+  images: ImageStore;
   vmm: Vmms;
   connect: Connect;
   mergeLayer: MergeLayer;
@@ -121,7 +121,7 @@ export class LocalHost implements Host {
   }
 
   images() {
-    return this.#templates.builtIn();
+    return this.#options.images.builtIn;
   }
 
   prepare(origin: Origin, shape: Shape): Promise<void> {
@@ -260,7 +260,7 @@ export class LocalHost implements Host {
     await this.trimBases().catch(report);
     const references = await readReferences(this.#paths);
     for (const { folder, why } of references.damaged) onDamage(folder, why);
-    await trimBuilds(this.#paths, images, references).catch(report);
+    await trimBuilds(this.#paths, images.current, references).catch(report);
     await trimQemuBuilds(references, vmm).catch(report);
   }
 

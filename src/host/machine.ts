@@ -12,7 +12,8 @@ import type { ReadinessCheck } from "./capacity/readiness.ts";
 import type { Paths } from "./disk/paths.ts";
 import type { Connect } from "./guest.ts";
 import { bootImage } from "./images/boot.ts";
-import { type Image, loadImage } from "./images/images.ts";
+import { ImageStore } from "./images/image-store.ts";
+import type { Image } from "./images/images.ts";
 import { QemuBuilds } from "./qemu-builds/qemu-builds.ts";
 import { lackedAccelerator, QemuVmms, type Vmms } from "./qemu-builds/vmms.ts";
 
@@ -39,7 +40,7 @@ export interface ThisMachine {
   builds: QemuBuilds;
   accelerator: Accelerator;
   jail: Jail | undefined;
-  images: Image[];
+  images: ImageStore;
   /** Files without which no VM starts, as sentences about those that are missing. */
   missing: ReadinessCheck;
 }
@@ -50,7 +51,8 @@ export const acceleratorName = "accelerator.json";
 /** Throws CapsuleError when QEMU, the image or a wanted jail is missing, or KVM is wanted and does not work. */
 export async function openMachine(options: MachineOptions): Promise<ThisMachine> {
   const { paths, qemu, wanted, probeDeadlineMs, cpu, progress } = options;
-  const image = loadImage(paths.data, "minimal");
+  const images = ImageStore.open(paths.data, options.onProblem);
+  const image = images.default;
   paths.create();
   const accept = (version: string) => (options.jail === null ? undefined : requireJailable(version));
   const builds = await QemuBuilds.open({ paths, program: qemu, accept, onProblem: options.onProblem });
@@ -68,7 +70,7 @@ export async function openMachine(options: MachineOptions): Promise<ThisMachine>
   if (lack !== undefined) options.onProblem(lack, undefined);
   const accelerator = { ...chosen, why: lack === undefined ? chosen.why : `${chosen.why}; ${lack}` };
   const missing = () => missingFiles({ builds, image, jail });
-  return { vmm, builds, accelerator, jail, images: [image], missing };
+  return { vmm, builds, accelerator, jail, images, missing };
 }
 
 interface NeededFiles {

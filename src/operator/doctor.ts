@@ -11,6 +11,7 @@ import { isLocked } from "../host/disk/lock.ts";
 import { loadImage } from "../host/images/images.ts";
 import { Jail, noJail } from "../vmm/jail/jail.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
+import { createDefaults } from "../wire/defaults.ts";
 
 /** The result of one check: what was found, or what is missing, with a remedy. */
 type Finding = { name: string; found: string } | { name: string; missing: string };
@@ -56,8 +57,8 @@ async function check(config: Config): Promise<Finding[]> {
     await finding(
       "image",
       async () => {
-        const { manifest } = loadImage(config.dataDir, "minimal");
-        return `minimal, built ${manifest.built_at}, kernel ${manifest.kernel_release}`;
+        const { manifest } = loadImage(config.dataDir, createDefaults.template);
+        return `${manifest.name}, built ${manifest.built_at}, kernel ${manifest.kernel_release}`;
       },
       "run ./dev image to build the image",
     ),

@@ -1,5 +1,6 @@
 /** Capsules on the wire. */
 import Type, { type Static } from "typebox";
+import { createDefaults } from "./defaults.ts";
 import type { Limits } from "./limits.ts";
 import { Nullable, Text, Timestamp } from "./schema.ts";
 
@@ -27,8 +28,6 @@ export const Capsule = Type.Object(
 export type Capsule = Static<typeof Capsule>;
 
 export const CapsuleList = Type.Array(Capsule, { description: "Newest first." });
-
-export const createDefaults = { template: "minimal", vcpus: 1, memory_mb: 512, timeout_sec: 0 } as const;
 
 export function CreateCapsuleBody(limits: Limits) {
   return Type.Object({

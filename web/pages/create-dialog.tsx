@@ -1,5 +1,6 @@
 /** The dialog for a new capsule: template, size, and the time until it is paused. */
 import { useState } from "preact/hooks";
+import { createDefaults } from "../../src/wire/defaults.ts";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
 import { useQuery } from "../parts/query.ts";
@@ -8,10 +9,15 @@ import { cpus, duration, memory } from "../state/format.ts";
 import { goTo } from "../state/route.ts";
 import { type Limits, limitsOf } from "../state/service.ts";
 
-/** The service's defaults. */
-const defaults = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+const { template, vcpus, memory_mb: memoryMb, timeout_sec: timeoutSec } = createDefaults;
+const defaults: Settings = { template, vcpus, memoryMb, timeoutSec };
 
-type Settings = typeof defaults;
+interface Settings {
+  template: string;
+  vcpus: number;
+  memoryMb: number;
+  timeoutSec: number;
+}
 const pausesSec = [0, 300, 900, 3_600, 14_400, 86_400];
 
 interface FieldsProps {

@@ -1,6 +1,6 @@
-/** Which bases and image builds are removed at a start, and which stay. */
+/** Which bases are made, used, removed and kept. */
 import assert from "node:assert/strict";
-import { mkdir, mkdtemp, readdir, rename, rm, symlink, utimes, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
@@ -13,27 +13,16 @@ import { Paths } from "../disk/paths.ts";
 import { type References, readReferences } from "../disk/references.ts";
 import { BaseTrimmer, surplus } from "./base-trimmer.ts";
 import { Bases, keyOf } from "./bases.ts";
-import { type Image, trimBuilds } from "./images.ts";
+import type { Image } from "./images.ts";
 
 const name = "minimal";
 const hashOf = (build: number) => String(build).repeat(64);
 const current = { name, hash: hashOf(5) } as Image;
 
 let paths: Paths;
-let builds: string;
-
-/** Builds 1 to 5, older ones first; 5 is the current one, 6 was published a moment ago. */
 beforeEach(async () => {
-  paths = new Paths(await mkdtemp(join(tmpdir(), "builds-")));
-  builds = join(paths.data, "images", name);
-  for (const room of [paths.capsules, paths.templates, paths.bases, paths.work]) await mkdir(room);
-  for (let build = 1; build <= 6; build++) {
-    const folder = join(builds, hashOf(build));
-    await mkdir(folder, { recursive: true });
-    await writeFile(join(folder, "root.ext4"), "x");
-    if (build < 6) await utimes(folder, 1_000_000 + build, 1_000_000 + build);
-  }
-  await symlink(current.hash, join(builds, "current"));
+  paths = new Paths(await mkdtemp(join(tmpdir(), "bases-")));
+  paths.create();
 });
 afterEach(() => rm(paths.data, { recursive: true }));
 
@@ -41,36 +30,6 @@ afterEach(() => rm(paths.data, { recursive: true }));
 function needed(...folders: string[]): References {
   return { needed: new Set(folders), machines: [], damaged: [] };
 }
-
-const build = (number: number) => `images/${name}/${hashOf(number)}`;
-
-async function left(): Promise<string[]> {
-  const names = await readdir(builds);
-  return names.filter((hash) => hash !== "current").map((hash) => hash[0]!);
-}
-
-describe("old builds of an image", () => {
-  test("are removed when unused, except for the current, the newest and just published ones", async () => {
-    assert.deepEqual((await trimBuilds(paths, [current], needed())).sort(), [1, 2, 3, 4].map(build));
-    assert.deepEqual(await left(), ["5", "6"]);
-    assert.deepEqual(await readdir(paths.work), []);
-  });
-
-  test("stay while something stands on them, or they are current", async () => {
-    await trimBuilds(paths, [{ name, hash: hashOf(4) } as Image], needed(build(1), build(3)));
-    assert.deepEqual(await left(), ["1", "3", "4", "5", "6"]);
-  });
-
-  test("all stay when a folder is damaged, or theirs is a link", async () => {
-    const damaged = [{ folder: paths.capsule("cl-0"), why: "it is empty" }];
-    assert.deepEqual(await trimBuilds(paths, [current], { ...needed(), damaged }), []);
-    const elsewhere = join(paths.data, "elsewhere");
-    await rename(join(paths.data, "images"), elsewhere);
-    await symlink(elsewhere, join(paths.data, "images"));
-    assert.deepEqual(await trimBuilds(paths, [current], needed()), []);
-    assert.equal((await left()).length, 6);
-  });
-});
 
 const machine: Machine = {
   ...{ qemu: "10.0.2", accelerator: "tcg", cpu: "max,-erms", devices: ["ports:1"], vcpus: 1, memoryMb: 512 },
@@ -110,7 +69,7 @@ describe("a base that exists", () => {
   function find(tscKhz: number, isSound = (_folder: string) => true) {
     const vmm = { kernelOptions: "", machine: () => ({ ...machine, tscKhz }) };
     const scheduler = { run: () => Promise.reject(new Error("another is made")) };
-    const bases = new Bases({ paths, images: [image], spare: 8, scheduler, vmm, isSound } as never);
+    const bases = new Bases({ paths, images: { current: [image] }, spare: 8, scheduler, vmm, isSound } as never);
     return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, { owner: "a" });
   }
 
@@ -164,7 +123,7 @@ test("unused bases of other builds of the image or QEMU are removed, however few
   const removed: string[] = [];
   const references = async () => needed(`bases/${names.needed}`);
   const onRemove = async (folder: string) => void removed.push(folder);
-  const bases = new Bases({ paths, images: [current], spare: 8, vmm, references, onRemove } as never);
+  const bases = new Bases({ paths, images: { current: [current] }, spare: 8, vmm, references, onRemove } as never);
   await bases.trim();
   assert.deepEqual(await readdir(paths.bases), [names.needed, names.current]);
   assert.deepEqual(removed.toSorted(), [names.oldImage, names.oldQemu].map((name) => paths.base(name)).toSorted());
@@ -175,7 +134,7 @@ test("a base whose users cannot be ended stays", async () => {
   const onRemove = () => Promise.reject(new Error("a process does not end"));
   const references = async () => needed();
   const vmm = { machine: () => machine };
-  const bases = new Bases({ paths, images: [current], spare: 0, vmm, references, onRemove } as never);
+  const bases = new Bases({ paths, images: { current: [current] }, spare: 0, vmm, references, onRemove } as never);
   await assert.rejects(bases.trim(), /does not end/);
   assert.deepEqual(await readdir(paths.bases), ["old"]);
 });
@@ -192,7 +151,7 @@ function unbootable(options: object = {}) {
   const space = { require: async (_: number, what: string) => assert.fail(`${made.push(what)} tried`) };
   const own = {
     paths,
-    images: [current],
+    images: { current: [current] },
     spare: 8,
     vmm,
     space,

@@ -24,6 +24,7 @@ import type { Shape, Turn } from "../host.ts";
 import { runWarmUp, type WarmUpCommand } from "../warm-up.ts";
 import { BaseTrimmer, type BaseTrimmerOptions } from "./base-trimmer.ts";
 import { bootImage, zeroName } from "./boot.ts";
+import type { ImageStore } from "./image-store.ts";
 import type { Image } from "./images.ts";
 
 export interface Base {
@@ -34,8 +35,7 @@ export interface Base {
 export interface BasesOptions extends Pick<BaseTrimmerOptions, "spare" | "references" | "onRemove"> {
   paths: Paths;
   space: DiskSpace;
-  /** The current builds. */
-  images: Image[];
+  images: Pick<ImageStore, "current">;
   vmm: Vmm;
   connect: Connect;
   bootMs: number;
@@ -144,7 +144,7 @@ export class Bases {
   #isCurrent(name: string): boolean {
     const { images, vmm } = this.#options;
     const qemu = `_${inKey(qemuOf(vmm.machine(1, 128)))}_`;
-    return name.includes(qemu) && images.some((image) => name.startsWith(keyOfImage(image)));
+    return name.includes(qemu) && images.current.some((image) => name.startsWith(keyOfImage(image)));
   }
 
   /**

@@ -1,16 +1,11 @@
 /**
- * Built-in images, as guest/image publishes them: a folder per build, named by the hash of its inputs, and a link to the
- * current build. Older builds stay while a capsule, base or template uses them.
- *
- *   <data>/images/<name>/<hash>/{kernel, initrd, root.ext4, manifest.json}
- *   <data>/images/<name>/current → <hash>
+ * One build of an image, as guest/image publishes it: a folder named by the hash of its inputs. Its manifest and the sizes of its
+ * files are checked when it is read.
  */
 import { readFileSync, readlinkSync, statSync } from "node:fs";
-import { lstat, readdir, readlink, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { Paths } from "../disk/paths.ts";
-import { mayBeNeeded, type References } from "../disk/references.ts";
+import { isCount, isObject, isSha256 } from "../disk/fields.ts";
 
 export const manifestFormat = 1;
 export const imageFiles = ["kernel", "initrd", "root.ext4"] as const;
@@ -92,79 +87,27 @@ function readManifest(folder: string, name: string): ImageManifest {
 
 /** What is wrong with a parsed manifest; undefined: nothing. */
 export function manifestProblem(value: unknown): string | undefined {
-  if (!isRecord(value)) return "is no object";
+  if (!isObject(value)) return "is no object";
   if (value.format !== manifestFormat) return `has format ${value.format}, this version reads ${manifestFormat}`;
   if (typeof value.name !== "string") return "has no name";
   if (!isSha256(value.hash)) return "has no hash";
   if (typeof value.built_at !== "string") return "has no built_at";
   if (typeof value.kernel_release !== "string") return "has no kernel_release";
-  if (!isByteCount(value.disk_bytes)) return "has no disk_bytes";
+  if (!isCount(value.disk_bytes)) return "has no disk_bytes";
   const { files, inputs, packages } = value;
-  if (!isRecord(files)) return "has no files";
+  if (!isObject(files)) return "has no files";
   for (const name of imageFiles) {
     const file = files[name];
-    if (!isRecord(file) || !isByteCount(file.bytes) || !isSha256(file.sha256)) return `does not describe ${name}`;
+    if (!isObject(file) || !isCount(file.bytes) || !isSha256(file.sha256)) return `does not describe ${name}`;
   }
-  if (!isRecord(inputs)) return "has no inputs";
+  if (!isObject(inputs)) return "has no inputs";
   for (const input of ["agent", "initrd", "kernel", "root"]) {
     if (!isSha256(inputs[input])) return `has no key of the ${input}`;
   }
-  const versions = isRecord(packages) ? Object.values(packages) : [undefined];
+  const versions = isObject(packages) ? Object.values(packages) : [undefined];
   return versions.every((version) => typeof version === "string") ? undefined : "has no packages";
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function isSha256(value: unknown): boolean {
-  return typeof value === "string" && /^[0-9a-f]{64}$/.test(value);
-}
-
-function isByteCount(value: unknown): boolean {
-  return Number.isSafeInteger(value) && (value as number) > 0;
 }
 
 function damaged(name: string, reason: string, cause?: unknown): CapsuleError {
   return new CapsuleError("internal_error", `image ${name} is damaged: ${reason}; ${remedy}`, { cause });
-}
-
-/** Newest builds of each image that always stay, for a rollback. */
-const keptBuilds = 2;
-/** A build that was just published is about to become the current one. */
-const buildGraceMs = 3_600_000;
-const buildName = /^[0-9a-f]{64}$/;
-
-/**
- * Removes builds that no base, template or capsule uses, except for the newest; guest/image may publish another one at the
- * same time. Call before the first start. Resolves with their folders. An image folder that is a link belongs to another data
- * folder.
- */
-export async function trimBuilds(paths: Paths, images: Image[], references: References): Promise<string[]> {
-  const builds = join(paths.data, "images");
-  if ((await lstat(builds)).isSymbolicLink()) return [];
-  const inUse = new Set(images.map(({ name, hash }) => join(builds, name, hash)));
-  const removed: string[] = [];
-  for (const image of await readdir(builds, { withFileTypes: true })) {
-    if (!image.isDirectory()) continue;
-    for (const hash of await oldBuilds(join(builds, image.name))) {
-      const folder = join(builds, image.name, hash);
-      if (inUse.has(folder) || mayBeNeeded(paths, references, folder, { isOwn: false })) continue;
-      await paths.discard(folder);
-      removed.push(`images/${image.name}/${hash}`);
-    }
-  }
-  return removed;
-}
-
-/** Builds that are neither current nor new. */
-async function oldBuilds(folder: string): Promise<string[]> {
-  const current = await readlink(join(folder, "current")).catch(() => undefined);
-  const names = (await readdir(folder)).filter((name) => buildName.test(name));
-  const builds = await Promise.all(
-    names.map(async (hash) => ({ hash, builtMs: (await stat(join(folder, hash))).mtimeMs })),
-  );
-  builds.sort((a, b) => Number(b.hash === current) - Number(a.hash === current) || b.builtMs - a.builtMs);
-  const old = builds.slice(keptBuilds).filter(({ builtMs }) => Date.now() - builtMs > buildGraceMs);
-  return old.map(({ hash }) => hash);
 }

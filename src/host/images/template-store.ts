@@ -1,5 +1,4 @@
 /** The template store: built-in images with their bases, and the files of templates, from which new capsules start. */
-import { statSync } from "node:fs";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { emptyOverlay } from "../../vmm/qcow2.ts";
@@ -14,7 +13,8 @@ import { type Origin, type Shape, serviceOwner, type Turn } from "../host.ts";
 import type { Vmms } from "../qemu-builds/vmms.ts";
 import type { Bases } from "./bases.ts";
 import { overlayOn } from "./boot.ts";
-import { type Image, loadImage } from "./images.ts";
+import type { ImageStore } from "./image-store.ts";
+import type { Image } from "./images.ts";
 
 /** The checkpoint of a base or template, from which capsules start. */
 export interface Parent {
@@ -22,30 +22,17 @@ export interface Parent {
   manifest: Manifest;
 }
 
-/** A built-in image as a template. */
-export interface BuiltIn {
-  name: string;
-  /** On disk. */
-  sizeBytes: number;
-  /** Milliseconds since the epoch. */
-  createdAt: number;
-}
-
 export class TemplateStore {
   readonly #paths: Paths;
-  readonly #images: Image[];
-  /** Older builds, by hash, once they were used; as many as there are build folders. */
-  readonly #older = new Map<string, Image>();
+  readonly #images: ImageStore;
   readonly #bases: Bases;
   readonly #vmms: Vmms;
-  readonly #builtIn: BuiltIn[];
 
-  constructor(paths: Paths, images: Image[], bases: Bases, vmms: Vmms) {
+  constructor(paths: Paths, images: ImageStore, bases: Bases, vmms: Vmms) {
     this.#paths = paths;
     this.#images = images;
     this.#bases = bases;
     this.#vmms = vmms;
-    this.#builtIn = images.map(describe);
   }
 
   /**
@@ -54,7 +41,7 @@ export class TemplateStore {
    */
   async find(origin: Origin, shape: Shape, turn: Turn): Promise<Parent & Disposable> {
     if (origin.kind === "base") {
-      const image = this.#images.find((candidate) => candidate.name === origin.name);
+      const image = this.#images.named(origin.name);
       if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
       await this.#vmms.refresh();
       return this.#bases.ensure(image, shape, turn);
@@ -77,23 +64,14 @@ export class TemplateStore {
   }
 
   /** The image below a checkpoint, of the current build or an older one. Throws when it was removed. */
-  image({ name, hash }: Manifest["image"]): Image {
-    const known = this.#images.find((image) => image.hash === hash) ?? this.#older.get(hash);
-    if (known !== undefined) return known;
-    const image = loadImage(this.#paths.data, name, hash);
-    this.#older.set(hash, image);
-    return image;
+  image(image: Manifest["image"]): Image {
+    return this.#images.build(image);
   }
 
   /** The image as the layer below a checkpoint. */
   layer({ name, hash }: Manifest["image"]): Layer {
     const { manifest } = this.image({ name, hash });
     return imageLayer(name, hash, manifest.files["root.ext4"].sha256);
-  }
-
-  /** The built-in images. */
-  builtIn(): BuiltIn[] {
-    return this.#builtIn;
   }
 
   /** Throws CapsuleError("conflict") unless the capsule's parent is still there and the same. */
@@ -116,12 +94,6 @@ export class TemplateStore {
     const { kernel, initrd, root } = this.image(capsule.image);
     return { memory: join(origin, fileNames.memory), backing: [join(origin, fileNames.disk), root], kernel, initrd };
   }
-}
-
-function describe({ name, kernel, initrd, root }: Image): BuiltIn {
-  const files = [kernel, initrd, root].map((path) => statSync(path));
-  const sizeBytes = files.reduce((sum, file) => sum + file.blocks * 512, 0);
-  return { name, sizeBytes, createdAt: Math.round(Math.max(...files.map((file) => file.mtimeMs))) };
 }
 
 /**

@@ -1,14 +1,8 @@
 /** Capsules: create, list, get, destroy, pause, resume, ping. */
 import Type from "typebox";
 import type { CapsuleView } from "../../capsules/capsules.ts";
-import {
-  Capsule,
-  CapsuleList,
-  CreateCapsuleBody,
-  createDefaults,
-  WaitQuery,
-  waitDefaultSec,
-} from "../../wire/capsule.ts";
+import { Capsule, CapsuleList, CreateCapsuleBody, WaitQuery, waitDefaultSec } from "../../wire/capsule.ts";
+import { createDefaults } from "../../wire/defaults.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
 import { requestSignal } from "../client-gone.ts";
