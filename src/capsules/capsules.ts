@@ -285,14 +285,14 @@ export class Capsules {
     throw new CapsuleError("conflict", message, { details: { template: row.blockedBy } });
   }
 
-  /** A snapshot template brings its own shape. */
+  /** A snapshot template brings its own shape. The team's own comes before an image of its name that was added later. */
   #resolve(teamId: string, request: CreateRequest): { storage: string | null; vcpus: number; memoryMb: number } {
     const { templates, host } = this.#options;
     const { template, vcpus, memoryMb } = request;
-    if (host.images().some((image) => image.name === template)) return { storage: null, vcpus, memoryMb };
     const found = templates.named(teamId, template);
-    if (found === undefined) throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
-    return { storage: found.storage, vcpus: found.vcpus, memoryMb: found.memoryMb };
+    if (found !== undefined) return { storage: found.storage, vcpus: found.vcpus, memoryMb: found.memoryMb };
+    if (host.images().some((image) => image.name === template)) return { storage: null, vcpus, memoryMb };
+    throw new CapsuleError("not_found", `there is no template ${JSON.stringify(template)}`);
   }
 
   #view(row: Capsule): CapsuleView {

@@ -45,6 +45,18 @@ test("a capsule made from a snapshot template takes the template's shape, whatev
   await assert.rejects(floors.capsules.create(floors.other, request), { code: "not_found" });
 });
 
+test("an image that is added under the name of a team's template leaves that template to its team", async () => {
+  const floors = buildFloors();
+  await capture(floors, "tools");
+  floors.host.images = () => ["minimal", "tools"].map((name) => ({ name, sizeBytes: 1_000, createdAt: 0 }));
+  const shapeOf = (team: string, id: string) => floors.capsules.get(team, id).memoryMb;
+  assert.equal(shapeOf(floors.team, await made(floors, "tools")), 512, "the template's");
+  const request = { template: "tools", vcpus: 8, memoryMb: 4_096, timeoutSec: 0 };
+  const { id } = await floors.capsules.create(floors.other, request);
+  await floors.settled();
+  assert.equal(shapeOf(floors.other, id), 4_096, "as asked, of the image");
+});
+
 test("names: the rule, the automatic one, reserved ones", async () => {
   const floors = buildFloors();
   assert.match((await capture(floors)).template.name, /^template-[0-9a-f]{8}$/);
