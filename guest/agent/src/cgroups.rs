@@ -1,7 +1,7 @@
 //! A cgroup for each command, so that a process tree can be frozen and killed whatever its members do.
 //!
 //! Making a cgroup costs more than the rest of starting a small program. So cgroups are numbered, not named by tag, and
-//! reused once their command has left them empty, unless they were killed:
+//! reused once their command has left them empty, unless they were killed or are frozen:
 //!
 //! ```text
 //!   acquire ─► in use ─ release ─► released ─ sweep, once empty ─► free ─► acquire
@@ -102,7 +102,7 @@ impl Cgroups {
         for id in std::mem::take(&mut self.released) {
             if self.is_populated(id) {
                 self.released.push(id);
-            } else if self.free.len() < MAX_FREE && !self.is_killed(id) {
+            } else if self.free.len() < MAX_FREE && self.is_reusable(id) {
                 self.free.push(id);
             } else {
                 self.remove(id);
@@ -116,8 +116,10 @@ impl Cgroups {
             .is_some_and(|group| !has_line(&group.events, b"populated 0"))
     }
 
-    fn is_killed(&self, id: u32) -> bool {
-        self.groups.get(&id).is_none_or(|group| group.is_killed)
+    /// A group that the guest has frozen would hold the next command's child.
+    fn is_reusable(&self, id: u32) -> bool {
+        let group = self.groups.get(&id);
+        group.is_some_and(|it| !it.is_killed && !has_line(&it.events, b"frozen 1"))
     }
 
     pub fn kill(&mut self, id: u32) {

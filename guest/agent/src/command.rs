@@ -122,8 +122,12 @@ pub fn check_tag(tag: &[u8]) -> Result<String, Failure> {
 }
 
 /// The failure that the client receives.
-pub fn spawn_failure(command: &Command, SpawnError { stage, error }: &SpawnError) -> Failure {
-    let cmd = String::from_utf8_lossy(command.cmd);
+pub fn spawn_failure(
+    cmd: &[u8],
+    cwd: Option<&[u8]>,
+    SpawnError { stage, error }: &SpawnError,
+) -> Failure {
+    let cmd = String::from_utf8_lossy(cmd);
     let why = reason(error);
     match (stage, error.raw_os_error()) {
         (Stage::Execute, Some(libc::ENOENT | libc::ENOTDIR)) => {
@@ -136,7 +140,7 @@ pub fn spawn_failure(command: &Command, SpawnError { stage, error }: &SpawnError
         (_, Some(libc::ENOMEM)) => out_of_resources(error),
         (Stage::Execute, _) => Failure::new(Code::CommandNotFound, format!("{cmd}: {why}")),
         (Stage::Directory, _) => {
-            let cwd = command.cwd.unwrap_or(b"/");
+            let cwd = cwd.unwrap_or(b"/");
             invalid(format!("cwd {}: {why}", String::from_utf8_lossy(cwd)))
         }
         (Stage::Clone, _) => out_of_resources(error),

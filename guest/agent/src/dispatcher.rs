@@ -185,12 +185,13 @@ impl Dispatcher {
                 let dropped = self.streams.cancel(id);
                 dropped.into_iter().for_each(|it| self.drop_stream(it));
             }
-            (Message::Stop, Some(Role::Foreground(key) | Role::Terminal(key)))
-                if !self.streams.is_finished(id) =>
-            {
+            (
+                Message::Stop,
+                Some(Role::Starting(key) | Role::Foreground(key) | Role::Terminal(key)),
+            ) if !self.streams.is_finished(id) => {
                 self.supervisor.kill(key, None);
             }
-            (Message::Resize { cols, rows }, Some(Role::Terminal(key))) => {
+            (Message::Resize { cols, rows }, Some(Role::Starting(key) | Role::Terminal(key))) => {
                 let session = self.supervisor.sessions().get(key);
                 if let (Some(session), Ok(size)) = (session, Size::new(cols, rows)) {
                     session.resize(size);
@@ -233,6 +234,7 @@ impl Dispatcher {
     fn drop_stream(&mut self, Dropped { id, role, unsent }: Dropped) {
         let sessions = self.supervisor.sessions();
         match role {
+            Role::Starting(key) => self.supervisor.abandon_start(key),
             Role::Foreground(key) => {
                 sessions.detach(id, key, &[]);
                 self.supervisor.kill(key, None);
@@ -273,6 +275,7 @@ impl Dispatcher {
         let streams = &mut self.streams;
         match due {
             Due::Drain(key) => self.supervisor.end_drain(key, streams),
+            Due::Starts => self.supervisor.poll_starts(streams),
             Due::Kills => self.supervisor.kills_due(streams),
             Due::Freeze => self.supervisor.poll_freezer(streams),
             Due::Forget(key) => self.supervisor.sessions().forget(key),
@@ -303,7 +306,11 @@ impl Dispatcher {
             match role {
                 Role::Foreground(key) => self.supervisor.sessions().mark_ready(key),
                 Role::Work => self.tasks.advance(stream, &self.streams),
-                Role::Attached(_) | Role::Terminal(_) | Role::Waiting(_) | Role::Call => {}
+                Role::Starting(_)
+                | Role::Attached(_)
+                | Role::Terminal(_)
+                | Role::Waiting(_)
+                | Role::Call => {}
             }
         }
         for (stream, role) in self.streams.take_closed() {

@@ -1,41 +1,79 @@
 //! EXEC and PTY: from a command to the session that runs it, with its pipes or terminal and its cgroup.
+//!
+//! A child that does not execute its program within `PATIENCE` is left to itself: its session begins without being told to
+//! the client, which supervisor.rs does when the start has succeeded or failed.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cgroups::Cgroups;
 use crate::command::{self, out_of_resources, spawn_failure};
 use crate::output::Output;
-use crate::protocol::{channel, Command, Failure};
+use crate::protocol::{channel, Code, Command, Failure};
 use crate::pty::{self, Size};
 use crate::session::{Kind, Leader, Session};
-use crate::spawn::{self, Program, Stack, Stage};
+use crate::spawn::{self, Program, SpawnError, Spawned, Stack, Stage, Start};
 use crate::sys;
 
 /// A new cgroup is usable, so a kernel that refuses this many refuses all.
 const MAX_ATTEMPTS: usize = 16;
+/// How long the loop waits for a child. Any start takes less, unless something in the guest prevents it.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// The same while other children are stuck already.
+const SHORT_PATIENCE: Duration = Duration::from_millis(5);
+/// Children that have not executed their programs.
+const MAX_STUCK: usize = 64;
 
 /// Everything a command needs, before its process is started.
 pub struct Launch<'a> {
     kind: Kind,
     command: &'a Command<'a>,
-    program: Program,
+    program: Arc<Program>,
     outputs: Vec<Output>,
     /// A terminal's slave, open until the process has it.
     _slave: Option<OwnedFd>,
 }
 
+/// A started command, and its child if that has not executed its program yet.
+pub struct Launched {
+    pub session: Session,
+    pub stuck: Option<Stuck>,
+}
+
+/// A child on the way to its program, and the names for a failure.
+pub struct Stuck {
+    spawned: Spawned,
+    cmd: Vec<u8>,
+    cwd: Option<Vec<u8>>,
+}
+
+impl Stuck {
+    /// `None`: it is not known yet whether the start succeeds.
+    pub fn outcome(&self) -> Option<Result<(), Failure>> {
+        match self.spawned.start() {
+            Start::Unknown => None,
+            Start::Done => Some(Ok(())),
+            Start::Failed(error) => {
+                Some(Err(spawn_failure(&self.cmd, self.cwd.as_deref(), &error)))
+            }
+        }
+    }
+}
+
 pub struct Launcher {
     /// /dev/null, for commands' standard input.
     null: OwnedFd,
-    stack: Stack,
+    /// `None` while a child uses it.
+    stack: Option<Stack>,
 }
 
 impl Launcher {
     pub fn new() -> io::Result<Launcher> {
         Ok(Launcher {
             null: sys::open(c"/dev/null", libc::O_RDWR)?,
-            stack: Stack::default(),
+            stack: None,
         })
     }
 
@@ -55,7 +93,7 @@ impl Launcher {
         Ok(Launch {
             kind,
             command,
-            program,
+            program: Arc::new(program),
             outputs,
             _slave: None,
         })
@@ -73,43 +111,69 @@ impl Launcher {
         Ok(Launch {
             kind: Kind::Terminal,
             command,
-            program,
+            program: Arc::new(program),
             outputs: vec![Output::terminal(master, channel::MAIN)],
             _slave: Some(slave),
         })
     }
 
+    /// `stuck`: how many children have not executed their programs.
     pub fn start(
         &mut self,
         launch: Launch,
         tag: String,
+        stuck: usize,
         cgroups: &mut Cgroups,
-    ) -> Result<Session, Failure> {
+    ) -> Result<Launched, Failure> {
+        let patience = match stuck {
+            0 => PATIENCE,
+            1..MAX_STUCK => SHORT_PATIENCE,
+            _ => {
+                let message = "too many commands wait for the execution of their programs";
+                return Err(Failure::new(Code::TooMany, message));
+            }
+        };
         let started_ns = sys::monotonic_ns();
-        let (pid, cgroup) = self.spawn(launch.command, &launch.program, cgroups)?;
+        let command = launch.command;
+        let (spawned, cgroup) = self
+            .spawn(&launch.program, patience, cgroups)
+            .map_err(|error| spawn_failure(command.cmd, command.cwd, &error))?;
         let leader = Leader {
-            pid,
+            pid: spawned.pid,
             cgroup,
             started_ns,
         };
-        Ok(Session::new(launch.kind, tag, leader, launch.outputs))
+        let is_stuck = matches!(spawned.start(), Start::Unknown);
+        let stuck = if is_stuck {
+            Some(Stuck {
+                spawned,
+                cmd: command.cmd.to_vec(),
+                cwd: command.cwd.map(<[u8]>::to_vec),
+            })
+        } else {
+            self.stack = Some(spawned.into_stack());
+            None
+        };
+        let session = Session::new(launch.kind, tag, leader, launch.outputs);
+        Ok(Launched { session, stuck })
     }
 
     /// The commands that used a cgroup before may have made it unusable; then another one is tried.
     fn spawn(
         &mut self,
-        command: &Command,
-        program: &Program,
+        program: &Arc<Program>,
+        patience: Duration,
         cgroups: &mut Cgroups,
-    ) -> Result<(libc::pid_t, Option<u32>), Failure> {
+    ) -> Result<(Spawned, Option<u32>), SpawnError> {
         let mut attempts = 0;
         loop {
-            let cgroup = cgroups
-                .acquire()
-                .map_err(|error| out_of_resources(&error))?;
+            let cgroup = cgroups.acquire().map_err(|error| SpawnError {
+                stage: Stage::Clone,
+                error,
+            })?;
             let dir = cgroup.and_then(|id| cgroups.dir(id));
-            let error = match spawn::spawn(&mut self.stack, program, dir) {
-                Ok(pid) => return Ok((pid, cgroup)),
+            let error = match self.spawn_into(dir, program, patience) {
+                Ok(spawned) => return Ok((spawned, cgroup)),
                 Err(error) => error,
             };
             attempts += 1;
@@ -126,8 +190,35 @@ impl Launcher {
                 }
             }
             if !is_unusable || attempts > MAX_ATTEMPTS {
-                return Err(spawn_failure(command, &error));
+                return Err(error);
             }
         }
+    }
+
+    fn spawn_into(
+        &mut self,
+        cgroup: Option<RawFd>,
+        program: &Arc<Program>,
+        patience: Duration,
+    ) -> Result<Spawned, SpawnError> {
+        let stack = self.stack.take().unwrap_or_default();
+        let spawned = match spawn::spawn(stack, program, cgroup) {
+            Ok(spawned) => spawned,
+            Err((stack, error)) => {
+                self.stack = Some(stack);
+                return Err(error);
+            }
+        };
+        let error = match spawned.wait(patience) {
+            Start::Failed(error) => error,
+            Start::Done if spawned.has_not_run() => SpawnError {
+                stage: Stage::Clone,
+                error: io::Error::from_raw_os_error(libc::EBUSY),
+            },
+            Start::Done | Start::Unknown => return Ok(spawned),
+        };
+        spawned.reap();
+        self.stack = Some(spawned.into_stack());
+        Err(error)
     }
 }

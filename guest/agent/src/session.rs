@@ -17,6 +17,9 @@ use crate::pty::{self, Size};
 use crate::stream::Role;
 use crate::streams::Streams;
 use crate::terminal::Terminal;
+use starting::Starting;
+
+mod starting;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -37,6 +40,7 @@ pub struct Session {
     kind: Kind,
     tag: String,
     leader: Leader,
+    starting: Option<Starting>,
     outputs: Vec<Output>,
     /// Streams that receive its output and its exit.
     listeners: Listeners,
@@ -62,6 +66,7 @@ impl Session {
             kind,
             tag,
             leader,
+            starting: None,
             outputs,
             listeners: Listeners::new(kind == Kind::Foreground),
             waiters: Vec::new(),
@@ -105,6 +110,25 @@ impl Session {
 
     pub fn has_terminal(&self) -> bool {
         self.terminal.is_some()
+    }
+
+    // ---- The start
+
+    /// Tells the stream that asked for the command that it runs.
+    pub fn announce(&mut self, key: u32, stream: u32, is_quiet: bool, streams: &mut Streams) {
+        match self.kind {
+            Kind::Background => {
+                let started = protocol::started(self.pid(), &self.tag);
+                streams.result(stream, started.finish());
+            }
+            Kind::Foreground => {
+                self.add_listener(stream, Role::Foreground(key), streams);
+                if !is_quiet {
+                    self.send_started(stream, streams);
+                }
+            }
+            Kind::Terminal => self.connect(stream, Role::Terminal(key), streams),
+        }
     }
 
     // ---- Clients

@@ -269,6 +269,10 @@ impl Sessions {
         removed != Some(key)
     }
 
+    pub fn remove(&mut self, key: u32) {
+        self.table.remove(&key);
+    }
+
     /// Kept long enough. The key may belong to another session by now.
     pub fn forget(&mut self, key: u32) {
         if self.get(key).is_some_and(Session::is_over) {

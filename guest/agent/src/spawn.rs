@@ -1,15 +1,20 @@
-//! Starting a program at the lowest cost: `clone3` with CLONE_VM and CLONE_VFORK, into the command's cgroup. No memory is
-//! copied; the calling thread stops until the child has executed its program, and the child writes the reason of a failure
-//! into shared memory.
-//!
-//! The child must not change our memory beyond its own stack and `Child`: no allocation, no locks, system calls only.
-//! Everything it needs is prepared before.
+//! Starting a program at the lowest cost: `clone3` with CLONE_VM, into the command's cgroup. No memory is copied. The caller
+//! waits until the child has executed its program, as with `vfork`, but not for ever: a frozen cgroup, a lease on the
+//! program's file, or a file system that hangs can keep a child from that. Its memory then stays as it is until the kernel
+//! clears `running`, which it does at the child's exec or exit.
 
-use std::ffi::CStr;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::c_strings::CStrings;
+use child::{run_child, Child, HAS_NOT_RUN};
+
+mod child;
+mod clone;
 
 /// The user and groups of the child, if they are not ours.
 pub struct Identity {
@@ -47,12 +52,9 @@ pub struct SpawnError {
     pub error: io::Error,
 }
 
-/// `Child::errno` until the child has run; not an errno of the kernel.
-const HAS_NOT_RUN: i32 = -1;
-
 const STACK_BYTES: usize = 32 * 1024;
 
-/// The stack of children until they execute their programs, one after the other. It is allocated once: an allocation of
+/// The stack of a child until it executes its program. One is reused by all children that do so in time: an allocation of
 /// this size would make the allocator consolidate its free lists at each command.
 pub struct Stack(Vec<u128>);
 
@@ -62,197 +64,227 @@ impl Default for Stack {
     }
 }
 
-/// Shared with the child. The pointers are into `Program`, which outlives it.
-struct Child<'a> {
-    program: &'a Program,
-    argv: Vec<*const libc::c_char>,
-    envp: Vec<*const libc::c_char>,
-    stage: Stage,
-    errno: i32,
+/// A started process, which may not have executed its program yet.
+pub struct Spawned {
+    pub pid: libc::pid_t,
+    child: ManuallyDrop<Box<Child>>,
+    stack: ManuallyDrop<Stack>,
 }
 
-/// Starts the program in a new session and process group; `cgroup` is an open cgroup folder. Returns the pid.
+/// How the start of a process has gone so far.
+#[derive(Debug)]
+pub enum Start {
+    Unknown,
+    /// It executes the program, or was killed before.
+    Done,
+    Failed(SpawnError),
+}
+
+/// Starts a process in a new session and process group; `cgroup` is an open cgroup folder.
 pub fn spawn(
-    stack: &mut Stack,
-    program: &Program,
+    stack: Stack,
+    program: &Arc<Program>,
     cgroup: Option<RawFd>,
-) -> Result<libc::pid_t, SpawnError> {
-    let mut child = Child {
-        program,
-        argv: program.argv.pointers(),
-        envp: program.envp.pointers(),
-        stage: Stage::Clone,
-        errno: HAS_NOT_RUN,
-    };
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK;
+) -> Result<Spawned, (Stack, SpawnError)> {
+    let mut stack = ManuallyDrop::new(stack);
+    let child = ManuallyDrop::new(Box::new(Child::new(program.clone())));
     const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-    let args = CloneArgs {
-        flags: flags as u64
-            | CLONE_CLEAR_SIGHAND
-            | if cgroup.is_some() {
-                CLONE_INTO_CGROUP
-            } else {
-                0
-            },
+    let into_cgroup = cgroup.map_or(0, |_| CLONE_INTO_CGROUP);
+    let flags = (libc::CLONE_VM | libc::CLONE_CHILD_CLEARTID) as u64;
+    let args = clone::Args {
+        flags: flags | CLONE_CLEAR_SIGHAND | into_cgroup,
+        child_tid: child.running.as_ptr() as u64,
         exit_signal: libc::SIGCHLD as u64,
         stack: stack.0.as_mut_ptr() as u64,
         stack_size: STACK_BYTES as u64,
         cgroup: cgroup.unwrap_or(0) as u64,
-        ..CloneArgs::default()
+        ..clone::Args::default()
     };
-    // SAFETY: `child`, `stack` and `args` outlive the child's use of our memory, which ends before the call returns.
-    let pid = unsafe { clone_onto(&args, run_child, (&raw mut child).cast()) };
-    // The compiler does not know that the child has written them.
-    let (stage, errno) = unsafe {
-        (
-            std::ptr::read_volatile(&child.stage),
-            std::ptr::read_volatile(&child.errno),
-        )
+    // SAFETY: `Spawned` keeps `child` and `stack` as long as the child uses them.
+    let pid =
+        unsafe { clone::clone_onto(&args, run_child, (&raw const **child).cast_mut().cast()) };
+    let spawned = Spawned {
+        pid: pid as libc::pid_t,
+        child,
+        stack,
     };
     if pid < 0 {
-        let error = io::Error::from_raw_os_error(-pid as i32);
-        return Err(SpawnError {
+        spawned.child.running.store(0, Ordering::SeqCst);
+        let error = SpawnError {
             stage: Stage::Clone,
-            error,
-        });
-    }
-    if errno != 0 {
-        // Killed before it ran, as in a cgroup that has been killed.
-        let errno = if errno == HAS_NOT_RUN {
-            libc::EBUSY
-        } else {
-            errno
+            error: io::Error::from_raw_os_error(-pid as i32),
         };
-        let error = io::Error::from_raw_os_error(errno);
-        reap_failed(pid as libc::pid_t);
-        return Err(SpawnError { stage, error });
+        return Err((spawned.into_stack(), error));
     }
-    Ok(pid as libc::pid_t)
+    Ok(spawned)
 }
 
-/// A child that did not execute its program is reaped here and not reported.
-fn reap_failed(pid: libc::pid_t) {
-    // SAFETY: plain call; the child is dying, so it does not wait long.
-    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } < 0
-        && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
-    {}
-}
+impl Spawned {
+    fn is_running(&self) -> bool {
+        self.child.running.load(Ordering::SeqCst) != 0
+    }
 
-/// The kernel's `struct clone_args`.
-#[repr(C, align(8))]
-#[derive(Default)]
-struct CloneArgs {
-    flags: u64,
-    pidfd: u64,
-    child_tid: u64,
-    parent_tid: u64,
-    exit_signal: u64,
-    stack: u64,
-    stack_size: u64,
-    tls: u64,
-    set_tid: u64,
-    set_tid_size: u64,
-    cgroup: u64,
-}
+    /// Waits until the start has succeeded or failed, but no longer than `patience`.
+    pub fn wait(&self, patience: Duration) -> Start {
+        let timeout = libc::timespec {
+            tv_sec: patience.as_secs() as libc::time_t,
+            tv_nsec: patience.subsec_nanos().into(),
+        };
+        let mut has_waited = false;
+        while self.is_running() && !has_waited {
+            let running = self.child.running.as_ptr();
+            // SAFETY: the word and `timeout` outlive the call. Without FUTEX_PRIVATE_FLAG, as the kernel wakes.
+            let result =
+                unsafe { libc::syscall(libc::SYS_futex, running, libc::FUTEX_WAIT, 1, &timeout) };
+            has_waited =
+                result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT);
+        }
+        self.start()
+    }
 
-/// `clone3` whose child calls `entry(argument)` on the new stack and never returns. Returns the pid, or minus an errno. The
-/// C library's `syscall` cannot do it: the child would return through a stack frame that its parent still needs.
-#[cfg(target_arch = "x86_64")]
-unsafe fn clone_onto(
-    args: &CloneArgs,
-    entry: extern "C" fn(*mut libc::c_void) -> !,
-    argument: *mut libc::c_void,
-) -> i64 {
-    let result: i64;
-    std::arch::asm!(
-        "syscall",
-        "test rax, rax",
-        "jnz 2f",
-        "xor ebp, ebp",
-        "mov rdi, r13",
-        "call r12",
-        "ud2",
-        "2:",
-        inlateout("rax") libc::SYS_clone3 => result,
-        in("rdi") args,
-        in("rsi") std::mem::size_of::<CloneArgs>(),
-        in("r12") entry,
-        in("r13") argument,
-        lateout("rcx") _,
-        lateout("r11") _,
-    );
-    result
-}
+    pub fn start(&self) -> Start {
+        if self.is_running() {
+            return Start::Unknown;
+        }
+        match self.child.errno.load(Ordering::SeqCst) {
+            0 | HAS_NOT_RUN => Start::Done,
+            errno => Start::Failed(SpawnError {
+                stage: self.child.stage(),
+                error: io::Error::from_raw_os_error(errno),
+            }),
+        }
+    }
 
-extern "C" fn run_child(argument: *mut libc::c_void) -> ! {
-    // SAFETY: `spawn` passed its own `Child`, and is stopped while we use it.
-    let child = unsafe { &mut *argument.cast::<Child>() };
-    unsafe { std::ptr::write_volatile(&mut child.errno, 0) };
-    let (stage, errno) = become_program(child);
-    unsafe {
-        std::ptr::write_volatile(&mut child.stage, stage);
-        std::ptr::write_volatile(&mut child.errno, errno);
-        libc::_exit(127)
+    /// It ended without running at all, as in a cgroup that has been killed.
+    pub fn has_not_run(&self) -> bool {
+        !self.is_running() && self.child.errno.load(Ordering::SeqCst) == HAS_NOT_RUN
+    }
+
+    /// Reaps a child that failed to start and is not reported. It is dying, so this does not take long.
+    pub fn reap(&self) {
+        // SAFETY: plain call.
+        while unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) } < 0
+            && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+        {}
+    }
+
+    /// For the next child. A stack that is still in use is not given back.
+    pub fn into_stack(mut self) -> Stack {
+        if self.is_running() {
+            return Stack::default();
+        }
+        std::mem::replace(&mut *self.stack, Stack(Vec::new()))
     }
 }
 
-/// Returns only on failure.
-fn become_program(child: &Child) -> (Stage, i32) {
-    let program = child.program;
-    // SAFETY: system calls on prepared memory.
-    unsafe {
-        libc::setsid();
-        for (target, &fd) in program.stdio.iter().enumerate() {
-            libc::dup2(fd, target as i32);
-        }
-        if program.has_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
-            return (Stage::Terminal, errno());
-        }
-        if let Some(identity) = &program.identity {
-            // The raw calls: glibc's would carry the change to our other threads.
-            let groups = &identity.groups;
-            if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) < 0
-                || libc::syscall(libc::SYS_setgid, identity.gid) < 0
-                || libc::syscall(libc::SYS_setuid, identity.uid) < 0
-            {
-                return (Stage::Identity, errno());
+impl Drop for Spawned {
+    /// What the child still uses is never freed.
+    fn drop(&mut self) {
+        if !self.is_running() {
+            // SAFETY: both are dropped here only, and nobody else uses them.
+            unsafe {
+                ManuallyDrop::drop(&mut self.child);
+                ManuallyDrop::drop(&mut self.stack);
             }
         }
-        if !program
-            .dirs
-            .iter()
-            .any(|dir| libc::chdir(dir.as_ptr()) == 0)
-        {
-            return (Stage::Directory, errno());
-        }
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        (Stage::Execute, execute(program, child))
     }
 }
 
-/// The search of `execvp`, but with `access` first where there are several paths, which costs less than a failed
-/// `execve`. Returns the most telling errno.
-unsafe fn execute(program: &Program, child: &Child) -> i32 {
-    let mut most_telling = libc::ENOENT;
-    let is_alone = program.paths.len() == 1;
-    for path in program.paths.iter() {
-        let path: &CStr = path;
-        if is_alone || libc::access(path.as_ptr(), libc::F_OK) == 0 {
-            libc::execve(path.as_ptr(), child.argv.as_ptr(), child.envp.as_ptr());
-        }
-        match errno() {
-            libc::ENOENT | libc::ENOTDIR => {}
-            libc::EACCES => most_telling = libc::EACCES,
-            other => return other,
-        }
-    }
-    most_telling
-}
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
 
-fn errno() -> i32 {
-    // SAFETY: always valid for the calling thread.
-    unsafe { *libc::__errno_location() }
+    use super::*;
+
+    /// `path` without arguments, with /dev/null for its streams.
+    fn program(path: &str, null: &File) -> Arc<Program> {
+        let strings = |values: &[&str]| {
+            let mut strings = CStrings::with_room_for(values.len());
+            for value in values {
+                strings.push(&[value.as_bytes()], "it").unwrap();
+            }
+            strings
+        };
+        Arc::new(Program {
+            paths: strings(&[path]),
+            argv: strings(&[path]),
+            envp: strings(&[]),
+            dirs: strings(&["/no such folder", "/"]),
+            identity: None,
+            stdio: [null.as_raw_fd(); 3],
+            has_terminal: false,
+        })
+    }
+
+    fn wait_status(pid: libc::pid_t) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        status
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(5);
+
+    #[test]
+    fn a_program_runs_or_its_failure_is_told() {
+        let null = File::open("/dev/null").unwrap();
+        let start = |path: &str| {
+            let spawned = spawn(Stack::default(), &program(path, &null), None);
+            let spawned = spawned.map_err(|(_, error)| error).unwrap();
+            let start = spawned.wait(LONG);
+            (start, wait_status(spawned.pid))
+        };
+        let (done, status) = start("/bin/true");
+        assert!(matches!(done, Start::Done) && status == 0, "{done:?}");
+        let (failed, _) = start("/no such program");
+        assert!(
+            matches!(&failed, Start::Failed(it) if it.stage == Stage::Execute
+                && it.error.raw_os_error() == Some(libc::ENOENT)),
+            "{failed:?}"
+        );
+    }
+
+    /// A program whose file has a lease is opened only when the lease is given back.
+    #[test]
+    fn a_child_that_cannot_execute_its_program_does_not_hold_up_its_parent() {
+        // SAFETY: plain call; a lease that is to be broken is told by this signal.
+        unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+        let null = File::open("/dev/null").unwrap();
+        let path = std::env::temp_dir().join(format!("capsule-leased-{}", std::process::id()));
+        let path = path.to_str().unwrap();
+        std::fs::copy("/bin/true", path).unwrap();
+        let leased = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(path)
+            .unwrap();
+        let lease =
+            |kind: libc::c_int| unsafe { libc::fcntl(leased.as_raw_fd(), libc::F_SETLEASE, kind) };
+        assert_eq!(lease(libc::F_WRLCK), 0);
+        let start = || {
+            let spawned = spawn(Stack::default(), &program(path, &null), None);
+            spawned.map_err(|(_, error)| error).unwrap()
+        };
+        let (killed, waiting) = (start(), start());
+        for spawned in [&killed, &waiting] {
+            let start = spawned.wait(SHORT);
+            assert!(matches!(start, Start::Unknown), "{start:?}");
+        }
+        let other = spawn(Stack::default(), &program("/bin/true", &null), None);
+        let other = other.map_err(|(_, error)| error).unwrap();
+        assert!(matches!(other.wait(LONG), Start::Done));
+        assert_eq!(wait_status(other.pid), 0);
+        // SAFETY: plain call.
+        unsafe { libc::kill(killed.pid, libc::SIGKILL) };
+        assert_eq!(wait_status(killed.pid), libc::SIGKILL);
+        assert!(matches!(killed.start(), Start::Done));
+        assert_eq!(lease(libc::F_UNLCK), 0);
+        assert!(matches!(waiting.wait(LONG), Start::Done));
+        assert_eq!(wait_status(waiting.pid), 0);
+        std::fs::remove_file(path).unwrap();
+    }
 }

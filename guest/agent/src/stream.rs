@@ -15,6 +15,8 @@ const GRANT_BYTES: u32 = 131_072;
 pub enum Role {
     /// Waits for one answer.
     Call,
+    /// Waits for the command with this session key to execute its program.
+    Starting(u32),
     /// Receives the output of the foreground command with this session key.
     Foreground(u32),
     /// Receives the output of the background process with this session key.
@@ -31,7 +33,7 @@ impl Role {
     /// The session that the stream's DATA is input for.
     pub fn input_session(self) -> Option<u32> {
         match self {
-            Role::Terminal(key) => Some(key),
+            Role::Terminal(key) | Role::Starting(key) => Some(key),
             Role::Call
             | Role::Foreground(_)
             | Role::Attached(_)

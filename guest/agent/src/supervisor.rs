@@ -10,19 +10,19 @@ use std::io;
 
 use crate::cgroups::Cgroups;
 use crate::effects::{Effect, Effects};
-use crate::epoll::Epoll;
 use crate::freezer::Freezer;
 use crate::kills::{self, Kills};
-use crate::launcher::{Launch, Launcher};
-use crate::protocol::{self, empty, exec_mode, Code, Command, Failure, Selector};
-use crate::pty::Size;
+use crate::launcher::Launcher;
+use crate::protocol::{empty, Code, Failure, Selector};
 use crate::reap;
-use crate::session::{self, Kind, Session};
+use crate::session;
 use crate::sessions::Sessions;
-use crate::stream::Role;
 use crate::streams::Streams;
 use crate::sys::{monotonic_ns, sleep_ms};
 use crate::timers::Due;
+use starts::StuckStarts;
+
+mod starts;
 
 /// After a leader's end, a pipe that another process holds open is read for this long.
 const DRAIN_MS: u64 = 100;
@@ -35,6 +35,7 @@ pub struct Supervisor {
     cgroups: Cgroups,
     kills: Kills,
     freezer: Freezer,
+    stuck: StuckStarts,
     scratch: Vec<u8>,
     effects: Effects,
 }
@@ -47,6 +48,7 @@ impl Supervisor {
             cgroups,
             kills: Kills::default(),
             freezer: Freezer::default(),
+            stuck: StuckStarts::default(),
             scratch: session::scratch(),
             effects: Effects::new(),
         })
@@ -72,62 +74,6 @@ impl Supervisor {
         self.cgroups.sweep();
     }
 
-    // ---- Starting commands
-
-    pub fn exec(
-        &mut self,
-        stream: u32,
-        command: &Command,
-        mode: u8,
-        streams: &mut Streams,
-        epoll: &Epoll,
-    ) -> Result<(), Failure> {
-        let tag = self.sessions.claim_tag(command.tag, "proc")?;
-        let kind = match mode {
-            exec_mode::BACKGROUND => Kind::Background,
-            _ => Kind::Foreground,
-        };
-        let launch = self.launcher.with_pipes(kind, command)?;
-        let (key, session) = self.start(launch, tag, epoll)?;
-        if kind == Kind::Background {
-            let started = protocol::started(session.pid(), session.tag());
-            streams.result(stream, started.finish());
-            return Ok(());
-        }
-        session.add_listener(stream, Role::Foreground(key), streams);
-        // The client may wait for the result only; then STARTED would be one more frame before it.
-        if mode != exec_mode::OUTCOME {
-            session.send_started(stream, streams);
-        }
-        Ok(())
-    }
-
-    pub fn pty(
-        &mut self,
-        stream: u32,
-        command: &Command,
-        size: Size,
-        streams: &mut Streams,
-        epoll: &Epoll,
-    ) -> Result<(), Failure> {
-        let tag = self.sessions.claim_tag(command.tag, "pty")?;
-        let launch = self.launcher.with_terminal(command, size)?;
-        let (key, session) = self.start(launch, tag, epoll)?;
-        session.connect(stream, Role::Terminal(key), streams);
-        Ok(())
-    }
-
-    fn start(
-        &mut self,
-        launch: Launch,
-        tag: String,
-        epoll: &Epoll,
-    ) -> Result<(u32, &mut Session), Failure> {
-        self.sessions.check_room()?;
-        let session = self.launcher.start(launch, tag, &mut self.cgroups)?;
-        Ok(self.sessions.insert(session, epoll))
-    }
-
     // ---- Output
 
     pub fn pump_ready(&mut self, streams: &mut Streams) {
@@ -140,6 +86,10 @@ impl Supervisor {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
+        session.poll_start(key, streams);
+        if session.is_starting() {
+            return; // nobody receives its output yet
+        }
         if session.pump(streams, &mut self.scratch, &mut self.effects) {
             self.sessions.mark_ready(key);
         }
@@ -154,7 +104,9 @@ impl Supervisor {
         while let Some((pid, status)) = reap::next() {
             has_reaped = true;
             if let Some(key) = self.sessions.leader_reaped(pid) {
-                self.leader_ended(key, status, streams);
+                if !self.end_failed_start(key, streams) {
+                    self.leader_ended(key, status, streams);
+                }
             }
         }
         if has_reaped {

@@ -8,6 +8,8 @@ use crate::sys::monotonic_ns;
 pub enum Due {
     /// The drain after the end of this session's leader is over.
     Drain(u32),
+    /// Commands that have not executed their programs are to be looked at.
+    Starts,
     /// Pending kills are to be polled.
     Kills,
     /// The freezer is to be polled.

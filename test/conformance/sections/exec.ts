@@ -293,6 +293,40 @@ export const exec = section(import.meta, "foreground exec", () => {
     });
   });
 
+  describe("a command that cannot execute its program", () => {
+    test("waits alone while another process has a lease on the program's file, and its timeout ends it", async () => {
+      const holder = `import fcntl, os, signal
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+open("/proc/sys/fs/lease-break-time", "w").write("900")
+file = os.open("/root/leased", os.O_RDONLY)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("leased", flush=True)
+signal.pause()`;
+      await capsule.sh("cp /bin/echo /root/leased");
+      const script = 'python3 -c "$1" >/root/lease.log 2>&1 & until grep leased /root/lease.log; do sleep 0.1; done';
+      assert.match((await capsule.run("bash", ["-c", script, "-", holder])).stdout, /leased/);
+      const limited = capsule.exec({ cmd: "/root/leased", timeout: 2 });
+      const patient = capsule.exec({ cmd: "/root/leased", args: ["patient"], timeout: 150 });
+      for (let run = 0; run < 20; run++) assert.equal(await capsule.sh(`echo ${run}`), `${run}`);
+      assert.equal((await limited).status, 504);
+      await capsule.run("pkill", ["-f", "signal.pause"]);
+      assert.equal((await patient).json.stdout, "patient\n");
+    });
+
+    test("a command that freezes its cgroup, or leaves it frozen, holds up no other", async () => {
+      const group = "g=/sys/fs/cgroup$(sed s/0:://p -n /proc/self/cgroup)";
+      const frozen = capsule.exec({
+        cmd: "sh",
+        args: ["-c", `${group}; echo 1 >$g/cgroup.freeze; echo on`],
+        timeout: 2,
+      });
+      const left = `${group}; echo $$ >/sys/fs/cgroup/cgroup.procs && echo 1 >$g/cgroup.freeze && echo left`;
+      for (let run = 0; run < 20; run++) assert.equal(await capsule.sh(left), "left");
+      const { status, json } = await frozen;
+      assert.deepEqual([status, json.error.details.stdout], [504, ""]);
+    });
+  });
+
   describe("client gone", () => {
     test("the foreground command's whole tree is killed", async () => {
       const abort = new AbortController();
