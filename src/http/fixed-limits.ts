@@ -9,7 +9,7 @@ import { signInLinkOptions, socketTicketOptions } from "./access/one-time-tokens
 import { guestReplyMs } from "./client-gone.ts";
 import { feedDefaults } from "./event-feed.ts";
 import { bodyArrivalMs, openBodyMaxBytes } from "./json-body.ts";
-import { listingsMax } from "./routes/files.ts";
+import { listingsMax } from "./routes/files/list.ts";
 import { processListsMax } from "./routes/processes.ts";
 import { sessionLifeMs } from "./routes/sign-in.ts";
 import { unsentMaxBytes } from "./sockets/connection.ts";

@@ -10,7 +10,9 @@ import { sections } from "./sections.ts";
 /** The sections that the files of a folder export, by file. */
 async function sectionsIn(folder: string): Promise<Map<string, unknown[]>> {
   const path = join(import.meta.dirname, folder);
-  const files = readdirSync(path).filter((name) => name.endsWith(".ts") && !name.endsWith(".test.ts"));
+  const files = readdirSync(path, { encoding: "utf8", recursive: true }).filter(
+    (name) => name.endsWith(".ts") && !name.endsWith(".test.ts"),
+  );
   const found = files.map(async (name): Promise<[string, unknown[]]> => {
     const exported = Object.entries(await import(join(path, name)));
     return [`${folder}/${name}`, exported.filter(([each]) => each.endsWith("Section")).map(([, section]) => section)];

@@ -4,7 +4,10 @@ import { auditSection } from "./routes/audit.ts";
 import { capsulesSection } from "./routes/capsules.ts";
 import { eventsSection } from "./routes/events.ts";
 import { execSection } from "./routes/exec.ts";
-import { filesSection, fileUploadsSection } from "./routes/files.ts";
+import { fileChangesSection } from "./routes/files/change.ts";
+import { fileListSection } from "./routes/files/list.ts";
+import { fileReadsSection } from "./routes/files/read.ts";
+import { fileWritesSection } from "./routes/files/write.ts";
 import { keysSection } from "./routes/keys.ts";
 import { metricsSection } from "./routes/metrics.ts";
 import { dashboardSection, referenceSection } from "./routes/pages.ts";
@@ -23,7 +26,9 @@ const v1: readonly Section[] = [
   capsulesSection,
   execSection,
   processesSection,
-  filesSection,
+  fileReadsSection,
+  fileListSection,
+  fileChangesSection,
   snapshotsSection,
   keysSection,
   eventsSection,
@@ -33,7 +38,7 @@ const v1: readonly Section[] = [
   ptySocketSection,
   signInSection,
   limitsSection,
-  fileUploadsSection,
+  fileWritesSection,
 ];
 
 export const sections: readonly Section[] = [...unversioned, ...v1];

@@ -4,6 +4,7 @@ import type { Upload } from "../agent/agent.ts";
 import type { AgentParts } from "../capsules/agent-parts.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { sendContinue } from "./expect-continue.ts";
+import { checkPath } from "./guest-path.ts";
 import { malformed, type Part, readParts } from "./multipart.ts";
 
 /** Time without a byte from the client after which the upload fails. */
@@ -122,19 +123,4 @@ function tooLarge({ fileMaxBytes }: UploadOptions): CapsuleError {
     "too_large",
     `the file is larger than ${fileMaxBytes} bytes; files/stream/write has no such limit`,
   );
-}
-
-/** Throws invalid_request unless the path is absolute, without NUL, encodable and not too long. */
-export function checkPath(path: string, maxBytes: number): string {
-  const problem = pathProblem(path, maxBytes);
-  if (problem === undefined) return path;
-  throw new CapsuleError("invalid_request", `path ${problem}`, { details: { field: "path" } });
-}
-
-function pathProblem(path: string, maxBytes: number): string | undefined {
-  if (!path.startsWith("/")) return "must be absolute";
-  if (path.includes("\0")) return "must not contain NUL";
-  if (!path.isWellFormed()) return "must be encodable as UTF-8";
-  if (Buffer.byteLength(path) > maxBytes) return `must not be longer than ${maxBytes} bytes`;
-  return undefined;
 }

@@ -7,7 +7,7 @@ import { Api } from "../../../test/api.ts";
 import type { FakeUpload } from "../../../test/fakes/agent.ts";
 import { keys } from "../../../test/fakes/services.ts";
 import { waitFor } from "../../../test/wait-for.ts";
-import { permissionsOf } from "./files.ts";
+import { permissionsOf } from "../file-entry.ts";
 
 async function setUp(limits: ConstructorParameters<typeof Api>[0] = {}) {
   const api = new Api(limits);

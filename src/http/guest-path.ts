@@ -1,0 +1,17 @@
+/** Paths inside a capsule, as clients give them. */
+import { CapsuleError } from "../wire/errors.ts";
+
+/** Throws invalid_request unless the path is absolute, without NUL, encodable and not too long. */
+export function checkPath(path: string, maxBytes: number): string {
+  const problem = pathProblem(path, maxBytes);
+  if (problem === undefined) return path;
+  throw new CapsuleError("invalid_request", `path ${problem}`, { details: { field: "path" } });
+}
+
+function pathProblem(path: string, maxBytes: number): string | undefined {
+  if (!path.startsWith("/")) return "must be absolute";
+  if (path.includes("\0")) return "must not contain NUL";
+  if (!path.isWellFormed()) return "must be encodable as UTF-8";
+  if (Buffer.byteLength(path) > maxBytes) return `must not be longer than ${maxBytes} bytes`;
+  return undefined;
+}
