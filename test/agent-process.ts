@@ -21,8 +21,11 @@ const stopDeadlineMs = 30_000;
 
 let binary: Promise<string> | undefined;
 
-/** The agent's program, built if its sources changed. `build` prints its path on the last line. */
+/** The agent's program: the one that `./dev` has built, or else built here if its sources changed. */
 export function agentBinary(): Promise<string> {
+  const { CAPSULE_AGENT } = process.env;
+  if (CAPSULE_AGENT !== undefined) return Promise.resolve(CAPSULE_AGENT);
+  // Its path is the last line.
   binary ??= promisify(execFile)(path.join(crate, "build")).then(({ stdout }) => stdout.trim().split("\n").at(-1)!);
   return binary;
 }

@@ -12,11 +12,12 @@ import { configHelp } from "../src/config.ts";
 import { operatorCommands, renamedCommands } from "../src/operator/commands.ts";
 import { closeCodes, statusOf } from "../src/wire/errors.ts";
 import { bannedWordsIn } from "./banned-words.ts";
+import { groupNames, usualGroups } from "./runner/groups.ts";
 
 const commands = { ...clientCommands, ...operatorCommands };
 const root = resolve(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(root, path), "utf8");
-const documents = [".", "docs", "docs/guides", "docs/adr", "docs/notes", "bench"].flatMap(list);
+const documents = [".", "docs", "docs/guides", "docs/adr", "docs/notes", "bench", "test"].flatMap(list);
 
 function list(folder: string): string[] {
   return readdirSync(join(root, folder))
@@ -80,6 +81,41 @@ test("the commands that the documents tell people to type exist", () => {
       assert.ok(isKnown || isGroup, `${document}: ./capsule ${typed}`);
     }
   }
+});
+
+test("test/README.md has a row of every group of tests, and says which `./dev test` runs", () => {
+  const rows = [...read("test/README.md").matchAll(/^\| ((?:`[a-z]+` ?)+) \| (yes|`all`) \| /gm)].flatMap(
+    ([, names = "", runs]) => [...names.matchAll(/[a-z]+/g)].map(([name]) => ({ name, isUsual: runs === "yes" })),
+  );
+  const groups = groupNames.map((name) => ({ name, isUsual: usualGroups.includes(name) }));
+  const byName = (a: { name: string }, b: { name: string }) => a.name.localeCompare(b.name);
+  assert.deepEqual(rows.sort(byName), groups.sort(byName));
+});
+
+test("test/README.md has a row of every variable that the tests and the build of the image read", () => {
+  const page = read("test/README.md");
+  const readers = ["test", "src", "guest/image", "guest/agent/tests"].flatMap((folder) =>
+    readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
+      .map((name) => join(folder, name))
+      .filter((path) => (path.startsWith("src/") ? path.endsWith(".test.ts") : /\.(ts|rs)$/.test(path))),
+  );
+  const names = new Set<string>();
+  for (const path of readers) {
+    const text = read(path);
+    for (const [, name] of text.matchAll(/\b(?:process\.env\.|env\.|env::var\(")(CAPSULE_[A-Z_]+)/g)) names.add(name!);
+    for (const [, list = ""] of text.matchAll(/\{([^{}]*)\} = process\.env\b/g)) {
+      for (const [name] of list.matchAll(/CAPSULE_[A-Z_]+/g)) names.add(name);
+    }
+  }
+  assert.ok(names.size > 12, [...names].join(" "));
+  const rows = page.split("\n").filter((line) => line.startsWith("| `CAPSULE_"));
+  const named = new Set(
+    rows.flatMap((row) => [...row.split(" | ")[0]!.matchAll(/`([A-Z_]+)[=`]/g)].map(([, name]) => name)),
+  );
+  assert.deepEqual(
+    [...names].filter((name) => !named.has(name)),
+    [],
+  );
 });
 
 test("no document has a word that the house does not use, outside of code", () => {
