@@ -1,6 +1,7 @@
 /** One process for the whole group, so that there is one server and one browser. */
 import "./sign-in.ts";
 import "./keys.ts";
+import "./dialogs.ts";
 import "./capsules.ts";
 import "./terminals.ts";
 import "./files.ts";

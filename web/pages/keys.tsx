@@ -108,7 +108,7 @@ function CreateDialog({ onCreated, onClose }: { onCreated: (key: string) => void
 function CreatedDialog({ text, onClose }: { text: string; onClose: () => void }) {
   const command = `curl -H "X-API-Key: ${text}" ${location.origin}/v1/capsules`;
   return (
-    <Dialog title="Your new key" onClose={onClose}>
+    <Dialog title="Your new key" first=".secret button" onClose={onClose}>
       <div class="dialog-body">
         <p>Copy it now: only its hash is stored, so it cannot be shown again.</p>
         <p class="secret">

@@ -8,19 +8,26 @@ import { messageOf } from "../state/toasts.ts";
 import { Button, type ButtonProps } from "./button.tsx";
 import { Icon } from "./icon.tsx";
 
+/** The first field; in a dialog without one, the last button. */
+const firstField = ".dialog-body :is(input, select, textarea), footer > :last-child button";
+const firstButton = "footer button";
+
 interface DialogProps {
   title: string;
+  /** Selects the element that gets the focus. */
+  first?: string;
   children: ComponentChildren;
   isWide?: boolean;
   onClose: () => void;
 }
 
-export function Dialog({ title, children, isWide = false, onClose }: DialogProps) {
+export function Dialog({ title, first = firstField, children, isWide = false, onClose }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
     const before = document.activeElement;
     element.current?.showModal();
+    element.current?.querySelector<HTMLElement>(first)?.focus();
     return () => {
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };
@@ -59,7 +66,7 @@ interface FormDialogProps {
   onClose: () => void;
 }
 
-/** A dialog with an action. */
+/** A dialog with an action. Where it destroys, Cancel gets the focus. */
 export function FormDialog({ title, children, confirm, kind = "primary", onConfirm, onClose }: FormDialogProps) {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState<string>();
@@ -77,7 +84,7 @@ export function FormDialog({ title, children, confirm, kind = "primary", onConfi
     }
   };
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} first={kind === "danger" ? firstButton : firstField} onClose={onClose}>
       <form onSubmit={submit}>
         <div class="dialog-body">{children}</div>
         <FormProblem text={problem} />
