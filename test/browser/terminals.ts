@@ -1,6 +1,7 @@
 /** Terminals: typed into, found again after a reload, and after a pause. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { Locator } from "playwright-core";
 import { deadline, service, Visitor } from "./browser.ts";
 
 test("a session survives a reload of the page, with what stood on the screen", deadline, async () => {
@@ -96,3 +97,50 @@ test("the keyboard gets out of a terminal again", deadline, async () => {
   await page.keyboard.press("ArrowRight");
   await visitor.sees(".bashrc");
 });
+
+test("the terminal that opens by itself takes what is typed, as soon as it is live", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  await page.getByRole("link", { name: capsule.id }).click();
+  await visitor.sees("Connected.");
+  await isFocused(page.getByRole("textbox", { name: "Terminal input" }));
+  await page.keyboard.type("echo typed$((6*7))\n");
+  await visitor.reads(/^typed42/);
+  await page.reload();
+  await visitor.sees("Connected.");
+  await isFocused(page.getByRole("textbox", { name: "Terminal input" }));
+});
+
+test("a terminal that becomes live does not take the focus from where the user has put it", deadline, async () => {
+  await using capsule = await service().capsule();
+  await using visitor = await Visitor.signedIn();
+  const { page } = visitor;
+  const answers = Promise.withResolvers<void>();
+  await page.route("**/v1/ws-tickets", async (route) => {
+    await answers.promise;
+    await route.continue();
+  });
+  await page.getByRole("link", { name: capsule.id }).click();
+  await visitor.sees("Connecting …");
+  const tab = page.getByRole("tab", { name: "Terminal" });
+  await page.getByRole("button", { name: "New terminal" }).focus();
+  await page.keyboard.press("Shift+Tab");
+  const close = page.getByRole("button", { name: "Close terminal 1" });
+  await isFocused(close);
+  answers.resolve();
+  await visitor.sees("Connected.");
+  await isFocused(close);
+  // By the keyboard over the tabs, which open their pages as they get the focus.
+  await tab.focus();
+  await page.keyboard.press("ArrowRight");
+  await visitor.sees(".bashrc");
+  await page.keyboard.press("ArrowLeft");
+  await visitor.sees("Connected.");
+  await isFocused(tab);
+});
+
+/** Waits until it has the focus. */
+async function isFocused(element: Locator): Promise<void> {
+  await element.and(element.page().locator(":focus")).waitFor({ state: "attached" });
+}

@@ -29,6 +29,8 @@ interface TerminalViewProps {
   saved: SavedTerminal | undefined;
   isShown: boolean;
   isRunning: boolean;
+  /** Takes the focus once it is live, unless the user has put it elsewhere. */
+  takesFocus: boolean;
   onTag: (tag: string) => void;
   onLive: (terminal: LiveTerminal | undefined) => void;
   onClose: () => void;
@@ -51,6 +53,12 @@ export function TerminalView(props: TerminalViewProps) {
       made.close();
     };
   }, []);
+  const takesFocus = useRef(props.takesFocus);
+  useEffect(() => {
+    if (!takesFocus.current || state.phase !== "live") return;
+    takesFocus.current = false;
+    if (isFocusFree()) opened?.focus();
+  }, [state.phase, opened]);
   useEffect(() => {
     if (isRunning) opened?.line.rejoin();
   }, [isRunning, opened]);
@@ -135,6 +143,12 @@ function open(place: HTMLElement, { saved, onTag }: TerminalViewProps, capsule: 
       terminal.dispose();
     },
   };
+}
+
+/** Whether the focus is where the page or a click on a tab has left it. */
+function isFocusFree(): boolean {
+  const at = document.activeElement;
+  return at === null || at.matches("body, #content h1, [role=tab][aria-selected=true]:not(:focus-visible)");
 }
 
 /** A terminal consumes every key, Tab too. Ctrl+F6 moves the focus back to the page's tabs. */

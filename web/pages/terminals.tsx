@@ -47,6 +47,8 @@ interface TerminalsProps {
 
 function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
   const { open, shown, closed, show, add, close, setTag, setLive } = useTerminals(id, startsEmpty);
+  /** The terminal that opens by itself. */
+  const first = useRef(shown).current;
   const refused = refusalOf(open.length, isRunning);
   if (open.length === 0) {
     return (
@@ -72,6 +74,7 @@ function Terminals({ id, isRunning, startsEmpty, View }: TerminalsProps) {
           saved={saved}
           isShown={number === shown}
           isRunning={isRunning}
+          takesFocus={number === first}
           onTag={(tag) => setTag(number, tag)}
           onLive={(terminal) => setLive(number, terminal)}
           onClose={() => close(number)}
