@@ -122,6 +122,67 @@ test("the clock chip has the time after a create and after a resume", { timeout 
   await capsule.destroy();
 });
 
+/** Leaves processes in every place that is not the command's control group or session, and then waits. Its words: their mark. */
+const scattering = `
+import os, sys, time
+mark = sys.argv[1]
+def stay(group, session):
+    if os.fork(): return
+    if session: os.setsid()
+    if group:
+        os.makedirs(group, exist_ok=True)
+        open(group + "/cgroup.procs", "w").write("0")
+    open(f"/run/{mark}-{os.getpid()}", "w").close()
+    while True: time.sleep(1)
+for group in (None, "/sys/fs/cgroup", "/sys/fs/cgroup/own/below"):
+    for session in (False, True):
+        stay(group, session)
+        if os.fork() == 0:
+            os.setsid()
+            stay(group, session)
+            time.sleep(1000)
+time.sleep(1000)
+`;
+const scattered = 12;
+
+describe("a command's whole tree ends, wherever it went", { timeout }, () => {
+  let capsule: TestCapsule;
+  before(async () => {
+    capsule = await world.client.capsule();
+    await capsule.sh(
+      "sleep 1000 & echo $! > /run/other; mkdir /sys/fs/cgroup/kept; echo $! > /sys/fs/cgroup/kept/cgroup.procs",
+    );
+  });
+  after(() => capsule.destroy());
+
+  const arrived = (mark: string) =>
+    waitFor(
+      "the processes are in their places",
+      async () => Number(await capsule.sh(`ls /run | grep -c ^${mark}- || true`)) === scattered,
+    );
+
+  /** Those that are left. */
+  const left = (mark: string) =>
+    capsule.sh(`for f in /run/${mark}-*; do kill -0 "\${f##*-}" 2>/dev/null && echo "$f"; done; true`);
+
+  test("when its client leaves", async () => {
+    const client = new AbortController();
+    const body = { cmd: "python3", args: ["-c", scattering, "leave"], timeout: 0 };
+    const exec = capsule.exec(body, { signal: client.signal });
+    await Promise.all([assert.rejects(exec), arrived("leave").finally(() => client.abort())]);
+    await waitFor("none is left", async () => (await left("leave")) === "");
+    await capsule.sh("kill -0 $(cat /run/other)");
+  });
+
+  test("at SIGKILL", async () => {
+    const { json } = await capsule.exec({ cmd: "python3", args: ["-c", scattering, "kill"], background: true });
+    await arrived("kill");
+    await world.client.expect(204, "DELETE", `${capsule.path}/processes/${json.tag}`);
+    assert.equal(await left("kill"), "");
+    await capsule.sh("kill -0 $(cat /run/other)");
+  });
+});
+
 test("in the end rows, VMs and folders are consistent, and nothing is left", async () => {
   await world.assertConsistent();
   await world.assertNoResidue();

@@ -9,12 +9,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::sys::{self, check};
 
 const MAX_FREE: usize = 16;
+/// Of groups that commands make below their own.
+const MAX_DEPTH: usize = 32;
 
 struct Group {
     name: CString,
@@ -116,6 +118,15 @@ impl Cgroups {
             .is_some_and(|group| !has_line(&group.events, b"populated 0"))
     }
 
+    /// The processes in it and in the groups below it.
+    pub fn pids(&self, id: u32) -> Vec<libc::pid_t> {
+        let mut pids = Vec::new();
+        if let Some(group) = self.groups.get(&id) {
+            add_pids(&group.dir, MAX_DEPTH, &mut pids);
+        }
+        pids
+    }
+
     /// A group that the guest has frozen would hold the next command's child.
     fn is_reusable(&self, id: u32) -> bool {
         let group = self.groups.get(&id);
@@ -190,6 +201,25 @@ impl Drop for Cgroups {
     fn drop(&mut self) {
         for id in self.groups.keys().copied().collect::<Vec<_>>() {
             self.remove(id);
+        }
+    }
+}
+
+fn add_pids(dir: &OwnedFd, depth: usize, pids: &mut Vec<libc::pid_t>) {
+    if let Ok(file) = sys::open_at(dir, c"cgroup.procs", libc::O_RDONLY) {
+        let mut text = String::new();
+        let _ = std::fs::File::from(file).read_to_string(&mut text);
+        pids.extend(
+            text.lines()
+                .filter_map(|line| line.parse::<libc::pid_t>().ok()),
+        );
+    }
+    if depth == 0 {
+        return;
+    }
+    for name in sys::folders_in(dir).unwrap_or_default() {
+        if let Ok(child) = sys::open_at(dir, &name, libc::O_RDONLY | libc::O_DIRECTORY) {
+            add_pids(&child, depth - 1, pids);
         }
     }
 }

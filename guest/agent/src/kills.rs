@@ -1,17 +1,16 @@
 //! Killing: SIGKILL for a whole process tree, other signals for a process group; and waiting until what was killed is
 //! gone.
 //!
-//! With cgroups a tree is the content of the command's cgroup. Without, it is the process group and every descendant in
-//! /proc. The descendants are remembered from before the first SIGKILL, since an orphan's parent is no longer known.
+//! A tree is the content of the command's cgroup, its session, and every descendant of these in /proc, which may have moved to
+//! another cgroup. The descendants are remembered from before the first SIGKILL, since an orphan's parent is no longer known.
 
-use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::cgroups::Cgroups;
 use crate::effects::{Effect, Effects};
-use crate::process_tree::living_tree;
+use crate::process_tree::{ProcessTable, ProcessTree};
 use crate::protocol::{Code, Failure};
-use crate::session::Session;
 use crate::sessions::Sessions;
 use crate::sys::{self, monotonic_ns};
 use crate::timers::Due;
@@ -32,8 +31,7 @@ struct Kill {
     /// The stream to be answered.
     stream: Option<u32>,
     deadline_ns: u64,
-    /// Only without cgroups.
-    known: BTreeSet<libc::pid_t>,
+    tree: ProcessTree,
 }
 
 /// A kill that has been completed or given up.
@@ -43,12 +41,19 @@ pub struct Ended {
     pub is_gone: bool,
 }
 
-#[derive(Default)]
 pub struct Kills {
     pending: Vec<Kill>,
+    table: ProcessTable,
 }
 
 impl Kills {
+    pub fn new() -> io::Result<Kills> {
+        Ok(Kills {
+            pending: Vec::new(),
+            table: ProcessTable::open()?,
+        })
+    }
+
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
@@ -70,6 +75,7 @@ impl Kills {
         effects: &mut Effects,
     ) {
         let mut kill = Kill::new(Target::Session(key), stream);
+        kill.walk(&self.table, sessions, cgroups);
         kill.send_sigkill(sessions, cgroups);
         self.add(kill, effects);
     }
@@ -92,7 +98,7 @@ impl Kills {
         let now = monotonic_ns();
         let mut ended = Vec::new();
         self.pending.retain_mut(|kill| {
-            let is_gone = kill.is_gone(sessions, cgroups);
+            let is_gone = kill.is_gone(&self.table, sessions, cgroups);
             if !is_gone && now < kill.deadline_ns {
                 kill.send_sigkill(sessions, cgroups);
                 return true;
@@ -125,7 +131,7 @@ impl Kill {
             target,
             stream,
             deadline_ns: monotonic_ns() + TIMEOUT_NS,
-            known: BTreeSet::new(),
+            tree: ProcessTree::default(),
         }
     }
 
@@ -141,35 +147,49 @@ impl Kill {
             return;
         };
         let leader = session.leader();
-        match leader.cgroup {
-            Some(cgroup) => cgroups.kill(cgroup),
-            None => {
-                if session.is_alive() {
-                    self.known.insert(leader.pid);
-                }
-                self.known = living_tree(&self.known);
-                for &pid in &self.known {
-                    // SAFETY: plain call.
-                    unsafe { libc::kill(pid, libc::SIGKILL) };
-                }
-            }
+        if let Some(cgroup) = leader.cgroup {
+            cgroups.kill(cgroup);
+        }
+        for pid in self.tree.pids() {
+            // SAFETY: plain call.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         if session.is_alive() {
             signal_group(leader.pid, libc::SIGKILL);
         }
     }
 
-    fn is_gone(&self, sessions: &Sessions, cgroups: &Cgroups) -> bool {
-        match &self.target {
-            Target::Process(pidfd) => has_ended(pidfd),
-            Target::Session(key) => sessions.get(*key).is_none_or(|session: &Session| {
-                let is_tree_empty = match session.leader().cgroup {
-                    Some(cgroup) => !cgroups.is_populated(cgroup),
-                    None => living_tree(&self.known).is_empty(),
-                };
-                !session.is_alive() && is_tree_empty
-            }),
+    /// Finds the living members of the tree. Leaders of other commands and this program are none, whatever their parents.
+    fn walk(&mut self, table: &ProcessTable, sessions: &Sessions, cgroups: &Cgroups) {
+        let Some(session) = self.session().and_then(|key| sessions.get(key)) else {
+            return;
+        };
+        let leader = session.leader();
+        let mut seeds = leader.cgroup.map_or_else(Vec::new, |id| cgroups.pids(id));
+        let mut excluded = sessions.leaders();
+        if session.is_alive() {
+            seeds.push(leader.pid);
+            excluded.remove(&leader.pid);
         }
+        excluded.extend([1, std::process::id() as libc::pid_t]);
+        self.tree.walk(table, leader.pid, &seeds, &excluded);
+    }
+
+    /// A walk costs more than the other checks, so it comes when they find nothing left.
+    fn is_gone(&mut self, table: &ProcessTable, sessions: &Sessions, cgroups: &Cgroups) -> bool {
+        let key = match &self.target {
+            Target::Process(pidfd) => return has_ended(pidfd),
+            Target::Session(key) => *key,
+        };
+        let Some(session) = sessions.get(key) else {
+            return true;
+        };
+        let cgroup = session.leader().cgroup;
+        if session.is_alive() || cgroup.is_some_and(|id| cgroups.is_populated(id)) {
+            return false;
+        }
+        self.walk(table, sessions, cgroups);
+        self.tree.is_empty()
     }
 }
 

@@ -1,45 +1,191 @@
-//! A process tree without a cgroup: found in /proc by parents' pids.
+//! The tree of a command, wherever its processes went: found in /proc by parents and by sessions, since a process may leave
+//! its control group, and a descendant of its own session is no longer known once its parent is gone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Those of `known` that live, and all their living descendants.
-pub fn living_tree(known: &BTreeSet<libc::pid_t>) -> BTreeSet<libc::pid_t> {
-    if known.is_empty() {
-        return BTreeSet::new();
-    }
-    let mut members = known.clone();
-    let living: Vec<_> = std::fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: libc::pid_t| Some((pid, parent_of(pid)?)))
-        .collect();
-    loop {
-        let before = members.len();
-        members.extend(
-            living
-                .iter()
-                .filter(|(_, parent)| members.contains(parent))
-                .map(|(pid, _)| *pid)
-                .collect::<Vec<_>>(),
-        );
-        if members.len() == before {
-            break;
-        }
-    }
-    living
-        .into_iter()
-        .map(|(pid, _)| pid)
-        .filter(|pid| members.contains(pid))
-        .collect()
+use crate::mounts;
+use crate::sys;
+
+/// A process file system of the agent's own, where it may mount one: root inside may unmount /proc.
+pub struct ProcessTable {
+    proc: OwnedFd,
 }
 
-/// A zombie counts as living: the parent that should reap it is killed too, and then it is reparented to us.
-fn parent_of(pid: libc::pid_t) -> Option<libc::pid_t> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    pid: libc::pid_t,
+    parent: libc::pid_t,
+    session: libc::pid_t,
+    /// In ticks since boot: tells a process from a later one with its number.
+    started: u64,
+}
+
+impl ProcessTable {
+    pub fn open() -> io::Result<ProcessTable> {
+        let proc = mounts::detached(c"proc")
+            .or_else(|_| sys::open(c"/proc", libc::O_RDONLY | libc::O_DIRECTORY))?;
+        Ok(ProcessTable { proc })
+    }
+
+    /// All but kernel threads.
+    fn read(&self) -> Vec<Process> {
+        let names = sys::folders_in(&self.proc).unwrap_or_default();
+        let pids = names
+            .iter()
+            .filter_map(|name| name.to_str().ok()?.parse().ok());
+        pids.filter_map(|pid| self.process(pid)).collect()
+    }
+
+    /// A zombie counts as living: the parent that should reap it is killed too, and then it is reparented to us.
+    fn process(&self, pid: libc::pid_t) -> Option<Process> {
+        // SAFETY: plain call. Kernel threads have group 0; this costs less than reading their files.
+        if unsafe { libc::getpgid(pid) } <= 0 {
+            return None;
+        }
+        let path = sys::c_string(format!("{pid}/stat").as_bytes()).ok()?;
+        let file = sys::open_at(&self.proc, &path, libc::O_RDONLY).ok()?;
+        let mut stat = [0u8; 1024];
+        let count = sys::read(file.as_raw_fd(), &mut stat).ok()??;
+        parse_stat(pid, &stat[..count])
+    }
+}
+
+fn parse_stat(pid: libc::pid_t, stat: &[u8]) -> Option<Process> {
     // The name in parentheses may contain anything.
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 2;
     let text = std::str::from_utf8(stat.get(after_name..)?).ok()?;
-    text.split(' ').nth(1)?.parse().ok()
+    let fields: Vec<&str> = text.split(' ').collect();
+    Some(Process {
+        pid,
+        parent: fields.get(1)?.parse().ok()?,
+        session: fields.get(3)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+    })
+}
+
+/// What is known of a tree. It is found once before the first SIGKILL, and grows with each further walk.
+#[derive(Default)]
+pub struct ProcessTree {
+    /// The living, with their start.
+    members: BTreeMap<libc::pid_t, u64>,
+    sessions: BTreeSet<libc::pid_t>,
+}
+
+impl ProcessTree {
+    /// `session`: that of the command. `seeds`: processes that belong to it.
+    pub fn walk(
+        &mut self,
+        table: &ProcessTable,
+        session: libc::pid_t,
+        seeds: &[libc::pid_t],
+        excluded: &BTreeSet<libc::pid_t>,
+    ) {
+        self.sessions.insert(session);
+        self.grow(&table.read(), seeds, excluded);
+    }
+
+    pub fn pids(&self) -> impl Iterator<Item = libc::pid_t> + '_ {
+        self.members.keys().copied()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    fn grow(
+        &mut self,
+        living: &[Process],
+        seeds: &[libc::pid_t],
+        excluded: &BTreeSet<libc::pid_t>,
+    ) {
+        let starts: BTreeMap<_, _> = living.iter().map(|it| (it.pid, it.started)).collect();
+        for &pid in seeds {
+            if let Some(&started) = starts.get(&pid) {
+                self.members.insert(pid, started);
+            }
+        }
+        self.members
+            .retain(|pid, started| starts.get(pid) == Some(started));
+        // The number of a session is not used again while it has a process: a leader that is not ours is a later process.
+        let members = &self.members;
+        self.sessions
+            .retain(|leader| members.contains_key(leader) || !starts.contains_key(leader));
+        loop {
+            let before = self.members.len();
+            for process in living {
+                let is_ours = self.members.contains_key(&process.pid)
+                    || self.members.contains_key(&process.parent)
+                    || self.sessions.contains(&process.session);
+                if is_ours && !excluded.contains(&process.pid) {
+                    self.members.insert(process.pid, process.started);
+                    self.sessions.insert(process.session);
+                }
+            }
+            if self.members.len() == before {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: libc::pid_t, parent: libc::pid_t, session: libc::pid_t) -> Process {
+        Process {
+            pid,
+            parent,
+            session,
+            started: 7,
+        }
+    }
+
+    fn grown(tree: &mut ProcessTree, living: &[Process], seeds: &[libc::pid_t]) -> Vec<i32> {
+        tree.grow(living, seeds, &BTreeSet::from([1, 50]));
+        tree.pids().collect()
+    }
+
+    #[test]
+    fn descendants_and_sessions_are_followed() {
+        let mut tree = ProcessTree::default();
+        let living = [
+            process(1, 0, 1),
+            process(10, 1, 10),
+            process(11, 10, 11), // setsid
+            process(12, 1, 11),  // an orphan in the session of 11
+            process(50, 1, 50),  // another command
+            process(51, 50, 50),
+        ];
+        assert_eq!(grown(&mut tree, &living, &[10]), [10, 11, 12]);
+        // What 11 left behind is known by its session, when 10 and 11 are gone.
+        let left = [process(1, 0, 1), process(13, 1, 11), process(51, 1, 50)];
+        assert_eq!(grown(&mut tree, &left, &[]), [13]);
+        assert_eq!(grown(&mut tree, &[process(1, 0, 1)], &[]), [0; 0]);
+    }
+
+    #[test]
+    fn a_later_process_with_a_members_number_is_none_of_the_tree() {
+        let mut tree = ProcessTree::default();
+        let own = [process(10, 1, 10), process(11, 10, 10)];
+        assert_eq!(grown(&mut tree, &own, &[10]), [10, 11]);
+        let later = Process {
+            started: 8,
+            ..process(10, 1, 10)
+        };
+        assert_eq!(grown(&mut tree, &[later, process(12, 10, 10)], &[]), [0; 0]);
+    }
+
+    #[test]
+    fn this_process_is_in_the_table_and_kernel_threads_are_not() {
+        let table = ProcessTable::open().unwrap().read();
+        let own = std::process::id() as libc::pid_t;
+        // SAFETY: plain calls.
+        let (parent, session) = unsafe { (libc::getppid(), libc::getsid(0)) };
+        let found = table.iter().find(|it| it.pid == own).unwrap();
+        assert_eq!((found.parent, found.session), (parent, session));
+        assert!(table.iter().all(|it| it.parent != 2));
+    }
 }

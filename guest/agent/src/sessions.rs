@@ -1,7 +1,7 @@
 //! All sessions: by key, by tag and by their leader's pid; which have output to read, and which ended ones are kept for
 //! late clients.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::command::check_tag;
 use crate::epoll::Epoll;
@@ -71,6 +71,11 @@ impl Sessions {
     /// The session whose leader has been reaped just now.
     pub fn leader_reaped(&mut self, pid: libc::pid_t) -> Option<u32> {
         self.by_pid.remove(&pid)
+    }
+
+    /// The pids of all living leaders.
+    pub fn leaders(&self) -> BTreeSet<libc::pid_t> {
+        self.by_pid.keys().copied().collect()
     }
 
     // ---- Search

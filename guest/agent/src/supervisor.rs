@@ -46,7 +46,7 @@ impl Supervisor {
             sessions: Sessions::default(),
             launcher: Launcher::new()?,
             cgroups,
-            kills: Kills::default(),
+            kills: Kills::new()?,
             freezer: Freezer::default(),
             stuck: StuckStarts::default(),
             scratch: session::scratch(),

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::fmt::Display;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -37,6 +37,27 @@ pub fn open_at(dir: &OwnedFd, name: &CStr, flags: libc::c_int) -> io::Result<Own
             0o600,
         )
     })
+}
+
+/// The names of the folders in a folder of a kernel's file system, without `.` and `..`.
+pub fn folders_in(dir: &OwnedFd) -> io::Result<Vec<CString>> {
+    let listed = open_at(dir, c".", libc::O_RDONLY | libc::O_DIRECTORY)?;
+    let mut names = Vec::new();
+    // SAFETY: the stream owns the descriptor from here on, and an entry is valid until the next one is read.
+    unsafe {
+        let stream = libc::fdopendir(listed.into_raw_fd());
+        if stream.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        while let Some(entry) = libc::readdir64(stream).as_ref() {
+            let name = CStr::from_ptr(entry.d_name.as_ptr());
+            if entry.d_type == libc::DT_DIR && !matches!(name.to_bytes(), b"." | b"..") {
+                names.push(name.into());
+            }
+        }
+        libc::closedir(stream);
+    }
+    Ok(names)
 }
 
 /// `Ok(None)`: it would block.
