@@ -30,7 +30,7 @@ export class Client {
     token: string,
     { signal, ...options }: ClientOptions & CallOptions = {},
   ): Promise<{ client: Client; key: string }> {
-    const request = { method: "POST", path: "/v1/sign-in", json: { token }, signal } as const;
+    const request = { method: "POST", path: "/v1/sign-in", json: { token }, signal, isKeyless: true } as const;
     const { key } = await new Transport(options).json<{ key: string }>(request);
     return { client: new Client({ ...options, apiKey: key }), key };
   }
@@ -70,7 +70,7 @@ export class Client {
 
   /** Needs no key. Does not throw when the service can make no capsule. */
   async health(options: CallOptions = {}): Promise<HealthInfo> {
-    const request = { method: "GET", path: "/healthz", accept: [503], ...options } as const;
+    const request = { method: "GET", path: "/healthz", accept: [503], isKeyless: true, ...options } as const;
     return camelKeys(await this.#transport.json(request));
   }
 

@@ -57,14 +57,19 @@ export interface Request extends CallOptions {
   accept?: readonly number[];
   /** Default: GET `always`, others `unsent`. */
   repeat?: Repeat;
+  /** Whether the service answers it without a key. */
+  isKeyless?: true;
 }
 
+const noKey = "there is no API key: set CAPSULE_URL and CAPSULE_API_KEY, or pass the options url and apiKey";
 const defaults = { url: "http://127.0.0.1:8080", timeoutMs: 60_000, retries: 3 };
 
 export class Transport {
   /** Without a slash at the end. */
   readonly url: string;
   readonly #apiKey: string | undefined;
+  /** No key, and neither a page nor an own `fetch` that could add one. */
+  readonly #lacksKey: boolean;
   readonly #timeoutMs: number;
   readonly #retries: number;
   readonly #fetch: typeof globalThis.fetch;
@@ -74,6 +79,7 @@ export class Transport {
     const url = options.url ?? variable("CAPSULE_URL") ?? pageOrigin() ?? defaults.url;
     this.url = url.replace(/\/+$/, "");
     this.#apiKey = options.apiKey ?? variable("CAPSULE_API_KEY");
+    this.#lacksKey = this.#apiKey === undefined && options.fetch === undefined && pageOrigin() === undefined;
     this.#timeoutMs = options.timeoutMs ?? defaults.timeoutMs;
     this.#retries = options.retries ?? defaults.retries;
     this.#fetch = options.fetch ?? ((input, init) => globalThis.fetch(input, init));
@@ -118,6 +124,7 @@ export class Transport {
   }
 
   async #carry<T>(request: Request, read: (response: Response) => Promise<T>): Promise<T> {
+    if (this.#lacksKey && request.isKeyless !== true) throw new ServiceError("unauthorized", noKey);
     const repeat = request.repeat ?? (request.method === "GET" ? "always" : "unsent");
     for (let attempt = 0; ; attempt++) {
       try {

@@ -1,12 +1,15 @@
 /**
  * The documents' examples, run as they stand: shell blocks of a document as one script each, TypeScript blocks as one
  * program each, against one real server. An example that cannot run here says so in its fence: ```sh no-run
+ *
+ * The pages for newcomers run in a clone whose server is up, with the programs of PATH and without a variable of
+ * Capsule's; the other pages have address, key and data folder in the environment.
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { Client } from "../client.ts";
@@ -18,7 +21,7 @@ const timeout = 600_000;
 
 /** The lines that each example prints, in this order among other things. */
 const printed: Record<string, string[][]> = {
-  "README.md": [["42"], ["42"], ['"status":"running"', "42"]],
+  "README.md": [["42"], ['"status":"running"', "42"], ["42"]],
   "docs/QUICKSTART.md": [
     ["42", "from a file"],
     ["0 42", "remember the milk"],
@@ -33,6 +36,8 @@ const printed: Record<string, string[][]> = {
   "docs/guides/templates.md": [["ready", "ready", "tools"], ["144"]],
   "docs/guides/web-terminals.md": [[]],
 };
+
+const forNewcomers = ["README.md", "docs/QUICKSTART.md"];
 
 interface Example {
   language: string;
@@ -75,7 +80,10 @@ describe("the documents' examples", () => {
       assert.equal(examples.length, expectations.length));
     for (const [index, { language, code }] of examples.entries()) {
       test(`${document}, example ${index + 1} (${language})`, { timeout }, async () => {
-        const output = await run(language, code, join(folder, `${document.replaceAll("/", "-")}-${index}.ts`));
+        const name = join(folder, `${document.replaceAll("/", "-")}-${index}`);
+        const output = forNewcomers.includes(document)
+          ? await runInClone(code, name)
+          : await run(language, code, `${name}.ts`);
         let at = 0;
         for (const expected of expectations[index] ?? []) {
           const found = output.indexOf(expected, at);
@@ -96,6 +104,22 @@ describe("the documents' examples", () => {
     assert.deepEqual((await client.expect(200, "GET", "/v1/snapshots?type=snapshot")).json, []);
     client.close();
   });
+
+  async function runInClone(code: string, clone: string): Promise<string> {
+    const kept = new Set(["node_modules", ".git", ".capsule", "target"]);
+    cpSync(repository, clone, { recursive: true, filter: (path) => !kept.has(basename(path)) });
+    symlinkSync(join(repository, "node_modules"), join(clone, "node_modules"));
+    symlinkSync(server.dataDir, join(clone, ".capsule"));
+    const bundled = join(repository, "node_modules");
+    const path = process.env.PATH?.split(":").filter((each) => !each.startsWith(bundled));
+    const env = { HOME: clone, PATH: path?.join(":") };
+    const { stdout } = await promisify(execFile)("bash", ["-euo", "pipefail", "-c", code], {
+      cwd: clone,
+      env,
+      timeout,
+    });
+    return stdout;
+  }
 
   /** Resolves with what it printed; throws with that when it fails. */
   async function run(language: string, code: string, file: string): Promise<string> {

@@ -11,6 +11,7 @@ import {
   renameSync,
   rmSync,
   statSync,
+  truncateSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
@@ -19,7 +20,7 @@ import { type TestContext, test } from "node:test";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
 import { removeVm, writeVm } from "../disk/capsule-folder.ts";
 import { diskLayerOf, openCheckpoint } from "../disk/checkpoint-folder.ts";
-import { isSameLayer } from "../disk/disk-layer.ts";
+import { isSameLayer, setLayerAside } from "../disk/disk-layer.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
 import { encodeHashes } from "../disk/hashes.ts";
 import type { Saved } from "../disk/manifest.ts";
@@ -237,6 +238,15 @@ test("what user processes that were not frozen have written until a resume faile
   assert.equal(await restorer.restore(id, turn), guest);
   assert.equal(readFileSync(layer, "utf8"), "as it was and a file");
   assert.ok(existsSync(join(checkpoint, "disk.qcow2")), "until the commit");
+});
+
+test("the copy that such a resume works on has the holes of the layer", async (t) => {
+  const { folder, checkpoint, layer } = await paused(t, { frozen: false });
+  truncateSync(layer, 64 << 20);
+  await setLayerAside(folder);
+  const [copy, aside] = [statSync(layer), statSync(join(checkpoint, "disk.qcow2"))];
+  assert.deepEqual([copy.size, aside.size], [64 << 20, 64 << 20]);
+  assert.ok(copy.blocks <= aside.blocks, `${copy.blocks} blocks instead of ${aside.blocks}`);
 });
 
 for (const when of ["reaped", "restored"] as const) {

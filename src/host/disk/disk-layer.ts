@@ -8,9 +8,10 @@
  *      capsules/<id>/checkpoint/disk.qcow2    the layer, set aside until the checkpoint is removed
  *      capsules/<id>/disk.qcow2               the copy
  */
-import { constants, existsSync } from "node:fs";
-import { copyFile, rename } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { rename } from "node:fs/promises";
 import { join } from "node:path";
+import { copySparse } from "../../vmm/sparse-copy.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { checkpointName, diskName, readVm, vmName } from "./capsule-folder.ts";
 import { diskLayerOf, fileNames, readManifest } from "./checkpoint-folder.ts";
@@ -41,7 +42,7 @@ export function isSameLayer(saved: DiskLayer, found: DiskLayer): boolean {
 export async function setLayerAside(folder: string): Promise<void> {
   const [layer, aside] = [join(folder, diskName), asideOf(folder)];
   await rename(layer, aside);
-  await copyFile(aside, layer, constants.COPYFILE_FICLONE);
+  await copySparse(aside, layer);
   await syncFile(layer);
 }
 

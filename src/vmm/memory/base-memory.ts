@@ -2,19 +2,15 @@
  * Base memory files, which VMs map privately: sparse, as large as the VM's memory, never written again once published. A new
  * one is an old one with a diff merged in.
  */
-import { open, rm, stat, truncate } from "node:fs/promises";
+import { open, rm, stat } from "node:fs/promises";
 import { copyDeadlineMs } from "../copy-deadline.ts";
 import { runHelper } from "../oom-score.ts";
+import { copySparse } from "../sparse-copy.ts";
 import { readDiff } from "./diff-format.ts";
 import { forEachPiece } from "./diff-reader.ts";
 import { writeFully } from "./diff-writer.ts";
 
 import { pageBytes } from "./pagemap.ts";
-
-/** Bytes that a file occupies on disk, without holes. */
-export async function allocatedBytes(path: string): Promise<number> {
-  return (await stat(path)).blocks * 512;
-}
 
 /**
  * Writes `base` with `diff` merged in to the new file `out`, durably. Pages of zeros become holes; unchanged pages share blocks
@@ -23,7 +19,7 @@ export async function allocatedBytes(path: string): Promise<number> {
 export async function flattenMemory(base: string, diff: string, out: string): Promise<void> {
   const { size } = await stat(base);
   try {
-    await copySparse(base, size, out);
+    await copySparse(base, out);
     await using diffFile = await open(diff, "r");
     await using outFile = await open(out, "r+");
     let hasNewZeros = false;
@@ -37,12 +33,4 @@ export async function flattenMemory(base: string, diff: string, out: string): Pr
     await rm(out, { force: true });
     throw error;
   }
-}
-
-async function copySparse(base: string, sizeBytes: number, out: string): Promise<void> {
-  const created = await open(out, "wx", 0o600);
-  await created.close();
-  const allocated = await allocatedBytes(base);
-  if (allocated === 0) return truncate(out, sizeBytes);
-  await runHelper("cp", ["--reflink=auto", "--sparse=auto", "--", base, out], { timeout: copyDeadlineMs(allocated) });
 }

@@ -95,6 +95,20 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
       assert.equal(await askKeeper(clone, "tell"), held, "processes run on in the copy");
     });
 
+    test("`size_bytes` is what its files take, not what they once took", async () => {
+      const sizeAfter = async (command: string) => {
+        await using capsule = await client.capsule(small);
+        await capsule.sh(command, { timeout: 0 });
+        const reply = await capture(capsule, freshName());
+        assert.equal(reply.status, 201, reply.text);
+        return reply.json.size_bytes as number;
+      };
+      const direct = "dd if=/dev/urandom of=/root/big bs=1M count=64 oflag=direct status=none"; // not into memory
+      const [plain, trimmed] = [await sizeAfter("true"), await sizeAfter(`${direct}; rm /root/big; sync; fstrim /`)];
+      const moreMib = (trimmed - plain) / 2 ** 20;
+      assert.ok(moreMib < 32, `${moreMib} MiB more, after 64 MiB were written and removed`);
+    });
+
     test("a capsule made from it has the template's vcpus and memory_mb, whatever the request contains", async () => {
       const name = freshName();
       await using capsule = await client.capsule({ vcpus: 2, memory_mb: 256 });
