@@ -37,7 +37,7 @@ const printed: Record<string, string[][]> = {
   "docs/guides/web-terminals.md": [[]],
 };
 
-const forNewcomers = ["README.md", "docs/QUICKSTART.md"];
+const firstPages = ["README.md", "docs/QUICKSTART.md"];
 
 interface Example {
   language: string;
@@ -81,7 +81,7 @@ describe("the documents' examples", () => {
     for (const [index, { language, code }] of examples.entries()) {
       test(`${document}, example ${index + 1} (${language})`, { timeout }, async () => {
         const name = join(folder, `${document.replaceAll("/", "-")}-${index}`);
-        const output = forNewcomers.includes(document)
+        const output = firstPages.includes(document)
           ? await runInClone(code, name)
           : await run(language, code, `${name}.ts`);
         let at = 0;
