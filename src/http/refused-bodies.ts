@@ -8,6 +8,7 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
+import { Counts } from "./access/counts.ts";
 import { networkOf } from "./access/network.ts";
 
 const lingerMs = 10_000;
@@ -24,7 +25,7 @@ export function isLingering(socket: Socket): boolean {
 
 export class RefusedBodies {
   /** Sockets that linger, by address. */
-  readonly #open = new Map<string, number>();
+  readonly #open = new Counts();
   readonly #mostBytes: number;
 
   /** `mostBytes` applies to routes with a larger limit, or without one. */
@@ -57,9 +58,8 @@ export class RefusedBodies {
 
   /** False when the address has as many as it may. */
   #linger(body: IncomingMessage | Socket, socket: Socket, address: string, maxBytes: number): boolean {
-    const count = this.#open.get(address) ?? 0;
-    if (count >= socketsPerAddress) return false;
-    this.#open.set(address, count + 1);
+    if (this.#open.of(address) >= socketsPerAddress) return false;
+    this.#open.add(address);
     lingering.add(socket);
     let leftBytes = maxBytes;
     const onData = (chunk: Buffer) => {
@@ -75,19 +75,13 @@ export class RefusedBodies {
       body.off("data", onData).off("end", onEnd);
       socket.off("close", settle);
       lingering.delete(socket);
-      this.#leave(address);
+      this.#open.subtract(address);
     };
     const timer = setTimeout(() => socket.destroy(), lingerMs).unref();
     body.on("data", onData).on("end", onEnd);
     socket.on("close", settle); // of which an answered request is not told
     body.resume();
     return true;
-  }
-
-  #leave(address: string): void {
-    const left = (this.#open.get(address) ?? 1) - 1;
-    if (left === 0) this.#open.delete(address);
-    else this.#open.set(address, left);
   }
 }
 

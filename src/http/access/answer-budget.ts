@@ -4,6 +4,7 @@
  * beyond it is refused; none is cut.
  */
 import { CapsuleError } from "../../wire/errors.ts";
+import { Counts } from "./counts.ts";
 
 /** One team's part of the budget: one foreground command with two full streams of control characters at the defaults. */
 export const teamShare = 3 / 4;
@@ -12,8 +13,8 @@ export const reservedPerTeamBytes = 4 << 20;
 
 export class AnswerBudget {
   readonly #maxBytes: number;
-  readonly #usedByTeam = new Map<string, number>();
-  /** Of all teams, what exceeds each team's reserve. */
+  readonly #usedByTeam = new Counts();
+  /** Bytes of all teams beyond each team's reserve. */
   #sharedBytes = 0;
 
   constructor(maxBytes: number) {
@@ -27,19 +28,18 @@ export class AnswerBudget {
 
   /** Bytes held for all teams. */
   get usedBytes(): number {
-    return [...this.#usedByTeam.values()].reduce((sum, bytes) => sum + bytes, 0);
+    return this.#usedByTeam.sum;
   }
 
   #change(teamId: string, bytes: number): void {
-    const before = this.#usedByTeam.get(teamId) ?? 0;
+    const before = this.#usedByTeam.of(teamId);
     const after = before + bytes;
     const sharedBytes = this.#sharedBytes + beyondReserve(after) - beyondReserve(before);
     if (bytes > 0 && after > reservedPerTeamBytes) {
       if (sharedBytes > this.#maxBytes || after > this.#maxBytes * teamShare) throw noRoom();
     }
     this.#sharedBytes = sharedBytes;
-    if (after > 0) this.#usedByTeam.set(teamId, after);
-    else this.#usedByTeam.delete(teamId);
+    this.#usedByTeam.set(teamId, after);
   }
 }
 

@@ -4,6 +4,7 @@
  */
 import type { Server } from "node:http";
 import type { Socket } from "node:net";
+import { Counts } from "./counts.ts";
 import { isLoopback } from "./local-caller.ts";
 import { networkOf } from "./network.ts";
 
@@ -15,21 +16,16 @@ export interface ConnectionLimitOptions {
 }
 
 export function limitConnections(server: Server, { max, hasProxy }: ConnectionLimitOptions): void {
-  const counts = new Map<string, number>();
+  const counts = new Counts();
   server.on("connection", (socket: Socket) => {
     const address = socket.remoteAddress;
     if (address === undefined || (hasProxy && isLoopback(address))) return;
     const network = networkOf(address);
-    const count = counts.get(network) ?? 0;
-    if (count >= max) {
+    if (counts.of(network) >= max) {
       socket.destroy();
       return;
     }
-    counts.set(network, count + 1);
-    socket.once("close", () => {
-      const rest = (counts.get(network) ?? 0) - 1;
-      if (rest > 0) counts.set(network, rest);
-      else counts.delete(network);
-    });
+    counts.add(network);
+    socket.once("close", () => counts.subtract(network));
   });
 }

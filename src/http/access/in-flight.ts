@@ -3,11 +3,12 @@
  * keep state only for teams that have work in progress, and no team's work uses up another team's share.
  */
 import { CapsuleError } from "../../wire/errors.ts";
+import { Counts } from "./counts.ts";
 
 /** Requests in progress per team. */
 export class InFlightLimiter {
   readonly #max: number;
-  readonly #counts = new Map<string, number>();
+  readonly #counts = new Counts();
 
   constructor(max: number) {
     this.#max = max;
@@ -21,16 +22,12 @@ export class InFlightLimiter {
         retryAfterSec: 1,
       });
     }
-    this.#counts.set(teamId, count + 1);
-    return () => {
-      const rest = this.countOf(teamId) - 1;
-      if (rest > 0) this.#counts.set(teamId, rest);
-      else this.#counts.delete(teamId);
-    };
+    this.#counts.add(teamId);
+    return () => this.#counts.subtract(teamId);
   }
 
   countOf(teamId: string): number {
-    return this.#counts.get(teamId) ?? 0;
+    return this.#counts.of(teamId);
   }
 }
 

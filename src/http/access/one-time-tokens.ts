@@ -5,6 +5,7 @@
 import { hash, randomBytes } from "node:crypto";
 import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
+import { Counts } from "./counts.ts";
 
 export interface OneTimeTokenOptions {
   prefix: string;
@@ -29,7 +30,7 @@ export class OneTimeTokens {
   readonly #now: () => number;
   /** By hash, oldest first. All have the same life, so the first to expire come first. */
   readonly #tokens = new Map<string, Token>();
-  readonly #liveOfTeam = new Map<string, number>();
+  readonly #liveOfTeam = new Counts();
 
   static signInLinks(now?: () => number): OneTimeTokens {
     return new OneTimeTokens(signInLinkOptions, now);
@@ -49,12 +50,12 @@ export class OneTimeTokens {
   issue(identity: Identity, scope = ""): { token: string; expiresAt: number } {
     const { prefix, lifeMs, liveMax, plural } = this.#options;
     this.#removeExpired();
-    const live = this.#liveOfTeam.get(identity.teamId) ?? 0;
-    if (live >= liveMax) throw new CapsuleError("quota_exceeded", `too many ${plural} are waiting to be used`);
+    if (this.#liveOfTeam.of(identity.teamId) >= liveMax)
+      throw new CapsuleError("quota_exceeded", `too many ${plural} are waiting to be used`);
     const token = prefix + randomBytes(24).toString("hex");
     const expiresAt = this.#now() + lifeMs;
     this.#tokens.set(hash("sha256", token), { identity, scope, expiresAt });
-    this.#liveOfTeam.set(identity.teamId, live + 1);
+    this.#liveOfTeam.add(identity.teamId);
     return { token, expiresAt };
   }
 
@@ -77,8 +78,6 @@ export class OneTimeTokens {
 
   #remove(key: string, { identity: { teamId } }: Token): void {
     this.#tokens.delete(key);
-    const live = (this.#liveOfTeam.get(teamId) ?? 0) - 1;
-    if (live > 0) this.#liveOfTeam.set(teamId, live);
-    else this.#liveOfTeam.delete(teamId);
+    this.#liveOfTeam.subtract(teamId);
   }
 }
