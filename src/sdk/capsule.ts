@@ -40,7 +40,7 @@ export class Capsule {
 
   /** When the capsule does not reach `running`, it is destroyed and the reason is thrown. */
   static async create(options: CreateOptions & ClientOptions = {}): Promise<Capsule> {
-    return Capsule.createBy(new Transport(options), options);
+    return createCapsule(new Transport(options), options);
   }
 
   /** A capsule that exists. Throws `not_found`. */
@@ -51,39 +51,14 @@ export class Capsule {
 
   /** The team's capsules, newest first. */
   static async list(options: ClientOptions & CallOptions = {}): Promise<Capsule[]> {
-    return Capsule.listBy(new Transport(options), options);
+    return listCapsules(new Transport(options), options);
   }
 
-  /** @internal */
-  static async createBy(transport: Transport, options: CreateOptions): Promise<Capsule> {
-    const { template, vcpus, memoryMb, timeoutSec, wait = true, signal } = options;
-    const json = snakeKeys({ template, vcpus, memoryMb, timeoutSec });
-    const info = await transport.json<{ id: string }>({ method: "POST", path: "/v1/capsules", json, signal });
-    const capsule = Capsule.of(transport, info);
-    if (!wait) return capsule;
-    try {
-      return await capsule.until("running", { signal });
-    } catch (error) {
-      await capsule.destroy().catch(() => {}); // the first error says more
-      throw error;
-    }
-  }
-
-  /** @internal */
-  static async listBy(transport: Transport, { signal, timeoutMs }: CallOptions): Promise<Capsule[]> {
-    const request = { method: "GET", path: "/v1/capsules", signal, timeoutMs } as const;
-    return (await transport.json<{ id: string }[]>(request)).map((info) => Capsule.of(transport, info));
-  }
-
-  /** @internal */
-  static of(transport: Transport, info: { id: string }): Capsule {
-    return new Capsule(transport, info.id).#become(info);
-  }
-
-  /** A handle by id, without a request; `Client.capsule` makes one. */
-  constructor(transport: Transport, id: string) {
+  /** A handle by id, without a request; `Client.capsule` makes one. `info`: its fields in an answer. */
+  constructor(transport: Transport, id: string, info?: unknown) {
     this.id = id;
     this.#transport = transport;
+    if (info !== undefined) this.#become(info);
     this.#path = `/v1/capsules/${encodeURIComponent(id)}`;
     this.files = new Files(transport, this.#path);
   }
@@ -227,6 +202,26 @@ export class Capsule {
     this.#info = camelKeys(info);
     return this;
   }
+}
+
+/** `Capsule.create` and `Client.create` are this, with a transport of their own. */
+export async function createCapsule(transport: Transport, options: CreateOptions): Promise<Capsule> {
+  const { template, vcpus, memoryMb, timeoutSec, wait = true, signal } = options;
+  const json = snakeKeys({ template, vcpus, memoryMb, timeoutSec });
+  const info = await transport.json<{ id: string }>({ method: "POST", path: "/v1/capsules", json, signal });
+  const capsule = new Capsule(transport, info.id, info);
+  if (!wait) return capsule;
+  try {
+    return await capsule.until("running", { signal });
+  } catch (error) {
+    await capsule.destroy().catch(() => {}); // the first error says more
+    throw error;
+  }
+}
+
+export async function listCapsules(transport: Transport, { signal, timeoutMs }: CallOptions): Promise<Capsule[]> {
+  const request = { method: "GET", path: "/v1/capsules", signal, timeoutMs } as const;
+  return (await transport.json<{ id: string }[]>(request)).map((info) => new Capsule(transport, info.id, info));
 }
 
 /** Requests that write memory to disk or read it back may take longer than others. */

@@ -1,5 +1,5 @@
 /** The service with one key: capsules, templates, keys, limits, events. */
-import { Capsule, type CreateOptions } from "./capsule.ts";
+import { Capsule, type CreateOptions, createCapsule, listCapsules } from "./capsule.ts";
 import { type EventOptions, follow } from "./events.ts";
 import { camelKeys } from "./key-case.ts";
 import type {
@@ -41,7 +41,7 @@ export class Client {
   }
 
   create(options: CreateOptions = {}): Promise<Capsule> {
-    return Capsule.createBy(this.#transport, options);
+    return createCapsule(this.#transport, options);
   }
 
   /** A handle by id, without a request; its `info` and `status` throw until a call has brought them. */
@@ -56,7 +56,7 @@ export class Client {
 
   /** The team's capsules, newest first. */
   list(options: CallOptions = {}): Promise<Capsule[]> {
-    return Capsule.listBy(this.#transport, options);
+    return listCapsules(this.#transport, options);
   }
 
   async limits(options: CallOptions = {}): Promise<LimitInfo> {

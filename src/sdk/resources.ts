@@ -24,7 +24,7 @@ export interface CapsuleInfo {
   startedAt: string | null;
   /** Last command or ping. */
   lastActiveAt: string | null;
-  /** Why it is in status `error` or `stopped`. */
+  /** Why it is in status `error`; null in every other status. */
   errorReason: string | null;
 }
 
