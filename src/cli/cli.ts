@@ -54,7 +54,7 @@ function groupIn(commands: Commands, argv: string[]): string[] {
   return argv.slice(0, length);
 }
 
-/** Of one command, of those whose names begin with these words, or of all. */
+/** Prints the help of one command, of the commands whose names begin with these words, or of all. */
 async function help({ commands, footer }: Program, words: string[], isAsked = true): Promise<number> {
   exitWhenReaderIsGone();
   const name = nameIn(commands, words);

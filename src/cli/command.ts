@@ -12,7 +12,7 @@ export interface Option {
 }
 
 export interface Command {
-  /** What follows the name. */
+  /** The arguments after the name, as help shows them. */
   usage: string;
   /** One line. */
   meaning: string;
@@ -27,7 +27,7 @@ export interface Command {
   passesExitCode?: true;
   /** Works on the data folder of this machine: not in the SDK's package, and without --json. */
   isLocal?: true;
-  /** What completion offers for its arguments. */
+  /** The kind of words that completion offers for its arguments. */
   completes?: "capsule" | "path" | "template" | string[];
   examples: [line: string, meaning: string][];
   /** Printed after the help; for text that is loaded only then. */

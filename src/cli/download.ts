@@ -133,7 +133,7 @@ async function bytesOf(capsule: Capsule, path: string): Promise<AsyncIterable<Ui
   return (await capsule.files.readStream(path)) as unknown as AsyncIterable<Uint8Array>;
 }
 
-/** Of the file that a link leads to; a listing has the link's own. */
+/** The mode of the file that a link leads to; a listing has the link's own. */
 async function modeBehind(capsule: Capsule, path: string): Promise<number> {
   const { stdout } = await capsule.exec("stat", ["-L", "-c", "%a", "--", path]);
   return /^[0-7]{1,4}\n$/.test(stdout) ? keptMode(Number.parseInt(stdout, 8), false) : underWay.file;

@@ -34,7 +34,7 @@ export function report(name: string, error: unknown, { isJson, url }: { isJson: 
   if (advice !== undefined) note(`  ${advice}`);
 }
 
-/** What can be done about a failure; undefined when nothing is known. */
+/** Advice on what to do about a failure; undefined when nothing is known. */
 export function adviceOn(name: string, error: unknown, url: string): string | undefined {
   if (error instanceof Failure) return error.advice;
   if (error instanceof ConnectionError) return connectionAdvice(error, url);

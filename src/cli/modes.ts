@@ -1,7 +1,7 @@
 /** The modes that `capsule cp` keeps: permissions of files and folders, and of folders also setgid and sticky. */
 import type { FileEntry } from "../sdk/sdk.ts";
 
-/** Of a new file that the service writes. */
+/** The mode of a new file that the service writes. */
 export const newFileMode = 0o644;
 /** While a copy is under way, nobody else can open it. */
 export const underWay = { file: 0o600, folder: 0o700 } as const;

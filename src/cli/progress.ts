@@ -4,7 +4,7 @@ import { printable, sized } from "./screen.ts";
 const redrawMs = 100;
 const barWidth = 24;
 
-/** What was copied. */
+/** The numbers of files, links and folders that were copied. */
 export interface Tally {
   files: number;
   links: number;

@@ -16,7 +16,7 @@ import { unsentMaxBytes } from "./sockets/connection.ts";
 import { firstMessageMs } from "./sockets/exec.ts";
 import { formMaxBytes, uploadStallMs } from "./uploads.ts";
 
-/** Of the server's connections, as it was built. */
+/** The limits of the server's connections, as it was built. */
 export interface ConnectionTimes {
   headersMaxBytes: number;
   headersMs: number;

@@ -31,7 +31,7 @@ export interface ForegroundOutcome {
   exitCode: number;
   durationMs: number;
   /** The command was killed because its time was over. */
-  timedOut: boolean;
+  hasTimedOut: boolean;
 }
 
 export function runForeground(
@@ -43,12 +43,12 @@ export function runForeground(
     const began = performance.now();
     const { output } = options;
     let timer: NodeJS.Timeout | undefined;
-    let timedOut = false;
+    let hasTimedOut = false;
 
     const result = (exitCode: number): ForegroundOutcome => ({
       exitCode,
       durationMs: Math.round(performance.now() - began),
-      timedOut,
+      hasTimedOut,
     });
     const exited = ({ exitCode }: Exit) => {
       clearTimeout(timer);
@@ -85,7 +85,7 @@ export function runForeground(
       reject(error);
     };
     const stop = () => {
-      timedOut = true;
+      hasTimedOut = true;
       timer = setTimeout(() => drop(stopError()), stopDeadlineMs);
       stream.stop();
     };

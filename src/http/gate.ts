@@ -54,8 +54,8 @@ function addCommonHeaders(request: FastifyRequest, reply: FastifyReply, hasTls: 
 }
 
 /**
- * What a request is answered with that `thrown` ended. A guest that goes away ends its requests with one of several errors;
- * the client is told what its capsule is now.
+ * The error to send to a client whose request failed with `thrown`. A guest that goes away fails its requests with one of
+ * several errors; each is replaced by the refusal that the same request would get now, if it would get one.
  */
 export function currentRefusal(thrown: unknown, request: FastifyRequest, capsules: Services["capsules"]): unknown {
   const { action } = request.routeOptions.config;

@@ -12,7 +12,7 @@ import { waitFor } from "../../test/wait-for.ts";
 import { loadConfig } from "../config.ts";
 
 const create = `POST /v1/capsules HTTP/1.1\r\nHost: x\r\nX-API-Key: ${keys.red}\r\nContent-Length: 0\r\n\r\n`;
-/** Of which clients are told; Node itself waits so much longer. */
+/** Node keeps a connection open this much longer than the time that clients are told. */
 const graceMs = 1_000;
 
 async function listen(t: TestContext, api: Api): Promise<() => Socket> {

@@ -96,7 +96,7 @@ function requireUnencoded(name: string, headers: readonly Header[]): void {
 /** Sticky: it stops at the first character that is no parameter, so matching is linear. */
 const parameterPattern = /\s*;\s*([^=;\s"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))/gy;
 
-/** Of a header's value: `text/plain; charset=utf-8` has the parameter `charset`. */
+/** The header value `text/plain; charset=utf-8` has the parameter `charset`. */
 function parameterOf(value: string, wanted: string): string | undefined {
   const parameters = /^[^;]*(.*)$/s.exec(value)?.[1] ?? "";
   for (const [, key = "", quoted, plain] of parameters.matchAll(parameterPattern)) {

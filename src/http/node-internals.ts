@@ -11,7 +11,7 @@ interface SocketInternals {
   _handle?: {
     /** Bytes given to the operating system or queued before it. */
     bytesWritten: number;
-    /** Of these, bytes that the operating system has not accepted yet. */
+    /** The part of them that the operating system has not accepted yet. */
     writeQueueSize: number;
   } | null;
 }

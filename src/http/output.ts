@@ -28,7 +28,7 @@ export class Output {
    * one that a killed command did not complete, `isPartial`, if all else is UTF-8. Throws CapsuleError("no_capacity").
    */
   encode(isPartial = false): EncodedOutput {
-    const truncated = this.#stdout.cut || this.#stderr.cut;
+    const truncated = this.#stdout.isCut || this.#stderr.isCut;
     const taken = [this.#stdout, this.#stderr].map((each) => each.take());
     const trimmed = taken.map(withoutTail);
     const kept = isPartial && trimmed.every(({ bytes }) => isUtf8(bytes)) ? trimmed : taken;
@@ -44,7 +44,7 @@ export class Output {
   release(): void {
     for (const each of [this.#stdout, this.#stderr]) {
       each.take();
-      each.cut = true;
+      each.isCut = true;
     }
     this.#charge.release();
   }
@@ -87,7 +87,7 @@ export class EncodedText {
 }
 
 class KeptBytes {
-  cut = false;
+  isCut = false;
   readonly #maxBytes: number;
   readonly #bytes = new ChunkBuffer();
   #textBytes = 0;
@@ -98,9 +98,9 @@ class KeptBytes {
 
   /** Returns how many bytes the kept ones add to a JSON string. */
   add(chunk: Uint8Array): number {
-    if (this.cut) return 0;
+    if (this.isCut) return 0;
     const kept = chunk.subarray(0, this.#maxBytes - this.#bytes.length);
-    this.cut = kept.length < chunk.length;
+    this.isCut = kept.length < chunk.length;
     this.#bytes.add(kept);
     const textBytes = escapedBytes(kept);
     this.#textBytes += textBytes;
@@ -109,7 +109,7 @@ class KeptBytes {
 
   take(): TakenBytes {
     const all = { bytes: this.#bytes.take(), textBytes: this.#textBytes };
-    return this.cut ? withoutTail(all) : all;
+    return this.isCut ? withoutTail(all) : all;
   }
 }
 

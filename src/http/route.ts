@@ -10,7 +10,7 @@ import type { AnswerHeader } from "./answer-headers.ts";
 
 export type App = FastifyInstance<Server, IncomingMessage, ServerResponse, FastifyBaseLogger, TypeBoxTypeProvider>;
 
-/** Of the API description, in its order. */
+/** The chapters of the API description, in its order. */
 export const chapters = ["Capsules", "Execution", "Files", "Templates", "Keys", "Service"] as const;
 export type Chapter = (typeof chapters)[number];
 
@@ -22,7 +22,7 @@ export interface AuditRule {
   read?: true;
 }
 
-/** What an audit entry says beyond the route's own declaration. */
+/** The fields of an audit entry that depend on the request. */
 export interface AuditDetails {
   capsuleId?: string;
   /** The command, path, process, template or key concerned; never arguments, variables or contents. */
@@ -33,7 +33,7 @@ declare module "fastify" {
   interface FastifyContextConfig {
     /** Needs no key. */
     open?: true;
-    /** What it does to the capsule `:id`: checked before the body is read. */
+    /** The action on the capsule `:id`, which is checked before the body is read. */
     action?: Action;
     /** A WebSocket: accepts a ticket instead of a key. */
     socket?: true;

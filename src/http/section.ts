@@ -24,7 +24,7 @@ export interface RouteContext {
   answers: AnswerBudget;
   isLocal: IsLocal;
   authentication: Authentication;
-  /** Of WebSockets. */
+  /** One-time tickets of WebSockets. */
   tickets: OneTimeTokens;
   inFlight: InFlightLimiter;
   sockets: Sockets;

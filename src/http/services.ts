@@ -1,4 +1,4 @@
-/** What the HTTP server uses of the rooms below. Their classes fit these types; tests pass fakes. */
+/** The parts of the rooms below that the HTTP server uses. Their classes fit these types; tests pass fakes. */
 import type { Capsules, CapsuleView } from "../capsules/capsules.ts";
 import type { Audit } from "../teams/audit.ts";
 import type { Teams } from "../teams/teams.ts";

@@ -18,7 +18,7 @@ const allowedSec = new WeakMap<Transport, number>();
 export interface Held {
   path: string;
   query?: Record<string, string>;
-  /** Of `performance.now()`. */
+  /** A time of `performance.now()`. */
   deadline: number;
   signal?: CallOptions["signal"];
 }

@@ -65,8 +65,8 @@ async function runInForeground(
     ...options,
     onAbandoned: (cancel) => onClientGone(reply, cancel),
   });
-  const encoded = encodeOutput(output, outcome.timedOut);
-  return outcome.timedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
+  const encoded = encodeOutput(output, outcome.hasTimedOut);
+  return outcome.hasTimedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
 }
 
 function encodeOutput(output: Output, isPartial: boolean): EncodedOutput {
