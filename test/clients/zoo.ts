@@ -2,7 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { isAll } from "./form.ts";
+import { isAll } from "./clients-form.ts";
 
 export interface ZooClient {
   name: string;

@@ -11,7 +11,7 @@ import { after, before, describe, test } from "node:test";
 import { type StepName, steps } from "../../src/host/steps.ts";
 import type { TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
-import { isLong } from "./form.ts";
+import { isLong } from "./faults-form.ts";
 import { assertMarked, mark } from "./marks.ts";
 import { type Fault, World } from "./world.ts";
 

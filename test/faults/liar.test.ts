@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import type { Reply, TestCapsule } from "../client.ts";
 import { TestSocket } from "../conformance/socket.ts";
 import { waitFor } from "../wait-for.ts";
-import { isLong } from "./form.ts";
+import { isLong } from "./faults-form.ts";
 import { type Lie, startLying } from "./liar.ts";
 import { World } from "./world.ts";
 

@@ -10,7 +10,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { ExecResult, Reply, TestCapsule } from "../client.ts";
 import { Random } from "../conformance/random.ts";
 import { waitFor } from "../wait-for.ts";
-import { isLong } from "./form.ts";
+import { isLong } from "./faults-form.ts";
 import { Ledger } from "./ledger.ts";
 import { World } from "./world.ts";
 

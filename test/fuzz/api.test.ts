@@ -13,7 +13,7 @@ import type { OpenApi } from "../openapi-contract.ts";
 import { Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { Conversations } from "./conversation.ts";
-import { isLong } from "./form.ts";
+import { isLong } from "./fuzz-form.ts";
 import { type Operation, operationsOf, Requests } from "./requests.ts";
 import { chance, pick } from "./values.ts";
 

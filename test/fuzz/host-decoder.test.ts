@@ -13,7 +13,7 @@ import { WelcomeScanner } from "../../src/agent/handshake.ts";
 import { ProtocolError, RecordWriter } from "../../src/agent/records.ts";
 import { Random, seedOf } from "../conformance/random.ts";
 import { checkInput } from "./check-input.ts";
-import { isLong } from "./form.ts";
+import { isLong } from "./fuzz-form.ts";
 import { epoch } from "./host-end.ts";
 import { type Progress, search } from "./search.ts";
 

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TestCapsule } from "../client.ts";
-import { onlyLong } from "./form.ts";
-import { dataPath, type World } from "./world.ts";
+import { onlyLong } from "./kvm-form.ts";
+import { dataPath, type KvmWorld } from "./kvm-world.ts";
 
 /** The processor lacks nothing of this model, and much of the other. */
 const model = { simple: "qemu64", lacking: "EPYC-v3" };
@@ -13,7 +13,7 @@ interface Saved {
   machine: { cpu_features: string; tsc_khz: number };
 }
 
-export function accelerators(world: () => World): void {
+export function accelerators(world: () => KvmWorld): void {
   const saved = async (): Promise<TestCapsule> => {
     const capsule = await world().client.capsule();
     await capsule.sh("echo kept > /dev/shm/kept", { timeout: 300 });

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { test } from "node:test";
-import { isLong } from "./form.ts";
-import type { World } from "./world.ts";
+import { isLong } from "./kvm-form.ts";
+import type { KvmWorld } from "./kvm-world.ts";
 
 const suite = join(import.meta.dirname, "../conformance/suite.test.ts");
 /** Sections of the short form: those in which KVM matters most. */
@@ -12,7 +12,7 @@ const share = ["pause and resume", "stopped and error"];
 const leastPassed = isLong ? 250 : 8;
 const keptBytes = 65_536;
 
-export function conformance(world: () => World): void {
+export function conformance(world: () => KvmWorld): void {
   test(`conformance${isLong ? "" : `, of ${share.join(", ")}`}`, { timeout: 3_600_000 }, async (t) => {
     await world().machine.setClock();
     const patterns = isLong ? [] : share.map((name) => `--test-name-pattern=the service ${name}`);

@@ -4,8 +4,8 @@ import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
-import { isLong, onlyLong } from "./form.ts";
-import { dataPath, type World } from "./world.ts";
+import { isLong, onlyLong } from "./kvm-form.ts";
+import { dataPath, type KvmWorld } from "./kvm-world.ts";
 
 const patienceMs = 300_000;
 const cycles = isLong ? 5 : 1;
@@ -24,7 +24,7 @@ async function fill(capsule: TestCapsule): Promise<string> {
 
 const sums = (capsule: TestCapsule) => capsule.sh("cat /dev/shm/t/* | sha256sum", slow);
 
-export function guests(world: () => World): void {
+export function guests(world: () => KvmWorld): void {
   for (const vcpus of [2, 4]) {
     const skip = vcpus > 2 && onlyLong;
     test(`all of ${vcpus} CPUs work, before and after being stopped, saved and resumed`, { skip }, async () => {

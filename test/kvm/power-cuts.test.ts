@@ -7,10 +7,10 @@ import { appendFile, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Random } from "../conformance/random.ts";
-import { isLong, onlyLong } from "./form.ts";
-import type { Player } from "./player.ts";
+import { isLong, onlyLong } from "./kvm-form.ts";
+import type { KvmPlayer } from "./kvm-player.ts";
+import { dataPath, KvmWorld, NoAnswer } from "./kvm-world.ts";
 import { assertKept, cutPower, playersOf } from "./power.ts";
-import { dataPath, NoAnswer, World } from "./world.ts";
 
 const cuts = Number(process.env.CAPSULE_POWER_CUTS || (isLong ? 200 : 0));
 const skip = cuts === 0 && onlyLong;
@@ -32,9 +32,9 @@ Environment=LD_PRELOAD=/opt/no-sync.so
 `;
 
 describe("power cuts of a machine", { concurrency: false, skip }, () => {
-  let world: World;
+  let world: KvmWorld;
   before(async () => {
-    world = await World.create();
+    world = await KvmWorld.create();
     await write(`/etc/systemd/system/${target}`, unit);
     await write("/etc/systemd/system/capsule.service.d/processor.conf", sameProcessor);
     await world.sh(`printf '${settings}' >> /etc/capsule.env && ./dev install`);
@@ -49,7 +49,7 @@ describe("power cuts of a machine", { concurrency: false, skip }, () => {
     world.machine.sh(`mkdir -p "$(dirname ${path})" && cat > ${path} && sync`, { input: text });
 
   /** Cuts the power while clients work, checks everything after the next boot; resolves with the acknowledged steps. */
-  async function survive(players: Player[], random: Random, fewestSteps?: number): Promise<number> {
+  async function survive(players: KvmPlayer[], random: Random, fewestSteps?: number): Promise<number> {
     const steps = await cutPower(world, players, random, fewestSteps);
     await world.machine.powerOn(target);
     await world.answers();

@@ -7,9 +7,9 @@ import { test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Client } from "../client.ts";
 import { Random } from "../conformance/random.ts";
-import { isLong, notInSmoke } from "./form.ts";
-import { Player } from "./player.ts";
-import type { World } from "./world.ts";
+import { isLong, notInSmoke } from "./kvm-form.ts";
+import { KvmPlayer } from "./kvm-player.ts";
+import type { KvmWorld } from "./kvm-world.ts";
 
 /** power-cuts.test.ts makes many. */
 const powerCuts = isLong ? 3 : 1;
@@ -18,7 +18,7 @@ const fewestSteps = 4;
 const mostSteps = 16;
 const longestDelayMs = 1_000;
 
-export function power(world: () => World): void {
+export function power(world: () => KvmWorld): void {
   test("after a reboot the service is up, paused capsules are as they were, and running ones have failed", {
     skip: notInSmoke,
   }, async () => {
@@ -53,14 +53,14 @@ export function power(world: () => World): void {
   });
 }
 
-export function playersOf(random: Random): Player[] {
-  return Array.from({ length: 2 }, (_, index) => new Player(`p${index}`, new Random(random.below(2 ** 31))));
+export function playersOf(random: Random): KvmPlayer[] {
+  return Array.from({ length: 2 }, (_, index) => new KvmPlayer(`p${index}`, new Random(random.below(2 ** 31))));
 }
 
 /** Cuts the power while clients work, at any instant; resolves with how many steps were acknowledged. */
 export async function cutPower(
-  { client, machine }: World,
-  players: readonly Player[],
+  { client, machine }: KvmWorld,
+  players: readonly KvmPlayer[],
   random: Random,
   fewest = fewestSteps,
 ): Promise<number> {
@@ -83,7 +83,7 @@ export async function cutPower(
 }
 
 /** Holds the service to all that it had acknowledged, and removes what was made for requests whose answers were cut off. */
-export async function assertKept(client: Client, players: readonly Player[]): Promise<void> {
+export async function assertKept(client: Client, players: readonly KvmPlayer[]): Promise<void> {
   for (const player of players) await player.assertKept(client);
   const ids = new Set(players.flatMap((player) => player.ids));
   const { json: views } = await client.expect(200, "GET", "/v1/capsules");

@@ -2,12 +2,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { waitFor } from "../wait-for.ts";
-import { isLong } from "./form.ts";
-import type { World } from "./world.ts";
+import { isLong } from "./kvm-form.ts";
+import type { KvmWorld } from "./kvm-world.ts";
 
 const show = (name: string) => `systemctl show capsule -p ${name} --value`;
 
-export function installation(world: () => World): void {
+export function installation(world: () => KvmWorld): void {
   test("install, without a network: the service runs on KVM, in a full jail with control groups, with nothing missing", async () => {
     await world().sh("./dev install");
     const health = await world().served();
@@ -31,7 +31,7 @@ export function installation(world: () => World): void {
   });
 }
 
-export function operation(world: () => World): void {
+export function operation(world: () => KvmWorld): void {
   test("a capsule runs on over stop and start, kill -9 of the server, and an upgrade", async () => {
     await using capsule = await world().client.capsule();
     const vm = await world().vmOf(capsule);
@@ -75,7 +75,7 @@ export function operation(world: () => World): void {
   });
 }
 
-export function removal(world: () => World): void {
+export function removal(world: () => KvmWorld): void {
   test("uninstall ends server and VMs, and leaves data for another install; with --all nothing", async () => {
     const capsule = await world().client.capsule();
     await capsule.sh("echo kept > /root/kept");

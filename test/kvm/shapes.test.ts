@@ -4,17 +4,17 @@ import { test } from "node:test";
 import { type Shape, usualShape } from "../machine/shape.ts";
 import { treePath } from "../machine/tree-disks.ts";
 import { waitFor } from "../wait-for.ts";
-import { onlyLong } from "./form.ts";
-import { World } from "./world.ts";
+import { onlyLong } from "./kvm-form.ts";
+import { KvmWorld } from "./kvm-world.ts";
 
-function on(name: string, shape: Partial<Shape>, body: (world: World) => Promise<void>): void {
+function on(name: string, shape: Partial<Shape>, body: (world: KvmWorld) => Promise<void>): void {
   test(name, { skip: onlyLong, timeout: 1_800_000 }, async () => {
-    await using world = await World.create({ ...usualShape, ...shape });
+    await using world = await KvmWorld.create({ ...usualShape, ...shape });
     await body(world);
   });
 }
 
-async function assertLife(world: World): Promise<void> {
+async function assertLife(world: KvmWorld): Promise<void> {
   await using capsule = await world.client.capsule();
   await capsule.sh("echo kept > /dev/shm/kept");
   await capsule.pause();

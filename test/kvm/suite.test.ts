@@ -5,19 +5,19 @@
 import { after, before, describe } from "node:test";
 import { accelerators } from "./accelerators.ts";
 import { conformance } from "./conformance.ts";
-import { notInSmoke } from "./form.ts";
 import { guests } from "./guests.ts";
+import { notInSmoke } from "./kvm-form.ts";
+import { KvmWorld } from "./kvm-world.ts";
 import { power } from "./power.ts";
 import { installation, operation, removal } from "./service.ts";
 import { walls } from "./walls.ts";
-import { World } from "./world.ts";
 
-let world: World | undefined;
+let world: KvmWorld | undefined;
 const its = () => world!;
 
 describe("a whole machine", { concurrency: false }, () => {
   before(async () => {
-    world = await World.create();
+    world = await KvmWorld.create();
   });
   after(() => world?.[Symbol.asyncDispose]());
 

@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
-import { isLong, onlyLong } from "./form.ts";
-import type { World } from "./world.ts";
+import { isLong, onlyLong } from "./kvm-form.ts";
+import type { KvmWorld } from "./kvm-world.ts";
 
 const groups = "/sys/fs/cgroup";
 
-export function walls(world: () => World): void {
+export function walls(world: () => KvmWorld): void {
   const groupOf = async (capsule: TestCapsule) => {
     const text = await world().sh(`cat /proc/${await world().vmOf(capsule)}/cgroup`);
     return `${groups}${text.replace(/^0::/, "")}`;

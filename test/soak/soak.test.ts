@@ -12,9 +12,9 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Random } from "../conformance/random.ts";
 import { World } from "../faults/world.ts";
 import { waitFor } from "../wait-for.ts";
-import { durationMs, form } from "./form.ts";
 import { measure, returnsTo, type Taken } from "./measure.ts";
-import { Player } from "./player.ts";
+import { durationMs, form } from "./soak-form.ts";
+import { SoakPlayer } from "./soak-player.ts";
 
 const teams = ["red", "green", "blue"];
 const longestLifeMs = form === "smoke" ? 3_000 : 20_000;
@@ -55,16 +55,16 @@ after(async () => {
 const actsMin = 4;
 
 /** All teams act until the time is over, while `harm` injects faults. */
-async function play(players: Player[], partMs: number, harm: (deadline: number) => Promise<void>): Promise<void> {
+async function play(players: SoakPlayer[], partMs: number, harm: (deadline: number) => Promise<void>): Promise<void> {
   const deadline = performance.now() + partMs;
-  const each = async (player: Player) => {
+  const each = async (player: SoakPlayer) => {
     for (let acts = 0; acts < actsMin || performance.now() < deadline; acts++) await player.act();
   };
   await Promise.all([...players.map(each), harm(deadline)]);
 }
 
 /** Removes everything of the teams and waits until the server is idle. */
-async function settle(players: Player[]): Promise<void> {
+async function settle(players: SoakPlayer[]): Promise<void> {
   for (const player of players) await player.leave();
   await waitFor(
     "the pool is full, and no other folder is left",
@@ -118,8 +118,9 @@ test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
   const random = new Random(t);
   const statuses = new Map<number, number>();
   const faults = new Map<string, number>();
-  const players: Player[] = [];
-  for (const name of teams) players.push(new Player(world, name, await world.server.createKey(name), random, statuses));
+  const players: SoakPlayer[] = [];
+  for (const name of teams)
+    players.push(new SoakPlayer(world, name, await world.server.createKey(name), random, statuses));
   await settle(players);
   const first = await measure(world.server, gaugeFile);
 
@@ -137,7 +138,7 @@ test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
 
   await play(players, durationMs / 4, (deadline) => harmVms(random, deadline, faults));
   t.diagnostic(`answers ${JSON.stringify(Object.fromEntries(statuses))}`);
-  const sum = (count: (player: Player) => number) => players.reduce((total, player) => total + count(player), 0);
+  const sum = (count: (player: SoakPlayer) => number) => players.reduce((total, player) => total + count(player), 0);
   faults.set(
     "agent's port taken over",
     sum(({ lies }) => lies),

@@ -4,8 +4,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { test } from "node:test";
 import { waitFor } from "../wait-for.ts";
+import { BusyCores, roundsOf } from "./clients-form.ts";
 import { clientOf, examples } from "./examples.ts";
-import { BusyCores, roundsOf } from "./form.ts";
 
 test("CAPSULE_CLIENTS_ROUNDS is a number of rounds, by default one", () => {
   assert.equal(roundsOf(undefined), 1);

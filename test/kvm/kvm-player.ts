@@ -19,7 +19,7 @@ interface Owned {
 const mostCapsules = 3;
 const mostTemplates = 2;
 
-export class Player {
+export class KvmPlayer {
   readonly #name: string;
   readonly #random: Random;
   readonly #owned = new Map<string, Owned>();

@@ -18,18 +18,18 @@ export const dataPath = "/var/lib/capsule";
 /** The service did not answer in time. */
 export class NoAnswer extends Error {}
 
-export class World implements AsyncDisposable {
+export class KvmWorld implements AsyncDisposable {
   readonly machine: Machine;
   #client: Client | undefined;
 
   /** It is gone with this process, however that ends, unless by SIGKILL: then the next run removes it. */
-  static async create(shape = usualShape): Promise<World> {
+  static async create(shape = usualShape): Promise<KvmWorld> {
     const machines = join(dataDir, "machine");
     await removeAbandoned(machines);
     const folder = join(machines, `test-${process.pid}`);
     process.once("exit", () => Machine.abandon(folder));
     for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
-    return new World(await Machine.create({ machines, folder, shape, sources: { dataDir } }));
+    return new KvmWorld(await Machine.create({ machines, folder, shape, sources: { dataDir } }));
   }
 
   private constructor(machine: Machine) {

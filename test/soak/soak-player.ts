@@ -16,7 +16,7 @@ const garbles: Lie[] = ["nonsense", "huge_frame", "answer_to_unopened_stream", "
 /** Statuses that are right while VMs and the daemon are killed. */
 const expected = new Set([200, 201, 202, 204, 400, 404, 409, 429, 502, 503, 504]);
 
-export class Player {
+export class SoakPlayer {
   readonly name: string;
   readonly key: string;
   readonly #world: World;
