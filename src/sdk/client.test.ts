@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Capsule } from "./capsule.ts";
 import { Client } from "./client.ts";
 import { hasCode } from "./errors.ts";
 
@@ -37,4 +38,26 @@ test("a handle asks nothing of the service until it is used, and has no info unt
   await capsule.pause();
   assert.deepEqual(asked, [`POST /v1/capsules/${id}/pause`]);
   assert.deepEqual([capsule.status, capsule.info.memoryMb], ["paused", 512]);
+});
+
+test("without a key nothing is sent, and the error says what to set; a page or an own fetch may add the key", async () => {
+  const names = ["CAPSULE_URL", "CAPSULE_API_KEY"] as const;
+  const before = names.map((name) => process.env[name]);
+  for (const name of names) delete process.env[name];
+  try {
+    for (const call of [Capsule.create(), new Client({ url }).list(), new Client({ url }).keys.list()]) {
+      const error = await call.then(
+        () => assert.fail("answered"),
+        (error) => error,
+      );
+      assert.ok(hasCode(error, "unauthorized"), String(error));
+      assert.match(error.message, /set CAPSULE_URL and CAPSULE_API_KEY/);
+    }
+    const client = new Client({ url, fetch: async () => Response.json([]) });
+    assert.deepEqual(await client.list(), []);
+    for (const keyless of [new Client({ url, retries: 0 }).health(), Client.signIn("token", { url, retries: 0 })])
+      await assert.rejects(keyless, (error) => hasCode(error, "unreachable"));
+  } finally {
+    for (const [at, name] of names.entries()) if (before[at] !== undefined) process.env[name] = before[at];
+  }
 });

@@ -47,7 +47,8 @@ class Refusing implements AsyncDisposable {
   }
 
   transport(options: object = {}): Transport {
-    return new Transport({ url: `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`, ...options });
+    const { port } = this.server.address() as AddressInfo;
+    return new Transport({ url: `http://127.0.0.1:${port}`, apiKey: "k", ...options });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
