@@ -97,7 +97,7 @@ export class Capsules {
       throw error;
     }
     const untilStarted = stack.move();
-    void quotas.duringStart(teamId, () => transitions.boot(row, admitted.begin)).finally(() => untilStarted.dispose());
+    void quotas.duringStart(teamId, () => transitions.boot(row, admitted)).finally(() => untilStarted.dispose());
     return this.#view(row);
   }
 
@@ -205,7 +205,7 @@ export class Capsules {
     const row = this.#requireResumable(teamId, id); // again: its status may have changed during the await
     quotas.requireResume(teamId, row);
     const resuming = store.setIntentUnsynced(row, "resume");
-    return this.#view(await quotas.duringStart(teamId, () => transitions.resume(resuming, admitted.begin)));
+    return this.#view(await quotas.duringStart(teamId, () => transitions.resume(resuming, admitted)));
   }
 
   /**

@@ -4,7 +4,7 @@
  * only then is the way back given up (the VM ended, the checkpoint removed). A failure before the commit is undone.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Guest, GuestEnd, Host, Origin } from "../host/host.ts";
+import type { Admitted, Guest, GuestEnd, Host, Origin } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
 import type { Activity } from "./activity.ts";
@@ -46,14 +46,14 @@ export class Transitions {
     this.#options = options;
   }
 
-  /** starting → running, or error. `begin` is called when its turn has come. */
-  boot(row: Capsule, begin?: () => void): Promise<void> {
+  /** starting → running, or error. `admitted`: the memory that is set aside for it. */
+  boot(row: Capsule, admitted?: Admitted): Promise<void> {
     const { host, store, locks, log, step, beforeRun } = this.#options;
     return locks.runExclusive(row.id, async () => {
       if (this.#isBeingDestroyed(row.id)) return;
       try {
         const guest = await this.#abortable("boot", row.id, (signal) =>
-          host.start(row.id, originOf(row), row, { owner: row.teamId, signal, begin }),
+          host.start(row.id, originOf(row), row, { owner: row.teamId, signal, admitted }),
         );
         await beforeRun(row.teamId, guest);
         const running = store.commit(row, "ready", this.#startedNow());
@@ -94,8 +94,8 @@ export class Transitions {
     });
   }
 
-  /** paused → running. `row` carries the intent; `begin` as for `boot`. */
-  resume(row: Capsule, begin: () => void): Promise<Capsule> {
+  /** paused → running. `row` carries the intent; `admitted` as for `boot`. */
+  resume(row: Capsule, admitted: Admitted): Promise<Capsule> {
     const { host, store, locks, step, beforeRun } = this.#options;
     return locks.runExclusive(row.id, async () => {
       if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
@@ -103,7 +103,7 @@ export class Transitions {
       let running: Capsule | undefined;
       try {
         guest = await this.#abortable("resume", row.id, (signal) =>
-          host.restore(row.id, { owner: row.teamId, signal, begin }),
+          host.restore(row.id, { owner: row.teamId, signal, admitted }),
         );
         await beforeRun(row.teamId, guest);
         running = store.commit(row, "resume", this.#startedNow());

@@ -54,17 +54,17 @@ export interface Turn {
   owner: string;
   /** Ends the waiting; the signal's reason is thrown. */
   signal?: AbortSignal;
-  /** Called when the turn has come. What it throws is thrown. */
-  begin?: (() => void) | undefined;
+  /** What was set aside for this start, which takes it when the turn has come. */
+  admitted?: Admitted | undefined;
 }
 
 /** Memory that is set aside for a start, until it is disposed of. */
 export interface Admitted extends Disposable {
   /**
-   * To be called when the start's turn has come. Throws CapsuleError("no_capacity") when other owners' starts have taken the
+   * The start's turn has come; the host calls it. Throws CapsuleError("no_capacity") when other owners' starts have taken the
    * memory meanwhile.
    */
-  readonly begin: () => void;
+  begin(): void;
 }
 
 export interface SaveTurn extends Turn {

@@ -3,10 +3,10 @@
  * memory is copied from its template page by page on write, so most of it is never used. A resumed capsule gets the pages
  * that it had written back at once, so they are required to be free.
  *
- *      under way   their needs are missing for everybody
- *      waiting     in line for a slot. Their needs are missing for their own owner, and for others as far as these would come
- *                  to more than an equal share of what is left. Whatever one owner has in line, another one's start is
- *                  admitted; whose turn comes when the memory is gone is refused then
+ *      under way   every new start has to fit beside the needs of these
+ *      waiting     in line for a slot. A new start fits beside all of them, or its owner's fit together into an equal share of
+ *                  the memory that is left: the line of one owner holds up no other's start. A waiting start is refused when
+ *                  its turn comes and the memory is gone
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { countPages } from "../../vmm/memory/memory-diff.ts";

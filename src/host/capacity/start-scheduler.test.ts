@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { steadyClock } from "../../../test/fakes/steady-clock.ts";
 import { StartScheduler } from "./start-scheduler.ts";
 
-const team = "a team";
+const turn = { owner: "a team" };
 
 type Discipline = "run" | "runBackground";
 
@@ -25,7 +25,7 @@ class Jobs {
       this.begun.push(name);
       return promise;
     };
-    void (discipline === "run" ? this.#scheduler.run(team, work) : this.#scheduler.runBackground(work));
+    void (discipline === "run" ? this.#scheduler.run(turn, work) : this.#scheduler.runBackground(work));
   }
 
   async end(name: string): Promise<void> {
@@ -58,16 +58,41 @@ test("background jobs start one at a time when all slots are free, and occupy no
 test("a failed job frees its slot", async () => {
   const scheduler = new StartScheduler(1);
   const fail = () => Promise.reject(new Error("no"));
-  await assert.rejects(scheduler.run(team, fail), /no/);
+  await assert.rejects(scheduler.run(turn, fail), /no/);
   await assert.rejects(scheduler.runBackground(fail), /no/);
-  assert.equal(await scheduler.run(team, async () => 1), 1);
+  assert.equal(await scheduler.run(turn, async () => 1), 1);
   assert.equal(await scheduler.runBackground(async () => 2), 2);
+});
+
+test("a start takes the memory that was admitted for it when its turn comes, and does not begin when it is gone", async () => {
+  const scheduler = new StartScheduler(1);
+  const events: string[] = [];
+  const admittedAs = (name: string) => ({
+    begin() {
+      events.push(`${name} takes its memory`);
+      if (name === "late") throw new Error("it is gone");
+    },
+    [Symbol.dispose]: () => events.push(`${name} gives it back`),
+  });
+  const slotted = Promise.withResolvers<void>();
+  const start = (name: string, work: () => Promise<void>) =>
+    scheduler.run({ ...turn, admitted: admittedAs(name) }, async () => {
+      events.push(`${name} begins`);
+      await work();
+    });
+  const first = start("first", () => slotted.promise);
+  const [late, next] = [start("late", async () => {}), start("next", async () => {})];
+  assert.deepEqual(events.splice(0), ["first takes its memory", "first begins"]);
+  slotted.resolve();
+  await assert.rejects(late, /it is gone/);
+  await Promise.all([first, next]);
+  assert.deepEqual(events, ["late takes its memory", "next takes its memory", "next begins"]);
 });
 
 test("an aborted background job does not hold up the next one", async () => {
   const scheduler = new StartScheduler(1);
   const slotted = Promise.withResolvers<void>();
-  const running = scheduler.run(team, () => slotted.promise);
+  const running = scheduler.run(turn, () => slotted.promise);
   const abort = new AbortController();
   const aborted = scheduler.runBackground(() => Promise.reject(new Error("it ran")), abort.signal);
   const next = scheduler.runBackground(async () => "next");
@@ -84,10 +109,10 @@ test("background jobs wait for the quiet period after the last slotted job", asy
   const { pass } = steadyClock(t);
   const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
-  await scheduler.run(team, async () => {});
+  await scheduler.run(turn, async () => {});
   const background = scheduler.runBackground(async () => begun.push("background"));
   await pass(299);
-  await scheduler.run(team, async () => {}); // the period begins anew
+  await scheduler.run(turn, async () => {}); // the period begins anew
   await pass(299);
   assert.deepEqual(begun, []);
   await pass(1);
@@ -122,7 +147,7 @@ test("an unslotted job does not shorten the quiet period of a slotted one, nor a
   const { pass } = steadyClock(t);
   const scheduler = new StartScheduler(1, quiet);
   const begun: string[] = [];
-  await scheduler.run(team, async () => {});
+  await scheduler.run(turn, async () => {});
   const background = scheduler.runBackground(async () => begun.push("background"));
   await pass(150);
   await scheduler.runUnslotted(async () => {});

@@ -7,6 +7,7 @@
  *
  * A capsule that was just started or unparked is about to run its first command. Work in the background would slow it down.
  */
+import type { Turn } from "../host.ts";
 import { FairSlots, waitIn } from "./fair-slots.ts";
 
 /** Quiet periods before background work, in milliseconds: after the last start in a slot, and after the last unslotted one. */
@@ -31,9 +32,13 @@ export class StartScheduler {
     this.#quiet = quiet;
   }
 
-  /** As FairSlots.run. */
-  run<T>(owner: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return this.#slots.run(owner, work, signal);
+  /** As FairSlots.run. `work` begins with the memory that was admitted for it; throws "no_capacity" when that is gone. */
+  run<T>({ owner, signal, admitted }: Turn, work: () => Promise<T>): Promise<T> {
+    const begin = async () => {
+      admitted?.begin();
+      return work();
+    };
+    return this.#slots.run(owner, begin, signal);
   }
 
   async runUnslotted<T>(work: () => Promise<T>): Promise<T> {

@@ -11,6 +11,7 @@ import { writeManifest } from "../disk/checkpoint-folder.ts";
 import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import { type References, readReferences } from "../disk/references.ts";
+import type { Turn } from "../host.ts";
 import { BaseTrimmer, surplus } from "./base-trimmer.ts";
 import { Bases, keyOf } from "./bases.ts";
 import type { Image } from "./images.ts";
@@ -165,7 +166,7 @@ const shape = { vcpus: 1, memoryMb: 512 };
 
 test("each owner that needs a base has its own turn to make it, and one only", async () => {
   const owners: string[] = [];
-  const scheduler = { run: (owner: string) => owners.push(owner) && new Promise(() => {}) };
+  const scheduler = { run: ({ owner }: Turn) => owners.push(owner) && new Promise(() => {}) };
   const { bases } = unbootable({ scheduler });
   for (const owner of ["a", "a", "b"]) void bases.ensure(current, shape, { owner });
   void bases.ensure(current, { vcpus: 2, memoryMb: 512 }, { owner: "a" });
@@ -178,7 +179,7 @@ describe("a base that waits for its turn", () => {
   async function waiting() {
     const scheduler = new StartScheduler(1);
     const slot = Promise.withResolvers<void>();
-    const taken = scheduler.run("other", () => slot.promise);
+    const taken = scheduler.run({ owner: "other" }, () => slot.promise);
     const queued = Promise.withResolvers<void>();
     const run: StartScheduler["run"] = (...turn) => {
       queued.resolve();
@@ -192,7 +193,7 @@ describe("a base that waits for its turn", () => {
     const free = async () => {
       slot.resolve();
       await taken;
-      await scheduler.run("a", async () => {}); // behind the base
+      await scheduler.run({ owner: "a" }, async () => {}); // behind the base
     };
     return { bases, made, callers, results, free };
   }
@@ -229,7 +230,7 @@ describe("a base that waits for its turn", () => {
     caller.abort(new Error("destroyed"));
     await assert.rejects(result, /destroyed/);
     await bases.trim(); // reads the folder too
-    await scheduler.run("a", async () => {});
+    await scheduler.run({ owner: "a" }, async () => {});
     assert.deepEqual(made, []);
   });
 });

@@ -119,7 +119,7 @@ export class Bases {
       if (found !== undefined) return found;
       abandoned.signal.throwIfAborted();
       const make = () => this.#makeOnce(key, image, machine, owner);
-      return this.#options.scheduler.run(owner, make, abandoned.signal);
+      return this.#options.scheduler.run({ owner, signal: abandoned.signal }, make);
     };
     return { base: find(), callers: 0, abandoned };
   }

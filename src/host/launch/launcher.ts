@@ -54,12 +54,8 @@ export class Launcher {
    * is gone, and its journal may be left: the caller settles what the VM has written before it removes the journal. When the
    * signal fires the VM is ended, and its reason is thrown.
    */
-  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, { owner, signal, begin }: Turn): Promise<LiveGuest> {
-    const start = async () => {
-      begin?.();
-      return this.#restore(id, capsule, saved, signal);
-    };
-    return this.#options.scheduler.run(owner, start, signal);
+  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, turn: Turn): Promise<LiveGuest> {
+    return this.#options.scheduler.run(turn, () => this.#restore(id, capsule, saved, turn.signal));
   }
 
   /** The same, in the background. */
@@ -89,7 +85,7 @@ export class Launcher {
   ): Promise<LiveGuest | undefined> {
     const { vmm, templates, scheduler, connect, wakeMs } = this.#options;
     const spec = templates.spec(id, capsule, journal);
-    return scheduler.run(serviceOwner, async () => {
+    return scheduler.run({ owner: serviceOwner }, async () => {
       const vm = await vmm.adopt(spec, journal.process);
       try {
         const state = await vm.state();
