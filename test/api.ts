@@ -1,16 +1,25 @@
 /**
- * The real HTTP layer on fake services, with its log captured; every answer is checked against the OpenAPI document.
+ * The real HTTP layer over the real service on a fake host, with its log captured; every answer is checked against the
+ * OpenAPI document.
  */
+import { hash } from "node:crypto";
 import type { InjectOptions } from "fastify";
 import pino from "pino";
+import type { Status } from "../src/capsules/lifecycle.ts";
 import { loadConfig } from "../src/config.ts";
+import { TeamRows } from "../src/db/team-rows.ts";
 import { buildServer, type ServerOptions } from "../src/http/app.ts";
 import type { App } from "../src/http/route.ts";
 import type { Limits } from "../src/wire/limits.ts";
-import { FakeServices, keys } from "./fakes/services.ts";
+import type { FakeAgent } from "./fakes/agent.ts";
+import { buildFloors, type Floors } from "./fakes/floors.ts";
 import { Contract, type OpenApi } from "./openapi-contract.ts";
+import { waitFor } from "./wait-for.ts";
 
 type Method = NonNullable<InjectOptions["method"]>;
+
+/** The first keys of the teams `red` and `blue`. Their ids are `team-red` and `key-red`. */
+export const keys = { red: `capk_${"1".repeat(48)}`, blue: `capk_${"2".repeat(48)}` } as const;
 
 interface Call {
   /** null: no key. */
@@ -29,16 +38,29 @@ export interface Reply {
 }
 
 export class Api {
-  readonly services = new FakeServices();
+  readonly floors: Floors = buildFloors();
   readonly log: string[] = [];
   readonly app: App;
   readonly limits: Limits;
+  /** Requests that wait for a status. */
+  waits = 0;
   #contract: Contract | undefined;
 
   constructor(limits: Partial<Limits> = {}, options: Partial<ServerOptions> = {}) {
     this.limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...limits };
     const logger = pino({ level: "trace" }, { write: (line) => void this.log.push(line) });
-    this.app = buildServer(this.services, {
+    addKeys(this.floors);
+    const { capsules } = this.floors;
+    const wait = capsules.wait.bind(capsules);
+    capsules.wait = async (...asked) => {
+      this.waits++;
+      try {
+        return await wait(...asked);
+      } finally {
+        this.waits--;
+      }
+    };
+    this.app = buildServer(this.floors, {
       limits: this.limits,
       logger,
       version: "0.0.0",
@@ -71,13 +93,60 @@ export class Api {
     return { status, headers: response.headers, text, json: isJson && text !== "" ? JSON.parse(text) : undefined };
   }
 
-  /** Creates a capsule in that status; its id. */
-  async capsule(
-    status: Parameters<FakeServices["capsules"]["become"]>[1] = "running",
-    key: string = keys.red,
-  ): Promise<string> {
+  /** Creates a capsule and brings it to that status; its id. */
+  async capsule(status: Status = "running", key: string = keys.red): Promise<string> {
+    const { host } = this.floors;
+    host.isHanging = status === "starting";
     const { json } = await this.call("POST", "/v1/capsules", { key });
-    if (status !== "starting") this.services.capsules.become(json.id, status);
+    await new Promise(setImmediate); // until its start hangs
+    host.isHanging = false;
+    if (status !== "starting") await this.#reached(json.id, "running");
+    if (status !== "starting" && status !== "running") await this.become(json.id, status);
     return json.id;
+  }
+
+  /** Brings a capsule to another status as a client or its guest does, or lets its start go on. */
+  async become(id: string, status: Exclude<Status, "starting">, errorReason = "its VM died"): Promise<void> {
+    const { capsules, host, store } = this.floors;
+    const row = store.get(id);
+    if (row === undefined) throw new Error(`the test knows no capsule ${id}`);
+    if (status === "paused") await capsules.pause(row.teamId, id);
+    else if (status === "running" && row.status === "paused") await capsules.resume(row.teamId, id);
+    else if (status === "running") host.stopHanging();
+    else {
+      const kind = status === "stopped" ? "powered_off" : "lost";
+      host.guests.get(id)?.endWith({ kind, reason: errorReason });
+    }
+    await this.#reached(id, status);
+  }
+
+  async #reached(id: string, status: Status): Promise<void> {
+    await waitFor(`capsule ${id} is ${status}`, () => this.floors.store.get(id)?.status === status);
+  }
+
+  /** The agent in a running capsule. */
+  agent(id: string): FakeAgent {
+    const guest = this.floors.host.guests.get(id);
+    if (guest === undefined) throw new Error(`capsule ${id} has no guest`);
+    return guest.agent;
+  }
+
+  /** Whether a command that holds the idle timer off runs in it. */
+  isBusy(id: string): boolean {
+    return this.floors.activity.isBusy(id);
+  }
+
+  lastActiveAt(id: string): number | null {
+    return this.floors.activity.lastOf(id) ?? this.floors.store.get(id)?.lastActiveAt ?? null;
+  }
+}
+
+function addKeys({ database, clock }: Floors): void {
+  const rows = new TeamRows(database);
+  for (const [team, key] of Object.entries(keys)) {
+    rows.insertKey({
+      ...{ id: `key-${team}`, teamId: `team-${team}`, label: "first", prefix: key.slice(0, 9) },
+      ...{ hash: hash("sha256", key), createdAt: clock.now(), expiresAt: null, madeBy: null, isSession: false },
+    });
   }
 }

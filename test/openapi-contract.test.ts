@@ -1,8 +1,7 @@
 /** The check that conformance and unit tests put every answer through: it finds what the document does not describe. */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { Api } from "./api.ts";
-import { keys } from "./fakes/services.ts";
+import { Api, keys } from "./api.ts";
 import { type Answer, Contract } from "./openapi-contract.ts";
 
 const api = new Api();

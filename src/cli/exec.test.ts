@@ -1,9 +1,8 @@
 /** `capsule exec` at the real HTTP layer: the code it exits with, and the advice that it gives. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Api } from "../../test/api.ts";
+import { Api, keys } from "../../test/api.ts";
 import { CommandLine } from "../../test/cli/command-line.ts";
-import { keys } from "../../test/fakes/services.ts";
 
 const api = new Api();
 let line: CommandLine;

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect } from "node:net";
 import { after, before, describe, test } from "node:test";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 
 describe("a client that waits for 100 before it sends its body", () => {
   const api = new Api({ file_write_max_bytes: 1_000 });

@@ -4,8 +4,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { WebSocket } from "ws";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 import { steadyClock } from "../../test/fakes/steady-clock.ts";
 import { waitFor } from "../../test/wait-for.ts";
 
@@ -30,7 +29,7 @@ test("a flood with one key is 429 with Retry-After; other keys, and other teams,
   const answers = await statuses(api, 50);
   assert.deepEqual([...new Set(answers)].sort(), [200, 429]);
   assert.ok(answers.filter((status) => status === 200).length >= 5);
-  const { key } = api.services.teams.issueKey(red, "another");
+  const { key } = api.floors.teams.issueKey(red, "another");
   assert.deepEqual(await statuses(api, 1, { key }), [200]);
   assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
   const refused = await api.call("GET", "/v1/capsules");
@@ -44,7 +43,7 @@ test("all keys of a team together have a rate limit", async (t) => {
   const api = new Api({ requests_per_sec: 1 });
   const answers: number[] = [];
   for (let i = 0; i < 40; i++) {
-    const { key } = api.services.teams.issueKey(red, String(i));
+    const { key } = api.floors.teams.issueKey(red, String(i));
     answers.push(...(await statuses(api, 4, { key })));
   }
   assert.ok(answers.includes(429));
@@ -119,16 +118,16 @@ test("requests in progress have a limit per team; the end of a request or its cl
       });
     const controller = new AbortController();
     const waits = [wait(keys.red), wait(keys.red), wait(keys.red, controller.signal)];
-    await waitFor("three requests wait", () => api.services.capsules.waits === 3);
+    await waitFor("three requests wait", () => api.waits === 3);
     const refused = await wait(keys.red);
     assert.equal(refused.status, 429);
     assert.equal(refused.headers.get("retry-after"), "1");
     assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
     controller.abort();
     await assert.rejects(waits[2]!);
-    await waitFor("two requests wait", () => api.services.capsules.waits === 2);
+    await waitFor("two requests wait", () => api.waits === 2);
     assert.deepEqual(await statuses(api, 5), [200, 200, 200, 200, 200]);
-    api.services.capsules.become(id, "running");
+    await api.become(id, "running");
     for (const answer of waits.slice(0, 2)) assert.equal((await answer).status, 200);
   } finally {
     await api.app.close();
@@ -169,11 +168,11 @@ test("a client that does not read its response is disconnected; one that waits f
   try {
     const id = await api.capsule("starting");
     const reader = await api.capsule();
-    api.services.capsules.of(reader).agent.files.set("/big", Buffer.alloc(64 << 20));
+    api.agent(reader).files.set("/big", Buffer.alloc(64 << 20));
     const waiting = fetch(`http://127.0.0.1:${port}/v1/capsules/${id}?wait=running&timeout=60`, {
       headers: { "x-api-key": keys.red },
     });
-    await waitFor("the request waits", () => api.services.capsules.waits === 1);
+    await waitFor("the request waits", () => api.waits === 1);
     const accepted = once(api.app.server, "connection") as Promise<[Socket]>;
     const socket = connect(port, "127.0.0.1");
     socket.pause();
@@ -191,7 +190,7 @@ test("a client that does not read its response is disconnected; one that waits f
       await clock.pass(stallMs / 4);
       return isDisconnected;
     });
-    api.services.capsules.become(id, "running");
+    await api.become(id, "running");
     assert.equal((await waiting).status, 200);
     socket.destroy();
   } finally {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 
 const api = new Api();
 const unknownId = `cl-${"z".repeat(25)}`;

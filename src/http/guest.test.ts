@@ -7,9 +7,7 @@ import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { AgentProcess } from "../../test/agent-process.ts";
-import { Api } from "../../test/api.ts";
-import type { FakeAgent } from "../../test/fakes/agent.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 import { waitFor } from "../../test/wait-for.ts";
 import type { Agent } from "../agent/agent.ts";
 
@@ -24,7 +22,7 @@ before(async () => {
   agent = await guest.connect();
   await guest.wake(agent);
   const id = await api.capsule();
-  api.services.capsules.of(id).agent = agent as unknown as FakeAgent;
+  Object.assign(api.floors.host.guests.get(id)!, { agent });
   path = `/v1/capsules/${id}`;
   await api.app.listen({ host: "127.0.0.1", port: 0 });
   port = (api.app.server.address() as AddressInfo).port;

@@ -4,8 +4,7 @@ import { once } from "node:events";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 import { steadyClock } from "../../test/fakes/steady-clock.ts";
 import { idleLimits } from "../../test/idle-limits.ts";
 import { waitFor } from "../../test/wait-for.ts";
@@ -88,5 +87,5 @@ test("a request that meets the end of an idle connection is answered, or reset b
   assert.deepEqual([answers[0], answers.at(-1)], [2, 1], "long before the end, and long after it");
   for (const count of answers) assert.ok(count === 1 || count === 2, String(count));
   const answered = answers.reduce((sum, count) => sum + count, 0);
-  assert.equal(api.services.capsules.all.size, answered, "whatever was done was answered");
+  assert.equal(api.floors.store.all().length, answered, "whatever was done was answered");
 });

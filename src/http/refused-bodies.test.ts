@@ -8,8 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { connect as connectTls } from "node:tls";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 import { waitFor } from "../../test/wait-for.ts";
 import { readCertificate } from "./tls.ts";
 

@@ -3,8 +3,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 import { waitFor } from "../../test/wait-for.ts";
 
 const api = new Api();
@@ -43,7 +42,7 @@ function parse(text: string): { status: number; code: string } {
 test("a stalled upload is answered with 408, then disconnected", async (t) => {
   const id = await api.capsule();
   const began = new Promise<void>((resolve) => {
-    api.services.capsules.of(id).agent.onUpload = (upload) => {
+    api.agent(id).onUpload = (upload) => {
       const write = upload.write.bind(upload);
       upload.write = (bytes) => write(bytes).finally(() => setImmediate(resolve));
     };
@@ -62,7 +61,7 @@ test("a stalled upload is answered with 408, then disconnected", async (t) => {
   const closed = once(socket, "close");
   t.mock.timers.tick(10_000);
   await closed;
-  assert.ok(api.services.capsules.of(id).agent.uploads[0]?.cancelled);
+  assert.ok(api.agent(id).uploads[0]?.cancelled);
 });
 
 test("a Content-Type without a body is an empty body", async () => {
@@ -170,27 +169,27 @@ describe("refused bodies", () => {
 describe("clients that disconnect", () => {
   test("a foreground command is cancelled and no longer counts as activity", async () => {
     const id = await api.capsule();
-    const capsule = api.services.capsules.of(id);
+    const agent = api.agent(id);
     const running = new Promise<void>((resolve) => {
-      capsule.agent.onRun = () => resolve();
+      agent.onRun = () => resolve();
     });
     const socket = await open();
     const body = '{"cmd":"hang","timeout":0}';
     socket.write(`${head("POST", `/v1/capsules/${id}/exec`, [`Content-Length: ${body.length}`])}${body}`);
     await running;
-    assert.equal(capsule.busy, 1);
+    assert.equal(api.isBusy(id), true);
     socket.destroy();
-    await waitFor("no command runs", () => capsule.busy === 0);
-    assert.equal(capsule.agent.runs[0]?.cancelled, true);
+    await waitFor("no command runs", () => !api.isBusy(id));
+    assert.equal(agent.runs[0]?.cancelled, true);
   });
 
   test("a wait is aborted", async () => {
     const id = await api.capsule("starting");
     const socket = await open();
     socket.write(head("GET", `/v1/capsules/${id}?wait=running`));
-    await waitFor("the request waits", () => api.services.capsules.waits === 1);
+    await waitFor("the request waits", () => api.waits === 1);
     socket.destroy();
-    await waitFor("no request waits", () => api.services.capsules.waits === 0);
+    await waitFor("no request waits", () => api.waits === 0);
   });
 });
 
@@ -200,8 +199,8 @@ test("a closing server waits for open requests for the drain time only", async (
   const id = await other.capsule("starting");
   const socket = connect((other.app.server.address() as AddressInfo).port, "127.0.0.1");
   socket.write(head("GET", `/v1/capsules/${id}?wait=running`));
-  await waitFor("the request waits", () => other.services.capsules.waits === 1);
+  await waitFor("the request waits", () => other.waits === 1);
   socket.resume();
   await Promise.all([once(socket, "close"), other.app.close()]);
-  await waitFor("no request waits", () => other.services.capsules.waits === 0);
+  await waitFor("no request waits", () => other.waits === 0);
 });

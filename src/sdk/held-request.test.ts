@@ -1,8 +1,7 @@
 /** Waits of the client at a service whose operator allows shorter ones than it asks for. */
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 import { waitFor } from "../../test/wait-for.ts";
 import { Client } from "./client.ts";
 
@@ -24,10 +23,10 @@ for (const waitMaxSec of [300, 5, 0]) {
     for (let round = 0; round < 2; round++) {
       const id = await api.capsule("starting");
       const running = client.capsule(id).until("running");
-      if (waitMaxSec > 0) await waitFor("the request waits", () => api.services.capsules.waits === 1);
-      api.services.capsules.become(id, "running");
+      if (waitMaxSec > 0) await waitFor("the request waits", () => api.waits === 1);
+      await api.become(id, "running");
       assert.equal((await running).status, "running");
-      const { agent } = api.services.capsules.of(id);
+      const agent = api.agent(id);
       agent.exit = async () => ({ exitCode: 7, guestDurationUs: 1 });
       assert.equal(await client.capsule(id).process(500).wait(), 7);
     }

@@ -1,8 +1,7 @@
 /** Streams of a service whose agent is a fake. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Api } from "../../test/api.ts";
-import { keys } from "../../test/fakes/services.ts";
+import { Api, keys } from "../../test/api.ts";
 import { Client } from "./client.ts";
 
 test("the text of output that ends within a character has U+FFFD for it, and the bytes are as they were", async (t) => {
@@ -10,7 +9,7 @@ test("the text of output that ends within a character has U+FFFD for it, and the
   const url = await api.app.listen({ host: "127.0.0.1", port: 0 });
   t.after(() => api.app.close());
   const id = await api.capsule("running");
-  api.services.capsules.of(id).agent.onRun = (run) => {
+  api.agent(id).onRun = (run) => {
     run.print("stdout", Buffer.from("ok é").subarray(0, -1));
     run.print("stderr", "é");
     run.exit(3);

@@ -2,11 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
 import { beginExec, buildFloors, running } from "../../test/fakes/floors.ts";
-import { FakeServices } from "../../test/fakes/services.ts";
 import { Metrics } from "./metrics.ts";
 
 function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number | undefined> } {
-  const { health } = new FakeServices();
+  const { health } = buildFloors();
   const vmMemory = async () => ({ vms: 2, rssBytes: 300, pssBytes: 200 });
   const metrics = new Metrics({ state: () => health.state(), vmMemory, spareBytes: () => -400 });
   return {

@@ -2,8 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chromium } from "playwright-core";
-import { Api } from "../api.ts";
-import { keys } from "../fakes/services.ts";
+import { Api, keys } from "../api.ts";
 
 const program = "/usr/bin/chromium";
 

@@ -72,8 +72,9 @@ export class FakeHost implements Host {
   isMute = false;
   /** Saves wait for a slot of it. */
   saveLine: FairSlots | undefined;
-  /** Started VMs never answer. */
+  /** Starts and restores that begin now do not end before `stopHanging`. */
   isHanging = false;
+  readonly #hanging = new Set<() => void>();
   /** VMs that were admitted and have not started yet. */
   admitted = 0;
   /** Bytes on disk of each capsule. */
@@ -239,8 +240,17 @@ export class FakeHost implements Host {
     return { begin: () => {}, [Symbol.dispose]: () => void this.admitted-- };
   }
 
+  stopHanging(): void {
+    this.isHanging = false;
+    for (const goOn of this.#hanging) goOn();
+    this.#hanging.clear();
+  }
+
   async #hang(signal: AbortSignal | undefined): Promise<void> {
-    await new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+    await new Promise<void>((resolve, reject) => {
+      this.#hanging.add(resolve);
+      signal?.addEventListener("abort", () => reject(signal.reason));
+    });
   }
 
   #hold(id: string): FakeGuest {

@@ -1,6 +1,8 @@
 /** The service on a fake host, a manual clock and a database in memory. */
 import type { QuotaLimits } from "../../src/capsules/quotas.ts";
 import { openDatabase } from "../../src/db/database.ts";
+import { TeamRows } from "../../src/db/team-rows.ts";
+import type { Services } from "../../src/http/services.ts";
 import type { Log } from "../../src/log.ts";
 import { buildService, type Observers, openRecords } from "../../src/service.ts";
 import { FakeClock } from "./fake-clock.ts";
@@ -44,13 +46,30 @@ export function buildFloors(options: FloorsOptions = {}) {
     capacityBytes: options.capacityBytes ?? 2 ** 40,
     observers: { ...unobserved, ...options.observers },
   });
+  const health: Services["health"] & { shortages: string[] } = {
+    shortages: [],
+    state: () => ({
+      version: "0.0.0",
+      accelerator: "tcg",
+      accelerator_reason: "a fake",
+      jail: { mode: "off", cgroup: "none", missing: ["a fake"] },
+      pid: process.pid,
+      capsules: service.store.counts(),
+      pool: host.pool(),
+      warm_processes: host.pool(),
+      blanks: host.pool(),
+    }),
+    reasons: async () => health.shortages,
+  };
+  const addTeam = (name: string) =>
+    new TeamRows(database).ensure({ id: `team-${name}`, name, createdAt: clock.now() }).id;
   return {
     ...service,
-    ...{ host, clock },
+    ...{ host, clock, health },
     /** Resolves when no change is under way. */
     settled: () => service.locks.settled(),
-    team: service.teams.ensure("blue").id,
-    other: service.teams.ensure("red").id,
+    team: addTeam("blue"),
+    other: addTeam("red"),
   };
 }
 

@@ -10,10 +10,8 @@ import { Api } from "../api.ts";
 const control = "\u0001";
 const api = new Api();
 await api.app.listen({ host: "127.0.0.1", port: 0 });
-const teams = ["red", "blue", "green", "white"].map((team) => {
-  const { key } = api.services.teams.issueKey({ teamId: `team-${team}`, keyId: "" }, "attack");
-  return key;
-});
+const { teams } = api.floors;
+const keys = ["red", "blue", "green", "white"].map((team) => teams.createKey(teams.ensure(team).id, "attack").key);
 
 function* entries() {
   const path = `/${control.repeat(4_095)}`;
@@ -51,9 +49,9 @@ function endTurn(): void {
 }
 
 const capsules: { id: string; key: string }[] = [];
-for (const key of teams) {
+for (const key of keys) {
   const id = await api.capsule("running", key);
-  const { agent } = api.services.capsules.of(id);
+  const agent = api.agent(id);
   agent.huge = { [Symbol.iterator]: entries };
   agent.running = { [Symbol.iterator]: processes };
   agent.onRun = (run) => {

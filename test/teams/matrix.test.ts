@@ -14,7 +14,6 @@ import { Audit } from "../../src/teams/audit.ts";
 import { type Call, Client, type Reply } from "../client.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
 import { buildFloors, type Floors, running } from "../fakes/floors.ts";
-import { FakeServices } from "../fakes/services.ts";
 import type { OpenApi } from "../openapi-contract.ts";
 import { Statements } from "./statements.ts";
 
@@ -110,10 +109,9 @@ describe("another team's resources", () => {
       keepMs: Number.POSITIVE_INFINITY,
       onLoss: () => {},
     });
-    const { health } = new FakeServices();
     const { limits } = loadConfig({});
     const options = { limits, logger: pino({ level: "silent" }), version: "0.0.0", web: "/nowhere" };
-    app = buildServer({ teams, capsules, templates, health, audit }, options);
+    app = buildServer({ teams, capsules, templates, health: floors.health, audit }, options);
     await app.listen({ host: "127.0.0.1", port: 0 });
     const { port } = app.server.address() as AddressInfo;
     client = await Client.connect(`http://127.0.0.1:${port}`, teams.createKey(team, "mine").key);

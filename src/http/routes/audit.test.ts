@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
-import { Api } from "../../../test/api.ts";
-import { keys } from "../../../test/fakes/services.ts";
+import { Api, keys } from "../../../test/api.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import { auditActions } from "../../wire/audit.ts";
 
@@ -158,14 +157,14 @@ describe("the audit log", () => {
   test("a command whose client disconnects has status 499", { timeout: 60_000 }, async () => {
     const { port } = api.app.server.address() as AddressInfo;
     const controller = new AbortController();
-    const runs = api.services.capsules.of(id).agent.runs.length;
+    const runs = api.agent(id).runs.length;
     const gone = fetch(`http://127.0.0.1:${port}/v1/capsules/${id}/exec`, {
       method: "POST",
       headers: { "x-api-key": keys.red, "content-type": "application/json" },
       body: JSON.stringify({ cmd: "hang" }),
       signal: controller.signal,
     });
-    await waitFor("the command runs", () => api.services.capsules.of(id).agent.runs.length > runs);
+    await waitFor("the command runs", () => api.agent(id).runs.length > runs);
     controller.abort();
     await assert.rejects(gone);
     const found = await waitFor("the command's entry", async () => {
@@ -226,7 +225,7 @@ describe("the audit log", () => {
   });
 
   test("a durable entry is written before the response; if that fails, the response is sent all the same", async () => {
-    const { audit } = api.services;
+    const { audit } = api.floors;
     const flush = audit.flush.bind(audit);
     let flushes = 0;
     audit.flush = () => {

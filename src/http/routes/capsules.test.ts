@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Api } from "../../../test/api.ts";
-import { keys } from "../../../test/fakes/services.ts";
+import { Api, keys } from "../../../test/api.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import { CapsuleError, statusOf } from "../../wire/errors.ts";
 
@@ -131,7 +130,9 @@ describe("POST /v1/capsules", () => {
   for (const code of ["agent_error", "quota_exceeded", "no_capacity"] as const) {
     test(`the service's ${code} is ${statusOf[code]}`, async () => {
       const api = new Api();
-      api.services.capsules.nextFailure = new CapsuleError(code, "the reason", { details: { left: 0 } });
+      api.floors.host.admitStart = () => {
+        throw new CapsuleError(code, "the reason", { details: { left: 0 } });
+      };
       const reply = await api.call("POST", "/v1/capsules");
       assert.equal(reply.status, statusOf[code]);
       assert.deepEqual(reply.json, { error: { code, message: "the reason", details: { left: 0 } } });
@@ -161,7 +162,7 @@ describe("reading capsules", () => {
     assert.equal(running.status, "running");
     assert.match(running.started_at, iso);
     assert.equal(running.last_active_at, null);
-    api.services.capsules.become(id, "error", "the VM died");
+    await api.become(id, "error", "the VM died");
     assert.equal((await api.call("GET", `/v1/capsules/${id}`)).json.error_reason, "the VM died");
   });
 
@@ -169,8 +170,8 @@ describe("reading capsules", () => {
     const api = new Api();
     const id = await api.capsule("starting");
     const waiting = api.call("GET", `/v1/capsules/${id}?wait=running&timeout=30`);
-    await waitFor("the request waits", () => api.services.capsules.waits === 1);
-    api.services.capsules.become(id, "running");
+    await waitFor("the request waits", () => api.waits === 1);
+    await api.become(id, "running");
     assert.equal((await waiting).json.status, "running");
   });
 
@@ -186,7 +187,7 @@ describe("reading capsules", () => {
       [1, 1_000],
     ] as const) {
       const api = new Api({ wait_max_sec });
-      const { mock } = t.mock.method(api.services.capsules, "wait");
+      const { mock } = t.mock.method(api.floors.capsules, "wait");
       await api.call("GET", `/v1/capsules/${await api.capsule()}?wait=running`);
       assert.deepEqual(
         mock.calls.map((call) => call.arguments[3]),
@@ -230,7 +231,7 @@ describe("changing capsules", () => {
     assert.equal((await api.call("GET", `/v1/capsules/${id}`)).status, 404);
   });
 
-  for (const status of ["pending", "starting", "running", "paused", "stopped", "error"] as const) {
+  for (const status of ["starting", "running", "paused", "stopped", "error"] as const) {
     test(`destroy works from ${status}`, async () => {
       const api = new Api();
       assert.equal((await api.call("DELETE", `/v1/capsules/${await api.capsule(status)}`)).status, 204);
@@ -240,7 +241,9 @@ describe("changing capsules", () => {
   test("an unexpected error is answered with internal_error and logged in full", async () => {
     const api = new Api();
     const id = await api.capsule("running");
-    api.services.capsules.nextFailure = new TypeError("the inner reason", { cause: new Error("the root") });
+    api.floors.capsules.pause = () => {
+      throw new TypeError("the inner reason", { cause: new Error("the root") });
+    };
     const reply = await api.call("POST", `/v1/capsules/${id}/pause`);
     assert.equal(reply.status, 500);
     assert.equal(reply.json.error.code, "internal_error");

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Api } from "../../../test/api.ts";
+import { Api, keys } from "../../../test/api.ts";
 import { EventStream } from "../../../test/event-stream.ts";
-import { keys } from "../../../test/fakes/services.ts";
 
 describe("GET /v1/events", () => {
   test("sends each change in the form of the resource's own endpoint", async () => {

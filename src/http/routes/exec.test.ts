@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Api } from "../../../test/api.ts";
+import { Api, keys } from "../../../test/api.ts";
 import type { FakeRun } from "../../../test/fakes/agent.ts";
-import { keys } from "../../../test/fakes/services.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import type { Exit } from "../../agent/agent.ts";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -15,15 +14,15 @@ interface Setup {
 async function setUp({ limits, onRun }: Setup = {}) {
   const api = new Api(limits);
   const id = await api.capsule();
-  const capsule = api.services.capsules.of(id);
-  if (onRun) capsule.agent.onRun = onRun;
+  const agent = api.agent(id);
+  if (onRun) agent.onRun = onRun;
   const exec = (json: unknown) => api.call("POST", `/v1/capsules/${id}/exec`, { json });
-  return { api, id, capsule, agent: capsule.agent, exec };
+  return { api, id, agent, exec };
 }
 
 describe("foreground exec", () => {
   test("answers with output, exit code and duration", async () => {
-    const { exec, capsule } = await setUp();
+    const { api, id, exec } = await setUp();
     const { status, json } = await exec({ cmd: "echo", args: ["a", "b c", "ü"] });
     assert.equal(status, 200);
     assert.deepEqual(
@@ -31,7 +30,7 @@ describe("foreground exec", () => {
       { stdout: "a b c ü\n", stderr: "", exit_code: 0, duration_ms: 0, encoding: "utf-8" },
     );
     assert.ok(Number.isInteger(json.duration_ms));
-    assert.equal(capsule.busy, 0);
+    assert.equal(api.isBusy(id), false);
   });
 
   test("a non-zero exit code is a 200", async () => {
@@ -148,13 +147,13 @@ describe("foreground exec", () => {
 
   for (const field of ["timeout", "timeout_sec"]) {
     test(`${field} reached: the tree is killed, 504 with the output so far`, async (t) => {
-      const { exec, capsule, agent } = await setUp({
+      const { api, id, exec, agent } = await setUp({
         onRun: (run) => run.print("stdout", Buffer.from("so farü").subarray(0, -1)),
       });
       t.mock.timers.enable({ apis: ["setTimeout"] });
       const answer = exec({ cmd: "hang", [field]: 7 });
       await waitFor("the command runs", () => agent.runs.length === 1);
-      assert.equal(capsule.busy, 1);
+      assert.equal(api.isBusy(id), true);
       t.mock.timers.tick(6_999);
       assert.equal(agent.runs[0]?.stopped, false);
       t.mock.timers.tick(1);
@@ -168,7 +167,7 @@ describe("foreground exec", () => {
       assert.equal(json.error.code, "timeout");
       assert.equal(json.error.details.stdout, "so far");
       assert.equal(json.error.details.encoding, "utf-8");
-      assert.equal(capsule.busy, 0);
+      assert.equal(api.isBusy(id), false);
     });
   }
 
@@ -203,7 +202,7 @@ describe("foreground exec", () => {
   });
 
   test("a lost connection is an error, never an invented exit code", async () => {
-    const { exec, capsule } = await setUp({
+    const { api, id, exec } = await setUp({
       onRun: (run) => {
         run.print("stdout", "half");
         run.fail(new CapsuleError("agent_error", "the guest's connection was lost"));
@@ -211,7 +210,7 @@ describe("foreground exec", () => {
     });
     const { status, json } = await exec({ cmd: "hang" });
     assert.deepEqual([status, json.error.code], [502, "agent_error"]);
-    assert.equal(capsule.busy, 0);
+    assert.equal(api.isBusy(id), false);
   });
 
   for (const code of ["invalid_state", "agent_error"] as const) {
@@ -231,8 +230,8 @@ describe("foreground exec", () => {
         const replies = [exec({ cmd: "hang", timeout: 0 }), api.call("GET", `/v1/capsules/${id}/processes/500/exit`)];
         await asked.promise;
         await waitFor("the command runs", () => agent.runs.length === 1);
-        if (change === "destroy") await api.services.capsules.destroy("team-red", id);
-        else api.services.capsules.become(id, change === "pause" ? "paused" : "stopped");
+        if (change === "destroy") await api.floors.capsules.destroy("team-red", id);
+        else await api.become(id, change === "pause" ? "paused" : "stopped");
         const end = new CapsuleError(code, "the guest's connection was closed");
         agent.runs[0]?.fail(end);
         exit.reject(end);
@@ -244,26 +243,27 @@ describe("foreground exec", () => {
   }
 
   test("activity is recorded at the start and at the end", async () => {
-    const { exec, capsule, agent } = await setUp();
+    const { api, id, exec, agent } = await setUp();
     const answer = exec({ cmd: "hang" });
     await waitFor("the command runs", () => agent.runs.length === 1);
-    const began = capsule.view.lastActiveAt;
+    const began = api.lastActiveAt(id);
     assert.notEqual(began, null);
+    api.floors.clock.advance(1);
     agent.runs[0]?.exit(0);
     await answer;
-    assert.ok(Number(capsule.view.lastActiveAt) > Number(began));
+    assert.ok(Number(api.lastActiveAt(id)) > Number(began));
   });
 });
 
 describe("background exec", () => {
   test("answers 202 with pid and tag", async () => {
-    const { exec, capsule, agent } = await setUp();
+    const { api, id, exec, agent } = await setUp();
     const reply = await exec({ cmd: "hang", args: ["x"], background: true, tag: "mine", timeout: 1 });
     assert.equal(reply.status, 202);
     assert.deepEqual(reply.json, { pid: 500, tag: "mine" });
     assert.deepEqual(agent.started[0]?.args, ["x"]);
-    assert.equal(capsule.busy, 0);
-    assert.notEqual(capsule.view.lastActiveAt, null);
+    assert.equal(api.isBusy(id), false);
+    assert.notEqual(api.lastActiveAt(id), null);
   });
 
   test("a tag in use is 409, a missing command 400", async () => {
@@ -307,12 +307,12 @@ describe("exec with bad input", () => {
   ];
   for (const [what, json] of bad) {
     test(`refuses ${what}`, async () => {
-      const { exec, agent, capsule } = await setUp();
+      const { api, id, exec, agent } = await setUp();
       const reply = await exec(json);
       assert.equal(reply.status, 400, reply.text);
       assert.equal(reply.json.error.code, "invalid_request");
       assert.equal(agent.runs.length + agent.started.length, 0);
-      assert.equal(capsule.view.lastActiveAt, null);
+      assert.equal(api.lastActiveAt(id), null);
     });
   }
 

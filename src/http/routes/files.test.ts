@@ -3,16 +3,15 @@ import { once } from "node:events";
 import { request as httpRequest, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
-import { Api } from "../../../test/api.ts";
+import { Api, keys } from "../../../test/api.ts";
 import type { FakeUpload } from "../../../test/fakes/agent.ts";
-import { keys } from "../../../test/fakes/services.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import { permissionsOf } from "../file-entry.ts";
 
 async function setUp(limits: ConstructorParameters<typeof Api>[0] = {}) {
   const api = new Api(limits);
   const id = await api.capsule();
-  const { agent } = api.services.capsules.of(id);
+  const agent = api.agent(id);
   const post = (verb: string, json: unknown) => api.call("POST", `/v1/capsules/${id}/files/${verb}`, { json });
   const send = (verb: string, parts: [string, string | Buffer][]) =>
     api.call("POST", `/v1/capsules/${id}/files/${verb}`, form(parts));
@@ -314,8 +313,9 @@ describe("files/write", () => {
     });
 
     test(`${verb}: a team whose writes are throttled sends nothing to its capsules`, async () => {
-      const { api, id, agent, send, post } = await setUp();
-      api.services.capsules.throttled.add(api.services.capsules.of(id).teamId);
+      const { api, agent, send, post } = await setUp();
+      api.floors.host.capsuleBytes = 2 ** 41;
+      await api.floors.disk.check();
       const { status, json } = await send(verb, [
         ["path", "/f"],
         ["file", "x"],
@@ -405,7 +405,7 @@ describe("files over a socket", () => {
     request.write(Buffer.alloc(2_000_001));
     assert.equal(await answered(request), 413);
     request.destroy();
-    assert.equal(api.services.capsules.of(id).agent.files.has("/big"), false);
+    assert.equal(api.agent(id).files.has("/big"), false);
   });
 
   test("a client that sends all before it reads gets the guest's error", async () => {
@@ -418,7 +418,7 @@ describe("files over a socket", () => {
   });
 
   test("a listing whose client disconnects is cancelled", async () => {
-    const { agent } = api.services.capsules.of(id);
+    const agent = api.agent(id);
     const begun = new Promise<string>((resolve) => {
       agent.onList = resolve;
     });
@@ -437,7 +437,7 @@ describe("files over a socket", () => {
   });
 
   test("an incomplete upload is cancelled, and the old file stays", async () => {
-    const { agent } = api.services.capsules.of(id);
+    const agent = api.agent(id);
     agent.files.set("/old", Buffer.from("old"));
     const begun = new Promise<FakeUpload>((resolve) => {
       agent.onUpload = resolve;
@@ -453,7 +453,7 @@ describe("files over a socket", () => {
   });
 
   test("a guest that reads nothing stops the client, and memory stays bounded", async () => {
-    const { agent } = api.services.capsules.of(id);
+    const agent = api.agent(id);
     let open = () => {};
     const begun = new Promise<FakeUpload>((resolve) => {
       agent.onUpload = (guest) => {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Api } from "../../../test/api.ts";
-import { keys } from "../../../test/fakes/services.ts";
+import { Api, keys } from "../../../test/api.ts";
 
 test("a key is shown once, listed without its text, valid for its team, and revoked at once", async () => {
   const api = new Api();

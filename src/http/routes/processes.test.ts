@@ -7,7 +7,7 @@ async function setUp() {
   const api = new Api();
   const id = await api.capsule();
   const path = `/v1/capsules/${id}/processes`;
-  return { api, id, path, agent: api.services.capsules.of(id).agent, capsule: api.services.capsules.of(id) };
+  return { api, id, path, agent: api.agent(id) };
 }
 
 describe("processes", () => {
@@ -63,10 +63,10 @@ describe("processes", () => {
   }
 
   test("neither counts as activity", async () => {
-    const { api, path, capsule } = await setUp();
+    const { api, id, path } = await setUp();
     await api.call("GET", path);
     await api.call("DELETE", `${path}/500`);
-    assert.equal(capsule.view.lastActiveAt, null);
+    assert.equal(api.lastActiveAt(id), null);
   });
 });
 
@@ -87,11 +87,11 @@ describe("the exit of a process", () => {
   });
 
   test("of an unknown process is 404, of a capsule paused meanwhile 409", async () => {
-    const { api, path, agent, capsule } = await setUp();
+    const { api, id, path, agent } = await setUp();
     for (const selector of ["1", "nope"])
       assert.equal((await api.call("GET", `${path}/${selector}/exit`)).status, 404, selector);
     agent.exit = async () => {
-      capsule.view.status = "paused";
+      await api.become(id, "paused");
       throw new CapsuleError("agent_error", "the connection to the guest agent was closed");
     };
     const { status, json } = await api.call("GET", `${path}/500/exit`);
@@ -108,7 +108,7 @@ describe("the exit of a process", () => {
 test("a guest that does not answer within a minute is an error", async (t) => {
   const api = new Api();
   const id = await api.capsule();
-  const { agent } = api.services.capsules.of(id);
+  const agent = api.agent(id);
   const asked = Promise.withResolvers<void>();
   Object.assign(agent, {
     processes: (_sink: unknown, signal: AbortSignal) =>

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Api } from "../../../test/api.ts";
-import { keys } from "../../../test/fakes/services.ts";
+import { Api, keys } from "../../../test/api.ts";
 import { statusOf } from "../../wire/errors.ts";
 import { FixedLimits, Limits } from "../../wire/limits.ts";
 
@@ -21,7 +20,7 @@ describe("GET /healthz", () => {
       accelerator_reason: "a fake",
       jail: { mode: "off", cgroup: "none", missing: ["a fake"] },
       pid: process.pid,
-      capsules: { running: 1, paused: 1 },
+      capsules: { pending: 0, starting: 0, running: 1, paused: 1, stopped: 0, error: 0 },
       pool: { ready: 0, target: 0 },
       warm_processes: { ready: 0, target: 0 },
       blanks: { ready: 0, target: 0 },
@@ -30,7 +29,7 @@ describe("GET /healthz", () => {
 
   test("is 503 with the reasons while no capsule can be made", async () => {
     const api = new Api();
-    api.services.reasons = ["the host's disk is full"];
+    api.floors.health.shortages = ["the host's disk is full"];
     const { status, json } = await api.call("GET", "/healthz", { key: null });
     assert.equal(status, 503);
     assert.deepEqual([json.ready, json.creates, json.reasons], [false, false, ["the host's disk is full"]]);
@@ -46,7 +45,7 @@ describe("GET /healthz", () => {
     assert.deepEqual(await fields({ headers: { host: "capsules.example.org" } }), ["ready"]);
     assert.ok((await fields({ ...elsewhere, headers: { "x-api-key": keys.blue } })).includes("pid"));
     assert.ok((await fields({})).includes("pid"));
-    api.services.reasons = ["the host's disk is full"];
+    api.floors.health.shortages = ["the host's disk is full"];
     assert.deepEqual((await api.app.inject({ url: "/healthz", ...elsewhere })).json(), { ready: false });
   });
 });
@@ -135,7 +134,7 @@ test("keys, commands, output and queries are never logged", async () => {
   const api = new Api();
   const id = await api.capsule();
   const secret = "s3cr3t";
-  const { agent } = api.services.capsules.of(id);
+  const agent = api.agent(id);
   agent.onRun = (run) => {
     run.print("stdout", secret);
     if (run.command.args[0] === "fail") run.fail(new Error("the guest is gone"));

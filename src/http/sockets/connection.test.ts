@@ -6,9 +6,8 @@ import { after, before, test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { type RawData, WebSocket } from "ws";
-import { Api } from "../../../test/api.ts";
+import { Api, keys } from "../../../test/api.ts";
 import type { FakePty } from "../../../test/fakes/agent.ts";
-import { keys } from "../../../test/fakes/services.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 
 setFlagsFromString("--expose-gc");
@@ -36,7 +35,7 @@ test("40 000 messages in each direction keep no memory", async () => {
   await once(socket, "open");
   socket.send('{"type":"start"}');
   await once(socket, "message");
-  const pty = api.services.capsules.of(id).agent.ptys[0] as FakePty;
+  const pty = api.agent(id).ptys[0] as FakePty;
   pty.echoes = false;
   let typed = 0;
   pty.write = () => ++typed > 0;

@@ -5,9 +5,8 @@ import { type AddressInfo, connect } from "node:net";
 import { PassThrough } from "node:stream";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
-import { Api } from "../../../test/api.ts";
+import { Api, keys } from "../../../test/api.ts";
 import type { FakeAgent, FakePty, FakeRun } from "../../../test/fakes/agent.ts";
-import { keys } from "../../../test/fakes/services.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -30,7 +29,7 @@ before(async () => {
 });
 beforeEach(async () => {
   id = await api.capsule();
-  agent = api.services.capsules.of(id).agent;
+  agent = api.agent(id);
 });
 after(() => api.app.close());
 
@@ -207,16 +206,26 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
 });
 
 describe("a revoked key", () => {
-  test("closes the sockets it opened, with an error message and a clean close; its tickets are invalid", async () => {
-    const { teams } = api.services;
+  test("closes the sockets it opened, with an error message and a clean close; its tickets are invalid", async (t) => {
+    const { teams } = api.floors;
     const { id: keyId, key } = teams.issueKey({ teamId: "team-red", keyId: "key-red" }, "to be revoked");
     const headers = { "x-api-key": key };
     const path = `/v1/capsules/${id}/exec/stream`;
     const { json } = await api.call("POST", "/v1/ws-tickets", { json: { path }, key });
-    const before = teams.listeners;
+    let listeners = 0;
+    const onRevoked = teams.onRevoked.bind(teams);
+    t.mock.method(teams, "onRevoked", (...asked: Parameters<typeof onRevoked>) => {
+      listeners++;
+      const remove = onRevoked(...asked);
+      return () => {
+        listeners--;
+        remove();
+      };
+    });
     const exec = await new Client(path, headers).opened();
     const pty = await new Client(`/v1/capsules/${id}/pty`, headers).opened();
     const other = await new Client(path).opened();
+    assert.equal(listeners, 3);
     teams.revokeKeyOf("team-red", keyId);
     const error = { type: "error", data: "the API key is no longer valid" };
     assert.deepEqual(await exec.rest(), [[error], 4401]);
@@ -227,7 +236,7 @@ describe("a revoked key", () => {
     await waitFor("the command runs", () => agent.runs.length === 1);
     other.socket.close();
     await other.closed;
-    await waitFor("no socket listens for revocations", () => teams.listeners === before);
+    await waitFor("no socket listens for revocations", () => listeners === 0);
   });
 });
 
@@ -276,8 +285,7 @@ describe("exec stream", () => {
     const client = await open();
     client.send({ type: "start", cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" });
     assert.deepEqual(await client.next(), { type: "start", pid: 101 });
-    const capsule = api.services.capsules.of(id);
-    assert.equal(capsule.busy, 1);
+    assert.equal(api.isBusy(id), true);
     const run = agent.runs[0] as FakeRun;
     assert.deepEqual(run.command, {
       ...{ cmd: "hang", args: ["a"], envs: { A: "1" }, cwd: "/tmp" },
@@ -295,7 +303,7 @@ describe("exec stream", () => {
       1000,
     ]);
     await waitFor("all output is consumed", () => run.consumedBytes === 6);
-    assert.equal(capsule.busy, 0);
+    assert.equal(api.isBusy(id), false);
   });
 
   test("args are optional", async () => {
@@ -358,7 +366,7 @@ describe("exec stream", () => {
     const client = await open();
     const run = await running(client);
     client.socket.terminate();
-    await waitFor("the command is cancelled", () => run.cancelled && api.services.capsules.of(id).busy === 0);
+    await waitFor("the command is cancelled", () => run.cancelled && !api.isBusy(id));
   });
 
   test("bad messages before the start close it with 4400", async () => {
@@ -416,10 +424,11 @@ describe("exec stream", () => {
   test("pause and destroy send the reason and close with their codes", async () => {
     const paused = await open();
     const run = await running(paused);
-    api.services.capsules.become(id, "paused");
+    await api.become(id, "paused");
     assert.deepEqual(await paused.rest(), [[{ type: "error", data: "the capsule was paused" }], 4409]);
     await waitFor("the command is cancelled", () => run.cancelled);
-    api.services.capsules.become(id, "running");
+    await api.become(id, "running");
+    agent = api.agent(id);
     const destroyed = await open();
     await running(destroyed);
     await api.call("DELETE", `/v1/capsules/${id}`);
@@ -430,7 +439,7 @@ describe("exec stream", () => {
     const client = await open();
     const run = await running(client);
     run.fail(new CapsuleError("agent_error", "the guest's connection was lost"));
-    api.services.capsules.become(id, "paused");
+    await api.become(id, "paused");
     assert.deepEqual(await client.rest(), [[{ type: "error", data: "the capsule was paused" }], 4409]);
   });
 
@@ -521,7 +530,7 @@ describe("attach", () => {
     assert.equal(run.stopped, false);
     client.socket.close();
     await waitFor("the command is cancelled", () => run.cancelled);
-    assert.equal(api.services.capsules.of(id).view.lastActiveAt, null);
+    assert.equal(api.lastActiveAt(id), null);
   });
 
   test("sends the exit and closes", async () => {
@@ -705,7 +714,7 @@ describe("pty", () => {
   test("pause is fatal, with its code", async () => {
     const client = await open();
     await started(client);
-    api.services.capsules.become(id, "paused");
+    await api.become(id, "paused");
     const end = [[{ type: "error", data: "the capsule was paused", fatal: true }], 4409];
     assert.deepEqual(await client.rest(), end);
   });
