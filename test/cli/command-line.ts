@@ -4,6 +4,9 @@ import { once } from "node:events";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
 import { root } from "../sdk/sdk-package.ts";
+import { within } from "../wait-for.ts";
+
+const deadlineMs = 120_000;
 
 export const program = join(root, "capsule");
 
@@ -41,11 +44,14 @@ export class CommandLine {
 /** Resolves with the first text on the stream that matches. */
 export async function said(stream: Readable, pattern: RegExp): Promise<string> {
   let text = "";
-  for await (const chunk of stream.iterator({ destroyOnReturn: false })) {
-    text += chunk;
-    if (pattern.test(text)) return text;
-  }
-  throw new Error(`no output matched ${pattern}:\n${text}`);
+  const found = async () => {
+    for await (const chunk of stream.iterator({ destroyOnReturn: false })) {
+      text += chunk;
+      if (pattern.test(text)) return text;
+    }
+    throw new Error(`no output matched ${pattern}:\n${text}`);
+  };
+  return within(() => `output that matches ${pattern}, after ${JSON.stringify(text)}`, found(), { deadlineMs });
 }
 
 async function gathered(stream: Readable): Promise<string> {

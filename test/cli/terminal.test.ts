@@ -5,6 +5,7 @@ import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { lastingPort } from "../lasting-port.ts";
 import { Server } from "../server.ts";
 import { Emulator } from "../terminal/emulator.ts";
 import { CommandLine, program } from "./command-line.ts";
@@ -28,7 +29,7 @@ let folder: string;
 
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), "capsule-terminal-"));
-  server = await Server.start();
+  server = await Server.start({ env: { CAPSULE_PORT: await lastingPort() } });
   line = new CommandLine({ CAPSULE_DATA: server.dataDir });
   id = (await line.run(["create"])).stdout.trim();
 });
@@ -84,10 +85,9 @@ test("Ctrl-] d detaches a shell in the middle of a command, and it is joined aga
 test("a shell survives a restart of the server", deadline, async () => {
   await using emulator = await opened("shell", id, ...shell);
   await emulator.shows(/^ready>$/m);
-  const { port } = new URL(server.url);
   await server.kill("SIGKILL");
   await emulator.shows(/connection was lost/);
-  await server.start({ CAPSULE_PORT: port });
+  await server.start();
   await enters(emulator, "echo still $((40 + 2))");
   await emulator.shows(/^still 42$/m);
 });

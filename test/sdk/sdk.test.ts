@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { WebSocket as NpmWebSocket } from "ws";
 import { type Capsule, Client, hasCode, ServiceError, type WebSocketClass } from "../../src/sdk/sdk.ts";
+import { lastingPort } from "../lasting-port.ts";
 import { Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { runtimes } from "./runtimes.ts";
@@ -23,7 +24,7 @@ let project: Project;
 
 before(async () => {
   project = await Project.create();
-  server = await Server.start();
+  server = await Server.start({ env: { CAPSULE_PORT: await lastingPort() } });
   client = new Client({ url: server.url, apiKey: server.apiKey });
   capsule = await client.create();
 });
@@ -186,12 +187,11 @@ test("a terminal survives a restart of the server, and its output comes once", d
   })();
   await pty.write("stty -echo; echo first-$((1 + 1))\n");
   await waitFor("the first line", () => seen.includes("first-2"));
-  const { port } = new URL(server.url);
   await server.kill("SIGKILL");
   await waitFor("the terminal reconnects", () => states.includes("reconnecting"));
   await pty.write("stty size; echo second-$((1 + 2))\n"); // kept until there is somebody to take it
   pty.resize(91, 31);
-  await server.start({ CAPSULE_PORT: port });
+  await server.start();
   await waitFor("the second line", () => seen.includes("second-3"));
   assert.match(seen, /31 91/);
   assert.equal(seen.match(/first-2/g)?.length, 1);
