@@ -81,12 +81,23 @@ describe("the QEMU of a running capsule", {
     ];
     const threads = threadsOf(own);
     assert.ok(threads.length >= 2, `${threads.length} threads: no processor of the guest among them`);
+    /** In all threads but those that end meanwhile, as QEMU's idle ones do. */
+    const attempt = (what: string, which: number, args: (number | string)[], error: string) => {
+      for (const thread of threads.filter((each) => threadsOf(own).includes(each))) {
+        try {
+          assert.equal(call(thread, which, args), error, `${what}, thread ${thread} of ${threads}`);
+        } catch (failure) {
+          if (threadsOf(own).includes(thread)) throw failure;
+        }
+      }
+    };
     for (const [what, which, args, error] of attempts) {
-      for (const thread of threads)
-        assert.equal(call(thread, which, args), error, `${what}, thread ${thread} of ${threads}`);
+      attempt(what, which, args, error);
       assert.ok(Number(call(free.pid!, which, args)) >= 0, `${what}, without a jail`);
     }
-    for (const thread of threads) assert.equal(call(thread, number.fork, []), eperm, "a process");
+    attempt("a process", number.fork, [], eperm);
+    const left = threadsOf(own).filter((each) => threads.includes(each));
+    assert.ok(left.length >= 2, `${left.length} threads were tried throughout`);
     assert.equal(await own.sh("echo alive"), "alive");
   });
 
