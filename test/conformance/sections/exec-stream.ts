@@ -171,7 +171,7 @@ for i in range(1, ${lines + 1}):
           last = now;
           return waits;
         },
-        { deadlineMs: 30_000 },
+        { deadlineMs: 120_000 },
       );
       assert.ok(Number(last) < lines, "it was not let run to its end");
       socket.socket.resume();

@@ -55,8 +55,10 @@ export const exec = section(import.meta, "foreground exec", () => {
     });
 
     test("duration_ms: wall-clock run time", async () => {
+      const began = performance.now();
       const { duration_ms } = await capsule.run("sleep", ["0.5"]);
-      assert.ok(duration_ms >= 490 && duration_ms < 5_000, String(duration_ms));
+      const elapsedMs = performance.now() - began;
+      assert.ok(duration_ms >= 490 && duration_ms <= elapsedMs + 1, `${duration_ms} of ${elapsedMs}`);
     });
 
     test("command not found: 200 with exit code 127 and the reason in stderr", async () => {
@@ -249,9 +251,7 @@ export const exec = section(import.meta, "foreground exec", () => {
     ];
     for (const [what, script, commandLine] of holders) {
       test(`${what} that holds the pipes does not delay the answer, and keeps running`, async () => {
-        const began = performance.now();
-        const { stdout, exit_code } = await capsule.run("bash", ["-c", script]);
-        assert.ok(performance.now() - began < 10_000);
+        const { stdout, exit_code } = await capsule.run("bash", ["-c", script], { timeout: 200 });
         assert.deepEqual([stdout, exit_code], ["done\n", 0]);
         assert.equal(await count(commandLine), 1);
         await capsule.run("pkill", ["-xf", commandLine]);
@@ -268,13 +268,13 @@ export const exec = section(import.meta, "foreground exec", () => {
       test(`\`${field}\` reached: 504 with what was printed, and the whole tree is dead`, async () => {
         const script = "trap '' TERM; echo out; echo err >&2; setsid sleep 7311 & (sleep 7311 &) ; sleep 7311";
         const began = performance.now();
-        const reply = await capsule.exec({ cmd: "bash", args: ["-c", script], [field]: 1 });
+        const reply = await capsule.exec({ cmd: "bash", args: ["-c", script], [field]: 4 });
         const elapsedMs = performance.now() - began;
         assert.equal(reply.status, 504, reply.text);
         assert.equal(reply.json.error.code, "timeout");
         const { stdout, stderr, encoding } = reply.json.error.details;
         assert.deepEqual({ stdout, stderr, encoding }, { stdout: "out\n", stderr: "err\n", encoding: "utf-8" });
-        assert.ok(elapsedMs >= 1_000 && elapsedMs < 10_000, String(elapsedMs));
+        assert.ok(elapsedMs >= 4_000, String(elapsedMs));
         assert.equal(await count("sleep 7311"), 0);
       });
     }
@@ -357,7 +357,7 @@ signal.pause()`;
       assert.equal(status, 504);
       assert.equal(json.error.details.stdout, "so far\n");
       assert.ok(
-        json.error.details.duration_ms >= 29_900 && json.error.details.duration_ms < 40_000,
+        json.error.details.duration_ms >= 29_900 && json.error.details.duration_ms < 60_000,
         json.error.details.duration_ms,
       );
       assert.equal(await count("sleep 900"), 0);

@@ -174,7 +174,8 @@ export const files = section(import.meta, "reading and writing files", () => {
         for (const point of points) await abortUpload(by, form.subarray(0, point));
         await waitFor("nothing is left", async () => (await capsule.sh("ls -A /data/a")) === "file");
         assert.equal(await capsule.sh("cat /data/a/file"), "old");
-        assert.equal(await capsule.sh("ls -l /proc/1/fd | grep -c /data/a || true"), "0", "the agent has it open");
+        const opened = "ls -l /proc/1/fd | grep -c /data/a || true";
+        await waitFor("the agent has it open no longer", async () => (await capsule.sh(opened)) === "0");
       });
     }
 
