@@ -9,7 +9,7 @@ import { waitFor } from "../wait-for.ts";
 import type { ZooClient } from "./zoo.ts";
 
 const operations = resolve(import.meta.dirname, "../../docs/OPERATIONS.md");
-const startDeadlineMs = 20_000;
+const startDeadlineMs = 60_000;
 
 export interface ZooProxy extends Pick<ZooClient, "name" | "probe" | "package" | "isUsual"> {
   /** It resets a client that it has passed a refusal to while the body was still coming: docs/CLIENTS.md says so. */

@@ -15,7 +15,8 @@ import { World } from "./world.ts";
 const listMax = 1_000;
 const growthMaxBytes = 128 << 20;
 const askAgainMs = 2_000;
-const lieDeadlineMs = 60_000;
+const lieDeadlineMs = 120_000;
+const floodBytes = 1 << 20;
 
 let world: World;
 let bystander: TestCapsule;
@@ -35,13 +36,15 @@ const file =
 
 /**
  * The first answer that differs from the real agent's. A request sent right before the agent was frozen is never
- * answered, so each request is aborted after 2 s and repeated.
+ * answered, so each request is aborted and repeated, the first time after 2 s and then after twice the time before.
  */
 function lieTo(capsule: TestCapsule, ask: Ask, truth: number): Promise<Reply> {
+  let patienceMs = askAgainMs;
   return waitFor(
     "a lie",
     async () => {
-      const reply = await ask(capsule, AbortSignal.timeout(askAgainMs)).catch(() => undefined);
+      const reply = await ask(capsule, AbortSignal.timeout(patienceMs)).catch(() => undefined);
+      if (reply === undefined) patienceMs *= 2;
       return reply?.status === truth ? undefined : reply;
     },
     { deadlineMs: lieDeadlineMs },
@@ -89,6 +92,11 @@ async function meanwhile(work: Promise<unknown>): Promise<number> {
 /** Peak memory of the daemon since `forgetPeak`. */
 function peakBytes(): number {
   return 1024 * Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${world.server.pid}/status`, "utf8"))?.[1]);
+}
+
+/** By the daemon, from guests and clients. */
+function bytesRead(): number {
+  return Number(/^rchar: (\d+)$/m.exec(readFileSync(`/proc/${world.server.pid}/io`, "utf8"))?.[1]);
 }
 
 function forgetPeak(): void {
@@ -163,25 +171,25 @@ describe("a lying guest", { timeout: 600_000 }, () => {
   test("endless output of single bytes costs the daemon little memory and does not block other capsules", async () => {
     await using capsule = await world.client.capsule();
     await startLying(capsule, "single_bytes_of_output");
-    await waitFor(
-      "the agent is frozen",
-      async () => (await exec(capsule, AbortSignal.timeout(askAgainMs)).catch(() => undefined)) === undefined,
-    );
     forgetPeak();
     const before = peakBytes();
     const aborter = new AbortController();
-    let answer: Reply | undefined;
-    const flooded = exec(capsule, aborter.signal).then(
-      (reply) => {
-        answer = reply;
-      },
-      () => {},
-    );
-    const commands = meanwhile(flooded);
+    /** Asks until a request is not answered: that one, or the next, gets the flood. */
+    const ask = async (): Promise<boolean> => {
+      const beginning = bytesRead();
+      const answered = exec(capsule, aborter.signal).catch(() => undefined);
+      const flooded = waitFor("the flood", () => bytesRead() - beginning > floodBytes, { deadlineMs: askAgainMs });
+      return Promise.race([flooded.catch(() => false), answered.then(() => false)]);
+    };
+    await waitFor("a flood of output", ask, { deadlineMs: lieDeadlineMs });
+    const during = bytesRead();
+    const over = Promise.withResolvers<void>();
+    const commands = meanwhile(over.promise);
     for (let answers = 0; answers < 20; answers++) await bystander.sh("true");
-    aborter.abort();
+    assert.ok(bytesRead() - during > floodBytes, "the output ended");
+    over.resolve();
     assert.ok((await commands) > 0);
-    assert.equal(answer, undefined, "the real agent answered, or the output ended");
+    aborter.abort();
     assert.ok(peakBytes() - before < growthMaxBytes, `${peakBytes() - before} bytes more`);
   });
 });

@@ -60,10 +60,13 @@ test("capsules created at once from the pool share no secrets, and their clocks 
       const began = Date.now();
       const lines = (await capsule.sh(tell)).split("\n");
       const at = Number(lines.pop());
-      assert.ok(at > began - 50 && at < Date.now() + 50, `${capsule.id} thinks it is ${at - began} ms off`);
-      return { id: capsule.id, lines };
+      const offMs = at < began ? at - began : Math.max(0, at - Date.now());
+      return { id: capsule.id, lines, offMs };
     }),
   );
+  // The time is sent, and on a busy machine it arrives late; a clock that was not set is seconds behind in each of them.
+  const offs = told.map(({ offMs }) => Math.abs(offMs));
+  assert.ok(Math.min(...offs) < 50 && Math.max(...offs) < 2_000, `the clocks are off by ${offs} ms`);
   for (const { id, lines } of told) assert.deepEqual(lines.slice(2), [id, id]);
   for (const field of [0, 1]) assert.equal(new Set(told.map(({ lines }) => lines[field])).size, atOnce);
   await destroyAll(capsules);

@@ -58,11 +58,9 @@ export class RebootedServer implements AsyncDisposable {
   /** Resolves when these folders are empty. */
   async emptied(...folders: string[]): Promise<void> {
     for (const folder of folders) {
-      await waitFor(`${folder} is empty`, async () => this.entries(folder).length === 0, { deadlineMs: 10_000 }).catch(
-        (error) => {
-          throw new Error(`${folder} has ${this.entries(folder)}`, { cause: error });
-        },
-      );
+      await waitFor(`${folder} is empty`, async () => this.entries(folder).length === 0).catch((error) => {
+        throw new Error(`${folder} has ${this.entries(folder)}`, { cause: error });
+      });
     }
   }
 

@@ -116,11 +116,20 @@ test("warm processes of a template end when it is deleted", { skip }, async () =
   await world.client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: source.id, name: "made" } });
   for (let each = 0; each < 2; each++) await (await world.client.capsule({ template: "made" })).destroy();
   const [storage] = world.folders("templates");
-  const isOnIt = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, "latin1").includes(`/templates/${storage}/`);
+  const isOnIt = (pid: number) => commandOf(pid).includes(`/templates/${storage}/`);
   await waitFor("one stands on it", async () => world.pidsOf("warm").some(isOnIt), { deadlineMs: patienceMs });
   await world.client.expect(204, "DELETE", "/v1/snapshots/made");
   await waitFor("none does", async () => !world.pidsOf("warm").some(isOnIt));
 });
+
+/** Empty when the process has just ended. */
+function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "latin1");
+  } catch {
+    return "";
+  }
+}
 
 /** The most recently started process, at the start of its translation warm-up. */
 async function warmingUp(): Promise<number> {

@@ -12,7 +12,7 @@ import { waitFor } from "../wait-for.ts";
 export type Fault = "daemon" | "machine";
 
 /** Time for a killed VM to end. */
-const dyingMs = 5_000;
+const dyingMs = 60_000;
 
 export class World implements AsyncDisposable {
   readonly server: Server;

@@ -108,7 +108,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     assert.deepEqual(readdirSync(join(server.dataDir, "capsules")), [anew.id]);
     assert.deepEqual(readdirSync(join(server.dataDir, "templates")), []);
     const only = "one VM is left: a setting under its former name makes no warm process";
-    await waitFor(only, async () => vmsOf(server).length === 1, { deadlineMs: 10_000 });
+    await waitFor(only, async () => vmsOf(server).length === 1);
     assert.deepEqual(await server.log.unexpected(), []);
     client.close();
   });
