@@ -15,7 +15,7 @@ import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { type ImageManifest, loadImage } from "../../src/host/images/images.ts";
 import { createDefaults } from "../../src/wire/defaults.ts";
-import { CapsuleError } from "../../src/wire/errors.ts";
+import { CapsuleError, messageOf } from "../../src/wire/errors.ts";
 import { initrd, initrdKey, readModules } from "./initrd.ts";
 import { sha256OfFile } from "./inputs.ts";
 import { kernel, kernelKey } from "./kernel.ts";
@@ -84,6 +84,6 @@ function parseOptions(argv: string[]): BuildOptions {
 try {
   console.log(await build(parseOptions(process.argv.slice(2))));
 } catch (error) {
-  console.error(`image: ${error instanceof Error ? error.message : String(error)}`);
+  console.error(`image: ${messageOf(error)}`);
   process.exitCode = 1;
 }

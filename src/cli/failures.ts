@@ -8,6 +8,7 @@
  * Otherwise exec and shell exit with the code of the command that they ran.
  */
 import { ConnectionError, isCommandNotFound, ServiceError } from "../sdk/sdk.ts";
+import { messageOf } from "../wire/errors.ts";
 import { note, painted, printable } from "./screen.ts";
 
 export const exitCodes = { done: 0, failed: 1, usage: 2, ranOut: 124, notRun: 125, noCommand: 127 } as const;
@@ -23,7 +24,7 @@ export class Failure extends Error {
 }
 
 export function report(name: string, error: unknown, { isJson, url }: { isJson: boolean; url: string }): void {
-  const message = error instanceof Error ? error.message : String(error);
+  const message = messageOf(error);
   if (isJson) {
     const { code = "failed", details } = error as { code?: unknown; details?: unknown };
     note(JSON.stringify({ error: { code, message, details } }));

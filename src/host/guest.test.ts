@@ -47,7 +47,9 @@ async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patie
     return agent;
   };
   const agent = await connect(fake.socketPath, patienceMs);
-  return { fake, vm, live: new LiveGuest("cl-x", null, vm, agent, { connect, reconnectMs }), line };
+  const image = { name: "minimal", hash: "1" };
+  const capsule = { origin: "bases/b", originSha256: null, image, machine: vm.spec.machine };
+  return { fake, vm, live: new LiveGuest("cl-x", capsule, vm, agent, { connect, reconnectMs }), line };
 }
 
 const isUnreachable = (error: unknown) =>

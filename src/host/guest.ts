@@ -12,7 +12,7 @@ import type { Agent, Wake } from "../agent/agent.ts";
 import { SilenceError } from "../agent/liveness.ts";
 import { ProtocolError } from "../agent/records.ts";
 import type { Vm, VmEnd } from "../vmm/vmm.ts";
-import { CapsuleError } from "../wire/errors.ts";
+import { CapsuleError, messageOf } from "../wire/errors.ts";
 import type { CapsuleFile } from "./disk/capsule-folder.ts";
 import type { Guest, GuestEnd } from "./host.ts";
 
@@ -61,8 +61,8 @@ const transitions: Record<State["name"], readonly State["name"][]> = {
 export class LiveGuest implements Guest {
   readonly id: string;
   readonly vm: Vm;
-  /** The content of its capsule.json; null for a guest that has no folder and is never saved. */
-  readonly capsule: CapsuleFile | null;
+  /** The content of its capsule.json. */
+  readonly capsule: CapsuleFile;
   readonly ended: Promise<GuestEnd>;
   #state: State = { name: "connected" };
   /** The open connection, also while suspended; undefined when it is lost. */
@@ -78,13 +78,7 @@ export class LiveGuest implements Guest {
   readonly #connect: Connect;
   readonly #reconnectMs: number;
 
-  constructor(
-    id: string,
-    capsule: CapsuleFile | null,
-    vm: Vm,
-    agent: Agent,
-    { connect, reconnectMs }: ReconnectOptions,
-  ) {
+  constructor(id: string, capsule: CapsuleFile, vm: Vm, agent: Agent, { connect, reconnectMs }: ReconnectOptions) {
     this.id = id;
     this.capsule = capsule;
     this.vm = vm;
@@ -293,8 +287,4 @@ function describeEnd(end: VmEnd): [kind: GuestEnd["kind"], reason: string] {
     case "exited":
       return ["lost", "the VM's process ended"];
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

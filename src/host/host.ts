@@ -45,6 +45,12 @@ export interface Guest {
   limitWrites(bytesPerSec: number): Promise<void>;
 }
 
+/** How many VMs wait, started ahead of time, and how many should. */
+export interface PoolState {
+  ready: number;
+  target: number;
+}
+
 /** The owner of work that is done for no team. */
 export const serviceOwner = "";
 
@@ -115,7 +121,7 @@ export interface Host {
   /** The id of a warm capsule, if there is one, for `start` or `remove`. Counts as demand in both cases. */
   reserve(origin: Origin, shape: Shape): string | undefined;
   /** The size and target size of the warm pool. */
-  pool(): { ready: number; target: number };
+  pool(): PoolState;
   /**
    * A new capsule's VM, held. On failure nothing is left of it. Throws CapsuleError("agent_error" | "no_space"). When the turn's
    * signal fires, also after the waiting, the VM is ended and the signal's reason thrown.

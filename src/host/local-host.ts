@@ -31,7 +31,7 @@ import { Starter } from "./launch/starter.ts";
 import { trimQemuBuilds, type Vmms } from "./qemu-builds/vmms.ts";
 import type { Step } from "./steps.ts";
 import type { WarmCapsule } from "./warm/warm-pool.ts";
-import { type PoolState, type WarmSettings, WarmStarts } from "./warm/warm-starts.ts";
+import { type WarmSettings, WarmStarts } from "./warm/warm-starts.ts";
 
 export interface LocalHostOptions {
   paths: Paths;
@@ -150,11 +150,11 @@ export class LocalHost implements Host {
     return this.#warm.reserve(origin, shape);
   }
 
-  pool(): PoolState {
+  pool() {
     return this.#warm.pool();
   }
 
-  warmProcesses(): PoolState {
+  warmProcesses() {
     return this.#warm.processes();
   }
 

@@ -1,10 +1,10 @@
 /** Opens this machine: its QEMU, accelerator, jail and built-in images. */
-import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
 import { access, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { chooseAccelerator } from "../vmm/accelerator.ts";
 import { Jail, type JailOptions } from "../vmm/jail/jail.ts";
+import { newNonce } from "../vmm/process.ts";
 import { programsOf } from "../vmm/qemu-program.ts";
 import { requireJailable } from "../vmm/qemu-version.ts";
 import type { Accelerator, Vmm } from "../vmm/vmm.ts";
@@ -96,7 +96,7 @@ const asBoolean = [() => true, () => false] as const;
 
 async function tryBoot(options: MachineOptions, vmm: Vmm, image: Image, signal: AbortSignal): Promise<void> {
   const { paths, connect } = options;
-  const nonce = randomBytes(16).toString("hex");
+  const nonce = newNonce();
   const folder = paths.scratch(`probe-${nonce}`);
   const machine = vmm.machine(1, 512);
   try {

@@ -12,6 +12,7 @@ import { loadImage } from "../host/images/images.ts";
 import { Jail, noJail } from "../vmm/jail/jail.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 import { createDefaults } from "../wire/defaults.ts";
+import { messageOf } from "../wire/errors.ts";
 
 /** The result of one check: what was found, or what is missing, with a remedy. */
 type Finding = { name: string; found: string } | { name: string; missing: string };
@@ -35,7 +36,7 @@ export async function doctor(): Promise<number> {
   try {
     console.log(`ok       capsule      ${await tryCapsule(config)}`);
   } catch (error) {
-    console.log(`\nA capsule did not work here: ${error instanceof Error ? error.message : String(error)}.`);
+    console.log(`\nA capsule did not work here: ${messageOf(error)}.`);
     return 1;
   }
   console.log("\nAll is well: a capsule was created, ran a command and was destroyed.");
@@ -87,7 +88,7 @@ async function finding(name: string, probe: () => Promise<string>, remedy: strin
   try {
     return { name, found: await probe() };
   } catch (error) {
-    return { name, missing: `${error instanceof Error ? error.message : String(error)}: ${remedy}` };
+    return { name, missing: `${messageOf(error)}: ${remedy}` };
   }
 }
 

@@ -3,6 +3,7 @@
  * identified through /proc: pid and start time identify a process, the nonce in its command line tells which VM it is.
  */
 import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { open, readdir } from "node:fs/promises";
 import type { Socket } from "node:net";
@@ -23,6 +24,11 @@ const killPollMs = 1;
 const killDeadlineMs = 60_000;
 const bwrapDeadlineMs = 1_000;
 const scansMax = 10;
+
+/** Names one VM, in its command line and its journal. */
+export function newNonce(): string {
+  return randomBytes(16).toString("hex");
+}
 
 /** Guests run at a lower priority than the service, and at the same priority among each other. */
 const niceness = 5;

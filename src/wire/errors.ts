@@ -54,6 +54,11 @@ export class CapsuleError extends Error {
   }
 }
 
+/** The message of anything that was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** Why the server closed a WebSocket. Codes below 4000 are those of RFC 6455. */
 export const closeCodes = {
   done: 1000,

@@ -1,5 +1,6 @@
 /** Takes over what an earlier daemon left of a running capsule: its VM, or the checkpoint of a pause that it did not record. */
 import { join } from "node:path";
+import { messageOf } from "../../wire/errors.ts";
 import { checkpointName, readCapsule, readVm, type VmFile } from "../disk/capsule-folder.ts";
 import { openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { canBeResumed } from "../disk/disk-layer.ts";
@@ -41,7 +42,7 @@ export class Adopter {
         const adopted = await this.#connect(id, vm, isOwn ? saving : null);
         if (adopted !== undefined) return adopted;
       } catch (error) {
-        reason = error instanceof Error ? error.message : String(error);
+        reason = messageOf(error);
       }
       await this.#end(id, isOwn);
     }

@@ -9,7 +9,7 @@ import { flattenMemory } from "../../vmm/memory/base-memory.ts";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import type { FairSlots } from "../capacity/fair-slots.ts";
 import { withDeadline } from "../deadline.ts";
-import { type CapsuleFile, checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
+import { checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
 import { diffName, diskLayerOf, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, syncFileAndTimes, syncFolder } from "../disk/files.ts";
@@ -109,7 +109,7 @@ export class Checkpointer {
 
   /** What a checkpoint of this guest has in common with its template. */
   #about(live: LiveGuest): Pick<Saved, "machine" | "agent" | "layers"> {
-    const { machine, image } = capsuleOf(live);
+    const { machine, image } = live.capsule;
     return { machine, agent: { protocol: live.protocol }, layers: [this.#options.templates.layer(image)] };
   }
 
@@ -161,7 +161,7 @@ export class Checkpointer {
    */
   async #merge(scratch: string, live: LiveGuest): Promise<void> {
     const { paths, space, templates, mergeLayer } = this.#options;
-    const { image, origin } = capsuleOf(live);
+    const { image, origin } = live.capsule;
     const [folder, parent] = [paths.capsule(live.id), join(paths.data, origin)];
     const checkpoint = join(folder, checkpointName);
     const needBytes = (await allocatedBytes(parent)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
@@ -186,9 +186,4 @@ export class Checkpointer {
       { hashAll: true },
     );
   }
-}
-
-function capsuleOf({ id, capsule }: LiveGuest): CapsuleFile {
-  if (capsule === null) throw new Error(`guest ${id} is no capsule's`);
-  return capsule;
 }

@@ -7,7 +7,7 @@ import { existsSync, readFileSync, renameSync } from "node:fs";
 import { rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { CapsuleError } from "../../wire/errors.ts";
+import { CapsuleError, messageOf } from "../../wire/errors.ts";
 import { fileNames, largeFiles, openCheckpoint, readManifest, verifyHashes } from "../disk/checkpoint-folder.ts";
 import { freshFolder, isMissing, syncFile, syncFolder } from "../disk/files.ts";
 import { encodeHashes, type Hashes, hashFiles } from "../disk/hashes.ts";
@@ -187,10 +187,6 @@ function isDamage(error: unknown): boolean {
 
 function isOfLaterRelease(error: unknown): boolean {
   return error instanceof CapsuleError && error.code === "conflict";
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** A missing file means that the checkpoint is being removed; openCheckpoint reports one that is missing for good. */

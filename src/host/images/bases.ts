@@ -3,11 +3,12 @@
  * answers, and every capsule of that shape starts from this checkpoint. Before one is made, those are removed that no capsule
  * needs beyond the spare ones (base-trimmer.ts).
  */
-import { hash, randomBytes } from "node:crypto";
+import { hash } from "node:crypto";
 import { readdir, rm, stat, utimes } from "node:fs/promises";
 import { basename, join } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
 import { flattenMemory } from "../../vmm/memory/base-memory.ts";
+import { newNonce } from "../../vmm/process.ts";
 import { saveVm } from "../../vmm/vm-save.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
@@ -27,7 +28,8 @@ import { bootImage, zeroName } from "./boot.ts";
 import type { ImageStore } from "./image-store.ts";
 import type { Image } from "./images.ts";
 
-export interface Base {
+/** The checkpoint of a base or template, from which capsules start. */
+export interface Parent {
   folder: string;
   manifest: Manifest;
 }
@@ -50,7 +52,7 @@ const baseBytes = 256 << 20;
 
 /** An owner's turn to make a base. */
 interface Waiting {
-  base: Promise<Base>;
+  base: Promise<Parent>;
   /** Callers that have not left. */
   callers: number;
   /** Fires when the last one has left. */
@@ -60,10 +62,10 @@ interface Waiting {
 export class Bases {
   readonly #options: BasesOptions;
   readonly #trimmer: BaseTrimmer;
-  readonly #making = new Map<string, Promise<Base>>();
+  readonly #making = new Map<string, Promise<Parent>>();
   /** By owner and key: each owner that needs a base waits for its own turn to make it. */
   readonly #waiting = new Map<string, Waiting>();
-  readonly #ready = new Map<string, Base>();
+  readonly #ready = new Map<string, Parent>();
 
   constructor(options: BasesOptions) {
     this.#options = options;
@@ -83,7 +85,7 @@ export class Bases {
    * rejects with its reason; a boot under way goes on, and one that waits for its slot is dropped if no other call of the owner
    * needs it.
    */
-  async ensure(image: Image, shape: Shape, turn: Turn): Promise<Base & Disposable> {
+  async ensure(image: Image, shape: Shape, turn: Turn): Promise<Parent & Disposable> {
     const { vmm } = this.#options;
     const machine = vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine, vmm.kernelOptions);
@@ -96,7 +98,7 @@ export class Bases {
     return this.#trimmer.trim();
   }
 
-  async #waitFor(key: string, image: Image, machine: Machine, { owner, signal }: Turn): Promise<Base> {
+  async #waitFor(key: string, image: Image, machine: Machine, { owner, signal }: Turn): Promise<Parent> {
     signal?.throwIfAborted();
     const name = JSON.stringify([owner, key]);
     const waiting = this.#waiting.get(name) ?? this.#wait(key, image, machine, owner);
@@ -124,7 +126,7 @@ export class Bases {
     return { base: find(), callers: 0, abandoned };
   }
 
-  #makeOnce(key: string, image: Image, machine: Machine, owner: string): Promise<Base> {
+  #makeOnce(key: string, image: Image, machine: Machine, owner: string): Promise<Parent> {
     const ready = this.#sound(key);
     if (ready !== undefined) return Promise.resolve(ready);
     let making = this.#making.get(key);
@@ -136,7 +138,7 @@ export class Bases {
   }
 
   /** The base that is in use; undefined once it was found damaged. */
-  #sound(key: string): Base | undefined {
+  #sound(key: string): Parent | undefined {
     const base = this.#ready.get(key);
     return base !== undefined && this.#options.isSound(base.folder) ? base : undefined;
   }
@@ -151,7 +153,7 @@ export class Bases {
    * The newest undamaged base of this key whose guest knows this machine's rate of the time stamp counter. Others stay for their
    * capsules, and another folder is made.
    */
-  async #find(key: string, { tscKhz }: Machine): Promise<Base | undefined> {
+  async #find(key: string, { tscKhz }: Machine): Promise<Parent | undefined> {
     const { paths, isSound } = this.#options;
     for (const name of await this.#namesOf(key)) {
       const folder = paths.base(name);
@@ -178,14 +180,14 @@ export class Bases {
     return dated.sort((a, b) => b.ms - a.ms).map(({ name }) => name);
   }
 
-  #keep(key: string, base: Base): Base {
+  #keep(key: string, base: Parent): Parent {
     this.#ready.set(key, base);
     return base;
   }
 
-  async #make(key: string, image: Image, machine: Machine, owner: string): Promise<Base> {
+  async #make(key: string, image: Image, machine: Machine, owner: string): Promise<Parent> {
     const { paths, space, vmm, connect, bootMs } = this.#options;
-    const nonce = randomBytes(16).toString("hex");
+    const nonce = newNonce();
     const folder = paths.scratch(`base-${nonce}`);
     await this.trim().catch(() => {}); // the reconciler tries again, and reports it
     await space.require(baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);

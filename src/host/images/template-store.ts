@@ -1,26 +1,17 @@
 /** The template store: built-in images with their bases, and the files of templates, from which new capsules start. */
-import { mkdir, writeFile } from "node:fs/promises";
-import { join, relative } from "node:path";
-import { emptyOverlay } from "../../vmm/qcow2.ts";
+import { join } from "node:path";
 import type { VmFiles, VmSpec } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { type CapsuleFile, diskName, type VmFile, writeCapsule } from "../disk/capsule-folder.ts";
+import { type CapsuleFile, diskName, type VmFile } from "../disk/capsule-folder.ts";
 import { fileNames, openCheckpoint, parentHash, readManifest } from "../disk/checkpoint-folder.ts";
 import { requireSameMachine } from "../disk/machine-record.ts";
 import { imageLayer, type Layer, type Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Origin, type Shape, serviceOwner, type Turn } from "../host.ts";
 import type { Vmms } from "../qemu-builds/vmms.ts";
-import type { Bases } from "./bases.ts";
-import { overlayOn } from "./boot.ts";
+import type { Bases, Parent } from "./bases.ts";
 import type { ImageStore } from "./image-store.ts";
 import type { Image } from "./images.ts";
-
-/** The checkpoint of a base or template, from which capsules start. */
-export interface Parent {
-  folder: string;
-  manifest: Manifest;
-}
 
 export class TemplateStore {
   readonly #paths: Paths;
@@ -94,29 +85,4 @@ export class TemplateStore {
     const { kernel, initrd, root } = this.image(capsule.image);
     return { memory: join(origin, fileNames.memory), backing: [join(origin, fileNames.disk), root], kernel, initrd };
   }
-}
-
-/**
- * Makes the folder of a new capsule: capsule.json, and an empty disk layer on its parent's disk. Throws when the folder
- * exists. After a failure the caller removes it.
- */
-export async function createCapsuleFolder(
-  paths: Paths,
-  templates: Pick<TemplateStore, "image">,
-  id: string,
-  parent: Parent,
-): Promise<CapsuleFile> {
-  const folder = paths.capsule(id);
-  await mkdir(folder, { mode: 0o700 });
-  const { machine, image } = parent.manifest;
-  const capsule: CapsuleFile = {
-    origin: relative(paths.data, parent.folder),
-    originSha256: parentHash(parent.manifest),
-    image,
-    machine,
-  };
-  const disk = join(parent.folder, fileNames.disk);
-  const overlay = emptyOverlay(overlayOn(folder, disk, "qcow2", templates.image(image).diskBytes));
-  await Promise.all([writeFile(join(folder, diskName), overlay, { mode: 0o600 }), writeCapsule(folder, capsule)]);
-  return capsule;
 }

@@ -1,6 +1,6 @@
 /** Starts guests: from a checkpoint, with the user's processes frozen until released; or from an earlier daemon, as they are. */
-import { randomBytes } from "node:crypto";
 import { describeMismatch, protocolVersions, speaks, unrecordedProtocol } from "../../agent/protocol.ts";
+import { newNonce } from "../../vmm/process.ts";
 import type { SavedVm, Vm, Vmm, VmProcess } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
@@ -11,6 +11,7 @@ import { type Connect, identityOf, LiveGuest } from "../guest.ts";
 import { serviceOwner, type Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
+import { startJournalled } from "./journalled-start.ts";
 
 export interface LauncherOptions {
   paths: Paths;
@@ -135,24 +136,12 @@ export class Launcher {
   /** In a new process. */
   async #start(id: string, capsule: CapsuleFile, saved: SavedGuest, signal: AbortSignal | undefined): Promise<Vm> {
     const { paths, vmm, templates, step } = this.#options;
-    const folder = paths.capsule(id);
-    const nonce = randomBytes(16).toString("hex");
+    const nonce = newNonce();
     const journal = { nonce, protocol: saved.protocol, restores: saved.revision ?? null };
-    await writeVm(folder, { ...journal, process: null });
-    step("restore.journalled");
-    let journalled: Promise<void> | undefined;
-    const onSpawn = (process: VmProcess) => {
-      journalled = writeVm(folder, { ...journal, process });
-      journalled.catch(() => {}); // seen below
-    };
-    const vm = await vmm.restore(templates.spec(id, capsule, { nonce }), saved, onSpawn, signal);
-    try {
-      await journalled;
-      return vm;
-    } catch (error) {
-      await vm.kill();
-      throw error;
-    }
+    return startJournalled(paths.capsule(id), journal, (onSpawn) => {
+      step("restore.journalled");
+      return vmm.restore(templates.spec(id, capsule, { nonce }), saved, onSpawn, signal);
+    });
   }
 
   async #recordPowerOff(id: string, vm: Vm): Promise<undefined> {

@@ -4,9 +4,10 @@ import { fileNames } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { Origin, Shape, Turn } from "../host.ts";
-import { createCapsuleFolder, type TemplateStore } from "../images/template-store.ts";
+import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
 import type { Launcher } from "./launcher.ts";
+import { createCapsuleFolder } from "./new-capsule.ts";
 
 /** Of a template's files: found damaged before, and verified once in the background. */
 export interface Verification {

@@ -9,6 +9,7 @@
  */
 
 import type { Pressure } from "../capacity/memory.ts";
+import type { PoolState } from "../host.ts";
 import { DemandEstimator, refillAtMs, refillDelayMs } from "./pool-policy.ts";
 
 export interface PoolItem {
@@ -100,7 +101,7 @@ export class DemandPool<Key, Item extends PoolItem> {
     return [...this.#buckets.values()].flatMap((bucket) => bucket.ready);
   }
 
-  state(): { ready: number; target: number } {
+  state(): PoolState {
     if (!this.#isOpen) return { ready: 0, target: 0 };
     let target = 0;
     for (const bucket of this.#buckets.values()) target += this.#target(bucket);

@@ -14,7 +14,8 @@ import { TranslationWarmup } from "./translation-warmup.ts";
 const data = mkdtempSync(join(tmpdir(), "capsule-warmup-"));
 after(() => rmSync(data, { recursive: true, force: true }));
 
-const target = { origin: "templates/t", image: { name: "minimal", hash: "1" } };
+const image = { name: "minimal", hash: "1" };
+const target = { origin: "templates/t", originSha256: null, image, machine: new FakeVm("").spec.machine };
 const never = new AbortController().signal;
 const paths = new Paths(data);
 let kills: number;

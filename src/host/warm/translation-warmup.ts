@@ -31,8 +31,6 @@ const maxSuspended = 64;
 /** Host name of the temporary guest. */
 const guestName = "warm-up";
 
-type Target = Pick<CapsuleFile, "origin" | "image">;
-
 export class TranslationWarmup {
   readonly #options: TranslationWarmupOptions;
   readonly #deadlineMs: number;
@@ -45,7 +43,7 @@ export class TranslationWarmup {
   }
 
   /** Does nothing for a process that cannot be warmed up. On failure, and when `signal` fires, the process is ended. */
-  async run(warm: WarmProcess, target: Target, signal: AbortSignal): Promise<void> {
+  async run(warm: WarmProcess, target: CapsuleFile, signal: AbortSignal): Promise<void> {
     const { origin } = target;
     signal.throwIfAborted();
     if (!warm.canWarmTranslations || performance.now() < (this.#suspended.get(origin) ?? 0)) return;
@@ -62,8 +60,9 @@ export class TranslationWarmup {
     }
   }
 
-  async #run(warm: WarmProcess, { origin, image }: Target, signal: AbortSignal): Promise<void> {
+  async #run(warm: WarmProcess, target: CapsuleFile, signal: AbortSignal): Promise<void> {
     const { paths, templates } = this.#options;
+    const { origin, image } = target;
     const { dir } = warm.spec.files;
     const source = join(paths.data, origin);
     const layer = join(dir, diskName);
@@ -72,7 +71,7 @@ export class TranslationWarmup {
       await writeFile(layer, emptyOverlay(overlay), { mode: 0o600 });
       const saved = { state: join(source, fileNames.state), memory: null };
       const protocol = (await readManifest(source))?.agent.protocol;
-      await warm.warmTranslations(saved, layer, (vm) => this.#warmUp(vm, protocol, signal), signal);
+      await warm.warmTranslations(saved, layer, (vm) => this.#warmUp(vm, target, protocol, signal), signal);
     } catch (error) {
       await warm.kill();
       throw error;
@@ -82,12 +81,12 @@ export class TranslationWarmup {
   }
 
   /** Disconnects as soon as `signal` fires: afterwards the path of the socket may belong to another VM. */
-  async #warmUp(vm: Vm, protocol: number | undefined, signal: AbortSignal): Promise<void> {
+  async #warmUp(vm: Vm, target: CapsuleFile, protocol: number | undefined, signal: AbortSignal): Promise<void> {
     const { connect, wakeMs } = this.#options;
     await vm.resume();
     signal.throwIfAborted();
     const agent = await connect(vm.agentSocket, wakeMs, signal, protocol);
-    const guest = new LiveGuest(guestName, null, vm, agent, { connect, reconnectMs: wakeMs });
+    const guest = new LiveGuest(guestName, target, vm, agent, { connect, reconnectMs: wakeMs });
     const disconnect = () => guest.disconnect();
     signal.addEventListener("abort", disconnect);
     try {

@@ -16,9 +16,10 @@ import { withDeadline } from "../deadline.ts";
 import { fileNames } from "../disk/checkpoint-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
-import { type Origin, type Shape, serviceOwner } from "../host.ts";
-import { createCapsuleFolder, type TemplateStore } from "../images/template-store.ts";
+import { type Origin, type PoolState, type Shape, serviceOwner } from "../host.ts";
+import type { TemplateStore } from "../images/template-store.ts";
 import type { Launcher } from "../launch/launcher.ts";
+import { createCapsuleFolder } from "../launch/new-capsule.ts";
 import type { Step } from "../steps.ts";
 import { warmUpAndPark, warmUpCommands } from "../warm-up.ts";
 import { DemandPool } from "./demand-pool.ts";
@@ -110,7 +111,7 @@ export class WarmPool {
     return this.#held.has(id);
   }
 
-  state(): { ready: number; target: number } {
+  state(): PoolState {
     return this.#pool.state();
   }
 

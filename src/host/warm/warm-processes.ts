@@ -9,16 +9,18 @@
  * The journal stays until the capsule's own journal names the process. After a crash the process is ended with everything in
  * `work/`, and the capsule is recovered like one whose start was cut off. No process is ever bound to a paused capsule.
  */
-import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
-import type { Vm, Vmm, VmProcess, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
+import { newNonce } from "../../vmm/process.ts";
+import type { Vm, Vmm, WarmProcess, WarmSpec } from "../../vmm/vmm.ts";
 import type { Pressure } from "../capacity/memory.ts";
 import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { type CapsuleFile, writeVm } from "../disk/capsule-folder.ts";
 import { freshFolder } from "../disk/files.ts";
 import { encodeMachine } from "../disk/machine-record.ts";
+import type { PoolState } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
+import { startJournalled } from "../launch/journalled-start.ts";
 import type { ProcessSource, SavedGuest } from "../launch/launcher.ts";
 import type { Step } from "../steps.ts";
 import { DemandPool, type PoolItem } from "./demand-pool.ts";
@@ -41,9 +43,6 @@ export interface WarmProcessesOptions extends WarmProcessSettings, TranslationWa
   step: Step;
 }
 
-/** What a capsule must have in common with a process. */
-type WarmProcessKey = Omit<CapsuleFile, "format">;
-
 interface ReadyProcess extends PoolItem {
   warm: WarmProcess;
   origin: string;
@@ -51,15 +50,15 @@ interface ReadyProcess extends PoolItem {
 
 const expectedBytes = 40 << 20;
 
-/** The same whatever the order of the fields: a capsule's file is read in another order than it was made in. */
-function nameOf({ origin, originSha256, image, machine }: WarmProcessKey): string {
+/** What a capsule must have in common with a process, whatever the order of the fields in its file. */
+function nameOf({ origin, originSha256, image, machine }: CapsuleFile): string {
   return JSON.stringify([origin, originSha256, image.name, image.hash, encodeMachine(machine)]);
 }
 
 export class WarmProcesses implements ProcessSource {
   readonly #options: WarmProcessesOptions;
   readonly #translationWarmup: TranslationWarmup;
-  readonly #pool: DemandPool<WarmProcessKey, ReadyProcess>;
+  readonly #pool: DemandPool<CapsuleFile, ReadyProcess>;
 
   constructor(options: WarmProcessesOptions) {
     this.#options = options;
@@ -112,7 +111,7 @@ export class WarmProcesses implements ProcessSource {
     return this.#pool.items().map(({ origin }) => origin);
   }
 
-  state(): { ready: number; target: number } {
+  state(): PoolState {
     return this.#pool.state();
   }
 
@@ -125,9 +124,9 @@ export class WarmProcesses implements ProcessSource {
     return this.#pool.close();
   }
 
-  #make(key: WarmProcessKey, signal: AbortSignal): Promise<ReadyProcess> {
+  #make(key: CapsuleFile, signal: AbortSignal): Promise<ReadyProcess> {
     const { paths, templates, scheduler, step } = this.#options;
-    const nonce = randomBytes(16).toString("hex");
+    const nonce = newNonce();
     const spec: WarmSpec = {
       ...{ name: "warm", nonce, machine: key.machine },
       files: { ...templates.sharedFiles(key), dir: paths.scratch(`warm-${nonce}`) },
@@ -153,20 +152,7 @@ export class WarmProcesses implements ProcessSource {
     const { nonce, files, handoverDir } = spec;
     signal.throwIfAborted();
     await Promise.all([files.dir, handoverDir].map(freshFolder));
-    await writeVm(files.dir, { nonce, process: null });
-    let journalled: Promise<void> | undefined;
-    const onSpawn = (process: VmProcess) => {
-      journalled = writeVm(files.dir, { nonce, process });
-      journalled.catch(() => {}); // seen below
-    };
-    const warm = await this.#options.vmm.startWarm(spec, onSpawn, signal);
-    try {
-      await journalled;
-      return warm;
-    } catch (error) {
-      await warm.kill();
-      throw error;
-    }
+    return startJournalled(files.dir, { nonce }, (onSpawn) => this.#options.vmm.startWarm(spec, onSpawn, signal));
   }
 
   async #end(warm: WarmProcess): Promise<void> {

@@ -9,7 +9,7 @@ import { relative } from "node:path";
 import type { Vm } from "../../vmm/vmm.ts";
 import type { Pressure } from "../capacity/memory.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
-import type { Origin, Shape } from "../host.ts";
+import type { Origin, PoolState, Shape } from "../host.ts";
 import { Launcher, type LauncherOptions, type ProcessSource, type SavedGuest } from "../launch/launcher.ts";
 import type { Vmms } from "../qemu-builds/vmms.ts";
 import { type WarmCapsule, WarmCapsules, WarmPool, type WarmPoolSettings } from "./warm-pool.ts";
@@ -18,11 +18,6 @@ import { WarmProcesses, type WarmProcessSettings } from "./warm-processes.ts";
 export interface WarmSettings {
   pool: WarmPoolSettings;
   processes: WarmProcessSettings;
-}
-
-export interface PoolState {
-  ready: number;
-  target: number;
 }
 
 export class WarmStarts implements ProcessSource {

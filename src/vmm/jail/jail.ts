@@ -12,7 +12,7 @@ import { closeSync, constants, existsSync, readdirSync, readFileSync } from "nod
 import { chmod, chown, open, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { release } from "node:os";
-import { CapsuleError } from "../../wire/errors.ts";
+import { CapsuleError, messageOf } from "../../wire/errors.ts";
 import { endProcess, type Inherited, type Spawned, spawnDetached, startTicksOf, yieldToService } from "../process.ts";
 import type { VmProcess } from "../vmm.ts";
 import { Cgroups, cgroupRemedy } from "./cgroups.ts";
@@ -204,7 +204,7 @@ export class Jail {
     try {
       await this.run([this.#tools.prlimit, "--version"], profile, startMs);
     } catch (cause) {
-      const why = cause instanceof Error ? cause.message : String(cause);
+      const why = messageOf(cause);
       const remedy = "allow namespaces to this service, or set CAPSULE_JAIL=off to run hostile code without a jail";
       throw new CapsuleError("internal_error", `no jail can be built on this machine (${why}); ${remedy}`, { cause });
     }
