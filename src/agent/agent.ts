@@ -83,7 +83,7 @@ export interface GuestProcess {
 }
 
 export interface GuestEntry {
-  /** UTF-8; U+FFFD replaces invalid bytes. */
+  /** Of any bytes, as text: see wire/file-names.ts. So are `path` and `target`, and the paths of requests. */
   name: string;
   path: string;
   type: "file" | "directory" | "symlink";

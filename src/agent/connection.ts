@@ -155,11 +155,11 @@ class Connection implements Agent {
   }
 
   mkdir(path: string, signal?: AbortSignal): Promise<GuestEntry> {
-    return this.#channel.call(Verb.MKDIR, request(Verb.MKDIR).str(path), decodeEntry, signal);
+    return this.#channel.call(Verb.MKDIR, request(Verb.MKDIR).path(path), decodeEntry, signal);
   }
 
   remove(path: string, signal?: AbortSignal): Promise<void> {
-    return this.#channel.call(Verb.REMOVE, request(Verb.REMOVE).str(path), decodeEmpty, signal);
+    return this.#channel.call(Verb.REMOVE, request(Verb.REMOVE).path(path), decodeEmpty, signal);
   }
 
   close(reason?: Error): void {

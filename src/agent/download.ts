@@ -36,7 +36,7 @@ export class FileDownload implements StreamHandler {
   ) {
     this.#resolve = resolve;
     this.#reject = reject;
-    this.#stream = channel.open(Verb.READ, request(Verb.READ).str(path), this);
+    this.#stream = channel.open(Verb.READ, request(Verb.READ).path(path), this);
   }
 
   event(payload: Buffer): void {

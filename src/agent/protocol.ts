@@ -126,7 +126,7 @@ export function selectorRequest(verb: Verb, selector: Selector): RecordWriter {
 }
 
 export function listRequest(path: string, depth: number, limit: number): RecordWriter {
-  return request(Verb.LIST).str(path).u32(depth).u32(limit);
+  return request(Verb.LIST).path(path).u32(depth).u32(limit);
 }
 
 // ---- Records within an open stream, host → agent
@@ -155,7 +155,7 @@ export function takenEvent(totalBytes: number): Buffer {
 }
 
 export function targetEvent(path: string): Buffer {
-  return new RecordWriter().u16(EventKind.TARGET).str(path).finish();
+  return new RecordWriter().u16(EventKind.TARGET).path(path).finish();
 }
 
 // ---- Answers, agent → host
@@ -250,15 +250,15 @@ export function decodeEntry(payload: Buffer): GuestEntry {
 /** One item of LIST; no end mark. */
 export function readEntry(fields: RecordReader): GuestEntry {
   return {
-    name: fields.str(),
-    path: fields.str(),
+    name: fields.path(),
+    path: fields.path(),
     type: entryType(fields.u8()),
     size: fields.u64(),
     mode: fields.u32(),
     owner: fields.str(),
     group: fields.str(),
     mtime: fields.i64(),
-    target: fields.optionalStr() ?? null,
+    target: fields.optionalPath() ?? null,
   };
 }
 

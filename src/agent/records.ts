@@ -2,6 +2,8 @@
  * Records: the fields of a frame's payload in a fixed order, followed by one end mark. The writer encodes host
  * requests. The reader decodes bytes of the guest and checks every length against the bytes present.
  */
+import { isUtf8 } from "node:buffer";
+import { bytesOfName, hasStandIns, nameFromBytes } from "../wire/file-names.ts";
 
 /** The guest violated the protocol. The channel or handshake that reads from it closes the connection. */
 export class ProtocolError extends Error {
@@ -14,6 +16,8 @@ export class ShortRecord extends ProtocolError {
 }
 
 export const endMark = 0x7e;
+/** The first byte of the characters that stand for bytes, and of few others. */
+const standInByte = 0xf4;
 
 export class RecordWriter {
   #bytes: Buffer;
@@ -70,6 +74,11 @@ export class RecordWriter {
     const at = this.#grow(length);
     this.#bytes.write(text, at, length);
     return this;
+  }
+
+  /** A path as the API has it, see wire/file-names.ts. */
+  path(text: string): this {
+    return hasStandIns(text) ? this.bytes(bytesOfName(text)) : this.str(text);
   }
 
   strs(texts: readonly string[]): this {
@@ -169,6 +178,17 @@ export class RecordReader {
     return this.#bytes.toString("utf8", at, at + length);
   }
 
+  /** A name or path as the API has it, see wire/file-names.ts. */
+  path(): string {
+    const bytes = this.bytes();
+    const isPlain = isUtf8(bytes) && !bytes.includes(standInByte);
+    return isPlain ? bytes.toString() : nameFromBytes(bytes);
+  }
+
+  optionalPath(): string | undefined {
+    return this.#isPresent() ? this.path() : undefined;
+  }
+
   strs(): string[] {
     const count = this.u32();
     const texts: string[] = [];
@@ -178,9 +198,13 @@ export class RecordReader {
   }
 
   optionalStr(): string | undefined {
+    return this.#isPresent() ? this.str() : undefined;
+  }
+
+  #isPresent(): boolean {
     const present = this.u8();
     if (present > 1) throw new ProtocolError(`an optional field is marked ${present}`);
-    return present === 1 ? this.str() : undefined;
+    return present === 1;
   }
 
   /** A list of u16. */

@@ -20,7 +20,7 @@ export class FileUpload implements Upload, StreamHandler {
 
   constructor(channel: Channel, path: string | undefined) {
     this.#hasTarget = path !== undefined;
-    this.#stream = channel.open(Verb.WRITE, request(Verb.WRITE).str(path ?? ""), this);
+    this.#stream = channel.open(Verb.WRITE, request(Verb.WRITE).path(path ?? ""), this);
   }
 
   write(bytes: Uint8Array): Promise<void> {

@@ -1,5 +1,6 @@
 /** Paths inside a capsule, as clients give them. */
 import { CapsuleError } from "../wire/errors.ts";
+import { bytesOfName } from "../wire/file-names.ts";
 
 /** Throws invalid_request unless the path is absolute, without NUL, encodable and not too long. */
 export function checkPath(path: string, maxBytes: number): string {
@@ -10,8 +11,9 @@ export function checkPath(path: string, maxBytes: number): string {
 
 function pathProblem(path: string, maxBytes: number): string | undefined {
   if (!path.startsWith("/")) return "must be absolute";
-  if (path.includes("\0")) return "must not contain NUL";
+  const bytes = bytesOfName(path);
+  if (bytes.includes(0)) return "must not contain NUL";
   if (!path.isWellFormed()) return "must be encodable as UTF-8";
-  if (Buffer.byteLength(path) > maxBytes) return `must not be longer than ${maxBytes} bytes`;
+  if (bytes.length > maxBytes) return `must not be longer than ${maxBytes} bytes`;
   return undefined;
 }

@@ -35,7 +35,7 @@ export async function receiveFile(
     for await (const part of readParts(chunksOf(request), boundary)) {
       if (part.name === "path") {
         if (path !== undefined) throw malformed("it has two paths");
-        path = checkPath(await textOf(part, options.pathMaxBytes), options.pathMaxBytes);
+        path = checkPath(await textOf(part, 4 * options.pathMaxBytes), options.pathMaxBytes);
         options.onPath(path);
         upload?.target(path);
       } else if (part.name === "file") {

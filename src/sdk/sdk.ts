@@ -6,6 +6,8 @@
  * const { stdout } = await capsule.exec("python3", ["-c", "print(6 * 7)"]);
  * ```
  */
+
+export { bytesOfName, nameFromBytes } from "../wire/file-names.ts";
 export { BackgroundProcess } from "./background-process.ts";
 export { Capsule, type CreateOptions } from "./capsule.ts";
 export { Client, Keys, Templates } from "./client.ts";

@@ -3,7 +3,11 @@ import Type, { type Static } from "typebox";
 import type { Limits } from "./limits.ts";
 import { Nullable } from "./schema.ts";
 
-const GuestPath = Type.String({ pattern: "^/[^\\u0000]*$", description: "Absolute, inside the capsule." });
+const standIns = "A byte that is no UTF-8 stands as the character U+10F800 + byte.";
+const GuestPath = Type.String({
+  pattern: "^/[^\\u0000]*$",
+  description: `Absolute, inside the capsule. ${standIns}`,
+});
 
 export const PathBody = Type.Object({ path: GuestPath });
 
@@ -23,21 +27,21 @@ export function ListBody(limits: Limits) {
 
 /** As multipart/form-data; the two fields may come in any order. */
 export const WriteForm = Type.Object({
-  path: Type.String({ description: "Absolute, inside the capsule; its directory must exist." }),
+  path: Type.String({ description: `Absolute, inside the capsule; its directory must exist. ${standIns}` }),
   file: Type.String({ format: "binary" }),
 });
 
 export const FileEntry = Type.Object(
   {
-    name: Type.String(),
-    path: Type.String(),
+    name: Type.String({ description: standIns }),
+    path: Type.String({ description: "Leads back to this file in other requests." }),
     type: Type.Unsafe<"file" | "directory" | "symlink">({ type: "string", enum: ["file", "directory", "symlink"] }),
     size: Type.Integer(),
     permissions: Type.String({ description: "As in -rw-r--r--" }),
     owner: Type.String(),
     group: Type.String(),
     modified_at: Type.Integer({ description: "Unix seconds." }),
-    symlink_target: Nullable(Type.String({ description: "As it is written in the link." })),
+    symlink_target: Nullable(Type.String({ description: "As it is written in the link, in the form of `name`." })),
   },
   { title: "FileEntry" },
 );

@@ -120,7 +120,17 @@ export const directories = section(import.meta, "directories", () => {
         `mkdir -p /names; cd /names; touch $'new\\nline' $'quo"te' $'bad\\xff' "$(printf 'x%.0s' {1..255})" ünï`,
       );
       const names = (await list("/names")).map(({ name }) => name);
-      assert.deepEqual(names.toSorted(), ["bad\ufffd", "new\nline", 'quo"te', "x".repeat(255), "ünï"].toSorted());
+      assert.deepEqual(names.toSorted(), ["bad\u{10f8ff}", "new\nline", 'quo"te', "x".repeat(255), "ünï"].toSorted());
+    });
+
+    test("a path that is too long to be asked for again is 400, and the directories above it can be listed", async () => {
+      const name = "d".repeat(250);
+      await capsule.sh(`mkdir /deep; cd /deep; for i in $(seq 17); do mkdir ${name} && cd -P ${name} || exit; done`);
+      assert.equal((await list("/deep", 16)).length, 16);
+      const refusal = await call("list", "/deep", { depth: 17 });
+      refused(refusal, 400, "invalid_request");
+      assert.match(refusal.json.error.message, /^\/deep\/d+… is a path of more than 4095 bytes/);
+      assert.equal((await call("remove", "/deep")).status, 204);
     });
 
     test(

@@ -112,6 +112,68 @@ export const files = section(import.meta, "reading and writing files", () => {
     });
   });
 
+  describe("names that are no UTF-8", () => {
+    const bytesOf: Record<string, string> = {
+      "caf\u{10f8e9}": "\\xe9",
+      "caf\u{10f8e8}": "\\xe8",
+      "caf\ufffd": "\\xef\\xbf\\xbd",
+    };
+    const list = async (path: string) =>
+      (await client.expect(200, "POST", `${capsule.path}/files/list`, { json: { path } })).json.entries;
+
+    test("a path in an answer leads to its file and to no other", async () => {
+      const folder = "/data/names\u{10f8ff}";
+      await client.expect(200, "POST", `${capsule.path}/files/mkdir`, { json: { path: folder } });
+      for (const [name, bytes] of Object.entries(bytesOf)) {
+        const by = name.endsWith("8}") ? "files/stream/write" : "files/write";
+        assert.equal((await write(`${folder}/${name}`, bytes, by)).status, 204);
+        const file = `/data/names$'\\xff'/caf$'${bytes}'`;
+        assert.equal((await capsule.run("bash", ["-c", `cat ${file}`])).stdout, bytes, "its name has these bytes");
+      }
+      await capsule.run("bash", ["-c", "ln -s caf$'\\xe9' /data/names$'\\xff'/link"]);
+      const entries = await list(folder);
+      assert.deepEqual(
+        new Set(entries.map(({ name }: { name: string }) => name)),
+        new Set([...Object.keys(bytesOf), "link"]),
+      );
+      for (const { name, path, symlink_target } of entries) {
+        assert.equal(path, `${folder}/${name}`);
+        const expected = bytesOf[symlink_target ?? name];
+        assert.equal((await read(path)).bytes.toString(), expected);
+        assert.equal((await read(path, "files/stream/read")).bytes.toString(), expected);
+      }
+      for (let left = entries; left.length > 0; ) {
+        const { path } = left[0];
+        await client.expect(204, "POST", `${capsule.path}/files/remove`, { json: { path } });
+        const others = await list(folder);
+        assert.deepEqual(others, left.slice(1));
+        left = others;
+      }
+    });
+
+    test("a NUL and a missing slash are refused in this form too; the limit counts the bytes of the name", async () => {
+      for (const path of ["/data/\u{10f800}", "\u{10f82f}data"])
+        await refused(await read(path), 400, "invalid_request");
+      assert.equal((await write(`/data/${"\u{10f8e9}".repeat(255)}`, "long")).status, 204);
+      assert.equal((await read(`/data/${"\u{10f8e9}".repeat(255)}`)).bytes.toString(), "long");
+      await refused(await read(`/${"\u{10f8e9}/".repeat(2_048)}`), 400, "invalid_request");
+    });
+  });
+
+  test("a target that is a mount point is written in place", async () => {
+    await capsule.sh("echo old >/data/source; chmod 640 /data/source; touch /data/mounted /data/other");
+    await capsule.sh("mount --bind /data/source /data/mounted");
+    for (const by of writes) {
+      const content = Buffer.alloc(3 * mib, by);
+      assert.equal((await write("/data/mounted", content, by)).status, 204);
+      for (const path of ["/data/mounted", "/data/source"]) assert.ok((await read(path)).bytes.equals(content), path);
+      assert.equal((await write("/data/mounted", "short", by)).status, 204);
+      assert.equal((await read("/data/source")).bytes.toString(), "short");
+    }
+    assert.equal(await capsule.sh("stat -c %a /data/source; ls -A /data | grep -c ^.capsule || true"), "640\n0");
+    await capsule.sh("umount /data/mounted");
+  });
+
   describe("write", () => {
     for (const by of writes) {
       test(`${by}: parent directory must already exist: 400, also when it is a file`, async () => {

@@ -17,6 +17,7 @@ use crate::files::paths::failure;
 use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{Code, Failure};
 use crate::record::Writer;
+use crate::sys;
 
 /// In one step.
 const BATCH: usize = 256;
@@ -53,10 +54,9 @@ impl Listing {
         if depth == 0 || !meta.is_dir() {
             return Ok(self.record(path, &meta));
         }
-        match self.push_children(path, depth) {
-            Ok(()) => Ok(Vec::new()),
-            Err(error) => Err(failure(path, &error)),
-        }
+        self.push_children(path, depth)
+            .map_err(|error| failure(path, &error))?;
+        Ok(Vec::new())
     }
 
     fn record(&mut self, path: &Path, meta: &Metadata) -> Vec<u8> {
@@ -67,10 +67,7 @@ impl Listing {
     /// Stops once the listing is too long.
     fn push_children(&mut self, path: &Path, depth: u32) -> io::Result<()> {
         for child in std::fs::read_dir(path)? {
-            let Ok(child) = child else {
-                break;
-            };
-            let path = child.path().into_os_string().into_vec();
+            let path = child?.path().into_os_string().into_vec();
             self.heap.push(Reverse((path, depth - 1)));
             if self.is_too_long() {
                 break;
@@ -83,15 +80,23 @@ impl Listing {
         self.count + self.heap.len() > self.limit
     }
 
-    /// An entry that has been removed meanwhile is left out.
-    fn record_next(&mut self, path: &Path, depth: u32) -> Vec<u8> {
-        let Ok(meta) = std::fs::symlink_metadata(path) else {
-            return Vec::new();
+    /// An entry that has been removed meanwhile is left out. Any other that cannot be listed is a failure.
+    fn record_next(&mut self, path: &Path, depth: u32) -> Result<Vec<u8>, Failure> {
+        let meta = match std::fs::symlink_metadata(path) {
+            Ok(meta) => meta,
+            Err(error) if may_be_left_out(path, &error) => return Ok(Vec::new()),
+            Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
+                return Err(too_long(path));
+            }
+            Err(error) => return Err(failure(path, &error)),
         };
         if meta.is_dir() && depth > 0 {
-            let _ = self.push_children(path, depth);
+            match self.push_children(path, depth) {
+                Err(error) if !may_be_left_out(path, &error) => return Err(failure(path, &error)),
+                _ => {}
+            }
         }
-        self.record(path, &meta)
+        Ok(self.record(path, &meta))
     }
 
     fn try_step(&mut self) -> Result<Progress, Failure> {
@@ -108,7 +113,7 @@ impl Listing {
                 break;
             };
             let path = Path::new(std::ffi::OsStr::from_bytes(&path));
-            data.extend(self.record_next(path, depth));
+            data.extend(self.record_next(path, depth)?);
         }
         let next = if self.heap.is_empty() {
             Next::Done {
@@ -122,9 +127,83 @@ impl Listing {
     }
 }
 
+fn too_long(path: &Path) -> Failure {
+    let path = path.as_os_str().as_bytes();
+    let shown = String::from_utf8_lossy(&path[..path.len().min(100)]);
+    let message =
+        format!("{shown}… is a path of more than 4095 bytes; list a directory further down");
+    Failure::new(Code::Invalid, message)
+}
+
+/// It is gone, or in a part of /proc that the kernel shows to nobody, or to the process alone.
+fn may_be_left_out(path: &Path, error: &io::Error) -> bool {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ESRCH) => true,
+        Some(libc::EACCES | libc::EPERM | libc::EINVAL) => is_in_proc(path),
+        _ => false,
+    }
+}
+
+fn is_in_proc(path: &Path) -> bool {
+    let Ok(path) = sys::c_string(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `about` is filled when the call succeeds, and read only then.
+    unsafe {
+        libc::statfs(path.as_ptr(), about.as_mut_ptr()) == 0
+            && about.assume_init().f_type == libc::PROC_SUPER_MAGIC
+    }
+}
+
 impl Job for Listing {
     fn step(&mut self, _: Vec<Input>) -> Progress {
         self.try_step()
             .unwrap_or_else(|failure| Progress::next(Next::Failed(failure)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    fn list(path: &Path, depth: u32) -> Result<usize, Failure> {
+        let mut listing = Listing::new(path.to_path_buf(), depth, 100_000);
+        loop {
+            match listing.step(vec![]).next {
+                Next::Continue => {}
+                Next::Failed(failure) => return Err(failure),
+                _ => return Ok(listing.count),
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_to_lead_back_is_a_failure() {
+        let dir = std::env::temp_dir().join(format!("capsule-deep-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let name = "d".repeat(200);
+        let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do mkdir $0; cd -P $0; done";
+        let mut shell = Command::new("bash");
+        let status = shell.args(["-c", script, &name]).current_dir(&dir).status();
+        assert!(status.unwrap().success());
+        assert_eq!(list(&dir, 19), Ok(19));
+        let failure = list(&dir, 21).unwrap_err();
+        assert_eq!(failure.code, Code::Invalid);
+        assert!(failure.message.ends_with("further down"), "{failure:?}");
+        assert!(Command::new("rm")
+            .arg("-r")
+            .arg(&dir)
+            .status()
+            .unwrap()
+            .success());
+    }
+
+    #[test]
+    fn all_of_proc_can_be_listed() {
+        assert!(list(Path::new("/proc"), 4).unwrap_or_else(|it| panic!("{}", it.message)) > 1_000);
     }
 }

@@ -1,15 +1,19 @@
-//! WRITE: the content goes into a temporary file, which replaces the target once all bytes have come.
+//! WRITE: the content goes into a temporary file, which replaces the target once all bytes have come. A target that is
+//! itself a mount point cannot be replaced: the content is copied into it.
 
+use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::location::Location;
+use crate::files::mount_points::is_mount_point;
 use crate::files::paths::{failure, invalid, named, normalize};
 use crate::files::temporary::Temporary;
 use crate::job::{Input, Job, Next, Progress};
 use crate::protocol::{Code, Failure};
 use crate::record::Writer;
+use crate::sys;
 
 const COPY_BYTES: u64 = 1024 * 1024;
 const NO_PARENT: &str = "cannot be written: its parent directory does not exist";
@@ -18,6 +22,24 @@ const NO_PARENT: &str = "cannot be written: its parent directory does not exist"
 struct Target {
     path: PathBuf,
     location: Location,
+    is_mount_point: bool,
+}
+
+/// Where the content is copied when it cannot be renamed.
+enum Copy {
+    /// A file on the target's mount, which is then renamed.
+    Beside(Temporary),
+    /// The target itself.
+    InPlace(File),
+}
+
+impl Copy {
+    fn file(&self) -> &File {
+        match self {
+            Copy::Beside(temporary) => temporary.file(),
+            Copy::InPlace(file) => file,
+        }
+    }
 }
 
 pub struct Writing {
@@ -26,8 +48,7 @@ pub struct Writing {
     target: Option<Target>,
     content: Option<Temporary>,
     written: u64,
-    /// The copy on the target's mount, when the content lies on another one.
-    copy: Option<Temporary>,
+    copy: Option<Copy>,
     is_complete: bool,
 }
 
@@ -91,7 +112,12 @@ impl Writing {
             Some(libc::S_IFDIR) => return Err(named(Code::IsDirectory, shown, "is a directory")),
             Some(_) => return Err(invalid(shown, "is not a regular file")),
         }
-        self.target = Some(Target { path, location });
+        let is_mount_point = is_mount_point(&location.dir, &location.name);
+        self.target = Some(Target {
+            path,
+            location,
+            is_mount_point,
+        });
         Ok(())
     }
 
@@ -105,12 +131,12 @@ impl Writing {
         written.map_err(|error| self.failure(&error))
     }
 
-    /// The temporary file, in the folder of the target if that is known.
+    /// The temporary file, in the folder of the target if that is known and the file can be renamed to it.
     fn content(&mut self) -> io::Result<&mut Temporary> {
         if self.content.is_none() {
             self.content = Some(match &self.target {
-                Some(target) => Temporary::create(&target.location.dir)?,
-                None => Temporary::spool()?,
+                Some(target) if !target.is_mount_point => Temporary::create(&target.location.dir)?,
+                _ => Temporary::spool()?,
             });
         }
         self.content
@@ -142,30 +168,32 @@ impl Writing {
         let (Some(target), Some(content)) = (&self.target, &mut self.content) else {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         };
-        if self.copy.is_none() {
-            match content.rename(&target.location) {
-                // Two mounts, which may be of one file system.
-                Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
-                    content.file().rewind()?;
-                    self.copy = Some(Temporary::create(&target.location.dir)?);
-                }
-                result => {
-                    result?;
+        let Some(copy) = &self.copy else {
+            self.copy = match begin_copy(content, target)? {
+                None => {
                     self.content = None;
-                    return Ok(Next::Done {
-                        has_end: false,
-                        result: Writer::new().u64(self.written).finish(),
-                    });
+                    return Ok(self.done());
                 }
-            }
-        }
-        if let Some(copy) = &self.copy {
-            let copied = io::copy(&mut content.file().take(COPY_BYTES), &mut copy.file())?;
-            if copied < COPY_BYTES {
-                self.content = self.copy.take();
+                copy => copy,
+            };
+            content.file().rewind()?;
+            return Ok(Next::Continue);
+        };
+        let copied = io::copy(&mut content.file().take(COPY_BYTES), &mut copy.file())?;
+        if copied < COPY_BYTES {
+            match self.copy.take() {
+                Some(Copy::Beside(temporary)) => self.content = Some(temporary),
+                _ => return Ok(self.done()),
             }
         }
         Ok(Next::Continue)
+    }
+
+    fn done(&self) -> Next {
+        Next::Done {
+            has_end: false,
+            result: Writer::new().u64(self.written).finish(),
+        }
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
@@ -180,6 +208,24 @@ impl Writing {
             }
             _ => failure(path, error),
         }
+    }
+}
+
+/// Renames the content to the target. Where that is not possible, returns where to copy it.
+fn begin_copy(content: &mut Temporary, target: &Target) -> io::Result<Option<Copy>> {
+    let location = &target.location;
+    if target.is_mount_point {
+        let flags = libc::O_WRONLY | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = sys::open_at(&location.dir, &location.name, flags)?;
+        return Ok(Some(Copy::InPlace(File::from(file))));
+    }
+    match content.rename(location) {
+        Ok(()) => Ok(None),
+        // Two mounts, which may be of one file system.
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+            Temporary::create(&location.dir).map(|copy| Some(Copy::Beside(copy)))
+        }
+        Err(error) => Err(error),
     }
 }
 
