@@ -104,10 +104,20 @@ export class Connection {
       this.fail("something broke inside the service", closeCodes.broken);
       return;
     }
-    const fail = () => this.fail(error.message, closeCodes.broken);
-    if (error.code === "invalid_request") this.fail(error.message, closeCodes.badMessage);
-    else if (error.code === "agent_error") this.#failTimer ??= setTimeout(fail, runEndGraceMs);
-    else fail();
+    const { message, code } = error;
+    switch (code) {
+      case "invalid_request":
+        this.fail(message, closeCodes.badMessage);
+        return;
+      case "conflict": // the agent, saved by an older service, lacks the verb
+        this.fail(message, closeCodes.done, code);
+        return;
+      case "agent_error":
+        this.#failTimer ??= setTimeout(() => this.fail(message, closeCodes.broken), runEndGraceMs);
+        return;
+      default:
+        this.fail(message, closeCodes.broken);
+    }
   }
 
   runEnded(end: RunEnd): void {

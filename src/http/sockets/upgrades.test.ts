@@ -354,6 +354,16 @@ describe("exec stream", () => {
     assert.deepEqual(await client.rest(), [[error], 1000]);
   });
 
+  test("a start that the capsule's older agent cannot serve has the code of its HTTP answer too", async () => {
+    const client = await open();
+    const run = await running(client);
+    run.fail(new CapsuleError("conflict", "the agent lacks the verb"));
+    assert.deepEqual(await client.rest(), [
+      [{ type: "error", data: "the agent lacks the verb", code: "conflict" }],
+      1000,
+    ]);
+  });
+
   test("stop kills, and the exit follows", async () => {
     const client = await open();
     const run = await running(client);
