@@ -218,9 +218,13 @@ export type Config = Values<typeof settings> & { readonly limits: Readonly<Limit
 
 /** Names every value that could not be parsed, so that one edit of the environment is enough. */
 export class ConfigError extends Error {
+  readonly lines: readonly string[];
+
   constructor(problems: string[]) {
-    super(`the configuration cannot be used:\n${problems.map((problem) => `  ${problem}`).join("\n")}`);
+    const lines = ["the configuration cannot be used:", ...problems.map((problem) => `  ${problem}`)];
+    super(lines.join("\n"));
     this.name = "ConfigError";
+    this.lines = lines;
   }
 }
 

@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Quotas } from "../capsules/quotas.ts";
+import { ConfigError } from "../config.ts";
 import { ServiceError } from "../sdk/sdk.ts";
 import { CapsuleError, type ErrorCode } from "../wire/errors.ts";
-import { adviceOn } from "./failures.ts";
+import { adviceOn, report } from "./failures.ts";
 
 const advice = (code: ErrorCode, details?: Record<string, unknown>) =>
   adviceOn("create", new ServiceError(code, "said", { details }), "http://127.0.0.1:8080") ?? "";
@@ -36,6 +37,21 @@ function refusal({ bytes = 0, templates = 0, starts = 0, ...running }: Spent): R
   }
   return assert.fail("nothing was refused");
 }
+
+test("an error of several lines keeps them, and a line break from outside is escaped", (t) => {
+  const written: string[] = [];
+  t.mock.method(process.stderr, "write", (text: string) => written.push(text) > 0);
+  const problems = ["CAPSULE_PORT must be a whole number", "CAPSULE_HOST holds \x1b and a\nline"];
+  const options = { isJson: false, url: "" };
+  report("serve", new ConfigError(problems), options);
+  report("exec", new ServiceError("not_found", "no\nsuch file"), options);
+  t.mock.restoreAll();
+  assert.equal(
+    written.join(""),
+    "capsule serve: the configuration cannot be used:\n  CAPSULE_PORT must be a whole number\n" +
+      "  CAPSULE_HOST holds \\u001b and a\\u000aline\ncapsule exec: no\\u000asuch file\n",
+  );
+});
 
 test("the advice on a quota names what frees that quota", () => {
   const expected: [Spent, RegExp][] = [

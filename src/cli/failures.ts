@@ -30,7 +30,9 @@ export function report(name: string, error: unknown, { isJson, url }: { isJson: 
     note(JSON.stringify({ error: { code, message, details } }));
     return;
   }
-  note(`${painted("capsule", "red", process.stderr)} ${name}: ${printable(message.trim())}`);
+  // An error of several lines gives them apart: a line break within one may come from outside.
+  const { lines = [message.trim()] } = error as { lines?: readonly string[] };
+  note(`${painted("capsule", "red", process.stderr)} ${name}: ${lines.map(printable).join("\n")}`);
   const advice = adviceOn(name, error, url);
   if (advice !== undefined) note(`  ${advice}`);
 }
