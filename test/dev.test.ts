@@ -1,7 +1,7 @@
 /** The command line of `./dev`: help, and refusals before anything is installed, built or removed. */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, test } from "node:test";
@@ -80,6 +80,20 @@ test("the groups of the benchmarks and the flags of a machine are known", () => 
   const typed = flags.flatMap(([, flag, , value]) => (value === undefined ? [flag!] : [flag!, value]));
   assert.ok(typed.includes("--kernel") && typed.includes("backports") && typed.includes("--rootless"));
   assert.match(dev("machine", "up", ...typed, "nonsense").stderr, /does not take 'nonsense'/);
+});
+
+const skip = process.getuid?.() !== 0 && "needs root to become another user";
+test("a data folder of root's is refused to another user in one line that says so", { skip }, () => {
+  const data = join(folder, "of-root");
+  mkdirSync(data, { mode: 0o700 });
+  chmodSync(folder, 0o755);
+  for (const command of ["up", "doctor", "sdk"]) {
+    const env = { ...process.env, CAPSULE_DATA: data };
+    const options = { encoding: "utf8", env, uid: 65_534, gid: 65_534, timeout: 60_000 } as const;
+    const { status, stderr } = spawnSync(join(folder, "dev"), [command], options);
+    assert.equal(status, 1, command);
+    assert.equal(stderr, `dev: ${data} belongs to root: use sudo\n`, command);
+  }
 });
 
 test("an unknown command is refused with exit code 2", () => {

@@ -1,24 +1,28 @@
 /** The service's address and key: CAPSULE_URL and CAPSULE_API_KEY, else those in the local data folder. */
-import { readFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { type Capsule, Client, type WebSocketClass } from "../sdk/sdk.ts";
+import { dataDir, textInDataFolder } from "./data-folder.ts";
 import { Failure } from "./failures.ts";
 
 const defaultUrl = "http://127.0.0.1:8080";
 const listing = "capsule ls lists the existing ones.";
 const wholeId = /^cl-[0-9a-z]{25}$/;
 
-function dataDir(): string {
-  return resolve(process.env.CAPSULE_DATA || resolve(import.meta.dirname, "../../.capsule"));
+export function serviceUrl(): string {
+  return process.env.CAPSULE_URL || urlHere() || defaultUrl;
 }
 
-export function serviceUrl(): string {
-  return process.env.CAPSULE_URL || fileText("url") || defaultUrl;
+function urlHere(): string | undefined {
+  try {
+    return textInDataFolder("url");
+  } catch {
+    return undefined; // the missing key is reported
+  }
 }
 
 /** Throws a Failure when there is no key. `streams`: with the WebSocket of `ws`, which has backpressure. */
 export async function connect({ streams = false } = {}): Promise<Client> {
-  const apiKey = process.env.CAPSULE_API_KEY || fileText("api-key");
+  const apiKey = process.env.CAPSULE_API_KEY || textInDataFolder("api-key");
   if (apiKey === undefined) {
     const where = join(dataDir(), "api-key");
     throw new Failure(
@@ -47,12 +51,4 @@ export async function capsuleBy(client: Client, id: string): Promise<Capsule> {
     `the ids of ${found.length} capsules begin with ${id}`,
     "Give more characters; capsule ls lists the ids.",
   );
-}
-
-function fileText(name: string): string | undefined {
-  try {
-    return readFileSync(join(dataDir(), name), "utf8").trim() || undefined;
-  } catch {
-    return undefined;
-  }
 }

@@ -1,11 +1,21 @@
 /** The operator's rows of the command table. Nothing of the server is loaded until one of them runs. */
 import type { Command, Commands } from "../cli/command.ts";
+import { foreignOwner } from "../cli/data-folder.ts";
+import { Failure } from "../cli/failures.ts";
 
-/** Files that these commands make are readable by their owner only. */
+/** Files that these commands make are readable by their owner only; another user's data folder is refused. */
 function local(load: Command["load"]): Pick<Command, "isLocal" | "load"> {
+  return ownersOnly(() => {
+    const foreign = foreignOwner();
+    if (foreign !== undefined) throw new Failure(foreign, "Use sudo.");
+    return load();
+  });
+}
+
+function ownersOnly(load: Command["load"]): Pick<Command, "isLocal" | "load"> {
   return {
     isLocal: true,
-    load: () => {
+    load: async () => {
       process.umask(0o077);
       return load();
     },
@@ -49,7 +59,7 @@ export const operatorCommands: Commands = {
     options: {},
     words: [0, 0],
     examples: [["capsule doctor", "the last line says whether the service can run here"]],
-    ...local(async () => (await import("./doctor.ts")).doctor),
+    ...ownersOnly(async () => (await import("./doctor.ts")).doctor),
   },
   "admin keys create": {
     usage: "--team NAME [--name LABEL]",

@@ -5,6 +5,7 @@
 import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { freemem, totalmem } from "node:os";
 import { join } from "node:path";
+import { foreignOwner } from "../cli/data-folder.ts";
 import { type Config, loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
 import { isLocked } from "../host/disk/lock.ts";
@@ -55,14 +56,7 @@ async function check(config: Config): Promise<Finding[]> {
       async () => `${config.qemu} ${await qemuVersion([config.qemu])}`,
       "run ./dev up as root, or install qemu-system-x86 by apt",
     ),
-    await finding(
-      "image",
-      async () => {
-        const { manifest } = loadImage(config.dataDir, createDefaults.template);
-        return `${manifest.name}, built ${manifest.built_at}, kernel ${manifest.kernel_release}`;
-      },
-      "run ./dev image to build the image",
-    ),
+    ...(await checkData(config)),
     await finding("jail", () => checkJail(config), "VMs are not started without a jail"),
     { name: "memory", found: `${Math.floor(freemem() / mib)} of ${Math.floor(totalmem() / mib)} MiB free` },
     freeMb >= leastFreeMb
@@ -72,6 +66,20 @@ async function check(config: Config): Promise<Finding[]> {
       name: "kvm",
       found: existsSync("/dev/kvm") ? "/dev/kvm exists (the boot below tests it)" : "no /dev/kvm",
     },
+  ];
+}
+
+/** Another user's data folder hides whether an image is built. */
+async function checkData({ dataDir }: Config): Promise<Finding[]> {
+  const foreign = foreignOwner();
+  if (foreign !== undefined) return [{ name: "data", missing: `${foreign}: use sudo` }];
+  const image = async () => {
+    const { manifest } = loadImage(dataDir, createDefaults.template);
+    return `${manifest.name}, built ${manifest.built_at}, kernel ${manifest.kernel_release}`;
+  };
+  return [
+    { name: "data", found: existsSync(dataDir) ? dataDir : `${dataDir}, made by the first start` },
+    await finding("image", image, "run ./dev image to build the image"),
   ];
 }
 
