@@ -26,6 +26,7 @@ function build(folder: string): void {
   keepReachable(folder);
   bundleProgram(join(folder, program));
   copyFileSync(join(repository, "docs/SDK.md"), join(folder, "README.md"));
+  copyFileSync(join(repository, "LICENSE"), join(folder, "LICENSE"));
   writeFileSync(join(folder, "package.json"), `${JSON.stringify(about(), undefined, 2)}\n`);
 }
 

@@ -40,6 +40,17 @@ test("it contains the SDK and constants of src/wire, and imports only its own fi
   assert.equal(about.dependencies, undefined);
 });
 
+test("beside the code it has its guide, its program and the text of the licence that it names", () => {
+  const isCode = (name: string) => /^(sdk|wire)(\/|$)/.test(name);
+  const files = readdirSync(project.installed, { recursive: true, encoding: "utf8" }).filter((name) => !isCode(name));
+  assert.deepEqual(files.sort(), ["LICENSE", "README.md", "capsule.js", "package.json"]);
+  const license = readFileSync(join(project.installed, "LICENSE"), "utf8");
+  assert.equal(license, readFileSync(join(root, "LICENSE"), "utf8"));
+  assert.match(license, /^\s+Apache License\s+Version 2\.0, January 2004\n.*END OF TERMS AND CONDITIONS/s);
+  for (const about of [join(root, "package.json"), join(project.installed, "package.json")])
+    assert.equal(JSON.parse(readFileSync(about, "utf8")).license, "Apache-2.0");
+});
+
 test("the guide's code compiles in strict mode, in a project with only this package", async () => {
   const blocks = [...guide.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, code]) => code!);
   assert.ok(blocks.length > 8);
