@@ -1,126 +1,175 @@
-/** Limits of the service, set by the operator and readable by every client. Units stand last in the names. */
-import Type, { type Static } from "typebox";
+/** Limits of the service, readable by every client. Units stand last in the names. */
+import Type, { type Static, type TInteger } from "typebox";
+
+const mib = 1024 * 1024;
+
+/** The machine, as far as defaults depend on it. */
+export interface HostSize {
+  cpus: number;
+  memoryMb: number;
+}
+
+/** A limit that the operator can set, as CAPSULE_ and its name in capitals. */
+export interface SettableLimit {
+  fallback: (host: HostSize) => number;
+  /** The fallback in words where it depends on the machine. */
+  fallbackSaid: string | undefined;
+  least: number;
+  most: number;
+  /** For `--help`; as a sentence it is the description in the API's document. */
+  meaning: string;
+}
+
+function limit(
+  fallback: number | SettableLimit["fallback"],
+  [least, most]: [least: number, most: number],
+  meaning: string,
+  fallbackSaid?: string,
+): SettableLimit {
+  return { fallback: typeof fallback === "number" ? () => fallback : fallback, fallbackSaid, least, most, meaning };
+}
+
+export const settableLimits = {
+  vcpus_max: limit(
+    ({ cpus }) => Math.max(8, cpus),
+    [1, 255],
+    "virtual CPUs of a capsule",
+    "the host's CPUs, at least 8",
+  ),
+  memory_min_mb: limit(128, [64, 1_048_576], "smallest memory of a capsule, MiB"),
+  memory_max_mb: limit(
+    ({ memoryMb }) => memoryMb,
+    [64, 16_777_216],
+    "largest memory of a capsule, MiB",
+    "the host's memory",
+  ),
+  timeout_max_sec: limit(31_536_000, [0, 2_147_483_647], "longest inactivity time before the automatic pause"),
+  capsules_max: limit(1_000, [1, 1_000_000], "capsules of a team, whatever their status"),
+  starts_max: limit(
+    1_000,
+    [1, 1_000_000],
+    "creates and resumes of a team that wait or are under way; further ones are 429",
+  ),
+  running_vcpus_max: limit(1_000, [1, 1_000_000], "virtual CPUs of a team's running capsules together"),
+  running_memory_max_mb: limit(
+    ({ memoryMb }) => memoryMb,
+    [64, 2 ** 40],
+    "memory of a team's running capsules together, MiB",
+    "the host's memory",
+  ),
+  disk_max_bytes: limit(
+    2 ** 40,
+    [1, 2 ** 50],
+    "a team's files on disk; beyond it creates and captures are refused and writes throttled",
+    "3/4 of the disk",
+  ),
+  templates_max: limit(200, [0, 1_000_000], "snapshot templates of a team"),
+  body_max_bytes: limit(mib, [1_024, 64 * mib], "JSON request body"),
+  exec_timeout_default_sec: limit(30, [0, 2_000_000], "foreground exec without a timeout of its own"),
+  exec_timeout_max_sec: limit(
+    604_800,
+    [1, 2_000_000],
+    "longest timeout of a foreground exec; a request's 0 means none",
+  ),
+  exec_output_max_bytes: limit(16 * mib, [0, 256 * mib], "output kept of each stream of a foreground exec"),
+  file_write_max_bytes: limit(100 * mib, [0, 2 ** 40], "content of a file sent to files/write"),
+  list_entries_max: limit(100_000, [1, 1_000_000], "entries of one listing"),
+  list_depth_max: limit(1_000, [1, 4_096], "depth of one listing"),
+  listing_max_bytes: limit(16 * mib, [1_024, 256 * mib], "one listing of files, as the guest encodes it"),
+  answers_max_bytes: limit(
+    256 * mib,
+    [16 * mib, 2 ** 40],
+    "unread listings and command output of all teams together, as JSON; beyond it 503",
+  ),
+  path_max_bytes: limit(4_096, [64, 4_096], "a path inside a capsule"),
+  connections_max: limit(10_000, [10, 1_000_000], "open connections of all clients together"),
+  connections_per_address_max: limit(
+    1_000,
+    [1, 1_000_000],
+    "open connections of one IPv4 address or IPv6 /64 network; further ones are closed",
+  ),
+  sockets_max: limit(1_000, [1, 100_000], "open WebSockets of a team"),
+  socket_message_max_bytes: limit(2 * mib, [1_024, 16 * mib], "one WebSocket message of a client"),
+  sockets_per_capsule_max: limit(250, [1, 100_000], "open WebSockets of a capsule"),
+  requests_max: limit(1_000, [1, 1_000_000], "requests of a team under way at once, without WebSockets"),
+  requests_per_sec: limit(2_000, [1, 10_000_000], "requests with one key, in the long run; at once 5 seconds' worth"),
+  refused_keys_per_sec: limit(
+    50,
+    [1, 1_000_000],
+    "requests without a valid key or sign-in link, of one address; at once 20 seconds' worth",
+  ),
+  open_requests_per_sec: limit(
+    100,
+    [1, 1_000_000],
+    "requests of one address to endpoints without a key; at once 10 seconds' worth",
+  ),
+  wait_max_sec: limit(300, [0, 3_600], "longest wait of GET /v1/capsules/{id}?wait=…"),
+} satisfies Record<string, SettableLimit>;
+
+/** What each limit bounds that no setting changes, except as a part of another one. */
+const fixedLimits = {
+  keys_max: "live API keys of one team",
+  key_name_max_length: "characters of a key's name",
+  tickets_max: "unused WebSocket tickets of one team",
+  ticket_life_sec: "life of an unused ticket",
+  sign_in_links_max: "unused sign-in links of one team",
+  sign_in_link_life_sec: "life of an unused sign-in link",
+  session_life_sec: "life of a key made by a sign-in",
+  team_requests_per_sec: "sustained rate of requests with all keys of a team",
+  requests_burst_sec: "seconds' worth of requests that may come at once, with one key or of one team",
+  headers_max_bytes: "URL and headers of a request",
+  headers_max_sec: "longest arrival of a request's headers",
+  keep_alive_sec: "life of a connection without a request, after an answer",
+  body_max_sec: "longest arrival of a JSON body",
+  open_body_max_bytes: "JSON body of a request to an endpoint without a key",
+  form_max_bytes: "fields and headers of an upload's form, without the file",
+  upload_stall_max_sec: "longest pause of an upload",
+  read_stall_max_sec: "longest pause of a client that has an answer to read",
+  guest_reply_max_sec:
+    "longest wait for a guest that signals, lists processes, makes a directory, or starts in the background",
+  team_answers_max_bytes: "one team's part of answers_max_bytes",
+  team_answers_reserved_bytes: "answers of one team that do not count against answers_max_bytes",
+  listings_max: "listings of files of one team at once; further ones wait",
+  process_lists_max: "listings of processes of one team at once; further ones wait",
+  processes_listed_max: "processes of one listing",
+  process_list_max_bytes: "command lines of one listing of processes; of further processes only the name is told",
+  template_name_max_length: "characters of a template's name in a request",
+  event_streams_max: "event streams of one team",
+  events_kept_max: "events of one team that a client can resume after",
+  events_kept_sec: "how long they are kept without an event stream",
+  event_stream_unread_max_bytes: "unread events of one stream; beyond it the stream ends",
+  socket_first_message_max_sec: "longest wait for the first message of a WebSocket",
+  socket_unread_max_bytes: "unread messages of one WebSocket; beyond it the socket is closed",
+  capsule_processes_max: "commands of one capsule that run at once, and as many terminals",
+  capsule_file_operations_max: "file operations and listings of one capsule at once",
+  exits_kept_max: "ended background processes of one capsule whose exit code is kept, and as many terminals",
+  exits_kept_sec: "how long an exit code is kept",
+  terminal_replay_max_bytes: "output of a terminal without a client that is kept for the next one",
+  terminal_input_max_bytes: "input that a terminal's program has not read",
+  output_lag_max_bytes: "output that waits in the guest for a client of attach or of a terminal",
+};
+
+export type Limits = Record<keyof typeof settableLimits, number>;
+export type FixedLimits = Record<keyof typeof fixedLimits, number>;
 
 export const Limits = Type.Object(
-  {
-    vcpus_max: Type.Integer({ description: "Virtual CPUs of one capsule." }),
-    memory_min_mb: Type.Integer({ description: "Smallest memory of one capsule, MiB." }),
-    memory_max_mb: Type.Integer({ description: "Largest memory of one capsule, MiB." }),
-    timeout_max_sec: Type.Integer({ description: "Longest inactivity time before auto-pause." }),
-    capsules_max: Type.Integer({ description: "Capsules of one team, whatever their status." }),
-    starts_max: Type.Integer({
-      description: "Creates and resumes of one team that wait for their turn or are under way; further ones are 429.",
-    }),
-    running_vcpus_max: Type.Integer({ description: "vCPUs of one team's running capsules together." }),
-    running_memory_max_mb: Type.Integer({ description: "Memory of one team's running capsules together, MiB." }),
-    disk_max_bytes: Type.Integer({
-      description: "Disk space of one team's capsules and templates. Beyond it no more can be created.",
-    }),
-    templates_max: Type.Integer({ description: "Snapshot templates of one team." }),
-    body_max_bytes: Type.Integer({ description: "JSON request body." }),
-    exec_timeout_default_sec: Type.Integer({ description: "Foreground exec without a timeout of its own." }),
-    exec_timeout_max_sec: Type.Integer({ description: "Longest foreground exec timeout; 0 asks for none." }),
-    exec_output_max_bytes: Type.Integer({ description: "Output kept per stream in a foreground result." }),
-    file_write_max_bytes: Type.Integer({ description: "Content of a file sent to files/write." }),
-    list_entries_max: Type.Integer({ description: "Entries of one listing." }),
-    list_depth_max: Type.Integer({ description: "Depth of one listing." }),
-    listing_max_bytes: Type.Integer({ description: "One listing of files, as the guest encodes it." }),
-    answers_max_bytes: Type.Integer({
-      description: "Listings and command output of all teams that clients have not read yet, as JSON. Beyond it 503.",
-    }),
-    path_max_bytes: Type.Integer({ description: "A path inside a capsule." }),
-    connections_max: Type.Integer({ description: "Open connections of all clients together." }),
-    connections_per_address_max: Type.Integer({
-      description: "Open connections of one IPv4 address or one IPv6 /64 network; further ones are closed.",
-    }),
-    sockets_max: Type.Integer({ description: "Open WebSockets of one team." }),
-    socket_message_max_bytes: Type.Integer({ description: "One WebSocket message from a client." }),
-    sockets_per_capsule_max: Type.Integer({ description: "Open WebSockets of one capsule." }),
-    requests_max: Type.Integer({ description: "Concurrent requests of one team, WebSockets excluded." }),
-    requests_per_sec: Type.Integer({
-      description: "Sustained rate of requests with one key; bursts of up to 5 seconds' worth.",
-    }),
-    refused_keys_per_sec: Type.Integer({
-      description:
-        "Sustained rate of requests without a valid key and sign-ins without a valid link, from one address; " +
-        "bursts of up to 20 seconds' worth.",
-    }),
-    open_requests_per_sec: Type.Integer({
-      description:
-        "Sustained rate of requests from one address to endpoints without a key; bursts of up to 10 seconds' worth.",
-    }),
-    wait_max_sec: Type.Integer({ description: "Longest wait of GET /v1/capsules/{id}?wait=…" }),
-  },
+  integers(settableLimits, ({ meaning }) => meaning),
   { title: "Limits" },
 );
-export type Limits = Static<typeof Limits>;
-
-/** Limits that no setting changes, except as parts of another one. */
 export const FixedLimits = Type.Object(
-  {
-    keys_max: Type.Integer({ description: "Live API keys of one team." }),
-    key_name_max_length: Type.Integer({ description: "Characters of a key's name." }),
-    tickets_max: Type.Integer({ description: "Unused WebSocket tickets of one team." }),
-    ticket_life_sec: Type.Integer({ description: "Life of an unused ticket." }),
-    sign_in_links_max: Type.Integer({ description: "Unused sign-in links of one team." }),
-    sign_in_link_life_sec: Type.Integer({ description: "Life of an unused sign-in link." }),
-    session_life_sec: Type.Integer({ description: "Life of a key made by a sign-in." }),
-    team_requests_per_sec: Type.Integer({ description: "Sustained rate of requests with all keys of a team." }),
-    requests_burst_sec: Type.Integer({
-      description: "Seconds' worth of requests that may come at once, with one key or of one team.",
-    }),
-    headers_max_bytes: Type.Integer({ description: "URL and headers of a request." }),
-    headers_max_sec: Type.Integer({ description: "Longest arrival of a request's headers." }),
-    keep_alive_sec: Type.Integer({ description: "Life of a connection without a request, after an answer." }),
-    body_max_sec: Type.Integer({ description: "Longest arrival of a JSON body." }),
-    open_body_max_bytes: Type.Integer({ description: "JSON body of a request to an endpoint without a key." }),
-    form_max_bytes: Type.Integer({ description: "Fields and headers of an upload's form, without the file." }),
-    upload_stall_max_sec: Type.Integer({ description: "Longest pause of an upload." }),
-    read_stall_max_sec: Type.Integer({ description: "Longest pause of a client that has an answer to read." }),
-    guest_reply_max_sec: Type.Integer({
-      description:
-        "Longest wait for a guest that signals, lists processes, makes a directory, or starts in the background.",
-    }),
-    team_answers_max_bytes: Type.Integer({ description: "One team's part of answers_max_bytes." }),
-    team_answers_reserved_bytes: Type.Integer({
-      description: "Answers of one team that do not count against answers_max_bytes.",
-    }),
-    listings_max: Type.Integer({ description: "Listings of files of one team at once; further ones wait." }),
-    process_lists_max: Type.Integer({ description: "Listings of processes of one team at once; further ones wait." }),
-    processes_listed_max: Type.Integer({ description: "Processes of one listing." }),
-    process_list_max_bytes: Type.Integer({
-      description: "Command lines of one listing of processes; of further processes only the name is told.",
-    }),
-    template_name_max_length: Type.Integer({ description: "Characters of a template's name in a request." }),
-    event_streams_max: Type.Integer({ description: "Event streams of one team." }),
-    events_kept_max: Type.Integer({ description: "Events of one team that a client can resume after." }),
-    events_kept_sec: Type.Integer({ description: "How long they are kept without an event stream." }),
-    event_stream_unread_max_bytes: Type.Integer({
-      description: "Unread events of one stream; beyond it the stream ends.",
-    }),
-    socket_first_message_max_sec: Type.Integer({ description: "Longest wait for the first message of a WebSocket." }),
-    socket_unread_max_bytes: Type.Integer({
-      description: "Unread messages of one WebSocket; beyond it the socket is closed.",
-    }),
-    capsule_processes_max: Type.Integer({
-      description: "Commands of one capsule that run at once, and as many terminals.",
-    }),
-    capsule_file_operations_max: Type.Integer({ description: "File operations and listings of one capsule at once." }),
-    exits_kept_max: Type.Integer({
-      description: "Ended background processes of one capsule whose exit code is kept, and as many terminals.",
-    }),
-    exits_kept_sec: Type.Integer({ description: "How long an exit code is kept." }),
-    terminal_replay_max_bytes: Type.Integer({
-      description: "Output of a terminal without a client that is kept for the next one.",
-    }),
-    terminal_input_max_bytes: Type.Integer({ description: "Input that a terminal's program has not read." }),
-    output_lag_max_bytes: Type.Integer({
-      description: "Output that waits in the guest for a client of attach or of a terminal.",
-    }),
-  },
+  integers(fixedLimits, (meaning) => meaning),
   { title: "FixedLimits" },
 );
-export type FixedLimits = Static<typeof FixedLimits>;
+
+/** A whole number for each row, described by its meaning. */
+function integers<Name extends string, Row>(rows: Record<Name, Row>, meaningOf: (row: Row) => string) {
+  const entries = Object.entries<Row>(rows).map(([name, row]) => {
+    const meaning = meaningOf(row);
+    const description = meaning.charAt(0).toUpperCase() + meaning.slice(1) + (meaning.endsWith("…") ? "" : ".");
+    return [name, Type.Integer({ description })];
+  });
+  return Object.fromEntries(entries) as Record<Name, TInteger>;
+}
 
 /** The usage of the client's team. */
 export const Usage = Type.Object(

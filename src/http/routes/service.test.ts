@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Api, keys } from "../../../test/api.ts";
+import { configHelp } from "../../config.ts";
 import { statusOf } from "../../wire/errors.ts";
-import { FixedLimits, Limits } from "../../wire/limits.ts";
+import { FixedLimits, Limits, settableLimits } from "../../wire/limits.ts";
 
 describe("GET /healthz", () => {
   test("needs no key and has version, accelerator, pid and counts", async () => {
@@ -85,6 +86,17 @@ test("GET /v1/limits has every limit", async () => {
 });
 
 describe("the OpenAPI document", () => {
+  test("describes a limit as --help describes its setting", async () => {
+    const { json } = await new Api().call("GET", "/openapi.json");
+    const { properties } = json.components.schemas.Limits;
+    const help = configHelp().split("\n");
+    for (const name of Object.keys(settableLimits)) {
+      const line = help.find((each) => each.startsWith(`CAPSULE_${name.toUpperCase()} `)) ?? "";
+      const description = String(properties[name].description).replace(/\.$/, "").toLowerCase();
+      assert.ok(description !== "" && line.toLowerCase().endsWith(`  ${description}`), `${name}: ${line}`);
+    }
+  });
+
   test("is 3.1, open to all, and describes every route with its key and its refusals", async () => {
     const api = new Api();
     const { status, json } = await api.call("GET", "/openapi.json", { key: null });
