@@ -111,7 +111,7 @@ export function buildService(options: ServiceOptions) {
   runs.apply(new Idle(clock, activity, (id) => capsules.expire(id)));
   const memoryWatch = new MemoryWatch({
     ...{ host, store, clock, log },
-    pause: (id) => capsules.relieve(id),
+    pause: (id) => capsules.pauseForMemory(id),
     capacityBytes: options.capacityBytes,
     onPause: observers.onMemoryPause,
   });

@@ -11,7 +11,7 @@ import type { DiskLimiter } from "./disk-limiter.ts";
 import { newCapsuleId } from "./ids.ts";
 import { allow, isFinal } from "./lifecycle.ts";
 import type { CapsuleLocks } from "./locks.ts";
-import type { Relief } from "./memory-watch.ts";
+import type { MemoryPause } from "./memory-watch.ts";
 import type { Quotas, Usage } from "./quotas.ts";
 import type { RunEnd, Runs } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
@@ -237,19 +237,19 @@ export class Capsules {
   }
 
   /** The memory watch's pause, which does not wait behind other saves of the team. Resolves when the VM has ended. */
-  async relieve(id: string): Promise<Relief> {
+  async pauseForMemory(id: string): Promise<MemoryPause> {
     const { locks, store } = this.#options;
     const isEnding = () => {
       const row = store.get(id);
       if (row === undefined) return true;
       return row.intent === null ? row.status === "paused" : row.intent !== "create" && row.intent !== "resume";
     };
-    if (isEnding()) return "underWay";
-    if (locks.isLocked(id)) return "impossible";
+    if (isEnding()) return "ending";
+    if (locks.isLocked(id)) return "refused";
     try {
-      if (!(await this.#pauseByService(id, "memory", serviceOwner))) return "impossible";
+      if (!(await this.#pauseByService(id, "memory", serviceOwner))) return "refused";
     } catch (error) {
-      if (isEnding()) return "underWay"; // destroyed meanwhile
+      if (isEnding()) return "ending"; // destroyed meanwhile
       throw error;
     }
     await locks.runExclusive(id, async () => {}); // the pause is answered before the VM has ended
@@ -274,7 +274,7 @@ export class Capsules {
     this.#isClosing = true;
     this.#options.runs.close();
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
-    await Promise.race([this.#options.locks.settled(), grace]);
+    await Promise.race([this.#options.locks.released(), grace]);
     this.#options.activity.flush();
   }
 

@@ -73,13 +73,13 @@ export class DiskLimiter {
   #measured: { atTicks: number; freeBytes: number } | undefined;
   #isLow = false;
   #throttled = new Map<string, DiskShortage>();
-  /** The limit of each guest's VM; undefined: not known. A guest that is not in here is new, or of an earlier daemon. */
+  /** The limit of each guest's VM; undefined: not known. A guest that is not a key is new, or of an earlier daemon. */
   readonly #limits = new WeakMap<Guest, number | undefined>();
   /** Teams that were over their quota when their last running capsule stopped. */
   readonly #away = new Set<string>();
   #isFirst = true;
-  /** Guests that had another limit than they should have at the last decision. */
-  readonly #unsettled = new Set<Guest>();
+  /** Guests without the limit that the last decision gave them. */
+  readonly #pending = new Set<Guest>();
   /** Guests whose QEMU has not answered yet. */
   readonly #asked = new Set<Guest>();
   #checking: Promise<void> | undefined;
@@ -100,8 +100,8 @@ export class DiskLimiter {
   }
 
   /**
-   * To be called before a guest's processes run: it is throttled at once where its team is, or was when nothing of it ran any more.
-   * Resolves when its QEMU has answered.
+   * Call before a guest's processes run. Throttles it if its team is throttled, or was when its last running capsule stopped and
+   * is still over its quota. Resolves when its QEMU has answered.
    */
   async beforeRun(teamId: string, guest: Guest): Promise<void> {
     const { usedBytes, quotaBytes } = this.#options;
@@ -122,7 +122,7 @@ export class DiskLimiter {
     this.#freeBytes = await space.freeBytes();
     const isShort = this.#throttled.size > 0 || this.#freeBytes < space.reserveBytes;
     const hasNew = [...guests()].some((guest) => !this.#limits.has(guest));
-    if (this.#measured !== undefined && (isShort || hasNew || this.#unsettled.size > 0)) this.#decide();
+    if (this.#measured !== undefined && (isShort || hasNew || this.#pending.size > 0)) this.#decide();
     if (!this.#isDue()) return;
     this.#measured = { atTicks: clock.ticks(), freeBytes: this.#freeBytes };
     await diskUse.measure();
@@ -157,7 +157,7 @@ export class DiskLimiter {
       if (shortage === "quota" && !uses.has(teamId)) this.#away.add(teamId);
     }
     for (const teamId of uses.keys()) this.#away.delete(teamId);
-    this.#unsettled.clear();
+    this.#pending.clear();
     // Not awaited: a QEMU that does not answer must not delay the limits of others.
     for (const { guest, teamId } of running) void this.#limit(guest, teams.has(teamId) ? throttledBytesPerSec : 0);
     this.#isFirst = false;
@@ -172,7 +172,7 @@ export class DiskLimiter {
       this.#limits.set(guest, known);
       return;
     }
-    this.#unsettled.add(guest);
+    this.#pending.add(guest);
     if (isAsked) return;
     this.#asked.add(guest);
     try {

@@ -34,7 +34,7 @@ export class CapsuleLocks {
   }
 
   /** Resolves when no lock is held or waited for. */
-  async settled(): Promise<void> {
+  async released(): Promise<void> {
     while (this.#last.size > 0) await Promise.all(this.#last.values());
   }
 }

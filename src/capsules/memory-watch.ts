@@ -9,8 +9,8 @@
  *      after its VM ended the count of readings begins anew
  *      a pause failed     the capsule is left alone for 30 s, and the next one is tried
  *      it is being paused, captured or destroyed already
- *                         its memory is waited for, 15 s since it was first found so; then the next one of the teams over their
- *                         share is paused, and no other
+ *                         nothing else is paused for 15 s, since that frees its memory; after them the next capsule of the
+ *                         teams over their share is paused, and none of the other teams
  *
  * docs/adr/0025 has the reasons.
  */
@@ -23,17 +23,17 @@ const intervalMs = 1_000;
 /** In a row. The memory of a VM that was just killed, and the page cache, are given back within this time. */
 const shortReadings = 3;
 const failedMs = 30_000;
-/** For the memory of a capsule that is being paused, captured or destroyed. A capsule of many GiB takes that long to save. */
-const patienceMs = 15_000;
+/** Wait for the end of a VM whose capsule is being paused, captured or destroyed. A capsule of many GiB takes that long to save. */
+const endingMaxMs = 15_000;
 
-/** Of one capsule: its VM has ended; its memory is on its way back; or it cannot be paused in its state. */
-export type Relief = "paused" | "underWay" | "impossible";
+/** `paused`: the VM has ended; `ending`: another change or this pause is ending it; `refused`: it cannot be paused in its state. */
+export type MemoryPause = "paused" | "ending" | "refused";
 
 export interface MemoryWatchOptions {
   host: Pick<Host, "memory" | "memoryByCapsule">;
   store: Pick<CapsuleStore, "get">;
   /** Pauses a capsule and resolves when its VM has ended. With the other outcomes it resolves at once. */
-  pause: (id: string) => Promise<Relief>;
+  pause: (id: string) => Promise<MemoryPause>;
   clock: Clock;
   /** The host's memory without the reserve, which the teams share. */
   capacityBytes: number;
@@ -55,8 +55,8 @@ export class MemoryWatch {
   #short = 0;
   /** Capsules whose pause has failed, until when they are left alone. */
   readonly #failed = new Map<string, number>();
-  /** Capsules whose memory is on its way back, and since when. */
-  readonly #underWay = new Map<string, number>();
+  /** Capsules whose VM is being ended, and since when. */
+  readonly #ending = new Map<string, number>();
   /** Whether it was logged that nothing can be paused, since memory became short. */
   #isReported = false;
   #isStopped = false;
@@ -84,12 +84,12 @@ export class MemoryWatch {
       if (!this.#isShort()) {
         this.#short = 0;
         this.#isReported = false;
-        this.#underWay.clear();
+        this.#ending.clear();
         return;
       }
       this.#short++;
       if (this.#short < shortReadings && !host.memory.isStalling()) return;
-      await this.#relieve();
+      await this.#pauseOne();
       this.#short = 0;
     } catch (error) {
       log.error({ err: error }, "the host is short of memory: its capsules could not be measured");
@@ -100,8 +100,7 @@ export class MemoryWatch {
     return this.#options.host.memory.spareBytes() < 0;
   }
 
-  /** Pauses one capsule. */
-  async #relieve(): Promise<void> {
+  async #pauseOne(): Promise<void> {
     const { host, store, capacityBytes, clock, log } = this.#options;
     for (const [id, untilMs] of this.#failed) if (untilMs <= clock.ticks()) this.#failed.delete(id);
     const running: RunningCapsule[] = [];
@@ -121,50 +120,50 @@ export class MemoryWatch {
       }
       skipped.add(next.id);
       const begunMs = clock.ticks();
-      const relief = await this.#pauseWithin(next);
-      if (relief === "paused") {
-        this.#underWay.delete(next.id);
+      const outcome = await this.#pauseWithin(next);
+      if (outcome === "paused") {
+        this.#ending.delete(next.id);
         return;
       }
-      if (relief === "impossible") continue;
-      const sinceMs = this.#underWay.get(next.id) ?? begunMs;
-      this.#underWay.set(next.id, sinceMs);
-      if (clock.ticks() - sinceMs < patienceMs) return;
+      if (outcome === "refused") continue;
+      const sinceMs = this.#ending.get(next.id) ?? begunMs;
+      this.#ending.set(next.id, sinceMs);
+      if (clock.ticks() - sinceMs < endingMaxMs) return;
       late.add(next.id);
     }
   }
 
-  /** A pause that takes longer goes on, and is under way then. */
-  async #pauseWithin(capsule: RunningCapsule): Promise<Relief> {
-    const { promise, resolve } = Promise.withResolvers<Relief>();
-    const cancel = this.#options.clock.after(patienceMs, () => resolve("underWay"));
+  /** A pause that takes longer than `endingMaxMs` goes on. */
+  async #pauseWithin(capsule: RunningCapsule): Promise<MemoryPause> {
+    const { promise, resolve } = Promise.withResolvers<MemoryPause>();
+    const cancel = this.#options.clock.after(endingMaxMs, () => resolve("ending"));
     void this.#pause(capsule).then(resolve);
-    const relief = await promise;
+    const outcome = await promise;
     cancel();
-    return relief;
+    return outcome;
   }
 
   /** Never rejects. */
-  async #pause({ id, bytes }: RunningCapsule): Promise<Relief> {
+  async #pause({ id, bytes }: RunningCapsule): Promise<MemoryPause> {
     const { pause, clock, log, onPause } = this.#options;
     try {
-      const relief = await pause(id);
-      if (relief !== "paused") return relief;
+      const outcome = await pause(id);
+      if (outcome !== "paused") return outcome;
       log.warn({ capsule: id, bytes }, "the host is short of memory: a capsule was paused");
       onPause("done");
-      return relief;
+      return outcome;
     } catch (error) {
       this.#failed.set(id, clock.ticks() + failedMs);
       log.error({ err: error, capsule: id, bytes }, "the host is short of memory: a capsule could not be paused");
       onPause("failed");
-      return "impossible";
+      return "refused";
     }
   }
 }
 
 /**
- * Undefined when all are skipped. The skipped ones count for their teams. `late`: those whose memory was waited for too long;
- * while they are of a team over its share, no team within its share pays for them.
+ * Undefined when all are skipped. Skipped capsules count for their teams. `late`: capsules whose VM did not end within
+ * `endingMaxMs`; while one is of a team over its share, no capsule of a team within its share is chosen.
  */
 export function chooseToPause(
   running: readonly RunningCapsule[],

@@ -4,11 +4,12 @@
  */
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
+import type { Shape } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { live } from "./lifecycle.ts";
 
 export interface QuotaLimits {
-  /** Of every status. */
+  /** Capsules in every status. */
   capsules: number;
   runningVcpus: number;
   runningMemoryMb: number;
@@ -34,13 +35,8 @@ export interface QuotasOptions {
   limits: QuotaLimits;
   /** Bytes on disk of one capsule, as last measured. */
   diskOf: (id: string) => number;
-  /** Of all teams. */
+  /** The memory of all teams' running capsules. */
   runningMemoryMb: () => number;
-}
-
-interface Shape {
-  vcpus: number;
-  memoryMb: number;
 }
 
 export class Quotas {

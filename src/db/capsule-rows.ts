@@ -112,7 +112,7 @@ export class CapsuleRows {
     return { ...(row as { capsules: number; runningVcpus: number; runningMemoryMb: number }) };
   }
 
-  /** Of all teams. */
+  /** The capsules of all teams. */
   runningMemoryMb(live: string[]): number {
     return (this.#runningMemory.get({ live: JSON.stringify(live) }) as { sum: number }).sum;
   }

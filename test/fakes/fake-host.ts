@@ -62,7 +62,7 @@ export class FakeHost implements Host {
   readonly templates = new Map<string, Shape>();
   /** Storages that were retired. */
   readonly retired: string[] = [];
-  /** Of each start and restore, in order. */
+  /** The owner of each start and restore, in order. */
   readonly owners: string[] = [];
   /** Called before each verb; an error that it throws is the verb's failure. */
   before: (verb: HostVerb, id: string) => void = () => {};

@@ -67,7 +67,7 @@ export function buildFloors(options: FloorsOptions = {}) {
     ...service,
     ...{ host, clock, health },
     /** Resolves when no change is under way. */
-    settled: () => service.locks.settled(),
+    settled: () => service.locks.released(),
     team: addTeam("blue"),
     other: addTeam("red"),
   };
