@@ -11,9 +11,11 @@ use crate::dispatcher::Dispatcher;
 use crate::effects::Effect;
 use crate::epoll::{Epoll, Readiness, Source};
 use crate::frames::Parser;
+use crate::freezer::Freezer;
 use crate::halt::{self, Halt};
 use crate::options::{Mode, Options};
 use crate::orphans::Orphans;
+use crate::outside::Outside;
 use crate::port::Port;
 use crate::signals::Signals;
 use crate::supervisor::Supervisor;
@@ -66,7 +68,11 @@ impl Agent {
         if let Some(fd) = listener.as_ref() {
             epoll.watch(fd.as_raw_fd(), Source::Listener)?;
         }
-        let supervisor = Supervisor::new(cgroups)?;
+        let outside = match (&options.mode, &options.cgroup) {
+            (Mode::Machine, Some(commands)) => Some(Outside::of(commands)?),
+            _ => None,
+        };
+        let supervisor = Supervisor::new(cgroups, Freezer::new(outside))?;
         let wake_state = WakeState::new(&options.mode)?;
         Ok(Agent {
             mode: options.mode,

@@ -224,12 +224,12 @@ fn add_pids(dir: &OwnedFd, depth: usize, pids: &mut Vec<libc::pid_t>) {
     }
 }
 
-fn write_file(dir: &OwnedFd, name: &CStr, value: &[u8]) -> io::Result<()> {
+pub fn write_file(dir: &OwnedFd, name: &CStr, value: &[u8]) -> io::Result<()> {
     let file = sys::open_at(dir, name, libc::O_WRONLY)?;
     sys::write(file.as_raw_fd(), value).map(drop)
 }
 
-fn has_line(events: &OwnedFd, line: &[u8]) -> bool {
+pub fn has_line(events: &OwnedFd, line: &[u8]) -> bool {
     let mut text = [0u8; 256];
     // SAFETY: `text` has that much room.
     let count = unsafe { libc::pread(events.as_raw_fd(), text.as_mut_ptr().cast(), text.len(), 0) };

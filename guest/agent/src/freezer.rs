@@ -2,6 +2,7 @@
 
 use crate::cgroups::Cgroups;
 use crate::effects::{Effect, Effects};
+use crate::outside::Outside;
 use crate::protocol::empty;
 use crate::record::Writer;
 use crate::streams::Streams;
@@ -18,13 +19,23 @@ struct Pending {
     next_poll_ms: u64,
 }
 
-#[derive(Default)]
 pub struct Freezer {
     is_awake: bool,
     pending: Option<Pending>,
+    /// In a VM.
+    outside: Option<Outside>,
 }
 
 impl Freezer {
+    /// `outside`: what runs beside the commands and is to be frozen with them.
+    pub fn new(outside: Option<Outside>) -> Freezer {
+        Freezer {
+            is_awake: false,
+            pending: None,
+            outside,
+        }
+    }
+
     pub fn is_awake(&self) -> bool {
         self.is_awake
     }
@@ -62,7 +73,8 @@ impl Freezer {
         let Some(pending) = &mut self.pending else {
             return;
         };
-        let is_frozen = cgroups.are_frozen();
+        // In this order: a command that is frozen already makes no further group.
+        let is_frozen = cgroups.are_frozen() & self.outside.as_mut().is_none_or(Outside::freeze);
         if is_frozen || monotonic_ns() >= pending.deadline_ns {
             answer(pending.stream, is_frozen, streams);
             self.pending = None;
@@ -74,6 +86,9 @@ impl Freezer {
 
     pub fn thaw(&mut self, stream: u32, cgroups: &Cgroups, streams: &mut Streams) {
         self.give_up(streams);
+        if let Some(outside) = &mut self.outside {
+            outside.thaw();
+        }
         cgroups.freeze(false);
         self.is_awake = true;
         streams.result(stream, empty());

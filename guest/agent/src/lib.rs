@@ -8,7 +8,7 @@
 //!  tasks   supervisor        streams ─► outbox                   (flow control)
 //!     │       ├─► launcher ─► spawn                              (starting)
 //!     │       ├─► sessions ─► session ─► output, input, terminal, listeners
-//!     │       └─► kills, freezer, cgroups, reap                  (ending)
+//!     │       └─► kills, freezer, outside, cgroups, reap                (ending)
 //!  workers ─► job: files, processes                              (threads)
 //!
 //!  dispatcher ─► wake ─► devices; chores ─► identity             (a thread of its own)
@@ -45,6 +45,8 @@ pub mod options;
 pub mod orphans;
 pub mod outbox;
 pub mod output;
+pub mod outside;
+
 pub mod partial;
 pub mod port;
 pub mod process_tree;

@@ -38,6 +38,26 @@ impl ProcessTable {
         pids.filter_map(|pid| self.process(pid)).collect()
     }
 
+    /// Whether it is a process with a program, and no kernel thread.
+    pub fn is_user(&self, pid: libc::pid_t) -> bool {
+        // SAFETY: plain call. The kernel's own helper programs have group 0 too, as its threads have.
+        match unsafe { libc::getpgid(pid) } {
+            0 => self.has_program(pid),
+            group => group > 0,
+        }
+    }
+
+    fn has_program(&self, pid: libc::pid_t) -> bool {
+        let mut target = [0u8; 8];
+        let path = sys::c_string(format!("{pid}/exe").as_bytes());
+        path.is_ok_and(|path| {
+            let (fd, room) = (self.proc.as_raw_fd(), target.as_mut_ptr().cast());
+            // SAFETY: `target` has that much room.
+            let length = unsafe { libc::readlinkat(fd, path.as_ptr(), room, target.len()) };
+            length >= 0
+        })
+    }
+
     /// A zombie counts as living: the parent that should reap it is killed too, and then it is reparented to us.
     fn process(&self, pid: libc::pid_t) -> Option<Process> {
         // SAFETY: plain call. Kernel threads have group 0; this costs less than reading their files.

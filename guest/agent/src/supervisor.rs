@@ -41,13 +41,13 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    pub fn new(cgroups: Cgroups) -> io::Result<Supervisor> {
+    pub fn new(cgroups: Cgroups, freezer: Freezer) -> io::Result<Supervisor> {
         Ok(Supervisor {
             sessions: Sessions::default(),
             launcher: Launcher::new()?,
             cgroups,
             kills: Kills::new()?,
-            freezer: Freezer::default(),
+            freezer,
             stuck: StuckStarts::default(),
             scratch: session::scratch(),
             effects: Effects::new(),

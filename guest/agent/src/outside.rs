@@ -1,0 +1,141 @@
+//! What runs outside the commands' cgroup: in groups that root has made beside it, and in the root group, which cannot be
+//! frozen. For a FREEZE those groups are frozen too, and processes of the root group are moved to one that is; THAW takes back
+//! both.
+//!
+//! Each look may find more, since a process runs until it is frozen: the freezer looks until nothing is left to do.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::cgroups::{has_line, write_file};
+use crate::process_tree::ProcessTable;
+use crate::sys;
+
+/// Where processes of the root group are while they are frozen.
+const HELD: &CStr = c"capsule-held";
+/// Rounds of THAW: a process that is moved back while it forks leaves a child behind.
+const ROUNDS: usize = 8;
+
+pub struct Outside {
+    root: OwnedFd,
+    /// The group of all commands, which is frozen by itself.
+    commands: CString,
+    table: ProcessTable,
+    /// Groups that were not frozen before.
+    frozen: BTreeMap<CString, OwnedFd>,
+}
+
+impl Outside {
+    /// `commands`: the path of the group of all commands, directly below the root group.
+    pub fn of(commands: &str) -> std::io::Result<Outside> {
+        let invalid = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
+        let (root, name) = commands.rsplit_once('/').ok_or_else(invalid)?;
+        let root = sys::c_string(root.as_bytes())?;
+        Ok(Outside {
+            root: sys::open(&root, libc::O_RDONLY | libc::O_DIRECTORY)?,
+            commands: sys::c_string(name.as_bytes())?,
+            table: ProcessTable::open()?,
+            frozen: BTreeMap::new(),
+        })
+    }
+
+    /// True: all of it is frozen. The root group comes last: a frozen process does not move itself there.
+    pub fn freeze(&mut self) -> bool {
+        let mut is_frozen = self.is_own_group_root();
+        for name in sys::folders_in(&self.root).unwrap_or_default() {
+            if name != self.commands {
+                is_frozen &= self.freeze_group(name);
+            }
+        }
+        self.empty_root_group() && is_frozen
+    }
+
+    /// Root inside may have moved this process, which must not freeze with a group.
+    fn is_own_group_root(&self) -> bool {
+        let own = std::process::id() as libc::pid_t;
+        pids_in(&self.root).contains(&own) || self.move_to(&self.root, own).is_ok()
+    }
+
+    fn freeze_group(&mut self, name: CString) -> bool {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+        let Ok(dir) = sys::open_at(&self.root, &name, flags) else {
+            return true; // it was removed just now
+        };
+        let Ok(events) = sys::open_at(&dir, c"cgroup.events", libc::O_RDONLY) else {
+            return true;
+        };
+        if has_line(&events, b"frozen 1") {
+            return true;
+        }
+        if let (false, Ok(freeze)) = (
+            self.frozen.contains_key(&name),
+            sys::open_at(&dir, c"cgroup.freeze", libc::O_RDWR),
+        ) {
+            if !has_line(&freeze, b"1") {
+                let _ = sys::write(freeze.as_raw_fd(), b"1");
+                self.frozen.insert(name, freeze);
+            }
+        }
+        has_line(&events, b"frozen 1")
+    }
+
+    /// True: the root group has no process but this one and kernel threads.
+    fn empty_root_group(&self) -> bool {
+        let own = std::process::id() as libc::pid_t;
+        let mut pids = pids_in(&self.root);
+        pids.retain(|&pid| pid != own && self.table.is_user(pid));
+        if pids.is_empty() {
+            return true;
+        }
+        // SAFETY: the name ends in NUL. If it cannot be made, it cannot be opened.
+        unsafe { libc::mkdirat(self.root.as_raw_fd(), HELD.as_ptr(), 0o755) };
+        if let Some(held) = self.held() {
+            let _ = write_file(&held, c"cgroup.freeze", b"1");
+            for pid in pids {
+                let _ = self.move_to(&held, pid);
+            }
+        }
+        false
+    }
+
+    pub fn thaw(&mut self) {
+        if let Some(held) = self.held() {
+            for _ in 0..ROUNDS {
+                // Frozen ones do not fork meanwhile.
+                for pid in pids_in(&held) {
+                    let _ = self.move_to(&self.root, pid);
+                }
+                // SAFETY: the name ends in NUL. It fails while there is a process in it.
+                let flags = libc::AT_REMOVEDIR;
+                let removed =
+                    unsafe { libc::unlinkat(self.root.as_raw_fd(), HELD.as_ptr(), flags) };
+                if removed == 0 {
+                    break;
+                }
+            }
+            let _ = write_file(&held, c"cgroup.freeze", b"0");
+        }
+        for freeze in std::mem::take(&mut self.frozen).values() {
+            let _ = sys::write(freeze.as_raw_fd(), b"0");
+        }
+    }
+
+    fn held(&self) -> Option<OwnedFd> {
+        sys::open_at(&self.root, HELD, libc::O_RDONLY | libc::O_DIRECTORY).ok()
+    }
+
+    fn move_to(&self, group: &OwnedFd, pid: libc::pid_t) -> std::io::Result<()> {
+        write_file(group, c"cgroup.procs", pid.to_string().as_bytes())
+    }
+}
+
+fn pids_in(group: &OwnedFd) -> Vec<libc::pid_t> {
+    let mut text = String::new();
+    if let Ok(file) = sys::open_at(group, c"cgroup.procs", libc::O_RDONLY) {
+        let _ = std::fs::File::from(file).read_to_string(&mut text);
+    }
+    let pids = text.lines().filter_map(|line| line.parse().ok());
+    pids.collect()
+}
