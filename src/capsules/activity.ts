@@ -3,6 +3,7 @@
  * fsync, so that a command costs no write. A crash loses at most one flush interval (1 s) of `last_active_at`; a power cut
  * also loses the batches since the last synced commit.
  */
+import { Counts } from "../counts.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { Clock } from "./clock.ts";
 
@@ -18,7 +19,8 @@ export class Activity {
   readonly #clock: Clock;
   readonly #last = new Map<string, Moment>();
   readonly #unwritten = new Map<string, number>();
-  readonly #busy = new Map<string, number>();
+  /** Commands that run, by capsule. */
+  readonly #busy = new Counts();
   readonly #listeners = new Set<(id: string) => void>();
 
   constructor(rows: CapsuleRows, clock: Clock) {
@@ -40,23 +42,20 @@ export class Activity {
 
   /** Counts a running command until the returned function is called; further calls of it do nothing. */
   began(id: string): () => void {
-    this.#busy.set(id, (this.#busy.get(id) ?? 0) + 1);
+    this.#busy.add(id);
     this.note(id);
     let isOver = false;
     return () => {
       if (isOver) return;
       isOver = true;
-      const busy = this.#busy.get(id);
-      if (busy === undefined) return; // the capsule was destroyed meanwhile
-      const left = busy - 1;
-      if (left > 0) this.#busy.set(id, left);
-      else this.#busy.delete(id);
+      if (!this.isBusy(id)) return; // the capsule was destroyed meanwhile
+      this.#busy.subtract(id);
       this.note(id);
     };
   }
 
   isBusy(id: string): boolean {
-    return this.#busy.has(id);
+    return this.#busy.of(id) > 0;
   }
 
   /** Epoch milliseconds; undefined when the row has the latest value. */
@@ -72,7 +71,7 @@ export class Activity {
   forget(id: string): void {
     this.#last.delete(id);
     this.#unwritten.delete(id);
-    this.#busy.delete(id);
+    this.#busy.set(id, 0);
   }
 
   flush(): void {

@@ -2,6 +2,7 @@
  * The quotas of a team and its usage. A quota is checked in the same tick in which the row that uses it up is inserted (for
  * a template: its name claimed), so that two requests cannot share the last unit.
  */
+import { Counts } from "../counts.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Shape } from "../host/host.ts";
@@ -41,8 +42,8 @@ export interface QuotasOptions {
 
 export class Quotas {
   readonly #options: QuotasOptions;
-  /** Per team with any. */
-  readonly #starts = new Map<string, number>();
+  /** Starts under way, by team. */
+  readonly #starts = new Counts();
 
   constructor(options: QuotasOptions) {
     this.#options = options;
@@ -50,13 +51,11 @@ export class Quotas {
 
   /** Counts a start of the team's as being under way until `starting` has settled. */
   async duringStart<T>(teamId: string, starting: () => Promise<T>): Promise<T> {
-    this.#starts.set(teamId, this.#startsOf(teamId) + 1);
+    this.#starts.add(teamId);
     try {
       return await starting();
     } finally {
-      const left = this.#startsOf(teamId) - 1;
-      if (left > 0) this.#starts.set(teamId, left);
-      else this.#starts.delete(teamId);
+      this.#starts.subtract(teamId);
     }
   }
 
@@ -96,14 +95,10 @@ export class Quotas {
     const { limits, runningMemoryMb } = this.#options;
     within(what, "running vCPUs", usage.runningVcpus, vcpus, limits.runningVcpus);
     within(what, "MiB of running memory", usage.runningMemoryMb, memoryMb, limits.runningMemoryMb);
-    within(what, "starts under way", this.#startsOf(teamId), 1, limits.starts);
+    within(what, "starts under way", this.#starts.of(teamId), 1, limits.starts);
     if (runningMemoryMb() + memoryMb > limits.hostMemoryMb) {
       throw new CapsuleError("no_capacity", `cannot ${what}: the host has promised as much memory as it may`);
     }
-  }
-
-  #startsOf(teamId: string): number {
-    return this.#starts.get(teamId) ?? 0;
   }
 }
 

@@ -8,7 +8,7 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
-import { Counts } from "./access/counts.ts";
+import { Counts } from "../counts.ts";
 import { networkOf } from "./access/network.ts";
 
 const lingerMs = 10_000;

@@ -9,6 +9,7 @@
  *                  its turn comes and the memory is gone
  */
 import { setTimeout as delay } from "node:timers/promises";
+import { Counts } from "../../counts.ts";
 import { countPages } from "../../vmm/memory/memory-diff.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
@@ -54,7 +55,7 @@ export class Admission {
   /** Needs of the starts under way. Part of it may be taken already and be missing from what is available. */
   #startingBytes = 0;
   /** Needs of the starts that wait for their turn, by owner. */
-  readonly #waiting = new Map<string, number>();
+  readonly #waiting = new Counts();
   /** VMs that are being ended and have not freed their memory yet. */
   readonly #ending = new Set<Promise<unknown>>();
 
@@ -95,26 +96,20 @@ export class Admission {
 
   #count(owner: string, needBytes: number): Admitted {
     let [waitingBytes, startingBytes] = [needBytes, 0];
-    this.#wait(owner, needBytes);
+    this.#waiting.add(owner, needBytes);
     return {
       begin: () => {
         if (this.#leftBytes(0) < waitingBytes) throw noMemory();
-        this.#wait(owner, -waitingBytes);
+        this.#waiting.subtract(owner, waitingBytes);
         this.#startingBytes += waitingBytes;
         [waitingBytes, startingBytes] = [0, waitingBytes];
       },
       [Symbol.dispose]: () => {
-        this.#wait(owner, -waitingBytes);
+        this.#waiting.subtract(owner, waitingBytes);
         this.#startingBytes -= startingBytes;
         waitingBytes = startingBytes = 0;
       },
     };
-  }
-
-  #wait(owner: string, bytes: number): void {
-    const all = (this.#waiting.get(owner) ?? 0) + bytes;
-    if (all > 0) this.#waiting.set(owner, all);
-    else this.#waiting.delete(owner);
   }
 
   /** What is short or missing for the smallest capsule now, as sentences, without waiting. */
@@ -142,11 +137,10 @@ export class Admission {
 
   #hasMemory(owner: string, needBytes: number, promised: number): boolean {
     const leftBytes = this.#leftBytes(promised);
-    const all = [...this.#waiting.values()].reduce((sum, bytes) => sum + bytes, needBytes);
-    if (all <= leftBytes) return true;
-    const own = this.#waiting.get(owner);
-    const owners = this.#waiting.size + (own === undefined ? 1 : 0);
-    return (own ?? 0) + needBytes <= leftBytes / owners;
+    if (this.#waiting.sum + needBytes <= leftBytes) return true;
+    const own = this.#waiting.of(owner);
+    const owners = this.#waiting.size + (own === 0 ? 1 : 0);
+    return own + needBytes <= leftBytes / owners;
   }
 
   /** Beyond the needs of the starts under way. */

@@ -3,6 +3,7 @@
  * use from before its files are looked at until the capsule that starts from it is written.
  */
 import { stat } from "node:fs/promises";
+import { Counts } from "../../counts.ts";
 import type { Paths } from "../disk/paths.ts";
 import { mayBeNeeded, type References } from "../disk/references.ts";
 import { serviceOwner } from "../host.ts";
@@ -29,7 +30,7 @@ export interface UnusedBase {
 export class BaseTrimmer {
   readonly #options: BaseTrimmerOptions;
   /** Uses of each base, by name, that have not ended. */
-  readonly #uses = new Map<string, number>();
+  readonly #uses = new Counts();
   readonly #lastUse = new Map<string, { owner: string; ms: number }>();
   readonly #removing = new Set<string>();
   /** Made by this daemon. */
@@ -47,10 +48,10 @@ export class BaseTrimmer {
    * a base that is being removed.
    */
   use(name: string, owner?: string): Disposable {
-    this.#uses.set(name, (this.#uses.get(name) ?? 0) + 1);
+    this.#uses.add(name);
     this.#usedDuring.add(name);
     if (owner !== undefined) this.#lastUse.set(name, { owner, ms: Date.now() });
-    return { [Symbol.dispose]: () => void setImmediate(() => this.#endUse(name)) };
+    return { [Symbol.dispose]: () => void setImmediate(() => this.#uses.subtract(name)) };
   }
 
   /** The base is about to be published. To be called while it is in use. */
@@ -67,12 +68,6 @@ export class BaseTrimmer {
     const pass = this.#trimming.then(() => this.#trim());
     this.#trimming = pass.catch(() => {});
     return pass;
-  }
-
-  #endUse(name: string): void {
-    const left = (this.#uses.get(name) ?? 0) - 1;
-    if (left > 0) this.#uses.set(name, left);
-    else this.#uses.delete(name);
   }
 
   async #trim(): Promise<void> {

@@ -3,8 +3,9 @@
  * They are held until their client has read them, so one budget for all teams bounds them, in bytes as sent. An answer
  * beyond it is refused; none is cut.
  */
+
+import { Counts } from "../../counts.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { Counts } from "./counts.ts";
 
 /** One team's part of the budget: one foreground command with two full streams of control characters at the defaults. */
 export const teamShare = 3 / 4;

@@ -4,7 +4,7 @@
  */
 import type { Server } from "node:http";
 import type { Socket } from "node:net";
-import { Counts } from "./counts.ts";
+import { Counts } from "../../counts.ts";
 import { isLoopback } from "./local-caller.ts";
 import { networkOf } from "./network.ts";
 

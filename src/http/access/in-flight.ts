@@ -2,8 +2,9 @@
  * Two bounds per team on work in progress: a counter that refuses beyond its maximum, and a semaphore that queues. Both
  * keep state only for teams that have work in progress, and no team's work uses up another team's share.
  */
+
+import { Counts } from "../../counts.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { Counts } from "./counts.ts";
 
 /** Requests in progress per team. */
 export class InFlightLimiter {

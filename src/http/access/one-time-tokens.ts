@@ -3,9 +3,9 @@
  * are kept in memory, as SHA-256 hashes and with a bound per team.
  */
 import { hash, randomBytes } from "node:crypto";
+import { Counts } from "../../counts.ts";
 import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { Counts } from "./counts.ts";
 
 export interface OneTimeTokenOptions {
   prefix: string;

@@ -7,16 +7,16 @@ export class Counts {
   }
 
   set(key: string, number: number): void {
-    if (number === 0) this.#numbers.delete(key);
-    else this.#numbers.set(key, number);
+    if (number > 0) this.#numbers.set(key, number);
+    else this.#numbers.delete(key);
   }
 
-  add(key: string): void {
-    this.set(key, this.of(key) + 1);
+  add(key: string, amount = 1): void {
+    this.set(key, this.of(key) + amount);
   }
 
-  subtract(key: string): void {
-    this.set(key, this.of(key) - 1);
+  subtract(key: string, amount = 1): void {
+    this.set(key, this.of(key) - amount);
   }
 
   get sum(): number {
@@ -24,6 +24,10 @@ export class Counts {
   }
 
   /** Keys whose number is not 0. */
+  keys(): Iterable<string> {
+    return this.#numbers.keys();
+  }
+
   get size(): number {
     return this.#numbers.size;
   }

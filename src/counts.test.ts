@@ -13,4 +13,7 @@ test("a count that is back at 0 is forgotten", () => {
   counts.subtract("b");
   counts.set("c", 0);
   assert.deepEqual([counts.of("a"), counts.of("b"), counts.sum, counts.size], [1, 0, 1, 1]);
+  counts.add("d", 5);
+  counts.subtract("d", 2);
+  assert.deepEqual([counts.of("d"), [...counts.keys()]], [3, ["a", "d"]]);
 });
