@@ -229,7 +229,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
   return { host, vmm, accelerator, jailReport, readiness, step };
 }
 
-/** What the service is and has, as its metrics and its health say. */
+/** The state of the service, for its metrics and its health. */
 function stateOf({ host, accelerator, jailReport }: OpenHost, store: CapsuleStore): () => ServiceState {
   return () => ({
     version,

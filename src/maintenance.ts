@@ -24,7 +24,7 @@ export interface MaintenanceOptions {
   log: Log;
 }
 
-/** Starts the timers; the returned function stops them. What fails is logged and tried again at the next interval. */
+/** Starts the timers; the returned function stops them. A failure is logged, and the next interval tries again. */
 export function startMaintenance(options: MaintenanceOptions): () => void {
   const { audit, disk, reconciler, log } = options;
   const reconcile = () => {

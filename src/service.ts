@@ -129,7 +129,7 @@ export function buildService(options: ServiceOptions) {
   };
 }
 
-/** What bounds the teams: quotas, and the writes to the disk. */
+/** The bounds of teams: quotas, and the rate of writes to the disk. */
 function buildLimits({ records, host, clock, log, quotas: limits }: ServiceOptions, runs: Runs) {
   const { capsuleRows, templateRows, store, audit } = records;
   const diskUse = new DiskUse({

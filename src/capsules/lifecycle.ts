@@ -12,7 +12,7 @@
  *              └─────────┘         │ stopped │        destroy: from every status, the capsule is gone
  *                                  └─────────┘
  *
- *  What exists in each status:
+ *  The parts of a capsule in each status:
  *    starting   a row with the intent `create`; soon a folder, a journal, perhaps a QEMU process
  *    running    a folder with a disk layer, a QEMU process, a connection to the agent
  *    paused     a folder with a disk layer and a checkpoint; no process, once the one that wrote it has ended

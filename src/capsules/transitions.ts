@@ -270,7 +270,7 @@ export class Transitions {
     await this.#endPausedVm(id, guest);
   }
 
-  /** What fails here is repeated by the next resume, destroy or start. */
+  /** A failure is logged; the next resume, destroy or start ends the VM. */
   async #endPausedVm(id: string, guest: Guest): Promise<void> {
     const { host, log } = this.#options;
     await host.end(guest).catch((error: unknown) => {
@@ -299,7 +299,7 @@ export class Transitions {
   }
 }
 
-/** What a capsule starts from: a template's files, or a built-in image by its name. */
+/** The parent that a capsule starts from: a template's files, or a built-in image by its name. */
 export function originOf({ storage, template }: Pick<Capsule, "storage" | "template">): Origin {
   return storage === null ? { kind: "base", name: template } : { kind: "template", storage };
 }

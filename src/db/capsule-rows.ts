@@ -27,7 +27,7 @@ export interface CapsuleRow {
   errorReason: string | null;
 }
 
-/** What a compare-and-set may change. */
+/** The columns that a compare-and-set may change. */
 export type CapsuleChange = Partial<
   Pick<CapsuleRow, "status" | "intent" | "blockedBy" | "lastUpdated" | "startedAt" | "lastActiveAt" | "errorReason">
 >;

@@ -4,7 +4,7 @@
  */
 import type { Audit } from "./audit.ts";
 
-/** What is read of a capsule. */
+/** The fields of a capsule that are read here. */
 interface Ended {
   status: string;
   errorReason: string | null;

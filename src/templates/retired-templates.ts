@@ -19,8 +19,8 @@ export class RetiredTemplates {
   }
 
   /**
-   * Ends warm capsules of retired templates and removes the files that no capsule needs. What fails is retried at the next
-   * call.
+   * Ends warm capsules of retired templates and removes the files that no capsule needs. The next call tries again where this
+   * one failed.
    */
   async collect(): Promise<void> {
     const { rows, capsuleRows, host, log } = this.#options;
