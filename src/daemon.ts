@@ -47,7 +47,7 @@ export interface Daemon {
   url: string;
   /** The first key of team `default`, only when it was made by this start. */
   newKey: string | undefined;
-  accelerator: "kvm" | "tcg";
+  engine: Pick<ServiceState, "accelerator" | "accelerator_reason" | "jail">;
   /** Reads the TLS files again, if there are any. Throws when they cannot be used; the old ones then stay in use. */
   renewCertificate(): void;
   /** Stops listening, waits for requests and changes within the drain time, and detaches from the VMs, which run on. */
@@ -112,7 +112,7 @@ async function startLocked(
   return {
     url,
     newKey,
-    accelerator: accelerator.kind,
+    engine: state(),
     renewCertificate: () => {
       const renewed = readCertificate({ certPath: config.tlsCert, keyPath: config.tlsKey });
       if (renewed !== undefined) renewCertificate(app, renewed);

@@ -1,6 +1,6 @@
 /**
  * `capsule doctor`: checks the requirements of the service, then creates a capsule, runs a command in it and destroys
- * it. The last line is a verdict: all is well, or what is missing and how to get it.
+ * it. The last lines are a verdict: all is well, or what is missing, slow or less safe, each with its remedy.
  */
 import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { freemem, totalmem } from "node:os";
@@ -14,34 +14,48 @@ import { Jail, noJail } from "../vmm/jail/jail.ts";
 import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
 import { createDefaults } from "../wire/defaults.ts";
 import { messageOf } from "../wire/errors.ts";
+import { type Engine, kvmState, weaknessesOf } from "./engine.ts";
 
-/** The result of one check: what was found, or what is missing, with a remedy. */
-type Finding = { name: string; found: string } | { name: string; missing: string };
+/** The result of one check. What is missing, slow or less safe than it could be comes with a remedy. */
+export interface Finding {
+  word: "ok" | "slow" | "warning" | "missing";
+  name: string;
+  text: string;
+}
 
 const leastFreeMb = 2_048;
 
 export async function doctor(): Promise<number> {
   const config = loadConfig();
   const findings = await check(config);
-  for (const finding of findings) {
-    const isFound = "found" in finding;
-    console.log(
-      `${isFound ? "ok     " : "missing"}  ${finding.name.padEnd(12)} ${isFound ? finding.found : finding.missing}`,
-    );
-  }
-  const missing = findings.find((finding) => "missing" in finding);
-  if (missing !== undefined) {
-    console.log(`\nThe service cannot run here yet: ${(missing as { missing: string }).missing}.`);
+  findings.forEach(print);
+  if (findings.some(({ word }) => word === "missing")) {
+    console.log(`\n${verdictOn(findings)}`);
     return 1;
   }
   try {
-    console.log(`ok       capsule      ${await tryCapsule(config)}`);
+    const tried = await tryCapsule(config);
+    tried.forEach(print);
+    console.log(`\n${verdictOn(tried)}`);
+    return 0;
   } catch (error) {
     console.log(`\nA capsule did not work here: ${messageOf(error)}.`);
     return 1;
   }
-  console.log("\nAll is well: a capsule was created, ran a command and was destroyed.");
-  return 0;
+}
+
+function print({ word, name, text }: Finding): void {
+  console.log(`${word.padEnd(8)} ${name.padEnd(12)} ${text}`);
+}
+
+/** Of the checks, or of the capsule that was tried after them. */
+export function verdictOn(findings: readonly Finding[]): string {
+  const missing = findings.find(({ word }) => word === "missing");
+  if (missing !== undefined) return `The service cannot run here yet: ${missing.text}.`;
+  const lines = findings.filter(({ word }) => word !== "ok").map(({ word, text }) => `\n  ${word}: ${text}`);
+  return lines.length === 0
+    ? "All is well: a capsule was created, ran a command and was destroyed."
+    : `A capsule was created, ran a command and was destroyed. It works, but:${lines.join("")}`;
 }
 
 async function check(config: Config): Promise<Finding[]> {
@@ -50,7 +64,7 @@ async function check(config: Config): Promise<Finding[]> {
   const disk = statfsSync(folder);
   const freeMb = Math.floor((disk.bavail * disk.bsize) / mib);
   return [
-    { name: "node", found: process.version },
+    { word: "ok", name: "node", text: process.version },
     await finding(
       "qemu",
       async () => `${config.qemu} ${await qemuVersion([config.qemu])}`,
@@ -58,27 +72,27 @@ async function check(config: Config): Promise<Finding[]> {
     ),
     ...(await checkData(config)),
     await finding("jail", () => checkJail(config), "VMs are not started without a jail"),
-    { name: "memory", found: `${Math.floor(freemem() / mib)} of ${Math.floor(totalmem() / mib)} MiB free` },
+    { word: "ok", name: "memory", text: `${Math.floor(freemem() / mib)} of ${Math.floor(totalmem() / mib)} MiB free` },
     freeMb >= leastFreeMb
-      ? { name: "disk", found: `${freeMb} MiB free at ${folder}` }
-      : { name: "disk", missing: `free some disk at ${folder}: ${freeMb} MiB are left, ${leastFreeMb} are needed` },
-    {
-      name: "kvm",
-      found: existsSync("/dev/kvm") ? "/dev/kvm exists (the boot below tests it)" : "no /dev/kvm",
-    },
+      ? { word: "ok", name: "disk", text: `${freeMb} MiB free at ${folder}` }
+      : {
+          word: "missing",
+          name: "disk",
+          text: `free some disk at ${folder}: ${freeMb} MiB are left, ${leastFreeMb} are needed`,
+        },
   ];
 }
 
 /** Another user's data folder hides whether an image is built. */
 async function checkData({ dataDir }: Config): Promise<Finding[]> {
   const foreign = foreignOwner();
-  if (foreign !== undefined) return [{ name: "data", missing: `${foreign}: use sudo` }];
+  if (foreign !== undefined) return [{ word: "missing", name: "data", text: `${foreign}: use sudo` }];
   const image = async () => {
     const { manifest } = loadImage(dataDir, createDefaults.template);
     return `${manifest.name}, built ${manifest.built_at}, kernel ${manifest.kernel_release}`;
   };
   return [
-    { name: "data", found: existsSync(dataDir) ? dataDir : `${dataDir}, made by the first start` },
+    { word: "ok", name: "data", text: existsSync(dataDir) ? dataDir : `${dataDir}, made by the first start` },
     await finding("image", image, "run ./dev image to build the image"),
   ];
 }
@@ -87,21 +101,20 @@ async function checkJail({ jail, jailUids, qemu }: Config): Promise<string> {
   // A missing QEMU is reported by its own check.
   const version = jail === "off" ? undefined : await qemuVersion([qemu]).catch(() => undefined);
   if (version !== undefined) requireJailable(version);
-  const { mode, cgroup, missing } = jail === "off" ? noJail : (await Jail.open({ uids: jailUids })).report();
-  const lacks = missing.length === 0 ? "" : `; without ${missing.join("; without ")}`;
-  return `${mode}, control groups ${cgroup}${lacks}`;
+  const { mode, cgroup } = jail === "off" ? noJail : (await Jail.open({ uids: jailUids })).report();
+  return `${mode}, control groups ${cgroup}`;
 }
 
 async function finding(name: string, probe: () => Promise<string>, remedy: string): Promise<Finding> {
   try {
-    return { name, found: await probe() };
+    return { word: "ok", name, text: await probe() };
   } catch (error) {
-    return { name, missing: `${messageOf(error)}: ${remedy}` };
+    return { word: "missing", name, text: `${messageOf(error)}: ${remedy}` };
   }
 }
 
 /** Through the running server of this data folder, or a temporary one. */
-async function tryCapsule(config: Config): Promise<string> {
+async function tryCapsule(config: Config): Promise<Finding[]> {
   if (isLocked(config.dataDir)) return useCapsule(config, readFileSync(join(config.dataDir, "url"), "utf8").trim());
   const daemon = await startDaemon({ ...config, port: 0, logLevel: "silent" }, (step) =>
     console.error(`doctor: ${step} …`),
@@ -113,7 +126,7 @@ async function tryCapsule(config: Config): Promise<string> {
   }
 }
 
-async function useCapsule(config: Config, url: string): Promise<string> {
+async function useCapsule(config: Config, url: string): Promise<Finding[]> {
   const key = readFileSync(join(config.dataDir, "api-key"), "utf8").trim();
   const ask = async (method: string, path: string, body?: object) => {
     const headers = { "x-api-key": key, ...(body === undefined ? {} : { "content-type": "application/json" }) };
@@ -138,8 +151,12 @@ async function useCapsule(config: Config, url: string): Promise<string> {
     if (result.exit_code !== 0) throw new Error(`uname ended with ${result.exit_code}: ${result.stderr}`);
     const execMs = performance.now() - began - createMs;
     const times = `running after ${createMs.toFixed(0)} ms, first command ${execMs.toFixed(0)} ms`;
-    const engine = `${health.accelerator} (${health.accelerator_reason})`;
-    return `${String(result.stdout).trim()} on ${engine}: ${times}`;
+    const engine = health as unknown as Engine;
+    const weaknesses = weaknessesOf(engine, kvmState(config.accelerator));
+    return [
+      { word: "ok", name: "capsule", text: `${String(result.stdout).trim()} on ${engine.accelerator}: ${times}` },
+      ...weaknesses.map(({ word, text }) => ({ word, name: word === "slow" ? "kvm" : "jail", text })),
+    ];
   } finally {
     await ask("DELETE", `/v1/capsules/${id}`);
   }

@@ -4,6 +4,8 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
+import { type Finding, verdictOn } from "./doctor.ts";
+import { welcome } from "./serve.ts";
 
 test("serve refuses an address that others can reach without TLS, in one clear sentence, and touches nothing", () => {
   const folder = mkdtempSync(join(tmpdir(), "serve-"));
@@ -27,4 +29,35 @@ test("serve refuses an address that others can reach without TLS, in one clear s
 test("this Node knows the V8 flag that serve sets", () => {
   const { stdout } = spawnSync(process.execPath, ["--v8-options"], { encoding: "utf8" });
   assert.ok(stdout.includes("  --semi-space-growth-factor ("));
+});
+
+const denied = { wanted: "auto", device: { mode: 0o20600, gid: 0 }, hasVirtualization: true, isRoot: true } as const;
+
+test("the banner has a line for what is slow and for what the jail lacks, and none with KVM and all walls", () => {
+  const jail = { mode: "full", missing: ["control groups v2 (boot with them)"] };
+  const said = (accelerator: string, missing: string[]) =>
+    welcome({
+      url: "http://127.0.0.1:8080",
+      newKey: undefined,
+      engine: { accelerator, accelerator_reason: "", jail: { ...jail, missing } },
+      dataDir: "/data",
+      seconds: "1.0",
+      kvm: denied,
+    });
+  const slow = said("tcg", jail.missing).split("\n");
+  assert.match(slow[0]!, /after 1\.0 s, with software emulation$/);
+  assert.match(slow[1]!, /^capsule: slow: KVM is not used: the users of the VMs may not open .*; sudo groupadd .*$/);
+  assert.equal(slow[2], "capsule: warning: VMs run without control groups v2 (boot with them)");
+  assert.doesNotMatch(said("kvm", []), /slow|warning/);
+});
+
+test("doctor's verdict names what is missing, or each thing that is slow or less safe", () => {
+  const ok: Finding = { word: "ok", name: "capsule", text: "Linux on kvm" };
+  const slow: Finding = { word: "slow", name: "kvm", text: "KVM is not used: it is off; switch it on" };
+  const warning: Finding = { word: "warning", name: "jail", text: "VMs run without a wall" };
+  const missing: Finding = { word: "missing", name: "image", text: "it is not built: run ./dev image" };
+  assert.match(verdictOn([ok]), /^All is well: a capsule was created/);
+  const works = "A capsule was created, ran a command and was destroyed. It works, but:";
+  assert.equal(verdictOn([ok, slow, warning]), `${works}\n  slow: ${slow.text}\n  warning: ${warning.text}`);
+  assert.equal(verdictOn([ok, missing, slow]), "The service cannot run here yet: it is not built: run ./dev image.");
 });

@@ -3,6 +3,7 @@ import { renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { loadConfig } from "../config.ts";
 import { startDaemon } from "../daemon.ts";
+import { type Engine, type KvmState, kvmState, weaknessesOf } from "./engine.ts";
 
 export async function serve(): Promise<number> {
   const config = loadConfig();
@@ -18,7 +19,8 @@ export async function serve(): Promise<number> {
   process.on("SIGHUP", () => renewCertificate(daemon));
   writeUrl(config.dataDir, daemon.url);
   const seconds = ((performance.now() - startedMs) / 1_000).toFixed(1);
-  console.error(welcome(daemon, config.dataDir, seconds));
+  const kvm = kvmState(config.accelerator);
+  console.error(welcome({ ...daemon, dataDir: config.dataDir, seconds, kvm }));
   await stopped.promise;
   return 0;
 }
@@ -43,18 +45,21 @@ function writeUrl(dataDir: string, url: string): void {
   }
 }
 
-function welcome(
-  daemon: { url: string; newKey: string | undefined; accelerator: string },
-  dataDir: string,
-  seconds: string,
-): string {
-  const engine =
-    daemon.accelerator === "kvm"
-      ? "hardware virtualization (KVM)"
-      : "software emulation (no usable KVM here: everything works, slower)";
-  const lines = [`capsule: listening on ${daemon.url} after ${seconds} s, with ${engine}`];
-  if (daemon.newKey !== undefined) {
-    const shown = process.stderr.isTTY ? `:\n\n  ${daemon.newKey}` : ""; // a key must not end up in a log file
+interface Welcome {
+  url: string;
+  newKey: string | undefined;
+  engine: Engine;
+  dataDir: string;
+  seconds: string;
+  kvm: KvmState;
+}
+
+export function welcome({ url, newKey, engine, dataDir, seconds, kvm }: Welcome): string {
+  const used = engine.accelerator === "kvm" ? "hardware virtualization (KVM)" : "software emulation";
+  const lines = [`capsule: listening on ${url} after ${seconds} s, with ${used}`];
+  for (const { word, text } of weaknessesOf(engine, kvm)) lines.push(`capsule: ${word}: ${text}`);
+  if (newKey !== undefined) {
+    const shown = process.stderr.isTTY ? `:\n\n  ${newKey}` : ""; // a key must not end up in a log file
     lines.push("", `The first API key, of team "default", is in ${dataDir}/api-key${shown}`);
   }
   lines.push(
@@ -62,9 +67,9 @@ function welcome(
     "Try it:",
     "",
     `  KEY=$(cat ${dataDir}/api-key)`,
-    `  ID=$(curl -s -X POST ${daemon.url}/v1/capsules -H "X-API-Key: $KEY" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/')`,
-    `  curl -s "${daemon.url}/v1/capsules/$ID?wait=running" -H "X-API-Key: $KEY"`,
-    `  curl -s -X POST ${daemon.url}/v1/capsules/$ID/exec -H "X-API-Key: $KEY" -H 'Content-Type: application/json' \\`,
+    `  ID=$(curl -s -X POST ${url}/v1/capsules -H "X-API-Key: $KEY" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/')`,
+    `  curl -s "${url}/v1/capsules/$ID?wait=running" -H "X-API-Key: $KEY"`,
+    `  curl -s -X POST ${url}/v1/capsules/$ID/exec -H "X-API-Key: $KEY" -H 'Content-Type: application/json' \\`,
     `    -d '{"cmd":"python3","args":["-c","print(6*7)"]}'`,
     "",
   );
