@@ -57,7 +57,7 @@ export async function withBootedVm<T>(
     const { vm, agent } = await bootImage({ ...boot, name: "bench", nonce, deadlineMs: bootDeadlineMs });
     const bootMs = performance.now() - began;
     agent.close();
-    vm.release();
+    vm.detach();
     try {
       return await work(folder, bootMs);
     } finally {

@@ -48,7 +48,7 @@ async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patie
   };
   const agent = await connect(fake.socketPath, patienceMs);
   const image = { name: "minimal", hash: "1" };
-  const capsule = { origin: "bases/b", originSha256: null, image, machine: vm.spec.machine };
+  const capsule = { parent: "bases/b", parentSha256: null, image, machine: vm.spec.machine };
   return { fake, vm, live: new LiveGuest("cl-x", capsule, vm, agent, { connect, reconnectMs }), line };
 }
 

@@ -157,7 +157,7 @@ export class LiveGuest implements Guest {
     await Promise.all([this.vm.resume(), waking]);
   }
 
-  /** Whether QEMU has stopped the VM by itself, because the host's disk has no room for the guest's writes. */
+  /** Whether QEMU has stopped the VM by itself, because the host's disk has no space for the guest's writes. */
   async isWaitingForDisk(): Promise<boolean> {
     return (await this.vm.state().catch(() => undefined)) === "stopped";
   }
@@ -183,7 +183,7 @@ export class LiveGuest implements Guest {
   close(): void {
     this.#enter({ name: "ended", error: this.#error("was released by this daemon") });
     this.#agent?.close();
-    this.vm.release();
+    this.vm.detach();
   }
 
   /** Changes the state, and ends an attempt to reconnect. False, without effect, where the table does not allow it. */

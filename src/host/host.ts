@@ -74,7 +74,7 @@ export interface Admitted extends Disposable {
 }
 
 export interface SaveTurn extends Turn {
-  /** Of the row with the intent, to which the checkpoint belongs. */
+  /** The revision of the row with the intent; the checkpoint belongs to it. */
   revision: number;
 }
 

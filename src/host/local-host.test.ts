@@ -45,7 +45,7 @@ async function hostOfPaused(t: TestContext): Promise<Fixture> {
   const about = { machine, agent: { protocol: 1 }, layers, frozen: true } as const;
   const based = { ...about, kind: "base", revision: null, diskLayer: null } as const;
   const parent = await writeManifest(base, based, ["memory"], { hashAll: true });
-  await writeCapsule(folder, { origin: "bases/b", originSha256: parentHash(parent), image, machine });
+  await writeCapsule(folder, { parent: "bases/b", parentSha256: parentHash(parent), image, machine });
   const saved = { ...about, kind: "pause", revision: 7, diskLayer: diskLayerOf(layer) } as const;
   await writeManifest(checkpoint, saved, ["state"], { hashAll: false });
   vm.resume = async () => utimesSync(layer, 4_000_000_000, 4_000_000_000);
@@ -122,5 +122,5 @@ test("a capsule that is destroyed while it is resumed is removed on a full disk 
   rmSync(paths.work, { recursive: true });
   await host.remove(id);
   assert.ok(!existsSync(paths.capsule(id)));
-  assert.ok(vm.isReleased, "killed");
+  assert.ok(vm.isDetached, "killed");
 });

@@ -92,7 +92,7 @@ export class LocalHost implements Host {
       ...{ space, spare: spareBases, scheduler, isSound: this.#verifier.isSound },
       references: async () => {
         const { needed, damaged } = await readReferences(paths, ["capsules"]);
-        return { needed: new Set([...needed, ...this.#warm.origins()]), damaged };
+        return { needed: new Set([...needed, ...this.#warm.parents()]), damaged };
       },
       onRemove: (folder) => {
         this.#verifier.forget(folder);

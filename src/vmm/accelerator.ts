@@ -36,7 +36,7 @@ export interface AcceleratorOptions {
   boots(vmm: Vmm, signal: AbortSignal): Promise<void>;
 }
 
-/** Of what is said of a boot that failed. */
+/** The reason of a failed boot is cut to so many characters. */
 const reasonMaxLength = 1_000;
 
 /** The cache file's content. */
@@ -50,7 +50,7 @@ interface Findings {
   cpu?: string;
   /** Null: not probed, or without success. Files of the last release also have failures, which are not used. */
   kvm: { works: boolean; why: string } | null;
-  /** Of "host" under KVM. Absent: not read yet. */
+  /** The features behind "host" under KVM. Absent: not read yet. */
   cpuFeatures?: string;
   /** Null: not measured. */
   tscKhz: number | null;

@@ -6,12 +6,12 @@ import { statfs } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { isObject, type Qmp } from "./qmp.ts";
-import { devicesName, readDevices } from "./vm-folder.ts";
+import { deviceStateName, readDeviceState } from "./vm-folder.ts";
 import type { VmSpec } from "./vmm.ts";
 
 const pollMs = 2;
 const deadlineMs = 30_000;
-/** Of commands that wait until QEMU has written everything in flight for the guest's disk. */
+/** Deadline of commands that wait until QEMU has written everything in flight for the guest's disk. */
 export const flushDeadlineMs = 60_000;
 /** A disk with less free space than this is full. */
 const fullBytes = 1 << 20;
@@ -22,10 +22,10 @@ export async function statusOf(qmp: Qmp, deadlineMs?: number): Promise<string> {
 }
 
 /** The devices' state of a QEMU that is stopped, or was told to stop. Throws CapsuleError("no_space") when the disk is full. */
-export async function saveDevices(qmp: Qmp, { name, files: { dir } }: VmSpec): Promise<Buffer> {
+export async function saveDeviceState(qmp: Qmp, { name, files: { dir } }: VmSpec): Promise<Buffer> {
   try {
-    await qmp.command("xen-save-devices-state", { filename: devicesName, live: false }, flushDeadlineMs);
-    return readDevices(dir);
+    await qmp.command("xen-save-devices-state", { filename: deviceStateName, live: false }, flushDeadlineMs);
+    return readDeviceState(dir);
   } catch (error) {
     // QEMU gives no reason.
     const { bavail, bsize } = await statfs(dir);
@@ -35,7 +35,7 @@ export async function saveDevices(qmp: Qmp, { name, files: { dir } }: VmSpec): P
 }
 
 /** Loads devices from `uri` into a QEMU that waits for a migration. */
-export async function loadDevices(qmp: Qmp, uri: string): Promise<void> {
+export async function loadDeviceState(qmp: Qmp, uri: string): Promise<void> {
   await qmp.command("migrate-incoming", { uri });
   await until("Devices were not loaded", async () => (await statusOf(qmp)) !== "inmigrate");
 }

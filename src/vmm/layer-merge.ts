@@ -54,7 +54,7 @@ async function runJailed(
   { diskBytes, deadlineMs }: { diskBytes: number; deadlineMs: number },
 ): Promise<void> {
   const readOnly = [...qemuImg.readOnly, merge.parent, merge.root];
-  const profile = { readOnly, writable: [merge.layer], devices: [], folder: dirname(merge.layer) };
+  const profile = { readOnly, writable: [merge.layer], deviceNodes: [], folder: dirname(merge.layer) };
   await jail.run(argv, { ...profile, limits: layerLimits(diskBytes) }, deadlineMs);
   await using file = await open(merge.layer, "r");
   await file.chown(process.geteuid!(), process.getegid!());

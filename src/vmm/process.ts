@@ -173,7 +173,7 @@ export async function findBelow(folder: string): Promise<{ process: VmProcess; n
   return found;
 }
 
-/** Of all processes. */
+/** The arguments of every process. */
 async function* commandLines(): AsyncGenerator<{ pid: number; args: string[] }> {
   const buffer = Buffer.allocUnsafe(commandLineBytes);
   for (const entry of await readdir("/proc")) {

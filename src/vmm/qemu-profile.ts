@@ -3,7 +3,7 @@ import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { ProfileLimits, SandboxProfile } from "./jail/jail-args.ts";
 import type { ProgramFiles } from "./jail/program-files.ts";
-import { devicesName } from "./vm-folder.ts";
+import { deviceStateName } from "./vm-folder.ts";
 import type { VmSpec } from "./vmm.ts";
 
 const mib = 1 << 20;
@@ -31,13 +31,13 @@ export async function qemuProfile(
 ): Promise<SandboxProfile> {
   const { machine, files } = spec;
   const kernel = purpose === "boot" ? [files.kernel, files.initrd] : [];
-  const devices = join(files.dir, devicesName);
+  const deviceState = join(files.dir, deviceStateName);
   const diskBytes = await sizeOfDisk(spec);
   return {
     readOnly: [...program.readOnly, files.memory, ...files.backing, ...kernel],
-    writable: purpose === "warm" ? [devices] : [files.disk, devices],
+    writable: purpose === "warm" ? [deviceState] : [files.disk, deviceState],
     handoverDir,
-    devices: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],
+    deviceNodes: machine.accelerator === "kvm" ? ["/dev/kvm"] : [],
     folder: files.dir,
     limits: layerLimits(diskBytes, machine.memoryMb * mib, machine.vcpus),
   };

@@ -6,7 +6,7 @@ import { closeSync, constants, openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { allSettledOrThrow } from "./all-settled.ts";
-import { flushDeadlineMs, loadDevices, statusOf } from "./devices.ts";
+import { flushDeadlineMs, loadDeviceState, statusOf } from "./devices.ts";
 import { memoryVerdict } from "./jail/cgroups.ts";
 import { ResourceWatchdog } from "./jail/resource-watchdog.ts";
 import { endBwrap, endProcess, isAlive, isGoneWithin } from "./process.ts";
@@ -43,7 +43,7 @@ export class QemuVm implements Vm {
   #console = "";
   /** The CPUs were stopped by a call, so a retry of a failed disk write must not resume them. */
   #isHeld = false;
-  #isReleased = false;
+  #isDetached = false;
 
   /** Connects to a QEMU that was just spawned. */
   static async connect(spec: VmSpec, process: VmProcess): Promise<QemuVm> {
@@ -79,9 +79,9 @@ export class QemuVm implements Vm {
     return this.socket(agentSocketName);
   }
 
-  /** Path of one of its sockets, through the open folder, so that it fits into sun_path. Invalid after `release`. */
+  /** Path of one of its sockets, through the open folder, so that it fits into sun_path. Invalid after `detach`. */
   socket(name: string): string {
-    if (this.#isReleased) return join("/proc/self/fd/released", name);
+    if (this.#isDetached) return join("/proc/self/fd/detached", name);
     return `/proc/self/fd/${this.#folder}/${name}`;
   }
 
@@ -125,7 +125,7 @@ export class QemuVm implements Vm {
   /** Loads saved devices from `uri`, once in the process's life; the CPUs stay stopped. A failure ends the process. */
   async load(uri: string): Promise<void> {
     this.#isHeld = true;
-    await loadDevices(this.#qmp, uri);
+    await loadDeviceState(this.#qmp, uri);
   }
 
   async console(): Promise<string> {
@@ -143,13 +143,13 @@ export class QemuVm implements Vm {
   }
 
   async kill(): Promise<void> {
-    this.release();
+    this.detach();
     await allSettledOrThrow([endProcess(this.process), clearFolder(this.spec.files.dir)]);
   }
 
-  release(): void {
-    if (this.#isReleased) return;
-    this.#isReleased = true;
+  detach(): void {
+    if (this.#isDetached) return;
+    this.#isDetached = true;
     clearInterval(this.#watch);
     clearTimeout(this.#diskRetry);
     this.#qmp?.close();
@@ -175,7 +175,7 @@ export class QemuVm implements Vm {
         }
       }
     } catch (error) {
-      this.release();
+      this.detach();
       throw error;
     }
     await endBwrap(this.process);
@@ -191,9 +191,9 @@ export class QemuVm implements Vm {
 
   /** A QEMU that closed its monitor socket is exiting or compromised: it is ended in both cases. */
   async #endWithoutMonitor(): Promise<void> {
-    if (this.#isReleased) return;
+    if (this.#isDetached) return;
     if (!(await isGoneWithin(this.process, exitMs))) await endProcess(this.process).catch(() => {});
-    if (!this.#isReleased) this.#reportExit();
+    if (!this.#isDetached) this.#reportExit();
   }
 
   #reportExit(): void {
@@ -206,7 +206,7 @@ export class QemuVm implements Vm {
   }
 
   #onEvent({ name, data }: QmpEvent): void {
-    if (this.#isReleased) return;
+    if (this.#isDetached) return;
     if (name === "SHUTDOWN" && data.guest === true) {
       this.#end.resolve({ kind: data.reason === "guest-shutdown" ? "powered_off" : "reset" });
     } else if (name === "BLOCK_IO_ERROR" && data.action === "stop") this.#retryDisk();
@@ -217,7 +217,7 @@ export class QemuVm implements Vm {
   #retryDisk(): void {
     clearTimeout(this.#diskRetry);
     this.#diskRetry = setTimeout(() => {
-      if (this.#isHeld || this.#isReleased) return;
+      if (this.#isHeld || this.#isDetached) return;
       // A QEMU that does not answer waits for the same disk; one that has exited is noticed by the timer.
       this.#resumeIfWaiting().catch(() => this.#retryDisk());
     }, diskRetryMs).unref();

@@ -235,13 +235,13 @@ test("a VM outlives the process that started it and is adopted by the next one",
   const { vm, agent } = await start("adopted");
   await shell(agent, "echo remembered > /dev/shm/note");
   agent.close();
-  vm.release();
+  vm.detach();
   const script = `
     import { Qemu } from ${JSON.stringify(join(import.meta.dirname, "qemu.ts"))};
     const [options, spec, found] = JSON.parse(process.argv[1]);
     const vm = await new Qemu(options).adopt(spec, found);
     console.log(await vm.state());
-    vm.release();`;
+    vm.detach();`;
   const options = { program, accelerator: { kind: "tcg", cpu, tscKhz: 1, why: "" } };
   const args = ["--input-type=module-typescript", "-e", script, JSON.stringify([options, vm.spec, vm.process])];
   const { stdout } = await promisify(execFile)(process.execPath, args, { timeout: 120_000 });
@@ -255,7 +255,7 @@ test("a VM outlives the process that started it and is adopted by the next one",
   const again = await awake(adopted);
   assert.equal(await shell(again, "cat /dev/shm/note"), "remembered");
   again.close();
-  adopted.release();
+  adopted.detach();
   await vmm.reap("another", earlier);
   assert.deepEqual(await vmm.find(vm.spec.nonce), [vm.process]);
   await vmm.reap(vm.spec.nonce, vm.process);
@@ -265,7 +265,7 @@ test("a VM outlives the process that started it and is adopted by the next one",
 test("the end of a killed QEMU is reported, also by an adopted VM", async () => {
   const { vm, agent } = await start("killed");
   agent.close();
-  vm.release();
+  vm.detach();
   const adopted = await vmm.adopt(vm.spec, vm.process);
   process.kill(vm.process.pid, "SIGKILL");
   assert.deepEqual(await within("the end is reported", adopted.ended, { deadlineMs: answerMs }), { kind: "exited" });
@@ -283,7 +283,7 @@ for (const [how, key, kind] of [
     assert.deepEqual(await within("the end is reported", vm.ended, { deadlineMs: answerMs }), { kind });
     assert.equal(await vm.state(), "shutdown");
     agent.close();
-    vm.release();
+    vm.detach();
     const adopted = await vmm.adopt(vm.spec, vm.process);
     assert.equal(await adopted.state(), "shutdown");
     assert.deepEqual(await adopted.ended, { kind });
@@ -379,7 +379,7 @@ test("a warm process becomes the claimed VM, can be saved, and the VM is restore
   assert.equal(await shell(inside, "cat /root/file /dev/shm/note"), "on disk\nin memory");
   await shell(inside, "echo more >> /root/file; sync");
   inside.close();
-  claimed.release();
+  claimed.detach();
   await Promise.all([warm.spec.files.dir, join(folder, "warm-handover")].map((path) => rm(path, { recursive: true })));
 
   const adopted = await vmm.adopt(spec, warm.process);
@@ -490,7 +490,7 @@ test("after a translation warm-up a claimed VM runs its own code and no stale tr
   assert.equal(await claimed.console(), "", "the output of the warm-up is gone");
   assert.deepEqual(await readdir(warm.spec.files.dir), []);
   assert.deepEqual(await readdir(join(folder, "warmed-handover")), []);
-  claimed.release();
+  claimed.detach();
   const blocks = await translatedBlocks(claimed);
   assert.ok(blocks > 5_000, `${blocks} translated blocks are left of the warm-up`);
   const again = join(spec.files.dir, "again");
@@ -542,7 +542,7 @@ test("a VM with much memory of its own, or with a pending interrupt, can claim a
     const warm = await warmedUp(name);
     const spec = await unstarted(`${name}-vm`, disk, warm);
     const claimed = await warm.claim(spec, { ...saved, state });
-    claimed.release();
+    claimed.detach();
     const blocks = await translatedBlocks(claimed);
     assert.ok(state === interrupted || blocks > 1_000, `${blocks} translated blocks are left of the warm-up`);
     const adopted = await vmm.adopt(spec, warm.process);
@@ -649,7 +649,7 @@ test("a release with later parts restores a saved VM as it was, and starts new o
 test("a QEMU that has overwritten its command line is still ended by its journal", async () => {
   const { vm, agent } = await start("painted");
   agent.close();
-  vm.release();
+  vm.detach();
   await vmm.reap("painted over", vm.process);
   assert.deepEqual(await vmm.find(vm.spec.nonce), process.getuid?.() === 0 ? [] : [vm.process]);
   await vmm.reap(vm.spec.nonce, vm.process);

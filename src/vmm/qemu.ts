@@ -19,7 +19,7 @@ import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profi
 import type { QemuProgram } from "./qemu-program.ts";
 import { isRecent } from "./qemu-version.ts";
 import { QemuVm } from "./qemu-vm.ts";
-import { clearFolder, devicesName, layDevices, listenForVm } from "./vm-folder.ts";
+import { clearFolder, deviceStateName, layDeviceState, listenForVm } from "./vm-folder.ts";
 import type {
   Accelerator,
   Machine,
@@ -88,7 +88,7 @@ export class Qemu implements Vmm {
         await loadMemory(vm.process, spec.files.memory, memoryBytes(spec), saved.memory, saved.pieces);
       }
       const launch = { spec, tscKhz: null, isIncoming: true, parts: this.#parts };
-      await vm.load(isRecent(spec.machine.qemu) ? `file:${devicesName}` : `fd:${stateFdOf(launch)}`);
+      await vm.load(isRecent(spec.machine.qemu) ? `file:${deviceStateName}` : `fd:${stateFdOf(launch)}`);
       return vm;
     });
   }
@@ -157,8 +157,7 @@ export class Qemu implements Vmm {
       placeholderDiskBytes,
       warmsTranslations,
     };
-    const devices = await layDevices(dir, saved);
-    await using state = await open(devices, "r");
+    await using state = await open(await layDeviceState(dir, saved), "r");
     const folder = openSync(dir, constants.O_RDONLY | constants.O_DIRECTORY);
     let sockets: Listener[] = [];
     try {
@@ -179,7 +178,7 @@ export class Qemu implements Vmm {
 interface Start {
   spec: VmSpec;
   purpose: Purpose;
-  /** Of a warm process. */
+  /** For a warm process. */
   handoverDir?: string;
   /** Device state to load; null: none, or not yet. */
   state: string | null;

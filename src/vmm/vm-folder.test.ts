@@ -11,12 +11,12 @@ import { endProcess, spawnDetached } from "./process.ts";
 import {
   agentSocketName,
   clearFolder,
-  devicesLimitBytes,
-  layDevices,
+  deviceStateMaxBytes,
+  layDeviceState,
   listenForVm,
   moveFolder,
   qmpSocketName,
-  readDevices,
+  readDeviceState,
 } from "./vm-folder.ts";
 
 let folder = "";
@@ -30,12 +30,12 @@ afterEach(() => rm(join(folder, ".."), { recursive: true }));
 test("a device state file is created, read back, and removed", async () => {
   const saved = join(folder, "saved");
   await writeFile(saved, "state of devices");
-  const path = await layDevices(folder, saved);
-  assert.equal(readDevices(folder).toString(), "state of devices");
+  const path = await layDeviceState(folder, saved);
+  assert.equal(readDeviceState(folder).toString(), "state of devices");
   assert.equal((await stat(path)).mode & 0o777, 0o600);
   await truncate(path, 0);
-  assert.throws(() => readDevices(folder), /has 0 bytes/, "QEMU has not written it");
-  await assert.rejects(layDevices(folder, null), { code: "EEXIST" });
+  assert.throws(() => readDeviceState(folder), /has 0 bytes/, "QEMU has not written it");
+  await assert.rejects(layDeviceState(folder, null), { code: "EEXIST" });
   await clearFolder(folder);
   assert.deepEqual(await readdir(folder), ["saved"]);
 });
@@ -45,21 +45,21 @@ test("a device state that is a link, has a second name, is no plain file or is h
   const path = join(folder, "devices");
   await writeFile(secret, "secret");
   await symlink(secret, path);
-  assert.throws(() => readDevices(folder), { code: "ELOOP" });
+  assert.throws(() => readDeviceState(folder), { code: "ELOOP" });
   await rm(path);
   await link(secret, path);
-  assert.throws(() => readDevices(folder), /no plain file/);
+  assert.throws(() => readDeviceState(folder), /no plain file/);
   assert.equal(await readFile(secret, "utf8"), "secret");
   await rm(path);
   execFileSync("mkfifo", [path]);
-  assert.throws(() => readDevices(folder), /no plain file/, "without waiting for a writer");
+  assert.throws(() => readDeviceState(folder), /no plain file/, "without waiting for a writer");
   await rm(path);
   await mkdir(path);
-  assert.throws(() => readDevices(folder), /no plain file/);
+  assert.throws(() => readDeviceState(folder), /no plain file/);
   await rm(path, { recursive: true });
   await writeFile(path, "");
-  await truncate(path, devicesLimitBytes + 1);
-  assert.throws(() => readDevices(folder), /has 16777217 bytes/);
+  await truncate(path, deviceStateMaxBytes + 1);
+  assert.throws(() => readDeviceState(folder), /has 16777217 bytes/);
 });
 
 test("the sockets of all parts move with a VM, and are removed with it", async () => {
@@ -67,7 +67,7 @@ test("the sockets of all parts move with a VM, and are removed with it", async (
   for (const path of [from, to]) await mkdir(path);
   for (const name of ["agent.sock", "qmp.sock", "second.sock"]) await writeFile(join(from, name), "");
   for (const name of ["vm.json", "disk"]) await writeFile(join(from, name), "");
-  await layDevices(from, null);
+  await layDeviceState(from, null);
   await moveFolder(from, to);
   assert.deepEqual((await readdir(from)).sort(), ["disk", "vm.json"]);
   assert.deepEqual((await readdir(to)).sort(), ["agent.sock", "devices", "qmp.sock", "second.sock"]);

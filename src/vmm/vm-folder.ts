@@ -11,12 +11,12 @@ import { type Listener, listenIn } from "./listener.ts";
 export const agentSocketName = "agent.sock";
 export const qmpSocketName = "qmp.sock";
 export const qtestSocketName = "qtest.sock";
-export const devicesName = "devices";
+export const deviceStateName = "devices";
 /** Each socket, also under the name that it is bound to. */
 const socketPattern = /\.sock(\.new)?$/;
 
 /** A device state has about 12 KB, and a few more for each further CPU. */
-export const devicesLimitBytes = 16 << 20;
+export const deviceStateMaxBytes = 16 << 20;
 
 /** Listens on sockets of these names, in the order in which QEMU inherits them. */
 export async function listenForVm(folder: number, names: readonly string[]): Promise<Listener[]> {
@@ -31,8 +31,8 @@ export async function listenForVm(folder: number, names: readonly string[]): Pro
 }
 
 /** Creates the device state file, with a saved state or empty; returns its path. */
-export async function layDevices(folder: string, saved: string | null): Promise<string> {
-  const path = join(folder, devicesName);
+export async function layDeviceState(folder: string, saved: string | null): Promise<string> {
+  const path = join(folder, deviceStateName);
   await writeFile(path, saved === null ? "" : await readFile(saved), { mode: 0o600, flag: "wx" });
   return path;
 }
@@ -40,24 +40,24 @@ export async function layDevices(folder: string, saved: string | null): Promise<
 /** Moves sockets and device state from one VM folder to another. */
 export async function moveFolder(from: string, to: string): Promise<void> {
   const sockets = (await readdir(from)).filter((name) => socketPattern.test(name));
-  for (const name of [...sockets, devicesName]) await rename(join(from, name), join(to, name));
+  for (const name of [...sockets, deviceStateName]) await rename(join(from, name), join(to, name));
 }
 
 const checkedFlags = constants.O_NOFOLLOW | constants.O_NONBLOCK;
 
 /** Overwrites the file in place: QEMU's jail shows this inode. */
-export async function writeDevices(folder: string, devices: Uint8Array): Promise<void> {
-  await using file = await open(join(folder, devicesName), constants.O_WRONLY | constants.O_TRUNC | checkedFlags);
+export async function writeDeviceState(folder: string, devices: Uint8Array): Promise<void> {
+  await using file = await open(join(folder, deviceStateName), constants.O_WRONLY | constants.O_TRUNC | checkedFlags);
   await file.writeFile(devices);
 }
 
 /** The state that QEMU has just written. Throws unless it is a plain file of a plausible size. */
-export function readDevices(folder: string): Buffer {
-  const fd = openSync(join(folder, devicesName), constants.O_RDONLY | checkedFlags);
+export function readDeviceState(folder: string): Buffer {
+  const fd = openSync(join(folder, deviceStateName), constants.O_RDONLY | checkedFlags);
   try {
     const found = fstatSync(fd);
     if (!found.isFile() || found.nlink !== 1) throw new Error("QEMU's device state is no plain file");
-    if (found.size === 0 || found.size > devicesLimitBytes)
+    if (found.size === 0 || found.size > deviceStateMaxBytes)
       throw new Error(`QEMU's device state has ${found.size} bytes`);
     const bytes = Buffer.alloc(found.size);
     return bytes.subarray(0, readSync(fd, bytes, 0, bytes.length, 0));
@@ -71,6 +71,6 @@ export async function clearFolder(folder: string): Promise<void> {
     if (error.code === "ENOENT") return [];
     throw error;
   });
-  const names = found.filter((name) => name === devicesName || socketPattern.test(name));
+  const names = found.filter((name) => name === deviceStateName || socketPattern.test(name));
   await Promise.all(names.map((name) => rm(join(folder, name), { force: true })));
 }

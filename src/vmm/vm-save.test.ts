@@ -8,7 +8,7 @@ import { type TestContext, test } from "node:test";
 import { withMapped } from "../../test/mapped-process.ts";
 import { processorSection } from "../../test/processor-section.ts";
 import { QemuVm } from "./qemu-vm.ts";
-import { devicesName, qmpSocketName } from "./vm-folder.ts";
+import { deviceStateName, qmpSocketName } from "./vm-folder.ts";
 import { saveVm } from "./vm-save.ts";
 import type { SaveSizes } from "./vmm.ts";
 
@@ -51,7 +51,7 @@ async function save(
     if (failing.includes(execute as Command)) return { error: { desc: failure[execute as Command] } };
     if (execute === readState) {
       const section = processorSection({ interrupts: interrupted-- > 0 ? 2 : 0 });
-      await writeFile(join(dir, devicesName), `${section.toString("latin1")}${Math.max(0, changing--)}`, "latin1");
+      await writeFile(join(dir, deviceStateName), `${section.toString("latin1")}${Math.max(0, changing--)}`, "latin1");
     }
     return { return: execute === "query-status" ? { status } : {} };
   };
@@ -80,7 +80,7 @@ async function save(
     try {
       return await how(vm, { state, memory: diff });
     } finally {
-      vm.release();
+      vm.detach();
       for (const socket of sockets) socket.destroy();
       await new Promise((resolve) => server.close(resolve));
       commands.push(...(await readdir(folder)).filter((name) => ["state", "diff"].includes(name)));

@@ -9,7 +9,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import { allSettledOrThrow } from "./all-settled.ts";
 import { isInterrupted } from "./device-state.ts";
-import { flushDeadlineMs, saveDevices, statusOf } from "./devices.ts";
+import { flushDeadlineMs, saveDeviceState, statusOf } from "./devices.ts";
 import { MemorySave } from "./memory/memory-diff.ts";
 import { canWarmTranslations, disk } from "./qemu-args.ts";
 import { memoryBytes } from "./qemu-profile.ts";
@@ -71,7 +71,7 @@ export class QemuSave implements VmSave {
   async stopCpus(): Promise<void> {
     for (;;) {
       const stopping = this.#vm.stop();
-      const reading = saveDevices(this.#qmp, this.#vm.spec);
+      const reading = saveDeviceState(this.#qmp, this.#vm.spec);
       this.#isPaused = allSettledOrThrow([stopping, this.#requirePaused()]);
       this.#isPaused.catch(() => {}); // seen below or in copyMemory
       this.#devices = await reading.catch(async (error: unknown) => {
@@ -100,7 +100,7 @@ export class QemuSave implements VmSave {
   }
 
   async isConsistent(): Promise<boolean> {
-    this.#isDone = this.#devices?.equals(await saveDevices(this.#qmp, this.#vm.spec)) ?? false;
+    this.#isDone = this.#devices?.equals(await saveDeviceState(this.#qmp, this.#vm.spec)) ?? false;
     if (this.#isDone || this.#attempt < maxAttempts) return this.#isDone;
     throw new Error(`The devices of ${this.#vm.spec.name} still change while its CPUs are stopped`);
   }

@@ -6,8 +6,6 @@
  *      restore ─► stopped ─resume─► running  └──────────resume──► running
  */
 
-import type { Pieces } from "./memory/piece-hashes.ts";
-
 /** A saved VM can only be restored on an equal machine; recorded in every checkpoint's manifest. */
 export interface Machine {
   /** QEMU's version, e.g. "10.0.2". */
@@ -34,7 +32,7 @@ export interface Accelerator {
   kind: "kvm" | "tcg";
   /** The -cpu argument. */
   cpu: string;
-  /** Of the host, when `cpu` is "host": see cpu-features.ts. */
+  /** The host's features, when `cpu` is "host": see cpu-features.ts. */
   cpuFeatures?: string;
   /** Rate of the host's time stamp counter, which emulated guests get on the kernel command line; null: not measured. */
   tscKhz: number | null;
@@ -69,6 +67,13 @@ export interface VmProcess {
   pid: number;
   /** Field 22 of /proc/<pid>/stat, clock ticks since the host booted. */
   startTicks: number;
+}
+
+/** Hashes of each 4 MiB of a file, see memory/piece-hashes.ts. */
+export interface Pieces {
+  bytes: number;
+  /** Hex, one for each piece; the last one may be shorter. */
+  sha256: readonly string[];
 }
 
 /** A frozen VM's memory and devices: `state` (devices, CPUs), `memory` (pages that differ from the base file). */
@@ -142,7 +147,7 @@ export interface Vm {
   /** The end of the guest's console output, at most 64 KiB. For error reports; the guest controls it. */
   console(): Promise<string>;
   /** Closes sockets and timers; the VM runs on (daemon shutdown). */
-  release(): void;
+  detach(): void;
 }
 
 /** What a warm process is started with: a VM without a disk layer. */

@@ -12,7 +12,7 @@ export class FakeVm implements Vm {
   readonly endWith: (end: VmEnd) => void;
   /** Returned by `state`; an Error is thrown. */
   found: VmState | Error = "running";
-  isReleased = false;
+  isDetached = false;
   writesPerSec = 0;
   /** How many attempts of a save find that the devices have changed. */
   inconsistent = 0;
@@ -66,14 +66,14 @@ export class FakeVm implements Vm {
   }
 
   async kill(): Promise<void> {
-    this.release();
+    this.detach();
   }
 
   async console(): Promise<string> {
     return "";
   }
 
-  release(): void {
-    this.isReleased = true;
+  detach(): void {
+    this.isDetached = true;
   }
 }

@@ -38,7 +38,7 @@ export async function pausedFolder(
   writeFileSync(layer, content);
   writeFileSync(join(checkpoint, "state"), "devices");
   const image = { name: "minimal", hash: "ab" };
-  await writeCapsule(folder, { origin: "bases/b", originSha256: null, image, machine });
+  await writeCapsule(folder, { parent: "bases/b", parentSha256: null, image, machine });
   const layers = [imageLayer(image.name, image.hash, null)];
   const saved = { kind: "pause", revision, machine, agent: { protocol: 1 }, layers, frozen: true } as const;
   await writeManifest(checkpoint, { ...saved, diskLayer: diskLayerOf(layer), ...about }, ["state"], { hashAll: false });

@@ -113,7 +113,7 @@ async function followed(name: string, pid: number): Promise<AsyncDisposable & { 
   const files = { dir, memory: "", disk: "", backing: [], kernel: "", initrd: "" };
   const vm = await QemuVm.connect({ name, nonce: "", machine, files }, { pid, startTicks: startTicksOf(pid)! });
   const dispose = async () => {
-    vm.release();
+    vm.detach();
     monitor.close();
   };
   return { ended: vm.ended, [Symbol.asyncDispose]: dispose };
@@ -172,7 +172,7 @@ async function jailed(each: Limits[]) {
   const shown = [...readOnly, ...libraries.map((name) => `/usr/lib/${name}`)];
   const ends: string[] = [];
   for (const more of each) {
-    const profile = { readOnly: shown, writable: [], devices: [], folder: "/", limits: { ...limits, ...more } };
+    const profile = { readOnly: shown, writable: [], deviceNodes: [], folder: "/", limits: { ...limits, ...more } };
     const work = jail.run([program, "-I", "-S", "-c", eatShared], profile);
     ends.push(await work.then(() => "well", String));
   }

@@ -85,7 +85,7 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   const vm = new CountingVm(fake.socketPath);
   const { machine } = vm.spec;
   const image = { name: "minimal", hash: "0" };
-  const capsule: CapsuleFile = { origin: "bases/b", originSha256: null, image, machine };
+  const capsule: CapsuleFile = { parent: "bases/b", parentSha256: null, image, machine };
   const connect = (path: string, deadlineMs: number) => connectAgent(path, { deadlineMs, silenceMs: patienceMs });
   const live = new LiveGuest(id, capsule, vm, await connect(fake.socketPath, patienceMs), {
     connect,

@@ -132,7 +132,7 @@ export class Checkpointer {
       isRunning = true;
       await withDeadline(wakeMs, `releasing capsule ${live.id}`, resumeAfterStop(live));
     } catch (error) {
-      // A VM that waits for the host's disk receives the THAW when there is room again.
+      // A VM that waits for the host's disk receives the THAW when there is space again.
       if (!isRunning || !(await live.isWaitingForDisk()))
         live.markLost("it could not be set running again after a failed pause");
       throw error;
@@ -161,8 +161,8 @@ export class Checkpointer {
    */
   async #merge(scratch: string, live: LiveGuest): Promise<void> {
     const { paths, space, templates, mergeLayer } = this.#options;
-    const { image, origin } = live.capsule;
-    const [folder, parent] = [paths.capsule(live.id), join(paths.data, origin)];
+    const { image } = live.capsule;
+    const [folder, parent] = [paths.capsule(live.id), join(paths.data, live.capsule.parent)];
     const checkpoint = join(folder, checkpointName);
     const needBytes = (await allocatedBytes(parent)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
     await space.require(needBytes, `capturing capsule ${live.id}`);

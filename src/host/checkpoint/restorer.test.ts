@@ -31,7 +31,7 @@ import { Restorer } from "./restorer.ts";
 const id = "cl-1";
 const turn = { owner: "a team" };
 const guest = {} as LiveGuest;
-/** Of a VM that has ended, in the release before. */
+/** What the release before left of a VM that has ended. */
 const journal = { nonce: "0", process: null };
 
 interface Paused {

@@ -47,7 +47,7 @@ export class Restorer {
     await templates.requireMachine(manifest, what);
     await templates.requireParent(capsule, what);
     requireSameLayer(folder, manifest, what);
-    const parent = join(paths.data, capsule.origin);
+    const parent = join(paths.data, capsule.parent);
     verifier.requireSound(parent);
     verifier.verifyOnce(parent);
     const pieces = (await readHashes(checkpoint))?.[diffName];

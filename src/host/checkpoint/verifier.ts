@@ -31,7 +31,7 @@ export class Verifier {
   readonly #scratch: string;
   readonly #pause: Pause;
   readonly #delayed = new Map<string, NodeJS.Timeout>();
-  /** Of folders with work, aborted when they are forgotten. */
+  /** For each folder with work; aborted when it is forgotten. */
   readonly #work = new Map<string, AbortController>();
   readonly #verified = new Set<string>();
   #last: Promise<void> = Promise.resolve();

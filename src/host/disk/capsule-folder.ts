@@ -16,10 +16,10 @@ import { decodeMachine, encodeMachine } from "./machine-record.ts";
 const capsuleFormat = 2;
 
 export interface CapsuleFile {
-  /** Folder of the checkpoint it started from, relative to the data folder. */
-  origin: string;
+  /** Folder of the checkpoint it started from, relative to the data folder; `origin` in the file. */
+  parent: string;
   /** SHA-256 of its memory file: another checkpoint could take the same path. */
-  originSha256: string | null;
+  parentSha256: string | null;
   image: { name: string; hash: string };
   machine: Machine;
 }
@@ -69,11 +69,18 @@ function decodeCapsule(value: unknown): CapsuleFile {
   if (originSha256 !== null && !isSha256(originSha256)) throw new Error("its originSha256 is no SHA-256");
   if (!isObject(image) || !isText(image.name) || !isText(image.hash)) throw new Error("it has no image");
   const { name, hash } = image;
-  return { origin, originSha256, image: { name, hash }, machine: decodeMachine(value.machine, format) };
+  const machine = decodeMachine(value.machine, format);
+  return { parent: origin, parentSha256: originSha256, image: { name, hash }, machine };
 }
 
-export function writeCapsule(folder: string, { origin, originSha256, image, machine }: CapsuleFile): Promise<void> {
-  const value = { format: capsuleFormat, origin, originSha256, image, machine: encodeMachine(machine) };
+export function writeCapsule(folder: string, { parent, parentSha256, image, machine }: CapsuleFile): Promise<void> {
+  const value = {
+    format: capsuleFormat,
+    origin: parent,
+    originSha256: parentSha256,
+    image,
+    machine: encodeMachine(machine),
+  };
   return writeJson(join(folder, capsuleName), value, { durable: true });
 }
 

@@ -5,7 +5,8 @@
  */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Hashing, hashPieces, type Pieces, pieceBytes } from "../../vmm/memory/piece-hashes.ts";
+import { type Hashing, hashPieces, pieceBytes } from "../../vmm/memory/piece-hashes.ts";
+import type { Pieces } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { isObject, isSha256, isSize, requireFormat } from "./fields.ts";
 import { isMissing, jsonText } from "./files.ts";

@@ -18,7 +18,7 @@ export function encodeMachine(machine: Machine): Record<string, unknown> {
   };
 }
 
-/** Of either format. Throws an Error that names the field. */
+/** Reads either format. Throws an Error that names the field. */
 export function decodeMachine(value: unknown, format: number): Machine {
   if (!isObject(value)) throw new Error("it has no machine");
   return format === 1 ? fromFormat1(value) : fromFormat2(value);

@@ -137,17 +137,18 @@ test("the format of a later release is refused with both numbers, and is no dama
 });
 
 test("capsule.json is read as it was written, also by the release before", async () => {
-  const capsule = { origin: "bases/b", originSha256: sha256, image: { name: "minimal", hash: "ab" }, machine };
+  const capsule = { parent: "bases/b", parentSha256: sha256, image: { name: "minimal", hash: "ab" }, machine };
   const path = join(folder, "capsule");
   mkdirSync(path);
   await writeCapsule(path, capsule);
   assert.deepEqual(await readCapsule(path), capsule);
   const { machine: former } = format1;
-  writeFileSync(join(path, "capsule.json"), JSON.stringify({ ...capsule, format: 1, machine: former }));
+  const earlier = { origin: "bases/b", originSha256: sha256, image: capsule.image, format: 1, machine: former };
+  writeFileSync(join(path, "capsule.json"), JSON.stringify(earlier));
   const { layout: _, ...same } = former;
   assert.deepEqual(await readCapsule(path), { ...capsule, machine: { ...same, devices: ["ports:1"] } });
   for (const wrong of [{ origin: 1 }, { originSha256: "x" }, { image: {} }, { machine: {} }]) {
-    writeFileSync(join(path, "capsule.json"), JSON.stringify({ ...capsule, format: 1, machine: former, ...wrong }));
+    writeFileSync(join(path, "capsule.json"), JSON.stringify({ ...earlier, ...wrong }));
     await assert.rejects(readCapsule(path), {
       code: "internal_error",
       message: /^capsule\.json of .* cannot be used: /,

@@ -34,7 +34,7 @@ export interface Layer {
   kind: "image";
   /** Its folder below `images`: name and build. */
   key: string;
-  /** Of its disk. Null in format 1. */
+  /** The hash of its disk. Null in format 1. */
   sha256: string | null;
 }
 
@@ -121,7 +121,7 @@ function fromFormat2(value: Fields, common: Common): Manifest {
   return { ...common, ...also, revision, epoch, frozen, hashes, createdAt: timeOf(value.created_at) };
 }
 
-/** Of a parsed manifest of either format. Throws when it names none. */
+/** The layers of a parsed manifest of either format. Throws when it names none. */
 export function layersOf(value: unknown): Layer[] {
   if (!isObject(value)) throw new Error("it is no object");
   const { layers, image } = value;

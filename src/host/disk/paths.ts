@@ -46,7 +46,7 @@ export class Paths {
     return join(this.capsules, checked(id));
   }
 
-  /** Of existing folders. Other names, like a file system's lost+found, are ignored. */
+  /** The ids of existing folders. Other names, like a file system's lost+found, are ignored. */
   capsuleIds(): string[] {
     return readdirSync(this.capsules).filter((name) => /^cl-[0-9a-z]+$/.test(name));
   }
@@ -55,7 +55,7 @@ export class Paths {
     return readdirSync(this.templates).filter((name) => /^t[0-9a-f]+$/.test(name));
   }
 
-  /** Of existing folders. */
+  /** The names of existing folders. */
   baseNames(): string[] {
     return readdirSync(this.bases).filter((name) => namePattern.test(name));
   }

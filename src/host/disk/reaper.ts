@@ -22,9 +22,9 @@ export async function reapFolder(killer: Reaper, folder: string, settle?: () => 
 
 /** Ends every VM of a data folder. The journals stay: the next start settles what the VMs have left. */
 export async function endAll(killer: Reaper, paths: Paths): Promise<void> {
-  for (const room of [paths.capsules, paths.work]) {
-    for (const name of entriesOf(room)) {
-      const vm = await readVm(join(room, name));
+  for (const parent of [paths.capsules, paths.work]) {
+    for (const name of entriesOf(parent)) {
+      const vm = await readVm(join(parent, name));
       if (vm !== undefined) await endVm(killer, vm);
     }
   }
@@ -47,8 +47,8 @@ export async function sweepLeftovers(
   onDamage: OnDamage,
 ): Promise<void> {
   const known = new Set<string>();
-  for (const room of [paths.capsules, paths.work]) {
-    for (const name of entriesOf(room)) known.add((await readVm(join(room, name), onDamage))?.nonce ?? "");
+  for (const parent of [paths.capsules, paths.work]) {
+    for (const name of entriesOf(parent)) known.add((await readVm(join(parent, name), onDamage))?.nonce ?? "");
   }
   for (const { process, nonce } of await vmm.findBelow(paths.data)) {
     if (!known.has(nonce)) await vmm.reap(nonce, process).catch(report(onDamage, paths.data));

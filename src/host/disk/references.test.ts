@@ -29,10 +29,10 @@ async function checkpoint(folder: string, kind: "base" | "template", build: stri
   await writeManifest(folder, { ...about, kind, layers }, ["state"], { hashAll: true });
 }
 
-async function capsule(id: string, origin: string, build: string): Promise<void> {
+async function capsule(id: string, parent: string, build: string): Promise<void> {
   mkdirSync(paths.capsule(id));
   const image = { name: "minimal", hash: `${build}-image` };
-  await writeCapsule(paths.capsule(id), { origin, originSha256: null, image, machine: machine(build) });
+  await writeCapsule(paths.capsule(id), { parent, parentSha256: null, image, machine: machine(build) });
 }
 
 const buildsIn = ({ machines }: { machines: Machine[] }) => machines.map(({ qemuBuild }) => qemuBuild).sort();

@@ -15,7 +15,7 @@ import type { Paths } from "./paths.ts";
 export interface References {
   /** Folders that something stands on, relative to the data folder. */
   needed: Set<string>;
-  /** Of everything that has been a VM. */
+  /** The machines of everything that has been a VM. */
   machines: Machine[];
   damaged: { folder: string; why: string }[];
 }
@@ -65,8 +65,8 @@ function foldersOf(paths: Paths, kind: HolderKind): string[] {
 async function capsuleIn(folder: string): Promise<Holder | undefined> {
   const capsule = await readCapsule(folder);
   if (capsule === undefined) return undefined;
-  const { origin, image, machine } = capsule;
-  return { needs: [origin, join("images", image.name, image.hash)], machine };
+  const { parent, image, machine } = capsule;
+  return { needs: [parent, join("images", image.name, image.hash)], machine };
 }
 
 async function checkpointIn(folder: string): Promise<Holder | undefined> {

@@ -1,6 +1,6 @@
 /**
- * Removes bases: those of older builds of the image or QEMU, and beyond the spare ones those that no capsule needs. A base is in
- * use from before its files are looked at until the capsule that starts from it is written.
+ * Removes bases that no capsule needs: all of them when the image or QEMU has a newer build, else those beyond the spare ones. A
+ * base is in use from before its files are opened until the folder of the capsule that starts from it is written.
  */
 import { stat } from "node:fs/promises";
 import { Counts } from "../../counts.ts";

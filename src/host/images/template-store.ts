@@ -66,10 +66,10 @@ export class TemplateStore {
   }
 
   /** Throws CapsuleError("conflict") unless the capsule's parent is still there and the same. */
-  async requireParent({ origin, originSha256 }: CapsuleFile, what: string): Promise<void> {
-    const manifest = await readManifest(join(this.#paths.data, origin));
-    if (manifest !== undefined && parentHash(manifest) === originSha256) return;
-    throw new CapsuleError("conflict", `${what} cannot be resumed: the files it was started from are gone (${origin})`);
+  async requireParent({ parent, parentSha256 }: CapsuleFile, what: string): Promise<void> {
+    const manifest = await readManifest(join(this.#paths.data, parent));
+    if (manifest !== undefined && parentHash(manifest) === parentSha256) return;
+    throw new CapsuleError("conflict", `${what} cannot be resumed: the files it was started from are gone (${parent})`);
   }
 
   /** The VM of a capsule, as its folder describes it. */
@@ -80,9 +80,9 @@ export class TemplateStore {
   }
 
   /** The files that all VMs with the same parent share. */
-  sharedFiles(capsule: Pick<CapsuleFile, "origin" | "image">): Omit<VmFiles, "dir" | "disk"> {
-    const origin = join(this.#paths.data, capsule.origin);
+  sharedFiles(capsule: Pick<CapsuleFile, "parent" | "image">): Omit<VmFiles, "dir" | "disk"> {
+    const parent = join(this.#paths.data, capsule.parent);
     const { kernel, initrd, root } = this.image(capsule.image);
-    return { memory: join(origin, fileNames.memory), backing: [join(origin, fileNames.disk), root], kernel, initrd };
+    return { memory: join(parent, fileNames.memory), backing: [join(parent, fileNames.disk), root], kernel, initrd };
   }
 }

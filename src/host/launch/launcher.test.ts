@@ -155,7 +155,7 @@ for (const [when, connect] of stuck) {
     await begun.promise;
     abort.abort(new Error("deleted"));
     await assert.rejects(restoring, /deleted/);
-    assert.ok(vm.isReleased, "killed");
+    assert.ok(vm.isDetached, "killed");
     assert.deepEqual(readdirSync(folder), ["vm.json"], "for the caller's reap");
   });
 }
@@ -175,5 +175,5 @@ test("a VM whose process cannot be journalled is killed", async (t) => {
   rmSync(folder, { recursive: true });
   spawn();
   await assert.rejects(restoring, { code: "ENOENT" });
-  assert.ok(vm.isReleased, "killed");
+  assert.ok(vm.isDetached, "killed");
 });

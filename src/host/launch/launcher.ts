@@ -27,7 +27,7 @@ export interface LauncherOptions {
 export interface SavedGuest extends SavedVm {
   /** The version of the agent protocol that the saved agent speaks. */
   protocol: number;
-  /** Of the checkpoint of a paused capsule, for the VM's journal. */
+  /** The revision of a paused capsule's checkpoint, for the VM's journal. */
   revision?: number | null;
 }
 
@@ -74,8 +74,8 @@ export class Launcher {
   }
 
   /**
-   * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. `checkpoint`: the revision of the
-   * one into which it was saved, which its journal then names. Undefined when the guest has powered itself off. Throws when the
+   * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. When it was saved, `checkpoint` is
+   * the revision of that checkpoint, and the VM's journal gets it. Undefined when the guest has powered itself off. Throws when the
    * process is not the VM, the guest ended otherwise, or its agent does not answer.
    */
   adopt(

@@ -23,8 +23,8 @@ export async function createCapsuleFolder(
   await mkdir(folder, { mode: 0o700 });
   const { machine, image } = parent.manifest;
   const capsule: CapsuleFile = {
-    origin: relative(paths.data, parent.folder),
-    originSha256: parentHash(parent.manifest),
+    parent: relative(paths.data, parent.folder),
+    parentSha256: parentHash(parent.manifest),
     image,
     machine,
   };

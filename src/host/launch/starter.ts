@@ -9,7 +9,7 @@ import type { Step } from "../steps.ts";
 import type { Launcher } from "./launcher.ts";
 import { createCapsuleFolder } from "./new-capsule.ts";
 
-/** Of a template's files: found damaged before, and verified once in the background. */
+/** Whether a template's files are damaged: by what was found before, and by one look at them in the background. */
 export interface Verification {
   requireSound(folder: string): void;
   verifyOnce(folder: string): void;

@@ -19,7 +19,7 @@ import { buildNames, type Source } from "./build-sources.ts";
 export const buildFormat = 1;
 const manifestName = "manifest.json";
 export const buildPattern = /^[0-9a-f]{64}$/;
-/** Of folders that are not finished. */
+/** The names of folders that are not finished. */
 export const unfinishedPattern = /^new-[0-9a-f]{16}$/;
 /** QEMU's jail runs under a user of its own. Only the data folder's mode keeps others out. */
 const modes = { folder: 0o755, program: 0o755, file: 0o644 } as const;
@@ -40,8 +40,8 @@ export interface KeptBuild extends QemuProgram {
 }
 
 /** Undefined when there is none. Throws an Error for one that is damaged. */
-export async function openBuild(room: string, build: string): Promise<KeptBuild | undefined> {
-  const folder = join(room, build);
+export async function openBuild(builds: string, build: string): Promise<KeptBuild | undefined> {
+  const folder = join(builds, build);
   const manifest = await readJson<BuildManifest>(join(folder, manifestName));
   if (manifest === undefined) {
     if (existsSync(folder)) throw new Error(`${folder} has no ${manifestName}`);
@@ -63,29 +63,29 @@ export async function openBuild(room: string, build: string): Promise<KeptBuild 
  * Copies these files, unless the same ones are kept already. Throws CapsuleError("no_space") when the disk is too full, and an
  * Error when the copy does not run: the data folder may be mounted with `noexec`.
  */
-export async function keepBuild(room: string, sources: readonly Source[]): Promise<KeptBuild> {
-  if (/[:;]/.test(room)) throw new Error(`${room} cannot be in a list of library folders`);
+export async function keepBuild(builds: string, sources: readonly Source[]): Promise<KeptBuild> {
+  if (/[:;]/.test(builds)) throw new Error(`${builds} cannot be in a list of library folders`);
   const files = await recordsOf(sources);
   const build = hashOf(files);
-  const openSound = () => openBuild(room, build).catch(() => undefined);
+  const openSound = () => openBuild(builds, build).catch(() => undefined);
   const found = await openSound();
   if (found !== undefined) return found;
   const bytes = Object.values(files).reduce((sum, file) => sum + file.bytes, 0);
-  await new DiskSpace({ folder: room, reserveBytes: 0 }).requireForPause(bytes, "keeping a copy of QEMU");
-  const unfinished = join(room, `new-${randomBytes(8).toString("hex")}`);
+  await new DiskSpace({ folder: builds, reserveBytes: 0 }).requireForPause(bytes, "keeping a copy of QEMU");
+  const unfinished = join(builds, `new-${randomBytes(8).toString("hex")}`);
   try {
     await fill(unfinished, sources, files);
     const others = await openSound(); // of another server that shares the folder: VMs may run in it
     if (others === undefined) {
-      await rm(join(room, build), { recursive: true, force: true }); // a damaged one
-      await publish(unfinished, join(room, build));
+      await rm(join(builds, build), { recursive: true, force: true }); // a damaged one
+      await publish(unfinished, join(builds, build));
     }
   } catch (error) {
     if ((await openSound()) === undefined) throw explainSpace(error, "keeping a copy of QEMU");
   } finally {
     await rm(unfinished, { recursive: true, force: true });
   }
-  return (await openBuild(room, build))!;
+  return (await openBuild(builds, build))!;
 }
 
 /** Everything in `folder` is synced when it resolves. */

@@ -55,11 +55,11 @@ export function fingerprintOf(paths: readonly string[]): string | undefined {
 
 function modulesOf(program: string, libraries: string[]): Source[] {
   const prefix = dirname(dirname(program));
-  const rooms = new Set(libraries.map((library) => join(dirname(realpathSync(library)), "qemu")).filter(existsSync));
-  return [...rooms].flatMap((room) =>
-    readdirSync(room)
+  const folders = new Set(libraries.map((library) => join(dirname(realpathSync(library)), "qemu")).filter(existsSync));
+  return [...folders].flatMap((folder) =>
+    readdirSync(folder)
       .filter((name) => module.test(name))
-      .map((name) => ({ path: join(room, name), name: relative(prefix, join(room, name)) }))
+      .map((name) => ({ path: join(folder, name), name: relative(prefix, join(folder, name)) }))
       .filter(({ name }) => !name.startsWith("..")),
   );
 }

@@ -206,16 +206,16 @@ export class QemuBuilds {
 
   /** Again when files are replaced meanwhile. */
   async #keep(path: string): Promise<Installed> {
-    const { paths: room } = this.#options;
+    const { qemuBuilds } = this.#options.paths;
     for (let attempt = 1; ; attempt++) {
       const sources = await sourcesOf(path);
       const paths = [path, ...sources.map((source) => source.path)];
       const fingerprint = fingerprintOf(paths);
-      const build = await keepBuild(room.qemuBuilds, sources);
+      const build = await keepBuild(qemuBuilds, sources);
       this.#kept.set(build.build, build);
       if (fingerprint !== undefined && fingerprintOf(paths) === fingerprint) {
         const file: SourcesFile = { program: path, build: build.build, paths, fingerprint };
-        await writeJson(join(room.qemuBuilds, sourcesName), file, { durable: false });
+        await writeJson(join(qemuBuilds, sourcesName), file, { durable: false });
         return { program: build, paths, fingerprint };
       }
       if (attempt === attempts) throw new Error(`${path} keeps changing`);

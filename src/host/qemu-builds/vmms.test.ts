@@ -210,7 +210,7 @@ test("an accelerator is missed when most capsules and templates were saved under
   const add = async (id: string, machine: Machine) => {
     mkdirSync(paths.capsule(id));
     const image = { name: "minimal", hash: "ab" };
-    await writeCapsule(paths.capsule(id), { origin: "bases/b", originSha256: null, image, machine });
+    await writeCapsule(paths.capsule(id), { parent: "bases/b", parentSha256: null, image, machine });
   };
   await add("cl-1", savedOn(tcg, installed));
   await add("cl-2", savedOn(kvm, installed));

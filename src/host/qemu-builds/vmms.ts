@@ -43,7 +43,7 @@ export interface Vmms extends Vmm {
 
 export interface QemuVmmsOptions {
   builds: Pick<QemuBuilds, "current" | "find" | "refresh" | "requireKept" | "trim">;
-  /** Of new VMs. */
+  /** The accelerator of new VMs. */
   accelerator: Accelerator;
   jail: Jail | undefined;
   /** Called once for a new build of QEMU that cannot be taken into use. */
@@ -64,7 +64,7 @@ export class QemuVmms implements Vmms {
   readonly #listeners: (() => void)[] = [];
   /** By command line and accelerator. */
   readonly #opened = new Map<string, Promise<Qemu>>();
-  /** Of new VMs. */
+  /** The program of new VMs. */
   #program: QemuProgram;
   #current: Qemu;
   /** A build that could not be taken into use. */

@@ -46,7 +46,7 @@ interface Bucket<Key, Item> {
   key: Key;
   demand: DemandEstimator;
   ready: Item[];
-  /** Of the last item. */
+  /** The cost of the last item. */
   costBytes: number;
   failures: number;
   failedMs: number;

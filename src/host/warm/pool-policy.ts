@@ -45,7 +45,7 @@ export interface RefillState {
   claimedMs: number;
   /** When the last item was begun and finished, of any key. */
   making: { beganMs: number; endedMs: number };
-  /** Of this key: failures since the last success, and when the last one was. */
+  /** For this key: failures since the last success, and when the last one was. */
   failures: number;
   failedMs: number;
   /** Nothing of this key is ready. */

@@ -15,7 +15,7 @@ const data = mkdtempSync(join(tmpdir(), "capsule-warmup-"));
 after(() => rmSync(data, { recursive: true, force: true }));
 
 const image = { name: "minimal", hash: "1" };
-const target = { origin: "templates/t", originSha256: null, image, machine: new FakeVm("").spec.machine };
+const target = { parent: "templates/t", parentSha256: null, image, machine: new FakeVm("").spec.machine };
 const never = new AbortController().signal;
 const paths = new Paths(data);
 let kills: number;
@@ -121,7 +121,7 @@ test("a warm-up beyond its deadline ends the process, and the next process of th
   let others = 0;
   await all.run(
     warmProcessThat(async () => void others++),
-    { ...target, origin: "templates/other" },
+    { ...target, parent: "templates/other" },
     never,
   );
   assert.equal(others, 1);

@@ -25,7 +25,7 @@ export interface TranslationWarmupOptions {
 
 /** A VM that claims the process starts with its cycle counter ahead by the duration of the warm-up. */
 const deadlineMs = 5_000;
-/** After a failure, processes for the same origin are not warmed up for this long. */
+/** After a failure, processes for the same parent are not warmed up for this long. */
 const suspensionMs = 600_000;
 const maxSuspended = 64;
 /** Host name of the temporary guest. */
@@ -34,7 +34,7 @@ const guestName = "warm-up";
 export class TranslationWarmup {
   readonly #options: TranslationWarmupOptions;
   readonly #deadlineMs: number;
-  /** Until when, by origin. */
+  /** Until when, by parent. */
   readonly #suspended = new Map<string, number>();
 
   constructor(options: TranslationWarmupOptions, deadline = deadlineMs) {
@@ -44,16 +44,16 @@ export class TranslationWarmup {
 
   /** Does nothing for a process that cannot be warmed up. On failure, and when `signal` fires, the process is ended. */
   async run(warm: WarmProcess, target: CapsuleFile, signal: AbortSignal): Promise<void> {
-    const { origin } = target;
+    const { parent } = target;
     signal.throwIfAborted();
-    if (!warm.canWarmTranslations || performance.now() < (this.#suspended.get(origin) ?? 0)) return;
+    if (!warm.canWarmTranslations || performance.now() < (this.#suspended.get(parent) ?? 0)) return;
     const late = new AbortController();
-    const why = `the translation warm-up for ${origin} took longer than ${this.#deadlineMs} ms`;
+    const why = `the translation warm-up for ${parent} took longer than ${this.#deadlineMs} ms`;
     const timer = setTimeout(() => late.abort(new CapsuleError("agent_error", why)), this.#deadlineMs);
     try {
       await this.#run(warm, target, AbortSignal.any([signal, late.signal]));
     } catch (error) {
-      if (!signal.aborted) this.#suspend(origin);
+      if (!signal.aborted) this.#suspend(parent);
       throw error;
     } finally {
       clearTimeout(timer);
@@ -62,9 +62,9 @@ export class TranslationWarmup {
 
   async #run(warm: WarmProcess, target: CapsuleFile, signal: AbortSignal): Promise<void> {
     const { paths, templates } = this.#options;
-    const { origin, image } = target;
+    const { parent, image } = target;
     const { dir } = warm.spec.files;
-    const source = join(paths.data, origin);
+    const source = join(paths.data, parent);
     const layer = join(dir, diskName);
     const overlay = overlayOn(dir, join(source, fileNames.disk), "qcow2", templates.image(image).diskBytes);
     try {
@@ -99,9 +99,9 @@ export class TranslationWarmup {
     }
   }
 
-  #suspend(origin: string): void {
-    this.#suspended.delete(origin);
-    this.#suspended.set(origin, performance.now() + suspensionMs);
+  #suspend(parent: string): void {
+    this.#suspended.delete(parent);
+    this.#suspended.set(parent, performance.now() + suspensionMs);
     for (const oldest of this.#suspended.keys()) {
       if (this.#suspended.size > maxSuspended) this.#suspended.delete(oldest);
     }

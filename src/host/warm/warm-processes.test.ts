@@ -18,7 +18,7 @@ const machine: CapsuleFile["machine"] = {
   ...{ vcpus: 1, memoryMb: 512 },
 };
 const capsule: CapsuleFile = {
-  ...{ format: 1, origin: "bases/minimal", originSha256: null, machine },
+  ...{ parent: "bases/minimal", parentSha256: null, machine },
   image: { name: "minimal", hash: "1" },
 };
 const saved = { memory: null, state: "state", protocol: 1 };

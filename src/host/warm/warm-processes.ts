@@ -45,14 +45,14 @@ export interface WarmProcessesOptions extends WarmProcessSettings, TranslationWa
 
 interface ReadyProcess extends PoolItem {
   warm: WarmProcess;
-  origin: string;
+  parent: string;
 }
 
 const expectedBytes = 40 << 20;
 
 /** What a capsule must have in common with a process, whatever the order of the fields in its file. */
-function nameOf({ origin, originSha256, image, machine }: CapsuleFile): string {
-  return JSON.stringify([origin, originSha256, image.name, image.hash, encodeMachine(machine)]);
+function nameOf({ parent, parentSha256, image, machine }: CapsuleFile): string {
+  return JSON.stringify([parent, parentSha256, image.name, image.hash, encodeMachine(machine)]);
 }
 
 export class WarmProcesses implements ProcessSource {
@@ -107,8 +107,8 @@ export class WarmProcesses implements ProcessSource {
   }
 
   /** Folders, relative to the data folder, of the checkpoints that the processes use. */
-  origins(): string[] {
-    return this.#pool.items().map(({ origin }) => origin);
+  parents(): string[] {
+    return this.#pool.items().map(({ parent }) => parent);
   }
 
   state(): PoolState {
@@ -116,8 +116,8 @@ export class WarmProcesses implements ProcessSource {
   }
 
   /** Ends all processes that use this checkpoint, given relative to the data folder. */
-  drop(origin: string): Promise<void> {
-    return this.#pool.drop((key) => key.origin === origin);
+  drop(parent: string): Promise<void> {
+    return this.#pool.drop((key) => key.parent === parent);
   }
 
   close(): Promise<void> {
@@ -139,7 +139,7 @@ export class WarmProcesses implements ProcessSource {
         step("warm.started");
         await this.#translationWarmup.run(warm, key, signal);
         step("warm.ready");
-        return { warm, origin: key.origin, costBytes: dirtyBytes(warm), ended: warm.ended };
+        return { warm, parent: key.parent, costBytes: dirtyBytes(warm), ended: warm.ended };
       } catch (error) {
         await warm?.kill();
         await this.#removeFolders({ spec });

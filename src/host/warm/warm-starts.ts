@@ -68,8 +68,8 @@ export class WarmStarts implements ProcessSource {
   }
 
   /** Folders, relative to the data folder, of the checkpoints that warm processes use. A warm capsule's folder names its own. */
-  origins(): string[] {
-    return this.#processes.origins();
+  parents(): string[] {
+    return this.#processes.parents();
   }
 
   pool(): PoolState {

@@ -7,7 +7,7 @@ const start: JailedStart = {
   profile: {
     readOnly: ["/usr/bin/qemu", "/data/bases/b/memory"],
     writable: ["/data/capsules/cl-1/disk.qcow2"],
-    devices: ["/dev/kvm"],
+    deviceNodes: ["/dev/kvm"],
     folder: "/data/capsules/cl-1",
     limits: { fileBytes: 1_000, dataBytes: 2_000, processes: 97, openFiles: 256, cpus: 3 },
   },

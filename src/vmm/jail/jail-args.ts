@@ -26,7 +26,7 @@ export interface SandboxProfile {
    */
   handoverDir?: string | undefined;
   /** Device files; /dev/null and /dev/urandom are always there. */
-  devices: string[];
+  deviceNodes: string[];
   /** The working directory. Only listed files are visible in it. */
   folder: string;
   limits: ProfileLimits;
@@ -80,13 +80,13 @@ export interface JailedStart {
 /** A sibling of the working directory, so that relative backing file names inside an image resolve the same in both. */
 export const handoverPath = "../handover";
 
-const commonDevices = ["/dev/null", "/dev/urandom"];
+const commonNodes = ["/dev/null", "/dev/urandom"];
 
 export function jailArgs({ profile, user, tools, join, infoFd, filterFd, argv }: JailedStart): string[] {
   const chain = user === null ? [tools.prlimit] : [tools.prlimit, tools.setpriv, tools.unshare];
   const readOnly = [...new Set([...chain, ...profile.readOnly])];
-  const devices = [...commonDevices, ...profile.devices];
-  const folders = ancestors([...readOnly, ...profile.writable, ...devices, `${profile.folder}/.`]);
+  const deviceNodes = [...commonNodes, ...profile.deviceNodes];
+  const folders = ancestors([...readOnly, ...profile.writable, ...deviceNodes, `${profile.folder}/.`]);
   return [
     join,
     tools.chrt === null ? [] : [tools.chrt, "--batch", "0"],
@@ -102,7 +102,7 @@ export function jailArgs({ profile, user, tools, join, infoFd, filterFd, argv }:
     folders.flatMap((folder) => ["--dir", folder]),
     readOnly.flatMap((path) => ["--ro-bind", path, path]),
     ["--proc", "/proc"],
-    devices.flatMap((path) => ["--dev-bind", path, path]),
+    deviceNodes.flatMap((path) => ["--dev-bind", path, path]),
     profile.writable.flatMap((path) => ["--bind", path, path]),
     profile.handoverDir === undefined ? [] : ["--bind", profile.handoverDir, joinPath(profile.folder, handoverPath)],
     ["--remount-ro", "/", "--chdir", profile.folder, "--"],

@@ -189,7 +189,7 @@ export class Jail {
         ...profile.readOnly.map((path) => share(path, readers)),
         profile.handoverDir === undefined ? undefined : allowTraversal(profile.handoverDir, uid),
       ]);
-      const groups = await Promise.all(profile.devices.map(groupOf));
+      const groups = await Promise.all(profile.deviceNodes.map(groupOf));
       return { uid, gid: uid, groups: [...new Set([readers, ...groups])] };
     } catch (error) {
       this.#uids.release(uid);
@@ -200,7 +200,7 @@ export class Jail {
   /** Runs a trivial program once, so that a jail that cannot be built fails at start and not with every capsule. */
   async #requireWorking(): Promise<void> {
     const limits = { fileBytes: 0, dataBytes: 1 << 30, processes: 64, openFiles: 64, cpus: 1 };
-    const profile: SandboxProfile = { readOnly: [], writable: [], devices: [], folder: "/", limits };
+    const profile: SandboxProfile = { readOnly: [], writable: [], deviceNodes: [], folder: "/", limits };
     try {
       await this.run([this.#tools.prlimit, "--version"], profile, startMs);
     } catch (cause) {

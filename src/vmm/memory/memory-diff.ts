@@ -7,13 +7,12 @@
  */
 import { fstatSync, statSync } from "node:fs";
 import { open, rm } from "node:fs/promises";
-import type { VmProcess } from "../vmm.ts";
+import type { Pieces, VmProcess } from "../vmm.ts";
 import { dataOffset, type RunList, readDiff, readHeader } from "./diff-format.ts";
 import { chunkBytes, DiffWriter, giveBackChunk, type SavedMemory, takeChunk } from "./diff-writer.ts";
 import { memoryThreads } from "./memory-threads.ts";
 import { copyPages, loadPages, writeMapped } from "./page-copy.ts";
 import { type Mapping, mappingsOf, type OpenFile, openOf, ownPages, type PageRun, pageBytes } from "./pagemap.ts";
-import type { Pieces } from "./piece-hashes.ts";
 
 /**
  * 16 MiB, which takes 10 ms. Most pauses and resumes move less, and do not wait for another thread. What is more is copied there,

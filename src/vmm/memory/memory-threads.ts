@@ -5,10 +5,9 @@
 import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { VmProcess } from "../vmm.ts";
+import type { Pieces, VmProcess } from "../vmm.ts";
 import type { DiffState } from "./diff-writer.ts";
 import type { Mapping } from "./pagemap.ts";
-import type { Pieces } from "./piece-hashes.ts";
 
 /** Each takes 12 MiB, and guests need CPUs too. */
 const maxThreads = Math.min(4, availableParallelism());

@@ -4,12 +4,12 @@
  */
 import { writeSync } from "node:fs";
 import type { FileHandle } from "node:fs/promises";
-import type { VmProcess } from "../vmm.ts";
+import type { Pieces, VmProcess } from "../vmm.ts";
 import { damaged, type ReadDiff } from "./diff-format.ts";
 import { forEachPiece } from "./diff-reader.ts";
 import type { DiffWriter } from "./diff-writer.ts";
 import { type Mapping, type OpenFile, ownPages, pageBytes, readFully } from "./pagemap.ts";
-import { PieceCheck, type Pieces } from "./piece-hashes.ts";
+import { PieceCheck } from "./piece-hashes.ts";
 
 /** Longest time for which the event loop is blocked. */
 const sliceMs = 3;

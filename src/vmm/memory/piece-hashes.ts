@@ -5,6 +5,7 @@
 import { createHash } from "node:crypto";
 import { open } from "node:fs/promises";
 import { runHelper } from "../oom-score.ts";
+import type { Pieces } from "../vmm.ts";
 
 export const pieceBytes = 4 << 20;
 /** Digests of one file in flight; each holds a copy of its piece. */
@@ -12,12 +13,6 @@ const maxDigests = 2;
 /** A map of holes beyond it, some 10 000 extents, is not used, and the file is read whole: parsing stops the event loop. */
 const maxMapBytes = 1 << 20;
 const mapDeadlineMs = 60_000;
-
-export interface Pieces {
-  bytes: number;
-  /** Hex, one for each piece; the last one may be shorter. */
-  sha256: readonly string[];
-}
 
 export interface Hashing {
   signal?: AbortSignal | undefined;

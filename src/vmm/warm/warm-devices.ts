@@ -7,11 +7,11 @@ import { allSettledOrThrow } from "../all-settled.ts";
 import { statusOf, until } from "../devices.ts";
 import { disk, layer, layerName, placeholderDisk, placeholderName, qtestName, qtestPortName } from "../qemu-args.ts";
 import { isObject, type Qmp } from "../qmp.ts";
-import { devicesName } from "../vm-folder.ts";
+import { deviceStateName } from "../vm-folder.ts";
 import { snapshotTag } from "./qcow2-snapshot.ts";
 
 const deadlineMs = 30_000;
-/** Of an error that QEMU reports. */
+/** An error that QEMU reports is cut to so many characters. */
 const maxErrorLength = 1_000;
 const node = "saved";
 const job = "load";
@@ -39,7 +39,7 @@ export async function reloadDevices(qmp: Qmp): Promise<void> {
     if (error !== undefined) throw new Error(`Devices cannot be loaded: ${String(error).slice(0, maxErrorLength)}`);
     return status === "concluded";
   };
-  const file = { driver: "file", filename: devicesName };
+  const file = { driver: "file", filename: deviceStateName };
   const [, , isDone] = await allSettledOrThrow([
     qmp.command("blockdev-add", { driver: "qcow2", "node-name": node, cache: { "no-flush": true }, file }, deadlineMs),
     qmp.command("snapshot-load", { "job-id": job, tag: snapshotTag, vmstate: node, devices: [node] }, deadlineMs),

@@ -25,7 +25,7 @@ import { endOnAbort } from "../process.ts";
 import { canWarmTranslations } from "../qemu-args.ts";
 import { memoryBytes, sizeOfDisk } from "../qemu-profile.ts";
 import type { QemuVm } from "../qemu-vm.ts";
-import { devicesName, moveFolder, qtestSocketName, writeDevices } from "../vm-folder.ts";
+import { deviceStateName, moveFolder, qtestSocketName, writeDeviceState } from "../vm-folder.ts";
 import type { SavedVm, Vm, VmEnd, VmProcess, VmSpec, WarmProcess, WarmSpec } from "../vmm.ts";
 import { snapshotFile } from "./qcow2-snapshot.ts";
 import { type Pages, Qtest } from "./qtest.ts";
@@ -128,9 +128,9 @@ export class WarmQemu implements WarmProcess {
   /** Loads a process that has not run. */
   async #load(layer: string, saved: SavedVm): Promise<void> {
     const vm = this.#vm;
-    const laying = readFile(saved.state).then((devices) => writeDevices(vm.spec.files.dir, devices));
+    const laying = readFile(saved.state).then((devices) => writeDeviceState(vm.spec.files.dir, devices));
     await allSettledOrThrow([laying, this.#handOver(layer), this.#fill(saved)]);
-    await vm.load(`file:${devicesName}`);
+    await vm.load(`file:${deviceStateName}`);
   }
 
   /** Loads a process whose translations are warm. */
@@ -139,7 +139,7 @@ export class WarmQemu implements WarmProcess {
     const [vm, qtest] = [this.#vm, this.#qtest!];
     const lay = async () => {
       const devices = await readFile(state);
-      await writeDevices(vm.spec.files.dir, snapshotFile(withoutCpuCommon(devices) ?? devices));
+      await writeDeviceState(vm.spec.files.dir, snapshotFile(withoutCpuCommon(devices) ?? devices));
     };
     const refill = async () => {
       if (memory !== null) await qtest.clear(await pagesOf(memory, memoryBytes(vm.spec)));
