@@ -1,6 +1,6 @@
 /** Modes of copies, on this machine's own files: `test/cli` copies into a VM and out of it. */
 import assert from "node:assert/strict";
-import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -95,6 +95,34 @@ for (const direction of ["in", "out"] as const) {
       await inDirection(direction, made)(tree, target);
       assert.deepEqual([wider, chunks], [[], 3]);
     });
+  });
+}
+
+for (const direction of ["in", "out"] as const) {
+  test(`names of any bytes are copied ${direction} as they are, with their modes`, async () => {
+    const [tree, target] = [join(folder, `names-${direction}`), join(folder, `names-to-${direction}`)];
+    const latin = Buffer.from("caf\xe9", "latin1");
+    const names = [latin, Buffer.from("back\\slash"), Buffer.from("line\n"), Buffer.from("$(id) 'ü")];
+    const at = (root: string, ...parts: Buffer[]) =>
+      Buffer.concat([Buffer.from(root), ...parts.flatMap((part) => [Buffer.from("/"), part])]);
+    await mkdir(tree);
+    for (const name of names) {
+      await mkdir(at(tree, name), { mode: 0o750 });
+      await writeFile(at(tree, name, name), name, { mode: 0o600 });
+      await symlink(name, at(tree, name, Buffer.from("link")));
+    }
+    await inDirection(direction, LocalCapsule.make())(tree, target);
+    const sorted = (list: Buffer[]) => list.map((name) => name.toString("latin1")).sort();
+    assert.deepEqual(sorted(await readdir(target, { encoding: "buffer" })), sorted(names));
+    for (const name of names) {
+      const link = await readlink(at(target, name, Buffer.from("link")), { encoding: "buffer" });
+      assert.deepEqual([await readFile(at(target, name, name)), link], [name, name]);
+      const modes = await Promise.all([at(target, name), at(target, name, name)].map((path) => lstat(path)));
+      assert.deepEqual(
+        modes.map(({ mode }) => mode & 0o777),
+        [0o750, 0o600],
+      );
+    }
   });
 }
 

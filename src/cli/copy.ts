@@ -2,6 +2,7 @@
 import type { Call } from "./command.ts";
 import { download, downloadToStandardOutput } from "./download.ts";
 import { exitCodes, Failure } from "./failures.ts";
+import { named } from "./names.ts";
 import { Progress, type Tally } from "./progress.ts";
 import { note, printJson } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
@@ -28,11 +29,11 @@ export async function cp(call: Call): Promise<number> {
   try {
     if (to !== undefined) {
       if (source === "-") await uploadStandardInput(capsule, path, progress, tally);
-      else await upload(capsule, source, path, progress, tally);
+      else await upload(capsule, named(source), path, progress, tally);
     } else if (target === "-") await downloadToStandardOutput(capsule, path, progress, tally);
     else {
       const { listDepthMax: deepest } = await client.limits();
-      await download({ capsule, deepest }, path, target, progress, tally);
+      await download({ capsule, deepest }, path, named(target), progress, tally);
     }
   } finally {
     progress.ends();

@@ -12,6 +12,7 @@ import { pipeline } from "node:stream/promises";
 import type { Capsule, FileEntry } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
 import { keptMode, modeOf, underWay } from "./modes.ts";
+import { onDisk, readPaths, scriptWord } from "./names.ts";
 import type { Progress, Tally } from "./progress.ts";
 import { note, print, printable } from "./screen.ts";
 
@@ -34,7 +35,7 @@ export async function download(
   const bare = withoutSlash(source);
   const entry = await capsule.files.stat(bare);
   if (entry === undefined) throw new Failure(`there is no ${source} in the capsule`);
-  const there = await stat(target).catch(() => undefined);
+  const there = await stat(onDisk(target)).catch(() => undefined);
   if (there === undefined && target.endsWith("/") && entry.type !== "directory")
     throw new Failure(`there is no folder ${target} here`);
   const place = there?.isDirectory() ? join(target, basename(bare) || capsule.id) : withoutSlash(normalize(target));
@@ -45,7 +46,7 @@ export async function download(
     return;
   }
   const entries = await capsule.files.list(bare, { depth: deepest });
-  await mkdir(dirname(place), { recursive: true });
+  await mkdir(onDisk(dirname(place)), { recursive: true });
   await receiveTree(capsule, { path: bare, mode: modeOf(entry) }, place, entries, progress, tally);
 }
 
@@ -81,12 +82,12 @@ async function receiveTree(
     } else note(`capsule cp: ${printable(entry.path)} is not a file, folder or link, and is skipped`);
   }
   for (const { to, target } of links) {
-    await rm(to, { force: true });
-    await symlink(target, to);
+    await rm(onDisk(to), { force: true });
+    await symlink(onDisk(target), onDisk(to));
     tally.links++;
   }
   // Last, and children first: a folder may be one that its owner cannot write to or search.
-  for (const [path, mode] of [...modes].reverse()) await chmod(path, mode);
+  for (const [path, mode] of [...modes].reverse()) await chmod(onDisk(path), mode);
 }
 
 /** The path below the folder, split. Throws when the path is not below it. */
@@ -101,8 +102,8 @@ export function segmentsBelow(folder: string, path: string): string[] {
 
 /** An existing path must itself be a folder: a link would lead outside of the target. */
 async function makeFolder(path: string): Promise<void> {
-  const there = await lstat(path).catch(() => undefined);
-  if (there === undefined) await mkdir(path, { mode: underWay.folder });
+  const there = await lstat(onDisk(path)).catch(() => undefined);
+  if (there === undefined) await mkdir(onDisk(path), { mode: underWay.folder });
   else if (!there.isDirectory()) throw new Failure(`${path} exists and is not a folder`);
 }
 
@@ -116,12 +117,12 @@ async function receive(
   tally: Tally,
 ): Promise<void> {
   progress.begins(from);
-  const half = join(dirname(to), `.${randomBytes(6).toString("hex")}.part`);
+  const half = onDisk(join(dirname(to), `.${randomBytes(6).toString("hex")}.part`));
   try {
     const source = Readable.from(progress.counted(await bytesOf(capsule, from)), { objectMode: false });
     await pipeline(source, createWriteStream(half, { flags: "wx", mode: underWay.file }));
     await chmod(half, mode);
-    await rename(half, to);
+    await rename(half, onDisk(to));
   } catch (error) {
     await rm(half, { force: true });
     throw error;
@@ -135,6 +136,7 @@ async function bytesOf(capsule: Capsule, path: string): Promise<AsyncIterable<Ui
 
 /** The mode of the file that a link leads to; a listing has the link's own. */
 async function modeBehind(capsule: Capsule, path: string): Promise<number> {
-  const { stdout } = await capsule.exec("stat", ["-L", "-c", "%a", "--", path]);
+  const script = `${readPaths}stat -L -c %a -- "$1"`;
+  const { stdout } = await capsule.exec("sh", ["-c", script, "sh", scriptWord(path)]);
   return /^[0-7]{1,4}\n$/.test(stdout) ? keptMode(Number.parseInt(stdout, 8), false) : underWay.file;
 }

@@ -5,9 +5,10 @@
 import { createReadStream } from "node:fs";
 import { lstat, readdir, readlink, stat } from "node:fs/promises";
 import { basename, join, posix } from "node:path";
-import type { Capsule } from "../sdk/sdk.ts";
+import { type Capsule, nameFromBytes } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
 import { keptMode, newFileMode } from "./modes.ts";
+import { onDisk, readPaths, scriptWord } from "./names.ts";
 import type { Progress, Tally } from "./progress.ts";
 import { note, printable } from "./screen.ts";
 
@@ -23,7 +24,7 @@ export async function uploadStandardInput(capsule: Capsule, target: string, prog
 
 /** Names the copy as `cp -a` does: inside an existing folder, else by the given name. */
 export async function upload(capsule: Capsule, source: string, target: string, progress: Progress, tally: Tally) {
-  const found = await stat(source).catch(() => {
+  const found = await stat(onDisk(source)).catch(() => {
     throw new Failure(`there is no file ${source} here`);
   });
   const { place, isNew } = await placeFor(capsule, source, target, found.isDirectory());
@@ -41,10 +42,10 @@ export async function upload(capsule: Capsule, source: string, target: string, p
     tally.directories++;
   }
   // With five digits chmod takes away a setgid bit that the folder has from its parent.
-  await inBatches(plan.directories, (mode, paths) => run(capsule, "chmod", [octal(mode, 5), "--", ...paths]));
+  await inBatches(plan.directories, (mode, paths) => run(capsule, setMode, [octal(mode, 5), ...paths]));
   await send(capsule, isNew, plan.files, progress, tally);
   for (const { to, target: pointsTo } of plan.links) {
-    await run(capsule, "ln", ["-sfn", "--", pointsTo, to]);
+    await run(capsule, 'ln -sfn -- "$1" "$2"', [pointsTo, to]);
     tally.links++;
   }
 }
@@ -89,17 +90,19 @@ async function survey(source: string, place: string): Promise<Plan> {
   const plan: Plan = { directories: [], files: [], links: [] };
   const walk = async (from: string, to: string, mode: number): Promise<void> => {
     plan.directories.push({ to, mode: keptMode(mode, true) });
-    for (const name of (await readdir(from)).sort()) {
+    const names = (await readdir(onDisk(from), { encoding: "buffer" })).map(nameFromBytes);
+    for (const name of names.sort()) {
       const [inner, outer] = [join(from, name), posix.join(to, name)];
-      const found = await lstat(inner);
+      const found = await lstat(onDisk(inner));
       if (found.isDirectory()) await walk(inner, outer, found.mode);
-      else if (found.isSymbolicLink()) plan.links.push({ to: outer, target: await readlink(inner) });
+      else if (found.isSymbolicLink())
+        plan.links.push({ to: outer, target: nameFromBytes(await readlink(onDisk(inner), "buffer")) });
       else if (found.isFile())
         plan.files.push({ from: inner, to: outer, mode: keptMode(found.mode, false), sizeBytes: found.size });
       else note(`capsule cp: ${printable(inner)} is not a file, folder or link, and is skipped`);
     }
   };
-  await walk(source, place, (await stat(source)).mode);
+  await walk(source, place, (await stat(onDisk(source))).mode);
   return plan;
 }
 
@@ -114,19 +117,20 @@ async function send(
   const sendAll = async (batch: readonly SourceFile[]) => {
     for (const { from, to } of batch) {
       progress.begins(from);
-      await capsule.files.write(to, progress.counted(createReadStream(from, { highWaterMark: readBytes })));
+      await capsule.files.write(to, progress.counted(createReadStream(onDisk(from), { highWaterMark: readBytes })));
       tally.files++;
     }
   };
   await inBatches(files, async (mode, paths, batch) => {
-    if (!isNew || mode !== newFileMode) await run(capsule, "sh", ["-c", prepare, "sh", octal(mode, 4), ...paths]);
+    if (!isNew || mode !== newFileMode) await run(capsule, prepare, [octal(mode, 4), ...paths]);
     await sendAll(batch);
   });
 }
 
-/** Makes the files that do not exist, and gives all their mode. */
-const prepare =
-  'mode=$1; shift; umask 077; for file; do [ -e "$file" ] || : > "$file" || exit; done; chmod "$mode" -- "$@"';
+/** Gives the paths the mode that stands before them. */
+const setMode = 'mode=$1; shift; chmod "$mode" -- "$@"';
+/** Makes those that do not exist as files before. */
+const prepare = `mode=$1; shift; umask 077; for file; do [ -e "$file" ] || : > "$file" || exit; done; chmod "$mode" -- "$@"`;
 
 /** Entries of one mode at a time, and no more than fit in the arguments of a command. */
 async function inBatches<T extends Entry>(
@@ -146,7 +150,8 @@ function octal(mode: number, digits: number): string {
   return mode.toString(8).padStart(digits, "0");
 }
 
-async function run(capsule: Capsule, cmd: string, args: string[]): Promise<void> {
-  const { exitCode, stderr } = await capsule.exec(cmd, args);
-  if (exitCode !== 0) throw new Failure(`${cmd} in the capsule ended with ${exitCode}: ${stderr.trim()}`);
+/** A script of the shell in the capsule, with paths as its arguments. */
+async function run(capsule: Capsule, script: string, paths: string[]): Promise<void> {
+  const { exitCode, stderr } = await capsule.exec("sh", ["-c", readPaths + script, "sh", ...paths.map(scriptWord)]);
+  if (exitCode !== 0) throw new Failure(`a command in the capsule ended with ${exitCode}: ${stderr.trim()}`);
 }

@@ -114,10 +114,13 @@ test("background processes: ps, logs, kill", deadline, async () => {
   failed(await line.run(["kill", id, "web"]), 1, /web/);
 });
 
+const latin = (inFolder: string) => Buffer.concat([Buffer.from(inFolder), Buffer.from("/caf\xe9", "latin1")]);
+
 test("cp copies a tree in and out again: links, modes, unusual names, empty folders", deadline, async () => {
   const tree = join(folder, "tree");
   await mkdir(join(tree, "sub/empty"), { recursive: true });
   await writeFile(join(tree, "ünï code\n.txt"), "text");
+  await writeFile(latin(tree), "no UTF-8", { mode: 0o600 });
   await writeFile(join(tree, "sub/run"), "#!/bin/sh\necho ran\n");
   await chmod(join(tree, "sub/run"), 0o750);
   await symlink("/etc/passwd", join(tree, "outside"));
@@ -125,13 +128,14 @@ test("cp copies a tree in and out again: links, modes, unusual names, empty fold
   await ok("cp", tree, `${id}:/work`);
   assert.equal(await ok("exec", id, "/work/sub/link"), "ran\n");
   const tally = await json("cp", `${id}:/work`, join(folder, "back"));
-  assert.deepEqual([tally.files, tally.links, tally.directories], [2, 2, 3]);
+  assert.deepEqual([tally.files, tally.links, tally.directories], [3, 2, 3]);
   const back = join(folder, "back");
   assert.deepEqual(
     (await readdir(back, { recursive: true })).sort(),
     (await readdir(tree, { recursive: true })).sort(),
   );
   assert.equal(await readFile(join(back, "ünï code\n.txt"), "utf8"), "text");
+  assert.equal(await readFile(latin(back), "utf8"), "no UTF-8");
   assert.equal((await lstat(join(back, "sub/run"))).mode & 0o777, 0o750);
   assert.equal(await readlink(join(back, "outside")), "/etc/passwd");
 });

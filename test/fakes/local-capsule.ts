@@ -1,11 +1,14 @@
 /** A capsule of the SDK that is a folder of this machine: its files are the folder's, its commands run here. */
 import { spawnSync } from "node:child_process";
+import { lstatSync, readdirSync, readlinkSync } from "node:fs";
 import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
-import type { Capsule, FileEntry } from "../../src/sdk/sdk.ts";
+import { join } from "node:path";
+import { onDisk } from "../../src/cli/names.ts";
+import { permissionsOf } from "../../src/http/file-entry.ts";
+import { type Capsule, type FileEntry, nameFromBytes } from "../../src/sdk/sdk.ts";
 
 type Content = string | AsyncIterable<Uint8Array | string>;
 
-/** `ls -l` and the SDK name the kinds of files otherwise. */
 const types: Record<string, FileEntry["type"]> = { d: "directory", l: "symlink" };
 
 export class LocalCapsule {
@@ -18,7 +21,7 @@ export class LocalCapsule {
     stat: async (path: string) => this.#entries(path, 0)[0],
     list: async (path: string, { depth = 1 }) => [...this.#entries(path, depth).slice(1), ...this.madeUp],
     mkdir: async (path: string) => {
-      await mkdir(path, { recursive: true, mode: 0o755 });
+      await mkdir(onDisk(path), { recursive: true, mode: 0o755 });
     },
     write: async (path: string, content: Content) => {
       const isNew = this.#entries(path, 0).length === 0;
@@ -27,8 +30,8 @@ export class LocalCapsule {
         await this.onChunk(path);
         chunks.push(Buffer.from(chunk));
       }
-      await writeFile(path, Buffer.concat(chunks));
-      if (isNew) await chmod(path, 0o644);
+      await writeFile(onDisk(path), Buffer.concat(chunks));
+      if (isNew) await chmod(onDisk(path), 0o644);
     },
     readStream: async (path: string) => this.#read(path),
   };
@@ -46,20 +49,18 @@ export class LocalCapsule {
 
   async *#read(path: string): AsyncGenerator<Uint8Array> {
     await this.onChunk(path);
-    yield await readFile(path);
+    yield await readFile(onDisk(path));
   }
 
-  /** Those that `find` prints, the path itself first. */
+  /** The path itself first, then what is below it. */
   #entries(path: string, depth: number): FileEntry[] {
-    const format = "%p\\0%M\\0%s\\0%l\\0";
-    const { stdout } = spawnSync("find", [path, "-maxdepth", String(depth), "-printf", format], { encoding: "utf8" });
-    const fields = stdout.split("\0");
-    const entries: FileEntry[] = [];
-    for (let at = 0; at + 4 <= fields.length; at += 4) {
-      const [name, permissions, size, target] = fields.slice(at, at + 4) as [string, string, string, string];
-      entries.push(entryOf(name, permissions, { size: Number(size), symlinkTarget: target === "" ? null : target }));
-    }
-    return entries;
+    const found = lstatSync(onDisk(path), { throwIfNoEntry: false });
+    if (found === undefined) return [];
+    const symlinkTarget = found.isSymbolicLink() ? nameFromBytes(readlinkSync(onDisk(path), "buffer")) : null;
+    const entry = entryOf(path, permissionsOf(found.mode), { size: found.size, symlinkTarget });
+    if (!found.isDirectory() || depth === 0) return [entry];
+    const names = readdirSync(onDisk(path), { encoding: "buffer" }).map(nameFromBytes).sort();
+    return [entry, ...names.flatMap((name) => this.#entries(join(path, name), depth - 1))];
   }
 }
 
