@@ -195,6 +195,7 @@ for i in range(1, ${lines + 1}):
       ["an empty cmd", '{"type":"start","cmd":""}'],
       ["a NUL in cmd", '{"type":"start","cmd":"a\\u0000"}'],
       ["args that are no list", '{"type":"start","cmd":"true","args":"x"}'],
+      ["a cwd that is too long", JSON.stringify({ type: "start", cmd: "true", cwd: `/${"a".repeat(4_096)}` })],
       ["stop before start", '{"type":"stop"}'],
       ["a binary frame", Buffer.from('{"type":"start","cmd":"true"}')],
     ];

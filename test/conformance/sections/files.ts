@@ -228,6 +228,23 @@ export const files = section(import.meta, "reading and writing files", () => {
         ]);
       });
 
+      test(`${by}: the bytes of a field are its content; one that says that it is encoded is 400`, async () => {
+        const send = (encoding: string) => {
+          const headers = { "content-type": "multipart/form-data; boundary=x" };
+          const part = (name: string, more = "") =>
+            `--x\r\nContent-Disposition: form-data; name="${name}"${more}\r\n\r\n`;
+          const file = part("file", `\r\nContent-Transfer-Encoding: ${encoding}`);
+          const body = `${part("path")}/data/encoded\r\n${file}YQ==\r\n--x--\r\n`;
+          return client.call("POST", `${capsule.path}/${by}`, { headers, body });
+        };
+        await capsule.sh("echo old > /data/encoded");
+        for (const encoding of ["base64", "quoted-printable", "x-other"])
+          refused(await send(encoding), 400, "invalid_request", encoding);
+        assert.equal(await capsule.sh("cat /data/encoded"), "old");
+        for (const encoding of ["binary", "8bit", "7bit"]) assert.equal((await send(encoding)).status, 204, encoding);
+        assert.equal(await capsule.sh("cat /data/encoded"), "YQ==");
+      });
+
       test(`${by}: an upload aborted at any point leaves the old file and nothing else`, async (t) => {
         const random = new Random(t);
         await capsule.sh("rm -rf /data/a; mkdir /data/a; echo old > /data/a/file");

@@ -231,6 +231,7 @@ export const pty = section(import.meta, "PTY sessions", () => {
       ["a command that is not there", '{"type":"start","cmd":"no-such-command"}'],
       ["a user who is not there", '{"type":"start","user":"nobody-of-this-name"}'],
       ["a cwd that is not there", '{"type":"start","cwd":"/nowhere"}'],
+      ["a cwd that is too long", JSON.stringify({ type: "start", cwd: `/${"a".repeat(4_096)}` })],
       ["no columns", '{"type":"start","cols":0}'],
       ["too many rows", '{"type":"start","rows":65536}'],
       ["rows as text", '{"type":"start","rows":"24"}'],
