@@ -42,6 +42,15 @@ test("other kernel options make another base of the same build", () => {
   for (const key of keys) assert.match(key, new RegExp(`^${name}-${current.hash.slice(0, 12)}-1x512-[A-Za-z0-9._]+$`));
 });
 
+test("the longest name of an image leaves a folder's name for its bases", () => {
+  const image = { name: "a".repeat(32), hash: hashOf(5) } as Image;
+  const large: Machine = {
+    ...{ qemu: "10.10.10", qemuBuild: "b".repeat(64), accelerator: "kvm", cpu: "host", cpuFeatures: "avx" },
+    ...{ devices: ["ports:1"], vcpus: 16, memoryMb: 131_072 },
+  };
+  assert.match(paths.base(`${keyOf(image, large, "quiet")}-again-${"0".repeat(8)}`), /a{32}-5{12}-16x131072-kvm_host/);
+});
+
 test("other features of the processor make another base", () => {
   const machine: Machine = {
     ...{ qemu: "10.0.2", accelerator: "kvm", cpu: "host", devices: ["ports:1"], vcpus: 1, memoryMb: 512 },

@@ -82,6 +82,12 @@ describe("images in a data folder", () => {
       ["minimal"],
     );
     assert.match(problems.join(), /^the image dev cannot be used: .*initrd has 1 bytes instead of 4096/);
+    for (const unusable of ["lost+found", "a".repeat(33)]) {
+      problems.splice(0);
+      await publish(unusable, 3);
+      assert.equal(open().current.length, 1);
+      assert.match(problems.join(), /its name does not match/);
+    }
     await truncate(join(paths.data, "images/minimal", hashOf(1), "kernel"), 1);
     assert.throws(open, /kernel has 1 bytes/);
   });

@@ -27,13 +27,14 @@ export class ImageStore {
   readonly #older = new Map<string, Image>();
 
   /**
-   * Reads the images of a data folder. Throws CapsuleError when the default one is missing or damaged; another one that is
-   * damaged is passed to `onProblem` and left out.
+   * Reads the images of a data folder. Throws CapsuleError when the default one is missing or damaged; another one that
+   * cannot be used is passed to `onProblem` and left out.
    */
   static open(dataDir: string, onProblem: (what: string, error: unknown) => void): ImageStore {
     const images: [Image, ...Image[]] = [loadImage(dataDir, createDefaults.template)];
     for (const name of namesIn(join(dataDir, "images")).filter((name) => name !== createDefaults.template)) {
       try {
+        if (!imageName.test(name)) throw new Error(`its name does not match ${imageName.source}`);
         images.push(loadImage(dataDir, name));
       } catch (error) {
         onProblem(`the image ${name} cannot be used`, error);
@@ -65,13 +66,13 @@ export class ImageStore {
   }
 }
 
-/** A template's name in the API. */
-const imageName = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$/;
+/** A template's name as the API has it, and short enough for the names of the image's bases. */
+const imageName = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,31}$/;
 
 /** In alphabetical order. The parts of images, which are built beside them, have no link. */
 function namesIn(folder: string): string[] {
   return readdirSync(folder)
-    .filter((name) => imageName.test(name) && isLink(join(folder, name, "current")))
+    .filter((name) => isLink(join(folder, name, "current")))
     .sort();
 }
 
