@@ -3,71 +3,46 @@
  * runs a VM, and a copy stays as long as a capsule, template or base was made by it (docs/adr/0024). An upgrade of the
  * installed one is noticed when the next VM is made.
  */
-import { lstat, readdir, rm } from "node:fs/promises";
+import { lstat } from "node:fs/promises";
 import { join } from "node:path";
-import { findProgram } from "../../vmm/jail/program-files.ts";
-import { installedProgram, type QemuProgram } from "../../vmm/qemu-program.ts";
+import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { readJson, writeJson } from "../disk/files.ts";
-import type { Paths } from "../disk/paths.ts";
-import { buildPattern, type KeptBuild, keepBuild, openBuild, unfinishedPattern } from "./build-folder.ts";
-import { fingerprintOf, sourcesOf } from "./build-sources.ts";
+import type { KeptBuild } from "./build-folder.ts";
+import { fingerprintOf } from "./build-sources.ts";
+import {
+  type Installed,
+  install,
+  type Kept,
+  keep,
+  loadKept,
+  type QemuBuildsOptions,
+  unchanged,
+} from "./installed-qemu.ts";
 
-export interface QemuBuildsOptions {
-  paths: Pick<Paths, "qemuBuilds" | "discard">;
-  /** The installed program, looked up in PATH unless absolute. */
-  program: string;
-  /** Throws for a version that may not be used. */
-  accept: (version: string) => void;
-  /** Called when the installed program could not be kept or not be taken into use, or a kept one is damaged. */
-  onProblem: (what: string, error: unknown) => void;
-}
-
-/** The installed program. */
-interface Installed {
-  /** Its copy, or itself when it could not be copied. */
-  program: QemuProgram;
-  /** Its files and their fingerprint when they were copied. */
-  paths: string[];
-  fingerprint: string;
-  /** Why there is no copy. */
-  failure?: unknown;
-}
-
-/** Lets a start do without reading the installed files. */
-interface SourcesFile {
-  program: string;
-  build: string;
-  paths: string[];
-  fingerprint: string;
-}
-
-const sourcesName = "sources.json";
 /** After an installed program could not be taken into use. */
 const retryMs = 30_000;
-const attempts = 3;
 
 type Saved = Pick<Machine, "qemu" | "qemuBuild">;
 
 export class QemuBuilds {
   readonly #options: QemuBuildsOptions;
-  readonly #kept = new Map<string, KeptBuild>();
-  #installed!: Installed;
+  readonly #kept: Kept;
+  #installed: Installed;
   #renewing: Promise<void> | undefined;
   #keeping: Promise<void> | undefined;
   #refused = { fingerprint: "", atMs: Number.NEGATIVE_INFINITY };
 
   /** Throws CapsuleError when the installed program is missing, does not run, or is not accepted. */
   static async open(options: QemuBuildsOptions): Promise<QemuBuilds> {
-    const builds = new QemuBuilds(options);
-    await builds.#load();
-    builds.#installed = (await builds.#unchanged()) ?? (await builds.#install());
-    return builds;
+    const kept = await loadKept(options);
+    return new QemuBuilds(options, kept, (await unchanged(options, kept)) ?? (await install(options, kept)));
   }
 
-  private constructor(options: QemuBuildsOptions) {
+  private constructor(options: QemuBuildsOptions, kept: Kept, installed: Installed) {
     this.#options = options;
+    this.#kept = kept;
+    this.#installed = installed;
   }
 
   /** The program of new VMs. */
@@ -141,35 +116,10 @@ export class QemuBuilds {
     return same.sort((a, b) => (a.keptAt < b.keptAt ? 1 : -1))[0];
   }
 
-  async #load(): Promise<void> {
-    const { paths, onProblem } = this.#options;
-    const isOwn = !(await lstat(paths.qemuBuilds)).isSymbolicLink();
-    for (const name of await readdir(paths.qemuBuilds)) {
-      const folder = join(paths.qemuBuilds, name);
-      if (isOwn && unfinishedPattern.test(name)) await rm(folder, { recursive: true, force: true });
-      if (!buildPattern.test(name)) continue;
-      const build = await openBuild(paths.qemuBuilds, name).catch((error: unknown) => {
-        onProblem("a kept QEMU is damaged", error);
-      });
-      if (build) this.#kept.set(name, build);
-    }
-  }
-
-  /** The installed program, if its files are those that a build was copied from. */
-  async #unchanged(): Promise<Installed | undefined> {
-    const { paths, program, accept } = this.#options;
-    const file = await readJson<SourcesFile>(join(paths.qemuBuilds, sourcesName)).catch(() => undefined);
-    if (file === undefined || file.program !== findProgram(program)) return undefined;
-    const kept = this.#kept.get(file.build);
-    if (kept === undefined || fingerprintOf(file.paths) !== file.fingerprint) return undefined;
-    accept(kept.version);
-    return { program: kept, paths: file.paths, fingerprint: file.fingerprint };
-  }
-
   async #renew(fingerprint: string | undefined): Promise<void> {
     try {
       const isSafe = this.current.build !== undefined;
-      const installed = await this.#install();
+      const installed = await install(this.#options, this.#kept);
       if (isSafe && installed.failure !== undefined) throw installed.failure;
       this.#installed = installed;
     } catch (error) {
@@ -178,47 +128,12 @@ export class QemuBuilds {
     }
   }
 
-  async #install(): Promise<Installed> {
-    const { program: name, accept, onProblem } = this.#options;
-    const path = findProgram(name);
-    if (path === undefined) throw new CapsuleError("internal_error", `${name} is not installed`);
-    try {
-      const installed = await this.#keep(path);
-      accept(installed.program.version);
-      return installed;
-    } catch (failure) {
-      const fingerprint = fingerprintOf([path]) ?? "";
-      const program = await installedProgram(name);
-      accept(program.version);
-      onProblem("the installed QEMU cannot be kept: what it saves is lost with its next upgrade", failure);
-      return { program, paths: [path], fingerprint, failure };
-    }
-  }
-
   /** Tries again, since there may be more space now. */
   async #keepInstalled(): Promise<void> {
     try {
-      this.#installed = await this.#keep(this.#installed.program.command[0]);
+      this.#installed = await keep(this.#options, this.#kept, this.#installed.program.command[0]);
     } catch (error) {
       if (error instanceof CapsuleError && error.code === "no_space") throw error;
-    }
-  }
-
-  /** Again when files are replaced meanwhile. */
-  async #keep(path: string): Promise<Installed> {
-    const { qemuBuilds } = this.#options.paths;
-    for (let attempt = 1; ; attempt++) {
-      const sources = await sourcesOf(path);
-      const paths = [path, ...sources.map((source) => source.path)];
-      const fingerprint = fingerprintOf(paths);
-      const build = await keepBuild(qemuBuilds, sources);
-      this.#kept.set(build.build, build);
-      if (fingerprint !== undefined && fingerprintOf(paths) === fingerprint) {
-        const file: SourcesFile = { program: path, build: build.build, paths, fingerprint };
-        await writeJson(join(qemuBuilds, sourcesName), file, { durable: false });
-        return { program: build, paths, fingerprint };
-      }
-      if (attempt === attempts) throw new Error(`${path} keeps changing`);
     }
   }
 }
