@@ -39,8 +39,12 @@ before(async () => {
   gaugeFile = join(process.env.TMPDIR ?? "/tmp", `capsule-soak-${process.pid}`);
   world = await World.start({
     env: { ...env, CAPSULE_SOAK_GAUGE: gaugeFile },
-    // Requests to killed VMs fail, and so do starts of them.
-    errors: [/"code":"agent_error","msg":"request failed"/, /"msg":"capsule did not start"/],
+    // Requests to killed VMs fail, and so do starts of them, and saves that are taken back.
+    errors: [
+      /"code":"agent_error","msg":"request failed"/,
+      /"msg":"capsule did not start"/,
+      /"msg":"capsule could not be set running again"/,
+    ],
   });
 });
 after(async () => {
