@@ -4,11 +4,12 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { test } from "node:test";
 import { entryOf, figureIds } from "../bench/catalog.ts";
-import { nameIn } from "../src/cli/command.ts";
+import { nameIn, optionsOf } from "../src/cli/command.ts";
 import { commands as clientCommands } from "../src/cli/commands.ts";
 import { exitCodes } from "../src/cli/failures.ts";
 import { helpOf } from "../src/cli/help.ts";
 import { configHelp } from "../src/config.ts";
+import { openDatabase } from "../src/db/database.ts";
 import { operatorCommands, renamedCommands } from "../src/operator/commands.ts";
 import { closeCodes, statusOf } from "../src/wire/errors.ts";
 import { bannedWordsIn } from "./banned-words.ts";
@@ -208,4 +209,28 @@ test("docs/PERFORMANCE.md names figures of the benchmarks only", () => {
   const rows = [...read("docs/PERFORMANCE.md").matchAll(/^\| .* \| `([^`]+)` \|$/gm)];
   assert.ok(rows.length >= 10, "the table of figures has lost its last column");
   for (const [, name] of rows) assert.ok(names.has(name!), `no benchmark measures "${name}"`);
+});
+
+test("CHANGELOG.md names settings, commands and options that exist, and has its heads in order", () => {
+  const text = read("CHANGELOG.md");
+  const former = [...read("src/config.ts").matchAll(/renamed\(\s*"(CAPSULE_[A-Z_]+)"/g)].map(([, name]) => name!);
+  const settings = new Set([...configHelp().match(/^CAPSULE_[A-Z_]+/gm)!, ...former]);
+  const mentioned = text.match(/\bCAPSULE_[A-Z_]+/g) ?? [];
+  assert.ok(mentioned.length > 15);
+  for (const name of mentioned) assert.ok(settings.has(name), name);
+  const options = new Set(Object.values(commands).flatMap((command) => Object.keys(optionsOf(command))));
+  for (const name of read("dev").match(/--[a-z][a-z-]*/g)!) options.add(name.slice(2));
+  for (const [, option] of text.matchAll(/(?<![\w-])--([a-z][a-z-]*)/g)) assert.ok(options.has(option!), `--${option}`);
+  const firstWords = [...Object.keys(commands), ...Object.keys(renamedCommands)].map((name) => name.split(" ")[0]);
+  for (const [, word] of text.matchAll(/`capsule ([a-z]+)/g)) assert.ok(firstWords.includes(word!), `capsule ${word}`);
+  const schema = openDatabase(":memory:").prepare("PRAGMA user_version").get()?.user_version;
+  for (const [, said] of text.matchAll(/schema (\d+)/g)) assert.equal(Number(said), schema);
+  const [, ...releases] = text.split(/^## /m);
+  assert.ok(releases.length > 0);
+  for (const release of releases) {
+    assert.deepEqual(release.match(/^### .*$/gm), ["### Breaking", "### Added", "### Changed", "### Fixed"]);
+    const [, first, ...lines] = release.split("\n").filter(Boolean);
+    assert.match(first!, /^\*\*Before you upgrade\*\*/);
+    for (const line of lines) assert.match(line, /^(- |### )/, "a change is one line, under one of the four heads");
+  }
 });
