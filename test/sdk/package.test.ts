@@ -24,12 +24,12 @@ const filesOf = (ending: string) => {
     .map((name) => ({ name, text: readFileSync(join(project.installed, name), "utf8") }));
 };
 
-test("it contains the SDK and constants of src/wire, and imports only its own files", () => {
+test("it contains the SDK and two modules of src/wire without imports, and imports only its own files", () => {
   for (const ending of [".js", ".d.ts"]) {
     const files = filesOf(ending);
     assert.ok(files.length > 5);
     for (const { name, text } of files) {
-      assert.match(name, /^(sdk\/|wire\/errors\.)/);
+      assert.match(name, /^(sdk\/|wire\/(errors|file-names)\.)/);
       for (const [, target] of text.matchAll(/(?:\bfrom|\bimport|\brequire)\s*\(?\s*"([^"]+)"/g))
         assert.match(target!, /^\.\.?\/.*\.js$/, `${name} imports ${target}`);
     }
