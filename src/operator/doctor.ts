@@ -11,7 +11,7 @@ import { startDaemon } from "../daemon.ts";
 import { isLocked } from "../host/disk/lock.ts";
 import { loadImage } from "../host/images/images.ts";
 import { Jail, noJail } from "../vmm/jail/jail.ts";
-import { qemuVersion, requireJailable } from "../vmm/qemu-version.ts";
+import { qemuVersion, requireJailable } from "../vmm/machine/qemu-version.ts";
 import { createDefaults } from "../wire/defaults.ts";
 import { messageOf } from "../wire/errors.ts";
 import { type Engine, kvmState, weaknessesOf } from "./engine.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, beforeEach, test } from "node:test";
 import { type AcceleratorOptions, chooseAccelerator } from "./accelerator.ts";
-import { parseTimer, rateKhz } from "./tsc.ts";
+import { parseTimer, rateKhz } from "./machine/tsc.ts";
 
 const folder = await mkdtemp(join(tmpdir(), "accelerator-"));
 const cacheFile = join(folder, "accelerator.json");

@@ -7,10 +7,10 @@
 import { constants } from "node:fs";
 import { open, readFile, rename, writeFile } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
-import { hostCpuFeatures } from "./cpu-features.ts";
+import { hostCpuFeatures } from "./machine/cpu-features.ts";
+import type { QemuProgram } from "./machine/qemu-program.ts";
+import { measureTscKhz } from "./machine/tsc.ts";
 import { Qemu, type QemuOptions } from "./qemu.ts";
-import type { QemuProgram } from "./qemu-program.ts";
-import { measureTscKhz } from "./tsc.ts";
 import type { Accelerator, Vmm } from "./vmm.ts";
 
 export interface AcceleratorOptions {

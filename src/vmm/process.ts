@@ -11,8 +11,8 @@ import { setPriority } from "node:os";
 import { basename } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { CapsuleError } from "../wire/errors.ts";
+import { namesVm, nonceBelow } from "./machine/qemu-args.ts";
 import { killFirst } from "./oom-score.ts";
-import { namesVm, nonceBelow } from "./qemu-args.ts";
 import type { VmProcess } from "./vmm.ts";
 
 /** Length of the kept end of a process's standard error. */

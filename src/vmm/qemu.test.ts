@@ -17,14 +17,14 @@ import { connectAgent } from "../agent/connection.ts";
 import { type Image, loadImage } from "../host/images/images.ts";
 import { withoutCpuCommon } from "./device-state.ts";
 import { Jail } from "./jail/jail.ts";
+import { canWarmTranslations } from "./machine/qemu-args.ts";
+import { installedProgram, type QemuProgram } from "./machine/qemu-program.ts";
+import { measureTscKhz } from "./machine/tsc.ts";
 import { flattenMemory } from "./memory/base-memory.ts";
 import { endProcess, findByNonce } from "./process.ts";
 import { emptyOverlay } from "./qcow2.ts";
 import { Qemu } from "./qemu.ts";
-import { canWarmTranslations } from "./qemu-args.ts";
-import { installedProgram, type QemuProgram } from "./qemu-program.ts";
 import { Qmp } from "./qmp.ts";
-import { measureTscKhz } from "./tsc.ts";
 import { saveVm } from "./vm-save.ts";
 import type { SavedVm, Vm, VmSpec, WarmProcess } from "./vmm.ts";
 

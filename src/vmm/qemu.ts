@@ -10,14 +10,21 @@ import { open } from "node:fs/promises";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Jail, Jailed } from "./jail/jail.ts";
 import type { Listener } from "./listener.ts";
+import { areKnown, type Parts, parts as releasedParts } from "./machine/parts.ts";
+import {
+  canWarmTranslations,
+  kernelOptions,
+  type Launch,
+  qemuArgs,
+  socketsOf,
+  stateFdOf,
+} from "./machine/qemu-args.ts";
+import type { QemuProgram } from "./machine/qemu-program.ts";
+import { isRecent } from "./machine/qemu-version.ts";
 import { loadMemory } from "./memory/memory-diff.ts";
 import { killFirst } from "./oom-score.ts";
-import { areKnown, type Parts, parts as releasedParts } from "./parts.ts";
 import { endByNonce, endOnAbort, endProcess, findBelow, findByNonce, isVm, spawnDetached } from "./process.ts";
-import { canWarmTranslations, kernelOptions, type Launch, qemuArgs, socketsOf, stateFdOf } from "./qemu-args.ts";
 import { memoryBytes, type Purpose, qemuProfile, sizeOfDisk } from "./qemu-profile.ts";
-import type { QemuProgram } from "./qemu-program.ts";
-import { isRecent } from "./qemu-version.ts";
 import { QemuVm } from "./qemu-vm.ts";
 import { clearFolder, deviceStateName, layDeviceState, listenForVm } from "./vm-folder.ts";
 import type {

@@ -18,11 +18,11 @@ export interface Machine {
   accelerator: "kvm" | "tcg";
   /** The -cpu argument. */
   cpu: string;
-  /** The features behind `cpu` "host", see cpu-features.ts. Absent for other models, and in saves of earlier releases. */
+  /** The features behind `cpu` "host", see machine/cpu-features.ts. Absent for other models, and in saves of earlier releases. */
   cpuFeatures?: string;
   /** Rate of the host's time stamp counter. Absent in saves of earlier releases. */
   tscKhz?: number;
-  /** Its parts, each with a version: see parts.ts. */
+  /** Its parts, each with a version: see machine/parts.ts. */
   devices: readonly string[];
   vcpus: number;
   memoryMb: number;
@@ -32,7 +32,7 @@ export interface Accelerator {
   kind: "kvm" | "tcg";
   /** The -cpu argument. */
   cpu: string;
-  /** The host's features, when `cpu` is "host": see cpu-features.ts. */
+  /** The host's features, when `cpu` is "host": see machine/cpu-features.ts. */
   cpuFeatures?: string;
   /** Rate of the host's time stamp counter, which emulated guests get on the kernel command line; null: not measured. */
   tscKhz: number | null;

@@ -1,6 +1,6 @@
 /** The rate at which QEMU passes the guest's writes on to its disk layer. Reads and discards are not limited. */
 
-import { disk } from "./qemu-args.ts";
+import { disk } from "./machine/qemu-args.ts";
 import { isObject, type Qmp } from "./qmp.ts";
 
 /** `bytesPerSec` 0: no limit. Writes that wait are completed when the VM is stopped, and when the limit is removed. */

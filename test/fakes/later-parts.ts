@@ -1,5 +1,5 @@
 /** The parts of a release to come: a second port on the serial device, which takes one more place of it. */
-import { type Parts, parts } from "../../src/vmm/parts.ts";
+import { type Parts, parts } from "../../src/vmm/machine/parts.ts";
 
 export const secondSocketName = "second.sock";
 

@@ -12,7 +12,7 @@ import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { runProgram } from "../../guest/image/program.ts";
-import { measureTscKhz } from "../../src/vmm/tsc.ts";
+import { measureTscKhz } from "../../src/vmm/machine/tsc.ts";
 import { waitFor } from "../wait-for.ts";
 import { emulator, type Program } from "./emulator.ts";
 import { type RootDisk, rootDisk } from "./root-disk.ts";

@@ -21,7 +21,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { readCapsule, readVm } from "../../src/host/disk/capsule-folder.ts";
 import { findProgram } from "../../src/vmm/jail/program-files.ts";
-import { qemuVersion } from "../../src/vmm/qemu-version.ts";
+import { qemuVersion } from "../../src/vmm/machine/qemu-version.ts";
 import { Client, type TestCapsule } from "../client.ts";
 import { Server } from "../server.ts";
 

@@ -1,5 +1,5 @@
 /** A machine as it stands in manifest.json and capsule.json, and whether a VM that was saved on it can be restored here. */
-import { missingFeatures } from "../../vmm/cpu-features.ts";
+import { missingFeatures } from "../../vmm/machine/cpu-features.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { type Fields, isCount, isObject, isText } from "./fields.ts";

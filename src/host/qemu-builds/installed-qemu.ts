@@ -2,7 +2,7 @@
 import { lstat, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { findProgram } from "../../vmm/jail/program-files.ts";
-import { installedProgram, type QemuProgram } from "../../vmm/qemu-program.ts";
+import { installedProgram, type QemuProgram } from "../../vmm/machine/qemu-program.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { readJson, writeJson } from "../disk/files.ts";
 import type { Paths } from "../disk/paths.ts";

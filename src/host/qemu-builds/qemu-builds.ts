@@ -5,7 +5,7 @@
  */
 import { lstat } from "node:fs/promises";
 import { join } from "node:path";
-import type { QemuProgram } from "../../vmm/qemu-program.ts";
+import type { QemuProgram } from "../../vmm/machine/qemu-program.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { KeptBuild } from "./build-folder.ts";

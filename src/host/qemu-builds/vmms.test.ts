@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, describe, test } from "node:test";
 import { laterParts } from "../../../test/fakes/later-parts.ts";
-import type { QemuProgram } from "../../vmm/qemu-program.ts";
+import type { QemuProgram } from "../../vmm/machine/qemu-program.ts";
 import type { Accelerator, Machine, VmSpec } from "../../vmm/vmm.ts";
 import { writeCapsule } from "../disk/capsule-folder.ts";
 import { requireSameMachine } from "../disk/machine-record.ts";

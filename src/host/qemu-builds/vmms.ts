@@ -4,11 +4,11 @@
  * and the accelerator that saved it.
  */
 import { emulation } from "../../vmm/accelerator.ts";
-import { hostCpuFeatures } from "../../vmm/cpu-features.ts";
 import type { Jail } from "../../vmm/jail/jail.ts";
-import type { Parts } from "../../vmm/parts.ts";
+import { hostCpuFeatures } from "../../vmm/machine/cpu-features.ts";
+import type { Parts } from "../../vmm/machine/parts.ts";
+import type { QemuProgram } from "../../vmm/machine/qemu-program.ts";
 import { Qemu } from "../../vmm/qemu.ts";
-import type { QemuProgram } from "../../vmm/qemu-program.ts";
 import type {
   Accelerator,
   Machine,

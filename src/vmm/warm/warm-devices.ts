@@ -5,7 +5,15 @@
  */
 import { allSettledOrThrow } from "../all-settled.ts";
 import { statusOf, until } from "../devices.ts";
-import { disk, layer, layerName, placeholderDisk, placeholderName, qtestName, qtestPortName } from "../qemu-args.ts";
+import {
+  disk,
+  layer,
+  layerName,
+  placeholderDisk,
+  placeholderName,
+  qtestName,
+  qtestPortName,
+} from "../machine/qemu-args.ts";
 import { isObject, type Qmp } from "../qmp.ts";
 import { deviceStateName } from "../vm-folder.ts";
 import { snapshotTag } from "./qcow2-snapshot.ts";

@@ -3,7 +3,7 @@
  * restored with the parts that it was saved with, and new machines get the newest list. A part that a release has built is never
  * changed and never removed, because saved VMs have it.
  */
-import { agentSocketName } from "./vm-folder.ts";
+import { agentSocketName } from "../vm-folder.ts";
 
 export interface Part {
   /** Sockets in the VM's folder that QEMU listens on for this part. */

@@ -4,10 +4,10 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { CapsuleError } from "../wire/errors.ts";
-import { killFirst } from "./oom-score.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { killFirst } from "../oom-score.ts";
+import { Qmp } from "../qmp.ts";
 import type { QemuProgram } from "./qemu-program.ts";
-import { Qmp } from "./qmp.ts";
 
 /** It starts in some 100 ms; only an overloaded machine needs much longer. */
 const startDeadlineMs = 60_000;

@@ -3,10 +3,11 @@
  * and options are in this file and in parts.ts, in a fixed order. A change that the guest can see (a device, its order, a
  * property) requires another part, or another version of one.
  */
+
+import { qmpSocketName, qtestSocketName } from "../vm-folder.ts";
+import type { Machine, VmSpec } from "../vmm.ts";
 import { type Parts, partsOf, parts as releasedParts } from "./parts.ts";
 import { isRecent } from "./qemu-version.ts";
-import { qmpSocketName, qtestSocketName } from "./vm-folder.ts";
-import type { Machine, VmSpec } from "./vmm.ts";
 
 /** Number of the first inherited descriptor. */
 const firstFd = 3;

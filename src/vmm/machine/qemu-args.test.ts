@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { laterParts, secondSocketName } from "../../test/fakes/later-parts.ts";
+import { laterParts, secondSocketName } from "../../../test/fakes/later-parts.ts";
+import type { Machine, VmSpec } from "../vmm.ts";
 import { parts } from "./parts.ts";
 import { kernelOptions, namesVm, nonceBelow, qemuArgs, socketsOf, stateFdOf } from "./qemu-args.ts";
-import type { Machine, VmSpec } from "./vmm.ts";
 
 const tcg: Machine = {
   qemu: "10.0.2",

@@ -1,6 +1,6 @@
 /** The installed QEMU's version. A saved VM is restored only by the version that saved it. */
-import { CapsuleError } from "../wire/errors.ts";
-import { runHelper } from "./oom-score.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import { runHelper } from "../oom-score.ts";
 
 /** The version, e.g. "10.0.2". Throws CapsuleError when the program does not run or print it. */
 export async function qemuVersion([program, ...args]: readonly [string, ...string[]]): Promise<string> {

@@ -1,6 +1,6 @@
 /** QEMU's program as VMs are started from it: the installed one, or a copy of it with its libraries and firmware. */
 import { basename } from "node:path";
-import { findProgram, programFilesOf } from "./jail/program-files.ts";
+import { findProgram, programFilesOf } from "../jail/program-files.ts";
 import { qemuVersion } from "./qemu-version.ts";
 
 export interface QemuProgram {

@@ -6,10 +6,10 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { CapsuleError } from "../wire/errors.ts";
+import { CapsuleError } from "../../wire/errors.ts";
+import type { Qmp } from "../qmp.ts";
 import { withEmptyMachine } from "./empty-machine.ts";
 import type { QemuProgram } from "./qemu-program.ts";
-import type { Qmp } from "./qmp.ts";
 
 const spanMs = 1_000;
 /** Before the first pair. */

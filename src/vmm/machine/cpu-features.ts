@@ -2,7 +2,7 @@
  * The CPU features that a guest sees under `-cpu host`. They depend on the processor, its microcode, the kernel and QEMU. A
  * saved guest keeps using those it found at boot, so it can be restored only on a host that has all of them.
  */
-import { CapsuleError } from "../wire/errors.ts";
+import { CapsuleError } from "../../wire/errors.ts";
 import { withEmptyMachine } from "./empty-machine.ts";
 import type { QemuProgram } from "./qemu-program.ts";
 
