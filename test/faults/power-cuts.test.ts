@@ -111,7 +111,7 @@ describe("a power cut", { skip: noDisk() ?? false }, () => {
   for (const [index, commitSec] of commitSecs.entries()) {
     const count = Math.floor((cuts + index) / commitSecs.length);
     const name = `loses nothing acknowledged, with a journal commit every ${commitSec} s`;
-    test(name, { timeout: 120_000 + count * 20_000 }, async (t) => {
+    test(name, { timeout: 300_000 + count * 60_000 }, async (t) => {
       const random = new Random(t);
       await using world = await PoweredWorld.start(random, commitSec);
       const during = new Map<string, number>();
