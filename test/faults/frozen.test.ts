@@ -103,6 +103,34 @@ test("an agent that root has moved to a group is not frozen with it", { timeout 
   await capsule.destroy();
 });
 
+/** Traces process 1: lets it run from one system call to the next. */
+const tracer = `
+import ctypes, os
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+ptrace.argtypes = [ctypes.c_long] * 4
+assert ptrace(0x4206, 1, 0, 1) == 0, ctypes.get_errno()  # PTRACE_SEIZE with PTRACE_O_TRACESYSGOOD
+ptrace(0x4207, 1, 0, 0)  # PTRACE_INTERRUPT
+open("/run/traces", "w").close()
+while True:
+    _, status = os.waitpid(1, 0x40000000)
+    signal = status >> 8 & 0xff
+    ptrace(24, 1, 0, 0 if signal in (5, 0x85) else signal)  # PTRACE_SYSCALL
+`;
+
+test("a guest whose root traces the agent is paused and resumed, and not captured", { timeout }, async () => {
+  const capsule = await world.client.capsule({ memory_mb: 128 });
+  await capsule.exec({ cmd: "python3", args: ["-c", tracer], background: true });
+  await waitFor("it traces", async () => (await capsule.sh("ls /run/traces || true")) !== "");
+  await capsule.pause();
+  await capsule.resume();
+  assert.equal(await capsule.sh("echo alive"), "alive");
+  world.server.log.expect(/could not be frozen/);
+  const { status } = await world.client.call("POST", "/v1/snapshots", { json: { sandbox_id: capsule.id } });
+  assert.equal(status, 502);
+  assert.equal(await capsule.sh("echo alive"), "alive");
+  await capsule.destroy();
+});
+
 test("in the end rows, VMs and folders are consistent, and nothing is left", async () => {
   await world.assertConsistent();
   await world.assertNoResidue();

@@ -56,7 +56,8 @@ impl Freezer {
     ) {
         self.is_awake = false;
         self.give_up(streams);
-        if !cgroups.freeze(true) {
+        let is_traced = self.outside.as_ref().is_some_and(Outside::is_traced);
+        if is_traced || !cgroups.freeze(true) {
             answer(Some(stream), false, streams);
             return;
         }

@@ -4,9 +4,9 @@
 //!
 //! Each look may find more, since a process runs until it is frozen: the freezer looks until nothing is left to do.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ffi::{CStr, CString};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::cgroups::{has_line, write_file};
@@ -29,8 +29,8 @@ pub struct Outside {
 
 impl Outside {
     /// `commands`: the path of the group of all commands, directly below the root group.
-    pub fn of(commands: &str) -> std::io::Result<Outside> {
-        let invalid = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
+    pub fn of(commands: &str) -> io::Result<Outside> {
+        let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
         let (root, name) = commands.rsplit_once('/').ok_or_else(invalid)?;
         let root = sys::c_string(root.as_bytes())?;
         Ok(Outside {
@@ -44,7 +44,10 @@ impl Outside {
     /// True: all of it is frozen. The root group comes last: a frozen process does not move itself there.
     pub fn freeze(&mut self) -> bool {
         let mut is_frozen = self.is_own_group_root();
-        for name in sys::folders_in(&self.root).unwrap_or_default() {
+        let Ok(groups) = sys::folders_in(&self.root) else {
+            return false;
+        };
+        for name in groups {
             if name != self.commands {
                 is_frozen &= self.freeze_group(name);
             }
@@ -52,38 +55,43 @@ impl Outside {
         self.empty_root_group() && is_frozen
     }
 
+    /// A tracer of this process must not freeze: this process would wait for it at its next system call.
+    pub fn is_traced(&self) -> bool {
+        self.table.is_traced(own_pid())
+    }
+
     /// Root inside may have moved this process, which must not freeze with a group.
     fn is_own_group_root(&self) -> bool {
-        let own = std::process::id() as libc::pid_t;
+        let own = own_pid();
         pids_in(&self.root).contains(&own) || self.move_to(&self.root, own).is_ok()
     }
 
     fn freeze_group(&mut self, name: CString) -> bool {
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
-        let Ok(dir) = sys::open_at(&self.root, &name, flags) else {
-            return true; // it was removed just now
-        };
-        let Ok(events) = sys::open_at(&dir, c"cgroup.events", libc::O_RDONLY) else {
-            return true;
-        };
+        self.try_to_freeze(name).unwrap_or_else(|error| {
+            // The group was removed just now.
+            matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
+        })
+    }
+
+    fn try_to_freeze(&mut self, name: CString) -> io::Result<bool> {
+        let dir = sys::open_at(&self.root, &name, libc::O_RDONLY | libc::O_DIRECTORY)?;
+        let events = sys::open_at(&dir, c"cgroup.events", libc::O_RDONLY)?;
         if has_line(&events, b"frozen 1") {
-            return true;
+            return Ok(true);
         }
-        if let (false, Ok(freeze)) = (
-            self.frozen.contains_key(&name),
-            sys::open_at(&dir, c"cgroup.freeze", libc::O_RDWR),
-        ) {
+        if let Entry::Vacant(vacant) = self.frozen.entry(name) {
+            let freeze = sys::open_at(&dir, c"cgroup.freeze", libc::O_RDWR)?;
             if !has_line(&freeze, b"1") {
-                let _ = sys::write(freeze.as_raw_fd(), b"1");
-                self.frozen.insert(name, freeze);
+                sys::write(freeze.as_raw_fd(), b"1")?;
+                vacant.insert(freeze);
             }
         }
-        has_line(&events, b"frozen 1")
+        Ok(has_line(&events, b"frozen 1"))
     }
 
     /// True: the root group has no process but this one and kernel threads.
     fn empty_root_group(&self) -> bool {
-        let own = std::process::id() as libc::pid_t;
+        let own = own_pid();
         let mut pids = pids_in(&self.root);
         pids.retain(|&pid| pid != own && self.table.is_user(pid));
         if pids.is_empty() {
@@ -126,9 +134,13 @@ impl Outside {
         sys::open_at(&self.root, HELD, libc::O_RDONLY | libc::O_DIRECTORY).ok()
     }
 
-    fn move_to(&self, group: &OwnedFd, pid: libc::pid_t) -> std::io::Result<()> {
+    fn move_to(&self, group: &OwnedFd, pid: libc::pid_t) -> io::Result<()> {
         write_file(group, c"cgroup.procs", pid.to_string().as_bytes())
     }
+}
+
+fn own_pid() -> libc::pid_t {
+    std::process::id() as libc::pid_t
 }
 
 fn pids_in(group: &OwnedFd) -> Vec<libc::pid_t> {

@@ -38,6 +38,19 @@ impl ProcessTable {
         pids.filter_map(|pid| self.process(pid)).collect()
     }
 
+    pub fn is_traced(&self, pid: libc::pid_t) -> bool {
+        const NOT_TRACED: &[u8] = b"\nTracerPid:\t0\n";
+        let mut status = [0u8; 512];
+        let path = sys::c_string(format!("{pid}/status").as_bytes());
+        let file = path.and_then(|path| sys::open_at(&self.proc, &path, libc::O_RDONLY));
+        let count = file.and_then(|file| sys::read(file.as_raw_fd(), &mut status));
+        let text = &status[..count.ok().flatten().unwrap_or(0)];
+        let is_known_free = text
+            .windows(NOT_TRACED.len())
+            .any(|window| window == NOT_TRACED);
+        !is_known_free
+    }
+
     /// Whether it is a process with a program, and no kernel thread.
     pub fn is_user(&self, pid: libc::pid_t) -> bool {
         // SAFETY: plain call. The kernel's own helper programs have group 0 too, as its threads have.
@@ -54,7 +67,8 @@ impl ProcessTable {
             let (fd, room) = (self.proc.as_raw_fd(), target.as_mut_ptr().cast());
             // SAFETY: `target` has that much room.
             let length = unsafe { libc::readlinkat(fd, path.as_ptr(), room, target.len()) };
-            length >= 0
+            let error = io::Error::last_os_error().raw_os_error();
+            length >= 0 || !matches!(error, Some(libc::ENOENT | libc::ESRCH))
         })
     }
 
@@ -207,5 +221,6 @@ mod tests {
         let found = table.iter().find(|it| it.pid == own).unwrap();
         assert_eq!((found.parent, found.session), (parent, session));
         assert!(table.iter().all(|it| it.parent != 2));
+        assert!(!ProcessTable::open().unwrap().is_traced(own));
     }
 }
