@@ -129,7 +129,8 @@ export interface Upload {
 /** Saving and restoring the VM. */
 export interface PowerVerbs {
   probe(): Promise<void>;
-  wake(wake: Wake): Promise<void>;
+  /** Resolves with what could not be done and need not be, in sentences of the guest for the log. */
+  wake(wake: Wake): Promise<string[]>;
   /** Also suspends the detection of an unresponsive guest until `thaw` or `wake`, because the VM may be stopped. */
   freeze(): Promise<{ frozen: boolean }>;
   thaw(): Promise<void>;

@@ -27,6 +27,7 @@ import {
   decodeEntry,
   decodeFrozen,
   decodeStarted,
+  decodeWoken,
   execRequest,
   limits,
   listRequest,
@@ -83,10 +84,10 @@ class Connection implements Agent {
     return this.#channel.call(Verb.PROBE, request(Verb.PROBE), decodeEmpty);
   }
 
-  wake(wake: Wake): Promise<void> {
+  wake(wake: Wake): Promise<string[]> {
     this.#channel.resumeLiveness();
     const now = BigInt(Date.now()) * 1_000_000n;
-    return this.#channel.call(Verb.WAKE, wakeRequest(wake, now), decodeEmpty);
+    return this.#channel.call(Verb.WAKE, wakeRequest(wake, now), decodeWoken);
   }
 
   /** Until THAW or WAKE the guest may be stopped, so an unanswered probe does not mean that it hangs. */

@@ -81,6 +81,9 @@ export const limits = {
   handshakeBytes: 4 * 1024 * 1024,
   /** Longest tag that the guest may report. */
   tagBytes: 256,
+  /** Of a WAKE's result; the rest is dropped. */
+  problems: 8,
+  problemCharacters: 300,
 } as const;
 
 // ---- Requests
@@ -188,6 +191,12 @@ export function decodeWelcome(payload: Buffer, nonce: Uint8Array): Welcome {
 
 export function decodeEmpty(payload: Buffer): void {
   whole(payload, () => {});
+}
+
+/** What WAKE could not do: sentences for the log. */
+export function decodeWoken(payload: Buffer): string[] {
+  const problems = whole(payload, (fields) => (fields.isAtEndMark ? [] : fields.strs()));
+  return problems.slice(0, limits.problems).map((problem) => problem.slice(0, limits.problemCharacters));
 }
 
 export function decodeFrozen(payload: Buffer): { frozen: boolean } {

@@ -251,6 +251,19 @@ test("a VM that does not end after its pause is told of, and the capsule stays p
   assert.equal(floors.capsules.get(floors.team, id).status, "paused");
 });
 
+test("what a wake could not do is told once for each start and resume, and the capsule runs", async () => {
+  const told: object[] = [];
+  const floors = buildFloors({ log: { info() {}, warn: (about: object) => void told.push(about), error() {} } });
+  const problems = ["/etc/hosts cannot be written: Read-only file system"];
+  floors.host.wakeProblems = problems;
+  const id = await running(floors);
+  assert.deepEqual(told, [{ capsule: id, problems }]);
+  await floors.capsules.pause(floors.team, id);
+  floors.host.wakeProblems = [];
+  assert.equal((await floors.capsules.resume(floors.team, id)).status, "running");
+  assert.equal(told.length, 1);
+});
+
 test("a pause that fails leaves the capsule running and unharmed", async () => {
   const floors = buildFloors();
   const id = await running(floors);

@@ -207,6 +207,8 @@ export class Transitions {
   async #run(guest: Guest, row: Capsule, isAdopted = false): Promise<void> {
     const { host, runs, log } = this.#options;
     runs.begin(row.id, guest);
+    const { wakeProblems: problems } = guest;
+    if (problems.length > 0) log.warn({ capsule: row.id, problems }, "a capsule runs, and its wake could not do all");
     void guest.ended.then((end) => this.#ended(row.id, guest, end));
     await host.release(guest).catch((error: unknown) => {
       // The agent is gone; `#ended` follows and takes the capsule to `error`.

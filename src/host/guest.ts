@@ -64,6 +64,7 @@ export class LiveGuest implements Guest {
   /** The content of its capsule.json. */
   readonly capsule: CapsuleFile;
   readonly ended: Promise<GuestEnd>;
+  wakeProblems: readonly string[] = [];
   #state: State = { name: "connected" };
   /** The open connection, also while suspended; undefined when it is lost. */
   #agent: Agent | undefined;
@@ -154,7 +155,7 @@ export class LiveGuest implements Guest {
   /** Resumes the CPUs of a parked guest and gives it the identity in `wake`. The user's processes stay frozen. */
   async unpark(wake: Wake): Promise<void> {
     const waking = this.resumeMonitoring().then(() => this.agent.wake(wake));
-    await Promise.all([this.vm.resume(), waking]);
+    [, this.wakeProblems] = await Promise.all([this.vm.resume(), waking]);
   }
 
   /** Whether QEMU has stopped the VM by itself, because the host's disk has no space for the guest's writes. */

@@ -39,6 +39,8 @@ export interface Guest {
   readonly id: string;
   /** The connection to its agent. Throws CapsuleError("agent_error") while it is being made anew. */
   readonly agent: Agent;
+  /** What its last wake could not do and need not: sentences of the guest, for the log. */
+  readonly wakeProblems: readonly string[];
   /** Resolves once when the guest ends by itself; never when the host ended it. Never rejects. */
   readonly ended: Promise<GuestEnd>;
   /** Limits the rate of its writes to its disk; 0: not at all. */

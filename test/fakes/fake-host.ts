@@ -27,6 +27,7 @@ export class FakeGuest implements Guest {
   readonly agent = new FakeAgent() as FakeAgent & Agent;
   readonly ended: Promise<GuestEnd>;
   readonly endWith: (end: GuestEnd) => void;
+  wakeProblems: readonly string[] = [];
   isHeld = true;
   /** Each limit of its writes that was set. */
   readonly writeLimits: number[] = [];
@@ -64,6 +65,8 @@ export class FakeHost implements Host {
   readonly retired: string[] = [];
   /** The owner of each start and restore, in order. */
   readonly owners: string[] = [];
+  /** Of each guest from its wake on. */
+  wakeProblems: readonly string[] = [];
   /** Called before each verb; an error that it throws is the verb's failure. */
   before: (verb: HostVerb, id: string) => void = () => {};
   /** Awaited in each verb. */
@@ -256,6 +259,7 @@ export class FakeHost implements Host {
   #hold(id: string): FakeGuest {
     if (this.guests.has(id)) throw new Error(`two VMs for ${id}`);
     const guest = new FakeGuest(id);
+    guest.wakeProblems = this.wakeProblems;
     this.guests.set(id, guest);
     return guest;
   }

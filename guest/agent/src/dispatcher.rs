@@ -20,6 +20,8 @@ use crate::wake::WakeState;
 
 pub struct Dispatcher {
     wake_state: WakeState,
+    /// The host asked for the list of verbs. An older one takes a WAKE's result with problems for a malformed one.
+    reads_problems: bool,
     versions: Versions,
     streams: Streams,
     partial: PartialRequests,
@@ -36,6 +38,7 @@ impl Dispatcher {
     ) -> Dispatcher {
         Dispatcher {
             wake_state,
+            reads_problems: false,
             versions,
             streams: Streams::default(),
             partial: PartialRequests::default(),
@@ -72,6 +75,7 @@ impl Dispatcher {
             self.drop_stream(dropped);
         }
         self.supervisor.forget_streams();
+        self.reads_problems = has_verbs;
         let welcome = Welcome {
             nonce: &hello.nonce,
             version: self.versions.welcome(hello.version),
@@ -144,9 +148,12 @@ impl Dispatcher {
         match request {
             Request::Probe => streams.result(id, empty()),
             Request::Wake(wake) => {
-                self.wake_state.wake(wake)?;
+                let mut problems = self.wake_state.wake(wake)?;
                 supervisor.sessions().scatter_tags();
-                streams.result(id, empty());
+                if !self.reads_problems {
+                    problems.clear();
+                }
+                streams.result(id, protocol::woken(&problems));
             }
             Request::Freeze => supervisor.freeze(id, streams),
             Request::Thaw => supervisor.thaw(id, streams),

@@ -235,6 +235,14 @@ pub fn empty() -> Vec<u8> {
     Writer::new().finish()
 }
 
+/// The result of WAKE: empty, unless there are things that could not be done.
+pub fn woken(problems: &[String]) -> Vec<u8> {
+    if problems.is_empty() {
+        return empty();
+    }
+    Writer::new().list(problems).finish()
+}
+
 pub fn started(pid: u32, tag: &str) -> Writer {
     Writer::new().u32(pid).str(tag)
 }

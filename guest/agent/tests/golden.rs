@@ -93,6 +93,15 @@ fn the_agents_frames_are_the_golden_ones() {
         ("welcome_verbs", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
+            "result_woken",
+            frame(
+                RESULT,
+                0,
+                2,
+                &woken(&["/etc/hosts cannot be written: Read-only file system".to_string()]),
+            ),
+        ),
+        (
             "result_frozen",
             frame(RESULT, 0, 3, &Writer::new().u8(1).finish()),
         ),

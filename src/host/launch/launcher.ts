@@ -124,9 +124,11 @@ export class Launcher {
       const alive = orEndOf(vm, signal);
       await vm.resume();
       const agent = await connect(vm.agentSocket, wakeMs, alive, saved.protocol);
-      await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
+      const problems = await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
       step("restore.awake");
-      return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
+      const guest = new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
+      guest.wakeProblems = problems;
+      return guest;
     } catch (error) {
       await vm?.kill();
       throw signal?.aborted ? signal.reason : error;
