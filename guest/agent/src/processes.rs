@@ -113,9 +113,19 @@ fn command_line(pid: i32) -> Vec<u8> {
     if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
         let _ = file.take(MAX_LINE_BYTES).read_to_end(&mut line);
     }
-    if line.last() == Some(&0) {
-        line.pop();
-    }
+    without_trailing_nuls(line)
+}
+
+/// Each argument is followed by a NUL. A process that has shortened its title leaves many of them, which are no arguments;
+/// an empty last argument leaves two.
+fn without_trailing_nuls(mut line: Vec<u8>) -> Vec<u8> {
+    let length = line
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |at| at + 1);
+    let nuls = line.len() - length;
+    let kept = if nuls > 2 { 0 } else { nuls.saturating_sub(1) };
+    line.truncate(length + kept);
     line
 }
 
@@ -141,6 +151,22 @@ mod tests {
             "it may be a file that root put there"
         );
         assert_eq!(parse_stat(b""), None);
+    }
+
+    #[test]
+    fn nuls_after_a_shortened_title_are_no_arguments() {
+        for (line, expected) in [
+            (&b"postgres: idle\0\0\0\0\0"[..], &b"postgres: idle"[..]),
+            (b"a\0b\0\0\0", b"a\0b"),
+            (b"a\0\0", b"a\0"),
+            (b"a\0\0b\0", b"a\0\0b"),
+            (b"a\0", b"a"),
+            (b"a cut li", b"a cut li"),
+            (b"\0\0\0\0", b""),
+            (b"", b""),
+        ] {
+            assert_eq!(without_trailing_nuls(line.to_vec()), expected, "{line:?}");
+        }
     }
 
     #[test]
