@@ -145,7 +145,10 @@ describe("a foreground command", () => {
     assert.equal(await textOf(run("pwd", [], { cwd: guest.dir })), `${guest.dir}\n`);
     assert.equal(await textOf(shell("id -un; echo $USER", { user: "nobody", cwd: "/" })), "nobody\nnobody\n");
     await assert.rejects(run("true", [], { cwd: "/no/such/folder" }).exit(), failsWith("invalid"));
-    await assert.rejects(run("true", [], { user: "no-such-user" }).exit(), failsWith("invalid"));
+    const nameless = shell("id -u; id -g; id -G; pwd; echo $HOME $USER", { user: "2147483647" });
+    assert.equal(await textOf(nameless), "2147483647\n0\n0\n/\n/ 2147483647\n");
+    for (const user of ["no-such-user", "2147483648", "-1"])
+      await assert.rejects(run("true", [], { user }).exit(), failsWith("invalid"));
   });
 
   it("has a session and a process group of its own", async () => {

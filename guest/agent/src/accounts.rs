@@ -20,13 +20,31 @@ const GROUP: &str = "/etc/group";
 /// A longer file is treated as empty.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// By name, or by number when no account has that name.
+/// The largest uid that a client may name.
+const MAX_UID: u32 = i32::MAX as u32;
+
+/// By name, or by number when no account has that name. A number needs no account.
 pub fn find(user: &[u8]) -> Option<Account> {
-    let text = load(PASSWD);
-    let named = lines(&text)
+    find_in(&load(PASSWD), user)
+}
+
+fn find_in(text: &[u8], user: &[u8]) -> Option<Account> {
+    let named = lines(text)
         .filter_map(parse_account)
         .find(|account| account.name == user);
-    named.or_else(|| by_uid(&text, number(user)?))
+    named.or_else(|| {
+        let uid = number(user).filter(|&uid| uid <= MAX_UID)?;
+        Some(by_uid(text, uid).unwrap_or_else(|| nameless(uid, 0)))
+    })
+}
+
+fn nameless(uid: u32, gid: u32) -> Account {
+    Account {
+        name: uid.to_string().into_bytes(),
+        uid,
+        gid,
+        home: b"/".to_vec(),
+    }
 }
 
 /// The agent's own account. Root does not depend on /etc/passwd.
@@ -42,12 +60,7 @@ pub fn own() -> Account {
             home,
         };
     }
-    by_uid(&load(PASSWD), uid).unwrap_or(Account {
-        name: uid.to_string().into_bytes(),
-        uid,
-        gid,
-        home: b"/".to_vec(),
-    })
+    by_uid(&load(PASSWD), uid).unwrap_or_else(|| nameless(uid, gid))
 }
 
 pub fn identity(account: &Account) -> Identity {
@@ -94,8 +107,11 @@ fn lines(text: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
         .map(|line| line.split(|&byte| byte == b':').collect())
 }
 
+/// Digits only: Rust would take a plus sign too.
 fn number(text: &[u8]) -> Option<u32> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+    let digits = std::str::from_utf8(text).ok()?;
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok()).flatten()
 }
 
 fn load(path: &str) -> Vec<u8> {
@@ -204,6 +220,32 @@ mod tests {
                 home: b"/".to_vec()
             }
         );
+    }
+
+    #[test]
+    fn a_number_needs_no_account_and_a_name_does() {
+        let text = b"root:x:0:0:root:/root:/bin/bash\n7:x:8:9::/seven:/bin/sh\n";
+        let found = |user: &str| find_in(text, user.as_bytes());
+        assert_eq!(found("0").unwrap().home, b"/root");
+        assert_eq!(found("7").unwrap().uid, 8, "it is a name");
+        for uid in [8, 1234, MAX_UID] {
+            let account = found(&uid.to_string()).unwrap();
+            let home: &[u8] = if uid == 8 { b"/seven" } else { b"/" };
+            assert_eq!((account.uid, account.home.as_slice()), (uid, home));
+        }
+        assert_eq!(found("1234"), Some(nameless(1234, 0)));
+        for user in [
+            "",
+            "2147483648",
+            "4294967295",
+            "99999999999",
+            "-1",
+            "+1",
+            "1 ",
+            "nobody",
+        ] {
+            assert_eq!(found(user), None, "{user:?}");
+        }
     }
 
     #[test]
