@@ -110,6 +110,11 @@ export const exec = section(import.meta, "foreground exec", () => {
       assert.equal((await capsule.run("localedef", ["--list-archive"])).stdout, "C.utf8\n");
     });
 
+    test("names of services and protocols are known", async () => {
+      const script = 'import socket; print(socket.getservbyname("https"), socket.getprotobyname("tcp"))';
+      assert.equal((await capsule.run("python3", ["-c", script])).stdout, "443 6\n");
+    });
+
     test("`envs`: extra environment variables, on top of the defaults", async () => {
       const envs = { GREETING: "hällo\nworld", EMPTY: "", HOME: "/tmp", "odd.name-1": "x=y" };
       const { stdout } = await capsule.run("env", ["-0"], { envs });
