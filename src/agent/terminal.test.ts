@@ -72,6 +72,42 @@ describe("a terminal", () => {
     assert.ok(transcript.text("pty").includes(createHash("sha256").update(paste).digest("hex")));
   });
 
+  it("has its program draw for a client that rejoins at the same size, and keeps that size", async () => {
+    // Node reports a resize only when it finds another size than before.
+    const program = `const { stdout } = process;
+      stdout.on("resize", () => stdout.write("page of " + stdout.rows + " " + stdout.columns + "\\n"));
+      stdout.write("begun\\n"); process.stdin.resume();`;
+    const first = open({ cmd: process.execPath, args: ["-e", program] });
+    const { tag } = await first.transcript.process.promise;
+    await first.transcript.until((it) => it.text("pty").includes("begun"));
+    first.stream.cancel();
+    for (const isResized of [true, false]) {
+      const { transcript, stream } = rejoin(tag);
+      if (isResized) stream.resize(80, 24);
+      await transcript.until((it) => it.text("pty").includes("page of 24 80"));
+      stream.cancel();
+    }
+    const last = rejoin(tag);
+    last.stream.stop();
+    await last.transcript.exit();
+  });
+
+  it("has its own size before anything typed after a rejoin is read", async () => {
+    const first = open({ cmd: "/bin/sh", args: ["-c", "while read -r line; do echo $line: $(stty size); done"] });
+    const { tag } = await first.transcript.process.promise;
+    first.stream.cancel();
+    const { transcript, stream } = rejoin(tag);
+    stream.write(Buffer.from("now\n"));
+    await transcript.until((it) => /now: \d+ \d+/.test(it.text("pty")));
+    assert.match(transcript.text("pty"), /now: 24 80\r/);
+    stream.resize(100, 30);
+    stream.write(Buffer.from("then\n"));
+    await transcript.until((it) => /then: \d+ \d+/.test(it.text("pty")));
+    assert.match(transcript.text("pty"), /then: 30 100\r/);
+    stream.stop();
+    await transcript.exit();
+  });
+
   it("gives a client that reconnects the same output as one that stays", async () => {
     const twin = open(
       shell("stty -opost -echo; read go; i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done"),

@@ -108,6 +108,27 @@ test("a paste of 1 MiB arrives completely", deadline, async () => {
   }
 });
 
+test(
+  "a pager that draws only for another size is drawn for a client that rejoins at the same size",
+  deadline,
+  async () => {
+    await capsule.sh("seq -f 'line %g' 1 300 > /tmp/lines");
+    let tag = "";
+    {
+      await using left = await Session.start(capsule);
+      await left.enters("less /tmp/lines");
+      await left.emulator.shows(/^line 1\n(.*\n)*^\/tmp\/lines/m);
+      await left.emulator.types("G");
+      await left.emulator.shows(/\(END\)/);
+      tag = await left.tag;
+    }
+    await using session = await Session.rejoin(capsule, tag);
+    assert.deepEqual((await session.emulator.shows(/\(END\)/)).split("\n").slice(0, 23), lines(278, 300));
+    await session.emulator.types("q");
+    await session.isAtPrompt();
+  },
+);
+
 test("an editor and its unsaved text survive a killed server", deadline, async () => {
   await using left = await beginLetter();
   await server.kill("SIGKILL");
@@ -137,9 +158,9 @@ async function beginLetter(): Promise<Session> {
   return session;
 }
 
-/** Connects from a window of another size, so that the editor redraws the screen. */
+/** Connects from a window of the same size, which the editor has to be told to draw. */
 async function finishLetter(tag: string): Promise<void> {
-  await using session = await Session.rejoin(capsule, tag, { cols: 70, rows: 20 });
+  await using session = await Session.rejoin(capsule, tag);
   const { emulator } = session;
   await emulator.shows(/^Dear reader,\n~/);
   await emulator.types(" good bye.");

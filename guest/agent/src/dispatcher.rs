@@ -167,7 +167,7 @@ impl Dispatcher {
             } => supervisor.pty(id, command, Size::new(*cols, *rows)?, streams, epoll)?,
             Request::Attach(selector) => supervisor.sessions().attach(id, selector, streams)?,
             Request::Await(selector) => supervisor.sessions().await_exit(id, selector, streams)?,
-            Request::Connect { tag } => supervisor.sessions().connect(id, tag, streams)?,
+            Request::Connect { tag } => supervisor.connect(id, tag, streams)?,
             Request::Signal { selector, signal } => {
                 supervisor.signal(id, selector, *signal, streams)?;
             }
@@ -199,7 +199,7 @@ impl Dispatcher {
                 self.supervisor.kill(key, None);
             }
             (Message::Resize { cols, rows }, Some(Role::Starting(key) | Role::Terminal(key))) => {
-                let session = self.supervisor.sessions().get(key);
+                let session = self.supervisor.sessions().get_mut(key);
                 if let (Some(session), Ok(size)) = (session, Size::new(cols, rows)) {
                     session.resize(size);
                 }
@@ -285,6 +285,7 @@ impl Dispatcher {
             Due::Starts => self.supervisor.poll_starts(streams),
             Due::Kills => self.supervisor.kills_due(streams),
             Due::Freeze => self.supervisor.poll_freezer(streams),
+            Due::Redraw(key) => self.supervisor.end_redraw(key),
             Due::Forget(key) => self.supervisor.sessions().forget(key),
             Due::Host => {}
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::protocol::{Code, Failure};
 use crate::sys::{self, check, owned};
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     cols: u16,
     rows: u16,
@@ -19,6 +19,12 @@ impl Size {
             return Err(Failure::new(Code::Invalid, message));
         }
         Ok(Size { cols, rows })
+    }
+
+    /// Another size, with a row less where there is one to spare.
+    pub fn other(self) -> Size {
+        let rows = if self.rows > 1 { self.rows - 1 } else { 2 };
+        Size { rows, ..self }
     }
 }
 
@@ -57,4 +63,17 @@ pub fn set_size(master: RawFd, size: Size) -> io::Result<()> {
     };
     // SAFETY: `size` is what the request reads.
     check(unsafe { libc::ioctl(master, libc::TIOCSWINSZ, &size) }).map(drop)
+}
+
+pub fn size(master: RawFd) -> io::Result<Size> {
+    // SAFETY: the request fills `size`.
+    let size = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        check(libc::ioctl(master, libc::TIOCGWINSZ, &mut size))?;
+        size
+    };
+    Ok(Size {
+        cols: size.ws_col,
+        rows: size.ws_row,
+    })
 }

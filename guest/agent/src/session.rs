@@ -13,12 +13,13 @@ use crate::input::Input;
 use crate::listeners::{Listeners, CHUNK_BYTES};
 use crate::output::Output;
 use crate::protocol::{self, channel, Code, Exit, Failure};
-use crate::pty::{self, Size};
+use crate::pty::Size;
 use crate::stream::Role;
 use crate::streams::Streams;
 use crate::terminal::Terminal;
 use starting::Starting;
 
+pub mod redraw;
 mod starting;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct Session {
     input: Option<Input>,
     /// Only with a terminal.
     terminal: Option<Terminal>,
+    /// The terminal has another size until its program has drawn, see redraw.rs.
+    size_to_restore: Option<Size>,
     /// Its result is sent. A terminal and a background process are kept for late clients.
     is_over: bool,
     /// A client has received its result, and all output before it.
@@ -74,6 +77,7 @@ impl Session {
             kills: 0,
             input: (kind == Kind::Terminal).then(Input::default),
             terminal: (kind == Kind::Terminal).then(Terminal::default),
+            size_to_restore: None,
             is_over: false,
             is_delivered: false,
         }
@@ -191,6 +195,7 @@ impl Session {
         bytes: &[u8],
         streams: &mut Streams,
     ) -> Result<(), Failure> {
+        self.end_redraw();
         let has_room = self.input.as_mut().is_none_or(|it| it.add(stream, bytes));
         if !has_room {
             let message = "the terminal's program does not read what is typed";
@@ -210,12 +215,6 @@ impl Session {
     fn terminal_master(&self) -> Option<RawFd> {
         let master = self.outputs.first().filter(|_| self.has_terminal());
         master.and_then(Output::fd)
-    }
-
-    pub fn resize(&self, size: Size) {
-        if let Some(master) = self.terminal_master() {
-            let _ = pty::set_size(master, size);
-        }
     }
 
     pub fn watch_outputs(&self, key: u32, epoll: &Epoll) {
@@ -238,6 +237,7 @@ impl Session {
         effects: &mut Effects,
     ) -> bool {
         self.write_input(streams);
+        let mut has_written = false;
         let is_terminal_held = self.has_terminal() && self.is_alive();
         let mut has_more = false;
         for output in &mut self.outputs {
@@ -248,6 +248,7 @@ impl Session {
                 if count == 0 {
                     break;
                 }
+                has_written = true;
                 budget -= count;
                 let bytes = &scratch[..count];
                 let unsent = self.listeners.deliver(output.channel(), bytes, streams);
@@ -257,6 +258,9 @@ impl Session {
                 }
             }
             has_more |= room > 0 && output.has_more();
+        }
+        if has_written {
+            self.end_redraw();
         }
         has_more
     }

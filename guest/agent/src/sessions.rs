@@ -167,18 +167,20 @@ impl Sessions {
         Ok(())
     }
 
+    /// Adds a client to a terminal, whose key is returned.
     pub fn connect(
         &mut self,
         stream: u32,
         tag: &[u8],
         streams: &mut Streams,
-    ) -> Result<(), Failure> {
+    ) -> Result<u32, Failure> {
         let key = self.tagged(tag);
         let Some((key, session)) = self.find(key, Session::has_terminal) else {
             return Err(Selector::Tag(tag.to_vec()).not_found());
         };
         session.connect(stream, Role::Terminal(key), streams);
-        Ok(())
+        session.begin_redraw();
+        Ok(key)
     }
 
     pub fn await_exit(

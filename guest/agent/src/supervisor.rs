@@ -15,7 +15,7 @@ use crate::kills::{self, Kills};
 use crate::launcher::Launcher;
 use crate::protocol::{empty, Code, Failure, Selector};
 use crate::reap;
-use crate::session;
+use crate::session::{self, redraw::REDRAW_MS};
 use crate::sessions::Sessions;
 use crate::streams::Streams;
 use crate::sys::{monotonic_ns, sleep_ms};
@@ -72,6 +72,23 @@ impl Supervisor {
     /// Reuses or removes cgroups that have become empty.
     pub fn sweep_cgroups(&mut self) {
         self.cgroups.sweep();
+    }
+
+    pub fn connect(
+        &mut self,
+        stream: u32,
+        tag: &[u8],
+        streams: &mut Streams,
+    ) -> Result<(), Failure> {
+        let key = self.sessions.connect(stream, tag, streams)?;
+        self.effects.push(Effect::arm(REDRAW_MS, Due::Redraw(key)));
+        Ok(())
+    }
+
+    pub fn end_redraw(&mut self, key: u32) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.end_redraw();
+        }
     }
 
     // ---- Output

@@ -14,6 +14,8 @@ pub enum Due {
     Kills,
     /// The freezer is to be polled.
     Freeze,
+    /// This terminal has had another size for long enough.
+    Redraw(u32),
     /// This ended session has been kept long enough.
     Forget(u32),
     /// The port had no host and is to be read again.
