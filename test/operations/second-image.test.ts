@@ -1,12 +1,13 @@
 /** A second image is data: a folder beside the first one makes a template of its name, without code. */
 import assert from "node:assert/strict";
+import { realpathSync } from "node:fs";
 import { link, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Client } from "../client.ts";
 import { Server } from "../server.ts";
 
-const images = resolve(process.env.CAPSULE_IMAGES_FROM ?? join(import.meta.dirname, "../../.capsule/images"));
+const images = realpathSync(process.env.CAPSULE_IMAGES_FROM ?? join(import.meta.dirname, "../../.capsule/images"));
 
 /** The built image under another name, its files linked. */
 async function copyImage(to: string, name: string): Promise<void> {
