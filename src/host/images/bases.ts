@@ -205,7 +205,6 @@ export class Bases {
       const zero = join(folder, zeroName);
       await flattenMemory(zero, diff, join(folder, fileNames.memory));
       await Promise.all([rm(zero), rm(diff), removeVm(folder)]);
-      await removeSockets(folder);
       const layers = [imageLayer(image.name, image.hash, image.manifest.files["root.ext4"].sha256)];
       const about = { machine, layers, agent: { protocol: agent.protocol }, revision: null, diskLayer: null };
       const saved = { ...about, kind: "base", frozen: true } as const;
@@ -244,13 +243,6 @@ const warmUp: WarmUpCommand[] = [
   ["/usr/bin/python3", "-c", "import json, os, sys, subprocess"],
   ["/bin/sync"],
 ];
-
-/** QEMU's sockets do not belong into a published folder. */
-async function removeSockets(folder: string): Promise<void> {
-  for (const entry of await readdir(folder, { withFileTypes: true })) {
-    if (entry.isSocket()) await rm(join(folder, entry.name));
-  }
-}
 
 /** The base's folder. */
 export function keyOf(image: Image, machine: Machine, kernelOptions: string): string {
