@@ -113,11 +113,14 @@ for (const view of views) {
     await visitor.walksTo(`${inside}/details`);
     await visitor.keys("Pause");
     const confirm = () => page.getByRole("dialog").getByRole("button", { name: "Pause" }).press("Enter");
+    const paused = page.getByText("is paused.").waitFor();
     await look("**/pause", confirm, page.locator("dialog [aria-busy=true]"));
-    await look("**/nothing", async () => {}, page.getByText("is paused."));
+    await paused;
+    await look("**/nothing", async () => {}, page.locator("body"));
     await visitor.walksTo("#/capsules");
+    const told = page.getByText("is running again.").waitFor(); // from now on, since it is shown for some seconds only
     await look("**/resume", () => visitor.keys(`Resume ${capsule.id}`), page.getByText("resuming", { exact: true }));
-    await page.getByText("is running again.").waitFor();
+    await told;
     assert.deepEqual(wrong, []);
   });
 }
