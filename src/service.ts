@@ -83,8 +83,6 @@ export interface ServiceOptions {
   observers: Observers;
 }
 
-export type Service = ReturnType<typeof buildService>;
-
 export function buildService(options: ServiceOptions) {
   const { records, host, clock, log, step, observers } = options;
   const { database, capsuleRows, templateRows, store } = records;

@@ -1,6 +1,6 @@
 /** The service on a fake host, a manual clock and a database in memory. */
 import type { QuotaLimits } from "../../src/capsules/quotas.ts";
-import { openDatabase } from "../../src/db/database.ts";
+import { type Database, openDatabase } from "../../src/db/database.ts";
 import { TeamRows } from "../../src/db/team-rows.ts";
 import type { Services } from "../../src/http/services.ts";
 import type { Log } from "../../src/log.ts";
@@ -28,7 +28,7 @@ const roomy: QuotaLimits = {
 export interface FloorsOptions {
   host?: FakeHost;
   /** A second one on the database and host of the first is the daemon's next life. */
-  database?: ReturnType<typeof openDatabase>;
+  database?: Database;
   clock?: FakeClock;
   log?: Log;
   quotas?: Partial<QuotaLimits>;
