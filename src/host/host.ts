@@ -62,7 +62,7 @@ export interface Turn {
   owner: string;
   /** Ends the waiting; the signal's reason is thrown. */
   signal?: AbortSignal;
-  /** What was set aside for this start, which takes it when the turn has come. */
+  /** The memory that is set aside for this start, which takes it when the turn has come. */
   admitted?: Admitted | undefined;
 }
 

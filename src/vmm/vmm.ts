@@ -150,7 +150,7 @@ export interface Vm {
   detach(): void;
 }
 
-/** What a warm process is started with: a VM without a disk layer. */
+/** A warm process is started as this: a VM without a disk layer. */
 export interface WarmSpec extends Omit<VmSpec, "files"> {
   files: Omit<VmFiles, "disk">;
   /**

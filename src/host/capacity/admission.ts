@@ -112,7 +112,7 @@ export class Admission {
     };
   }
 
-  /** What is short or missing for the smallest capsule now, as sentences, without waiting. */
+  /** Sentences about everything that is short or missing for the smallest capsule now, without waiting. */
   async shortages(): Promise<string[]> {
     const disk = await this.#requireDisk().then(
       () => [],

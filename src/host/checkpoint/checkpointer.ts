@@ -107,7 +107,7 @@ export class Checkpointer {
     }
   }
 
-  /** What a checkpoint of this guest has in common with its template. */
+  /** The part of a manifest that is equal for a pause of this guest and a capture. */
   #about(live: LiveGuest): Pick<Saved, "machine" | "agent" | "layers"> {
     const { machine, image } = live.capsule;
     return { machine, agent: { protocol: live.protocol }, layers: [this.#options.templates.layer(image)] };

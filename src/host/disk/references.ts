@@ -1,7 +1,7 @@
 /**
- * Who needs what in the data folder. Bases, templates and capsules stand on image builds and need the QEMU build of their machine;
- * a capsule also stands on the base or template that it was started from. Each says so in a file of its own folder. Everything
- * that removes shared folders asks here.
+ * The folders and machines that something in the data folder needs. Bases, templates and capsules stand on image builds and need
+ * the QEMU build of their machine; a capsule also stands on the base or template that it was started from. Each names them in a
+ * file of its own folder. Everything that removes shared folders asks here.
  *
  * A folder whose file cannot be read may need anything that is older than this daemon.
  */

@@ -22,7 +22,7 @@ export interface BaseTrimmerOptions {
 
 export interface UnusedBase {
   name: string;
-  /** Whose last use it was; the service's when that is not known. */
+  /** The team that used it last; the service when that is not known. */
   owner: string;
   usedMs: number;
 }

@@ -85,7 +85,7 @@ function readManifest(folder: string, name: string): ImageManifest {
   return manifest as ImageManifest;
 }
 
-/** What is wrong with a parsed manifest; undefined: nothing. */
+/** The first fault of a parsed manifest; undefined when there is none. */
 export function manifestProblem(value: unknown): string | undefined {
   if (!isObject(value)) return "is no object";
   if (value.format !== manifestFormat) return `has format ${value.format}, this version reads ${manifestFormat}`;

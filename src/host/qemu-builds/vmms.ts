@@ -193,7 +193,7 @@ export class QemuVmms implements Vmms {
     return opened;
   }
 
-  /** What a guest finds of the processor under KVM depends on QEMU's build. */
+  /** Under KVM the processor's features that a guest finds depend on QEMU's build. */
   async #make(program: QemuProgram, kind: Accelerator["kind"]): Promise<Qemu> {
     const { accelerator, jail, parts, features = hostCpuFeatures } = this.#options;
     if (kind !== accelerator.kind) {

@@ -50,7 +50,7 @@ interface ReadyProcess extends PoolItem {
 
 const expectedBytes = 40 << 20;
 
-/** What a capsule must have in common with a process, whatever the order of the fields in its file. */
+/** The properties that a capsule shares with a process, whatever the order of the fields in its file. */
 function nameOf({ parent, parentSha256, image, machine }: CapsuleFile): string {
   return JSON.stringify([parent, parentSha256, image.name, image.hash, encodeMachine(machine)]);
 }

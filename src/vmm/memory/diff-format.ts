@@ -135,7 +135,7 @@ export function indexOffset(dataPages: number): number {
   return dataOffset + dataPages * pageBytes;
 }
 
-/** What the header says. Throws CapsuleError("internal_error") when it contradicts itself. */
+/** The decoded header. Throws CapsuleError("internal_error") when it contradicts itself. */
 export async function readHeader(file: FileHandle) {
   const header = await readExactly(file, 0, dataOffset);
   const field = (at: number) => Number(header.readBigUInt64LE(at));

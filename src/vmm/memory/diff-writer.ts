@@ -41,7 +41,7 @@ export interface SavedMemory {
   pages: number;
 }
 
-/** What a writer continues from that another one has begun; a plain object, to be sent to another thread. */
+/** The state from which another writer continues a diff; a plain object, to be sent to another thread. */
 export interface DiffState {
   runs: RunListState;
   /** Where the next page goes. */

@@ -110,7 +110,7 @@ class MemoryThreads {
   }
 }
 
-/** Those of this process. */
+/** The threads of this process. */
 export const memoryThreads = new MemoryThreads();
 
 function revive({ isCapsuleError, code, message }: SentError): Error {
