@@ -70,6 +70,7 @@ export class TeamRows {
   readonly #maker: StatementSync;
   readonly #revoke: StatementSync;
   readonly #passOn: StatementSync;
+  readonly #isMadeWith: StatementSync;
   readonly #used: StatementSync;
 
   constructor(database: Database) {
@@ -100,6 +101,7 @@ export class TeamRows {
       `UPDATE api_keys SET made_by = (SELECT made_by FROM api_keys WHERE id = :keyId)
        WHERE made_by = :keyId AND EXISTS (SELECT 1 FROM api_keys WHERE id = :keyId AND revoked_at IS NULL)`,
     );
+    this.#isMadeWith = database.prepare(`${withMade} SELECT 1 FROM made WHERE id = :madeId AND id <> :keyId`);
     this.#used = database.prepare("UPDATE api_keys SET last_used_at = ? WHERE id = ?");
   }
 
@@ -146,6 +148,11 @@ export class TeamRows {
   /** Removes the rows of keys that expired or were revoked by these times. */
   removeKeys(ended: { expired: number; revoked: number }): void {
     this.#forget.run(ended);
+  }
+
+  /** Whether `madeId` was made with `keyId`, directly or indirectly. */
+  isMadeWith(madeId: string, keyId: string): boolean {
+    return this.#isMadeWith.get({ madeId, keyId }) !== undefined;
   }
 
   isLive(keyId: string, now: number): boolean {

@@ -93,11 +93,12 @@ test("a team sees and revokes its own live keys only", () => {
       madeBy: null,
     },
   ]);
-  for (const id of [theirs.id, "key-never"]) assert.throws(() => teams.revokeKeyOf(blue, id), { code: "not_found" });
+  const own = { teamId: blue, keyId: mine.id };
+  for (const id of [theirs.id, "key-never"]) assert.throws(() => teams.revokeKeyOf(own, id), { code: "not_found" });
   assert.ok(teams.authenticate(theirs.key));
-  teams.revokeKeyOf(blue, mine.id);
+  teams.revokeKeyOf(own, mine.id);
   assert.equal(teams.authenticate(mine.key), undefined);
-  assert.throws(() => teams.revokeKeyOf(blue, mine.id), { code: "not_found" });
+  assert.throws(() => teams.revokeKeyOf(own, mine.id), { code: "not_found" });
 });
 
 test("a team has a bounded number of live keys; revoked ones are removed after 30 days", () => {
@@ -107,11 +108,11 @@ test("a team has a bounded number of live keys; revoked ones are removed after 3
   const first = { teamId, keyId: teams.createKey(teamId, "first").id };
   const made = Array.from({ length: 999 }, () => teams.issueKey(first, "one of many"));
   assert.throws(() => teams.issueKey(first, "one too many"), { code: "quota_exceeded" });
-  teams.revokeKeyOf(teamId, made[0]!.id);
+  teams.revokeKeyOf(first, made[0]!.id);
   teams.issueKey(first, "in its place");
   assert.equal(rows.keys().length, 1_001);
   now += 30 * 24 * 3_600_000;
-  teams.revokeKeyOf(teamId, made[1]!.id);
+  teams.revokeKeyOf(first, made[1]!.id);
   teams.issueKey(first, "later");
   assert.equal(rows.keys().length, 1_001, "the key revoked a month ago is gone, the other one still listed");
 });
@@ -151,7 +152,7 @@ function chain(now?: () => number) {
 }
 
 test("revoking a key revokes all that it made, directly and indirectly, and no other", () => {
-  const { teams, by, teamId, first, second, third, live } = chain();
+  const { teams, by, first, second, third, live } = chain();
   const sibling = teams.issueKey(by(first.id), "sibling");
   const session = teams.issueSessionKey(by(second.id), "session", 1_000);
   assert.deepEqual(
@@ -160,7 +161,7 @@ test("revoking a key revokes all that it made, directly and indirectly, and no o
   );
   const notified: string[] = [];
   for (const { id, name } of [first, second, third, sibling, session]) teams.onRevoked(id, () => notified.push(name));
-  const revoked = teams.revokeKeyOf(teamId, second.id);
+  const revoked = teams.revokeKeyOf(by(second.id), second.id);
   assert.deepEqual(revoked.toSorted(), [second.id, third.id, session.id].toSorted());
   assert.deepEqual(live(), ["first", "sibling"]);
   assert.deepEqual(notified.toSorted(), ["second", "session", "third"], "their sockets are closed");
@@ -203,16 +204,54 @@ test("a key ends with its maker at the latest, a session too", () => {
 
 test("a key made in a session counts as made by the key behind the session: it outlives the session, not that key", () => {
   let now = 1_000;
-  const { teams, by, teamId, second, live } = chain(() => now);
+  const { teams, by, second, live } = chain(() => now);
   const session = teams.issueSessionKey(by(second.id), "session", 500);
   const another = teams.issueSessionKey(by(session.id), "session of the session", 500);
   const made = teams.issueKey(by(another.id), "made in it");
   assert.deepEqual([another.madeBy, made.madeBy, made.expiresAt], [second.id, second.id, null]);
-  teams.revokeKeyOf(teamId, another.id);
+  teams.revokeKeyOf(by(session.id), another.id);
   now = 1_500;
   assert.deepEqual(live(), ["first", "second", "third", "made in it"]);
-  teams.revokeKeyOf(teamId, second.id);
+  teams.revokeKeyOf(by(second.id), second.id);
   assert.deepEqual(live(), ["first"]);
+});
+
+test("a key ends itself and what it made; one that the operator made ends any of its team; a session ends none above it", () => {
+  const { teams, by, teamId, first, second, third, live } = chain();
+  const session = teams.issueSessionKey(by(second.id), "session", 500);
+  const beside = teams.createKey(teamId, "beside");
+  const made = teams.issueKey(by(session.id), "made in it");
+  const refused: [requester: string, key: string][] = [
+    [session.id, second.id],
+    [session.id, first.id],
+    [session.id, beside.id],
+    [third.id, second.id],
+    [third.id, session.id],
+    [second.id, first.id],
+    [second.id, beside.id],
+    ["key-never", third.id],
+  ];
+  for (const [requester, key] of refused) {
+    assert.throws(() => teams.revokeKeyOf(by(requester), key), { code: "forbidden", message: /was not made with/ });
+  }
+  assert.deepEqual(live(), ["first", "second", "third", "session", "beside", "made in it"]);
+  teams.revokeKeyOf(by(session.id), made.id);
+  teams.revokeKeyOf(by(session.id), third.id);
+  teams.revokeKeyOf(by(session.id), session.id);
+  assert.deepEqual(live(), ["first", "second", "beside"]);
+  teams.revokeKeyOf(by(beside.id), first.id);
+  assert.deepEqual(live(), ["beside"]);
+});
+
+test("a session that the operator made ends no key but itself", () => {
+  const { teams, rows } = fresh();
+  const { id: teamId } = teams.ensure("blue");
+  const first = teams.createKey(teamId, "first");
+  const row = { id: "key-session", teamId, label: "session", prefix: "capk_1234", createdAt: 1_000 };
+  rows.insertKey({ ...row, hash: "00".repeat(32), expiresAt: null, madeBy: null, isSession: true });
+  const session = { teamId, keyId: row.id };
+  assert.throws(() => teams.revokeKeyOf(session, first.id), { code: "forbidden" });
+  assert.deepEqual(teams.revokeKeyOf(session, row.id), [row.id]);
 });
 
 test("a key can be revoked without those it made, which then count as made by its maker", () => {

@@ -53,7 +53,12 @@ export class Teams {
 
   constructor(rows: TeamRows, now: () => number = Date.now) {
     this.#rows = rows;
-    this.#now = now;
+    let latest = Number.NEGATIVE_INFINITY;
+    // A clock that is set back revives no key that has expired.
+    this.#now = () => {
+      latest = Math.max(latest, now());
+      return latest;
+    };
   }
 
   /** The key's holder; undefined when it is malformed, unknown, revoked (by any process) or expired. */
@@ -142,11 +147,22 @@ export class Teams {
   }
 
   /**
-   * Revokes a key of the team and all keys made with it; returns their ids. Throws the same CapsuleError("not_found") for another team's key as
-   * for an unknown one.
+   * Revokes a key of the requester's team and all keys made with it; returns their ids. A key that the operator made revokes any
+   * key of its team; any other revokes itself and what it made, and a session what the key behind it made. Throws CapsuleError:
+   * the same "not_found" for another team's key as for an unknown one, "forbidden".
    */
-  revokeKeyOf(teamId: string, keyId: string): string[] {
-    if (!this.keysOf(teamId).some((key) => key.id === keyId)) throw missingKey(keyId);
+  revokeKeyOf({ teamId, keyId: requesterId }: Requester, keyId: string): string[] {
+    const keys = this.keysOf(teamId);
+    if (!keys.some((key) => key.id === keyId)) throw missingKey(keyId);
+    const maker = this.#rows.maker(requesterId, this.#now());
+    const isOperators = maker?.id === requesterId && keys.find(({ id }) => id === requesterId)?.madeBy === null;
+    const isBelow = () => typeof maker?.id === "string" && this.#rows.isMadeWith(keyId, maker.id);
+    if (keyId !== requesterId && !isOperators && !isBelow()) {
+      throw new CapsuleError(
+        "forbidden",
+        `key ${JSON.stringify(keyId)} was not made with this one: revoke it with its maker, or let the operator revoke it`,
+      );
+    }
     return this.revokeKey(keyId);
   }
 

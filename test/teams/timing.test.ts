@@ -13,6 +13,7 @@ describe("requests for another team's resource take as long as for a missing one
   const never = { capsule: `cl-${"0".repeat(25)}`, template: "nobody", key: "key-000000000000" };
   const theirs = { ...never, template: "theirs" };
   const { teams, capsules, templates, team, other, ...floors } = buildFloors({ database: statements.database });
+  const ours = teams.createKey(team, "ours").id;
 
   before(async () => {
     const their = { ...floors, teams, capsules, templates, team: other, other: team };
@@ -28,7 +29,7 @@ describe("requests for another team's resource take as long as for a missing one
     "a capsule to be entered": ({ capsule }) => capsules.permit(team, capsule, "exec"),
     "a capsule to be destroyed": ({ capsule }) => capsules.destroy(team, capsule),
     "a template to be deleted": ({ template }) => templates.delete(team, template),
-    "a key to be revoked": ({ key }) => teams.revokeKeyOf(team, key),
+    "a key to be revoked": ({ key }) => teams.revokeKeyOf({ teamId: team, keyId: ours }, key),
   };
 
   for (const [thing, question] of Object.entries(questions)) {

@@ -28,14 +28,16 @@ test("a sign-in link expires after 5 minutes, a ticket after 30 seconds", () => 
     [OneTimeTokens.signInLinks, 300_000],
     [OneTimeTokens.socketTickets, 30_000],
   ] as const) {
-    let now = 1_000;
-    const tokens = make(() => now);
+    let [now, ticks] = [1_000, 5];
+    const tokens = make({ now: () => now, ticks: () => ticks });
     const [early, late] = [tokens.issue(red), tokens.issue(red)];
     assert.equal(early.expiresAt, 1_000 + lifeMs);
-    now = 1_000 + lifeMs - 1;
-    assert.equal(tokens.redeem(early.token), red);
-    now = 1_000 + lifeMs;
-    assert.equal(tokens.redeem(late.token), undefined);
+    now = 1e12;
+    ticks = 5 + lifeMs - 1;
+    assert.equal(tokens.redeem(early.token), red, "a wall clock that is set forward ends none");
+    now = 0;
+    ticks = 5 + lifeMs;
+    assert.equal(tokens.redeem(late.token), undefined, "one that is set back revives none");
   }
 });
 
@@ -44,15 +46,15 @@ test("a team has a bounded number of unused tokens; use and expiry make room; ot
     [OneTimeTokens.signInLinks, 100],
     [OneTimeTokens.socketTickets, 1_000],
   ] as const) {
-    let now = 0;
-    const tokens = make(() => now);
+    let ticks = 0;
+    const tokens = make({ now: () => 0, ticks: () => ticks });
     const issued = Array.from({ length: liveMax }, () => tokens.issue(red, path).token);
     assert.throws(() => tokens.issue(red, path), { code: "quota_exceeded" });
     assert.equal(tokens.redeem(tokens.issue(blue, path).token, path), blue);
     assert.equal(tokens.redeem(issued[0] as string, path), red);
     tokens.issue(red, path);
     assert.throws(() => tokens.issue(red, path), { code: "quota_exceeded" });
-    now = 300_000;
+    ticks = 300_000;
     tokens.issue(red, path);
   }
 });

@@ -22,41 +22,50 @@ export const socketTicketOptions = { prefix: "wst_", lifeMs: 30_000, liveMax: 1_
 interface Token {
   identity: Identity;
   scope: string;
-  expiresAt: number;
+  /** By the monotonic clock: a wall clock that is set revives no token and ends none. */
+  expiresAtMs: number;
 }
+
+/** Both in milliseconds: since the epoch, and monotonic. */
+export interface Clocks {
+  now(): number;
+  ticks(): number;
+}
+
+const systemClocks: Clocks = { now: () => Date.now(), ticks: () => performance.now() };
 
 export class OneTimeTokens {
   readonly #options: OneTimeTokenOptions;
-  readonly #now: () => number;
+  readonly #clocks: Clocks;
   /** By hash, oldest first. All have the same life, so the first to expire come first. */
   readonly #tokens = new Map<string, Token>();
   readonly #liveOfTeam = new Counts();
 
-  static signInLinks(now?: () => number): OneTimeTokens {
-    return new OneTimeTokens(signInLinkOptions, now);
+  static signInLinks(clocks?: Clocks): OneTimeTokens {
+    return new OneTimeTokens(signInLinkOptions, clocks);
   }
 
   /** The scope of a ticket is the path of its WebSocket. */
-  static socketTickets(now?: () => number): OneTimeTokens {
-    return new OneTimeTokens(socketTicketOptions, now);
+  static socketTickets(clocks?: Clocks): OneTimeTokens {
+    return new OneTimeTokens(socketTicketOptions, clocks);
   }
 
-  constructor(options: OneTimeTokenOptions, now: () => number = () => Date.now()) {
+  constructor(options: OneTimeTokenOptions, clocks = systemClocks) {
     this.#options = options;
-    this.#now = now;
+    this.#clocks = clocks;
   }
 
-  /** `scope`: the only use it is good for, such as one path. Throws quota_exceeded. */
+  /** `scope`: the only use it is good for, such as one path. `expiresAt` is in epoch milliseconds. Throws quota_exceeded. */
   issue(identity: Identity, scope = ""): { token: string; expiresAt: number } {
     const { prefix, lifeMs, liveMax, plural } = this.#options;
     this.#removeExpired();
     if (this.#liveOfTeam.of(identity.teamId) >= liveMax)
       throw new CapsuleError("quota_exceeded", `too many ${plural} are waiting to be used`);
     const token = prefix + randomBytes(24).toString("hex");
-    const expiresAt = this.#now() + lifeMs;
-    this.#tokens.set(hash("sha256", token), { identity, scope, expiresAt });
+    const { now, ticks } = this.#clocks;
+    this.#tokens.set(hash("sha256", token), { identity, scope, expiresAtMs: ticks() + lifeMs });
     this.#liveOfTeam.add(identity.teamId);
-    return { token, expiresAt };
+    return { token, expiresAt: now() + lifeMs };
   }
 
   /** The identity it was issued to, once; undefined when it is unknown, used, expired or of another scope. */
@@ -65,13 +74,13 @@ export class OneTimeTokens {
     const found = this.#tokens.get(key);
     if (found === undefined) return undefined;
     this.#remove(key, found);
-    return found.scope === scope && found.expiresAt > this.#now() ? found.identity : undefined;
+    return found.scope === scope && found.expiresAtMs > this.#clocks.ticks() ? found.identity : undefined;
   }
 
   #removeExpired(): void {
-    const now = this.#now();
+    const nowMs = this.#clocks.ticks();
     for (const [key, token] of this.#tokens) {
-      if (token.expiresAt > now) return;
+      if (token.expiresAtMs > nowMs) return;
       this.#remove(key, token);
     }
   }

@@ -35,7 +35,7 @@ function register(app: App, { services: { teams, audit } }: RouteContext): void 
   app.delete(
     "/keys/:id",
     {
-      config: { audit: { action: "key.revoke", durable: true }, refuses: ["not_found"] },
+      config: { audit: { action: "key.revoke", durable: true }, refuses: ["not_found", "forbidden"] },
       schema: {
         summary: "Revoke an API key, even the one in use, and all keys made with it",
         params: KeyParams,
@@ -45,7 +45,7 @@ function register(app: App, { services: { teams, audit } }: RouteContext): void 
     (request, reply) => {
       const { identity, params } = request;
       addAuditDetails(request, { subject: params.id });
-      const revoked = teams.revokeKeyOf(identity.teamId, params.id);
+      const revoked = teams.revokeKeyOf(identity, params.id);
       for (const subject of revoked) if (subject !== params.id) recordAlso(audit, request, subject, 204);
       reply.code(204).send(null);
     },

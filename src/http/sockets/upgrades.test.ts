@@ -226,7 +226,7 @@ describe("a revoked key", () => {
     const pty = await new Client(`/v1/capsules/${id}/pty`, headers).opened();
     const other = await new Client(path).opened();
     assert.equal(listeners, 3);
-    teams.revokeKeyOf("team-red", keyId);
+    teams.revokeKey(keyId);
     const error = { type: "error", data: "the API key is no longer valid" };
     assert.deepEqual(await exec.rest(), [[error], 4401]);
     assert.deepEqual(await pty.rest(), [[{ ...error, fatal: true }], 4401]);
