@@ -269,13 +269,13 @@ describe("what is read of a refused body is bounded", () => {
     return new Promise((resolve) => endpoint.api.app.server.getConnections((_error, count) => resolve(count)));
   }
 
-  test("by bytes, 32 MiB or the route's limit: whoever sends on is reset", async () => {
+  test("by bytes, 32 MiB, or for uploads the largest file and 32 MiB: whoever sends on is reset", async () => {
     const fileMib = 48;
     const larger = await start(false, {}, { file_write_max_bytes: fileMib * mebibyte });
     const bounds: [path: string, mib: number][] = [
       ["/v1/capsules", 32],
-      ["/v1/capsules/cl-none/files/write", fileMib + 1],
-      ["/v1/capsules/cl-none/files/stream/write", fileMib + 1], // without a limit of its own
+      ["/v1/capsules/cl-none/files/write", fileMib + 1 + 32],
+      ["/v1/capsules/cl-none/files/stream/write", fileMib + 1 + 32], // without a limit of its own
     ];
     for (const [path, mib] of bounds) {
       const type = path.endsWith("write") ? form : json;
@@ -288,17 +288,23 @@ describe("what is read of a refused body is bounded", () => {
     await larger.api.app.close();
   });
 
-  test("a refused stream of as many bytes as the bound gets its answer", async () => {
-    const larger = await start(false, {}, { file_write_max_bytes: 48 * mebibyte });
-    const bytes = 48 * mebibyte;
-    const path = "/v1/capsules/cl-none/files/stream/write";
-    for (const manner of ["Connection: close", "Connection: keep-alive"]) {
-      const head = headOf({ status: 404, code: "not_found", path, type: form }, "HTTP/1.1", [
-        manner,
-        `Content-Length: ${bytes}`,
-      ]);
-      const answer = await writeThenRead(await larger.connect(), head, zeros(bytes));
-      assert.deepEqual(answer, { status: 404, code: "not_found" });
+  test("a refused upload of the largest file and 32 MiB gets its answer, also where it is refused for its size", async () => {
+    const fileMib = 8;
+    const larger = await start(false, {}, { file_write_max_bytes: fileMib * mebibyte });
+    const id = await larger.api.capsule();
+    const bytes = (fileMib + 32) * mebibyte;
+    const refusals: Refusal[] = [
+      { status: 404, code: "not_found", path: "/v1/capsules/cl-none/files/write" },
+      { status: 404, code: "not_found", path: "/v1/capsules/cl-none/files/stream/write" },
+      { status: 413, code: "too_large", path: `/v1/capsules/${id}/files/write`, begins: part },
+    ];
+    for (const { status, code, path, begins = "" } of refusals) {
+      for (const manner of ["Connection: close", "Connection: keep-alive"]) {
+        const length = `Content-Length: ${begins.length + bytes}`;
+        const head = headOf({ status, code, path, type: form }, "HTTP/1.1", [manner, length]);
+        const answer = await writeThenRead(await larger.connect(), `${head}${begins}`, zeros(bytes));
+        assert.deepEqual(answer, { status, code }, `${path}, ${manner}`);
+      }
     }
     await larger.api.app.close();
   });

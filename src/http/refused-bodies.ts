@@ -12,7 +12,7 @@ import { Counts } from "../counts.ts";
 import { networkOf } from "./access/network.ts";
 
 const lingerMs = 10_000;
-/** Applies to routes with a smaller limit or without a body: a JSON body of 20 MB still gets its 413 (ADR 28). */
+/** Applies to routes with a smaller limit or without a body: a JSON body of 20 MB still gets its 413 (ADR 28, ADR 30). */
 const leastBytes = 32 * 1024 * 1024;
 const socketsPerAddress = 8;
 
@@ -26,11 +26,11 @@ export function isLingering(socket: Socket): boolean {
 export class RefusedBodies {
   /** Sockets that linger, by address. */
   readonly #open = new Counts();
-  readonly #mostBytes: number;
+  readonly #uploadBytes: number;
 
-  /** `mostBytes` applies to routes with a larger limit, or without one. */
-  constructor(mostBytes: number) {
-    this.#mostBytes = mostBytes;
+  /** `uploadBytes`: the largest body of an upload. Routes with a larger limit, or without one, count as uploads too. */
+  constructor(uploadBytes: number) {
+    this.#uploadBytes = uploadBytes;
   }
 
   /** Call before the request is answered. `maxBytes`: the largest body that its route allows. */
@@ -46,7 +46,8 @@ export class RefusedBodies {
   }
 
   #boundOf(maxBytes: number): number {
-    return Math.max(Math.min(maxBytes, this.#mostBytes), leastBytes);
+    // An upload that is refused for its size is larger than the limit, so the bound is beyond it.
+    return maxBytes >= this.#uploadBytes ? this.#uploadBytes + leastBytes : Math.max(maxBytes, leastBytes);
   }
 
   /** The rest of what was no request: its socket has been given its answer and is ended. */
