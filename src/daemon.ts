@@ -21,7 +21,7 @@ import { LocalHost } from "./host/local-host.ts";
 import { openMachine } from "./host/machine.ts";
 import { stepWithFault } from "./host/steps.ts";
 import { buildServer, type ServerOptions } from "./http/app.ts";
-import { describeError, standardOutput } from "./http/log.ts";
+import { describeError, StandardOutput } from "./http/log.ts";
 import { type Certificate, readCertificate, renewCertificate, requireSafeBinding } from "./http/tls.ts";
 import type { Log } from "./log.ts";
 import { startMaintenance } from "./maintenance.ts";
@@ -76,7 +76,7 @@ async function startLocked(
   lock: DataLock,
   progress: (step: string) => void,
 ): Promise<Daemon> {
-  const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, standardOutput);
+  const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, new StandardOutput());
   const records = openRecords({
     ...{ database: openDatabase(databasePath(config.dataDir)), clock: systemClock, log },
     ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
