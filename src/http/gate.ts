@@ -28,6 +28,7 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
   app.decorateRequest("identity");
   app.addHook("onRequest", (request, reply, done) => {
     addCommonHeaders(request, reply, hasTls);
+    requireOneHost(request);
     const { config } = request.routeOptions;
     if (request.is404 ? isVersioned(request.url) : config.open !== true) {
       request.identity = authentication.identify(request);
@@ -46,6 +47,15 @@ export function guardRoutes(app: App, { services, authentication, inFlight, hasT
     }
     done();
   });
+}
+
+/**
+ * Which of two hosts is meant is ambiguous, and a proxy may have judged by the other one. Node hands on the first. Throws
+ * CapsuleError("invalid_request").
+ */
+function requireOneHost({ raw: { rawHeaders } }: FastifyRequest): void {
+  const hosts = rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === "host");
+  if (hosts.length > 1) throw new CapsuleError("invalid_request", "the request has more than one Host header");
 }
 
 function addCommonHeaders(request: FastifyRequest, reply: FastifyReply, hasTls: boolean): void {

@@ -21,8 +21,11 @@ export function pendingResponse(socket: Socket): ServerResponse | undefined {
   return (socket as SocketInternals)._httpMessage ?? undefined;
 }
 
-/** Changes with every byte that the client sends or accepts; bytes that only wait to be sent do not change it. */
-export function transferPosition(socket: Socket): string {
-  const handle = (socket as SocketInternals)._handle;
-  return [socket.bytesRead, handle?.bytesWritten, handle?.writeQueueSize].join(" ");
+/** Bytes that the client has sent, and bytes that the operating system has accepted for it; those that only wait do not count. */
+export function transferred(socket: Socket): { received: number; accepted: number } {
+  const { bytesWritten, writeQueueSize } = (socket as SocketInternals)._handle ?? {
+    bytesWritten: 0,
+    writeQueueSize: 0,
+  };
+  return { received: socket.bytesRead, accepted: bytesWritten - writeQueueSize };
 }

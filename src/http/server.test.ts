@@ -39,6 +39,18 @@ function parse(text: string): { status: number; code: string } {
   return { status: Number(top.split(" ")[1]), code: JSON.parse(body).error.code };
 }
 
+test("two Host headers are refused, also on an open page; none, or one of any name, is not", async () => {
+  const ask = (path: string, ...hosts: string[]) =>
+    exchange([`GET ${path} HTTP/1.1`, ...hosts, "Connection: close", "", ""].join("\r\n"));
+  for (const path of ["/healthz", "/v1/limits", "/nowhere"]) {
+    const answer = parse(await ask(path, "Host: localhost", "host: example.com"));
+    assert.deepEqual(answer, { status: 400, code: "invalid_request" }, path);
+  }
+  for (const hosts of [[], ["Host: example.com"], ["Host:"]]) {
+    assert.match(await ask("/healthz", ...hosts), /^HTTP\/1\.1 200 /);
+  }
+});
+
 test("a stalled upload is answered with 408, then disconnected", async (t) => {
   const id = await api.capsule();
   const began = new Promise<void>((resolve) => {

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { createServer, type RequestListener, type ServerResponse } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
+import { waitFor } from "../../test/wait-for.ts";
 import { exemptFromStallWatch, StallWatch } from "./slow-readers.ts";
 
 const stallMs = 400;
@@ -81,6 +82,23 @@ test("a slow reader is served; a client that reads nothing is disconnected, even
   }
   for (let round = 0; round < 8; round++) {
     response.write("méhr"); // Node counts its characters in one place and its bytes in another
+    pass(stallMs / 4);
+  }
+  assert.equal(served.destroyed, true);
+});
+
+test("a client that sends bytes, and reads no more than a few, is disconnected all the same", async (t) => {
+  const asked = Promise.withResolvers<ServerResponse>();
+  const { connection, pass } = await start(t, (upload, response) => {
+    upload.resume();
+    asked.resolve(response);
+  });
+  const { client, served } = await connection("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n");
+  (await asked.promise).write(Buffer.alloc(128 * mebibyte));
+  for (let round = 0; round < 6 && !served.destroyed; round++) {
+    const before = served.bytesRead;
+    client.write("x");
+    await waitFor("the byte arrives", () => served.bytesRead > before);
     pass(stallMs / 4);
   }
   assert.equal(served.destroyed, true);

@@ -1,5 +1,5 @@
 /**
- * Closes connections whose client does not read its response, since each holds part of a capsule's output. A connection
+ * Closes connections whose client reads its response too slowly, since each holds part of a capsule's output. A connection
  * whose response has no bytes to send yet may be silent for as long as its command takes.
  *
  * One interval checks all connections: a timer per connection would be reset several times per request.
@@ -7,14 +7,16 @@
 import type { Server } from "node:http";
 import type { Socket } from "node:net";
 import { Server as TlsServer } from "node:tls";
-import { pendingResponse, transferPosition } from "./node-internals.ts";
+import { pendingResponse, transferred } from "./node-internals.ts";
 
 const checksPerStall = 4;
+/** Bytes of its response that a client has to read in each `stallMs`, while more wait for it. */
+const leastBytes = 64 * 1024;
 
 /** Sockets of accepted WebSockets, which have limits of their own. */
 const exempt = new WeakSet<Socket>();
 
-/** A connection is closed after `stallMs` to 1.5 × `stallMs` without a byte in either direction. */
+/** A connection is closed after `stallMs` to 1.5 × `stallMs` without progress. */
 export function closeSlowReaders(server: Server, stallMs: number): void {
   const watch = new StallWatch(stallMs);
   server.on(server instanceof TlsServer ? "secureConnection" : "connection", (socket: Socket) => watch.add(socket));
@@ -26,26 +28,40 @@ export function closeSlowReaders(server: Server, stallMs: number): void {
 
 export class StallWatch {
   readonly #stallMs: number;
-  readonly #progress = new Map<Socket, { position: string; sinceMs: number }>();
+  /** Since the last progress. */
+  readonly #marks = new Map<Socket, Mark>();
 
   constructor(stallMs: number) {
     this.#stallMs = stallMs;
   }
 
   add(socket: Socket): void {
-    this.#progress.set(socket, { position: "", sinceMs: 0 });
-    socket.once("close", () => this.#progress.delete(socket));
+    this.#marks.set(socket, { received: -1, accepted: -1, sinceMs: 0 });
+    socket.once("close", () => this.#marks.delete(socket));
   }
 
   /** Closes the connections without progress since a check at least `stallMs` ago. */
   check(nowMs: number): void {
-    for (const [socket, progress] of this.#progress) {
-      const position = transferPosition(socket);
-      if (position !== progress.position) Object.assign(progress, { position, sinceMs: nowMs });
-      else if (exempt.has(socket)) this.#progress.delete(socket);
-      else if (nowMs - progress.sinceMs >= this.#stallMs && isStalled(socket)) socket.destroy();
+    for (const [socket, mark] of this.#marks) {
+      const { received, accepted } = transferred(socket);
+      if (hasProgress(socket, mark, received, accepted)) Object.assign(mark, { received, accepted, sinceMs: nowMs });
+      else if (exempt.has(socket)) this.#marks.delete(socket);
+      else if (nowMs - mark.sinceMs >= this.#stallMs && isStalled(socket)) socket.destroy();
     }
   }
+}
+
+interface Mark {
+  received: number;
+  accepted: number;
+  sinceMs: number;
+}
+
+/** While bytes wait for the client, only reading them counts, and not a byte at a time. */
+function hasProgress({ writableLength }: Socket, mark: Mark, received: number, accepted: number): boolean {
+  if (mark.received === -1) return true;
+  if (writableLength > 0) return accepted - mark.accepted >= leastBytes;
+  return received !== mark.received || accepted !== mark.accepted;
 }
 
 /** Stops watching this connection. */

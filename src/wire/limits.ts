@@ -124,7 +124,7 @@ const fixedLimits = {
   open_body_max_bytes: "JSON body of a request to an endpoint without a key",
   form_max_bytes: "fields and headers of an upload's form, without the file",
   upload_stall_max_sec: "longest pause of an upload",
-  read_stall_max_sec: "longest pause of a client that has an answer to read",
+  read_stall_max_sec: "time in which a client that has an answer to read reads 64 KiB of it, or the rest",
   guest_reply_max_sec:
     "longest wait for a guest that signals, lists processes, makes a directory, or starts in the background",
   team_answers_max_bytes: "one team's part of answers_max_bytes",

@@ -72,6 +72,19 @@ export class Authentication {
     });
   }
 
+  /**
+   * Whether the request has a valid key, for an open route that shows more to those that have one. A wrong key is charged as
+   * on every other route. Throws quota_exceeded.
+   */
+  hasKey(request: FastifyRequest): boolean {
+    const key = request.headers["x-api-key"];
+    if (typeof key !== "string") return false;
+    if (this.#teams.authenticate(key) !== undefined) return true;
+    const refusal = this.refusal(request, "the X-API-Key header is not valid");
+    if (refusal.code === "quota_exceeded") throw refusal;
+    return false;
+  }
+
   /** A ticket ends with the key that requested it. */
   #ticketHolder(request: FastifyRequest): Identity | undefined {
     if (request.routeOptions.config.socket !== true) return undefined;

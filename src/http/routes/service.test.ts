@@ -49,6 +49,17 @@ describe("GET /healthz", () => {
     api.floors.health.shortages = ["the host's disk is full"];
     assert.deepEqual((await api.app.inject({ url: "/healthz", ...elsewhere })).json(), { ready: false });
   });
+
+  test("charges a wrong key as every other route does, and never a request without one", async () => {
+    const api = new Api({ refused_keys_per_sec: 1, open_requests_per_sec: 1_000 });
+    const ask = async (headers: Record<string, string>) =>
+      (await api.app.inject({ url: "/healthz", remoteAddress: "10.0.0.1", headers })).statusCode;
+    const guess = { "x-api-key": "capk_guess" };
+    const statuses = new Set<number>();
+    for (let sent = 0; sent < 200; sent++) statuses.add(await ask(guess));
+    assert.deepEqual([...statuses], [200, 429]);
+    assert.deepEqual([await ask({}), await ask({ "x-api-key": keys.red })], [200, 200]);
+  });
 });
 
 /** Limits by which a request can be refused, cut, closed or kept waiting. */

@@ -8,16 +8,17 @@ export const healthSection: Section = { chapter: "Service", register: registerHe
 export const limitsSection: Section = { chapter: "Service", register: registerLimits };
 
 /** 200 while the service can make capsules, 503 while it cannot. */
-function registerHealth(app: App, { services, isLocal }: RouteContext): void {
-  const { health, teams } = services;
+function registerHealth(app: App, { services: { health }, authentication, isLocal }: RouteContext): void {
   app.get(
     "/healthz",
-    { config: { open: true }, schema: { summary: "Health", response: { 200: Health, 503: Health } } },
+    {
+      config: { open: true, refuses: ["quota_exceeded"] },
+      schema: { summary: "Health", response: { 200: Health, 503: Health } },
+    },
     async (request, reply) => {
+      const isKnown = isLocal(request) || authentication.hasKey(request);
       const reasons = await health.reasons();
       const ready = reasons.length === 0;
-      const key = request.headers["x-api-key"];
-      const isKnown = isLocal(request) || (typeof key === "string" && teams.authenticate(key) !== undefined);
       const body = isKnown ? { ready, creates: ready, reasons, ...health.state() } : { ready };
       return reply.code(ready ? 200 : 503).send(body);
     },
