@@ -1,17 +1,16 @@
 /** An upgrade from the release before, whose own server makes the data folder that this version opens. */
 import assert from "node:assert/strict";
-import { readdirSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, test } from "node:test";
+import { before, describe, test } from "node:test";
 import { Client, type TestCapsule } from "../client.ts";
 import { askKeeper, startKeeper } from "../conformance/keeper.ts";
 import { processesOf, Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
-import { buildReleaseBefore, missingHistory, upgradeImages } from "./release-before.ts";
+import { buildReleaseBefore, missingHistory, type Release, releaseBefore, upgradeImages } from "./release-before.ts";
 
-/** Settings under their names of the release before. 0 warm processes is not the default, so the first has an effect. */
-const formerSettings = { CAPSULE_BLANKS: "0", CAPSULE_BLANKS_MEMORY_MB: "64", CAPSULE_POOL_LEAST: "0" };
-const env = { CAPSULE_POOL: "off", ...formerSettings };
+/** Every VM is a capsule's. */
+const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
 
 /** State that must survive: a file on the disk, and the memory of a process. */
 interface Left {
@@ -36,6 +35,10 @@ async function pauseAndResume(capsule: TestCapsule): Promise<void> {
 
 function vmsOf({ dataDir }: Server): number[] {
   return processesOf(dataDir).flatMap(({ pid, command }) => (/^\S*(qemu-system|\/qemu\/)/.test(command) ? [pid] : []));
+}
+
+function isOfRelease({ pid }: Server): boolean {
+  return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(releaseBefore);
 }
 
 /** Makes one capsule in each status, a template and two keys. */
@@ -64,21 +67,28 @@ async function seen(client: Client) {
 }
 
 describe("an upgrade from the release before", { skip: missingHistory() ?? false }, () => {
+  let release: Release;
+  before(
+    async () => {
+      release = await buildReleaseBefore();
+    },
+    { timeout: 1_200_000 },
+  );
+
   test("capsules in every status, templates, keys and the audit log are there and work", {
     timeout: 900_000,
   }, async () => {
-    const release = await buildReleaseBefore();
     await using server = await Server.start({ env, program: release.program, images: release.images });
-    const before = await Client.connect(server.url, server.apiKey, { describesHeaders: false });
-    const { json: health } = await before.expect(200, "GET", "/healthz");
-    assert.ok("blanks" in health, "the server is the release before");
-    const made = await makeAll(before);
-    const sawBefore = await seen(before);
+    const first = await Client.connect(server.url, server.apiKey, { describesHeaders: false });
+    assert.ok(isOfRelease(server), "the server is the release before");
+    const made = await makeAll(first);
+    const sawBefore = await seen(first);
     const vms = vmsOf(server);
-    before.close();
+    first.close();
     await server.kill("SIGTERM");
     await upgradeImages(server.dataDir, release);
     await server.start();
+    assert.ok(!isOfRelease(server), "the server is this version");
 
     const client = await Client.connect(server.url, server.apiKey);
     assert.deepEqual(await seen(client), sawBefore);
@@ -107,8 +117,7 @@ describe("an upgrade from the release before", { skip: missingHistory() ?? false
     await client.expect(204, "DELETE", "/v1/snapshots/tools");
     assert.deepEqual(readdirSync(join(server.dataDir, "capsules")), [anew.id]);
     assert.deepEqual(readdirSync(join(server.dataDir, "templates")), []);
-    const only = "one VM is left: a setting under its former name makes no warm process";
-    await waitFor(only, async () => vmsOf(server).length === 1);
+    await waitFor("the end of all VMs but one", async () => vmsOf(server).length === 1, { deadlineMs: 10_000 });
     assert.deepEqual(await server.log.unexpected(), []);
     client.close();
   });

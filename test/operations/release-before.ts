@@ -9,7 +9,7 @@ import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 
 /** The last commit of the release before. Its data folders must open in this version. */
-export const releaseBefore = "d33e2e88ab85c402f9ca22448296733f8651883b";
+export const releaseBefore = "440b70388501a4e3e7bbfbdad0290dfa41e6ea09";
 
 export interface Release {
   /** Its server's program. */

@@ -17,6 +17,7 @@ const signs: { need: Need; path?: RegExp; text?: RegExp }[] = [
   { need: "clients", path: /^test\/clients\// },
   { need: "image", path: /^test\/(server|machine\/machine)\.ts$/ },
   { need: "machine", path: /^test\/machine\/machine\.ts$/ },
+  { need: "rust", path: /^test\/operations\/release-before\.ts$/ },
   { need: "tmux", path: /^test\/terminal\/emulator\.ts$/ },
   { need: "vm", path: /^(src\/(vmm|host)|guest\/image|test\/(server\.ts$|small-disk\.ts$|faults|jail|operations))/ },
 ];
