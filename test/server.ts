@@ -6,7 +6,7 @@
 import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { closeSync, existsSync, openSync, readdirSync, readFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { copyFile, mkdir, mkdtemp, readFile, rename, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -46,6 +46,19 @@ export interface ServerOptions {
   errors?: readonly RegExp[];
 }
 
+/** Servers of this process. They end with it, also when it is told to end; SIGKILL alone leaves them. */
+const running = new Set<Server>();
+let isEndingWatched = false;
+
+function watchEnding(): void {
+  if (isEndingWatched) return;
+  isEndingWatched = true;
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
+  process.once("exit", () => {
+    for (const server of running) server.abandon();
+  });
+}
+
 export class Server implements AsyncDisposable {
   readonly dataDir: string;
   /** Its address, with another port after each start. */
@@ -67,6 +80,7 @@ export class Server implements AsyncDisposable {
       throw new Error(`no built images in ${images}; run ./dev image, or set CAPSULE_IMAGES_FROM`);
     const store = resolve(images, "..");
     const folder = await mkdtemp(join(parent, "capsule-test-"));
+    watchEnding();
     const server = new Server(folder, { NODE_COMPILE_CACHE: join(store, "compiled"), ...env }, errors);
     if (from === undefined) await mkdir(server.dataDir, { mode: 0o700 });
     else await rename(from, server.dataDir);
@@ -88,6 +102,7 @@ export class Server implements AsyncDisposable {
   }
 
   private constructor(folder: string, env: Record<string, string>, errors: readonly RegExp[]) {
+    running.add(this);
     this.#folder = folder;
     this.log = new ServerLog(join(folder, "server.log"), errors);
     this.dataDir = join(folder, "data");
@@ -95,13 +110,14 @@ export class Server implements AsyncDisposable {
     this.#env = { ...own, CAPSULE_RUNNING_MEMORY_MAX_MB: String(teamMemoryMb), ...env };
   }
 
-  /** For a test process that exits early: runs `capsule down` synchronously and ignores its result. */
+  /** For a test process that exits early: runs `capsule down` synchronously, ignores its result, and removes the folder. */
   abandon(): void {
     this.#process?.kill("SIGKILL");
     spawnSync(process.execPath, [ownProgram, "down"], {
       env: { ...process.env, ...this.#env },
       timeout: stopDeadlineMs,
     });
+    if (process.env.CAPSULE_TEST_KEEP === undefined) rmSync(this.#folder, { recursive: true, force: true });
   }
 
   get pid(): number | undefined {
@@ -173,6 +189,7 @@ export class Server implements AsyncDisposable {
 
   /** Ends everything. Throws when `capsule down` has left a process, or the log has an error that the test did not announce. */
   async [Symbol.asyncDispose](): Promise<void> {
+    running.delete(this);
     await this.operate("down");
     await this.kill("SIGKILL");
     const remaining = processesOf(this.#folder);

@@ -22,13 +22,7 @@ export async function clientOf(team: string): Promise<Client> {
   return client.as(await server!.createKey(team));
 }
 
-let isOver = false;
 after(async () => {
-  isOver = true;
   client.close();
   await server?.[Symbol.asyncDispose]();
-});
-for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
-process.once("exit", () => {
-  if (!isOver) server?.abandon();
 });

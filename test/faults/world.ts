@@ -18,15 +18,11 @@ export class World implements AsyncDisposable {
   readonly server: Server;
   readonly #hasWarmProcesses: boolean;
   #client: Client | undefined;
-  /** Ends the server when the test process exits early. */
-  readonly #onExit = () => this.server.abandon();
 
   /** Without pool and warm processes unless `env` sets them, because VMs are counted here. */
   static async start({ env, ...options }: ServerOptions = {}): Promise<World> {
     const whole = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0", ...env };
     const world = new World(await Server.start({ ...options, env: whole }), whole.CAPSULE_WARM_PROCESSES !== "0");
-    for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
-    process.once("exit", world.#onExit);
     await world.#connect();
     return world;
   }
@@ -250,7 +246,6 @@ export class World implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    process.off("exit", this.#onExit);
     this.#client?.close();
     await this.server[Symbol.asyncDispose]();
   }

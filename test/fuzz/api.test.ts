@@ -51,7 +51,6 @@ after(async () => {
   blue?.close();
   await server?.[Symbol.asyncDispose]();
 });
-process.once("exit", () => server?.abandon());
 
 /** Known capsules of the red team; running ones are listed several times, so that they are chosen more often. */
 const own: string[] = [];
