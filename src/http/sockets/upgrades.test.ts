@@ -7,7 +7,7 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
 import type { FakeAgent, FakePty, FakeRun } from "../../../test/fakes/agent.ts";
-import { waitFor } from "../../../test/wait-for.ts";
+import { waitFor, within } from "../../../test/wait-for.ts";
 import { AgentFailure } from "../../agent/failure.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { ExecServerMessage } from "../../wire/exec.ts";
@@ -63,7 +63,7 @@ class Client {
   }
 
   async opened(): Promise<this> {
-    await once(this.socket, "open");
+    await within("the socket is open", once(this.socket, "open"));
     return this;
   }
 
@@ -72,6 +72,10 @@ class Client {
   }
 
   async next(): Promise<Message> {
+    return await within("another message", this.#next());
+  }
+
+  async #next(): Promise<Message> {
     while (this.#messages.length === 0) {
       if (this.#isClosed) throw new Error("closed without another message");
       await new Promise<void>((resolve) => {
@@ -83,7 +87,7 @@ class Client {
 
   /** All messages until the close, and its code. */
   async rest(): Promise<[Message[], number]> {
-    const [code] = await this.closed;
+    const [code] = await within("the socket is closed", this.closed);
     return [this.#messages, code];
   }
 }
@@ -94,7 +98,8 @@ async function refusal(
 ): Promise<[number, string]> {
   const socket = new WebSocket(`ws://127.0.0.1:${port}${path}`, { headers });
   socket.on("error", () => {});
-  const [, response] = (await once(socket, "unexpected-response")) as [unknown, IncomingMessage];
+  const refused = within(`${path} is refused`, once(socket, "unexpected-response"));
+  const [, response] = (await refused) as [unknown, IncomingMessage];
   let text = "";
   for await (const chunk of response) text += chunk;
   return [response.statusCode as number, JSON.parse(text).error.code];
