@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bannedWordsIn } from "./banned-words.ts";
-import { functionsIn, identifiersIn, pollersIn } from "./source-text.ts";
+import { commentsIn, functionsIn, identifiersIn, pollersIn } from "./source-text.ts";
 
 test("identifiers are those of code, and of code in templates", () => {
   const text = `const first = "quoted"; // said
@@ -78,4 +78,18 @@ test("a banned word is found in any part of an identifier, and not within anothe
     bannedWordsIn(words),
     words.filter((word) => word !== "dispatch"),
   );
+});
+
+test("comments are found whole, and cut into sentences", () => {
+  const text = `/** First. And
+ * second: \`code\`. */
+const a = "/* a string */"; // beside code
+// One
+// two.
+`;
+  assert.deepEqual(commentsIn(text), [
+    { line: 1, sentences: ["First.", "And second: `code`."] },
+    { line: 3, sentences: ["beside code"] },
+    { line: 4, sentences: ["One two."] },
+  ]);
 });

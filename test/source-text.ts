@@ -7,12 +7,33 @@ export interface FunctionSpan {
   head: string;
 }
 
+/** The sentences of one comment, and the line on which it begins. */
+export interface Comment {
+  line: number;
+  sentences: string[];
+}
+
 const notCode = /\/\/.*|\/\*[\s\S]*?\*\/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'/g;
 
 /** Identifiers in code; words of comments and quoted strings are none. */
 export function identifiersIn(text: string): Set<string> {
   const code = text.replace(notCode, " ").replace(/`(?:\\[\s\S]|[^`\\])*`/g, (template) => interpolations(template));
   return new Set(code.match(/[A-Za-z_$][\w$]*/g));
+}
+
+const comment = /\/\*\*?([\s\S]*?)\*\/|(?:^[ \t]*\/\/[/!]?.*\n)+|(?<=[;,{}()] )\/\/.*/gm;
+const comments = new RegExp(`${comment.source}|(?<string>"(?:\\\\.|[^"\\\\\\n])*")`, "gm");
+
+/** Every comment, whether it is a block or lines that follow one another. */
+export function commentsIn(text: string): Comment[] {
+  const found: Comment[] = [];
+  for (const match of text.matchAll(comments)) {
+    if (match.groups?.string !== undefined) continue;
+    const words = match[0].replace(/^[ \t]*(?:\/\*\*?|\/\/[/!]?|\*\/?)|\*\/$/gm, " ").replace(/\s+/g, " ");
+    const sentences = words.trim().split(/(?<=[.!?]) (?=[A-Z`])/);
+    found.push({ line: text.slice(0, match.index).split("\n").length, sentences });
+  }
+  return found;
 }
 
 function interpolations(template: string): string {
