@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::sys::{self, check};
 
 const MAX_FREE: usize = 16;
-/// Of groups that commands make below their own.
+/// Deepest group that is looked for below a command's.
 const MAX_DEPTH: usize = 32;
 
 struct Group {

@@ -31,8 +31,8 @@ impl ClosedTerminals {
         Some(stream.into_dropped(id))
     }
 
-    /// Forgets all; returns those of which the outbox still `held` bytes. Of several streams of one terminal only the
-    /// last is returned, since all of them carried the same output.
+    /// Forgets all; returns those of which the outbox still `held` bytes. Only the last of a terminal's streams
+    /// is returned, since all of them carried the same output.
     pub fn take_held(
         &mut self,
         held: &BTreeMap<u32, u64>,

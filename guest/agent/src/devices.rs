@@ -1,5 +1,5 @@
-//! What WAKE needs of the kernel's devices and of its random generator, held from boot on: root inside may remove the nodes
-//! in /dev, or mount over it.
+//! Descriptors of the clock chip and of the random generator for WAKE, held from boot on: root inside may remove the nodes in
+//! /dev, or mount over it.
 
 use std::ffi::{c_int, CStr};
 use std::io;

@@ -1,5 +1,5 @@
-//! What the parts ask of the loop. They own their state but no timer and no source of events; so they note what shall
-//! happen, and agent.rs carries it out before it waits again.
+//! Requests of the parts to the loop. A part owns its state but no timer and no source of events; so it returns effects, and
+//! agent.rs carries them out before it waits again.
 
 use std::os::fd::OwnedFd;
 

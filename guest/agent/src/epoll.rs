@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::sys::{check, owned};
 
-/// What a readiness belongs to.
+/// The descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Port,

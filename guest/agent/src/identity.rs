@@ -14,7 +14,7 @@ use crate::sys::context;
 /// A larger file is left alone, to bound the memory it takes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// What a capsule is called.
+/// The names of a capsule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     pub hostname: String,
@@ -347,7 +347,7 @@ mod tests {
         let mut files = IdentityFiles::below(&root.0);
         assert_eq!(files.update(&named("cl-1", ID)).len(), 2);
         assert!(!target.exists());
-        // What could not be written is tried again, in the same capsule too.
+        // A file that could not be written is tried again, in the same capsule too.
         std::fs::remove_file(root.file("hostname")).unwrap();
         assert_eq!(files.update(&named("cl-1", ID)).len(), 1);
         assert_eq!(root.texts()[0], "cl-1\n");

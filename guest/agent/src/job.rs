@@ -3,7 +3,7 @@
 
 use crate::protocol::Failure;
 
-/// What the host sends to a job.
+/// A message from the host to a job.
 pub enum Input {
     Data(Vec<u8>),
     Target(Vec<u8>),

@@ -11,7 +11,7 @@
 //!     │       └─► kills, freezer, outside, cgroups, reap                (ending)
 //!  workers ─► job: files, processes                              (threads)
 //!
-//!  dispatcher ─► wake ─► devices; chores ─► identity             (a thread of its own)
+//!  dispatcher ─► wake ─► devices; best_effort ─► identity        (a thread of its own)
 //! ```
 //!
 //! A part owns its state and takes what else it needs by argument. Timers, descriptors to close and orphaned pipes are
@@ -19,10 +19,10 @@
 
 pub mod accounts;
 pub mod agent;
+pub mod best_effort;
 pub mod boot;
 pub mod c_strings;
 pub mod cgroups;
-pub mod chores;
 pub mod closed_terminals;
 pub mod command;
 pub mod devices;

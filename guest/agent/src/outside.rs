@@ -1,6 +1,5 @@
-//! What runs outside the commands' cgroup: in groups that root has made beside it, and in the root group, which cannot be
-//! frozen. For a FREEZE those groups are frozen too, and processes of the root group are moved to one that is; THAW takes back
-//! both.
+//! Processes outside the commands' cgroup: in groups that root has made beside it, and in the root group, which cannot be
+//! frozen. FREEZE freezes those groups too, and moves the root group's processes to a frozen one; THAW takes back both.
 //!
 //! Each look may find more, since a process runs until it is frozen: the freezer looks until nothing is left to do.
 

@@ -99,7 +99,7 @@ fn parse_stat(pid: libc::pid_t, stat: &[u8]) -> Option<Process> {
     })
 }
 
-/// What is known of a tree. It is found once before the first SIGKILL, and grows with each further walk.
+/// The known members of a tree. They are found once before the first SIGKILL, and grow with each further walk.
 #[derive(Default)]
 pub struct ProcessTree {
     /// The living, with their start.
@@ -194,7 +194,7 @@ mod tests {
             process(51, 50, 50),
         ];
         assert_eq!(grown(&mut tree, &living, &[10]), [10, 11, 12]);
-        // What 11 left behind is known by its session, when 10 and 11 are gone.
+        // The child of 11 is known by its session, when 10 and 11 are gone.
         let left = [process(1, 0, 1), process(13, 1, 11), process(51, 1, 50)];
         assert_eq!(grown(&mut tree, &left, &[]), [13]);
         assert_eq!(grown(&mut tree, &[process(1, 0, 1)], &[]), [0; 0]);

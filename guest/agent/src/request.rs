@@ -1,5 +1,5 @@
-//! What the host asks for: the requests that open streams, and the messages within a stream. Everything here only reads
-//! bytes; dispatcher.rs acts on the result.
+//! The host's requests, which open streams, and its messages within a stream. Everything here only reads bytes;
+//! dispatcher.rs acts on the result.
 
 use crate::files::request::FileRequest;
 use crate::frames::{self, Frame};

@@ -178,7 +178,7 @@ impl Session {
         self.waiters.retain(|&waiter| waiter != stream);
     }
 
-    /// The stream is closed. What a terminal's last client did not receive is kept for the next one.
+    /// The stream is closed. Output that a terminal's last client did not receive is kept for the next one.
     pub fn detach(&mut self, stream: u32, unsent: &[u8]) {
         self.listeners.remove(stream);
         self.is_delivered = self.is_over && unsent.is_empty();
@@ -302,7 +302,8 @@ impl Session {
         true
     }
 
-    /// Of a session that is over: its cgroup, and the pipes that other processes hold open.
+    /// Takes a session that is over apart: returns its cgroup, and hands the pipes that other processes hold open to the
+    /// loop.
     pub fn release(&mut self, effects: &mut Effects) -> Option<u32> {
         let outputs = std::mem::take(&mut self.outputs).into_iter();
         if !self.has_terminal() {

@@ -16,7 +16,7 @@ pub struct Signals {
     fd: OwnedFd,
 }
 
-/// What the signals read at once ask for.
+/// The sum of the signals read at once.
 #[derive(Default)]
 pub struct Received {
     pub has_children: bool,

@@ -36,7 +36,7 @@ pub struct Program {
     pub has_terminal: bool,
 }
 
-/// What failed.
+/// The step of a spawn that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Clone,
@@ -179,7 +179,7 @@ impl Spawned {
 }
 
 impl Drop for Spawned {
-    /// What the child still uses is never freed.
+    /// Memory that the child still uses is never freed.
     fn drop(&mut self) {
         if !self.is_running() {
             // SAFETY: both are dropped here only, and nobody else uses them.

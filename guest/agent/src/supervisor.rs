@@ -54,7 +54,7 @@ impl Supervisor {
         })
     }
 
-    /// What the loop has to do since the last call.
+    /// Requests to the loop since the last call.
     pub fn effects(&mut self) -> impl Iterator<Item = Effect> + '_ {
         self.effects.drain(..)
     }

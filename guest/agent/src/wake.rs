@@ -1,12 +1,13 @@
 //! WAKE: gives a VM that was restored, or cloned from a template, the current time, fresh randomness and its own identity.
 //! Commands run only after the THAW that follows, so that none sees the past or the random numbers of another capsule.
 //!
-//! Clock, randomness and the kernel's host name must succeed. All else is done where it can be (chores.rs), and reported.
+//! Clock, randomness and the kernel's host name must succeed. The other parts are best-effort (best_effort.rs): their
+//! failures are reported.
 
 use std::io;
 use std::path::Path;
 
-use crate::chores::Chores;
+use crate::best_effort::BestEffort;
 use crate::devices::{ClockChip, Random, MAX_ENTROPY_BYTES};
 use crate::identity::{IdentityFiles, Names};
 use crate::options::Mode;
@@ -57,11 +58,11 @@ impl Wake {
     }
 }
 
-/// What WAKE acts on, held from boot on.
+/// Descriptors and names that WAKE uses, held from boot on.
 pub struct WakeState {
     /// In a VM.
     machine: Option<Machine>,
-    chores: Option<Chores>,
+    best_effort: Option<BestEffort>,
 }
 
 struct Machine {
@@ -82,10 +83,10 @@ impl WakeState {
             }
             Mode::Socket { root, .. } => (None, root.as_deref(), None),
         };
-        let chores = root.map(|root| Chores::start(IdentityFiles::below(root), chip));
+        let best_effort = root.map(|root| BestEffort::start(IdentityFiles::below(root), chip));
         Ok(WakeState {
             machine,
-            chores: chores.transpose()?,
+            best_effort: best_effort.transpose()?,
         })
     }
 
@@ -97,8 +98,8 @@ impl WakeState {
             let result = machine.wake(wake);
             result.map_err(|message| Failure::new(Code::Internal, message))?;
         }
-        let chores = self.chores.as_ref();
-        Ok(chores.map_or_else(Vec::new, |chores| chores.run(wake.names())))
+        let best_effort = self.best_effort.as_ref();
+        Ok(best_effort.map_or_else(Vec::new, |best_effort| best_effort.run(wake.names())))
     }
 }
 

@@ -45,7 +45,7 @@ impl Child {
         }
     }
 
-    /// What failed, once `errno` is that of a failure.
+    /// The step that failed, once `errno` is that of a failure.
     pub fn stage(&self) -> Stage {
         STAGES[self.stage.load(Ordering::SeqCst) as usize % STAGES.len()]
     }

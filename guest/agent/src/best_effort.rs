@@ -1,5 +1,5 @@
-//! The part of WAKE that is done where it can be: the identity files and the clock chip. It runs on a thread of its own, for
-//! which WAKE waits a bounded time, since whatever root has put in the place of these files may block for ever.
+//! The best-effort part of WAKE: the identity files and the clock chip. It runs on a thread of its own, for which WAKE waits
+//! at most 2 s, since a file that root has put in their place may block for ever.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
@@ -35,17 +35,17 @@ impl Shared {
     }
 }
 
-pub struct Chores {
+pub struct BestEffort {
     shared: Arc<Shared>,
 }
 
-impl Chores {
-    pub fn start(files: IdentityFiles, chip: Option<ClockChip>) -> std::io::Result<Chores> {
+impl BestEffort {
+    pub fn start(files: IdentityFiles, chip: Option<ClockChip>) -> std::io::Result<BestEffort> {
         let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
         let own = shared.clone();
         thread.spawn(move || work(&own, files, chip.as_ref()))?;
-        Ok(Chores { shared })
+        Ok(BestEffort { shared })
     }
 
     /// Returns a sentence for each thing that could not be done, or not in time.
