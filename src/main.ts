@@ -14,6 +14,5 @@ const program = {
   version,
 };
 
-// What is still open is closed by the end of the process: above all the lock of the data folder, which must be held
-// until then.
+// The end of the process closes every open descriptor, among them the lock of the data folder, which must be held until then.
 process.exit(await runProgram(program, process.argv.slice(2)));

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { basename, dirname, join, relative, resolve } from "node:path";
 import { test } from "node:test";
 import { bannedWordsIn } from "./banned-words.ts";
-import { functionsIn, identifiersIn, pollersIn } from "./source-text.ts";
+import { commentsIn, functionsIn, identifiersIn, pollersIn } from "./source-text.ts";
 
 const root = resolve(import.meta.dirname, "..");
 const source = join(root, "src");
@@ -219,6 +219,17 @@ test("no identifier and no file has a word that the house does not use", () => {
   for (const path of everyFile) {
     const words = [basename(path), ...identifiersIn(readFileSync(join(root, path), "utf8"))];
     for (const word of bannedWordsIn(words).filter((each) => !formerNames.has(each))) wrong.push(`${path}: ${word}`);
+  }
+  assert.deepEqual(wrong, []);
+});
+
+test("a comment's sentence has a noun as its subject", () => {
+  const opener = /^(?:Of(?! course)|What|Who|Whoever|Whatever|Those|All else|One (?:that|whose|which))\b[^?]*$/;
+  const wrong: string[] = [];
+  for (const path of everyFile) {
+    for (const { line, sentences } of commentsIn(readFileSync(join(root, path), "utf8"))) {
+      for (const sentence of sentences.filter((each) => opener.test(each))) wrong.push(`${path}:${line} ${sentence}`);
+    }
   }
   assert.deepEqual(wrong, []);
 });

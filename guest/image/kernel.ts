@@ -12,7 +12,7 @@ import { runProgram } from "./program.ts";
 
 const metapackage = "linux-image-cloud-amd64";
 
-/** In loading order. One that is built into the kernel is left out. */
+/** In loading order. A driver that is built into the kernel is left out. */
 const drivers = ["virtio_ring", "virtio", "virtio_mmio", "virtio_blk", "virtio_console"];
 
 export interface Kernel {

@@ -83,7 +83,7 @@ export interface GuestProcess {
 }
 
 export interface GuestEntry {
-  /** Of any bytes, as text: see wire/file-names.ts. So are `path` and `target`, and the paths of requests. */
+  /** Bytes as text: see wire/file-names.ts. So are `path` and `target`, and the paths of requests. */
   name: string;
   path: string;
   type: "file" | "directory" | "symlink";
@@ -101,7 +101,7 @@ export interface ListRequest {
   path: string;
   depth: number;
   entriesMax: number;
-  /** Of the guest's encoding of all entries. */
+  /** Most bytes of the guest's encoding of all entries. */
   bytesMax: number;
 }
 

@@ -81,7 +81,7 @@ export const limits = {
   handshakeBytes: 4 * 1024 * 1024,
   /** Longest tag that the guest may report. */
   tagBytes: 256,
-  /** Of a WAKE's result; the rest is dropped. */
+  /** A WAKE's result is cut to these. */
   problems: 8,
   problemCharacters: 300,
 } as const;
@@ -171,7 +171,7 @@ function whole<T>(payload: Buffer, read: (fields: RecordReader) => T): T {
 }
 
 export interface Welcome {
-  /** Of this connection: that of the HELLO, or the nearest one that the agent speaks. */
+  /** This connection's: that of the HELLO, or the nearest one that the agent speaks. */
   version: number;
   /** Name and version of the program inside. */
   agent: string;
@@ -193,7 +193,7 @@ export function decodeEmpty(payload: Buffer): void {
   whole(payload, () => {});
 }
 
-/** What WAKE could not do: sentences for the log. */
+/** A sentence for the log for each part of WAKE that failed. */
 export function decodeWoken(payload: Buffer): string[] {
   const problems = whole(payload, (fields) => (fields.isAtEndMark ? [] : fields.strs()));
   return problems.slice(0, limits.problems).map((problem) => problem.slice(0, limits.problemCharacters));

@@ -39,7 +39,7 @@ export interface Guest {
   readonly id: string;
   /** The connection to its agent. Throws CapsuleError("agent_error") while it is being made anew. */
   readonly agent: Agent;
-  /** What its last wake could not do and need not: sentences of the guest, for the log. */
+  /** The guest's sentences about optional parts of its last wake that failed, for the log. */
   readonly wakeProblems: readonly string[];
   /** Resolves once when the guest ends by itself; never when the host ended it. Never rejects. */
   readonly ended: Promise<GuestEnd>;

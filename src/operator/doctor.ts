@@ -16,7 +16,7 @@ import { createDefaults } from "../wire/defaults.ts";
 import { messageOf } from "../wire/errors.ts";
 import { type Engine, kvmState, weaknessesOf } from "./engine.ts";
 
-/** The result of one check. What is missing, slow or less safe than it could be comes with a remedy. */
+/** The result of one check. Any word but `ok` comes with a remedy. */
 export interface Finding {
   word: "ok" | "slow" | "warning" | "missing";
   name: string;
@@ -48,7 +48,7 @@ function print({ word, name, text }: Finding): void {
   console.log(`${word.padEnd(8)} ${name.padEnd(12)} ${text}`);
 }
 
-/** Of the checks, or of the capsule that was tried after them. */
+/** The last lines of the report. A missing part has kept the trial capsule from being started. */
 export function verdictOn(findings: readonly Finding[]): string {
   const missing = findings.find(({ word }) => word === "missing");
   if (missing !== undefined) return `The service cannot run here yet: ${missing.text}.`;

@@ -1,4 +1,4 @@
-/** What makes VMs slower or less confined on this machine than they could be, each with the command that changes it. */
+/** Weaknesses of this machine that make VMs slower or less confined, each with the command that changes it. */
 import { readFileSync, statSync } from "node:fs";
 
 const page = "docs/KVM.md";
@@ -16,7 +16,7 @@ export interface Engine {
 export interface KvmState {
   /** The setting CAPSULE_ACCELERATOR. */
   wanted: "auto" | "kvm" | "tcg";
-  /** Of /dev/kvm; undefined: there is none. */
+  /** /dev/kvm; undefined: there is none. */
   device: { mode: number; gid: number } | undefined;
   /** Whether the processor offers virtualization to this system. */
   hasVirtualization: boolean;

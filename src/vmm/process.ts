@@ -83,7 +83,7 @@ export function spawnDetached(argv: string[], cwd: string, inherited: Inherited[
   return { process: { pid: child.pid, startTicks }, pipes, exited, stderrTail };
 }
 
-/** Lowers a process's priority and makes the kernel kill it first. What it starts from now on inherits both. */
+/** Lowers a process's priority and makes the kernel kill it first. Its later children inherit both. */
 export function yieldToService(pid: number | undefined): void {
   killFirst(pid);
   try {
@@ -203,7 +203,7 @@ export async function endProcess(victim: VmProcess): Promise<void> {
   if (bwrap !== null && !(await isGoneWithin(bwrap, bwrapDeadlineMs))) kill(bwrap);
 }
 
-/** Ends every process with this nonce. One that another of them forks meanwhile is found by the next scan. */
+/** Ends every process with this nonce. The next scan finds processes that they fork meanwhile. */
 export async function endByNonce(nonce: string): Promise<void> {
   for (let scans = 0; scans < scansMax; scans++) {
     const found = await findByNonce(nonce);

@@ -448,7 +448,7 @@ async function warmedUp(name: string): Promise<WarmProcess> {
   return warm;
 }
 
-/** What this shell command leaves in memory and on disk, saved. */
+/** A saved VM in which this shell command has run. */
 async function savedAfter(name: string, command: string): Promise<{ disk: string; saved: Saved }> {
   const { vm, agent } = await start(name);
   await shell(agent, command);

@@ -2,7 +2,7 @@
  * A client of QMP, QEMU's control socket: one JSON object per line, answers matched to commands by id, events in
  * between. The QEMU may be compromised, so its output is not trusted: lines have a maximum length, a line that does not
  * parse ends the connection, as do more than 1 000 lines or 256 KiB in a second that answer no command, and every command
- * has a deadline. What is read in one turn of the event loop has a bound of time.
+ * has a deadline. Reads in one turn of the event loop have a bound of time.
  *
  * QEMU reads its monitor byte by byte, at about 4 µs each. So commands are short, and independent commands are sent
  * without waiting for each other's answers; QEMU runs them in order (docs/adr/0016).

@@ -106,7 +106,7 @@ export const settableLimits = {
   wait_max_sec: limit(300, [0, 3_600], "longest wait of GET /v1/capsules/{id}?wait=…"),
 } satisfies Record<string, SettableLimit>;
 
-/** What each limit bounds that no setting changes, except as a part of another one. */
+/** Limits without a setting, with their descriptions. Some are fixed parts of one that has a setting. */
 const fixedLimits = {
   keys_max: "live API keys of one team",
   key_name_max_length: "characters of a key's name",

@@ -11,11 +11,11 @@ interface Opening {
   button: string;
   /** The element that has the focus: its label or text. */
   focus: string;
-  /** What Enter does after "ci" was typed: it sends this request, or closes the dialog without one. */
+  /** Enter after "ci" was typed sends this request, or closes the dialog without one. */
   enter: "closes" | `POST ${string}`;
   /** In a list of choices Enter sends nothing: this button does. */
   confirm?: string;
-  /** What was typed is part of the request. */
+  /** The typed text is part of the request. */
   isTyped?: true;
 }
 
@@ -58,7 +58,7 @@ function openings({ capsule: { id }, pid, template, key }: Places): Opening[] {
 const widths = [1280, 390, 360];
 const longError = `this is refused for a reason that takes a whole sentence to tell, and names /${"x".repeat(80)}`;
 
-/** What is wrong with the look of an open dialog, at each width. */
+/** Faults in the look of an open dialog, at each width. */
 async function looks(page: Page, dialog: Locator): Promise<string[]> {
   const wrong: string[] = [];
   for (const width of widths) {

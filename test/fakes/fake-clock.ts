@@ -14,7 +14,7 @@ export class FakeClock implements Clock {
     return this.#ticks;
   }
 
-  /** What an operator or NTP does to the wall clock; no time passes. */
+  /** Sets the wall clock, as an operator or NTP does; no time passes. */
   step(ms: number): void {
     this.#aheadMs += ms;
   }

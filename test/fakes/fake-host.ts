@@ -65,7 +65,7 @@ export class FakeHost implements Host {
   readonly retired: string[] = [];
   /** The owner of each start and restore, in order. */
   readonly owners: string[] = [];
-  /** Of each guest from its wake on. */
+  /** Each guest has them from its wake on. */
   wakeProblems: readonly string[] = [];
   /** Called before each verb; an error that it throws is the verb's failure. */
   before: (verb: HostVerb, id: string) => void = () => {};

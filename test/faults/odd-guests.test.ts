@@ -161,7 +161,7 @@ describe("a command's whole tree ends, wherever it went", { timeout }, () => {
       async () => Number(await capsule.sh(`ls /run | grep -c ^${mark}- || true`)) === scattered,
     );
 
-  /** Those that are left. */
+  /** The processes that are left. */
   const left = (mark: string) =>
     capsule.sh(`for f in /run/${mark}-*; do kill -0 "\${f##*-}" 2>/dev/null && echo "$f"; done; true`);
 

@@ -42,7 +42,7 @@ const stages: Stage[] = [
 /** The conformance suite is one file, and runs three of its sections at once. */
 const heavy = "conformance";
 
-/** What `./dev test` leaves to `./dev test all`. */
+/** The groups that `./dev test` leaves to `./dev test all`. */
 const onlyInAll = ["faults", "operations", "fuzz", "soak", "guides", "neighbours", "kvm"];
 
 export const groupNames: string[] = stages.flatMap(({ groups }) => groups);

@@ -1,6 +1,6 @@
 /**
- * What must be installed or built for test files to run, found in the files and in the modules of test/ that they import:
- * a test of a lock table needs Node alone.
+ * Packages and builds that test files need, found in the files and in the modules of test/ that they import: a test of a lock
+ * table needs Node alone.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";

@@ -1,4 +1,4 @@
-/** What a run does: the words of the command line, checked, and the limits that follow from them. */
+/** The plan of a run: the words of the command line, checked, and the limits that follow from them. */
 import { existsSync } from "node:fs";
 import { agentGroup, groupNames, type Task, type TaskStage, tasksOf, tasksOfFiles, usualGroups } from "./groups.ts";
 import { type Need, needsOf } from "./needs.ts";
@@ -7,7 +7,7 @@ const minuteMs = 60_000;
 /** The whole of `all` takes so long; its share of `kvm` takes the last part, or is skipped when less is left. */
 const allMs = 25 * minuteMs;
 const machineShareMs = 8 * minuteMs;
-/** Of a file. The last two are for forms that are asked for by name. */
+/** Longest run of a file. The last two are for forms that are asked for by name. */
 const fileLimitMs = 30 * minuteMs;
 const longLimitsMs: Record<string, number> = { soak: 180 * minuteMs, kvm: 180 * minuteMs };
 const longMachineMs = 24 * 60 * minuteMs;

@@ -1,6 +1,6 @@
-/** What became of one test file, or of the agent's tests. */
+/** The result of one test file, or of the agent's tests. */
 
-/** Of a test's output, so much is kept: the last of it. */
+/** The last part of a test's output is kept, of this length. */
 const outputMaxChars = 256 * 1024;
 
 export interface TimedTest {

@@ -1,4 +1,4 @@
-/** What a run prints: a line per file, failures in full, and sums. `.ci/run` reads the lines of the skips and the last one. */
+/** The output of a run: a line per file, failures in full, and sums. `.ci/run` reads the lines of the skips and the last one. */
 import type { Result } from "./result.ts";
 
 const slowestShown = 10;
@@ -36,7 +36,7 @@ export function summaryOf(results: readonly Result[]): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** Of each group: from its first file's begin to its last one's end, and how long they took one by one. */
+/** Each group's time from its first file's begin to its last one's end, and the sum of the files' own times. */
 function timesOf(results: readonly Result[]): string[] {
   return [...Map.groupBy(results, ({ group }) => group)].map(([group, files]) => {
     const wallMs = Math.max(...files.map((file) => file.endedMs)) - Math.min(...files.map((file) => file.beganMs));

@@ -16,7 +16,7 @@ const endingMs = 60_000;
 const testShare = 2 / 3;
 
 export interface FileOptions {
-  /** Of the whole file. */
+  /** For the whole file. */
   limitMs: number;
   /** Part of the titles of the tests that run; undefined for all. */
   title: string | undefined;
@@ -81,7 +81,7 @@ class EventReader {
         else this.#readTest(event);
         break;
       case "test:diagnostic":
-        // Those without a file are sums, which are taken here.
+        // Diagnostics without a file are sums, which are taken here.
         if (event.data.file !== undefined) this.#result.write(`ℹ ${event.data.message}\n`);
         break;
       case "test:stdout":

@@ -1,4 +1,4 @@
-/** What a daemon finds of a capsule whose pause an earlier one has not recorded. Real VMs: test/faults. */
+/** A daemon adopts capsules whose pause an earlier one has not recorded. Real VMs: test/faults. */
 import assert from "node:assert/strict";
 import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -28,8 +28,8 @@ export class Adopter {
   }
 
   /**
-   * `saving`: as for `Host.adopt`. A VM that cannot be taken over is ended. What the kernel of a saved guest has written since
-   * is settled; where more than the kernel may have written, there is no checkpoint any more.
+   * `saving`: as for `Host.adopt`. A VM that cannot be taken over is ended, and a restore that it came from is undone. A disk
+   * layer that user processes may have changed since the save ends the checkpoint.
    */
   async adopt(id: string, saving: number | null): Promise<AdoptedGuest> {
     const folder = this.#options.paths.capsule(id);

@@ -31,7 +31,7 @@ import { Restorer } from "./restorer.ts";
 const id = "cl-1";
 const turn = { owner: "a team" };
 const guest = {} as LiveGuest;
-/** What the release before left of a VM that has ended. */
+/** The release before wrote this for a VM that has ended. */
 const journal = { nonce: "0", process: null };
 
 interface Paused {
@@ -41,7 +41,7 @@ interface Paused {
   /** The folder of scratch files. */
   work: string;
   restorer: Restorer;
-  /** What the VM does. */
+  /** `work` stands for the restored VM's. */
   run: { work: () => void; times: number; pieces: unknown[] };
 }
 

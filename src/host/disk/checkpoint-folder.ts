@@ -80,7 +80,7 @@ async function recordOf(folder: string, name: string, pending?: PendingFile): Pr
   return { bytes: size };
 }
 
-/** Whatever its size, this file has a hash in the manifest, which identifies the checkpoint. */
+/** The manifest has this file's hash at any size, and so identifies the checkpoint. */
 async function writeHashes(folder: string, names: string[]): Promise<FileRecord> {
   const text = encodeHashes(await hashFiles(Object.fromEntries(names.map((name) => [name, join(folder, name)])), {}));
   await writeFile(join(folder, hashesName), text, { mode: 0o600 });

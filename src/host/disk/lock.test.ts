@@ -15,7 +15,7 @@ function withFolder(use: (folder: string) => void): void {
   }
 }
 
-/** What another process makes of the folder. */
+/** The answers of another process about the folder. */
 function elsewhere(folder: string): string {
   const script = `
     import { isLocked, lockData } from ${JSON.stringify(join(import.meta.dirname, "lock.ts"))};

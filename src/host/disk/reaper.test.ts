@@ -27,7 +27,7 @@ function vmmOf(...nonces: string[]) {
   };
 }
 
-/** What a power cut or a person may leave as a journal. */
+/** Journals as a power cut or a person may leave them. */
 const damages: [name: string, content: string][] = [
   ["empty", ""],
   ["of NULs", "\0".repeat(106)],

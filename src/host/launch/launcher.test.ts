@@ -1,4 +1,4 @@
-/** What is left of a restore that is aborted or fails. Real VMs are restored in test/conformance and test/faults. */
+/** The leftovers of a restore that is aborted or fails. Real VMs are restored in test/conformance and test/faults. */
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** What a demand pool makes and ends when its limits are below the demand. Items are names. */
+/** A demand pool makes and ends items while its limits are below the demand. Items are names. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { describe, it } from "node:test";

@@ -1,4 +1,4 @@
-/** What a translation warm-up runs and how it ends. Real processes: vmm/qemu.test.ts, test/faults/warm-processes.test.ts. */
+/** A translation warm-up runs its commands and ends. Real processes: vmm/qemu.test.ts, test/faults/warm-processes.test.ts. */
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

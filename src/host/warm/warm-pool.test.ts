@@ -1,4 +1,4 @@
-/** What the warm pool keeps ready, hands out and ends. Capsules are names. */
+/** The warm pool keeps capsules ready, hands them out and ends them. Capsules are names. */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { steadyClock } from "../../../test/fakes/steady-clock.ts";

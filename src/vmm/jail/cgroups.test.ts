@@ -59,7 +59,7 @@ test("a kernel with an io controller but no weights is accepted", () => {
   assert.equal(read("capsule/vm1/pids.max"), "98");
 });
 
-/** What the kernel reports of all VMs. */
+/** Writes the kernel's report on the memory of all VMs. */
 function using(usedBytes: number, { inactive = 0, active = 9, mapped = 9 } = {}): void {
   const cache = `inactive_file ${inactive}\nactive_file ${active}\nfile_mapped ${mapped}\n`;
   writeFileSync(join(root, "capsule/memory.current"), `${usedBytes}\n`);

@@ -15,7 +15,7 @@ import { copyPages, loadPages, writeMapped } from "./page-copy.ts";
 import { type Mapping, mappingsOf, type OpenFile, openOf, ownPages, type PageRun, pageBytes } from "./pagemap.ts";
 
 /**
- * 16 MiB, which takes 10 ms. Most pauses and resumes move less, and do not wait for another thread. What is more is copied there,
+ * 16 MiB, which takes 10 ms. Most pauses and resumes move less, and do not wait for another thread. A larger copy runs there,
  * because it would delay all other requests.
  */
 const maxPagesHere = 4_096;

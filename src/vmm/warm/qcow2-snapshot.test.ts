@@ -11,7 +11,7 @@ after(() => rmSync(folder, { recursive: true }));
 
 const program = (...args: string[]) => execFileSync("qemu-img", args, { encoding: "utf8" });
 
-/** What QEMU reads back from it is seen where it is loaded: qemu.test.ts. */
+/** QEMU itself loads such a file in qemu.test.ts. */
 test("qemu-img finds a valid file with one snapshot of that size", () => {
   for (const bytes of [1, 4_096, 4_097, 100_000, 2 << 20]) {
     const path = join(folder, `${bytes}`);
