@@ -56,8 +56,8 @@ impl Freezer {
     ) {
         self.is_awake = false;
         self.give_up(streams);
-        let is_traced = self.outside.as_ref().is_some_and(Outside::is_traced);
-        if is_traced || !cgroups.freeze(true) {
+        let can_freeze = self.outside.as_ref().is_none_or(Outside::can_freeze);
+        if !can_freeze || !cgroups.freeze(true) {
             answer(Some(stream), false, streams);
             return;
         }
@@ -75,7 +75,7 @@ impl Freezer {
             return;
         };
         // In this order: a command that is frozen already makes no further group.
-        let is_frozen = cgroups.are_frozen() & self.outside.as_mut().is_none_or(Outside::freeze);
+        let is_frozen = cgroups.are_frozen() && self.outside.as_mut().is_none_or(Outside::freeze);
         if is_frozen || monotonic_ns() >= pending.deadline_ns {
             answer(pending.stream, is_frozen, streams);
             self.pending = None;

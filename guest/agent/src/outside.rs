@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::cgroups::{has_line, write_file};
 use crate::process_tree::ProcessTable;
-use crate::sys;
+use crate::sys::{self, check};
 
 /// Where processes of the root group are while they are frozen.
 const HELD: &CStr = c"capsule-held";
@@ -24,6 +24,7 @@ pub struct Outside {
     table: ProcessTable,
     /// Groups that were not frozen before.
     frozen: BTreeMap<CString, OwnedFd>,
+    has_held: bool,
 }
 
 impl Outside {
@@ -37,32 +38,45 @@ impl Outside {
             commands: sys::c_string(name.as_bytes())?,
             table: ProcessTable::open()?,
             frozen: BTreeMap::new(),
+            has_held: false,
         })
+    }
+
+    /// To be called before anything is frozen. False: this process would not run on. A tracer must not freeze, since this
+    /// process would wait for it at its next system call; and this process must not be in a group, to which root may have
+    /// moved it.
+    pub fn can_freeze(&self) -> bool {
+        let own = own_pid();
+        let is_in_root_group =
+            || pids_in(&self.root).contains(&own) || self.move_to(&self.root, own).is_ok();
+        !self.table.is_traced(own) && is_in_root_group()
     }
 
     /// True: all of it is frozen. The root group comes last: a frozen process does not move itself there.
     pub fn freeze(&mut self) -> bool {
-        let mut is_frozen = self.is_own_group_root();
-        let Ok(groups) = sys::folders_in(&self.root) else {
-            return false;
-        };
-        for name in groups {
-            if name != self.commands {
-                is_frozen &= self.freeze_group(name);
+        let mut is_frozen = true;
+        if self.has_further_groups() {
+            let Ok(groups) = sys::folders_in(&self.root) else {
+                return false;
+            };
+            for name in groups {
+                if name != self.commands {
+                    is_frozen &= self.freeze_group(name);
+                }
             }
         }
         self.empty_root_group() && is_frozen
     }
 
-    /// A tracer of this process must not freeze: this process would wait for it at its next system call.
-    pub fn is_traced(&self) -> bool {
-        self.table.is_traced(own_pid())
-    }
-
-    /// Root inside may have moved this process, which must not freeze with a group.
-    fn is_own_group_root(&self) -> bool {
-        let own = own_pid();
-        pids_in(&self.root).contains(&own) || self.move_to(&self.root, own).is_ok()
+    /// By the number of links to the root group's folder, which costs less than a listing.
+    fn has_further_groups(&self) -> bool {
+        const WITH_ONE_FOLDER: u64 = 3;
+        // SAFETY: `status` is what the call fills.
+        let status = unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            check(libc::fstat(self.root.as_raw_fd(), &mut status)).map(|_| status)
+        };
+        !status.is_ok_and(|status| status.st_nlink == WITH_ONE_FOLDER)
     }
 
     fn freeze_group(&mut self, name: CString) -> bool {
@@ -89,7 +103,7 @@ impl Outside {
     }
 
     /// True: the root group has no process but this one and kernel threads.
-    fn empty_root_group(&self) -> bool {
+    fn empty_root_group(&mut self) -> bool {
         let own = own_pid();
         let mut pids = pids_in(&self.root);
         pids.retain(|&pid| pid != own && self.table.is_user(pid));
@@ -98,6 +112,7 @@ impl Outside {
         }
         // SAFETY: the name ends in NUL. If it cannot be made, it cannot be opened.
         unsafe { libc::mkdirat(self.root.as_raw_fd(), HELD.as_ptr(), 0o755) };
+        self.has_held = true;
         if let Some(held) = self.held() {
             let _ = write_file(&held, c"cgroup.freeze", b"1");
             for pid in pids {
@@ -108,7 +123,9 @@ impl Outside {
     }
 
     pub fn thaw(&mut self) {
-        if let Some(held) = self.held() {
+        let held = self.held();
+        self.has_held = false;
+        if let Some(held) = held {
             for _ in 0..ROUNDS {
                 // Frozen ones do not fork meanwhile.
                 for pid in pids_in(&held) {
@@ -130,7 +147,10 @@ impl Outside {
     }
 
     fn held(&self) -> Option<OwnedFd> {
-        sys::open_at(&self.root, HELD, libc::O_RDONLY | libc::O_DIRECTORY).ok()
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+        self.has_held
+            .then(|| sys::open_at(&self.root, HELD, flags).ok())
+            .flatten()
     }
 
     fn move_to(&self, group: &OwnedFd, pid: libc::pid_t) -> io::Result<()> {

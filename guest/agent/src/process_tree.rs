@@ -8,9 +8,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::mounts;
 use crate::sys;
 
+/// Kernel threads that are remembered, since looking at one costs more than asking for its group.
+const MAX_KNOWN: usize = 4_096;
+
 /// A process file system of the agent's own, where it may mount one: root inside may unmount /proc.
 pub struct ProcessTable {
     proc: OwnedFd,
+    kernel_threads: BTreeSet<libc::pid_t>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +30,10 @@ impl ProcessTable {
     pub fn open() -> io::Result<ProcessTable> {
         let proc = mounts::detached(c"proc")
             .or_else(|_| sys::open(c"/proc", libc::O_RDONLY | libc::O_DIRECTORY))?;
-        Ok(ProcessTable { proc })
+        Ok(ProcessTable {
+            proc,
+            kernel_threads: BTreeSet::new(),
+        })
     }
 
     /// All but kernel threads.
@@ -52,12 +59,20 @@ impl ProcessTable {
     }
 
     /// Whether it is a process with a program, and no kernel thread.
-    pub fn is_user(&self, pid: libc::pid_t) -> bool {
+    pub fn is_user(&mut self, pid: libc::pid_t) -> bool {
         // SAFETY: plain call. The kernel's own helper programs have group 0 too, as its threads have.
-        match unsafe { libc::getpgid(pid) } {
-            0 => self.has_program(pid),
-            group => group > 0,
+        let group = unsafe { libc::getpgid(pid) };
+        if group != 0 || self.kernel_threads.contains(&pid) {
+            return group > 0;
         }
+        let has_program = self.has_program(pid);
+        if !has_program {
+            if self.kernel_threads.len() >= MAX_KNOWN {
+                self.kernel_threads.clear();
+            }
+            self.kernel_threads.insert(pid);
+        }
+        has_program
     }
 
     fn has_program(&self, pid: libc::pid_t) -> bool {
