@@ -1,5 +1,4 @@
 /** Saves a guest into its checkpoint, takes a save back, and captures a saved guest into a template. host.ts has the contract. */
-import { constants } from "node:fs";
 import { copyFile, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
@@ -7,6 +6,7 @@ import { allSettledOrThrow } from "../../vmm/all-settled.ts";
 import type { MergeLayer } from "../../vmm/layer-merge.ts";
 import { flattenMemory } from "../../vmm/memory/base-memory.ts";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
+import { copySparse } from "../../vmm/sparse-copy.ts";
 import type { FairSlots } from "../capacity/fair-slots.ts";
 import { withDeadline } from "../deadline.ts";
 import { checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
@@ -169,7 +169,7 @@ export class Checkpointer {
     await freshFolder(scratch);
     const mergeDisk = async () => {
       const layer = join(scratch, fileNames.disk);
-      await copyFile(join(folder, diskName), layer, constants.COPYFILE_FICLONE);
+      await copySparse(join(folder, diskName), layer);
       await mergeLayer({ layer, parent: join(parent, fileNames.disk), root: templates.image(image).root });
     };
     const memory = { base: join(parent, fileNames.memory), merged: join(scratch, fileNames.memory) };
