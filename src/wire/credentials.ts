@@ -110,7 +110,7 @@ export const OutputSocketQuery = Type.Object({
       type: "string",
       enum: ["utf-8", "base64"],
       default: "utf-8",
-      description: "Of data in stdout and stderr. As utf-8, bytes that are none arrive as U+FFFD.",
+      description: "Encoding of data in stdout and stderr. With utf-8, invalid bytes arrive as U+FFFD.",
     }),
   ),
 });
