@@ -31,8 +31,8 @@ export class Stream {
   readonly id: number;
   readonly verb: Verb;
   readonly handler: StreamHandler;
-  readonly #carrier: StreamTransport;
-  #open = true;
+  readonly #transport: StreamTransport;
+  #isOpen = true;
 
   // Receiving: bytes that the guest may still send; received; received and not consumed; consumed and not yet granted
   // again.
@@ -42,26 +42,26 @@ export class Stream {
   #heldBytes = 0;
   #ungrantedBytes = 0;
   #grantBytes: number = limits.grantBytes;
-  #endReceived = false;
+  #hasReceivedEnd = false;
 
   #creditBytes: number = limits.windowBytes;
   #sentBytes = 0;
   #queue: Uint8Array[] = [];
   #queuedBytes = 0;
-  #ending = false;
-  #blocked = false;
+  #isEnding = false;
+  #isBlocked = false;
   /** Events queued while the pipe is congested, the latest of each name. */
   readonly #latest = new Map<string, Uint8Array>();
 
-  constructor(id: number, verb: Verb, handler: StreamHandler, carrier: StreamTransport) {
+  constructor(id: number, verb: Verb, handler: StreamHandler, transport: StreamTransport) {
     this.id = id;
     this.verb = verb;
     this.handler = handler;
-    this.#carrier = carrier;
+    this.#transport = transport;
   }
 
   get isOpen(): boolean {
-    return this.#open;
+    return this.#isOpen;
   }
 
   /** Bytes passed to `send` that are queued for credit or for the pipe. */
@@ -85,7 +85,7 @@ export class Stream {
 
   /** The guest has ended its data, and the total was right. */
   get hasEnded(): boolean {
-    return this.#endReceived;
+    return this.#hasReceivedEnd;
   }
 
   /**
@@ -93,30 +93,30 @@ export class Stream {
    * change afterwards.
    */
   send(bytes: Uint8Array): boolean {
-    if (!this.#open || bytes.length === 0) return this.#queuedBytes === 0;
+    if (!this.#isOpen || bytes.length === 0) return this.#queuedBytes === 0;
     this.#queue.push(bytes);
     this.#queuedBytes += bytes.length;
     this.pump();
-    this.#blocked = this.#queuedBytes > 0;
-    return !this.#blocked;
+    this.#isBlocked = this.#queuedBytes > 0;
+    return !this.#isBlocked;
   }
 
   /** Ends the data after the queued bytes. */
   end(): void {
-    this.#ending = true;
+    this.#isEnding = true;
     this.pump();
   }
 
   event(payload: Uint8Array): void {
-    if (this.#open) this.#carrier.control(FrameType.EVENT, this.id, payload);
+    if (this.#isOpen) this.#transport.control(FrameType.EVENT, this.id, payload);
   }
 
   /** Sends an event that supersedes earlier ones of its name. While the pipe is congested only the latest is kept. */
   latestEvent(name: string, payload: Uint8Array): void {
-    if (!this.#open) return;
-    if (this.#carrier.congested) {
+    if (!this.#isOpen) return;
+    if (this.#transport.congested) {
       this.#latest.set(name, payload);
-      this.#carrier.onceDrained(this);
+      this.#transport.onceDrained(this);
     } else {
       this.event(payload);
     }
@@ -127,8 +127,8 @@ export class Stream {
     const counted = Math.min(bytes, this.#heldBytes);
     this.#heldBytes -= counted;
     this.#ungrantedBytes += counted;
-    if (this.#ungrantedBytes < this.#grantBytes || !this.#open || this.#endReceived) return;
-    this.#carrier.control(FrameType.WINDOW, this.id, windowRecord(this.#ungrantedBytes));
+    if (this.#ungrantedBytes < this.#grantBytes || !this.#isOpen || this.#hasReceivedEnd) return;
+    this.#transport.control(FrameType.WINDOW, this.id, windowRecord(this.#ungrantedBytes));
     this.#allowanceBytes += this.#ungrantedBytes;
     this.#ungrantedBytes = 0;
   }
@@ -137,22 +137,22 @@ export class Stream {
   widen(): void {
     this.#grantBytes = limits.wideWindowBytes / 4;
     const moreBytes = limits.wideWindowBytes - limits.windowBytes;
-    this.#carrier.control(FrameType.WINDOW, this.id, windowRecord(moreBytes));
+    this.#transport.control(FrameType.WINDOW, this.id, windowRecord(moreBytes));
     this.#allowanceBytes += moreBytes;
   }
 
   /** The handler gets no further calls. */
   cancel(): void {
-    if (!this.#open) return;
-    this.#carrier.control(FrameType.CANCEL, this.id, emptyRecord);
-    this.#carrier.release(this);
+    if (!this.#isOpen) return;
+    this.#transport.control(FrameType.CANCEL, this.id, emptyRecord);
+    this.#transport.release(this);
     this.close();
   }
 
   /** When the signal fires, cancels the stream and fails its handler with the signal's reason. */
   cancelOn(signal: AbortSignal | undefined): void {
     const onAbort = () => {
-      if (!this.#open) return;
+      if (!this.#isOpen) return;
       this.cancel();
       this.handler.failed(signal?.reason);
     };
@@ -162,7 +162,7 @@ export class Stream {
 
   /** Marks the stream as ended and drops queued bytes. */
   close(): void {
-    this.#open = false;
+    this.#isOpen = false;
     this.#queue = [];
     this.#queuedBytes = 0;
     this.#latest.clear();
@@ -170,21 +170,21 @@ export class Stream {
 
   /** Sends queued bytes as far as credit and pipe allow. */
   pump(): void {
-    if (!this.#carrier.congested) this.#sendLatest();
-    while (this.#open && this.#queuedBytes > 0 && this.#creditBytes > 0) {
-      if (this.#carrier.congested) {
-        this.#carrier.onceDrained(this);
+    if (!this.#transport.congested) this.#sendLatest();
+    while (this.#isOpen && this.#queuedBytes > 0 && this.#creditBytes > 0) {
+      if (this.#transport.congested) {
+        this.#transport.onceDrained(this);
         return;
       }
       this.#sendPart();
     }
-    if (!this.#open || this.#queuedBytes > 0) return;
-    if (this.#ending) {
-      this.#ending = false;
-      this.#carrier.control(FrameType.END, this.id, endRecord(this.#sentBytes));
+    if (!this.#isOpen || this.#queuedBytes > 0) return;
+    if (this.#isEnding) {
+      this.#isEnding = false;
+      this.#transport.control(FrameType.END, this.id, endRecord(this.#sentBytes));
     }
-    if (this.#blocked) {
-      this.#blocked = false;
+    if (this.#isBlocked) {
+      this.#isBlocked = false;
       this.handler.drained?.();
     }
   }
@@ -203,13 +203,13 @@ export class Stream {
     this.#queuedBytes -= length;
     this.#creditBytes -= length;
     this.#sentBytes += length;
-    this.#carrier.data(this.id, first.subarray(0, length));
+    this.#transport.data(this.id, first.subarray(0, length));
   }
 
   // ---- Received frames
 
   receiveData(output: number, bytes: Buffer): void {
-    if (this.#endReceived) throw new ProtocolError("data after the end of data");
+    if (this.#hasReceivedEnd) throw new ProtocolError("data after the end of data");
     if (bytes.length === 0) throw new ProtocolError("an empty data frame");
     if (bytes.length > this.#allowanceBytes) throw new ProtocolError("data beyond the window");
     this.#allowanceBytes -= bytes.length;
@@ -220,10 +220,10 @@ export class Stream {
 
   receiveEnd(payload: Buffer): void {
     const total = decodeTotal(payload);
-    if (this.#endReceived || total !== this.#receivedBytes) {
+    if (this.#hasReceivedEnd || total !== this.#receivedBytes) {
       throw new ProtocolError(`an end after ${total} bytes, but ${this.#receivedBytes} arrived`);
     }
-    this.#endReceived = true;
+    this.#hasReceivedEnd = true;
   }
 
   receiveWindow(payload: Buffer): void {

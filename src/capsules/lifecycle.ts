@@ -50,7 +50,7 @@ export function next(status: Status, trigger: Trigger): Status | "gone" {
   return after;
 }
 
-const underWay: Record<Intent, string> = {
+const participles: Record<Intent, string> = {
   create: "created",
   pause: "paused",
   resume: "resumed",
@@ -67,7 +67,7 @@ export function allow(action: Action, id: string, status: Status, intent: Intent
   const refused = refusal(action, id, status);
   if (refused !== undefined) throw new CapsuleError("invalid_state", refused, { details: { status, required } });
   if (required !== null && intent !== null) {
-    throw new CapsuleError("invalid_state", `${cannot(action, id)}: it is being ${underWay[intent]}`, {
+    throw new CapsuleError("invalid_state", `${cannot(action, id)}: it is being ${participles[intent]}`, {
       details: { status, required, intent },
     });
   }

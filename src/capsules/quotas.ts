@@ -81,13 +81,13 @@ export class Quotas {
   }
 
   /**
-   * Throws "quota_exceeded". `isNew`: it replaces none of the team's templates. `underWay`: new ones being captured now,
+   * Throws "quota_exceeded". `isNew`: it replaces none of the team's templates. `capturing`: new ones being captured now,
    * which have no row yet.
    */
-  requireCapture(teamId: string, { isNew, underWay }: { isNew: boolean; underWay: number }): void {
+  requireCapture(teamId: string, { isNew, capturing }: { isNew: boolean; capturing: number }): void {
     const { limits } = this.#options;
     const usage = this.usage(teamId);
-    within("capture a capsule", "templates", usage.templates + underWay, isNew ? 1 : 0, limits.templates);
+    within("capture a capsule", "templates", usage.templates + capturing, isNew ? 1 : 0, limits.templates);
     within("capture a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
   }
 

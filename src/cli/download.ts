@@ -11,7 +11,7 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { Capsule, FileEntry } from "../sdk/sdk.ts";
 import { Failure } from "./failures.ts";
-import { keptMode, modeOf, underWay } from "./modes.ts";
+import { keptMode, modeOf, modesOfCopy } from "./modes.ts";
 import { onDisk, readPaths, scriptWord } from "./names.ts";
 import type { Progress, Tally } from "./progress.ts";
 import { note, print, printable } from "./screen.ts";
@@ -103,7 +103,7 @@ export function segmentsBelow(folder: string, path: string): string[] {
 /** An existing path must itself be a folder: a link would lead outside of the target. */
 async function makeFolder(path: string): Promise<void> {
   const there = await lstat(onDisk(path)).catch(() => undefined);
-  if (there === undefined) await mkdir(onDisk(path), { mode: underWay.folder });
+  if (there === undefined) await mkdir(onDisk(path), { mode: modesOfCopy.folder });
   else if (!there.isDirectory()) throw new Failure(`${path} exists and is not a folder`);
 }
 
@@ -120,7 +120,7 @@ async function receive(
   const half = onDisk(join(dirname(to), `.${randomBytes(6).toString("hex")}.part`));
   try {
     const source = Readable.from(progress.counted(await bytesOf(capsule, from)), { objectMode: false });
-    await pipeline(source, createWriteStream(half, { flags: "wx", mode: underWay.file }));
+    await pipeline(source, createWriteStream(half, { flags: "wx", mode: modesOfCopy.file }));
     await chmod(half, mode);
     await rename(half, onDisk(to));
   } catch (error) {
@@ -138,5 +138,5 @@ async function bytesOf(capsule: Capsule, path: string): Promise<AsyncIterable<Ui
 async function modeBehind(capsule: Capsule, path: string): Promise<number> {
   const script = `${readPaths}stat -L -c %a -- "$1"`;
   const { stdout } = await capsule.exec("sh", ["-c", script, "sh", scriptWord(path)]);
-  return /^[0-7]{1,4}\n$/.test(stdout) ? keptMode(Number.parseInt(stdout, 8), false) : underWay.file;
+  return /^[0-7]{1,4}\n$/.test(stdout) ? keptMode(Number.parseInt(stdout, 8), false) : modesOfCopy.file;
 }

@@ -29,7 +29,7 @@ function refusal({ bytes = 0, templates = 0, starts = 0, ...running }: Spent): R
   } as never);
   for (let i = 0; i < starts; i++) void quotas.duringStart("a", () => new Promise(() => {}));
   try {
-    if (templates > 0) quotas.requireCapture("a", { isNew: true, underWay: 0 });
+    if (templates > 0) quotas.requireCapture("a", { isNew: true, capturing: 0 });
     else quotas.requireCreate("a", { vcpus: 1, memoryMb: 1 });
   } catch (error) {
     assert.ok(error instanceof CapsuleError && error.code === "quota_exceeded", String(error));

@@ -4,7 +4,7 @@ import type { FileEntry } from "../sdk/sdk.ts";
 /** The mode of a new file that the service writes. */
 export const newFileMode = 0o644;
 /** While a copy is under way, nobody else can open it. */
-export const underWay = { file: 0o600, folder: 0o700 } as const;
+export const modesOfCopy = { file: 0o600, folder: 0o700 } as const;
 
 const permissionBits = 0o777;
 const [setgid, sticky] = [0o2000, 0o1000];

@@ -207,7 +207,7 @@ export class LocalHost implements Host {
     await this.admission.trackRelease(live.vm.kill());
     this.#options.step("end.killed");
     this.#guests.delete(live.id);
-    if (this.#restored.has(live)) await this.#restorer.settle(live.id);
+    if (this.#restored.has(live)) await this.#restorer.undo(live.id);
     await removeVm(this.#paths.capsule(live.id));
   }
 

@@ -83,8 +83,8 @@ export class Templates {
     }
     this.#requireFree(teamId, name, request.overwrite);
     const isNew = rows.named(teamId, name) === undefined;
-    const underWay = [...this.#claimed.values()].filter((each) => each.teamId === teamId && each.isNew).length;
-    this.#options.quotas.requireCapture(teamId, { isNew, underWay });
+    const capturing = [...this.#claimed.values()].filter((each) => each.teamId === teamId && each.isNew).length;
+    this.#options.quotas.requireCapture(teamId, { isNew, capturing });
     const claim = `${teamId}/${name}`;
     this.#claimed.set(claim, { teamId, isNew });
     const storage = newStorageId();

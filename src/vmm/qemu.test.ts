@@ -395,17 +395,17 @@ test("a warm process becomes the claimed VM, can be saved, and the VM is restore
 
 test("a failed claim ends the process and leaves the disk layer in place", { skip: !isRoot }, async () => {
   const base = await baseOf(1);
-  const sound = { state: base.state, memory: null };
+  const intact = { state: base.state, memory: null };
   const huge = join(folder, "huge-state");
   await writeFile(huge, Buffer.alloc(3 << 20, "\0"));
   for (const [what, saved, make] of [
-    ["state", { ...sound, state: image.kernel }, warmOf],
-    ["memory", { ...sound, memory: image.kernel }, warmOf],
-    ["process", sound, warmOf],
-    ["warmed-state", { ...sound, state: image.kernel }, warmedUp],
-    ["warmed-huge-state", { ...sound, state: huge }, warmedUp],
-    ["warmed-memory", { ...sound, memory: image.kernel }, warmedUp],
-    ["warmed-process", sound, warmedUp],
+    ["state", { ...intact, state: image.kernel }, warmOf],
+    ["memory", { ...intact, memory: image.kernel }, warmOf],
+    ["process", intact, warmOf],
+    ["warmed-state", { ...intact, state: image.kernel }, warmedUp],
+    ["warmed-huge-state", { ...intact, state: huge }, warmedUp],
+    ["warmed-memory", { ...intact, memory: image.kernel }, warmedUp],
+    ["warmed-process", intact, warmedUp],
   ] as const) {
     const warm = await make(`unlucky-${what}`);
     const spec = await unstarted(`unlucky-${what}-vm`, base.disk, warm);
@@ -413,7 +413,7 @@ test("a failed claim ends the process and leaves the disk layer in place", { ski
     await assert.rejects(warm.claim(spec, saved));
     assert.deepEqual(await vmm.find(warm.spec.nonce), []);
     assert.deepEqual(await readdir(spec.files.dir), ["disk"]);
-    const { agent, vm } = await wakeUp(spec, sound);
+    const { agent, vm } = await wakeUp(spec, intact);
     agent.close();
     await vm.kill();
   }

@@ -8,7 +8,7 @@ import { waitFor } from "../wait-for.ts";
 
 const mebibyte = 1024 * 1024;
 /** The bytes that sockets and the proxy may hold between its two ends. */
-const underWayBytes = 48 * mebibyte;
+const inFlightBytes = 48 * mebibyte;
 const begin =
   '--b\r\nContent-Disposition: form-data; name="path"\r\n\r\n/root/big\r\n' +
   '--b\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n';
@@ -84,7 +84,7 @@ async function download(capsule: TestCapsule, { url, sizeBytes, keptBytes }: Pas
     before = now;
     return isSame && now > 0 ? now : undefined;
   });
-  assert.ok(stopped <= underWayBytes, `${stopped} bytes were read ahead`);
+  assert.ok(stopped <= inFlightBytes, `${stopped} bytes were read ahead`);
   assert.ok(keptBytes() < mebibyte, `the proxy has written ${keptBytes()} bytes to disk`);
   const hash = createHash("sha256");
   let bytes = 0;

@@ -53,7 +53,7 @@ export class CutDisk {
       for (let copies = 0; copies < copiesMax; copies++) {
         const before = this.#writes();
         execFileSync("cp", [this.#image, image]);
-        if (before.underWay === 0 && this.#writes().done === before.done) return new CopiedDisk(image);
+        if (before.pending === 0 && this.#writes().done === before.done) return new CopiedDisk(image);
       }
       throw new Error(`the disk was never still for as long as a copy takes, ${copiesMax} times`);
     } finally {
@@ -62,12 +62,12 @@ export class CutDisk {
   }
 
   /** Columns of Documentation/admin-guide/iostats. */
-  #writes(): { done: number; underWay: number } {
+  #writes(): { done: number; pending: number } {
     const columns = readFileSync(`/sys/block/${basename(this.#device)}/stat`, "utf8")
       .trim()
       .split(/\s+/)
       .map(Number);
-    return { done: columns[4]! + columns[11]!, underWay: columns[8]! };
+    return { done: columns[4]! + columns[11]!, pending: columns[8]! };
   }
 
   [Symbol.dispose](): void {

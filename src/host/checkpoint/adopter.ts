@@ -15,7 +15,7 @@ export interface AdopterOptions {
   paths: Paths;
   vmm: Reaper;
   launcher: Pick<Launcher, "adopt">;
-  restorer: Pick<Restorer, "settle">;
+  restorer: Pick<Restorer, "undo">;
 }
 
 export type AdoptedGuest = Exclude<Adopted, { kind: "running" }> | { kind: "running"; guest: LiveGuest };
@@ -63,19 +63,19 @@ export class Adopter {
     return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest };
   }
 
-  /** When the disk layer cannot be settled, on a full disk, the journal stays and the next resume settles it. */
+  /** When a full disk keeps the restore from being undone, the journal stays and the next resume undoes it. */
   async #end(id: string, isOwn: boolean): Promise<void> {
     const { paths, vmm, restorer } = this.#options;
-    let unsettled: unknown;
-    const settle = async () => {
+    let failure: unknown;
+    const undo = async () => {
       if (!isOwn) return;
-      await restorer.settle(id).catch((error: unknown) => {
-        unsettled = error;
+      await restorer.undo(id).catch((error: unknown) => {
+        failure = error;
         throw error;
       });
     };
-    await reapFolder(vmm, paths.capsule(id), settle).catch((error: unknown) => {
-      if (unsettled === undefined) throw error;
+    await reapFolder(vmm, paths.capsule(id), undo).catch((error: unknown) => {
+      if (failure === undefined) throw error;
     });
   }
 }

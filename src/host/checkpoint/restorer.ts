@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 import { checkpointName, diskName, readCapsule, vmName } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.ts";
-import { putLayerBack, requireSameLayer, setLayerAside, settleLayer } from "../disk/disk-layer.ts";
+import { putLayerBack, requireSameLayer, setLayerAside, undoResume } from "../disk/disk-layer.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
 import { explainSpace } from "../disk/files.ts";
 import { readHashes } from "../disk/hashes.ts";
@@ -66,14 +66,14 @@ export class Restorer {
   async reap(id: string): Promise<void> {
     const { paths, vmm } = this.#options;
     const folder = paths.capsule(id);
-    if (existsSync(join(folder, vmName))) await reapFolder(vmm, folder, () => this.settle(id));
+    if (existsSync(join(folder, vmName))) await reapFolder(vmm, folder, () => this.undo(id));
     else await putLayerBack(folder);
   }
 
   /** Undoes what a restored VM has done to its disk layer. Call when it has ended without having been released. */
-  settle(id: string): Promise<void> {
+  undo(id: string): Promise<void> {
     const { paths } = this.#options;
-    return settleLayer(paths.capsule(id), paths.scratch(`settled-${id}`));
+    return undoResume(paths.capsule(id), paths.scratch(`undone-${id}`));
   }
 
   async #setLayerAside(folder: string, what: string): Promise<void> {

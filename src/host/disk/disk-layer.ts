@@ -50,7 +50,7 @@ export async function setLayerAside(folder: string): Promise<void> {
  * Undoes what a resume that failed or was cut off has done to the layer. Call when its VM has ended and its journal is there. A
  * layer that another VM may have changed is left alone. `scratch`: a path on the same file system that nothing else uses.
  */
-export async function settleLayer(folder: string, scratch: string): Promise<void> {
+export async function undoResume(folder: string, scratch: string): Promise<void> {
   if (await putLayerBack(folder)) return;
   const checkpoint = join(folder, checkpointName);
   const manifest = await readManifest(checkpoint);
@@ -63,7 +63,7 @@ export async function settleLayer(folder: string, scratch: string): Promise<void
   await syncFolder(checkpoint);
 }
 
-/** Whether the layer is the one that the memory was saved with, or will be once the work of its VM is settled. */
+/** Whether the layer is the one that the memory was saved with, or will be once the resume is undone. */
 export async function canBeResumed(folder: string): Promise<boolean> {
   const manifest = await readManifest(join(folder, checkpointName));
   if (manifest === undefined || manifest.diskLayer === null) return manifest !== undefined;

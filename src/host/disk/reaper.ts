@@ -9,18 +9,18 @@ import type { Paths } from "./paths.ts";
 export type Reaper = Pick<Vmm, "find" | "reap">;
 
 /**
- * Ends the VM of one folder; true if there was one. `settle` is awaited between the end of the VM and that of its journal, so
+ * Ends the VM of one folder; true if there was one. `undo` is awaited between the end of the VM and that of its journal, so
  * after a crash or a failure in between the next reap calls it again.
  */
-export async function reapFolder(killer: Reaper, folder: string, settle?: () => Promise<void>): Promise<boolean> {
+export async function reapFolder(killer: Reaper, folder: string, undo?: () => Promise<void>): Promise<boolean> {
   const vm = await readVm(folder);
   const hadVm = vm !== undefined && (await endVm(killer, vm));
-  await settle?.();
+  await undo?.();
   await removeVm(folder);
   return hadVm;
 }
 
-/** Ends every VM of a data folder. The journals stay: the next start settles what the VMs have left. */
+/** Ends every VM of a data folder. The journals stay: the next start undoes their unfinished resumes. */
 export async function endAll(killer: Reaper, paths: Paths): Promise<void> {
   for (const parent of [paths.capsules, paths.work]) {
     for (const name of entriesOf(parent)) {

@@ -89,7 +89,7 @@ export class Bases {
     const { vmm } = this.#options;
     const machine = vmm.machine(shape.vcpus, shape.memoryMb);
     const key = keyOf(image, machine, vmm.kernelOptions);
-    const base = this.#sound(key) ?? (await this.#waitFor(key, image, machine, turn));
+    const base = this.#usable(key) ?? (await this.#waitFor(key, image, machine, turn));
     return Object.assign(this.#trimmer.use(basename(base.folder), turn.owner), base);
   }
 
@@ -127,7 +127,7 @@ export class Bases {
   }
 
   #makeOnce(key: string, image: Image, machine: Machine, owner: string): Promise<Parent> {
-    const ready = this.#sound(key);
+    const ready = this.#usable(key);
     if (ready !== undefined) return Promise.resolve(ready);
     let making = this.#making.get(key);
     if (making === undefined) {
@@ -138,7 +138,7 @@ export class Bases {
   }
 
   /** The base that is in use; undefined once it was found damaged. */
-  #sound(key: string): Parent | undefined {
+  #usable(key: string): Parent | undefined {
     const base = this.#ready.get(key);
     return base !== undefined && this.#options.isSound(base.folder) ? base : undefined;
   }
@@ -197,7 +197,7 @@ export class Bases {
       const booted = await bootImage({ vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs });
       vm = booted.vm;
       const { agent } = booted;
-      await withDeadline(bootMs, `settling the base of ${image.name}`, settle(agent));
+      await withDeadline(bootMs, `warming up the base of ${image.name}`, prepare(agent));
       const diff = join(folder, "diff");
       await saveVm(vm, { state: join(folder, fileNames.state), memory: diff });
       agent.close();
@@ -226,7 +226,7 @@ export class Bases {
 }
 
 /** Prepares a booted guest for its checkpoint: warmed up, its page cache written out, frozen. */
-async function settle(agent: Agent): Promise<void> {
+async function prepare(agent: Agent): Promise<void> {
   await agent.wake(identityOf(placeholderId));
   await agent.thaw();
   // Files that most capsules use first end up in the base's page cache: shared memory instead of a read in each capsule.

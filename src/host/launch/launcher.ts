@@ -52,7 +52,7 @@ export class Launcher {
 
   /**
    * Restores a checkpoint when it is the owner's turn and wakes the agent; the user's processes stay frozen. On failure the VM
-   * is gone, and its journal may be left: the caller settles what the VM has written before it removes the journal. When the
+   * is gone, and its journal may be left: the caller undoes the VM's writes before it removes the journal. When the
    * signal fires the VM is ended, and its reason is thrown.
    */
   restore(id: string, capsule: CapsuleFile, saved: SavedGuest, turn: Turn): Promise<LiveGuest> {

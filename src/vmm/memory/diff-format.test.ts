@@ -74,7 +74,7 @@ test("adjacent runs are merged", () => {
   );
 });
 
-const sound = diffOf(
+const intact = diffOf(
   listOf([
     { page: 3, count: 2, isZero: false },
     { page: 9, count: 4, isZero: true },
@@ -109,20 +109,20 @@ function set(bytes: Buffer, at: number, value: number): Buffer {
 
 for (const [what, change] of changes) {
   test(`a diff is refused: ${what}`, async () => {
-    await read(sound);
-    await assert.rejects(read(change(sound)), CapsuleError);
+    await read(intact);
+    await assert.rejects(read(change(intact)), CapsuleError);
   });
 }
 
 test("a diff of a smaller memory is refused", async () => {
-  await assert.rejects(read(sound, memoryBytes / 2), /it is for 4096000 bytes of memory, not 2048000/);
+  await assert.rejects(read(intact, memoryBytes / 2), /it is for 4096000 bytes of memory, not 2048000/);
 });
 
 test("a damaged header or index is refused or harmless, never worse", async () => {
   const flip = fc.record({ at: fc.nat(63), value: fc.nat(255), end: fc.boolean() });
   await fc.assert(
     fc.asyncProperty(flip, async ({ at, value, end }) => {
-      const bytes = set(sound, end ? sound.length - 1 - (at % 16) : at, value);
+      const bytes = set(intact, end ? intact.length - 1 - (at % 16) : at, value);
       const diff = await read(bytes).catch((error: unknown) => {
         assert.ok(error instanceof CapsuleError, String(error));
         return undefined;

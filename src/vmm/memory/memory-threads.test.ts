@@ -109,7 +109,7 @@ test("several large memories at once", async () => {
 });
 
 test("a failure in the thread is the caller's, with its code, and the thread serves the next task", async () => {
-  const sound = await diffOf("sound", 0, 5_000);
+  const intact = await diffOf("intact", 0, 5_000);
   const damaged = await diffOf("damaged", 0, 5_000);
   await using file = await open(damaged, "r+");
   await file.write("X", 0);
@@ -122,14 +122,14 @@ test("a failure in the thread is the caller's, with its code, and the thread ser
       );
       return true;
     });
-    await loadMemory(process, base, memoryBytes, sound);
+    await loadMemory(process, base, memoryBytes, intact);
     const path = join(folder, "removed");
     await using save = new MemorySave(process, base, memoryBytes, path);
     await save.open();
     await rm(path);
     await assert.rejects(save.copy(), { code: "ENOENT" });
     await saveMemory(process, base, memoryBytes, path);
-    assert.ok((await readFile(path)).equals(await readFile(sound)));
+    assert.ok((await readFile(path)).equals(await readFile(intact)));
   });
 });
 
