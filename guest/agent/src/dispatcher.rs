@@ -7,16 +7,18 @@ use crate::job::Input;
 use crate::outbox::Outbox;
 use crate::partial::PartialRequests;
 use crate::processes::Processes;
-use crate::protocol::{self, empty, Code, Failure, Hello, Verb, Versions, Welcome};
+use crate::protocol::{self, empty, Code, Failure, Hello, Versions, Welcome};
 use crate::pty::Size;
 use crate::record::{Malformed, Reader, END_MARK};
-use crate::request::{is_served_asleep, Message, Request};
+use crate::request::{Message, Request};
 use crate::stream::{Dropped, Role};
 use crate::streams::Streams;
 use crate::supervisor::Supervisor;
 use crate::tasks::Tasks;
 use crate::timers::Due;
 use crate::wake::WakeState;
+
+mod admission;
 
 pub struct Dispatcher {
     wake_state: WakeState,
@@ -109,7 +111,7 @@ impl Dispatcher {
         if request.last() != Some(&END_MARK) {
             return;
         }
-        let admitted = self.admit(number);
+        let admitted = self.admit(number, request.len());
         self.streams.open(id);
         let result = match admitted {
             Err(failure) => Err(failure),
@@ -124,22 +126,6 @@ impl Dispatcher {
         if let Err(failure) = result {
             self.streams.fail(id, &failure);
         }
-    }
-
-    /// The verb that a request's number names, if it may be served now.
-    fn admit(&self, number: u16) -> Result<Verb, Failure> {
-        let verb = Verb::from_number(number);
-        let (code, message) = if self.streams.is_full() {
-            let message = "the capsule has too many operations under way";
-            (Code::TooMany, message.to_string())
-        } else if !self.supervisor.is_awake() && !verb.is_some_and(is_served_asleep) {
-            (Code::Asleep, "the capsule is asleep".to_string())
-        } else if let Some(verb) = verb {
-            return Ok(verb);
-        } else {
-            (Code::Invalid, format!("this agent has no verb {number}"))
-        };
-        Err(Failure::new(code, message))
     }
 
     fn serve(&mut self, id: u32, request: &Request, epoll: &Epoll) -> Result<(), Failure> {

@@ -40,6 +40,7 @@ pub mod kept;
 pub mod kills;
 pub mod launcher;
 pub mod listeners;
+pub mod memory;
 pub mod mounts;
 pub mod options;
 pub mod orphans;

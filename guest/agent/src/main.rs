@@ -9,8 +9,12 @@ use std::os::unix::ffi::OsStringExt;
 use capsule_agent::agent::Agent;
 use capsule_agent::boot;
 use capsule_agent::halt;
+use capsule_agent::memory::Guarded;
 use capsule_agent::options::{Mode, Options, HELP};
 use capsule_agent::sys::{listen, reason};
+
+#[global_allocator]
+static ALLOCATOR: Guarded = Guarded;
 
 /// # Safety
 ///

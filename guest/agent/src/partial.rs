@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use crate::memory;
 use crate::protocol::{Code, Failure, MAX_REQUEST_BYTES};
 
 /// Requests whose last frame has not come yet.
@@ -36,7 +37,10 @@ impl PartialRequests {
         }
         let total: usize = self.requests.values().map(Vec::len).sum();
         let request = self.requests.entry(stream).or_default();
-        request.extend_from_slice(payload);
+        if let Err(failure) = memory::extend(request, payload) {
+            self.requests.remove(&stream);
+            return Some(Err(failure));
+        }
         let refusal = if request.len() > MAX_REQUEST_BYTES {
             Some((Code::TooLarge, "the request is too long"))
         } else if total + payload.len() > MAX_BYTES || self.requests.len() > MAX_REQUESTS {

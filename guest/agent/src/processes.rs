@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 
 use crate::job::{Input, Job, Next, Progress};
+use crate::memory;
 use crate::record::Writer;
 
 /// In one step.
@@ -12,6 +13,8 @@ const BATCH: usize = 64;
 /// A longer command line is cut. Once the whole listing is longer, arguments are left out.
 const MAX_LINE_BYTES: u64 = 128 * 1024;
 const MAX_LISTING_BYTES: usize = 12 * 1024 * 1024;
+/// A command line of nothing but NULs, decoded and encoded, takes less.
+const STEP_BYTES: usize = 4 * 1024 * 1024;
 const MAX_PROCESSES: usize = 65_000;
 
 pub struct Processes {
@@ -51,6 +54,9 @@ impl Processes {
 
 impl Job for Processes {
     fn step(&mut self, _: Vec<Input>) -> Progress {
+        if let Err(failure) = memory::require(STEP_BYTES) {
+            return Progress::next(Next::Failed(failure));
+        }
         let mut pids = self.pids.take().unwrap_or_else(all_pids);
         let mut data = Vec::new();
         for pid in pids
@@ -61,7 +67,9 @@ impl Job for Processes {
             if let Some(record) = self.record(pid) {
                 self.count += 1;
                 self.listed_bytes += record.len();
-                data.extend(record);
+                if let Err(failure) = memory::extend(&mut data, &record) {
+                    return Progress::next(Next::Failed(failure));
+                }
             }
         }
         let next = if pids.is_empty() {

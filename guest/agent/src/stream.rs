@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::frames::MAX_PAYLOAD_BYTES;
+use crate::memory;
 use crate::protocol::{MAX_WINDOW_BYTES, WINDOW_BYTES};
 
 /// A chunk is split for lack of credit only into parts of at least this size.
@@ -257,7 +258,10 @@ impl Stream {
 
     /// Bytes sent to a host that did not take them, then the queued ones.
     pub fn into_unsent(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.queued);
+        let mut bytes = Vec::new();
+        if memory::require(2 * self.queued).is_err() {
+            return bytes; // as if it had been missed long ago
+        }
         if let (Some(in_flight), Some(taken)) = (self.in_flight, self.taken_by_host) {
             let untaken = usize::try_from(self.sent.saturating_sub(taken)).unwrap_or(usize::MAX);
             bytes.extend(in_flight.range(in_flight.len().saturating_sub(untaken)..));

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::closed_terminals::ClosedTerminals;
 use crate::frames::{self, Header, MAX_PAYLOAD_BYTES};
+use crate::memory;
 use crate::outbox::Outbox;
 use crate::protocol::{Failure, MAX_STREAMS};
 use crate::record::Writer;
@@ -132,7 +133,7 @@ impl Streams {
     /// All streams together queue too much, so that each must queue little: the memory is the guest's.
     pub fn is_congested(&self) -> bool {
         let queued: usize = self.open.values().map(|stream| stream.queued()).sum();
-        queued > CONGESTED_BYTES
+        queued > CONGESTED_BYTES || memory::is_low()
     }
 
     /// Sends what credit and outbox allow, and queues the rest.

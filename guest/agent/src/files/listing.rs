@@ -15,6 +15,7 @@ use crate::accounts::names;
 use crate::files::entries::entry;
 use crate::files::paths::failure;
 use crate::job::{Input, Job, Next, Progress};
+use crate::memory;
 use crate::protocol::{Code, Failure};
 use crate::record::Writer;
 use crate::sys;
@@ -24,6 +25,9 @@ const BATCH: usize = 256;
 /// Bounds the limit that the host asks for.
 const MAX_ENTRIES: usize = 1_000_000;
 
+/// The limit of `Listing::pending_bytes`.
+const MAX_PENDING_BYTES: usize = 32 * 1024 * 1024;
+
 /// A path, and how many levels below it are listed.
 type Pending = Reverse<(Vec<u8>, u32)>;
 
@@ -31,6 +35,8 @@ pub struct Listing {
     start: Option<(PathBuf, u32)>,
     limit: usize,
     heap: BinaryHeap<Pending>,
+    /// The length of all paths in the heap.
+    pending_bytes: usize,
     count: usize,
 }
 
@@ -40,6 +46,7 @@ impl Listing {
             start: Some((path, depth)),
             limit: (limit as usize).min(MAX_ENTRIES),
             heap: BinaryHeap::new(),
+            pending_bytes: 0,
             count: 0,
         }
     }
@@ -55,7 +62,7 @@ impl Listing {
             return Ok(self.record(path, &meta));
         }
         self.push_children(path, depth)
-            .map_err(|error| failure(path, &error))?;
+            .map_err(|error| listing_failure(path, &error))?;
         Ok(Vec::new())
     }
 
@@ -66,8 +73,14 @@ impl Listing {
 
     /// Stops once the listing is too long.
     fn push_children(&mut self, path: &Path, depth: u32) -> io::Result<()> {
+        let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
         for child in std::fs::read_dir(path)? {
             let path = child?.path().into_os_string().into_vec();
+            self.pending_bytes += path.len();
+            if memory::is_low() {
+                return Err(no_memory());
+            }
+            self.heap.try_reserve(1).map_err(|_| no_memory())?;
             self.heap.push(Reverse((path, depth - 1)));
             if self.is_too_long() {
                 break;
@@ -77,7 +90,7 @@ impl Listing {
     }
 
     fn is_too_long(&self) -> bool {
-        self.count + self.heap.len() > self.limit
+        self.count + self.heap.len() > self.limit || self.pending_bytes > MAX_PENDING_BYTES
     }
 
     /// An entry that has been removed meanwhile is left out. Any other that cannot be listed is a failure.
@@ -92,7 +105,9 @@ impl Listing {
         };
         if meta.is_dir() && depth > 0 {
             match self.push_children(path, depth) {
-                Err(error) if !may_be_left_out(path, &error) => return Err(failure(path, &error)),
+                Err(error) if !may_be_left_out(path, &error) => {
+                    return Err(listing_failure(path, &error));
+                }
                 _ => {}
             }
         }
@@ -106,14 +121,19 @@ impl Listing {
         };
         for _ in 0..BATCH {
             if self.is_too_long() {
-                let message = format!("the listing has more than {} entries", self.limit);
+                let message = if self.pending_bytes > MAX_PENDING_BYTES {
+                    "the listing has too many long paths at once; list fewer levels".to_string()
+                } else {
+                    format!("the listing has more than {} entries", self.limit)
+                };
                 return Err(Failure::new(Code::TooLarge, message));
             }
             let Some(Reverse((path, depth))) = self.heap.pop() else {
                 break;
             };
+            self.pending_bytes -= path.len();
             let path = Path::new(std::ffi::OsStr::from_bytes(&path));
-            data.extend(self.record_next(path, depth)?);
+            memory::extend(&mut data, &self.record_next(path, depth)?)?;
         }
         let next = if self.heap.is_empty() {
             Next::Done {
@@ -124,6 +144,13 @@ impl Listing {
             Next::Continue
         };
         Ok(Progress::data(data, next))
+    }
+}
+
+fn listing_failure(path: &Path, error: &io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => memory::exhausted(),
+        _ => failure(path, error),
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use crate::files::paths::{failure, invalid, named};
 use crate::frames::HEADER_BYTES;
 use crate::job::{Input, Job, Next, Progress};
+use crate::memory;
 use crate::protocol::{empty, event, Code, Failure};
 use crate::record::Writer;
 
@@ -69,6 +70,7 @@ impl Reading {
             return Ok((Vec::new(), true));
         };
         let wanted = STEP_BYTES.min(open.left);
+        memory::require(wanted as usize)?;
         let mut bytes = Vec::with_capacity(wanted as usize);
         match (&open.file).take(wanted).read_to_end(&mut bytes) {
             Ok(_) => {}
