@@ -12,7 +12,7 @@ import { buildServer, type ServerOptions } from "../src/http/app.ts";
 import type { App } from "../src/http/route.ts";
 import type { Limits } from "../src/wire/limits.ts";
 import type { FakeAgent } from "./fakes/agent.ts";
-import { buildFloors, type Floors } from "./fakes/floors.ts";
+import { type FakeService, fakeService } from "./fakes/fake-service.ts";
 import { Contract, type OpenApi } from "./openapi-contract.ts";
 import { waitFor } from "./wait-for.ts";
 
@@ -38,7 +38,7 @@ export interface Reply {
 }
 
 export class Api {
-  readonly floors: Floors = buildFloors();
+  readonly service: FakeService = fakeService();
   readonly log: string[] = [];
   readonly app: App;
   readonly limits: Limits;
@@ -49,8 +49,8 @@ export class Api {
   constructor(limits: Partial<Limits> = {}, options: Partial<ServerOptions> = {}) {
     this.limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...limits };
     const logger = pino({ level: "trace" }, { write: (line) => void this.log.push(line) });
-    addKeys(this.floors);
-    const { capsules } = this.floors;
+    addKeys(this.service);
+    const { capsules } = this.service;
     const wait = capsules.wait.bind(capsules);
     capsules.wait = async (...asked) => {
       this.waits++;
@@ -60,7 +60,7 @@ export class Api {
         this.waits--;
       }
     };
-    this.app = buildServer(this.floors, {
+    this.app = buildServer(this.service, {
       limits: this.limits,
       logger,
       version: "0.0.0",
@@ -95,7 +95,7 @@ export class Api {
 
   /** Creates a capsule and brings it to that status; its id. */
   async capsule(status: Status = "running", key: string = keys.red): Promise<string> {
-    const { host } = this.floors;
+    const { host } = this.service;
     host.isHanging = status === "starting";
     const { json } = await this.call("POST", "/v1/capsules", { key });
     await new Promise(setImmediate); // until its start hangs
@@ -107,7 +107,7 @@ export class Api {
 
   /** Brings a capsule to another status as a client or its guest does, or lets its start go on. */
   async become(id: string, status: Exclude<Status, "starting">, errorReason = "its VM died"): Promise<void> {
-    const { capsules, host, store } = this.floors;
+    const { capsules, host, store } = this.service;
     const row = store.get(id);
     if (row === undefined) throw new Error(`the test knows no capsule ${id}`);
     if (status === "paused") await capsules.pause(row.teamId, id);
@@ -121,27 +121,27 @@ export class Api {
   }
 
   async #reached(id: string, status: Status): Promise<void> {
-    await waitFor(`capsule ${id} is ${status}`, () => this.floors.store.get(id)?.status === status);
+    await waitFor(`capsule ${id} is ${status}`, () => this.service.store.get(id)?.status === status);
   }
 
   /** The agent in a running capsule. */
   agent(id: string): FakeAgent {
-    const guest = this.floors.host.guests.get(id);
+    const guest = this.service.host.guests.get(id);
     if (guest === undefined) throw new Error(`capsule ${id} has no guest`);
     return guest.agent;
   }
 
   /** Whether a command that holds the idle timer off runs in it. */
   isBusy(id: string): boolean {
-    return this.floors.activity.isBusy(id);
+    return this.service.activity.isBusy(id);
   }
 
   lastActiveAt(id: string): number | null {
-    return this.floors.activity.lastOf(id) ?? this.floors.store.get(id)?.lastActiveAt ?? null;
+    return this.service.activity.lastOf(id) ?? this.service.store.get(id)?.lastActiveAt ?? null;
   }
 }
 
-function addKeys({ database, clock }: Floors): void {
+function addKeys({ database, clock }: FakeService): void {
   const rows = new TeamRows(database);
   for (const [team, key] of Object.entries(keys)) {
     rows.insertKey({

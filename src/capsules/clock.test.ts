@@ -3,28 +3,28 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "../../test/fakes/fake-clock.ts";
-import { beginExec, buildFloors, running } from "../../test/fakes/floors.ts";
+import { beginExec, fakeService, running } from "../../test/fakes/fake-service.ts";
 
 const yearMs = 365 * 86_400_000;
 const ttlSec = 10;
 
-const status = async (floors: ReturnType<typeof buildFloors>, id: string) => {
-  await floors.settled();
-  return floors.capsules.get(floors.team, id).status;
+const status = async (service: ReturnType<typeof fakeService>, id: string) => {
+  await service.settled();
+  return service.capsules.get(service.team, id).status;
 };
 
 for (const stepMs of [yearMs, -yearMs]) {
   test(`a clock set ${stepMs > 0 ? "forward" : "back"} by a year neither hastens a pause nor holds it off`, async () => {
-    const floors = buildFloors();
-    const id = await running(floors, ttlSec);
-    floors.clock.advance(4_000);
-    floors.capsules.ping(floors.team, id);
-    floors.clock.advance(6_000);
-    floors.clock.step(stepMs);
-    floors.clock.advance(3_999);
-    assert.equal(await status(floors, id), "running");
-    floors.clock.advance(1);
-    assert.equal(await status(floors, id), "paused");
+    const service = fakeService();
+    const id = await running(service, ttlSec);
+    service.clock.advance(4_000);
+    service.capsules.ping(service.team, id);
+    service.clock.advance(6_000);
+    service.clock.step(stepMs);
+    service.clock.advance(3_999);
+    assert.equal(await status(service, id), "running");
+    service.clock.advance(1);
+    assert.equal(await status(service, id), "paused");
   });
 }
 
@@ -36,39 +36,39 @@ test("whatever the wall clock does, a capsule is paused after its time without a
   );
   await fc.assert(
     fc.asyncProperty(fc.array(event, { maxLength: 40 }), async (events) => {
-      const floors = buildFloors();
-      const id = await running(floors, ttlSec);
+      const service = fakeService();
+      const id = await running(service, ttlSec);
       let idleMs = 0;
       for (const { kind, ms } of events) {
-        if (kind === "step") floors.clock.step(ms);
+        if (kind === "step") service.clock.step(ms);
         else if (kind === "advance") {
-          floors.clock.advance(ms);
+          service.clock.advance(ms);
           idleMs += ms;
           if (idleMs >= ttlSec * 1_000) break;
         } else {
-          if (kind === "ping") floors.capsules.ping(floors.team, id);
-          else await beginExec(floors, id)();
-          assert.equal(floors.capsules.get(floors.team, id).lastActiveAt, floors.clock.now());
+          if (kind === "ping") service.capsules.ping(service.team, id);
+          else await beginExec(service, id)();
+          assert.equal(service.capsules.get(service.team, id).lastActiveAt, service.clock.now());
           idleMs = 0;
         }
-        assert.equal(await status(floors, id), "running");
+        assert.equal(await status(service, id), "running");
       }
-      floors.clock.advance(Math.max(0, ttlSec * 1_000 - idleMs));
-      assert.equal(await status(floors, id), "paused");
-      floors.database.close();
+      service.clock.advance(Math.max(0, ttlSec * 1_000 - idleMs));
+      assert.equal(await status(service, id), "paused");
+      service.database.close();
     }),
     { numRuns: 200 },
   );
 });
 
 test("set back while the server is away: the next one gives the capsule its whole time again, and no more", async () => {
-  const before = buildFloors();
+  const before = fakeService();
   const id = await running(before, ttlSec);
   before.capsules.ping(before.team, id);
   before.activity.flush();
   const clock = new FakeClock();
   clock.step(-yearMs);
-  const after = buildFloors({ host: before.host, database: before.database, clock });
+  const after = fakeService({ host: before.host, database: before.database, clock });
   await after.recover();
   clock.advance(9_999);
   assert.equal(await status(after, id), "running");

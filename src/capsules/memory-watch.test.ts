@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
+import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
 import { FairSlots } from "../host/capacity/fair-slots.ts";
 import { serviceOwner } from "../host/host.ts";
 import { chooseToPause, type RunningCapsule } from "./memory-watch.ts";
@@ -47,28 +47,28 @@ test("where no team is over its share, the largest of all is chosen", () => {
 async function watched() {
   const outcomes: string[] = [];
   const errors: string[] = [];
-  const floors = buildFloors({
+  const service = fakeService({
     capacityBytes: 3 * gib,
     log: { info() {}, warn() {}, error: (_about, message) => errors.push(message) },
     observers: { onMemoryPause: (outcome) => outcomes.push(outcome) },
   });
   const state = { spare: 1, isStalling: false };
-  const { host, capsules } = floors;
+  const { host, capsules } = service;
   Object.assign(host.memory, { spareBytes: () => state.spare, isStalling: () => state.isStalling });
-  const [small, large] = [await running(floors), await running(floors)];
-  const { id: bystander } = await capsules.create(floors.other, shape);
-  await floors.settled();
+  const [small, large] = [await running(service), await running(service)];
+  const { id: bystander } = await capsules.create(service.other, shape);
+  await service.settled();
   for (const [id, bytes] of Object.entries({ [small]: gib, [large]: 2 * gib, [bystander]: gib / 2 })) {
     host.memories.set(id, bytes);
   }
-  const stop = floors.memoryWatch.start();
-  return { floors, state, outcomes, errors, small, large, bystander, stop };
+  const stop = service.memoryWatch.start();
+  return { service, state, outcomes, errors, small, large, bystander, stop };
 }
 
 const shape = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
 
 /** Seconds pass, and everything that begins in each of them ends in it. */
-async function pass({ clock, settled }: Floors, seconds: number): Promise<void> {
+async function pass({ clock, settled }: FakeService, seconds: number): Promise<void> {
   for (let second = 0; second < seconds; second++) {
     clock.advance(1_000);
     await nextTurn(); // measuring and pausing are made of promises only
@@ -77,7 +77,7 @@ async function pass({ clock, settled }: Floors, seconds: number): Promise<void> 
   }
 }
 
-function pausedIn({ store }: Floors): string[] {
+function pausedIn({ store }: FakeService): string[] {
   return store
     .all()
     .filter(({ status }) => status === "paused")
@@ -85,43 +85,43 @@ function pausedIn({ store }: Floors): string[] {
 }
 
 test("three readings below the reserve pause one capsule, with an entry of the service, and the count begins anew", async () => {
-  const { floors, state, outcomes, small, large, bystander } = await watched();
+  const { service, state, outcomes, small, large, bystander } = await watched();
   state.spare = -1;
-  await pass(floors, 2);
-  assert.deepEqual(pausedIn(floors), []);
-  await pass(floors, 1);
-  assert.deepEqual(pausedIn(floors), [large]);
-  await pass(floors, 2);
-  assert.deepEqual(pausedIn(floors), [large], "the effect is waited for");
-  const { entries } = floors.audit.list(floors.team, { limit: 10 });
+  await pass(service, 2);
+  assert.deepEqual(pausedIn(service), []);
+  await pass(service, 1);
+  assert.deepEqual(pausedIn(service), [large]);
+  await pass(service, 2);
+  assert.deepEqual(pausedIn(service), [large], "the effect is waited for");
+  const { entries } = service.audit.list(service.team, { limit: 10 });
   assert.deepEqual(
     entries.map(({ keyId, action, capsuleId, subject, status }) => [keyId, action, capsuleId, subject, status]),
     [["", "capsule.pause", large, "memory pressure", 200]],
   );
   state.spare = 0;
-  await pass(floors, 10);
+  await pass(service, 10);
   state.spare = -1;
-  await pass(floors, 2);
-  assert.deepEqual(pausedIn(floors), [large], "readings in a row");
-  await pass(floors, 1);
-  assert.deepEqual(pausedIn(floors).sort(), [small, large].sort());
+  await pass(service, 2);
+  assert.deepEqual(pausedIn(service), [large], "readings in a row");
+  await pass(service, 1);
+  assert.deepEqual(pausedIn(service).sort(), [small, large].sort());
   assert.deepEqual(outcomes, ["done", "done"]);
-  assert.equal(floors.store.get(bystander)?.status, "running");
+  assert.equal(service.store.get(bystander)?.status, "running");
 });
 
 test("while processes wait for memory, one reading is enough; waiting alone is none", async () => {
-  const { floors, state, large } = await watched();
+  const { service, state, large } = await watched();
   state.isStalling = true;
-  await pass(floors, 5);
-  assert.deepEqual(pausedIn(floors), []);
+  await pass(service, 5);
+  assert.deepEqual(pausedIn(service), []);
   state.spare = -1;
-  await pass(floors, 1);
-  assert.deepEqual(pausedIn(floors), [large]);
+  await pass(service, 1);
+  assert.deepEqual(pausedIn(service), [large]);
 });
 
 test("a pause that fails makes way for the next, and is tried again 30 s later", async () => {
-  const { floors, state, outcomes, small, large } = await watched();
-  const { host } = floors;
+  const { service, state, outcomes, small, large } = await watched();
+  const { host } = service;
   let saves = 0;
   host.before = (verb, id) => {
     if (verb !== "save") return;
@@ -129,23 +129,23 @@ test("a pause that fails makes way for the next, and is tried again 30 s later",
     assert.notEqual(id, large, "the disk is full");
   };
   state.spare = -1;
-  await pass(floors, 3);
-  assert.deepEqual([pausedIn(floors), saves, outcomes], [[small], 2, ["failed", "done"]]);
-  assert.equal(floors.store.get(large)?.status, "running");
+  await pass(service, 3);
+  assert.deepEqual([pausedIn(service), saves, outcomes], [[small], 2, ["failed", "done"]]);
+  assert.equal(service.store.get(large)?.status, "running");
   let tries = 0;
   host.before = (verb, id) => {
     if (verb === "save" && id === large) tries++;
     assert.notEqual(verb, "save");
   };
-  await pass(floors, 27);
+  await pass(service, 27);
   assert.equal(tries, 0);
   host.before = () => {};
-  await pass(floors, 6);
-  assert.ok(pausedIn(floors).includes(large));
+  await pass(service, 6);
+  assert.ok(pausedIn(service).includes(large));
 });
 
 /** Seconds pass while the host's work stands still. */
-async function passStuck({ clock }: Floors, seconds: number): Promise<void> {
+async function passStuck({ clock }: FakeService, seconds: number): Promise<void> {
   for (let second = 0; second < seconds; second++) {
     clock.advance(1_000);
     for (let turn = 0; turn < 5; turn++) await nextTurn();
@@ -154,8 +154,8 @@ async function passStuck({ clock }: Floors, seconds: number): Promise<void> {
 
 for (const change of ["capture", "pause", "destroy"] as const) {
   test(`the memory of a ${change} under way is waited for, 15 s; then the team pays that is over its share, and no other`, async () => {
-    const { floors, state, errors, small, large, bystander } = await watched();
-    const { host, capsules, store, team } = floors;
+    const { service, state, errors, small, large, bystander } = await watched();
+    const { host, capsules, store, team } = service;
     const stuck = Promise.withResolvers<void>();
     host.moment = () => stuck.promise;
     const changed = {
@@ -164,82 +164,82 @@ for (const change of ["capture", "pause", "destroy"] as const) {
       destroy: () => capsules.destroy(team, large),
     }[change]();
     state.spare = -1;
-    await passStuck(floors, 17);
+    await passStuck(service, 17);
     assert.deepEqual([store.get(small)?.intent, store.get(bystander)?.intent], [null, null]);
-    await passStuck(floors, 4);
+    await passStuck(service, 4);
     assert.equal(store.get(small)?.intent, "pause");
-    await passStuck(floors, 60);
+    await passStuck(service, 60);
     assert.equal(store.get(bystander)?.intent, null, "its team is within its share");
     assert.deepEqual(errors, ["the host is short of memory, and no capsule can be paused now"]);
     stuck.resolve();
     await changed;
-    await floors.settled();
-    assert.ok(pausedIn(floors).includes(small));
+    await service.settled();
+    assert.ok(pausedIn(service).includes(small));
   });
 }
 
 test("a pause of the watch that takes longer than 15 s makes way for the next", async () => {
-  const { floors, state, small, large } = await watched();
+  const { service, state, small, large } = await watched();
   const stuck = Promise.withResolvers<void>();
-  floors.host.moment = () => stuck.promise;
+  service.host.moment = () => stuck.promise;
   state.spare = -1;
-  await passStuck(floors, 17);
-  assert.deepEqual([floors.store.get(large)?.intent, floors.store.get(small)?.intent], ["pause", null]);
-  await passStuck(floors, 2);
-  assert.equal(floors.store.get(small)?.intent, "pause");
+  await passStuck(service, 17);
+  assert.deepEqual([service.store.get(large)?.intent, service.store.get(small)?.intent], ["pause", null]);
+  await passStuck(service, 2);
+  assert.equal(service.store.get(small)?.intent, "pause");
   stuck.resolve();
-  await floors.settled();
+  await service.settled();
 });
 
 test("a capsule that is destroyed while its pause waits has not failed, and no other is paused for it", async () => {
-  const { floors, state, outcomes, large } = await watched();
-  const { host, capsules, store, team } = floors;
+  const { service, state, outcomes, large } = await watched();
+  const { host, capsules, store, team } = service;
   const others = Promise.withResolvers<void>();
   host.saveLine = new FairSlots(1);
   const saving = host.saveLine.run("others", () => others.promise);
   state.spare = -1;
-  await passStuck(floors, 3);
+  await passStuck(service, 3);
   assert.equal(store.get(large)?.intent, "pause");
   await capsules.destroy(team, large);
-  await passStuck(floors, 1);
+  await passStuck(service, 1);
   others.resolve();
   await saving;
-  await floors.settled();
-  assert.deepEqual([outcomes, pausedIn(floors), store.get(large)], [[], [], undefined]);
+  await service.settled();
+  assert.deepEqual([outcomes, pausedIn(service), store.get(large)], [[], [], undefined]);
 });
 
 test("its pauses take a turn of the service's own among the saves", async () => {
-  const { floors, state } = await watched();
+  const { service, state } = await watched();
   const owners: string[] = [];
-  const { host } = floors;
+  const { host } = service;
   const save = host.save.bind(host);
   host.save = (guest, purpose, turn) => {
     owners.push(turn.owner);
     return save(guest, purpose, turn);
   };
   state.spare = -1;
-  await pass(floors, 3);
+  await pass(service, 3);
   assert.deepEqual(owners, [serviceOwner]);
 });
 
 test("that nothing is left to pause is logged once, until memory is short again", async () => {
-  const { floors, state, errors } = await watched();
+  const { service, state, errors } = await watched();
   state.spare = -1;
-  await pass(floors, 60);
-  assert.equal(pausedIn(floors).length, 3);
+  await pass(service, 60);
+  assert.equal(pausedIn(service).length, 3);
   assert.deepEqual(errors, ["the host is short of memory, and no capsule can be paused now"]);
   state.spare = 0;
-  await pass(floors, 1);
+  await pass(service, 1);
   state.spare = -1;
-  await pass(floors, 10);
+  await pass(service, 10);
   assert.equal(errors.length, 2);
 });
 
 test("a stopped watch does nothing any more", async () => {
-  const { floors, state, stop } = await watched();
+  const { service, state, stop } = await watched();
   state.spare = -1;
-  await pass(floors, 2);
+  await pass(service, 2);
   stop();
-  await pass(floors, 5);
-  assert.deepEqual(pausedIn(floors), []);
+  await pass(service, 5);
+  assert.deepEqual(pausedIn(service), []);
 });

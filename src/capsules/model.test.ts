@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeHost, type HostVerb } from "../../test/fakes/fake-host.ts";
-import { buildFloors, type Floors } from "../../test/fakes/floors.ts";
+import { type FakeService, fakeService } from "../../test/fakes/fake-service.ts";
 import { openDatabase } from "../db/database.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { live } from "./lifecycle.ts";
@@ -42,11 +42,11 @@ function unruly(host: FakeHost, delays: number[], failures: boolean[]): void {
 
 async function perform(
   { verb, pick }: Operation,
-  floors: Floors,
+  service: FakeService,
   ids: string[],
   destroyed: Set<string>,
 ): Promise<void> {
-  const { capsules, templates, team, host, clock } = floors;
+  const { capsules, templates, team, host, clock } = service;
   const id = ids.length === 0 ? "cl-none" : ids[pick % ids.length]!;
   const name = `name${pick % 3}`;
   if (verb === "create") {
@@ -71,7 +71,7 @@ async function perform(
 
 async function play(
   operations: Operation[],
-  floors: Floors,
+  service: FakeService,
   ids: string[],
   destroyed: Set<string>,
   isAlive = () => true,
@@ -79,15 +79,15 @@ async function play(
   for (const each of operations) {
     if (!isAlive()) return;
     try {
-      await perform(each, floors, ids, destroyed);
+      await perform(each, service, ids, destroyed);
     } catch (error) {
       if (!(error instanceof CapsuleError) || !expected.has(error.code)) throw error;
     }
   }
 }
 
-function assertOneStory(floors: Floors, destroyed: Set<string>): void {
-  const { host, store, templateRows, capsuleRows } = floors;
+function assertOneStory(service: FakeService, destroyed: Set<string>): void {
+  const { host, store, templateRows, capsuleRows } = service;
   const known = store.all();
   for (const row of known) {
     const story = `${row.id} ${row.status}`;
@@ -113,21 +113,21 @@ function assertOneStory(floors: Floors, destroyed: Set<string>): void {
 test("concurrent clients on an unruly host leave one consistent story", async () => {
   await fc.assert(
     fc.asyncProperty(scenario, async ({ clients, delays, failures }) => {
-      const floors = buildFloors();
-      unruly(floors.host, delays, failures);
+      const service = fakeService();
+      unruly(service.host, delays, failures);
       const ids: string[] = [];
       const destroyed = new Set<string>();
-      await Promise.all(clients.map((operations) => play(operations, floors, ids, destroyed)));
-      await floors.settled();
+      await Promise.all(clients.map((operations) => play(operations, service, ids, destroyed)));
+      await service.settled();
       await new Promise(setImmediate);
-      await floors.settled();
-      assertOneStory(floors, destroyed);
-      floors.host.before = () => {};
-      for (const view of floors.capsules.list(floors.team)) await floors.capsules.destroy(floors.team, view.id);
-      await floors.settled();
-      const { guests, folders, checkpoints } = floors.host;
+      await service.settled();
+      assertOneStory(service, destroyed);
+      service.host.before = () => {};
+      for (const view of service.capsules.list(service.team)) await service.capsules.destroy(service.team, view.id);
+      await service.settled();
+      const { guests, folders, checkpoints } = service.host;
       assert.deepEqual([guests.size, folders.size, checkpoints.size], [0, 0, 0], "DELETE leaves zero residue");
-      floors.database.close();
+      service.database.close();
     }),
     { numRuns: 1_000 },
   );
@@ -147,7 +147,7 @@ test("a daemon that dies at any step of a host's work finds one consistent story
     fc.asyncProperty(crashes, async ({ clients, delays, at, withVms }) => {
       const host = new FakeHost();
       const database = openDatabase(":memory:");
-      const before = buildFloors({ host, database });
+      const before = fakeService({ host, database });
       unruly(host, delays, [false]);
       let steps = 0;
       const died = Promise.withResolvers<void>();
@@ -174,7 +174,7 @@ test("a daemon that dies at any step of a host's work finds one consistent story
 
       host.moment = () => Promise.resolve();
       if (withVms) host.guests.clear();
-      const after = buildFloors({ host, database });
+      const after = fakeService({ host, database });
       await after.recover();
       await after.retired.collect();
       await after.settled();

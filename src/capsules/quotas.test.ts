@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
+import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { DiskUse, type QuotaLimits } from "./quotas.ts";
 
-function floorsWith(quotas: Partial<QuotaLimits>): Floors {
-  return buildFloors({ quotas });
+function serviceWith(quotas: Partial<QuotaLimits>): FakeService {
+  return fakeService({ quotas });
 }
 
 const small = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
@@ -15,16 +15,16 @@ async function refused(promise: Promise<unknown>, quota: string, used: number, l
 }
 
 test("usage is what the team's capsules and templates come to, and no other's", async () => {
-  const floors = floorsWith({});
-  const { capsules, templates, team, other } = floors;
-  await running(floors);
-  const paused = await running(floors);
+  const service = serviceWith({});
+  const { capsules, templates, team, other } = service;
+  await running(service);
+  const paused = await running(service);
   await capsules.pause(team, paused);
-  const captured = await running(floors);
+  const captured = await running(service);
   await templates.capture(team, { capsuleId: captured, name: "kept", overwrite: false });
   await capsules.create(other, { ...small, vcpus: 8 });
-  await floors.settled();
-  await floors.diskUse.measure();
+  await service.settled();
+  await service.diskUse.measure();
   const { sizeBytes } = templates.list(team, "snapshot")[0]!;
   assert.deepEqual(capsules.usage(team), {
     capsules: 2,
@@ -36,9 +36,9 @@ test("usage is what the team's capsules and templates come to, and no other's", 
 });
 
 test("of many creates at once for the last places, as many succeed as there are places", async () => {
-  const floors = floorsWith({ capsules: 3 });
+  const service = serviceWith({ capsules: 3 });
   const results = await Promise.allSettled(
-    Array.from({ length: 10 }, () => floors.capsules.create(floors.team, small)),
+    Array.from({ length: 10 }, () => service.capsules.create(service.team, small)),
   );
   const reasons = results.filter((each) => each.status === "rejected").map((each) => each.reason as CapsuleError);
   assert.equal(reasons.length, 7);
@@ -46,20 +46,20 @@ test("of many creates at once for the last places, as many succeed as there are 
     assert.equal(code, "quota_exceeded");
     assert.match(message, /the team has 3 capsules and may have 3/);
   }
-  await floors.settled();
-  await floors.capsules.create(floors.other, small);
-  await floors.settled();
+  await service.settled();
+  await service.capsules.create(service.other, small);
+  await service.settled();
 });
 
 test("running vCPUs and memory: a paused capsule makes room, and takes it again when it resumes", async () => {
-  const floors = floorsWith({ runningVcpus: 3, runningMemoryMb: 1_200 });
-  const { capsules, team } = floors;
-  const first = await running(floors);
-  await running(floors);
+  const service = serviceWith({ runningVcpus: 3, runningMemoryMb: 1_200 });
+  const { capsules, team } = service;
+  const first = await running(service);
+  await running(service);
   await refused(capsules.create(team, small), "MiB of running memory", 1_024, 1_200);
   await refused(capsules.create(team, { ...small, vcpus: 2, memoryMb: 128 }), "running vCPUs", 2, 3);
   await capsules.pause(team, first);
-  const third = await running(floors);
+  const third = await running(service);
   await refused(capsules.resume(team, first), "MiB of running memory", 1_024, 1_200);
   assert.equal(capsules.get(team, first).status, "paused");
   await capsules.destroy(team, third);
@@ -67,23 +67,23 @@ test("running vCPUs and memory: a paused capsule makes room, and takes it again 
 });
 
 test("templates: one that is replaced makes room for its successor", async () => {
-  const floors = floorsWith({ templates: 1 });
-  const { templates, team } = floors;
+  const service = serviceWith({ templates: 1 });
+  const { templates, team } = service;
   const capture = (capsuleId: string, name: string) => templates.capture(team, { capsuleId, name, overwrite: true });
-  await capture(await running(floors), "a");
-  const capsule = await running(floors);
+  await capture(await running(service), "a");
+  const capsule = await running(service);
   await refused(capture(capsule, "b"), "templates", 1, 1);
-  assert.equal(floors.capsules.get(team, capsule).status, "running");
+  assert.equal(service.capsules.get(team, capsule).status, "running");
   await capture(capsule, "a");
 });
 
 test("templates: of many captures at once for the last places, as many succeed as there are places", async () => {
-  const floors = floorsWith({ templates: 3 });
-  const { capsules, templates, team } = floors;
+  const service = serviceWith({ templates: 3 });
+  const { capsules, templates, team } = service;
   const keep = async (name: string) =>
-    templates.capture(team, { capsuleId: await running(floors), name, overwrite: true });
+    templates.capture(team, { capsuleId: await running(service), name, overwrite: true });
   await keep("old");
-  const ids = await Promise.all(Array.from({ length: 5 }, () => running(floors)));
+  const ids = await Promise.all(Array.from({ length: 5 }, () => running(service)));
   const results = await Promise.allSettled(
     ids.map((capsuleId, i) => {
       return templates.capture(team, { capsuleId, name: i === 0 ? "old" : `new-${i}`, overwrite: true });
@@ -101,28 +101,28 @@ test("templates: of many captures at once for the last places, as many succeed a
 });
 
 test("disk: a team that has filled its share makes no more capsules and templates", async () => {
-  const floors = floorsWith({ diskBytes: 2_000 });
-  const [first] = [await running(floors), await running(floors)];
-  await floors.diskUse.measure();
-  await refused(floors.capsules.create(floors.team, small), "bytes on disk", 2_000, 2_000);
-  const capture = floors.templates.capture(floors.team, { capsuleId: first!, overwrite: false });
+  const service = serviceWith({ diskBytes: 2_000 });
+  const [first] = [await running(service), await running(service)];
+  await service.diskUse.measure();
+  await refused(service.capsules.create(service.team, small), "bytes on disk", 2_000, 2_000);
+  const capture = service.templates.capture(service.team, { capsuleId: first!, overwrite: false });
   await refused(capture, "bytes on disk", 2_000, 2_000);
-  await floors.capsules.destroy(floors.team, first!);
-  await running(floors);
+  await service.capsules.destroy(service.team, first!);
+  await running(service);
 });
 
 test("the host does not promise more memory than it may, to all teams together", async () => {
-  const floors = floorsWith({ hostMemoryMb: 1_024 });
-  await running(floors);
-  await floors.capsules.create(floors.other, small);
-  await assert.rejects(floors.capsules.create(floors.other, small), { code: "no_capacity" });
-  await floors.settled();
+  const service = serviceWith({ hostMemoryMb: 1_024 });
+  await running(service);
+  await service.capsules.create(service.other, small);
+  await assert.rejects(service.capsules.create(service.other, small), { code: "no_capacity" });
+  await service.settled();
 });
 
 test("a host without room refuses creates and resumes, and nothing is left of them", async () => {
-  const floors = floorsWith({});
-  const { capsules, host, team } = floors;
-  const paused = await running(floors);
+  const service = serviceWith({});
+  const { capsules, host, team } = service;
+  const paused = await running(service);
   await capsules.pause(team, paused);
   const refuse = async () => {
     throw new CapsuleError("no_capacity", "the host has no memory left");
@@ -139,8 +139,8 @@ test("a host without room refuses creates and resumes, and nothing is left of th
 });
 
 test("memory is set aside until the start is over, however it ends", async () => {
-  const floors = floorsWith({ capsules: 2 });
-  const { capsules, host, team } = floors;
+  const service = serviceWith({ capsules: 2 });
+  const { capsules, host, team } = service;
   const during: Record<string, number> = {};
   host.before = (verb) => {
     during[verb] = host.admitted;
@@ -149,11 +149,11 @@ test("memory is set aside until the start is over, however it ends", async () =>
   };
   const failed = await capsules.create(team, small);
   assert.equal(host.admitted, 1, "the answer came before the start");
-  await floors.settled();
+  await service.settled();
   host.before = (verb) => {
     during[verb] = host.admitted;
   };
-  const id = await running(floors);
+  const id = await running(service);
   await capsules.pause(team, id);
   await assert.rejects(capsules.create(team, small), { code: "quota_exceeded" });
   assert.equal(host.admitted, 0, "a create that failed, one that succeeded, a refused one");
@@ -183,11 +183,11 @@ test("the disk is looked at one capsule after the other; what cannot be read kee
 });
 
 test("starts under way: those beyond the bound are refused, leave nothing, and hold up no other team's", async () => {
-  const floors = floorsWith({ starts: 3 });
-  const { capsules, team, other, host } = floors;
-  const paused = await running(floors);
+  const service = serviceWith({ starts: 3 });
+  const { capsules, team, other, host } = service;
+  const paused = await running(service);
   await capsules.pause(team, paused);
-  await floors.settled();
+  await service.settled();
   host.isHanging = true;
   const made = await Promise.all([1, 2, 3].map(() => capsules.create(team, small)));
   const [ids, rows] = [host.folders.size, capsules.list(team).length];
@@ -202,24 +202,24 @@ test("starts under way: those beyond the bound are refused, leave nothing, and h
 });
 
 test("each team's work is given to the host under the team's own name", async () => {
-  const floors = floorsWith({});
-  const { capsules, team, other } = floors;
-  const id = await running(floors);
+  const service = serviceWith({});
+  const { capsules, team, other } = service;
+  const id = await running(service);
   await capsules.pause(team, id);
   await capsules.resume(team, id);
   await capsules.create(other, small);
-  await floors.settled();
-  assert.deepEqual(floors.host.owners, [team, team, other]);
+  await service.settled();
+  assert.deepEqual(service.host.owners, [team, team, other]);
 });
 
 test("the memory of all running capsules is that of the table, also when a destroy ends a resume", async () => {
-  const floors = floorsWith({});
-  const { capsules, team, other, host, store } = floors;
-  await running({ ...floors, team: other });
-  const id = await running(floors);
+  const service = serviceWith({});
+  const { capsules, team, other, host, store } = service;
+  await running({ ...service, team: other });
+  const id = await running(service);
   assert.equal(store.runningMemoryMb(), 1_024);
   await capsules.pause(team, id);
-  await floors.settled();
+  await service.settled();
   assert.equal(store.runningMemoryMb(), 512);
   host.isHanging = true;
   const resumed = assert.rejects(capsules.resume(team, id), { code: "not_found" });

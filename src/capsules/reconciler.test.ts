@@ -1,84 +1,84 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { HostVerb } from "../../test/fakes/fake-host.ts";
-import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
+import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
 
 test("a folder without a record goes when two looks in a row find it; one with a record never", async () => {
-  const floors = buildFloors();
-  const id = await running(floors);
-  floors.host.folders.add("cl-stray");
-  floors.host.templates.set("tstray", { vcpus: 1, memoryMb: 512 });
-  assert.deepEqual(await floors.reconciler.reconcile(), []);
-  assert.deepEqual(await floors.reconciler.reconcile(), ["capsules/cl-stray", "templates/tstray"]);
-  assert.deepEqual([...floors.host.folders], [id]);
-  assert.deepEqual(await floors.reconciler.reconcile(), []);
+  const service = fakeService();
+  const id = await running(service);
+  service.host.folders.add("cl-stray");
+  service.host.templates.set("tstray", { vcpus: 1, memoryMb: 512 });
+  assert.deepEqual(await service.reconciler.reconcile(), []);
+  assert.deepEqual(await service.reconciler.reconcile(), ["capsules/cl-stray", "templates/tstray"]);
+  assert.deepEqual([...service.host.folders], [id]);
+  assert.deepEqual(await service.reconciler.reconcile(), []);
 });
 
 test("a look that comes while another one takes long is no second look", async () => {
-  const floors = buildFloors();
-  const id = await running(floors);
-  floors.host.before = (verb) => {
+  const service = fakeService();
+  const id = await running(service);
+  service.host.before = (verb) => {
     if (verb === "remove") throw new Error("input/output error");
   };
-  await assert.rejects(floors.capsules.destroy(floors.team, id));
-  floors.host.before = () => {};
+  await assert.rejects(service.capsules.destroy(service.team, id));
+  service.host.before = () => {};
   const { promise, resolve } = Promise.withResolvers<void>();
-  floors.host.moment = () => promise;
-  const long = floors.reconciler.reconcile();
-  floors.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });
-  const other = floors.reconciler.reconcile();
+  service.host.moment = () => promise;
+  const long = service.reconciler.reconcile();
+  service.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });
+  const other = service.reconciler.reconcile();
   await new Promise(setImmediate);
   resolve();
   assert.deepEqual(await Promise.all([long, other]), [[], []]);
-  assert.ok(floors.host.templates.has("tsoon"));
-  assert.deepEqual(await floors.reconciler.reconcile(), ["templates/tsoon"]);
+  assert.ok(service.host.templates.has("tsoon"));
+  assert.deepEqual(await service.reconciler.reconcile(), ["templates/tsoon"]);
 });
 
 test("a folder whose record comes in time stays", async () => {
-  const floors = buildFloors();
-  floors.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });
-  await floors.reconciler.reconcile();
+  const service = fakeService();
+  service.host.templates.set("tsoon", { vcpus: 1, memoryMb: 512 });
+  await service.reconciler.reconcile();
   const row = {
     storage: "tsoon",
-    teamId: floors.team,
+    teamId: service.team,
     name: "soon",
     vcpus: 1,
     memoryMb: 512,
     sizeBytes: 1,
     createdAt: 1,
   };
-  floors.templateRows.insert(row);
-  assert.deepEqual(await floors.reconciler.reconcile(), []);
-  assert.ok(floors.host.templates.has("tsoon"));
+  service.templateRows.insert(row);
+  assert.deepEqual(await service.reconciler.reconcile(), []);
+  assert.ok(service.host.templates.has("tsoon"));
 });
 
 test("a destruction that failed half-way is finished", async () => {
-  const floors = buildFloors();
-  const id = await running(floors);
-  floors.host.before = (verb) => {
+  const service = fakeService();
+  const id = await running(service);
+  service.host.before = (verb) => {
     if (verb === "remove") throw new Error("input/output error");
   };
-  await assert.rejects(floors.capsules.destroy(floors.team, id), /input\/output error/);
-  assert.throws(() => floors.capsules.get(floors.team, id), { code: "not_found" });
-  floors.host.before = () => {};
-  await floors.reconciler.reconcile();
-  assert.deepEqual([floors.host.folders.size, floors.store.all().length], [0, 0]);
+  await assert.rejects(service.capsules.destroy(service.team, id), /input\/output error/);
+  assert.throws(() => service.capsules.get(service.team, id), { code: "not_found" });
+  service.host.before = () => {};
+  await service.reconciler.reconcile();
+  assert.deepEqual([service.host.folders.size, service.store.all().length], [0, 0]);
 });
 
 test("a destruction that fails again at the next start brings nothing back, and is finished later", async () => {
-  const floors = buildFloors();
-  const id = await running(floors);
-  floors.host.before = (verb) => {
+  const service = fakeService();
+  const id = await running(service);
+  service.host.before = (verb) => {
     if (verb === "remove") throw new Error("input/output error");
   };
-  await assert.rejects(floors.capsules.destroy(floors.team, id), /input\/output error/);
-  const restarted = buildFloors({ host: floors.host, database: floors.database });
+  await assert.rejects(service.capsules.destroy(service.team, id), /input\/output error/);
+  const restarted = fakeService({ host: service.host, database: service.database });
   await restarted.recover();
   assert.throws(() => restarted.capsules.get(restarted.team, id), { code: "not_found" });
   assert.deepEqual(restarted.capsules.list(restarted.team), []);
-  floors.host.before = () => {};
+  service.host.before = () => {};
   await restarted.reconciler.reconcile();
-  assert.deepEqual([floors.host.folders.size, restarted.store.all().length], [0, 0]);
+  assert.deepEqual([service.host.folders.size, restarted.store.all().length], [0, 0]);
 });
 
 for (const [change, allowed] of [
@@ -86,28 +86,28 @@ for (const [change, allowed] of [
   ["resume", "paused"],
 ] as const) {
   test(`a ${change} that fails, and cannot be taken back in the record, does not bar the way for ever`, async () => {
-    const floors = buildFloors();
-    const id = await running(floors, 1);
-    if (change === "resume") await floors.capsules.pause(floors.team, id);
-    breakRecordsAfter(floors, change === "pause" ? "save" : "restore");
-    await assert.rejects(floors.capsules[change](floors.team, id));
-    floors.host.before = () => {};
-    assert.equal(floors.store.get(id)?.intent, change);
-    Reflect.deleteProperty(floors.capsuleRows, "change");
-    await floors.reconciler.reconcile();
-    assert.deepEqual([floors.capsules.get(floors.team, id).status, floors.store.get(id)?.intent], [allowed, null]);
-    if (change === "resume") await floors.capsules.resume(floors.team, id);
-    else floors.clock.advance(60_000);
-    await floors.settled();
-    assert.equal(floors.capsules.get(floors.team, id).status, change === "pause" ? "paused" : "running");
+    const service = fakeService();
+    const id = await running(service, 1);
+    if (change === "resume") await service.capsules.pause(service.team, id);
+    breakRecordsAfter(service, change === "pause" ? "save" : "restore");
+    await assert.rejects(service.capsules[change](service.team, id));
+    service.host.before = () => {};
+    assert.equal(service.store.get(id)?.intent, change);
+    Reflect.deleteProperty(service.capsuleRows, "change");
+    await service.reconciler.reconcile();
+    assert.deepEqual([service.capsules.get(service.team, id).status, service.store.get(id)?.intent], [allowed, null]);
+    if (change === "resume") await service.capsules.resume(service.team, id);
+    else service.clock.advance(60_000);
+    await service.settled();
+    assert.equal(service.capsules.get(service.team, id).status, change === "pause" ? "paused" : "running");
   });
 }
 
 /** From the failure of the host's verb on, nothing can be written. */
-function breakRecordsAfter(floors: Floors, broken: HostVerb): void {
-  floors.host.before = (verb) => {
+function breakRecordsAfter(service: FakeService, broken: HostVerb): void {
+  service.host.before = (verb) => {
     if (verb !== broken) return;
-    floors.capsuleRows.change = () => {
+    service.capsuleRows.change = () => {
       throw new Error("database or disk is full");
     };
     throw new Error("input/output error");
@@ -115,9 +115,9 @@ function breakRecordsAfter(floors: Floors, broken: HostVerb): void {
 }
 
 test("a change under way is nobody's to take back", async () => {
-  const floors = buildFloors();
-  const id = await running(floors);
-  const pausing = floors.capsules.pause(floors.team, id);
-  await floors.reconciler.reconcile();
+  const service = fakeService();
+  const id = await running(service);
+  const pausing = service.capsules.pause(service.team, id);
+  await service.reconciler.reconcile();
   assert.equal((await pausing).status, "paused");
 });

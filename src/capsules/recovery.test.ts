@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
-import { buildFloors, type Floors } from "../../test/fakes/floors.ts";
+import { type FakeService, fakeService } from "../../test/fakes/fake-service.ts";
 import { openDatabase } from "../db/database.ts";
 
-async function runningCapsule(floors: Floors): Promise<string> {
-  const { capsules, team } = floors;
+async function runningCapsule(service: FakeService): Promise<string> {
+  const { capsules, team } = service;
   const { id } = await capsules.create(team, { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 });
-  await floors.settled();
+  await service.settled();
   return id;
 }
 
@@ -16,7 +16,7 @@ for (const action of ["pause", "capture"] as const) {
   test(`the checkpoint that a capsule was resumed from is not taken for that of a ${action} that has not begun`, async () => {
     const host = new FakeHost();
     const database = openDatabase(":memory:");
-    const before = buildFloors({ host, database });
+    const before = fakeService({ host, database });
     const { capsules, templates, team } = before;
     const id = await runningCapsule(before);
     await capsules.pause(team, id);
@@ -35,7 +35,7 @@ for (const action of ["pause", "capture"] as const) {
 
     host.guests.clear();
     host.moment = () => Promise.resolve();
-    const after = buildFloors({ host, database });
+    const after = fakeService({ host, database });
     await after.recover();
     assert.equal(after.store.get(id)?.status, "error");
     await assert.rejects(after.capsules.resume(after.team, id), { code: "invalid_state" });
@@ -46,7 +46,7 @@ for (const action of ["pause", "capture"] as const) {
 test("a pause whose checkpoint is complete is completed when daemon and VM have ended", async () => {
   const host = new FakeHost();
   const database = openDatabase(":memory:");
-  const before = buildFloors({ host, database });
+  const before = fakeService({ host, database });
   const id = await runningCapsule(before);
   const saved = Promise.withResolvers<void>();
   const { save } = host;
@@ -59,7 +59,7 @@ test("a pause whose checkpoint is complete is completed when daemon and VM have 
   await saved.promise;
 
   host.guests.clear();
-  const after = buildFloors({ host, database });
+  const after = fakeService({ host, database });
   await after.recover();
   assert.equal(after.store.get(id)?.status, "paused");
   assert.equal((await after.capsules.resume(after.team, id)).status, "running");
@@ -70,7 +70,7 @@ test("the host is told the revision of a row with an intent to save, whose check
   for (const intent of ["pause", "capture", null] as const) {
     const host = new FakeHost();
     const database = openDatabase(":memory:");
-    const before = buildFloors({ host, database });
+    const before = fakeService({ host, database });
     const id = await runningCapsule(before);
     const row = before.store.get(id)!;
     const expected = intent === null ? null : before.store.setIntent(row, intent).revision;
@@ -79,7 +79,7 @@ test("the host is told the revision of a row with an intent to save, whose check
       told.push(args);
       return { kind: "nothing" };
     };
-    await buildFloors({ host, database }).recover();
+    await fakeService({ host, database }).recover();
     assert.deepEqual(told, [[id, expected]]);
     database.close();
   }
@@ -92,12 +92,12 @@ for (const [name, sinceStart, status] of [
   test(`a checkpoint of an earlier release, without a revision, saved ${name} the capsule's start`, async () => {
     const host = new FakeHost();
     const database = openDatabase(":memory:");
-    const before = buildFloors({ host, database });
+    const before = fakeService({ host, database });
     const id = await runningCapsule(before);
     const { startedAt } = before.store.setIntent(before.store.get(id)!, "pause");
     host.guests.clear();
     host.adopt = async () => ({ kind: "checkpoint", revision: null, savedAt: startedAt! + sinceStart });
-    const after = buildFloors({ host, database });
+    const after = fakeService({ host, database });
     await after.recover();
     assert.equal(after.store.get(id)?.status, status);
     database.close();

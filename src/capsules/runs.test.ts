@@ -1,17 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buildFloors, type Floors, running } from "../../test/fakes/floors.ts";
+import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
 
 /** The calls of a policy and of the host, in order. */
-function record(floors: Floors): () => string[] {
+function record(service: FakeService): () => string[] {
   let calls: string[] = [];
-  floors.runs.apply({
+  service.runs.apply({
     began: ({ status }, isAdopted) => calls.push(`began ${status}${isAdopted ? ", adopted" : ""}`),
     ended: () => calls.push("ended"),
     pauseFailed: ({ status }) => calls.push(`pauseFailed ${status}`),
     close: () => calls.push("close"),
   });
-  floors.host.before = (verb) => void calls.push(verb);
+  service.host.before = (verb) => void calls.push(verb);
   return () => {
     const taken = calls;
     calls = [];
@@ -20,13 +20,13 @@ function record(floors: Floors): () => string[] {
 }
 
 test("a policy hears of a run after its release, and of its end before the guest is saved or ended", async () => {
-  const floors = buildFloors();
-  const { capsules, team } = floors;
-  const calls = record(floors);
-  const id = await running(floors);
+  const service = fakeService();
+  const { capsules, team } = service;
+  const calls = record(service);
+  const id = await running(service);
   assert.deepEqual(calls(), ["start", "release", "began running"]);
   await capsules.pause(team, id);
-  await floors.settled();
+  await service.settled();
   assert.deepEqual(calls(), ["ended", "save", "ended", "end"]);
   await capsules.resume(team, id);
   assert.deepEqual(calls(), ["restore", "release", "began running"]);
@@ -35,10 +35,10 @@ test("a policy hears of a run after its release, and of its end before the guest
 });
 
 test("a policy hears of a pause and of a capture that failed", async () => {
-  const floors = buildFloors();
-  const { capsules, templates, host, team } = floors;
-  const id = await running(floors);
-  const calls = record(floors);
+  const service = fakeService();
+  const { capsules, templates, host, team } = service;
+  const id = await running(service);
+  const calls = record(service);
   host.before = (verb) => {
     if (verb === "save") throw new Error("the disk is full");
   };
@@ -51,39 +51,39 @@ test("a policy hears of a pause and of a capture that failed", async () => {
 });
 
 test("a policy hears of a guest that ends by itself", async () => {
-  const floors = buildFloors();
-  const id = await running(floors);
-  const calls = record(floors);
-  floors.host.guests.get(id)?.endWith({ kind: "powered_off", reason: "off" });
+  const service = fakeService();
+  const id = await running(service);
+  const calls = record(service);
+  service.host.guests.get(id)?.endWith({ kind: "powered_off", reason: "off" });
   await new Promise(setImmediate);
-  await floors.settled();
+  await service.settled();
   assert.deepEqual(calls(), ["ended", "end"]);
 });
 
 test("a policy is told which guest an earlier daemon left", async () => {
-  const before = buildFloors();
+  const before = fakeService();
   await running(before);
-  const after = buildFloors({ host: before.host, database: before.database, clock: before.clock });
+  const after = fakeService({ host: before.host, database: before.database, clock: before.clock });
   const calls = record(after);
   await after.recover();
   assert.deepEqual(calls(), ["release", "began running, adopted"]);
 });
 
 test("a guest that is lost during its release has no run for a policy", async () => {
-  const floors = buildFloors();
-  const calls = record(floors);
-  floors.host.before = (verb, id) => {
+  const service = fakeService();
+  const calls = record(service);
+  service.host.before = (verb, id) => {
     if (verb !== "release") return;
-    floors.host.guests.get(id)?.endWith({ kind: "lost", reason: "shot" });
-    floors.runs.end(id, floors.host.guests.get(id)!, "error");
+    service.host.guests.get(id)?.endWith({ kind: "lost", reason: "shot" });
+    service.runs.end(id, service.host.guests.get(id)!, "error");
   };
-  await running(floors);
+  await running(service);
   assert.deepEqual(calls(), ["ended"]);
 });
 
 test("policies are closed when the server stops", async () => {
-  const floors = buildFloors();
-  const calls = record(floors);
-  await floors.capsules.close(0);
+  const service = fakeService();
+  const calls = record(service);
+  await service.capsules.close(0);
   assert.deepEqual(calls(), ["close"]);
 });

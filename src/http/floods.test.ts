@@ -29,7 +29,7 @@ test("a flood with one key is 429 with Retry-After; other keys, and other teams,
   const answers = await statuses(api, 50);
   assert.deepEqual([...new Set(answers)].sort(), [200, 429]);
   assert.ok(answers.filter((status) => status === 200).length >= 5);
-  const { key } = api.floors.teams.issueKey(red, "another");
+  const { key } = api.service.teams.issueKey(red, "another");
   assert.deepEqual(await statuses(api, 1, { key }), [200]);
   assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
   const refused = await api.call("GET", "/v1/capsules");
@@ -43,7 +43,7 @@ test("all keys of a team together have a rate limit", async (t) => {
   const api = new Api({ requests_per_sec: 1 });
   const answers: number[] = [];
   for (let i = 0; i < 40; i++) {
-    const { key } = api.floors.teams.issueKey(red, String(i));
+    const { key } = api.service.teams.issueKey(red, String(i));
     answers.push(...(await statuses(api, 4, { key })));
   }
   assert.ok(answers.includes(429));

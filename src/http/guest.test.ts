@@ -22,7 +22,7 @@ before(async () => {
   agent = await guest.connect();
   await guest.wake(agent);
   const id = await api.capsule();
-  Object.assign(api.floors.host.guests.get(id)!, { agent });
+  Object.assign(api.service.host.guests.get(id)!, { agent });
   path = `/v1/capsules/${id}`;
   await api.app.listen({ host: "127.0.0.1", port: 0 });
   port = (api.app.server.address() as AddressInfo).port;

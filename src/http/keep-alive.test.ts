@@ -87,5 +87,5 @@ test("a request that meets the end of an idle connection is answered, or reset b
   assert.deepEqual([answers[0], answers.at(-1)], [2, 1], "long before the end, and long after it");
   for (const count of answers) assert.ok(count === 1 || count === 2, String(count));
   const answered = answers.reduce((sum, count) => sum + count, 0);
-  assert.equal(api.floors.store.all().length, answered, "whatever was done was answered");
+  assert.equal(api.service.store.all().length, answered, "whatever was done was answered");
 });

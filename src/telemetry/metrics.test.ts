@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
-import { beginExec, buildFloors, running } from "../../test/fakes/floors.ts";
+import { beginExec, fakeService, running } from "../../test/fakes/fake-service.ts";
 import { Metrics } from "./metrics.ts";
 
 function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number | undefined> } {
-  const { health } = buildFloors();
+  const { health } = fakeService();
   const vmMemory = async () => ({ vms: 2, rssBytes: 300, pssBytes: 200 });
   const metrics = new Metrics({ state: () => health.state(), vmMemory, spareBytes: () => -400 });
   return {
@@ -18,17 +18,17 @@ function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number |
 }
 
 const observed = (metrics: Metrics, host = new FakeHost()) =>
-  buildFloors({ host, observers: { observe: metrics.observe, observeExec: () => metrics.execStarted() } });
+  fakeService({ host, observers: { observe: metrics.observe, observeExec: () => metrics.execStarted() } });
 
 test("operations on VMs are counted by outcome", async () => {
   const { metrics, metric } = fresh();
   const host = new FakeHost();
-  const floors = observed(metrics, host);
-  const id = await running(floors);
-  await floors.capsules.pause(floors.team, id);
-  await floors.capsules.resume(floors.team, id);
+  const service = observed(metrics, host);
+  const id = await running(service);
+  await service.capsules.pause(service.team, id);
+  await service.capsules.resume(service.team, id);
   host.before = (verb) => assert.notEqual(verb, "save");
-  await assert.rejects(floors.capsules.pause(floors.team, id));
+  await assert.rejects(service.capsules.pause(service.team, id));
   const count = (operation: string, outcome: string) =>
     metric(`capsule_vm_operation_duration_seconds_count{operation="${operation}",outcome="${outcome}"}`);
   assert.equal(await count("boot", "done"), 1);
@@ -40,13 +40,13 @@ test("operations on VMs are counted by outcome", async () => {
 
 test("commands are counted while they run and after", async () => {
   const { metrics, metric } = fresh();
-  const floors = observed(metrics);
-  const id = await running(floors);
-  const ends = [beginExec(floors, id), beginExec(floors, id)];
+  const service = observed(metrics);
+  const id = await running(service);
+  const ends = [beginExec(service, id), beginExec(service, id)];
   assert.equal(await metric("capsule_execs_running"), 2);
-  assert.equal(floors.activity.isBusy(id), true);
+  assert.equal(service.activity.isBusy(id), true);
   for (const end of ends) await end();
-  assert.equal(floors.activity.isBusy(id), false);
+  assert.equal(service.activity.isBusy(id), false);
   assert.equal(await metric("capsule_execs_running"), 0);
   assert.equal(await metric("capsule_execs_total"), 2);
 });

@@ -9,7 +9,7 @@ test("a request and its operation on a VM are spans of one trace; commands have 
   await using collector = await Collector.start();
   const traces = new Traces(collector.url, "1.2.3");
   const api = new Api({}, { tracing: traces });
-  const { capsules } = api.floors;
+  const { capsules } = api.service;
   const pause = capsules.pause.bind(capsules);
   capsules.pause = (team, id) => traces.observe("pause", id, () => pause(team, id));
 

@@ -10,7 +10,7 @@ import { Api } from "../api.ts";
 const control = "\u0001";
 const api = new Api();
 await api.app.listen({ host: "127.0.0.1", port: 0 });
-const { teams } = api.floors;
+const { teams } = api.service;
 const keys = ["red", "blue", "green", "white"].map((team) => teams.createKey(teams.ensure(team).id, "attack").key);
 
 function* entries() {

@@ -13,7 +13,7 @@ import type { App } from "../../src/http/route.ts";
 import { Audit } from "../../src/teams/audit.ts";
 import { type Call, Client, type Reply } from "../client.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
-import { buildFloors, type Floors, running } from "../fakes/floors.ts";
+import { type FakeService, fakeService, running } from "../fakes/fake-service.ts";
 import type { OpenApi } from "../openapi-contract.ts";
 import { Statements } from "./statements.ts";
 
@@ -92,7 +92,7 @@ const others = { team: "red", template: "their-thing-1" };
 describe("another team's resources", () => {
   const statements = new Statements();
   const host = new FakeHost();
-  let floors: Floors;
+  let service: FakeService;
   let app: App;
   let client: Client;
   let document: OpenApi;
@@ -101,8 +101,8 @@ describe("another team's resources", () => {
   let belongings: () => unknown;
 
   before(async () => {
-    floors = buildFloors({ host, database: statements.database });
-    const { teams, capsules, templates, team, other } = floors;
+    service = fakeService({ host, database: statements.database });
+    const { teams, capsules, templates, team, other } = service;
     const audit = new Audit({
       rows: new AuditRows(statements.database),
       entriesMax: 100_000,
@@ -111,13 +111,13 @@ describe("another team's resources", () => {
     });
     const { limits } = loadConfig({});
     const options = { limits, logger: pino({ level: "silent" }), version: "0.0.0", web: "/nowhere" };
-    app = buildServer({ teams, capsules, templates, health: floors.health, audit }, options);
+    app = buildServer({ teams, capsules, templates, health: service.health, audit }, options);
     await app.listen({ host: "127.0.0.1", port: 0 });
     const { port } = app.server.address() as AddressInfo;
     client = await Client.connect(`http://127.0.0.1:${port}`, teams.createKey(team, "mine").key);
     document = (await client.call("GET", "/openapi.json")).json;
 
-    const theirs = { ...floors, team: other };
+    const theirs = { ...service, team: other };
     const [up, paused, captured] = [await running(theirs), await running(theirs), await running(theirs)];
     await capsules.pause(other, paused);
     await templates.capture(other, { capsuleId: captured, name: others.template, overwrite: false });
@@ -169,7 +169,7 @@ describe("another team's resources", () => {
   }
 
   test("a team's own resources give other answers, so that the rows above can fail", async () => {
-    const own = client.as(floors.teams.createKey(floors.other, "theirs, too").key);
+    const own = client.as(service.teams.createKey(service.other, "theirs, too").key);
     assert.equal((await own.call("GET", `/v1/capsules/${foreign.running}`)).status, 200);
     assert.equal((await own.call("POST", `/v1/capsules/${foreign.paused}/ping`)).status, 409);
     const made = await own.call("POST", "/v1/capsules", { json: { template: others.template } });
@@ -193,15 +193,15 @@ describe("another team's resources", () => {
     // A team's requests for other teams' resources are in its own log only.
     const log = (await client.call("GET", "/v1/audit?limit=1000")).json.entries;
     assert.ok(log.length > 20);
-    const own = client.as(floors.teams.createKey(floors.other, "reader").key);
+    const own = client.as(service.teams.createKey(service.other, "reader").key);
     const theirs = (await own.call("GET", "/v1/audit?limit=1000")).json.entries;
     assert.ok(theirs.every((entry: { status: number }) => entry.status !== 404));
     own.close();
   });
 
   test("one name is two templates in two teams", async () => {
-    const { templates, team, other } = floors;
-    const capsuleId = await running(floors);
+    const { templates, team, other } = service;
+    const capsuleId = await running(service);
     await templates.capture(team, { capsuleId, name: others.template, overwrite: false });
     await client.expect(204, "DELETE", `/v1/snapshots/${others.template}`);
     assert.equal(templates.list(other, "snapshot").length, 1);

@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Origin } from "../../src/host/host.ts";
 import { FakeHost } from "../fakes/fake-host.ts";
-import { buildFloors, running } from "../fakes/floors.ts";
+import { fakeService, running } from "../fakes/fake-service.ts";
 
 test("a capsule depends on a built-in image or a template of its own team, whatever the names", async () => {
   const host = new FakeHost();
@@ -16,10 +16,10 @@ test("a capsule depends on a built-in image or a template of its own team, whate
     origins.set(id, origin);
     return start(id, origin, shape, turn);
   };
-  const floors = buildFloors({ host });
-  const { capsules, templates, templateRows, team, other } = floors;
+  const service = fakeService({ host });
+  const { capsules, templates, templateRows, team, other } = service;
   for (const teamId of [team, other]) {
-    const capsuleId = await running({ ...floors, team: teamId });
+    const capsuleId = await running({ ...service, team: teamId });
     await templates.capture(teamId, { capsuleId, name: "same-name", overwrite: false });
   }
   const shape = { vcpus: 1, memoryMb: 512, timeoutSec: 0 };
@@ -29,7 +29,7 @@ test("a capsule depends on a built-in image or a template of its own team, whate
       made.set((await capsules.create(teamId, { ...shape, template })).id, teamId);
     }
   }
-  await floors.settled();
+  await service.settled();
   const teamOf = new Map(templateRows.all().map((row) => [row.storage, row.teamId]));
   assert.equal(teamOf.size, 2);
   const stands = [...made].map(([id, teamId]) => {

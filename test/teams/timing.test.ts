@@ -5,18 +5,18 @@
  */
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
-import { buildFloors, running } from "../fakes/floors.ts";
+import { fakeService, running } from "../fakes/fake-service.ts";
 import { Statements } from "./statements.ts";
 
 describe("requests for another team's resource take as long as for a missing one: they run the same statements", () => {
   const statements = new Statements();
   const never = { capsule: `cl-${"0".repeat(25)}`, template: "nobody", key: "key-000000000000" };
   const theirs = { ...never, template: "theirs" };
-  const { teams, capsules, templates, team, other, ...floors } = buildFloors({ database: statements.database });
+  const { teams, capsules, templates, team, other, ...service } = fakeService({ database: statements.database });
   const ours = teams.createKey(team, "ours").id;
 
   before(async () => {
-    const their = { ...floors, teams, capsules, templates, team: other, other: team };
+    const their = { ...service, teams, capsules, templates, team: other, other: team };
     const capsuleId = await running(their);
     await templates.capture(other, { capsuleId, name: theirs.template, overwrite: false });
     theirs.capsule = await running(their);

@@ -225,7 +225,7 @@ describe("the audit log", () => {
   });
 
   test("a durable entry is written before the response; if that fails, the response is sent all the same", async () => {
-    const { audit } = api.floors;
+    const { audit } = api.service;
     const flush = audit.flush.bind(audit);
     let flushes = 0;
     audit.flush = () => {

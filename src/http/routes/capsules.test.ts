@@ -130,7 +130,7 @@ describe("POST /v1/capsules", () => {
   for (const code of ["agent_error", "quota_exceeded", "no_capacity"] as const) {
     test(`the service's ${code} is ${statusOf[code]}`, async () => {
       const api = new Api();
-      api.floors.host.admitStart = () => {
+      api.service.host.admitStart = () => {
         throw new CapsuleError(code, "the reason", { details: { left: 0 } });
       };
       const reply = await api.call("POST", "/v1/capsules");
@@ -187,7 +187,7 @@ describe("reading capsules", () => {
       [1, 1_000],
     ] as const) {
       const api = new Api({ wait_max_sec });
-      const { mock } = t.mock.method(api.floors.capsules, "wait");
+      const { mock } = t.mock.method(api.service.capsules, "wait");
       await api.call("GET", `/v1/capsules/${await api.capsule()}?wait=running`);
       assert.deepEqual(
         mock.calls.map((call) => call.arguments[3]),
@@ -241,7 +241,7 @@ describe("changing capsules", () => {
   test("an unexpected error is answered with internal_error and logged in full", async () => {
     const api = new Api();
     const id = await api.capsule("running");
-    api.floors.capsules.pause = () => {
+    api.service.capsules.pause = () => {
       throw new TypeError("the inner reason", { cause: new Error("the root") });
     };
     const reply = await api.call("POST", `/v1/capsules/${id}/pause`);

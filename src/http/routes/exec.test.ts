@@ -230,7 +230,7 @@ describe("foreground exec", () => {
         const replies = [exec({ cmd: "hang", timeout: 0 }), api.call("GET", `/v1/capsules/${id}/processes/500/exit`)];
         await asked.promise;
         await waitFor("the command runs", () => agent.runs.length === 1);
-        if (change === "destroy") await api.floors.capsules.destroy("team-red", id);
+        if (change === "destroy") await api.service.capsules.destroy("team-red", id);
         else await api.become(id, change === "pause" ? "paused" : "stopped");
         const end = new CapsuleError(code, "the guest's connection was closed");
         agent.runs[0]?.fail(end);
@@ -248,7 +248,7 @@ describe("foreground exec", () => {
     await waitFor("the command runs", () => agent.runs.length === 1);
     const began = api.lastActiveAt(id);
     assert.notEqual(began, null);
-    api.floors.clock.advance(1);
+    api.service.clock.advance(1);
     agent.runs[0]?.exit(0);
     await answer;
     assert.ok(Number(api.lastActiveAt(id)) > Number(began));

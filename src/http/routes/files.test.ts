@@ -314,8 +314,8 @@ describe("files/write", () => {
 
     test(`${verb}: a team whose writes are throttled sends nothing to its capsules`, async () => {
       const { api, agent, send, post } = await setUp();
-      api.floors.host.capsuleBytes = 2 ** 41;
-      await api.floors.disk.check();
+      api.service.host.capsuleBytes = 2 ** 41;
+      await api.service.disk.check();
       const { status, json } = await send(verb, [
         ["path", "/f"],
         ["file", "x"],

@@ -30,7 +30,7 @@ describe("GET /healthz", () => {
 
   test("is 503 with the reasons while no capsule can be made", async () => {
     const api = new Api();
-    api.floors.health.shortages = ["the host's disk is full"];
+    api.service.health.shortages = ["the host's disk is full"];
     const { status, json } = await api.call("GET", "/healthz", { key: null });
     assert.equal(status, 503);
     assert.deepEqual([json.ready, json.creates, json.reasons], [false, false, ["the host's disk is full"]]);
@@ -46,7 +46,7 @@ describe("GET /healthz", () => {
     assert.deepEqual(await fields({ headers: { host: "capsules.example.org" } }), ["ready"]);
     assert.ok((await fields({ ...elsewhere, headers: { "x-api-key": keys.blue } })).includes("pid"));
     assert.ok((await fields({})).includes("pid"));
-    api.floors.health.shortages = ["the host's disk is full"];
+    api.service.health.shortages = ["the host's disk is full"];
     assert.deepEqual((await api.app.inject({ url: "/healthz", ...elsewhere })).json(), { ready: false });
   });
 

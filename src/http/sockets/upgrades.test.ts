@@ -212,7 +212,7 @@ describe("upgrades are refused as HTTP, in the order of checks", () => {
 
 describe("a revoked key", () => {
   test("closes the sockets it opened, with an error message and a clean close; its tickets are invalid", async (t) => {
-    const { teams } = api.floors;
+    const { teams } = api.service;
     const { id: keyId, key } = teams.issueKey({ teamId: "team-red", keyId: "key-red" }, "to be revoked");
     const headers = { "x-api-key": key };
     const path = `/v1/capsules/${id}/exec/stream`;

@@ -25,7 +25,7 @@ const roomy: QuotaLimits = {
   hostMemoryMb: 1_000_000,
 };
 
-export interface FloorsOptions {
+export interface FakeServiceOptions {
   host?: FakeHost;
   /** A second one on the database and host of the first is the daemon's next life. */
   database?: Database;
@@ -36,7 +36,7 @@ export interface FloorsOptions {
   observers?: Partial<Observers>;
 }
 
-export function buildFloors(options: FloorsOptions = {}) {
+export function fakeService(options: FakeServiceOptions = {}) {
   const { host = new FakeHost(), database = openDatabase(":memory:"), clock = new FakeClock(), log = silent } = options;
   const records = openRecords({ database, clock, log, auditEntriesMax: 1_000_000, auditKeepMs: 1e9 });
   const service = buildService({
@@ -73,24 +73,24 @@ export function buildFloors(options: FloorsOptions = {}) {
   };
 }
 
-export type Floors = ReturnType<typeof buildFloors>;
+export type FakeService = ReturnType<typeof fakeService>;
 
-/** A running capsule of `floors.team`. */
-export async function running(floors: Floors, timeoutSec = 0): Promise<string> {
-  const { id } = await floors.capsules.create(floors.team, {
+/** A running capsule of `service.team`. */
+export async function running(service: FakeService, timeoutSec = 0): Promise<string> {
+  const { id } = await service.capsules.create(service.team, {
     template: "minimal",
     vcpus: 1,
     memoryMb: 512,
     timeoutSec,
   });
-  await floors.settled();
+  await service.settled();
   return id;
 }
 
-/** Starts a command in a capsule of `floors.team`; the returned function ends its use. */
-export function beginExec(floors: Floors, id: string): () => Promise<void> {
+/** Starts a command in a capsule of `service.team`; the returned function ends its use. */
+export function beginExec(service: FakeService, id: string): () => Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
-  const used = floors.capsules.use(floors.team, id, "exec", (agent) => {
+  const used = service.capsules.use(service.team, id, "exec", (agent) => {
     agent.run({ cmd: "hang", args: [] }, { output() {}, exited() {}, failed() {} });
     return promise;
   });
