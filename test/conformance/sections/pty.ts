@@ -39,6 +39,35 @@ export const pty = section(import.meta, "PTY sessions", () => {
     return begin({ type: "start", cmd: "bash", args: ["-c", `stty -echo -onlcr; ${script}`], ...more });
   }
 
+  test("a guest that has no memory to give is not lost: requests are answered, and work again later", async () => {
+    await using strained = await client.capsule();
+    const commits =
+      "cd /proc/sys/vm; echo 0 >admin_reserve_kbytes; echo 4 >overcommit_kbytes; echo 2 >overcommit_memory";
+    await using session = await begin(
+      {
+        type: "start",
+        cmd: "sh",
+        args: ["-c", `${commits}; echo strained; read line; echo 0 >overcommit_memory; read line`],
+      },
+      strained,
+    );
+    await session.socket.prints(/strained/);
+    const args = Array.from({ length: 30_000 }, (_, i) => `argument ${i}`);
+    for (let round = 0; round < 3; round++) {
+      const replies = await Promise.all([
+        strained.exec({ cmd: "true", args }),
+        client.call("GET", `${strained.path}/processes`),
+        client.call("POST", `${strained.path}/files/list`, { json: { path: "/usr", depth: 4 } }),
+        client.call("POST", `${strained.path}/files/read`, { json: { path: "/bin/bash" } }),
+      ]);
+      for (const { status, text } of replies)
+        assert.ok([200, 400, 429].includes(status), `${status} ${text.slice(0, 500)}`);
+    }
+    session.socket.type("\r");
+    await waitFor("commands to run", async () => (await strained.exec({ cmd: "true" })).status === 200);
+    assert.equal((await strained.view()).status, "running");
+  });
+
   describe("start", () => {
     conforms("GET /v1/capsules/{id}/pty 101", "`started` with tag and pid, `output` in base64, `exit`", async () => {
       await using session = await begin({ type: "start", cmd: "bash", args: ["-c", "echo hello; exit 4"] });
