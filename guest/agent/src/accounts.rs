@@ -2,7 +2,9 @@
 //! program cannot.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::{Arc, Mutex};
 
 use crate::spawn::Identity;
@@ -114,14 +116,22 @@ fn number(text: &[u8]) -> Option<u32> {
     is_number.then(|| digits.parse().ok()).flatten()
 }
 
+/// Without waiting for another process that has a lease on the file: the loop reads it.
 fn load(path: &str) -> Vec<u8> {
-    let is_sane =
-        std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_FILE_BYTES);
-    if is_sane {
-        std::fs::read(path).unwrap_or_default()
-    } else {
-        Vec::new()
-    }
+    let read = || -> std::io::Result<Vec<u8>> {
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)?;
+        let meta = file.metadata()?;
+        let mut text = Vec::new();
+        if meta.is_file() && meta.len() <= MAX_FILE_BYTES {
+            file.take(MAX_FILE_BYTES).read_to_end(&mut text)?;
+        }
+        Ok(text)
+    };
+    read().unwrap_or_default()
 }
 
 /// Numbers to names, for listings.
