@@ -54,7 +54,7 @@ const spoken = ([stream, type, payload, flags = 0]: (typeof truths)[number]) => 
   flags,
   otherEpoch: false,
 });
-const lie = fc.record({
+const forged = fc.record({
   type: fc.oneof({ weight: 20, arbitrary: fc.integer({ min: 4, max: 9 }) }, fc.nat(255)),
   flags: fc.oneof({ weight: 8, arbitrary: fc.constantFrom(0, 0, 1, 2) }, fc.nat(255)),
   otherEpoch: fc.integer({ min: 0, max: 9 }).map((n) => n === 0),
@@ -66,7 +66,7 @@ const lie = fc.record({
 });
 const word = fc.oneof(
   { weight: 30, arbitrary: plausible.map(spoken) },
-  { weight: 2, arbitrary: lie },
+  { weight: 2, arbitrary: forged },
   fc.uint8Array({ maxLength: 30 }),
 );
 /** Valid frames with gaps, followed by random ones. */

@@ -85,9 +85,9 @@ describe("records", () => {
   });
 
   it("with a false count or length fail at once", () => {
-    const lie = Buffer.alloc(64, 0xff);
-    assert.throws(() => new RecordReader(lie).str(), ShortRecord);
-    assert.throws(() => new RecordReader(lie).strs(), ShortRecord);
+    const forged = Buffer.alloc(64, 0xff);
+    assert.throws(() => new RecordReader(forged).str(), ShortRecord);
+    assert.throws(() => new RecordReader(forged).strs(), ShortRecord);
     assert.throws(() => new RecordReader(Buffer.alloc(8, 0)).finish(), ProtocolError);
   });
 

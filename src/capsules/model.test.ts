@@ -27,7 +27,7 @@ const expected = new Set(["not_found", "invalid_state", "agent_error", "conflict
 
 const failing: HostVerb[] = ["start", "restore", "save", "unsave", "capture", "release"];
 
-function unruly(host: FakeHost, delays: number[], failures: boolean[]): void {
+function interfere(host: FakeHost, delays: number[], failures: boolean[]): void {
   let turn = 0;
   host.moment = async () => {
     for (let left = delays[turn++ % delays.length]!; left > 0; left--) await new Promise(setImmediate);
@@ -110,11 +110,11 @@ function assertOneStory(service: FakeService, destroyed: Set<string>): void {
   assert.deepEqual([...host.templates.keys()].sort(), needed.map((row) => row.storage).sort(), "template files = rows");
 }
 
-test("concurrent clients on an unruly host leave one consistent story", async () => {
+test("concurrent clients on a slow and failing host leave one consistent record", async () => {
   await fc.assert(
     fc.asyncProperty(scenario, async ({ clients, delays, failures }) => {
       const service = fakeService();
-      unruly(service.host, delays, failures);
+      interfere(service.host, delays, failures);
       const ids: string[] = [];
       const destroyed = new Set<string>();
       await Promise.all(clients.map((operations) => play(operations, service, ids, destroyed)));
@@ -139,7 +139,7 @@ const crashClient = fc.array(
   { maxLength: 12 },
 );
 
-test("a daemon that dies at any step of a host's work finds one consistent story at its next start", async () => {
+test("a daemon that dies at any step of a host's work finds one consistent record at its next start", async () => {
   const delays = fc.array(fc.nat(2), { minLength: 1 });
   const clients = fc.array(crashClient, { minLength: 1, maxLength: 2 });
   const crashes = fc.record({ clients, delays, at: fc.nat(40), withVms: fc.boolean() });
@@ -148,7 +148,7 @@ test("a daemon that dies at any step of a host's work finds one consistent story
       const host = new FakeHost();
       const database = openDatabase(":memory:");
       const before = fakeService({ host, database });
-      unruly(host, delays, [false]);
+      interfere(host, delays, [false]);
       let steps = 0;
       const died = Promise.withResolvers<void>();
       // From step `at` on, the old daemon's calls hang for ever: what a dead process does.

@@ -7,7 +7,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { Reply, TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
-import { startLying } from "./liar.ts";
+import { startForging } from "./forged-frames.ts";
 import { World } from "./world.ts";
 
 const teams = ["one", "two", "three", "four"];
@@ -32,7 +32,7 @@ function peakBytes(): number {
 const list = ({ client, path }: TestCapsule, deadlineMs: number) =>
   client.call("POST", `${path}/files/list`, { json: { path: "/root" }, signal: AbortSignal.timeout(deadlineMs) });
 
-/** Resolves with the first listing on which the lying agent has answered. */
+/** Resolves with the first listing on which the forging program has answered. */
 function firstListing(capsule: TestCapsule): Promise<Reply> {
   const isLie = ({ status, bytes }: Reply) => status !== 200 || bytes.length > jsonBytes;
   const ask = async () => {
@@ -47,23 +47,23 @@ test("listings at the limits of four teams at once: the daemon stays below 600 M
 }, async (t) => {
   const bystander = await world.client.capsule();
   const { json: limits } = await world.client.expect(200, "GET", "/v1/limits");
-  assert.equal(limits.listing_max_bytes, 16 << 20, "what the lying agent sends");
-  const liars = await Promise.all(
+  assert.equal(limits.listing_max_bytes, 16 << 20, "what the forging program sends");
+  const forging = await Promise.all(
     teams.map(async (team) => {
       const capsule = await world.client.as(await world.server.createKey(team)).capsule();
-      await startLying(capsule, "listings_at_the_limits");
+      await startForging(capsule, "listings_at_the_limits");
       return capsule;
     }),
   );
   writeFileSync(`/proc/${world.server.pid}/clear_refs`, "5"); // begins the peak anew
-  for (const capsule of liars) {
+  for (const capsule of forging) {
     const { status, text } = await firstListing(capsule);
     const { error_reason } = await capsule.view();
     assert.equal(status, 200, `${text.slice(0, 500)}; ${error_reason}`);
   }
   const alone = peakBytes();
   let isOver = false;
-  const replies = Promise.all(liars.map((capsule) => list(capsule, deadlineMs))).finally(() => {
+  const replies = Promise.all(forging.map((capsule) => list(capsule, deadlineMs))).finally(() => {
     isOver = true;
   });
   let commands = 0;

@@ -11,7 +11,7 @@ import type { ExecResult, Reply, TestCapsule } from "../client.ts";
 import { Random } from "../conformance/random.ts";
 import { waitFor } from "../wait-for.ts";
 import { isLong } from "./faults-form.ts";
-import { Ledger } from "./ledger.ts";
+import { Model } from "./model.ts";
 import { World } from "./world.ts";
 
 const clients = 3;
@@ -58,18 +58,18 @@ async function ask(method: string, path: string, json?: unknown): Promise<Reply 
 }
 
 /** One client's next step. */
-async function act(random: Random, ledger: Ledger, serial: () => number): Promise<void> {
+async function act(random: Random, model: Model, serial: () => number): Promise<void> {
   const list = await ask("GET", "/v1/capsules");
   if (list === undefined) return;
   const views: View[] = list.json;
   const ids = views.map(({ id }) => id);
   const lost = views.find(({ status }) => status === "error");
   if (lost !== undefined) {
-    ledger.assertLost(lost.id, lost.error_reason);
-    return await destroy(lost.id, ledger);
+    model.assertLost(lost.id, lost.error_reason);
+    return await destroy(lost.id, model);
   }
   const verb = choose(random, views);
-  if (verb === "create" || verb === "create from a template") return await create(random, ledger);
+  if (verb === "create" || verb === "create from a template") return await create(random, model);
   const running = views.filter(({ status }) => status === "running").map(({ id }) => id);
   const subjects = verb === "capture" && running.length > 0 ? running : ids;
   const id = subjects[random.below(subjects.length)]!;
@@ -81,17 +81,17 @@ async function act(random: Random, ledger: Ledger, serial: () => number): Promis
     const reply = await ask("POST", `${path}/exec`, { cmd: "bash", args });
     if (reply?.status !== 200 || reply.json.exit_code !== 0) return;
     acknowledge("exec");
-    ledger.wrote(id, file, content);
+    model.wrote(id, file, content);
   } else if (verb === "pause") {
-    const paused = ledger.pausing(id);
+    const paused = model.pausing(id);
     if ((await ask("POST", `${path}/pause`))?.status !== 200) return;
     acknowledge("pause");
     paused();
   } else if (verb === "resume") {
-    const reply = await ask("POST", `${path}/resume`).finally(ledger.resuming(id));
+    const reply = await ask("POST", `${path}/resume`).finally(model.resuming(id));
     if (reply?.status === 200) acknowledge("resume");
-  } else if (verb === "destroy") await destroy(id, ledger);
-  else await capture(id, `made-${serial()}`, ledger);
+  } else if (verb === "destroy") await destroy(id, model);
+  else await capture(id, `made-${serial()}`, model);
 }
 
 /** Every other time one that was never acknowledged, so that a slow machine sees all of them too. */
@@ -106,38 +106,38 @@ function choose(random: Random, views: View[]): Verb {
   return dice < 19 ? "destroy" : "capture";
 }
 
-async function destroy(id: string, ledger: Ledger): Promise<void> {
-  ledger.deleting(id);
+async function destroy(id: string, model: Model): Promise<void> {
+  model.deleting(id);
   if ((await ask("DELETE", `/v1/capsules/${id}`))?.status !== 204) return;
   acknowledge("destroy");
-  ledger.destroyed(id);
+  model.destroyed(id);
 }
 
-async function create(random: Random, ledger: Ledger): Promise<void> {
-  const { templates } = ledger;
+async function create(random: Random, model: Model): Promise<void> {
+  const { templates } = model;
   const template = random.below(2) === 0 ? templates[random.below(templates.length)] : undefined;
   const reply = await ask("POST", "/v1/capsules", { template, timeout_sec: random.below(3) });
   if (reply?.status !== 201) return;
   acknowledge(template === undefined ? "create" : "create from a template");
-  if (template === undefined) ledger.created(reply.json.id);
-  else ledger.createdFrom(template, reply.json.id);
+  if (template === undefined) model.created(reply.json.id);
+  else model.createdFrom(template, reply.json.id);
   await ask("GET", `/v1/capsules/${reply.json.id}?wait=running&timeout=20`);
 }
 
-async function capture(id: string, name: string, ledger: Ledger): Promise<void> {
-  const files = new Map(ledger.filesOf(id));
+async function capture(id: string, name: string, model: Model): Promise<void> {
+  const files = new Map(model.filesOf(id));
   const { status } = (await ask("GET", `/v1/capsules/${id}`))?.json ?? {};
   if (status !== "running") return;
-  ledger.deleting(id);
+  model.deleting(id);
   if ((await ask("POST", "/v1/snapshots", { sandbox_id: id, name }))?.status !== 201) return;
   acknowledge("capture");
-  ledger.captured(id, name, files);
+  model.captured(id, name, files);
 }
 
 /** Kills the daemon repeatedly, every third time with all VMs; resolves with the number of kills. */
 async function killDaemon(
   random: Random,
-  ledger: Ledger,
+  model: Model,
   { isOver, isLate }: { isOver: () => boolean; isLate: () => boolean },
 ): Promise<number> {
   let lifeMs = maxLifeMs;
@@ -145,28 +145,28 @@ async function killDaemon(
     await delay(random.below(lifeMs));
     if (isOver()) return kills;
     if (isLate()) lifeMs *= longerLife;
-    ready = kills % 3 === 1 ? reset(ledger) : world.restart("SIGKILL");
+    ready = kills % 3 === 1 ? reset(model) : world.restart("SIGKILL");
     await ready;
-    ledger.assertListed(
+    model.assertListed(
       (await world.views()).map(({ id }) => id),
       false,
     );
   }
 }
 
-async function reset(ledger: Ledger): Promise<void> {
-  await world.reset(() => ledger.machineReset());
+async function reset(model: Model): Promise<void> {
+  await world.reset(() => model.machineReset());
 }
 
 /** Everything that was acknowledged is there. */
-async function assertKept(ledger: Ledger): Promise<void> {
+async function assertKept(model: Model): Promise<void> {
   const views = await world.views();
-  ledger.assertListed(
+  model.assertListed(
     views.map(({ id }) => id),
     true,
   );
   const names = await world.snapshots();
-  for (const name of ledger.templates) assert.ok(names.includes(name), `the template ${name} is forgotten`);
+  for (const name of model.templates) assert.ok(names.includes(name), `the template ${name} is forgotten`);
   for (const { id } of views) {
     const capsule = world.capsule(id);
     const { status, error_reason } = await waitFor(`${id} has started`, async () => {
@@ -174,11 +174,11 @@ async function assertKept(ledger: Ledger): Promise<void> {
       return view.status !== "starting" && view;
     });
     if (status === "error") {
-      ledger.assertLost(id, error_reason);
+      model.assertLost(id, error_reason);
       await world.capsule(id).destroy();
       continue;
     }
-    for (const [file, content] of ledger.filesOf(id)) {
+    for (const [file, content] of model.filesOf(id)) {
       const { stdout, stderr } = await read(capsule, file);
       assert.equal(stdout, content, `${id}: ${file} ${stderr}`);
     }
@@ -215,7 +215,7 @@ test("random requests of several clients while the daemon is killed at random", 
   timeout: longestMs + 120_000,
 }, async (t) => {
   const random = new Random(t);
-  const ledger = new Ledger();
+  const model = new Model();
   const before = takenBytes(world.server.dataDir);
   const began = performance.now();
   const isLate = () => performance.now() - began > durationMs;
@@ -223,9 +223,9 @@ test("random requests of several clients while the daemon is killed at random", 
   let serials = 0;
   let acts = 0;
   const play = async () => {
-    for (; !isOver(); acts++) await act(random, ledger, () => serials++);
+    for (; !isOver(); acts++) await act(random, model, () => serials++);
   };
-  const killing = killDaemon(random, ledger, { isOver, isLate });
+  const killing = killDaemon(random, model, { isOver, isLate });
   await Promise.all(Array.from({ length: clients }, play));
   const kills = await killing;
   const counts = [...acknowledged].map(([verb, count]) => `${verb} ${count}`).join(", ");
@@ -234,7 +234,7 @@ test("random requests of several clients while the daemon is killed at random", 
   assert.deepEqual(missing(), [], `never acknowledged: ${counts}`);
 
   await world.restart("SIGKILL");
-  await assertKept(ledger);
+  await assertKept(model);
   await world.assertConsistent();
   await world.assertNoResidue();
   const grownBytes = takenBytes(world.server.dataDir) - before;

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { Client, type TestCapsule } from "../client.ts";
-import { askKeeper, startKeeper } from "../conformance/keeper.ts";
+import { askMemoryProcess, startMemoryProcess } from "../conformance/memory-process.ts";
 import { Server } from "../server.ts";
 
 const timeout = 600_000;
@@ -49,8 +49,8 @@ describe("capsule backup", () => {
 
   test("paused capsules and templates are restored unchanged, others as error with a reason", { timeout }, async () => {
     const paused = await client.capsule();
-    await startKeeper(paused);
-    const memory = await askKeeper(paused, "change");
+    await startMemoryProcess(paused);
+    const memory = await askMemoryProcess(paused, "change");
     await paused.sh("echo on-disk > /root/file");
     const view = await paused.pause();
     const captured = await client.capsule();
@@ -73,7 +73,7 @@ describe("capsule backup", () => {
     const again: TestCapsule = other.known(paused.id);
     assert.deepEqual(await again.view(), view);
     await again.resume();
-    assert.equal(await askKeeper(again, "tell"), memory);
+    assert.equal(await askMemoryProcess(again, "tell"), memory);
     assert.equal(await again.sh("cat /root/file"), "on-disk");
     const fromTemplate = await other.capsule({ template: "tools" });
     assert.equal(await fromTemplate.sh("cat /root/tool"), "captured");
@@ -88,8 +88,8 @@ describe("capsule backup", () => {
   for (const [what, change, reason] of others) {
     test(`on a machine with another ${what} it is refused and not damaged`, { timeout }, async () => {
       const paused = await client.capsule();
-      await startKeeper(paused);
-      const memory = await askKeeper(paused, "change");
+      await startMemoryProcess(paused);
+      const memory = await askMemoryProcess(paused, "change");
       await paused.pause();
       const captured = await client.capsule();
       await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
@@ -134,7 +134,7 @@ describe("capsule backup", () => {
       other = await Client.connect(restored.url, restored.apiKey);
       const again = other.known(paused.id);
       await again.resume();
-      assert.equal(await askKeeper(again, "tell"), memory);
+      assert.equal(await askMemoryProcess(again, "tell"), memory);
       const made = await other.capsule({ template: "tools" });
       assert.equal(await made.sh("echo started"), "started");
       await Promise.all([again.destroy(), made.destroy()]);

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, describe, test } from "node:test";
 import { Client, type TestCapsule } from "../client.ts";
-import { askKeeper, startKeeper } from "../conformance/keeper.ts";
+import { askMemoryProcess, startMemoryProcess } from "../conformance/memory-process.ts";
 import { processesOf, Server } from "../server.ts";
 import { waitFor } from "../wait-for.ts";
 import { buildReleaseBefore, missingHistory, type Release, releaseBefore, upgradeImages } from "./release-before.ts";
@@ -19,13 +19,13 @@ interface Left {
 }
 
 async function leave(capsule: TestCapsule, file: string): Promise<Left> {
-  await startKeeper(capsule);
+  await startMemoryProcess(capsule);
   await capsule.sh(`echo ${file} > /root/file`);
-  return { file, memory: await askKeeper(capsule, "change") };
+  return { file, memory: await askMemoryProcess(capsule, "change") };
 }
 
 async function find(capsule: TestCapsule): Promise<Left> {
-  return { file: await capsule.sh("cat /root/file"), memory: await askKeeper(capsule, "tell") };
+  return { file: await capsule.sh("cat /root/file"), memory: await askMemoryProcess(capsule, "tell") };
 }
 
 async function pauseAndResume(capsule: TestCapsule): Promise<void> {

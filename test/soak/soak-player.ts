@@ -4,7 +4,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Call, Client, Reply } from "../client.ts";
 import type { Random } from "../conformance/random.ts";
 import { TestSocket } from "../conformance/socket.ts";
-import { type Lie, liarCommand, liarForm } from "../faults/liar.ts";
+import { type Forgery, forgeryCommand, forgeryForm } from "../faults/forged-frames.ts";
 import type { World } from "../faults/world.ts";
 
 const maxCapsules = 3;
@@ -12,7 +12,7 @@ const answerMs = 25_000;
 const maxTalkMs = 3_000;
 /** A lost VM or agent makes its capsule `error` within this time. */
 const noticedSec = 10;
-const garbles: Lie[] = ["nonsense", "huge_frame", "answer_to_unopened_stream", "repeated_halt"];
+const garbles: Forgery[] = ["nonsense", "huge_frame", "answer_to_unopened_stream", "repeated_halt"];
 /** Statuses that are right while VMs and the daemon are killed. */
 const expected = new Set([200, 201, 202, 204, 400, 404, 409, 429, 502, 503, 504]);
 
@@ -26,8 +26,8 @@ export class SoakPlayer {
   #client: Client | undefined;
   /** Numbers of answers by status. */
   readonly statuses: Map<number, number>;
-  /** Agents' ports taken over by a lying program. */
-  lies = 0;
+  /** Agents' ports taken over by a forging program. */
+  forgeries = 0;
   /** How many conversations of each kind of socket came to their end. */
   readonly conversations = new Map<string, number>();
   /** Requests without an answer in 25 s while the daemon lived. */
@@ -149,10 +149,10 @@ export class SoakPlayer {
 
   /** Root in the guest sends invalid frames on the agent's port. Only this capsule may fail. */
   async #garble(path: string): Promise<void> {
-    const lie = garbles[this.#random.below(garbles.length)]!;
-    if ((await this.#ask("POST", `${path}/files/write`, { form: liarForm }))?.status !== 204) return;
-    if ((await this.#ask("POST", `${path}/exec`, { json: liarCommand(lie) }))?.status !== 202) return;
-    this.lies++;
+    const forgery = garbles[this.#random.below(garbles.length)]!;
+    if ((await this.#ask("POST", `${path}/files/write`, { form: forgeryForm }))?.status !== 204) return;
+    if ((await this.#ask("POST", `${path}/exec`, { json: forgeryCommand(forgery) }))?.status !== 202) return;
+    this.forgeries++;
     await this.#ask("POST", `${path}/exec`, { json: { cmd: "true", timeout: 5 } });
   }
 

@@ -145,7 +145,7 @@ test(`a soak: ${form}`, { timeout: 2 * durationMs + 600_000 }, async (t) => {
   const sum = (count: (player: SoakPlayer) => number) => players.reduce((total, player) => total + count(player), 0);
   faults.set(
     "agent's port taken over",
-    sum(({ lies }) => lies),
+    sum(({ forgeries }) => forgeries),
   );
   const finished = ["exec/stream", "pty"].map((kind) => sum(({ conversations }) => conversations.get(kind) ?? 0));
   t.diagnostic(`${finished.join(" and ")} finished streams and terminals`);

@@ -5,7 +5,7 @@ import type { Reply, TestCapsule } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
 import { conforms, section, simultaneously, test } from "../conforms.ts";
 import { assertClockSet } from "../guest-clock.ts";
-import { askKeeper, startKeeper } from "../keeper.ts";
+import { askMemoryProcess, startMemoryProcess } from "../memory-process.ts";
 import { Random } from "../random.ts";
 import { request } from "../requests.ts";
 import { client, server } from "../service.ts";
@@ -78,10 +78,10 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
   test("running processes and in-memory state are preserved, files too, over many cycles", async (t) => {
     const random = new Random(t);
     await using capsule = await client.capsule();
-    await startKeeper(capsule);
+    await startMemoryProcess(capsule);
     await capsule.sh("mkdir /root/tree");
     for (let cycle = 0; cycle < 6; cycle++) {
-      const held = await askKeeper(capsule, "change");
+      const held = await askMemoryProcess(capsule, "change");
       const name = `d${random.below(3)}/f${random.below(8)}`;
       await capsule.sh(
         `cd /root/tree && mkdir -p ${name.slice(0, 2)} && head -c ${random.size(1e6)} /dev/urandom > ${name}`,
@@ -90,7 +90,7 @@ export const pauseAndResume = section(import.meta, "pause and resume", () => {
       const files = await treeHash(capsule);
       await capsule.pause();
       await capsule.resume();
-      assert.equal(await askKeeper(capsule, "tell"), held, `memory after cycle ${cycle}`);
+      assert.equal(await askMemoryProcess(capsule, "tell"), held, `memory after cycle ${cycle}`);
       assert.equal(await treeHash(capsule), files, `files after cycle ${cycle}`);
       await capsule.sh("echo 3 > /proc/sys/vm/drop_caches");
       assert.equal(await treeHash(capsule), files, `files on disk after cycle ${cycle}`);

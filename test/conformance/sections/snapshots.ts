@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { after, describe } from "node:test";
 import type { Client, Reply, TestCapsule } from "../../client.ts";
 import { conforms, section, test } from "../conforms.ts";
-import { askKeeper, startKeeper } from "../keeper.ts";
+import { askMemoryProcess, startMemoryProcess } from "../memory-process.ts";
 import { cannotMakeKeys, client, clientOf } from "../service.ts";
 
 export const snapshots = section(import.meta, "snapshot templates", () => {
@@ -71,8 +71,8 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
     conforms("POST /v1/snapshots 201", "Template with `type` = `snapshot`; the capsule is destroyed", async () => {
       await using capsule = await client.capsule();
       await capsule.sh("echo -n kept > /root/content; echo -n ram > /dev/shm/content");
-      await startKeeper(capsule);
-      const held = await askKeeper(capsule, "change");
+      await startMemoryProcess(capsule);
+      const held = await askMemoryProcess(capsule, "change");
       const name = freshName();
       const reply = await capture(capsule, name);
       assert.equal(reply.status, 201, reply.text);
@@ -92,7 +92,7 @@ export const snapshots = section(import.meta, "snapshot templates", () => {
       assert.notEqual(clone.id, capsule.id);
       assert.equal(await contentOf(clone), "kept");
       assert.equal(await clone.sh("cat /dev/shm/content"), "ram");
-      assert.equal(await askKeeper(clone, "tell"), held, "processes run on in the copy");
+      assert.equal(await askMemoryProcess(clone, "tell"), held, "processes run on in the copy");
     });
 
     test("`size_bytes` is what its files take, not what they once took", async () => {

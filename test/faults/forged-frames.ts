@@ -5,7 +5,7 @@
 import type { Call, TestCapsule } from "../client.ts";
 
 /** The answer to the first request; names of the functions below. */
-export type Lie =
+export type Forgery =
   | "answer_to_unopened_stream"
   | "flood_of_other_epochs"
   | "second_start"
@@ -150,18 +150,18 @@ while True: hear()
 `;
 
 /** Writes the program to the guest. */
-export const liarForm: NonNullable<Call["form"]> = [
-  ["path", "/root/liar.py"],
+export const forgeryForm: NonNullable<Call["form"]> = [
+  ["path", "/root/forge.py"],
   ["file", Buffer.from(program)],
 ];
 
 /** The command that starts it. */
-export function liarCommand(lie: Lie): object {
-  return { cmd: "python3", args: ["/root/liar.py", lie], background: true };
+export function forgeryCommand(forgery: Forgery): object {
+  return { cmd: "python3", args: ["/root/forge.py", forgery], background: true };
 }
 
 /** Shortly afterwards the agent is frozen, and the program answers the next request. */
-export async function startLying({ client, path }: TestCapsule, lie: Lie): Promise<void> {
-  await client.expect(204, "POST", `${path}/files/write`, { form: liarForm });
-  await client.expect(202, "POST", `${path}/exec`, { json: liarCommand(lie) });
+export async function startForging({ client, path }: TestCapsule, forgery: Forgery): Promise<void> {
+  await client.expect(204, "POST", `${path}/files/write`, { form: forgeryForm });
+  await client.expect(202, "POST", `${path}/exec`, { json: forgeryCommand(forgery) });
 }

@@ -1,7 +1,7 @@
-/** Everything that the service has acknowledged to several clients, which must still be true after any crash. */
+/** The model of the service: all that it has acknowledged to several clients, and that must still be true after any crash. */
 import assert from "node:assert/strict";
 
-export class Ledger {
+export class Model {
   /** Every id ever seen. */
   readonly #ids = new Set<string>();
   /** A DELETE or a capture was requested, and may be done. */

@@ -9,13 +9,13 @@ import type { Reply, TestCapsule } from "../client.ts";
 import { TestSocket } from "../conformance/socket.ts";
 import { waitFor } from "../wait-for.ts";
 import { isLong } from "./faults-form.ts";
-import { type Lie, startLying } from "./liar.ts";
+import { type Forgery, startForging } from "./forged-frames.ts";
 import { World } from "./world.ts";
 
 const listMax = 1_000;
 const growthMaxBytes = 128 << 20;
 const askAgainMs = 2_000;
-const lieDeadlineMs = 120_000;
+const forgeryDeadlineMs = 120_000;
 const floodBytes = 1 << 20;
 
 let world: World;
@@ -38,16 +38,16 @@ const file =
  * The first answer that differs from the real agent's. A request sent right before the agent was frozen is never
  * answered, so each request is aborted and repeated, the first time after 2 s and then after twice the time before.
  */
-function lieTo(capsule: TestCapsule, ask: Ask, truth: number): Promise<Reply> {
+function forgedAnswer(capsule: TestCapsule, ask: Ask, truth: number): Promise<Reply> {
   let patienceMs = askAgainMs;
   return waitFor(
-    "a lie",
+    "a forged answer",
     async () => {
       const reply = await ask(capsule, AbortSignal.timeout(patienceMs)).catch(() => undefined);
       if (reply === undefined) patienceMs *= 2;
       return reply?.status === truth ? undefined : reply;
     },
-    { deadlineMs: lieDeadlineMs },
+    { deadlineMs: forgeryDeadlineMs },
   );
 }
 
@@ -56,7 +56,7 @@ interface Breach {
   reason: RegExp;
 }
 
-const breaches: Partial<Record<Lie, Breach>> = {
+const breaches: Partial<Record<Forgery, Breach>> = {
   answer_to_unopened_stream: { reason: /a stream never opened/ },
   flood_of_other_epochs: { reason: /frames for closed streams/ },
   second_start: { reason: /a process that started twice/ },
@@ -103,16 +103,16 @@ function forgetPeak(): void {
   writeFileSync(`/proc/${world.server.pid}/clear_refs`, "5");
 }
 
-describe("a lying guest", { timeout: 600_000 }, () => {
-  for (const [lie, { ask = exec, reason }] of Object.entries({ ...breaches, ...(isLong && moreBreaches) })) {
-    test(`${lie}: its capsule becomes error, and nothing else is affected`, async () => {
+describe("a guest that forges frames", { timeout: 600_000 }, () => {
+  for (const [forgery, { ask = exec, reason }] of Object.entries({ ...breaches, ...(isLong && moreBreaches) })) {
+    test(`${forgery}: its capsule becomes error, and nothing else is affected`, async () => {
       await using capsule = await world.client.capsule();
       forgetPeak();
       const before = peakBytes();
-      await startLying(capsule, lie as Lie);
+      await startForging(capsule, forgery as Forgery);
       await meanwhile(
         (async () => {
-          const { status, json } = await lieTo(capsule, ask, 200);
+          const { status, json } = await forgedAnswer(capsule, ask, 200);
           assert.ok(status === 502 || status === 409, `${status}: ${JSON.stringify(json)}`);
           const { error_reason } = await capsule.until("error");
           assert.match(error_reason, reason);
@@ -124,7 +124,7 @@ describe("a lying guest", { timeout: 600_000 }, () => {
 
   test("output beyond the window makes the capsule error", async () => {
     await using capsule = await world.client.capsule();
-    await startLying(capsule, "output_beyond_the_window");
+    await startForging(capsule, "output_beyond_the_window");
     forgetPeak();
     const before = peakBytes();
     const lied = () =>
@@ -140,7 +140,7 @@ describe("a lying guest", { timeout: 600_000 }, () => {
           socket.socket.resume();
           return undefined;
         },
-        { deadlineMs: lieDeadlineMs },
+        { deadlineMs: forgeryDeadlineMs },
       );
     await meanwhile(lied().then((reason) => assert.match(reason, /data beyond the window/)));
     assert.ok(peakBytes() - before < growthMaxBytes, `${peakBytes() - before} bytes more`);
@@ -148,12 +148,12 @@ describe("a lying guest", { timeout: 600_000 }, () => {
 
   test("an endless listing is refused, and costs the daemon little memory", async () => {
     await using capsule = await world.client.capsule();
-    await startLying(capsule, "endless_listing");
+    await startForging(capsule, "endless_listing");
     forgetPeak();
     const before = peakBytes();
     await meanwhile(
       (async () => {
-        const { status, json } = await lieTo(capsule, file("list"), 200);
+        const { status, json } = await forgedAnswer(capsule, file("list"), 200);
         assert.deepEqual([status, json.error.code], [400, "invalid_request"]);
         assert.match(json.error.message, new RegExp(`more than ${listMax} entries`));
       })(),
@@ -163,14 +163,14 @@ describe("a lying guest", { timeout: 600_000 }, () => {
 
   test("a file that claims a petabyte has the length of its content", async () => {
     await using capsule = await world.client.capsule();
-    await startLying(capsule, "huge_file");
-    const { status, bytes } = await lieTo(capsule, file("read"), 400);
+    await startForging(capsule, "huge_file");
+    const { status, bytes } = await forgedAnswer(capsule, file("read"), 400);
     assert.deepEqual([status, bytes.toString()], [200, "x"]);
   });
 
   test("endless output of single bytes costs the daemon little memory and does not block other capsules", async () => {
     await using capsule = await world.client.capsule();
-    await startLying(capsule, "single_bytes_of_output");
+    await startForging(capsule, "single_bytes_of_output");
     forgetPeak();
     const before = peakBytes();
     const aborter = new AbortController();
@@ -181,7 +181,7 @@ describe("a lying guest", { timeout: 600_000 }, () => {
       const flooded = waitFor("the flood", () => bytesRead() - beginning > floodBytes, { deadlineMs: askAgainMs });
       return Promise.race([flooded.catch(() => false), answered.then(() => false)]);
     };
-    await waitFor("a flood of output", ask, { deadlineMs: lieDeadlineMs });
+    await waitFor("a flood of output", ask, { deadlineMs: forgeryDeadlineMs });
     const during = bytesRead();
     const over = Promise.withResolvers<void>();
     const commands = meanwhile(over.promise);

@@ -8,7 +8,7 @@ const program = `
 import hashlib, os, sys
 memory = bytearray(os.urandom(2 << 20))
 os.mkfifo('/run/ask'); os.mkfifo('/run/answer')
-open('/run/keeper', 'w').write(str(os.getpid()))
+open('/run/memory-process', 'w').write(str(os.getpid()))
 steps = 0
 while True:
     for line in open('/run/ask'):
@@ -20,12 +20,12 @@ while True:
             out.write('%d %d %s\\n' % (os.getpid(), steps, hashlib.sha256(memory).hexdigest()))
 `;
 
-export async function startKeeper(capsule: TestCapsule): Promise<void> {
-  await capsule.run("bash", ["-c", `setsid python3 -c "$1" </dev/null >/tmp/keeper.log 2>&1 &`, "-", program]);
-  await capsule.sh("until [ -s /run/keeper ]; do sleep 0.02; done");
+export async function startMemoryProcess(capsule: TestCapsule): Promise<void> {
+  await capsule.run("bash", ["-c", `setsid python3 -c "$1" </dev/null >/tmp/memory-process.log 2>&1 &`, "-", program]);
+  await capsule.sh("until [ -s /run/memory-process ]; do sleep 0.02; done");
 }
 
 /** Its PID, the number of changes, and the hash of its memory. */
-export function askKeeper(capsule: TestCapsule, question: "tell" | "change"): Promise<string> {
+export function askMemoryProcess(capsule: TestCapsule, question: "tell" | "change"): Promise<string> {
   return capsule.sh(`echo ${question} > /run/ask; cat /run/answer`);
 }
