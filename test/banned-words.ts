@@ -27,6 +27,20 @@ const stems = [
   "founding",
   "waker",
   "yardstick",
+  "chore",
+  "zoo",
+  "teller",
+  "story",
+  "stories",
+  "liar",
+  "ledger",
+  "keeper",
+  "unruly",
+  "floors",
+  "carrier",
+  "patience",
+  "relief",
+  "reliev",
 ];
 const banned = new RegExp(`^(${stems.join("|")})`);
 

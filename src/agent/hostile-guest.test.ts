@@ -72,7 +72,7 @@ const word = fc.oneof(
 /** Valid frames with gaps, followed by random ones. */
 const speech = fc
   .tuple(fc.subarray(truths), fc.array(word, { maxLength: 40, size: "max" }))
-  .map(([story, words]) => [...story.map(spoken), ...words]);
+  .map(([truthful, words]) => [...truthful.map(spoken), ...words]);
 
 /** One call of each kind; resolves when all have ended. */
 function callEverything(agent: Agent): Promise<unknown>[] {

@@ -93,8 +93,8 @@ test("a stream id is reused while frames of its first use are in flight", async 
   // The whole replay is pending, so the answer to each CONNECT is larger than the pipe's buffer.
   const connect = host.open(5, request(Verb.CONNECT).str("again"));
   const cancel = host.frame(CANCEL, 5, emptyRecord);
-  const story = [host.frame(EVENT, 5, takenEvent(0)), cancel, connect, cancel, connect];
-  await host.sendHello(10, ...story);
+  const sent = [host.frame(EVENT, 5, takenEvent(0)), cancel, connect, cancel, connect];
+  await host.sendHello(10, ...sent);
   using next = new RawHost(guest.socketPath);
   await next.sendHello(11);
 });

@@ -170,13 +170,13 @@ describe("a terminal", () => {
     const lines = Array.from({ length: 20_000 }, (_, i) => `${i}\n`).join("");
     const first = open(shell("stty -opost -echo; seq 0 19999 | while read -r i; do echo $i; done; echo the end"));
     const { tag } = await first.transcript.process.promise;
-    let story = "";
-    for (let visit = first; !story.endsWith("the end\n"); visit = rejoin(tag)) {
+    let output = "";
+    for (let visit = first; !output.endsWith("the end\n"); visit = rejoin(tag)) {
       await visit.transcript.until((it) => it.chunks.pty.length > 0);
       visit.stream.cancel();
-      story += visit.transcript.text("pty");
+      output += visit.transcript.text("pty");
     }
-    assert.equal(story, `${lines}the end\n`);
+    assert.equal(output, `${lines}the end\n`);
   });
 
   it("keeps its exit for a late client, and is unknown under a wrong tag", async () => {

@@ -1,6 +1,6 @@
 /**
  * Random operations of several clients at once, on a host that takes random time and fails at random, with crashes of
- * the daemon in between; then rows, guests, checkpoints and folders must tell one story.
+ * the daemon in between; then rows, guests, checkpoints and folders must agree.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -86,19 +86,19 @@ async function play(
   }
 }
 
-function assertOneStory(service: FakeService, destroyed: Set<string>): void {
+function assertConsistent(service: FakeService, destroyed: Set<string>): void {
   const { host, store, templateRows, capsuleRows } = service;
   const known = store.all();
   for (const row of known) {
-    const story = `${row.id} ${row.status}`;
+    const subject = `${row.id} ${row.status}`;
     const guest = host.guests.get(row.id);
-    assert.equal(row.intent, null, `${story} is at rest`);
-    assert.equal(guest !== undefined, row.status === "running", `${story}: a guest exactly when running`);
-    if (guest !== undefined) assert.ok(!guest.isHeld && !guest.isStopped, `${story}: its processes run`);
+    assert.equal(row.intent, null, `${subject} is at rest`);
+    assert.equal(guest !== undefined, row.status === "running", `${subject}: a guest exactly when running`);
+    if (guest !== undefined) assert.ok(!guest.isHeld && !guest.isStopped, `${subject}: its processes run`);
     if (row.status === "paused")
-      assert.equal(host.checkpoints.get(row.id)?.isStale, false, `${story}: has its checkpoint, of this disk`);
-    if (row.status === "running") assert.ok(!host.checkpoints.has(row.id), `${story}: has no checkpoint`);
-    assert.ok(!destroyed.has(row.id), `${story}: nothing destroyed comes back`);
+      assert.equal(host.checkpoints.get(row.id)?.isStale, false, `${subject}: has its checkpoint, of this disk`);
+    if (row.status === "running") assert.ok(!host.checkpoints.has(row.id), `${subject}: has no checkpoint`);
+    assert.ok(!destroyed.has(row.id), `${subject}: nothing destroyed comes back`);
   }
   const counted = Object.entries(store.counts()).filter(([, count]) => count !== 0);
   assert.deepEqual(new Map(counted), new Map(capsuleRows.counts()), "the counts are those of the table");
@@ -121,7 +121,7 @@ test("concurrent clients on a slow and failing host leave one consistent record"
       await service.settled();
       await new Promise(setImmediate);
       await service.settled();
-      assertOneStory(service, destroyed);
+      assertConsistent(service, destroyed);
       service.host.before = () => {};
       for (const view of service.capsules.list(service.team)) await service.capsules.destroy(service.team, view.id);
       await service.settled();
@@ -178,7 +178,7 @@ test("a daemon that dies at any step of a host's work finds one consistent recor
       await after.recover();
       await after.retired.collect();
       await after.settled();
-      assertOneStory(after, destroyed);
+      assertConsistent(after, destroyed);
       for (const row of after.store.all().filter(() => !withVms))
         assert.notEqual(row.status, "error", `${row.id}: ${row.errorReason}`);
       database.close();

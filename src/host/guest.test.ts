@@ -12,7 +12,7 @@ import { CapsuleError } from "../wire/errors.ts";
 import { freeze, requireRunning, resumeAfterStop } from "./checkpoint/quiesce.ts";
 import { type Connect, identityOf, LiveGuest } from "./guest.ts";
 
-const patienceMs = 60_000;
+const waitMs = 60_000;
 const freezeMs = 2_000;
 const frozen = new RecordWriter().u8(1).finish();
 const notFrozen = new RecordWriter().u8(0).finish();
@@ -36,7 +36,7 @@ interface Setting {
   line: { socketPath: string; connects: number; protocol: number | undefined; onRefused: () => void };
 }
 
-async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patienceMs): Promise<Setting> {
+async function live(fake: FakeGuest, reconnectMs = waitMs, silenceMs = waitMs): Promise<Setting> {
   const vm = new FakeVm(fake.socketPath);
   const line: Setting["line"] = { socketPath: fake.socketPath, connects: 0, protocol: undefined, onRefused() {} };
   const connect: Connect = (_socket, deadlineMs, signal, protocol) => {
@@ -46,7 +46,7 @@ async function live(fake: FakeGuest, reconnectMs = patienceMs, silenceMs = patie
     agent.catch(() => line.onRefused());
     return agent;
   };
-  const agent = await connect(fake.socketPath, patienceMs);
+  const agent = await connect(fake.socketPath, waitMs);
   const image = { name: "minimal", hash: "1" };
   const capsule = { parent: "bases/b", parentSha256: null, image, machine: vm.spec.machine };
   return { fake, vm, live: new LiveGuest("cl-x", capsule, vm, agent, { connect, reconnectMs }), line };
@@ -209,7 +209,7 @@ describe("an agent", () => {
 
   it("that answers only the handshake after a silence is reported as lost", async () => {
     await using fake = await FakeGuest.listen();
-    const setting = await live(fake, patienceMs, 60);
+    const setting = await live(fake, waitMs, 60);
     await assert.rejects(setting.live.agent.mkdir("/x"), /stopped answering/);
     const { kind, reason } = await setting.live.ended;
     assert.equal(kind, "lost");
@@ -226,7 +226,7 @@ describe("an agent", () => {
         if (!isMute) answer(frame, guest);
       },
     });
-    const setting = await live(fake, patienceMs, 60);
+    const setting = await live(fake, waitMs, 60);
     for (let times = 0; times < 3; times++) {
       const { closed } = setting.live.agent;
       isMute = true;

@@ -14,7 +14,7 @@ import { outcomeOf } from "../failures.ts";
 import { Server } from "../server.ts";
 
 const program = "/usr/bin/chromium";
-const patienceMs = 120_000;
+const waitMs = 120_000;
 const describedMaxChars = 6_000;
 const describeMs = 5_000;
 /** The browser logs every refused request as an error; tests refuse some on purpose. */
@@ -66,7 +66,7 @@ export class Visitor implements AsyncDisposable {
   /** In a new window, signed out. */
   static async come(path = "/", options: BrowserContextOptions = {}): Promise<Visitor> {
     const context = await browser.newContext(options);
-    context.setDefaultTimeout(patienceMs);
+    context.setDefaultTimeout(waitMs);
     const page = await context.newPage();
     const wrong: string[] = [];
     page.on("pageerror", (error) => wrong.push(`threw ${error.message}`));

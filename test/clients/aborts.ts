@@ -7,12 +7,12 @@ import { join } from "node:path";
 import { createInterface, type Interface } from "node:readline";
 import { type Client, TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
-import { python, type ZooClient, zoo } from "./zoo.ts";
+import { type KnownClient, knownClients, python } from "./known-clients.ts";
 
 const here = (path: string) => join(import.meta.dirname, path);
-const clientNamed = (name: string) => zoo.find((each) => each.name === name)!;
+const clientNamed = (name: string) => knownClients.find((each) => each.name === name)!;
 
-export interface Aborter extends Pick<ZooClient, "name" | "command" | "probe" | "package" | "isUsual"> {}
+export interface Aborter extends Pick<KnownClient, "name" | "command" | "probe" | "package" | "isUsual"> {}
 
 /** Programs that send what they are told and break it off after so many milliseconds. */
 export const aborters: Aborter[] = [

@@ -7,7 +7,7 @@ import { availableParallelism } from "node:os";
 export const isLong = process.env.CAPSULE_CLIENTS === "long";
 export const isAll = isLong || process.env.CAPSULE_CLIENTS === "all";
 
-/** How many times in a row each client tells its story to the same server. */
+/** How many times in a row each client runs its scenario on the same server. */
 export const rounds = roundsOf(process.env.CAPSULE_CLIENTS_ROUNDS);
 
 export const isBusy = isLong || rounds > 1;

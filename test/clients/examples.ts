@@ -3,13 +3,13 @@ import { execFile } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { python, zoo } from "./zoo.ts";
+import { knownClients, python } from "./known-clients.ts";
 
 const document = resolve(import.meta.dirname, "../../docs/CLIENTS.md");
 const timeout = 300_000;
 
 export interface Example {
-  /** The client of the zoo that it needs. */
+  /** The known client that it needs. */
   client: string;
   language: string;
   code: string;
@@ -30,7 +30,7 @@ export function examples(text = readFileSync(document, "utf8")): Example[] {
 }
 
 export function clientOf({ client }: Example) {
-  return zoo.find(({ name }) => name === client)!;
+  return knownClients.find(({ name }) => name === client)!;
 }
 
 const commands: Record<string, (file: string) => [string, string[]]> = {

@@ -6,10 +6,10 @@ import http from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { gunzipSync } from "node:zlib";
 import { type IdleLimit, idleLimits } from "../idle-limits.ts";
-import { RunningProxy, type ZooProxy } from "./proxies.ts";
+import { type KnownProxy, RunningProxy } from "./proxies.ts";
 
 /** The row of the table in docs/OPERATIONS.md. */
-export function statedIdle({ name }: ZooProxy): IdleLimit {
+export function statedIdle({ name }: KnownProxy): IdleLimit {
   const row = idleLimits().find((each) => each.name.includes(name));
   assert.ok(row, `docs/OPERATIONS.md says nothing of ${name}`);
   return row;
@@ -19,14 +19,14 @@ export function statedIdle({ name }: ZooProxy): IdleLimit {
 const haproxyManual = "/usr/share/doc/haproxy/configuration.txt.gz";
 
 /** As the manual says; undefined where there is none to read. */
-export function documentedIdleSec({ name }: ZooProxy): number | undefined {
+export function documentedIdleSec({ name }: KnownProxy): number | undefined {
   if (name !== "HAProxy" || !existsSync(haproxyManual)) return undefined;
   const text = gunzipSync(readFileSync(haproxyManual)).toString("latin1");
   return Number(/^pool-purge-delay <delay>\n(?:.*\n){1,4}? *The default is (\d+)s\.$/m.exec(text)?.[1]);
 }
 
 /** Resolves with the seconds from the end of an answer to the end of the connection that brought it. */
-export async function measureIdleSec(kind: ZooProxy): Promise<number> {
+export async function measureIdleSec(kind: KnownProxy): Promise<number> {
   const service = http.createServer((_request, response) => response.end("{}"));
   service.keepAliveTimeout = 0; // never
   const connected = once(service, "connection");

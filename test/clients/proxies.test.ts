@@ -4,8 +4,8 @@ import { once } from "node:events";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, before, describe, test } from "node:test";
+import { missing } from "./known-clients.ts";
 import { proxies, RunningProxy } from "./proxies.ts";
-import { missing } from "./zoo.ts";
 
 const readTimeoutSec = 2;
 

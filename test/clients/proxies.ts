@@ -6,12 +6,12 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { waitFor } from "../wait-for.ts";
-import type { ZooClient } from "./zoo.ts";
+import type { KnownClient } from "./known-clients.ts";
 
 const operations = resolve(import.meta.dirname, "../../docs/OPERATIONS.md");
 const startDeadlineMs = 60_000;
 
-export interface ZooProxy extends Pick<ZooClient, "name" | "probe" | "package" | "isUsual"> {
+export interface KnownProxy extends Pick<KnownClient, "name" | "probe" | "package" | "isUsual"> {
   /** It resets a client that it has passed a refusal to while the body was still coming: docs/CLIENTS.md says so. */
   losesRefusals: boolean;
   /** It does not tell the service that a client hung up while it waited for an answer: docs/CLIENTS.md says so. */
@@ -32,7 +32,7 @@ interface Setting {
 
 const sbin = (name: string) => `/usr/sbin/${name}`;
 
-export const proxies: ZooProxy[] = [
+export const proxies: KnownProxy[] = [
   {
     name: "nginx",
     probe: [sbin("nginx"), "-v"],
@@ -121,7 +121,7 @@ export class RunningProxy implements AsyncDisposable {
   readonly #folder: string;
   readonly #process: ChildProcess;
 
-  static async start(kind: ZooProxy, serviceUrl: string, readTimeoutSec: number): Promise<RunningProxy> {
+  static async start(kind: KnownProxy, serviceUrl: string, readTimeoutSec: number): Promise<RunningProxy> {
     const folder = mkdtempSync(join(tmpdir(), "capsule-proxy-"));
     const port = await freePort();
     const upstreamPort = Number(new URL(serviceUrl).port);

@@ -1,7 +1,7 @@
 /**
  * Clients of other languages, directly and through proxies. Each client's script is as its user
  * would write it. CAPSULE_CLIENTS=all: every client and proxy; long: with larger files, more tries and longer silences.
- * CAPSULE_CLIENTS_ROUNDS=2: each story twice in a row. Long or with more than one round, a process per core keeps it busy.
+ * CAPSULE_CLIENTS_ROUNDS=2: each scenario twice in a row. Long or with more than one round, a process per core keeps it busy.
  */
 
 import assert from "node:assert/strict";
@@ -16,19 +16,19 @@ import { abortChanges, aborters, RunningAborter } from "./aborts.ts";
 import { BusyCores, isBusy, isLong, rounds } from "./clients-form.ts";
 import { clientOf, examples, runExample } from "./examples.ts";
 import { documentedIdleSec, measureIdleSec, statedIdle } from "./idle.ts";
+import { type KnownClient, knownClients, missing } from "./known-clients.ts";
 import { pourGibibyte, type Refused, SlowWrite, withFlatMemory } from "./memory.ts";
 import { passFile } from "./passing.ts";
-import { proxies, RunningProxy, type ZooProxy } from "./proxies.ts";
+import { type KnownProxy, proxies, RunningProxy } from "./proxies.ts";
+import { runScenario, type Scenario } from "./scenarios.ts";
 import { silentSockets } from "./silence.ts";
-import { type Story, tell } from "./stories.ts";
-import { missing, type ZooClient, zoo } from "./zoo.ts";
 
 const mebibyte = 1024 * 1024;
 const timeout = 1_200_000 * rounds;
 const form = "multipart/form-data; boundary=b";
 
 let server: Server;
-let story: Story;
+let scenario: Scenario;
 let load: BusyCores | undefined;
 const folder = mkdtempSync(join(tmpdir(), "capsule-clients-"));
 
@@ -43,31 +43,34 @@ before(async () => {
   writeFileSync(refusedFile, bytes.subarray(0, 20 * mebibyte));
   if (isBusy) load = new BusyCores();
   const client = await Client.connect(server.url, server.apiKey);
-  story = { client, url: server.url, logFile: server.log.file, file, refusedFile, tries: isLong ? 200 : 3 };
+  scenario = { client, url: server.url, logFile: server.log.file, file, refusedFile, tries: isLong ? 200 : 3 };
 });
 
 after(async () => {
-  story?.client.close();
+  scenario?.client.close();
   await load?.[Symbol.asyncDispose]();
   await server?.[Symbol.asyncDispose]();
   rmSync(folder, { recursive: true });
 });
 
 /** As often as the form asks, each time to the end before the next. */
-async function tellRounds(t: TestContext, teller: ZooClient, of: Story): Promise<void> {
+async function runRounds(t: TestContext, each: KnownClient, of: Scenario): Promise<void> {
   for (let round = 1; round <= rounds; round++) {
-    await t.test(`round ${round} of ${rounds}`, { timeout }, () => tell(teller, of));
+    await t.test(`round ${round} of ${rounds}`, { timeout }, () => runScenario(each, of));
   }
 }
 
 describe("clients", { concurrency: 3 }, () => {
-  for (const each of zoo) test(each.name, { skip: missing(each), timeout }, (t) => tellRounds(t, each, story));
+  for (const each of knownClients)
+    test(each.name, { skip: missing(each), timeout }, (t) => runRounds(t, each, scenario));
 });
 
 describe("changes that are broken off", { concurrency: 2 }, () => {
   for (const each of aborters) {
     test(each.name, { skip: missing(each), timeout }, async () => {
-      const client = story.client.as(await server.createKey(`aborts-${each.name.replace(/\W+/g, "-").toLowerCase()}`));
+      const client = scenario.client.as(
+        await server.createKey(`aborts-${each.name.replace(/\W+/g, "-").toLowerCase()}`),
+      );
       await using aborter = new RunningAborter(each, server.url, client.key);
       await abortChanges(aborter, client);
     });
@@ -80,7 +83,7 @@ describe("examples of docs/CLIENTS.md", { concurrency: 2 }, () => {
     key = await server.createKey("examples");
   });
   after(async () => {
-    const { json } = await story.client.as(key).expect(200, "GET", "/v1/capsules");
+    const { json } = await scenario.client.as(key).expect(200, "GET", "/v1/capsules");
     assert.deepEqual(json, [], "they leave nothing behind");
   });
   for (const each of examples()) {
@@ -107,13 +110,13 @@ describe("the memory stays flat while 200 clients are refused 1 GiB each at once
   for (const [name, status, refused] of kinds) {
     for (const addresses of [clients / readOnPerAddress, 1]) {
       test(`${name}, from ${addresses} addresses`, { timeout }, async () => {
-        await using capsule = await story.client.capsule({ memory_mb: 256 });
+        await using capsule = await scenario.client.capsule({ memory_mb: 256 });
         await withFlatMemory(server, async () => {
-          const slow = new SlowWrite(story.client, capsule.path);
+          const slow = new SlowWrite(scenario.client, capsule.path);
           const read: (number | undefined)[] = [];
           const refuse = async (_: unknown, index: number) => {
             const from = `127.0.1.${1 + (index % addresses)}`;
-            read.push(await pourGibibyte(server.url, refused(story.client.key), from));
+            read.push(await pourGibibyte(server.url, refused(scenario.client.key), from));
             slow.send(randomBytes(65_536));
           };
           await Promise.all(Array.from({ length: clients }, refuse));
@@ -127,7 +130,7 @@ describe("the memory stays flat while 200 clients are refused 1 GiB each at once
   }
 });
 
-const [httpTeller, socketTeller] = ["curl", "ws"].map((name) => zoo.find((each) => each.name === name)!);
+const [httpClient, socketClient] = ["curl", "ws"].map((name) => knownClients.find((each) => each.name === name)!);
 /** A silent connection must outlive it; the service speaks every 30 seconds. */
 const readTimeoutSec = isLong ? 60 : 35;
 const silenceMs = isLong ? 600_000 : 45_000;
@@ -136,8 +139,8 @@ const passedBytes = (isLong ? 1024 : 64) * mebibyte;
 /** While the silences last, the proxies' other tests run one proxy after the other. */
 describe("proxies", { concurrency: 2 }, () => {
   const present = proxies.filter((kind) => missing(kind) === false);
-  const running = new Map<ZooProxy, RunningProxy>();
-  const urlOf = (kind: ZooProxy) => running.get(kind)!.url;
+  const running = new Map<KnownProxy, RunningProxy>();
+  const urlOf = (kind: KnownProxy) => running.get(kind)!.url;
   before(async () => {
     for (const kind of present) {
       running.set(kind, await RunningProxy.start(kind, server.url, readTimeoutSec));
@@ -147,7 +150,7 @@ describe("proxies", { concurrency: 2 }, () => {
 
   describe("silent connections outlive the read time-out", { concurrency: true }, () => {
     for (const kind of present) {
-      test(`of ${kind.name}`, { timeout }, () => silentSockets(story.client, urlOf(kind), silenceMs));
+      test(`of ${kind.name}`, { timeout }, () => silentSockets(scenario.client, urlOf(kind), silenceMs));
     }
   });
 
@@ -165,12 +168,12 @@ describe("proxies", { concurrency: 2 }, () => {
 
   for (const kind of proxies)
     describe(kind.name, { skip: missing(kind), concurrency: true }, () => {
-      for (const teller of [httpTeller!, socketTeller!]) {
-        test(`${teller.name} tells its story`, { skip: missing(teller), timeout }, (t) =>
-          tellRounds(t, teller, {
-            ...story,
+      for (const each of [httpClient!, socketClient!]) {
+        test(`${each.name} runs its scenario`, { skip: missing(each), timeout }, (t) =>
+          runRounds(t, each, {
+            ...scenario,
             url: urlOf(kind),
-            tries: kind.losesRefusals ? 0 : story.tries,
+            tries: kind.losesRefusals ? 0 : scenario.tries,
             losesRefusals: kind.losesRefusals,
             hasProxy: true,
             hidesAborts: kind.hidesAborts,
@@ -180,21 +183,21 @@ describe("proxies", { concurrency: 2 }, () => {
 
       test("a file is passed on as it arrives, both ways", { timeout }, () => {
         const proxy = running.get(kind)!;
-        const passing = { client: story.client, url: proxy.url, sizeBytes: passedBytes };
+        const passing = { client: scenario.client, url: proxy.url, sizeBytes: passedBytes };
         return withFlatMemory(server, () => passFile({ ...passing, keptBytes: () => proxy.writtenBytes() }));
       });
 
       const address = outsideAddress();
       const alone = address === undefined ? "this machine has no address but its loopback" : false;
       test("the caller's address is known, whatever the caller says", { skip: alone, timeout }, async () => {
-        const { id } = (await story.client.expect(201, "POST", "/v1/capsules", { json: { memory_mb: 256 } })).json;
-        const headers = { "x-api-key": story.client.key, "x-forwarded-for": "203.0.113.9" };
+        const { id } = (await scenario.client.expect(201, "POST", "/v1/capsules", { json: { memory_mb: 256 } })).json;
+        const headers = { "x-api-key": scenario.client.key, "x-forwarded-for": "203.0.113.9" };
         const gone = await fetch(`http://${address}:${new URL(urlOf(kind)).port}/v1/capsules/${id}`, {
           method: "DELETE",
           headers,
         });
         assert.equal(gone.status, 204);
-        const { entries } = (await story.client.expect(200, "GET", `/v1/audit?capsule=${id}`)).json;
+        const { entries } = (await scenario.client.expect(200, "GET", `/v1/audit?capsule=${id}`)).json;
         assert.equal(entries.find((each: { action: string }) => each.action === "capsule.destroy").address, address);
       });
     });

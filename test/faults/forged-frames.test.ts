@@ -39,12 +39,12 @@ const file =
  * answered, so each request is aborted and repeated, the first time after 2 s and then after twice the time before.
  */
 function forgedAnswer(capsule: TestCapsule, ask: Ask, truth: number): Promise<Reply> {
-  let patienceMs = askAgainMs;
+  let waitMs = askAgainMs;
   return waitFor(
     "a forged answer",
     async () => {
-      const reply = await ask(capsule, AbortSignal.timeout(patienceMs)).catch(() => undefined);
-      if (reply === undefined) patienceMs *= 2;
+      const reply = await ask(capsule, AbortSignal.timeout(waitMs)).catch(() => undefined);
+      if (reply === undefined) waitMs *= 2;
       return reply?.status === truth ? undefined : reply;
     },
     { deadlineMs: forgeryDeadlineMs },

@@ -8,7 +8,7 @@ import { waitFor } from "../wait-for.ts";
 import { World } from "./world.ts";
 
 const atOnce = 4;
-const patienceMs = 90_000;
+const waitMs = 90_000;
 
 let world: World;
 before(async () => {
@@ -22,7 +22,7 @@ async function ready(count: number): Promise<string[]> {
     const { ready, target } = (await world.health()).pool;
     return ready >= target && ready >= count;
   };
-  await waitFor(`${count} are ready`, isFull, { deadlineMs: patienceMs });
+  await waitFor(`${count} are ready`, isFull, { deadlineMs: waitMs });
   const running = new Set((await world.views()).map(({ id }) => id));
   return world.vms().filter((id) => !running.has(id));
 }

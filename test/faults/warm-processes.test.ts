@@ -9,7 +9,7 @@ import { assertMarked, mark } from "./marks.ts";
 import { World } from "./world.ts";
 
 const env = { CAPSULE_WARM_PROCESSES: "2" };
-const patienceMs = 60_000;
+const waitMs = 60_000;
 const skip = process.getuid?.() !== 0 && "warm processes need root";
 
 let world: World;
@@ -27,7 +27,7 @@ async function waiting(): Promise<number[]> {
     const { ready, target } = (await world.health()).warm_processes;
     return ready >= target && ready > 0;
   };
-  await waitFor("all that should wait do", isFull, { deadlineMs: patienceMs });
+  await waitFor("all that should wait do", isFull, { deadlineMs: waitMs });
   return world.pidsOf("warm");
 }
 
@@ -117,7 +117,7 @@ test("warm processes of a template end when it is deleted", { skip }, async () =
   for (let each = 0; each < 2; each++) await (await world.client.capsule({ template: "made" })).destroy();
   const [storage] = world.folders("templates");
   const isOnIt = (pid: number) => commandOf(pid).includes(`/templates/${storage}/`);
-  await waitFor("one stands on it", async () => world.pidsOf("warm").some(isOnIt), { deadlineMs: patienceMs });
+  await waitFor("one stands on it", async () => world.pidsOf("warm").some(isOnIt), { deadlineMs: waitMs });
   await world.client.expect(204, "DELETE", "/v1/snapshots/made");
   await waitFor("none does", async () => !world.pidsOf("warm").some(isOnIt));
 });
@@ -139,7 +139,7 @@ async function warmingUp(): Promise<number> {
     found = world.pidsOf("warm").find((pid) => !known.has(pid));
     return found !== undefined;
   };
-  await waitFor("another is started", isThere, { deadlineMs: patienceMs });
+  await waitFor("another is started", isThere, { deadlineMs: waitMs });
   return found!;
 }
 

@@ -8,7 +8,7 @@ import { waitFor } from "../wait-for.ts";
 import { isLong, onlyLong } from "./kvm-form.ts";
 import { dataPath, type KvmWorld } from "./kvm-world.ts";
 
-const patienceMs = 300_000;
+const waitMs = 300_000;
 const cycles = isLong ? 5 : 1;
 
 /** For commands that take seconds in here, and minutes where the machine is busy. */
@@ -116,8 +116,7 @@ export function guests(world: () => KvmWorld): void {
     const ids = new Set<string>();
     for (let each = 0; each < tries; each++) {
       // Two uses make the pool keep one.
-      const waiting =
-        each < 2 ? undefined : await waitFor("one was made ahead of time", warm, { deadlineMs: patienceMs });
+      const waiting = each < 2 ? undefined : await waitFor("one was made ahead of time", warm, { deadlineMs: waitMs });
       await using made = await world().client.capsule({ template: "kvm-made" });
       assert.ok(waiting?.includes(made.id) ?? true, `${made.id} was not made ahead of time`);
       assert.equal(await made.sh("cat /root/made; pgrep -cxf 'sleep 8102'"), "made\n1");

@@ -281,9 +281,9 @@ for (const { name, program } of runtimes) {
   test(`the package and its command line work in ${name}`, deadline, async () => {
     const runtime = await program();
     const env = { ...process.env, CAPSULE_URL: server.url, CAPSULE_API_KEY: server.apiKey };
-    const story = join(project.folder, "story.js"); // beside the installed package
-    await copyFile(join(import.meta.dirname, "story.js"), story);
-    const { stdout } = await run(runtime, [story], { cwd: project.folder, env });
+    const scenario = join(project.folder, "scenario.js"); // beside the installed package
+    await copyFile(join(import.meta.dirname, "scenario.js"), scenario);
+    const { stdout } = await run(runtime, [scenario], { cwd: project.folder, env });
     assert.deepEqual(JSON.parse(stdout), {
       created: "running",
       exec: ["hellö\n", [255], 7],

@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-const patienceMs = 120_000;
+const waitMs = 120_000;
 /** Keeps the pane after its program's end, because tmux sends no event for a pane's last output otherwise. */
 const outlived = ["sh", "-c", `trap : INT; "$@"; exec cat`, "sh"];
 /** `set-option` needs a server, which needs a session. */
@@ -59,7 +59,7 @@ export class Emulator implements AsyncDisposable {
   /** Waits until the screen matches, and returns it. */
   async shows(pattern: RegExp): Promise<string> {
     const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, patienceMs);
+    const timer = setTimeout(late.resolve, waitMs);
     try {
       for (;;) {
         const changed = this.#changed.promise;

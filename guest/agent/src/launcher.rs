@@ -1,6 +1,6 @@
 //! EXEC and PTY: from a command to the session that runs it, with its pipes or terminal and its cgroup.
 //!
-//! A child that does not execute its program within `PATIENCE` is left to itself: its session begins without being told to
+//! A child that does not execute its program within `MAX_WAIT` is left to itself: its session begins without being told to
 //! the client, which supervisor.rs does when the start has succeeded or failed.
 
 use std::io;
@@ -20,9 +20,9 @@ use crate::sys;
 /// A new cgroup is usable, so a kernel that refuses this many refuses all.
 const MAX_ATTEMPTS: usize = 16;
 /// How long the loop waits for a child. Any start takes less, unless something in the guest prevents it.
-const PATIENCE: Duration = Duration::from_millis(50);
+const MAX_WAIT: Duration = Duration::from_millis(50);
 /// The same while other children are stuck already.
-const SHORT_PATIENCE: Duration = Duration::from_millis(5);
+const SHORT_WAIT: Duration = Duration::from_millis(5);
 /// Children that have not executed their programs.
 const MAX_STUCK: usize = 64;
 
@@ -125,9 +125,9 @@ impl Launcher {
         stuck: usize,
         cgroups: &mut Cgroups,
     ) -> Result<Launched, Failure> {
-        let patience = match stuck {
-            0 => PATIENCE,
-            1..MAX_STUCK => SHORT_PATIENCE,
+        let max_wait = match stuck {
+            0 => MAX_WAIT,
+            1..MAX_STUCK => SHORT_WAIT,
             _ => {
                 let message = "too many commands wait for the execution of their programs";
                 return Err(Failure::new(Code::TooMany, message));
@@ -136,7 +136,7 @@ impl Launcher {
         let started_ns = sys::monotonic_ns();
         let command = launch.command;
         let (spawned, cgroup) = self
-            .spawn(&launch.program, patience, cgroups)
+            .spawn(&launch.program, max_wait, cgroups)
             .map_err(|error| spawn_failure(command.cmd, command.cwd, &error))?;
         let leader = Leader {
             pid: spawned.pid,
@@ -162,7 +162,7 @@ impl Launcher {
     fn spawn(
         &mut self,
         program: &Arc<Program>,
-        patience: Duration,
+        max_wait: Duration,
         cgroups: &mut Cgroups,
     ) -> Result<(Spawned, Option<u32>), SpawnError> {
         let mut attempts = 0;
@@ -172,7 +172,7 @@ impl Launcher {
                 error,
             })?;
             let dir = cgroup.and_then(|id| cgroups.dir(id));
-            let error = match self.spawn_into(dir, program, patience) {
+            let error = match self.spawn_into(dir, program, max_wait) {
                 Ok(spawned) => return Ok((spawned, cgroup)),
                 Err(error) => error,
             };
@@ -199,7 +199,7 @@ impl Launcher {
         &mut self,
         cgroup: Option<RawFd>,
         program: &Arc<Program>,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<Spawned, SpawnError> {
         let stack = self.stack.take().unwrap_or_default();
         let spawned = match spawn::spawn(stack, program, cgroup) {
@@ -209,7 +209,7 @@ impl Launcher {
                 return Err(error);
             }
         };
-        let error = match spawned.wait(patience) {
+        let error = match spawned.wait(max_wait) {
             Start::Failed(error) => error,
             Start::Done if spawned.has_not_run() => SpawnError {
                 stage: Stage::Clone,

@@ -125,11 +125,11 @@ impl Spawned {
         self.child.running.load(Ordering::SeqCst) != 0
     }
 
-    /// Waits until the start has succeeded or failed, but no longer than `patience`.
-    pub fn wait(&self, patience: Duration) -> Start {
+    /// Waits until the start has succeeded or failed, but no longer than `max_wait`.
+    pub fn wait(&self, max_wait: Duration) -> Start {
         let timeout = libc::timespec {
-            tv_sec: patience.as_secs() as libc::time_t,
-            tv_nsec: patience.subsec_nanos().into(),
+            tv_sec: max_wait.as_secs() as libc::time_t,
+            tv_nsec: max_wait.subsec_nanos().into(),
         };
         let mut has_waited = false;
         while self.is_running() && !has_waited {

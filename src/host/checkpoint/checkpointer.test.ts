@@ -31,7 +31,7 @@ import { Checkpointer, type CheckpointerOptions } from "./checkpointer.ts";
 import { Quiesce } from "./quiesce.ts";
 import { Verifier } from "./verifier.ts";
 
-const patienceMs = 60_000;
+const waitMs = 60_000;
 const id = "cl-x";
 const turn = { owner: "a team", revision: 7 };
 const below = imageLayer("minimal", "0", "5e".repeat(32));
@@ -86,17 +86,17 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   const { machine } = vm.spec;
   const image = { name: "minimal", hash: "0" };
   const capsule: CapsuleFile = { parent: "bases/b", parentSha256: null, image, machine };
-  const connect = (path: string, deadlineMs: number) => connectAgent(path, { deadlineMs, silenceMs: patienceMs });
-  const live = new LiveGuest(id, capsule, vm, await connect(fake.socketPath, patienceMs), {
+  const connect = (path: string, deadlineMs: number) => connectAgent(path, { deadlineMs, silenceMs: waitMs });
+  const live = new LiveGuest(id, capsule, vm, await connect(fake.socketPath, waitMs), {
     connect,
-    reconnectMs: patienceMs,
+    reconnectMs: waitMs,
   });
   t.after(() => live.close());
   const steps: string[] = [];
   const verifier = new Verifier(() => {}, paths.scratch("hashing"));
   const templates = { layer: () => below } as unknown as CheckpointerOptions["templates"];
   const unused = { mergeLayer: () => assert.fail("no layer is merged") };
-  const wakeMs = wakes ? patienceMs : 100;
+  const wakeMs = wakes ? waitMs : 100;
   const space = new DiskSpace({ folder: paths.data, reserveBytes });
   const slots = new FairSlots(1);
   const step = (name: string) => void steps.push(name);

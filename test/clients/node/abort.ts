@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { createInterface } from "node:readline";
 import { setTimeout as delay } from "node:timers/promises";
-import { apiKey, url } from "./story.ts";
+import { apiKey, url } from "./scenario.ts";
 
 const { hostname, port } = new URL(url);
 

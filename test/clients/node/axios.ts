@@ -2,7 +2,7 @@ import { createReadStream, createWriteStream } from "node:fs";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import axios from "axios";
-import { apiKey, httpStory, url } from "./story.ts";
+import { apiKey, httpScenario, url } from "./scenario.ts";
 
 const api = axios.create({
   baseURL: url,
@@ -12,7 +12,7 @@ const api = axios.create({
   maxRedirects: 0, // or axios keeps the whole body, to be able to send it again
 });
 
-await httpStory({
+await httpScenario({
   async send(method, path, json, key = apiKey) {
     const headers = { "X-API-Key": key };
     const { status, data } = await api.request({ method, url: path, data: json, headers, responseType: "arraybuffer" });

@@ -1,7 +1,7 @@
-/** The story of each of Node's WebSockets; the requests beside them are those of Node's fetch. */
-import { apiKey, say, sayAborted, url } from "./story.ts";
+/** The scenario of each of Node's WebSockets; the requests beside them are those of Node's fetch. */
+import { apiKey, say, sayAborted, url } from "./scenario.ts";
 
-// biome-ignore lint/suspicious/noExplicitAny: a story reads whatever it expects to be there
+// biome-ignore lint/suspicious/noExplicitAny: a scenario reads whatever it expects to be there
 type Message = any;
 
 const headers = { "X-API-Key": apiKey };
@@ -69,7 +69,7 @@ const firstOf = async (conversation: Conversation, type: string) => {
 };
 const isLast = (type: string) => (messages: Message[]) => messages.at(-1)?.type === type;
 
-export async function socketStory(dial: Dial): Promise<void> {
+export async function socketScenario(dial: Dial): Promise<void> {
   const created = await fetch(`${url}/v1/capsules`, {
     method: "POST",
     headers: { ...headers, "content-type": "application/json" },

@@ -5,15 +5,15 @@ import { basename } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { Agent, buildConnector, FormData, fetch, request, WebSocket } from "undici";
-import { socketStory } from "./sockets.ts";
-import { apiKey, httpStory, url } from "./story.ts";
+import { apiKey, httpScenario, url } from "./scenario.ts";
+import { socketScenario } from "./sockets.ts";
 
 const headers = { "x-api-key": apiKey };
 const jsonType = { "content-type": "application/json" };
 /** By default undici gives up on an answer after five minutes. */
 const unhurried = { headersTimeout: 0, bodyTimeout: 0 };
 
-await httpStory({
+await httpScenario({
   async send(method, path, json, key = apiKey) {
     const answer = await request(url + path, {
       ...unhurried,
@@ -78,7 +78,7 @@ await httpStory({
 });
 
 /** Its WebSocket has no way to break a connection off, so the connection is made by a connector that keeps it. */
-await socketStory(async (target, onText) => {
+await socketScenario(async (target, onText) => {
   let connection: Socket | undefined;
   const connect = buildConnector({});
   const dispatcher = new Agent({

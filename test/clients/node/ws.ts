@@ -1,9 +1,9 @@
 import { once } from "node:events";
 import { WebSocket } from "ws";
-import { socketStory } from "./sockets.ts";
-import { apiKey } from "./story.ts";
+import { apiKey } from "./scenario.ts";
+import { socketScenario } from "./sockets.ts";
 
-await socketStory(async (target, onText) => {
+await socketScenario(async (target, onText) => {
   const socket = new WebSocket(target, { headers: { "X-API-Key": apiKey } });
   socket.on("message", (data) => onText(String(data)));
   await once(socket, "open");

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 import aiohttp
-import story
+import scenario
 
 URL = os.environ["CAPSULE_URL"]
 # By default aiohttp gives up after five minutes, whatever is still arriving.
@@ -23,9 +23,9 @@ class Aiohttp:
         self.session = self.run(self.open())
 
     async def open(self):
-        return aiohttp.ClientSession(headers={"X-API-Key": story.KEY}, timeout=NO_LIMIT)
+        return aiohttp.ClientSession(headers={"X-API-Key": scenario.KEY}, timeout=NO_LIMIT)
 
-    def send(self, method, path, json=None, key=story.KEY):
+    def send(self, method, path, json=None, key=scenario.KEY):
         async def send():
             async with self.session.request(method, URL + path, json=json, headers={"X-API-Key": key}) as answer:
                 return answer.status, await answer.read()
@@ -100,6 +100,6 @@ class Aiohttp:
 
 loop = asyncio.new_event_loop()
 client = Aiohttp(loop)
-story.http_story(client)
-story.socket_story(client.send, client.connect, loop.run_until_complete)
+scenario.http_scenario(client)
+scenario.socket_scenario(client.send, client.connect, loop.run_until_complete)
 loop.run_until_complete(client.session.close())

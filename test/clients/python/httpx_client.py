@@ -1,16 +1,16 @@
 import os
 
 import httpx
-import story
+import scenario
 
 URL = os.environ["CAPSULE_URL"]
 
 
 class Httpx:
     def __init__(self):
-        self.client = httpx.Client(base_url=URL, headers={"X-API-Key": story.KEY}, timeout=None)
+        self.client = httpx.Client(base_url=URL, headers={"X-API-Key": scenario.KEY}, timeout=None)
 
-    def send(self, method, path, json=None, key=story.KEY):
+    def send(self, method, path, json=None, key=scenario.KEY):
         answer = self.client.request(method, path, json=json, headers={"X-API-Key": key})
         return answer.status_code, answer.content
 
@@ -55,4 +55,4 @@ class Httpx:
             next(answer.iter_bytes(1))
 
 
-story.http_story(Httpx())
+scenario.http_scenario(Httpx())

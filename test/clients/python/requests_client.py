@@ -2,7 +2,7 @@ import os
 import shutil
 
 import requests
-import story
+import scenario
 
 URL = os.environ["CAPSULE_URL"]
 
@@ -10,9 +10,9 @@ URL = os.environ["CAPSULE_URL"]
 class Requests:
     def __init__(self):
         self.session = requests.Session()
-        self.session.headers["X-API-Key"] = story.KEY
+        self.session.headers["X-API-Key"] = scenario.KEY
 
-    def send(self, method, path, json=None, key=story.KEY):
+    def send(self, method, path, json=None, key=scenario.KEY):
         answer = self.session.request(method, URL + path, json=json, headers={"X-API-Key": key})
         return answer.status_code, answer.content
 
@@ -56,4 +56,4 @@ class Requests:
             next(answer.iter_content(1))
 
 
-story.http_story(Requests())
+scenario.http_scenario(Requests())

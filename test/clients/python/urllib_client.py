@@ -8,13 +8,13 @@ import urllib.error
 import urllib.request
 import uuid
 
-import story
+import scenario
 
 URL = os.environ["CAPSULE_URL"]
 
 
 class Urllib:
-    def request(self, method, path, data=None, headers={}, key=story.KEY, timeout=None):
+    def request(self, method, path, data=None, headers={}, key=scenario.KEY, timeout=None):
         request = urllib.request.Request(URL + path, data, {"X-API-Key": key, **headers}, method=method)
         try:
             return urllib.request.urlopen(request, timeout=timeout)
@@ -77,4 +77,4 @@ class Urllib:
 
 
 if __name__ == "__main__":
-    story.http_story(Urllib())
+    scenario.http_scenario(Urllib())

@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-import story
+import scenario
 import websockets
 from urllib_client import Urllib
 
@@ -18,7 +18,7 @@ class Socket:
 
 async def connect(path):
     url = URL.replace("http", "ws", 1) + path
-    return Socket(await websockets.connect(url, extra_headers={"X-API-Key": story.KEY}))
+    return Socket(await websockets.connect(url, extra_headers={"X-API-Key": scenario.KEY}))
 
 
-story.socket_story(Urllib().send, connect, asyncio.run)
+scenario.socket_scenario(Urllib().send, connect, asyncio.run)

@@ -40,7 +40,7 @@ async def reset(transport):
         await asyncio.sleep(0)
 
 
-def http_story(client):
+def http_scenario(client):
     """`client` has send, send_text, upload, download, abort_exec, abort_upload and abort_download, each as its library is used."""
 
     def call(method, path, **more):
@@ -129,7 +129,7 @@ def http_story(client):
     say("gone", answer=code("GET", at))
 
 
-def socket_story(send, connect, run):
+def socket_scenario(send, connect, run):
     """`connect` gives an object with send, receive and close, for messages as text, and its transport; `run` runs a coroutine."""
     _, body = send("POST", "/v1/capsules", json={"memory_mb": 256})
     at = f"/v1/capsules/{json.loads(body)['id']}"

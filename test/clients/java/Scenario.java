@@ -24,7 +24,7 @@ import java.util.function.Predicate;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-public class Story {
+public class Scenario {
   static final String BASE = System.getenv("CAPSULE_URL");
   static final String KEY = System.getenv("CAPSULE_API_KEY");
   static final Path FOLDER = Path.of(System.getenv("CLIENT_FOLDER"));

@@ -7,13 +7,13 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import type { Client } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
-import type { ZooClient } from "./zoo.ts";
+import type { KnownClient } from "./known-clients.ts";
 
 const deadlineMs = 900_000;
 
 const invalidState = [409, "invalid_state"];
 
-const expectations: Record<ZooClient["speaks"][number], Record<string, object>> = {
+const expectations: Record<KnownClient["speaks"][number], Record<string, object>> = {
   http: {
     create: { status: 201 },
     wait: { status: 200, state: "running" },
@@ -52,13 +52,13 @@ const expectations: Record<ZooClient["speaks"][number], Record<string, object>> 
   },
 };
 
-/** The requests that a client breaks off half-way in each story. */
-const aborts: Record<ZooClient["speaks"][number], Aborted["of"][]> = {
+/** The requests that a client breaks off half-way in each scenario. */
+const aborts: Record<KnownClient["speaks"][number], Aborted["of"][]> = {
   http: ["requests"],
   sockets: ["socket", "terminal"],
 };
 
-export interface Story {
+export interface Scenario {
   /** To look at what is left behind. */
   client: Client;
   /** The service's, or a proxy's in front of it. */
@@ -79,8 +79,8 @@ export interface Story {
   tries: number;
 }
 
-export async function tell({ name, command, speaks, differs }: ZooClient, story: Story): Promise<void> {
-  const { client, url, file } = story;
+export async function runScenario({ name, command, speaks, differs }: KnownClient, scenario: Scenario): Promise<void> {
+  const { client, url, file } = scenario;
   const folder = await mkdtemp(join(tmpdir(), "capsule-client-"));
   const child = spawn(command[0], command.slice(1), {
     env: {
@@ -89,8 +89,8 @@ export async function tell({ name, command, speaks, differs }: ZooClient, story:
       CAPSULE_API_KEY: client.key,
       CLIENT_FOLDER: folder,
       CLIENT_FILE: file.path,
-      CLIENT_REFUSED: story.refusedFile,
-      CLIENT_TRIES: String(story.tries),
+      CLIENT_REFUSED: scenario.refusedFile,
+      CLIENT_TRIES: String(scenario.tries),
       CLIENT_NAME: `${name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}-${Date.now()}`,
     },
     stdio: ["pipe", "pipe", "pipe"],
@@ -107,13 +107,13 @@ export async function tell({ name, command, speaks, differs }: ZooClient, story:
       if (step !== "aborted") steps[step] = said;
       else {
         aborted.push(said.of);
-        await nothingIsLeftOf(said, story);
+        await nothingIsLeftOf(said, scenario);
         child.stdin.write("\n");
       }
     }
     const code = await exit;
     const expected: typeof steps = Object.assign({}, ...speaks.map((each) => expectations[each]), differs);
-    if (story.losesRefusals && steps["413"] === undefined) delete expected["413"];
+    if (scenario.losesRefusals && steps["413"] === undefined) delete expected["413"];
     assert.deepEqual(steps, expected, await complaints);
     assert.equal(code, 0, await complaints);
     assert.deepEqual(aborted.sort(), speaks.flatMap((each) => aborts[each]).sort(), "what was aborted");
@@ -130,7 +130,7 @@ interface Aborted {
 
 async function nothingIsLeftOf(
   { of, id }: Aborted,
-  { client, file, logFile, hidesAborts = false, hasProxy = false }: Story,
+  { client, file, logFile, hidesAborts = false, hasProxy = false }: Scenario,
 ): Promise<void> {
   if (of === "terminal") return terminalGoesOn(client, id, logFile);
   if (of === "socket" || !hidesAborts) await noProcessIsLeftOf(client, id);
@@ -149,7 +149,7 @@ async function noProcessIsLeftOf(client: Client, id: string): Promise<void> {
   });
 }
 
-/** How many sockets of a story end by themselves before one is aborted. */
+/** How many sockets of a scenario end by themselves before one is aborted. */
 const clean = { "exec/stream": 1, pty: 2 };
 
 /** A session is there to be joined again; it ends when it is told to, and nothing is left of it then. */
@@ -191,7 +191,7 @@ async function wereAborted(client: Client, id: string, hasProxy: boolean): Promi
 }
 
 /** An aborted upload has left its target as it was; an aborted download no longer reads its file. */
-async function noHalfIsLeftOf(client: Client, id: string, file: Story["file"]): Promise<void> {
+async function noHalfIsLeftOf(client: Client, id: string, file: Scenario["file"]): Promise<void> {
   const at = `/v1/capsules/${id}`;
   const sh = async (script: string): Promise<string> => {
     const json = { cmd: "sh", args: ["-c", script], timeout: 0 };

@@ -1,4 +1,4 @@
-/** The story of each of Node's clients, one JSON line a step; suite.test.ts starts it and judges. */
+/** The scenario of each of Node's clients, one JSON line a step; suite.test.ts starts it and judges. */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { createReadStream, writeFileSync } from "node:fs";
@@ -49,8 +49,8 @@ async function sha256(file: string): Promise<string> {
   return hash.digest("hex");
 }
 
-export async function httpStory(client: HttpClient): Promise<void> {
-  // biome-ignore lint/suspicious/noExplicitAny: a story reads whatever it expects to be there
+export async function httpScenario(client: HttpClient): Promise<void> {
+  // biome-ignore lint/suspicious/noExplicitAny: a scenario reads whatever it expects to be there
   const call = async (method: string, path: string, json?: unknown, key?: string): Promise<[number, any]> => {
     const { status, bytes } = await client.send(method, path, json, key);
     return [status, bytes.length === 0 ? null : JSON.parse(bytes.toString())];

@@ -4,10 +4,10 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { isAll } from "./clients-form.ts";
 
-export interface ZooClient {
+export interface KnownClient {
   name: string;
   command: [string, ...string[]];
-  /** Which of the two stories it tells. */
+  /** The scenarios that it runs. */
   speaks: ("http" | "sockets")[];
   /** Succeeds where the client is installed. */
   probe: [string, ...string[]];
@@ -22,7 +22,7 @@ export interface ZooClient {
 export const python = existsSync("/usr/bin/python3") ? "/usr/bin/python3" : "python3";
 const here = (path: string) => join(import.meta.dirname, path);
 
-function pythonClient(module: string, speaks: ZooClient["speaks"]): ZooClient {
+function pythonClient(module: string, speaks: KnownClient["speaks"]): KnownClient {
   return {
     name: `Python ${module}`,
     command: [python, here(`python/${module}_client.py`)],
@@ -33,17 +33,17 @@ function pythonClient(module: string, speaks: ZooClient["speaks"]): ZooClient {
   };
 }
 
-function nodeClient(name: string, speaks: ZooClient["speaks"]): ZooClient {
-  const command: ZooClient["command"] = [process.execPath, here(`node/${name}.ts`)];
+function nodeClient(name: string, speaks: KnownClient["speaks"]): KnownClient {
+  const command: KnownClient["command"] = [process.execPath, here(`node/${name}.ts`)];
   return { name, command, speaks, probe: [process.execPath, "--version"], package: name, isUsual: true };
 }
 
-function shellClient(name: string): ZooClient {
-  const command: ZooClient["command"] = ["bash", here(`shell/${name}.sh`)];
+function shellClient(name: string): KnownClient {
+  const command: KnownClient["command"] = ["bash", here(`shell/${name}.sh`)];
   return { name, command, speaks: ["http"], probe: [name, "--version"], package: name, isUsual: true };
 }
 
-export const zoo: ZooClient[] = [
+export const knownClients: KnownClient[] = [
   shellClient("curl"),
   { ...shellClient("wget"), differs: { "401": { answer: [401, null] } } },
   pythonClient("urllib", ["http"]),
@@ -88,7 +88,7 @@ export const zoo: ZooClient[] = [
   },
   {
     name: "Java HttpClient",
-    command: ["java", here("java/Story.java")],
+    command: ["java", here("java/Scenario.java")],
     speaks: ["http", "sockets"],
     probe: ["javac", "--version"],
     package: "default-jdk-headless",
@@ -97,7 +97,7 @@ export const zoo: ZooClient[] = [
 ];
 
 /** Why this one is left out of the run, or false. */
-export function missing({ probe, package: from, isUsual }: Pick<ZooClient, "probe" | "package" | "isUsual">) {
+export function missing({ probe, package: from, isUsual }: Pick<KnownClient, "probe" | "package" | "isUsual">) {
   if (!isUsual && !isAll) return "only with CAPSULE_CLIENTS=all";
   return spawnSync(probe[0], probe.slice(1)).status === 0 ? false : `not installed; ${from} brings it`;
 }
