@@ -33,6 +33,7 @@ pub mod files;
 pub mod frames;
 pub mod freezer;
 pub mod halt;
+pub mod hosts;
 pub mod identity;
 pub mod input;
 pub mod job;

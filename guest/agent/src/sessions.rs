@@ -102,9 +102,8 @@ impl Sessions {
 
     /// By tag, also when it is only kept.
     pub fn tagged(&self, tag: &[u8]) -> Option<u32> {
-        let found = self
-            .iter()
-            .filter(|(_, session)| session.tag().as_bytes() == tag);
+        let has_tag = |(_, session): &(u32, &Session)| session.tag().as_bytes() == tag;
+        let found = self.iter().filter(has_tag);
         // A live one first: an ended session's tag may be used again.
         let newest = found.max_by_key(|(key, session)| (session.is_alive(), *key));
         newest.map(|(key, _)| key)
@@ -122,10 +121,8 @@ impl Sessions {
     pub fn claim_tag(&mut self, asked: Option<&[u8]>, prefix: &str) -> Result<String, Failure> {
         if let Some(tag) = asked {
             let tag = check_tag(tag)?;
-            if self
-                .select(&Selector::Tag(tag.as_bytes().to_vec()))
-                .is_some()
-            {
+            let selector = Selector::Tag(tag.as_bytes().to_vec());
+            if self.select(&selector).is_some() {
                 let message = format!("a live process has the tag {tag}");
                 return Err(Failure::new(Code::Conflict, message));
             }
