@@ -223,6 +223,19 @@ test("no identifier and no file has a word that the house does not use", () => {
   assert.deepEqual(wrong, []);
 });
 
+test("no comment has a word that the house does not use, or a person in the machine", () => {
+  const persons = /\b(?:whoever|somebody|greets?|remembers?|rests)\b/g;
+  const wrong: string[] = [];
+  for (const path of everyFile) {
+    for (const { line, sentences } of commentsIn(readFileSync(join(root, path), "utf8"))) {
+      const prose = sentences.join(" ").replace(/`[^`]*`/g, "");
+      const found = [...bannedWordsIn(prose.match(/[A-Za-z]+/g) ?? []), ...(prose.match(persons) ?? [])];
+      for (const word of found) wrong.push(`${path}:${line} ${word}`);
+    }
+  }
+  assert.deepEqual(wrong, []);
+});
+
 test("a comment's sentence has a noun as its subject", () => {
   const opener = /^(?:Of(?! course)|What|Who|Whoever|Whatever|Those|All else|One (?:that|whose|which))\b[^?]*$/;
   const wrong: string[] = [];

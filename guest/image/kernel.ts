@@ -1,5 +1,5 @@
 /**
- * Debian's stock cloud kernel and the drivers that a capsule boots with. Taken from the package without installing it.
+ * Debian's cloud kernel and the drivers that a capsule boots with. Taken from the package without installing it.
  * The compressed image is booted as it is: unpacking LZ4 costs 0.1 s under emulation, and QEMU's way of starting an
  * uncompressed kernel may lay the initrd over the ACPI tables.
  */

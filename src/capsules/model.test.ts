@@ -170,7 +170,7 @@ test("a daemon that dies at any step of a host's work finds one consistent recor
       const played = Promise.all(all);
       await Promise.race([died.promise, played.then(() => before.settled())]);
       isDead = true;
-      await new Promise(setImmediate); // whoever is between two steps gets to the next, and no further
+      await new Promise(setImmediate); // a change between two steps gets to the next, and no further
 
       host.moment = () => Promise.resolve();
       if (withVms) host.guests.clear();

@@ -60,7 +60,8 @@ export class Qmp {
   #isTurnOpen = false;
 
   /**
-   * Connects and negotiates. QEMU serves one client at a time and greets the next one after the first has disconnected.
+   * Connects and negotiates. QEMU serves one client at a time, and sends its greeting to the next one after the first has
+   * disconnected.
    */
   static async connect(path: string, onEvent: (event: QmpEvent) => void, deadlineMs: number): Promise<Qmp> {
     const qmp = new Qmp(connect(path), onEvent);

@@ -2,7 +2,7 @@
  * The documents' examples, run as they stand: shell blocks of a document as one script each, TypeScript blocks as one
  * program each, against one real server. An example that cannot run here says so in its fence: ```sh no-run
  *
- * The pages for newcomers run in a clone whose server is up, with the programs of PATH and without a variable of
+ * The pages of a first visit run in a clone whose server is up, with the programs of PATH and without a variable of
  * Capsule's; the other pages have address, key and data folder in the environment.
  */
 import assert from "node:assert/strict";

@@ -99,7 +99,7 @@ async function memory(groups: Cgroups) {
   return { large, small, isNeighbourAlive };
 }
 
-/** A process followed as a VM by the host's own code; its QMP socket greets and answers every command with success. */
+/** A process followed as a VM by the host's own code; its QMP socket sends a greeting and answers every command with success. */
 async function followed(name: string, pid: number): Promise<AsyncDisposable & { ended: QemuVm["ended"] }> {
   const dir = join("/root", name);
   mkdirSync(dir);

@@ -1,6 +1,6 @@
 /**
  * A whole machine in software emulation: q35 with a processor that has AMD's virtualization, so that there is a /dev/kvm
- * inside which runs stock kernels. Its disks are layers on the built ones, in a folder of the machine's own. QEMU's process
+ * inside which runs unmodified kernels. Its disks are layers on the built ones, in a folder of the machine's own. QEMU's process
  * killed is a power cut: pages in the machine's memory are lost, and clusters that only QEMU's cache had mapped.
  *
  *   <folder>/  machine.json  root.qcow2  tree.qcow2  data.qcow2  console.log  qemu.log
@@ -143,7 +143,7 @@ export class Machine {
     const [program, ...args] = this.#state.emulator;
     const child = spawn(program, [...args, ...this.#qemuArgs(unit)], { detached: true, stdio: ["ignore", log, log] });
     closeSync(log);
-    // Before anything else runs, so that whoever ends this process finds it.
+    // Kept before anything else runs, so that QEMU is found when this process was killed.
     if (child.pid !== undefined)
       this.#keep({ ...this.#state, pid: child.pid, startTicks: startTicks(child.pid) ?? "" });
     await new Promise((resolve, reject) => child.once("spawn", resolve).once("error", reject));

@@ -189,7 +189,7 @@ test("a terminal survives a restart of the server, and its output comes once", d
   await waitFor("the first line", () => seen.includes("first-2"));
   await server.kill("SIGKILL");
   await waitFor("the terminal reconnects", () => states.includes("reconnecting"));
-  await pty.write("stty size; echo second-$((1 + 2))\n"); // kept until there is somebody to take it
+  await pty.write("stty size; echo second-$((1 + 2))\n"); // kept until the terminal is connected again
   pty.resize(91, 31);
   await server.start();
   await waitFor("the second line", () => seen.includes("second-3"));

@@ -1,7 +1,7 @@
 /**
  * The time of a "not found" answer must not reveal whether another team has the resource. Compared below HTTP, by the
- * statements that both questions run: the layers above get the same error in both cases, and one more query is what a
- * stranger could measure.
+ * statements that both questions run: the layers above get the same error in both cases, and another team
+ * could measure one more query.
  */
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";

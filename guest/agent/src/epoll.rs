@@ -1,5 +1,5 @@
 //! The one place where the loop waits. Descriptors are watched edge-triggered: an event means that something changed, and
-//! the owner of the descriptor remembers what it may still read or write. So the loop does not spin when the virtio port
+//! the owner of the descriptor keeps a flag while it may still read or write. So the loop does not spin when the virtio port
 //! hangs up or a reader is slow.
 
 use std::io;

@@ -103,7 +103,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     // Checked before it is opened, since opening a device may have an effect.
     let is_file = match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // A link without a target is somebody's: a file is not made where it points.
+            // A link without a target is the user's: a file is not made where it points.
             return match std::fs::symlink_metadata(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
                 _ => Err(error),
