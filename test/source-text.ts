@@ -63,7 +63,7 @@ const waitsForTime = /\bsetImmediate\b|\bsetTimeout\b|\bawait (?:delay|sleep)\(/
 /** It counts, goes through a list, or looks at a clock. */
 const endsByItself = /\+\+\)|--\)|\b(?:const|let) [^;]* of |\b(?:performance|Date)\.now\(\)/;
 
-/** Lines of loops that sleep, or wait for a turn of the event loop, until a condition is met: with no end if it never is. */
+/** Lines of loops that sleep, or wait for a tick of the event loop, until a condition is met: with no end if it never is. */
 export function pollersIn(text: string): number[] {
   const lines = text.split("\n");
   const found: number[] = [];

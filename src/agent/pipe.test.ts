@@ -74,7 +74,7 @@ async function readsPerTurn(t: TestContext, workMs: number): Promise<number[]> {
   return turns;
 }
 
-test("a guest that takes much time is read once per turn of the event loop", async (t) => {
+test("a guest that takes much time is read once per tick of the event loop", async (t) => {
   const turns = await readsPerTurn(t, 2);
   assert.equal(Math.max(...turns), 1);
 });

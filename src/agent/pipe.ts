@@ -17,20 +17,20 @@ export interface PipeReader {
 }
 
 const congestionBytes = 262_144;
-/** Time for which a pipe is read in one turn of the event loop; the last read may exceed it. */
-const turnShareMs = 0.5;
+/** Time for which a pipe is read in one tick of the event loop; the last read may exceed it. */
+const tickShareMs = 0.5;
 
 export class Pipe {
   reader: PipeReader;
   readonly #socket: net.Socket;
   #corked = false;
-  /** Time spent on what was read in this turn of the event loop. */
-  #turnMs = 0;
-  #isTurnOpen = false;
-  readonly #endTurn = () => {
-    const isPaused = this.#turnMs >= turnShareMs;
-    this.#turnMs = 0;
-    this.#isTurnOpen = false;
+  /** Time spent on what was read in this tick of the event loop. */
+  #tickMs = 0;
+  #isTickOpen = false;
+  readonly #endTick = () => {
+    const isPaused = this.#tickMs >= tickShareMs;
+    this.#tickMs = 0;
+    this.#isTickOpen = false;
     if (isPaused) this.#socket.resume();
   };
   #cause: Error | undefined;
@@ -56,14 +56,14 @@ export class Pipe {
     this.#socket.connect(socketPath);
   }
 
-  /** False stops reading until the next turn. A guest that floods small frames delays all others by its share only. */
+  /** False stops reading until the next tick. A guest that floods small frames delays all others by its share only. */
   #mayReadOn(spentMs: number): boolean {
-    this.#turnMs += spentMs;
-    if (!this.#isTurnOpen) {
-      this.#isTurnOpen = true;
-      setImmediate(this.#endTurn);
+    this.#tickMs += spentMs;
+    if (!this.#isTickOpen) {
+      this.#isTickOpen = true;
+      setImmediate(this.#endTick);
     }
-    return this.#turnMs < turnShareMs;
+    return this.#tickMs < tickShareMs;
   }
 
   /** True: write no more data until `drained`. Control frames are few and may be written. */

@@ -2,7 +2,7 @@
  * A client of QMP, QEMU's control socket: one JSON object per line, answers matched to commands by id, events in
  * between. The QEMU may be compromised, so its output is not trusted: lines have a maximum length, a line that does not
  * parse ends the connection, as do more than 1 000 lines or 256 KiB in a second that answer no command, and every command
- * has a deadline. Reads in one turn of the event loop have a bound of time.
+ * has a deadline. Reads in one tick of the event loop have a bound of time.
  *
  * QEMU reads its monitor byte by byte, at about 4 µs each. So commands are short, and independent commands are sent
  * without waiting for each other's answers; QEMU runs them in order (docs/adr/0016).
@@ -18,8 +18,8 @@ const maxUnsolicitedBytes = 262_144;
 const maxUnsolicitedLineBytes = 65_536;
 const unsolicitedWindowMs = 1_000;
 const commandDeadlineMs = 10_000;
-/** Time for which one connection is read in one turn of the event loop; the last chunk may exceed it. */
-const turnShareMs = 0.5;
+/** Time for which one connection is read in one tick of the event loop; the last chunk may exceed it. */
+const tickShareMs = 0.5;
 
 export interface QmpEvent {
   name: string;
@@ -55,9 +55,9 @@ export class Qmp {
   #unsolicited = 0;
   #unsolicitedBytes = 0;
   #windowStart = 0;
-  /** Time spent on reading in this turn of the event loop. */
-  #turnMs = 0;
-  #isTurnOpen = false;
+  /** Time spent on reading in this tick of the event loop. */
+  #tickMs = 0;
+  #isTickOpen = false;
 
   /**
    * Connects and negotiates. QEMU serves one client at a time, and sends its greeting to the next one after the first has
@@ -83,7 +83,7 @@ export class Qmp {
     this.#onEvent = onEvent;
     this.closed = this.#closed.promise;
     this.#greeted.promise.catch(() => {});
-    socket.on("data", (chunk) => this.#receiveInTurn(chunk));
+    socket.on("data", (chunk) => this.#receiveInTick(chunk));
     socket.on("error", (error) => this.#end(error));
     socket.on("close", () => this.#end(new Error("QMP connection closed")));
   }
@@ -107,20 +107,20 @@ export class Qmp {
     this.#end(new Error("QMP connection closed by the daemon"));
   }
 
-  /** Reads on in the next turn when this one's share is used up. */
-  #receiveInTurn(chunk: Buffer): void {
+  /** Reads on in the next tick when this one's share is used up. */
+  #receiveInTick(chunk: Buffer): void {
     const before = performance.now();
     this.#receive(chunk);
-    if (!this.#isTurnOpen) setImmediate(() => this.#endTurn());
-    this.#isTurnOpen = true;
-    this.#turnMs += performance.now() - before;
-    if (this.#turnMs >= turnShareMs) this.#socket.pause();
+    if (!this.#isTickOpen) setImmediate(() => this.#endTick());
+    this.#isTickOpen = true;
+    this.#tickMs += performance.now() - before;
+    if (this.#tickMs >= tickShareMs) this.#socket.pause();
   }
 
-  #endTurn(): void {
-    const isPaused = this.#turnMs >= turnShareMs;
-    this.#turnMs = 0;
-    this.#isTurnOpen = false;
+  #endTick(): void {
+    const isPaused = this.#tickMs >= tickShareMs;
+    this.#tickMs = 0;
+    this.#isTickOpen = false;
     if (isPaused) this.#socket.resume();
   }
 

@@ -32,7 +32,7 @@ function* processes() {
   for (let pid = 2; pid < 90; pid++) yield { pid, tag: "", cmd: "x", args };
 }
 
-/** Most characters that were encoded as JSON in one turn of the event loop. */
+/** Most characters that were encoded as JSON in one tick of the event loop. */
 let encodedMax = 0;
 let encoded = 0;
 const stringify = JSON.stringify;

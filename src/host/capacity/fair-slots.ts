@@ -64,7 +64,7 @@ export class FairSlots {
   }
 }
 
-/** Resolves when called from the queue. `giveBack` is called if it was called, and `signal` fired, in the same turn. */
+/** Resolves when called from the queue. `giveBack` is called if it was called, and `signal` fired, in the same tick. */
 export async function waitIn(queue: Queue, signal: AbortSignal | undefined, giveBack: () => void): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   queue.add(resolve);

@@ -126,7 +126,7 @@ export class Verifier {
       const hashed = join(this.#scratch, hashesName);
       await writeFile(hashed, encodeHashes(hashes), { mode: 0o600 });
       await syncFile(hashed);
-      // In one turn of the event loop, so that the folder is neither removed nor replaced in between.
+      // In one tick of the event loop, so that the folder is neither removed nor replaced in between.
       if (!isCurrent()) return;
       renameSync(hashed, join(folder, hashesName));
       await syncFolder(folder);
