@@ -14,6 +14,7 @@ import { operatorCommands, renamedCommands } from "../src/operator/commands.ts";
 import { closeCodes, statusOf } from "../src/wire/errors.ts";
 import { bannedWordsIn } from "./banned-words.ts";
 import { groupNames, usualGroups } from "./runner/groups.ts";
+import { lacksNoun, sentencesIn } from "./source-text.ts";
 
 const commands = { ...clientCommands, ...operatorCommands };
 const root = resolve(import.meta.dirname, "..");
@@ -130,6 +131,14 @@ test("no document has a word that the house does not use, outside of code", () =
       wrong.push(`${document}: ${word}`);
     }
   }
+  assert.deepEqual(wrong, []);
+});
+
+test("a document's sentence has a noun as its subject", () => {
+  const wrong = documents.flatMap((path) => {
+    const found = sentencesIn(read(path)).filter((sentence) => lacksNoun.test(sentence));
+    return found.map((sentence) => `${path}: ${sentence}`);
+  });
   assert.deepEqual(wrong, []);
 });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bannedWordsIn } from "./banned-words.ts";
-import { commentsIn, functionsIn, identifiersIn, pollersIn } from "./source-text.ts";
+import { commentsIn, functionsIn, identifiersIn, lacksNoun, pollersIn, sentencesIn } from "./source-text.ts";
 
 test("identifiers are those of code, and of code in templates", () => {
   const text = `const first = "quoted"; // said
@@ -92,4 +92,29 @@ const a = "/* a string */"; // beside code
     { line: 3, sentences: ["beside code"] },
     { line: 4, sentences: ["One two."] },
   ]);
+});
+
+test("sentences of a document are those of paragraphs, list items and cells", () => {
+  const text = `# What it is
+
+First. Second goes
+on.
+
+- **What it does.** What is left
+  stays.
+- Item
+
+| what | Cell. Those |
+\`\`\`sh
+# What is code
+\`\`\`
+`;
+  const sentences = ["First.", "Second goes on.", "**What it does.**", "What is left stays.", "Item", "Cell.", "Those"];
+  const found = sentencesIn(text);
+  for (const sentence of sentences) assert.ok(found.includes(sentence), sentence);
+  assert.ok(!found.some((sentence) => /code|it is/.test(sentence)));
+  assert.deepEqual(
+    found.filter((each) => lacksNoun.test(each)),
+    ["What is left stays.", "Those"],
+  );
 });

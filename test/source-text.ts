@@ -30,11 +30,24 @@ export function commentsIn(text: string): Comment[] {
   for (const match of text.matchAll(comments)) {
     if (match.groups?.string !== undefined) continue;
     const words = match[0].replace(/^[ \t]*(?:\/\*\*?|\/\/[/!]?|\*\/?)|\*\/$/gm, " ").replace(/\s+/g, " ");
-    const sentences = words.trim().split(/(?<=[.!?]) (?=[A-Z`])/);
-    found.push({ line: text.slice(0, match.index).split("\n").length, sentences });
+    found.push({ line: text.slice(0, match.index).split("\n").length, sentences: sentencesOf(words) });
   }
   return found;
 }
+
+/** The sentences of a document: of its paragraphs, list items and cells, without headings and blocks of code. */
+export function sentencesIn(markdown: string): string[] {
+  const prose = markdown.replace(/^```.*?^```$/gms, "").replace(/^#.*$/gm, "");
+  return prose.split(/\n\s*\n|\n *(?:[-*]|\d+\.) |\|/).flatMap(sentencesOf);
+}
+
+function sentencesOf(paragraph: string): string[] {
+  const words = paragraph.replace(/\s+/g, " ").replace(/^ ?(?:[-*] )?/, "");
+  return words.trim().split(/(?<=[.!?](?:\*\*)?) (?=[A-Z`*])/);
+}
+
+/** A sentence that is no question and whose subject is a pronoun, or comes after `of`. */
+export const lacksNoun = /^(?:Of(?! course)|What|Who|Whoever|Whatever|Those|All else|One (?:that|whose|which))\b[^?]*$/;
 
 function interpolations(template: string): string {
   return [...template.matchAll(/\$\{([^}]*)\}/g)].map(([, code]) => code).join(" ");
