@@ -4,7 +4,7 @@
  */
 import type { StatementSync } from "node:sqlite";
 import type { AuditAction } from "../wire/audit.ts";
-import { type Database, transact } from "./database.ts";
+import { type Database, transact, withoutSync } from "./database.ts";
 
 /** One entry; `at` in epoch milliseconds. */
 export interface AuditRow {
@@ -66,6 +66,11 @@ export class AuditRows {
         this.#append.run(at, teamId, keyId, keyName, address, action, capsuleId, subject, status);
       }
     });
+  }
+
+  /** As `append`, durable with the next commit that is. */
+  appendUnsynced(rows: readonly NewAuditRow[]): void {
+    withoutSync(this.#database, () => this.append(rows));
   }
 
   /** Newest first: at most `limit` rows with ids below `before`. */

@@ -20,6 +20,7 @@ import { deferContinue } from "./expect-continue.ts";
 import { fixedLimits } from "./fixed-limits.ts";
 import { currentRefusal, guardRoutes, nothingAt, refuseUnroutable } from "./gate.ts";
 import { acceptJson, announcesBody } from "./json-body.ts";
+import { ListAnswers } from "./list-answers.ts";
 import { logResponses } from "./log.ts";
 import { countRequests, type ServedMetrics } from "./metrics.ts";
 import { describeApi } from "./openapi.ts";
@@ -183,6 +184,7 @@ function registerRoutes(app: App, services: Services, options: ServerOptions, ac
     limits,
     fixedLimits: fixedLimits(limits, { headersMaxBytes, headersMs: timing.headersTimeout, keepAliveMs, stallMs }),
     answers: new AnswerBudget(limits.answers_max_bytes),
+    lists: new ListAnswers(access.authentication),
     isLocal: localCallers({ hasProxy: hasProxy(options) }),
     sockets,
     metrics,

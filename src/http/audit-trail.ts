@@ -26,6 +26,10 @@ export function keepAudit(app: App, audit: AuditService): void {
     if (rule.durable === true) {
       route.onSend = (request, reply, _payload, done) => {
         record(rule, request, reply.statusCode);
+        if (reply.statusCode >= 400) {
+          done(); // nothing was changed, so the entry may wait for those of the same second
+          return;
+        }
         try {
           audit.flush();
         } catch (error) {

@@ -9,7 +9,7 @@ import type { ListingSink } from "../agent/agent.ts";
 import { ChunkBuffer } from "../agent/chunk-buffer.ts";
 import type { AnswerCharge } from "./access/answer-budget.ts";
 
-const jsonType = "application/json; charset=utf-8";
+export const jsonType = "application/json; charset=utf-8";
 /** An answer up to this size is sent in one piece. */
 const wholeMaxBytes = 64 * 1024;
 

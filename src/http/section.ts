@@ -5,6 +5,7 @@ import type { Authentication } from "./access/authentication.ts";
 import type { InFlightLimiter } from "./access/in-flight.ts";
 import type { IsLocal } from "./access/local-caller.ts";
 import type { OneTimeTokens } from "./access/one-time-tokens.ts";
+import type { ListAnswers } from "./list-answers.ts";
 import type { ServedMetrics } from "./metrics.ts";
 import type { App, Chapter } from "./route.ts";
 import type { Services } from "./services.ts";
@@ -22,6 +23,7 @@ export interface RouteContext {
   limits: Limits;
   fixedLimits: FixedLimits;
   answers: AnswerBudget;
+  lists: ListAnswers;
   isLocal: IsLocal;
   authentication: Authentication;
   /** One-time tickets of WebSockets. */

@@ -56,21 +56,26 @@ export class Audit {
       capsuleId: capsuleId === null ? null : cut(capsuleId, capsuleIdMaxLength),
       subject: subject === null ? null : cut(subject, subjectMaxLength),
     });
-    if (this.#waiting.length % waitingMax === 0) this.#tryFlush();
+    if (this.#waiting.length % waitingMax === 0) this.#try(() => this.flush());
   }
 
   /** All recorded entries are durable when this returns. When it throws, they stay buffered. */
   flush(): void {
+    this.#write((rows) => this.#options.rows.append(rows));
+  }
+
+  #write(append: (rows: readonly NewAuditRow[]) => void): void {
     const rows = this.#waiting;
     if (rows.length === 0) return;
-    this.#options.rows.append(rows);
+    append(rows);
     this.#waiting = [];
     for (const { teamId } of rows) this.#counts.set(teamId, (this.#counts.get(teamId) ?? 0) + 1);
     for (const teamId of new Set(rows.map((row) => row.teamId))) this.#enforceMax(teamId);
   }
 
+  /** With the entries that are not on disk yet. */
   list(teamId: string, query: AuditQuery): AuditPage {
-    this.#tryFlush();
+    this.#try(() => this.#write((rows) => this.#options.rows.appendUnsynced(rows)));
     const rows = this.#options.rows.list(teamId, { ...query, limit: query.limit + 1 });
     const entries = rows.slice(0, query.limit);
     return { entries, next: rows.length > entries.length ? (entries.at(-1)?.id ?? null) : null };
@@ -93,9 +98,9 @@ export class Audit {
   }
 
   /** A failure is not thrown: on a full disk it must stay possible to destroy a capsule. */
-  #tryFlush(): void {
+  #try(write: () => void): void {
     try {
-      this.flush();
+      write();
     } catch {
       const excess = this.#waiting.length - unwrittenMax;
       if (excess <= 0) return;

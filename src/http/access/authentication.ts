@@ -54,6 +54,12 @@ export class Authentication {
     return identity;
   }
 
+  /** Charges tokens beyond the one that `identify` took, for an answer that costs as much as so many requests. */
+  charge({ keyId, teamId }: Identity, tokens: number): void {
+    this.#perKey.charge(keyId, tokens);
+    this.#perTeam.charge(teamId, tokens);
+  }
+
   /** For requests to open routes. Throws quota_exceeded. */
   admitAnonymous(request: FastifyRequest): void {
     const retryAfterSec = this.#anonymous.take(networkOf(request.ip));

@@ -23,6 +23,18 @@ test("a burst passes, then the rate, and the returned wait is sufficient", () =>
   );
 });
 
+test("a charge beyond what is left makes the next request wait for all of it", () => {
+  let nowMs = 0;
+  const limiter = new RateLimiter(2, 5, () => nowMs);
+  limiter.charge("a", 8);
+  assert.equal(limiter.take("a"), 2, "3 tokens of debt and its own");
+  nowMs += 1_999;
+  assert.equal(limiter.take("a"), 1);
+  nowMs += 1;
+  assert.equal(limiter.take("a"), 0);
+  assert.equal(limiter.take("b"), 0, "nobody else is charged");
+});
+
 test("no interval admits more than the burst and the rate", () => {
   const steps = fc.array(fc.integer({ min: 0, max: 700 }), { minLength: 1, maxLength: 200 });
   fc.assert(

@@ -26,13 +26,23 @@ export class RateLimiter {
 
   /** Takes a token and returns 0, or returns the seconds, rounded up, until there is one. */
   take(name: string): number {
+    const bucket = this.#refilled(name);
+    if (bucket.tokens < 1) return Math.ceil((1 - bucket.tokens) / this.#ratePerSec);
+    bucket.tokens -= 1;
+    return 0;
+  }
+
+  /** Takes tokens for work that was done already. There may be fewer than that: the next `take` waits for the rest too. */
+  charge(name: string, tokens: number): void {
+    this.#refilled(name).tokens -= tokens;
+  }
+
+  #refilled(name: string): Bucket {
     const nowMs = this.#now();
     const bucket = this.#recent.get(name) ?? this.#restore(name, nowMs);
     bucket.tokens = Math.min(this.#burst, bucket.tokens + ((nowMs - bucket.atMs) / 1_000) * this.#ratePerSec);
     bucket.atMs = nowMs;
-    if (bucket.tokens < 1) return Math.ceil((1 - bucket.tokens) / this.#ratePerSec);
-    bucket.tokens -= 1;
-    return 0;
+    return bucket;
   }
 
   get size(): number {

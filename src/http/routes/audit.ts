@@ -1,12 +1,14 @@
 /** The team's audit log, in pages. */
-import { AuditPage, AuditQuery, auditPageDefault } from "../../wire/audit.ts";
+import { AuditEntry, AuditPage, AuditQuery, auditPageDefault } from "../../wire/audit.ts";
+import { sliceItems } from "../list-answers.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
+import type { AuditService } from "../services.ts";
 import { timestamp } from "../timestamps.ts";
 
 export const auditSection: Section = { chapter: "Service", register };
 
-function register(app: App, { services: { audit } }: RouteContext): void {
+function register(app: App, { services: { audit }, lists }: RouteContext): void {
   app.get(
     "/audit",
     {
@@ -16,26 +18,38 @@ function register(app: App, { services: { audit } }: RouteContext): void {
         response: { 200: AuditPage },
       },
     },
-    ({ identity, query }, reply) => {
-      const { entries, next } = audit.list(identity.teamId, {
-        limit: query.limit ?? auditPageDefault,
-        before: query.before === undefined ? undefined : Number(query.before),
-        capsuleId: query.capsule,
-      });
-      reply.send({
-        entries: entries.map((entry) => ({
-          id: String(entry.id),
-          at: timestamp(entry.at),
-          key_id: entry.keyId,
-          key_name: entry.keyName,
-          address: entry.address,
-          action: entry.action,
-          capsule_id: entry.capsuleId,
-          subject: entry.subject,
-          status: entry.status,
-        })),
-        next: next === null ? null : String(next),
-      });
+    async ({ identity, query }, reply) => {
+      let left = query.limit ?? auditPageDefault;
+      let next = query.before === undefined ? undefined : Number(query.before);
+      let isEnd = false;
+      const slice = () => {
+        const limit = Math.min(left, sliceItems);
+        if (limit === 0 || isEnd) return [];
+        const page = audit.list(identity.teamId, { limit, before: next, capsuleId: query.capsule });
+        left -= page.entries.length;
+        isEnd = page.next === null;
+        next = page.next ?? undefined;
+        return page.entries.map(entryBody);
+      };
+      const end = () => `],"next":${isEnd ? null : JSON.stringify(String(next))}}`;
+      await lists.sendSlices(reply, { slice, schema: AuditEntry, begin: '{"entries":[', end });
+      return reply;
     },
   );
+}
+
+type Row = ReturnType<AuditService["list"]>["entries"][number];
+
+function entryBody(entry: Row): AuditEntry {
+  return {
+    id: String(entry.id),
+    at: timestamp(entry.at),
+    key_id: entry.keyId,
+    key_name: entry.keyName,
+    address: entry.address,
+    action: entry.action,
+    capsule_id: entry.capsuleId,
+    subject: entry.subject,
+    status: entry.status,
+  };
 }

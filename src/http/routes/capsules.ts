@@ -42,12 +42,13 @@ function createRoute(app: App, { services: { capsules }, limits }: RouteContext)
   );
 }
 
-function readRoutes(app: App, { services: { capsules }, limits }: RouteContext): void {
+function readRoutes(app: App, { services: { capsules }, limits, lists }: RouteContext): void {
   app.get(
     "/capsules",
     { schema: { summary: "List the team's capsules", response: { 200: CapsuleList } } },
-    (request, reply) => {
-      reply.send(capsules.list(request.identity.teamId).map(capsuleBody));
+    async ({ identity }, reply) => {
+      await lists.send(reply, capsules.list(identity.teamId), { encode: capsuleBody, schema: Capsule });
+      return reply;
     },
   );
 

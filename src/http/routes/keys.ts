@@ -1,7 +1,7 @@
 /** The team's API keys: list, make, revoke. */
 import Type from "typebox";
 import type { Identity, KeyView } from "../../teams/teams.ts";
-import { CreateKeyBody, type Key, KeyList, KeyParams, NewKey } from "../../wire/credentials.ts";
+import { CreateKeyBody, Key, KeyList, KeyParams, NewKey } from "../../wire/credentials.ts";
 import { addAuditDetails, recordAlso } from "../audit-trail.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
@@ -9,12 +9,14 @@ import { timestamp, timestampOrNull } from "../timestamps.ts";
 
 export const keysSection: Section = { chapter: "Keys", register };
 
-function register(app: App, { services: { teams, audit } }: RouteContext): void {
+function register(app: App, { services: { teams, audit }, lists }: RouteContext): void {
   app.get(
     "/keys",
     { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },
-    ({ identity }, reply) => {
-      reply.send({ keys: teams.keysOf(identity.teamId).map((view) => keyBody(view, identity)) });
+    async ({ identity }, reply) => {
+      const encode = (view: KeyView) => keyBody(view, identity);
+      await lists.send(reply, teams.keysOf(identity.teamId), { encode, schema: Key, field: "keys" });
+      return reply;
     },
   );
 

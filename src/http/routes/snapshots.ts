@@ -16,14 +16,15 @@ import { timestamp } from "../timestamps.ts";
 
 export const snapshotsSection: Section = { chapter: "Templates", register };
 
-function register(app: App, { services: { templates, capsules } }: RouteContext): void {
+function register(app: App, { services: { templates, capsules }, lists }: RouteContext): void {
   app.get(
     "/snapshots",
     {
       schema: { summary: "List templates", querystring: ListTemplatesQuery, response: { 200: TemplateList } },
     },
-    ({ identity, query }, reply) => {
-      reply.send(templates.list(identity.teamId, query.type).map(templateBody));
+    async ({ identity, query }, reply) => {
+      await lists.send(reply, templates.list(identity.teamId, query.type), { encode: templateBody, schema: Template });
+      return reply;
     },
   );
 
