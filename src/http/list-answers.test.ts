@@ -7,7 +7,7 @@ import { sliceItems } from "./list-answers.ts";
 function record(api: Api, entries: number, teamId = "team-red"): void {
   for (let made = 0; made < entries; made++) {
     const entry = { keyId: "key-red", keyName: "first", address: "", action: "exec", capsuleId: null } as const;
-    api.floors.audit.record({ ...entry, teamId, subject: String(made), status: 200 });
+    api.service.audit.record({ ...entry, teamId, subject: String(made), status: 200 });
   }
 }
 
@@ -38,7 +38,7 @@ test("a page of the audit log is the same entries, however many slices it takes"
 test("in one turn of the event loop at most one slice of a team's pages is read", async () => {
   const api = new Api({ requests_per_sec: 10_000 });
   for (const team of ["team-red", "team-blue"]) record(api, 5 * sliceItems, team);
-  const { audit } = api.floors;
+  const { audit } = api.service;
   let turn = 0;
   const slices: string[] = [];
   const list = audit.list.bind(audit);
@@ -76,7 +76,7 @@ test("a long list is charged like several requests, a short one like one", async
 
 test("an entry is on disk before the answer to a change, and not before that to a refusal", async () => {
   const api = new Api();
-  const { audit } = api.floors;
+  const { audit } = api.service;
   let flushes = 0;
   const flush = audit.flush.bind(audit);
   audit.flush = () => {

@@ -92,11 +92,7 @@ export const settableLimits = {
   socket_message_max_bytes: limit(2 * mib, [1_024, 16 * mib], "one WebSocket message of a client"),
   sockets_per_capsule_max: limit(250, [1, 100_000], "open WebSockets of a capsule"),
   requests_max: limit(1_000, [1, 1_000_000], "requests of a team under way at once, without WebSockets"),
-  requests_per_sec: limit(
-    2_000,
-    [1, 10_000_000],
-    "requests with one key, in the long run; at once 5 seconds' worth",
-  ),
+  requests_per_sec: limit(2_000, [1, 10_000_000], "requests with one key, in the long run; at once 5 seconds' worth"),
   refused_keys_per_sec: limit(
     50,
     [1, 1_000_000],
