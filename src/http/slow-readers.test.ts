@@ -87,6 +87,21 @@ test("a slow reader is served; a client that reads nothing is disconnected, even
   assert.equal(served.destroyed, true);
 });
 
+test("a client whose answer was long in the making has its time to read it", async (t) => {
+  const asked = Promise.withResolvers<ServerResponse>();
+  const { connection, pass } = await start(t, (_request, response) => asked.resolve(response));
+  const { client, served } = await connection(request);
+  const response = await asked.promise;
+  pass(20 * stallMs);
+  served.cork(); // nothing of the answer is accepted yet
+  response.write("at last");
+  assert.ok(served.writableLength > 0);
+  pass(stallMs / 4);
+  assert.equal(served.destroyed, false);
+  served.uncork();
+  await read(client, 7);
+});
+
 test("a client that sends bytes, and reads no more than a few, is disconnected all the same", async (t) => {
   const asked = Promise.withResolvers<ServerResponse>();
   const { connection, pass } = await start(t, (upload, response) => {

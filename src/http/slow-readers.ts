@@ -36,32 +36,40 @@ export class StallWatch {
   }
 
   add(socket: Socket): void {
-    this.#marks.set(socket, { received: -1, accepted: -1, sinceMs: 0 });
+    this.#marks.set(socket, { received: -1, accepted: -1, hasUnread: false, sinceMs: 0 });
     socket.once("close", () => this.#marks.delete(socket));
   }
 
   /** Closes the connections without progress since a check at least `stallMs` ago. */
   check(nowMs: number): void {
     for (const [socket, mark] of this.#marks) {
-      const { received, accepted } = transferred(socket);
-      if (hasProgress(socket, mark, received, accepted)) Object.assign(mark, { received, accepted, sinceMs: nowMs });
+      const now = { ...transferred(socket), hasUnread: socket.writableLength > 0 };
+      if (hasProgress(mark, now)) Object.assign(mark, { ...now, sinceMs: nowMs });
       else if (exempt.has(socket)) this.#marks.delete(socket);
       else if (nowMs - mark.sinceMs >= this.#stallMs && isStalled(socket)) socket.destroy();
     }
   }
 }
 
-interface Mark {
+interface Position {
   received: number;
   accepted: number;
+  /** Bytes wait for the client. */
+  hasUnread: boolean;
+}
+
+interface Mark extends Position {
   sinceMs: number;
 }
 
-/** While bytes wait for the client, only reading them counts, and not a byte at a time. */
-function hasProgress({ writableLength }: Socket, mark: Mark, received: number, accepted: number): boolean {
-  if (mark.received === -1) return true;
-  if (writableLength > 0) return accepted - mark.accepted >= leastBytes;
-  return received !== mark.received || accepted !== mark.accepted;
+/**
+ * While bytes wait for the client, only reading them counts, and not a byte at a time. Its time for that begins at the first
+ * check that finds some, however long the connection was silent before.
+ */
+function hasProgress(before: Mark, now: Position): boolean {
+  if (before.received === -1 || (now.hasUnread && !before.hasUnread)) return true;
+  if (now.hasUnread) return now.accepted - before.accepted >= leastBytes;
+  return now.received !== before.received || now.accepted !== before.accepted;
 }
 
 /** Stops watching this connection. */
