@@ -12,7 +12,7 @@ import { Counts } from "../counts.ts";
 import { networkOf } from "./access/network.ts";
 
 const lingerMs = 10_000;
-/** Applies to routes with a smaller limit or without a body: a JSON body of 20 MB still gets its 413 (ADR 28, ADR 30). */
+/** Applies to routes with a smaller limit or without a body: a JSON body of 20 MB still gets its 413 (ADR 28, ADR 32). */
 const leastBytes = 32 * 1024 * 1024;
 const socketsPerAddress = 8;
 

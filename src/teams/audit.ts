@@ -59,7 +59,10 @@ export class Audit {
     if (this.#waiting.length % waitingMax === 0) this.#try(() => this.flush());
   }
 
-  /** All recorded entries are durable when this returns. When it throws, they stay buffered. */
+  /**
+   * All recorded entries are durable when this returns, but for those that `list` has written since the last commit. When it
+   * throws, the entries stay buffered.
+   */
   flush(): void {
     this.#write((rows) => this.#options.rows.append(rows));
   }

@@ -1,4 +1,7 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { request } from "node:http";
+import type { AddressInfo } from "node:net";
 import { describe, test } from "node:test";
 import { Api, keys } from "../../../test/api.ts";
 import type { FakeRun } from "../../../test/fakes/agent.ts";
@@ -252,6 +255,23 @@ describe("foreground exec", () => {
     agent.runs[0]?.exit(0);
     await answer;
     assert.ok(Number(api.lastActiveAt(id)) > Number(began));
+  });
+
+  test("a command whose answer nobody reads does not hold the idle timer off", async (t) => {
+    const { api, id, agent } = await setUp();
+    await api.app.listen({ host: "127.0.0.1", port: 0 });
+    t.after(() => api.app.close());
+    const { port } = api.app.server.address() as AddressInfo;
+    const headers = { "x-api-key": keys.red, "content-type": "application/json" };
+    const asked = request({ port, method: "POST", path: `/v1/capsules/${id}/exec`, headers }).on("error", () => {});
+    t.after(() => asked.destroy());
+    asked.end(JSON.stringify({ cmd: "hang" }));
+    await waitFor("the command runs", () => agent.runs.length === 1);
+    agent.runs[0]?.print("stdout", Buffer.alloc(15 << 20, "x")); // more than the socket buffers of both ends
+    assert.equal(api.isBusy(id), true);
+    agent.runs[0]?.exit(0);
+    await once(asked, "response");
+    await waitFor("the command no longer counts", () => !api.isBusy(id), { deadlineMs: 20_000 });
   });
 });
 

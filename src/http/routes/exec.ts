@@ -35,22 +35,26 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
     async (request, reply) => {
       const { identity, params, body } = request;
       addAuditDetails(request, { subject: body.cmd });
-      return await capsules.use(identity.teamId, params.id, "exec", async (agent) => {
+      const send = await capsules.use(identity.teamId, params.id, "exec", (agent) => {
         const { cmd, args, envs, cwd, background } = body;
         const command = commandOf({ cmd, args, envs, cwd, tag: background ? body.tag : undefined }, limits);
-        if (background) return await startInBackground(agent, command, reply);
-        return await runInForeground(agent, command, reply, {
+        if (background) return startInBackground(agent, command, reply);
+        return runInForeground(agent, command, reply, {
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
         });
       });
+      return send();
     },
   );
 }
 
-async function startInBackground(agent: ExecAgent, command: Command, reply: FastifyReply): Promise<FastifyReply> {
+/** Sends the answer, after `use`: a promise of a reply resolves only when its client has read it. */
+type Send = () => FastifyReply;
+
+async function startInBackground(agent: ExecAgent, command: Command, reply: FastifyReply): Promise<Send> {
   const started = await agent.start(command, requestSignal(reply, guestReplyMs));
-  return reply.code(202).send(started);
+  return () => reply.code(202).send(started);
 }
 
 async function runInForeground(
@@ -58,7 +62,7 @@ async function runInForeground(
   command: Command,
   reply: FastifyReply,
   options: { timeoutSec: number; output: Output },
-): Promise<FastifyReply> {
+): Promise<Send> {
   const { timeoutSec, output } = options;
   onClosed(reply, () => output.release());
   const outcome = await runForeground(agent, command, {
@@ -66,7 +70,8 @@ async function runInForeground(
     onAbandoned: (cancel) => onClientGone(reply, cancel),
   });
   const encoded = encodeOutput(output, outcome.hasTimedOut);
-  return outcome.hasTimedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
+  return () =>
+    outcome.hasTimedOut ? sendTimeout(reply, encoded, outcome, timeoutSec) : sendResult(reply, encoded, outcome);
 }
 
 function encodeOutput(output: Output, isPartial: boolean): EncodedOutput {
