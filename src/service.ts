@@ -56,7 +56,7 @@ export function openRecords({ database, clock, log, auditEntriesMax, auditKeepMs
     capsuleRows,
     templateRows: new TemplateRows(database),
     store: new CapsuleStore(capsuleRows, now),
-    teams: new Teams(new TeamRows(database), now),
+    teams: new Teams(new TeamRows(database), clock),
     audit,
   };
 }

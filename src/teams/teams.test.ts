@@ -4,9 +4,9 @@ import { openDatabase } from "../db/database.ts";
 import { TeamRows } from "../db/team-rows.ts";
 import { Teams } from "./teams.ts";
 
-function fresh(now = () => 1_000): { teams: Teams; rows: TeamRows } {
+function fresh(now = () => 1_000, ticks = () => 0): { teams: Teams; rows: TeamRows } {
   const rows = new TeamRows(openDatabase(":memory:"));
-  return { teams: new Teams(rows, now), rows };
+  return { teams: new Teams(rows, { now, ticks }), rows };
 }
 
 test("a key names its team until it is revoked", () => {
@@ -262,4 +262,24 @@ test("a key can be revoked without those it made, which then count as made by it
   assert.throws(() => teams.revokeKey(second.id, true), { code: "not_found" });
   teams.revokeKey(first.id);
   assert.deepEqual(live(), []);
+});
+
+test("a clock that is set back revives no key and gives none a longer life", () => {
+  let [now, ticks] = [1_000, 0];
+  const { teams } = fresh(
+    () => now,
+    () => ticks,
+  );
+  const { id: teamId } = teams.ensure("blue");
+  const requester = { teamId, keyId: teams.createKey(teamId, "first").id };
+  const ended = teams.issueSessionKey(requester, "ended", 500);
+  now = 1e12; // set forward
+  assert.equal(teams.authenticate(ended.key), undefined);
+  now = 1_100;
+  assert.equal(teams.authenticate(ended.key), undefined, "it is not valid again");
+  const session = teams.issueSessionKey(requester, "session", 500);
+  ticks += 499.9;
+  assert.equal(teams.authenticate(session.key)?.keyId, session.id);
+  ticks += 0.2;
+  assert.equal(teams.authenticate(session.key), undefined, "it ends after its life");
 });

@@ -43,6 +43,26 @@ export interface KeyView {
   madeBy: string | null;
 }
 
+/** Both in milliseconds: since the epoch, and monotonic. */
+export interface Clocks {
+  now(): number;
+  ticks(): number;
+}
+
+const systemClocks: Clocks = { now: () => Date.now(), ticks: () => performance.now() };
+
+/** The wall clock. Set back, it goes on from its latest time, so no expired key is valid again and no life gets longer. */
+function neverSetBack(clocks: Clocks): () => number {
+  const read = () => ({ nowMs: clocks.now(), ticks: clocks.ticks() });
+  let latest = read();
+  return () => {
+    const current = read();
+    const expectedMs = Math.floor(latest.nowMs + current.ticks - latest.ticks);
+    if (current.nowMs >= expectedMs) latest = current;
+    return Math.max(current.nowMs, expectedMs);
+  };
+}
+
 export class Teams {
   readonly #rows: TeamRows;
   readonly #now: () => number;
@@ -51,14 +71,9 @@ export class Teams {
   /** By key id. */
   readonly #revokedListeners = new Map<string, Set<() => void>>();
 
-  constructor(rows: TeamRows, now: () => number = Date.now) {
+  constructor(rows: TeamRows, clocks = systemClocks) {
     this.#rows = rows;
-    let latest = Number.NEGATIVE_INFINITY;
-    // A clock that is set back revives no key that has expired.
-    this.#now = () => {
-      latest = Math.max(latest, now());
-      return latest;
-    };
+    this.#now = neverSetBack(clocks);
   }
 
   /** The key's holder; undefined when it is malformed, unknown, revoked (by any process) or expired. */

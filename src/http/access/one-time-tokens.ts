@@ -4,7 +4,7 @@
  */
 import { hash, randomBytes } from "node:crypto";
 import { Counts } from "../../counts.ts";
-import type { Identity } from "../../teams/teams.ts";
+import type { Clocks, Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 
 export interface OneTimeTokenOptions {
@@ -24,12 +24,6 @@ interface Token {
   scope: string;
   /** By the monotonic clock: a wall clock that is set revives no token and ends none. */
   expiresAtMs: number;
-}
-
-/** Both in milliseconds: since the epoch, and monotonic. */
-export interface Clocks {
-  now(): number;
-  ticks(): number;
 }
 
 const systemClocks: Clocks = { now: () => Date.now(), ticks: () => performance.now() };
