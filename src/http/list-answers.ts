@@ -1,7 +1,7 @@
 /**
  * Answers with many items, of which the service has all: they are made in slices, one in each turn of the event loop, so that
- * other requests are served between two slices. Each team has one such answer in the making; further ones wait for it. A long
- * answer is charged to the rate of its key like several requests.
+ * other requests are served between two slices. Each team has one such answer in the making; further ones wait for it. Their
+ * items are charged to the rate of the key.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FastifyReply } from "fastify";

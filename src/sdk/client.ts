@@ -129,7 +129,7 @@ export class Keys {
     return camelKeys(await this.#transport.json({ method: "POST", path: "/v1/keys", json: { name }, ...options }));
   }
 
-  /** At once, also for the key in use. Throws `not_found`. */
+  /** At once, also for the key in use. Throws `not_found`; `forbidden` for a key that the one in use may not revoke. */
   async revoke(id: string, options: CallOptions = {}): Promise<void> {
     await this.#transport.done({ method: "DELETE", path: `/v1/keys/${encodeURIComponent(id)}`, ...options });
   }
