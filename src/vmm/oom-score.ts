@@ -20,13 +20,13 @@ export function killFirst(pid: number | undefined): void {
 
 const execute = promisify(execFile);
 
-/** Runs a program to its end, as execFile of node:child_process does. */
+/** Runs a program to its end, as execFile of node:child_process does. Its messages are English, since callers look for words in them. */
 export async function runHelper(
   program: string,
   args: string[],
   options: ExecFileOptions = {},
 ): Promise<{ stdout: string; stderr: string }> {
-  const running = execute(program, args, { ...options, encoding: "utf8" });
+  const running = execute(program, args, { env: { ...process.env, LC_ALL: "C" }, ...options, encoding: "utf8" });
   killFirst(running.child.pid);
   return await running;
 }

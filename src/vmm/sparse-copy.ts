@@ -2,7 +2,7 @@
  * Copies of files that may have holes: memory files, and disk layers of which the guest has discarded blocks. Node's copyFile
  * fills the holes where the file system shares no blocks.
  */
-import { open, stat, truncate } from "node:fs/promises";
+import { open, stat } from "node:fs/promises";
 import { copyDeadlineMs } from "./copy-deadline.ts";
 import { runHelper } from "./oom-score.ts";
 
@@ -15,7 +15,6 @@ export async function allocatedBytes(path: string): Promise<number> {
 export async function copySparse(from: string, to: string): Promise<void> {
   const created = await open(to, "wx", 0o600);
   await created.close();
-  const allocated = await allocatedBytes(from);
-  if (allocated === 0) return truncate(to, (await stat(from)).size);
-  await runHelper("cp", ["--reflink=auto", "--sparse=auto", "--", from, to], { timeout: copyDeadlineMs(allocated) });
+  const timeout = copyDeadlineMs(await allocatedBytes(from));
+  await runHelper("cp", ["--reflink=auto", "--sparse=auto", "--", from, to], { timeout });
 }
