@@ -77,6 +77,7 @@ impl Kills {
         let mut kill = Kill::new(Target::Session(key), stream);
         kill.walk(&self.table, sessions, cgroups);
         kill.send_sigkill(sessions, cgroups);
+        kill.kill_members();
         self.add(kill, effects);
     }
 
@@ -142,7 +143,7 @@ impl Kill {
         }
     }
 
-    fn send_sigkill(&mut self, sessions: &Sessions, cgroups: &mut Cgroups) {
+    fn send_sigkill(&self, sessions: &Sessions, cgroups: &mut Cgroups) {
         let Some(session) = self.session().and_then(|key| sessions.get(key)) else {
             return;
         };
@@ -150,12 +151,16 @@ impl Kill {
         if let Some(cgroup) = leader.cgroup {
             cgroups.kill(cgroup);
         }
+        if session.is_alive() {
+            signal_group(leader.pid, libc::SIGKILL);
+        }
+    }
+
+    /// Right after a walk: later, a member's number may be that of another process.
+    fn kill_members(&self) {
         for pid in self.tree.pids() {
             // SAFETY: plain call.
             unsafe { libc::kill(pid, libc::SIGKILL) };
-        }
-        if session.is_alive() {
-            signal_group(leader.pid, libc::SIGKILL);
         }
     }
 
@@ -189,6 +194,7 @@ impl Kill {
             return false;
         }
         self.walk(table, sessions, cgroups);
+        self.kill_members();
         self.tree.is_empty()
     }
 }

@@ -143,7 +143,8 @@ impl Launcher {
             cgroup,
             started_ns,
         };
-        let is_stuck = matches!(spawned.start(), Start::Unknown);
+        // A start that has failed since the wait is told like that of a stuck child.
+        let is_stuck = !matches!(spawned.start(), Start::Done);
         let stuck = if is_stuck {
             Some(Stuck {
                 spawned,

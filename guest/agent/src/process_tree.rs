@@ -150,7 +150,7 @@ impl ProcessTree {
         excluded: &BTreeSet<libc::pid_t>,
     ) {
         let starts: BTreeMap<_, _> = living.iter().map(|it| (it.pid, it.started)).collect();
-        for &pid in seeds {
+        for &pid in seeds.iter().filter(|pid| !excluded.contains(pid)) {
             if let Some(&started) = starts.get(&pid) {
                 self.members.insert(pid, started);
             }
@@ -213,6 +213,20 @@ mod tests {
         let left = [process(1, 0, 1), process(13, 1, 11), process(51, 1, 50)];
         assert_eq!(grown(&mut tree, &left, &[]), [13]);
         assert_eq!(grown(&mut tree, &[process(1, 0, 1)], &[]), [0; 0]);
+    }
+
+    /// Root may move any process to the group of a command.
+    #[test]
+    fn excluded_seeds_bring_nothing_into_the_tree() {
+        let mut tree = ProcessTree::default();
+        let living = [
+            process(1, 0, 1),
+            process(10, 1, 10),
+            process(12, 1, 12),
+            process(50, 1, 50),
+            process(51, 50, 50),
+        ];
+        assert_eq!(grown(&mut tree, &living, &[1, 10, 50]), [10]);
     }
 
     #[test]

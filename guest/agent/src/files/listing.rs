@@ -166,20 +166,23 @@ fn too_long(path: &Path) -> Failure {
 fn may_be_left_out(path: &Path, error: &io::Error) -> bool {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR | libc::ESRCH) => true,
-        Some(libc::EACCES | libc::EPERM | libc::EINVAL) => is_in_proc(path),
+        Some(libc::EACCES | libc::EPERM | libc::EINVAL) => is_in_proc_or_gone(path),
         _ => false,
     }
 }
 
-fn is_in_proc(path: &Path) -> bool {
+fn is_in_proc_or_gone(path: &Path) -> bool {
     let Ok(path) = sys::c_string(path.as_os_str().as_bytes()) else {
         return false;
     };
     let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `about` is filled when the call succeeds, and read only then.
     unsafe {
-        libc::statfs(path.as_ptr(), about.as_mut_ptr()) == 0
-            && about.assume_init().f_type == libc::PROC_SUPER_MAGIC
+        if libc::statfs(path.as_ptr(), about.as_mut_ptr()) != 0 {
+            let error = io::Error::last_os_error().raw_os_error();
+            return matches!(error, Some(libc::ENOENT | libc::ESRCH));
+        }
+        about.assume_init().f_type == libc::PROC_SUPER_MAGIC
     }
 }
 
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
 
     fn list(path: &Path, depth: u32) -> Result<usize, Failure> {
-        let mut listing = Listing::new(path.to_path_buf(), depth, 100_000);
+        let mut listing = Listing::new(path.to_path_buf(), depth, u32::MAX);
         loop {
             match listing.step(vec![]).next {
                 Next::Continue => {}
