@@ -6,12 +6,13 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, test } from "node:test";
 import { shapeHelp } from "./machine/shape.ts";
+import { groupNames } from "./runner/groups.ts";
 
 const repository = resolve(import.meta.dirname, "..");
 const folder = mkdtempSync(join(tmpdir(), "capsule-dev-"));
 after(() => rmSync(folder, { recursive: true }));
 copyFileSync(join(repository, "dev"), join(folder, "dev"));
-mkdirSync(join(folder, "test/conformance"), { recursive: true });
+mkdirSync(join(folder, "test/fakes"), { recursive: true });
 
 /** In a folder with the script and nothing else; whatever a command does leaves something there, or fails otherwise. */
 function dev(...args: string[]) {
@@ -67,6 +68,11 @@ test("known arguments do not carry an unknown one along", () => {
     assert.equal(status, 2, line);
     assert.match(stderr, new RegExp(`^dev: \\w+ does not take '${wrong}'; `), line);
   }
+});
+
+test("the groups of the tests are known, and no other folder of test", () => {
+  assert.match(dev("test", ...groupNames, "nonsense").stderr, /does not take 'nonsense'/);
+  assert.match(dev("test", "fakes").stderr, /does not take 'fakes'/);
 });
 
 test("the groups of the benchmarks and the flags of a machine are known", () => {
