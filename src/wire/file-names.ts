@@ -4,36 +4,39 @@
  * which leads back to it and to no other. Without imports, for SDK and command line.
  */
 
-const firstCode = 0x10_f800;
-const lastCode = 0x10_f8ff;
 const standIns = /[\u{10f800}-\u{10f8ff}]/u;
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const encoder = new TextEncoder();
 
+/** A guest chooses the bytes: the text is decoded once, since a call for each byte would block the server's event loop. */
 export function nameFromBytes(bytes: Uint8Array): string {
-  let text = "";
-  let plainFrom = 0;
+  const text = new Uint8Array(4 * bytes.length);
+  let end = 0;
   for (let at = 0; at < bytes.length; ) {
     const length = characterBytes(bytes, at);
     if (length === 0) {
-      text += decoder.decode(bytes.subarray(plainFrom, at)) + String.fromCodePoint(firstCode + bytes[at]!);
-      plainFrom = at + 1;
+      const byte = bytes[at++]!;
+      text[end++] = 0xf4;
+      text[end++] = 0x8f;
+      text[end++] = 0xa0 | (byte >> 6);
+      text[end++] = 0x80 | (byte & 0x3f);
     }
-    at += Math.max(length, 1);
+    for (let i = 0; i < length; i++) text[end++] = bytes[at++]!;
   }
-  return text + decoder.decode(bytes.subarray(plainFrom));
+  return decoder.decode(text.subarray(0, end));
 }
 
 /** The reverse. Any character may be written as its bytes. */
 export function bytesOfName(name: string): Uint8Array {
-  if (!hasStandIns(name)) return encoder.encode(name);
-  const bytes: number[] = [];
-  for (const character of name) {
-    const code = character.codePointAt(0)!;
-    if (code >= firstCode && code <= lastCode) bytes.push(code - firstCode);
-    else bytes.push(...encoder.encode(character));
+  const bytes = encoder.encode(name);
+  let end = 0;
+  for (let at = 0; at < bytes.length; ) {
+    if (isStandIn(bytes, at)) {
+      bytes[end++] = ((bytes[at + 2]! & 0x03) << 6) | (bytes[at + 3]! & 0x3f);
+      at += 4;
+    } else bytes[end++] = bytes[at++]!;
   }
-  return Uint8Array.from(bytes);
+  return bytes.subarray(0, end);
 }
 
 /** Whether the text is another than UTF-8 of its bytes. */
@@ -52,6 +55,10 @@ function characterBytes(bytes: Uint8Array, at: number): number {
   const max = first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf;
   if (length === 0 || second < min || second > max) return 0;
   for (let i = 2; i < length; i++) if (((bytes[at + i] ?? 0) & 0xc0) !== 0x80) return 0;
-  const isStandIn = first === 0xf4 && second === 0x8f && bytes[at + 2]! >= 0xa0 && bytes[at + 2]! <= 0xa3;
-  return isStandIn ? 0 : length;
+  return isStandIn(bytes, at) ? 0 : length;
+}
+
+/** Whether the UTF-8 character at `at` is a stand-in. */
+function isStandIn(bytes: Uint8Array, at: number): boolean {
+  return bytes[at] === 0xf4 && bytes[at + 1] === 0x8f && (bytes[at + 2]! & 0xfc) === 0xa0;
 }
