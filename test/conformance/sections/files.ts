@@ -121,7 +121,7 @@ export const files = section(import.meta, "reading and writing files", () => {
     const list = async (path: string) =>
       (await client.expect(200, "POST", `${capsule.path}/files/list`, { json: { path } })).json.entries;
 
-    test("a path in an answer leads to its file and to no other", async () => {
+    test("an entry is read and removed by the path that the listing gave it", async () => {
       const folder = "/data/names\u{10f8ff}";
       await client.expect(200, "POST", `${capsule.path}/files/mkdir`, { json: { path: folder } });
       for (const [name, bytes] of Object.entries(bytesOf)) {
