@@ -65,7 +65,7 @@ const defaultStallMs = 120_000;
 
 /**
  * A response has no time limit, since a command may run for hours without output. Headers have their limit here, JSON
- * bodies in json-body.ts, uploads in routes/uploads.ts.
+ * bodies in json-body.ts, uploads in uploads.ts.
  */
 const timing = {
   requestTimeout: 0,

@@ -112,6 +112,10 @@ describe("readParts", () => {
     });
   }
 
+  test("a part's other headers are ignored, whatever their names", async () => {
+    await read(encoded("Constructor: x", "__proto__: x", "X-Other: x"), "b");
+  });
+
   test("a part has the charset of its Content-Type", async () => {
     const types = ["text/plain", "text/plain; charset=utf-8", 'text/plain; a="b;c" ; CharSet="Shift_JIS"'];
     const bodies = types.map((type) => `--b\r\nContent-Type: ${type}\r\n${named}\r\n\r\n\r\n`).join("");

@@ -10,10 +10,10 @@ const headersMaxBytes = 8 * 1024;
 const partsMax = 100;
 
 /** The encodings in which a part's bytes are the field's. An empty header says nothing. */
-const unencoded: Record<string, readonly string[]> = {
-  "content-transfer-encoding": ["", "7bit", "8bit", "binary"],
-  "content-encoding": ["", "identity"],
-};
+const unencoded: ReadonlyMap<string, readonly string[]> = new Map([
+  ["content-transfer-encoding", ["", "7bit", "8bit", "binary"]],
+  ["content-encoding", ["", "identity"]],
+]);
 
 export interface Part {
   name: string;
@@ -87,7 +87,7 @@ function nameIn(headers: readonly Header[]): string {
 
 function requireUnencoded(name: string, headers: readonly Header[]): void {
   for (const [header, value] of headers) {
-    if (unencoded[header]?.includes(value.toLowerCase()) !== false) continue;
+    if (unencoded.get(header)?.includes(value.toLowerCase()) !== false) continue;
     const title = header.replace(/\b[a-z]/g, (letter) => letter.toUpperCase());
     throw malformed(`its field ${name} has the ${title} ${value}; send its bytes as they are`);
   }
