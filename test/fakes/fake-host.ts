@@ -250,6 +250,7 @@ export class FakeHost implements Host {
   }
 
   async #hang(signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted();
     await new Promise<void>((resolve, reject) => {
       this.#hanging.add(resolve);
       signal?.addEventListener("abort", () => reject(signal.reason));

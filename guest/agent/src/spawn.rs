@@ -196,6 +196,7 @@ mod tests {
     use std::fs::{File, OpenOptions};
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::OpenOptionsExt;
+    use std::time::Instant;
 
     use super::*;
 
@@ -264,7 +265,13 @@ mod tests {
             .unwrap();
         let lease =
             |kind: libc::c_int| unsafe { libc::fcntl(leased.as_raw_fd(), libc::F_SETLEASE, kind) };
-        assert_eq!(lease(libc::F_WRLCK), 0);
+        // A child of another test has the copy open for writing, if it was started meanwhile, until it executes its program.
+        let deadline = Instant::now() + LONG;
+        while lease(libc::F_WRLCK) != 0 {
+            let error = io::Error::last_os_error();
+            assert!(Instant::now() < deadline, "no lease on {path}: {error}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let start = || {
             let spawned = spawn(Stack::default(), &program(path, &null), None);
             spawned.map_err(|(_, error)| error).unwrap()
