@@ -1,5 +1,5 @@
 /** The sign-in form, with directions to a key or a one-time link. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Button } from "../parts/button.tsx";
 import { FormProblem } from "../parts/dialog.tsx";
 import { Field } from "../parts/field.tsx";
@@ -12,7 +12,7 @@ export function SignInPage({ account, reason }: { account: Account; reason: stri
   const [problem, setProblem] = useState(reason);
   const [isBusy, setBusy] = useState(false);
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const submit = async (event: Event) => {
     event.preventDefault();
     if (isBusy) return;

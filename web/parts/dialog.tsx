@@ -3,7 +3,7 @@
  * long as it is rendered.
  */
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { messageOf } from "../state/toasts.ts";
 import { Button, type ButtonProps } from "./button.tsx";
 import { Icon } from "./icon.tsx";
@@ -24,7 +24,8 @@ interface DialogProps {
 export function Dialog({ title, first = firstField, children, isWide = false, onClose }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  // Before the next key: an effect after the painting would lose it.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     element.current?.showModal();
     element.current?.querySelector<HTMLElement>(first)?.focus();
