@@ -33,6 +33,8 @@ test("a charge beyond what is left makes the next request wait for all of it", (
   nowMs += 1;
   assert.equal(limiter.take("a"), 0);
   assert.equal(limiter.take("b"), 0, "nobody else is charged");
+  limiter.charge("b", 1e9);
+  assert.equal(limiter.take("b"), 3, "a full bucket of debt and its own");
 });
 
 test("no interval admits more than the burst and the rate", () => {

@@ -32,9 +32,13 @@ export class RateLimiter {
     return 0;
   }
 
-  /** Takes tokens for work that was done already. There may be fewer than that: the next `take` waits for the rest too. */
+  /**
+   * Takes tokens for work that was done already. There may be fewer than that: the next `take` waits for the rest too, for as
+   * long as a full bucket takes at most.
+   */
   charge(name: string, tokens: number): void {
-    this.#refilled(name).tokens -= tokens;
+    const bucket = this.#refilled(name);
+    bucket.tokens = Math.max(bucket.tokens - tokens, -this.#burst);
   }
 
   #refilled(name: string): Bucket {
