@@ -139,8 +139,16 @@ function reasonOf(error: Error): string {
 async function endProcess(file: string, deadlineMs: number): Promise<void> {
   const isGone = () => processesOf(file).length === 0;
   await waitFor(`the end of ${file}`, isGone, { deadlineMs }).catch(() => {
-    for (const pid of processesOf(file)) process.kill(pid, "SIGKILL");
+    for (const pid of processesOf(file)) killIfThere(pid);
   });
+}
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
 }
 
 /** Children of this process that run the file. */
