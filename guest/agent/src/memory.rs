@@ -40,7 +40,9 @@ pub fn exhausted() -> Failure {
 /// Fails unless that much can be allocated now.
 pub fn require(bytes: usize) -> Result<(), Failure> {
     let mut probe = Vec::<u8>::new();
-    probe.try_reserve_exact(bytes).map_err(|_| exhausted())
+    let result = probe.try_reserve_exact(bytes).map_err(|_| exhausted());
+    std::hint::black_box(&probe); // or the compiler may leave the allocation out
+    result
 }
 
 /// Fails if a request that needs that much must wait.
