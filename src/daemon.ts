@@ -15,6 +15,7 @@ import { databasePath, openDatabase } from "./db/database.ts";
 import { limitedMemory } from "./host/capacity/host-memory.ts";
 import { Readiness } from "./host/capacity/readiness.ts";
 import { type DataLock, lockData } from "./host/disk/lock.ts";
+import { requireDatabase, requireNoSaved } from "./host/disk/lost-database.ts";
 import { Paths } from "./host/disk/paths.ts";
 import type { Connect } from "./host/guest.ts";
 import { LocalHost } from "./host/local-host.ts";
@@ -77,10 +78,14 @@ async function startLocked(
   progress: (step: string) => void,
 ): Promise<Daemon> {
   const log = pino({ level: config.logLevel, base: null, serializers: { err: describeError } }, new StandardOutput());
+  const file = databasePath(config.dataDir);
+  requireDatabase(config.dataDir, file);
   const records = openRecords({
-    ...{ database: openDatabase(databasePath(config.dataDir)), clock: systemClock, log },
+    ...{ database: openDatabase(file), clock: systemClock, log },
     ...{ auditEntriesMax: config.auditEntriesMax, auditKeepMs: config.auditKeepDays * dayMs },
   });
+  const { capsuleRows, templateRows } = records;
+  if (!capsuleRows.hasAny() && templateRows.all().length === 0) requireNoSaved(config.dataDir, file);
   const newKey = ensureFirstKey(config.dataDir, records.teams);
   const machine = await openHost(config, log, progress);
   const { host, accelerator, step } = machine;

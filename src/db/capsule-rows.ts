@@ -64,6 +64,7 @@ export class CapsuleRows {
   readonly #active: StatementSync;
   readonly #addTombstone: StatementSync;
   readonly #hasTombstone: StatementSync;
+  readonly #any: StatementSync;
   readonly #remove: StatementSync;
   readonly #block: StatementSync;
   readonly #onStorage: StatementSync;
@@ -88,6 +89,7 @@ export class CapsuleRows {
     this.#active = database.prepare("UPDATE capsules SET last_active_at = ? WHERE id = ?");
     this.#addTombstone = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
     this.#hasTombstone = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
+    this.#any = database.prepare("SELECT 1 FROM capsules UNION ALL SELECT 1 FROM tombstones LIMIT 1");
     this.#remove = database.prepare("DELETE FROM capsules WHERE id = ?");
     this.#block = database.prepare(
       "UPDATE capsules SET blocked_by = ? WHERE storage = ? AND status = ? AND intent IS NULL",
@@ -143,6 +145,11 @@ export class CapsuleRows {
 
   all(): CapsuleRow[] {
     return this.#all.all() as unknown as CapsuleRow[];
+  }
+
+  /** Whether there is a capsule, or once was one. */
+  hasAny(): boolean {
+    return this.#any.get() !== undefined;
   }
 
   /** False when the id exists or once existed. */

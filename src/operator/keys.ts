@@ -5,6 +5,7 @@ import { loadConfig } from "../config.ts";
 import { AuditRows } from "../db/audit-rows.ts";
 import { databasePath, openDatabase } from "../db/database.ts";
 import { type KeyRow, TeamRows } from "../db/team-rows.ts";
+import { requireDatabase } from "../host/disk/lost-database.ts";
 import { Teams } from "../teams/teams.ts";
 
 export async function createKey(call: Pick<Call, "text">): Promise<number> {
@@ -45,7 +46,9 @@ export async function revokeKey(call: Pick<Call, "words" | "isSet">): Promise<nu
 function withTeams(work: (teams: Teams, log: AuditRows) => void): number {
   const { dataDir } = loadConfig();
   mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-  const database = openDatabase(databasePath(dataDir));
+  const file = databasePath(dataDir);
+  requireDatabase(dataDir, file);
+  const database = openDatabase(file);
   try {
     work(new Teams(new TeamRows(database)), new AuditRows(database));
     return 0;

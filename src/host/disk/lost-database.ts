@@ -1,0 +1,46 @@
+/**
+ * A data folder whose database was lost or exchanged: the next start would know none of its capsules and templates, and would
+ * remove them as folders without a record. It is refused instead.
+ */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { CapsuleError } from "../../wire/errors.ts";
+import { checkpointName } from "./capsule-folder.ts";
+import { fileNames } from "./checkpoint-folder.ts";
+import { Paths } from "./paths.ts";
+
+/** Throws CapsuleError("conflict") when the database `file` is missing beside capsules or templates. */
+export function requireDatabase(dataDir: string, file: string): void {
+  if (existsSync(file)) return;
+  const { capsules, templates } = foldersIn(new Paths(dataDir));
+  refuseIfAny(dataDir, capsules.length, templates.length, `${file} is missing`);
+}
+
+/**
+ * Call when the database has no record of any capsule or template, not even of a destroyed one. Throws
+ * CapsuleError("conflict") when there are paused capsules or templates. A capsule without a checkpoint may be one that was made
+ * ahead of time and has no record yet.
+ */
+export function requireNoSaved(dataDir: string, file: string): void {
+  const paths = new Paths(dataDir);
+  const { capsules, templates } = foldersIn(paths);
+  const paused = capsules.filter((id) => existsSync(join(paths.capsule(id), checkpointName, fileNames.manifest)));
+  const whole = templates.filter((storage) => existsSync(join(paths.template(storage), fileNames.manifest)));
+  refuseIfAny(dataDir, paused.length, whole.length, `${file} has no record of any`);
+}
+
+function foldersIn(paths: Paths): { capsules: string[]; templates: string[] } {
+  return {
+    capsules: existsSync(paths.capsules) ? paths.capsuleIds() : [],
+    templates: existsSync(paths.templates) ? paths.templateIds() : [],
+  };
+}
+
+function refuseIfAny(dataDir: string, capsules: number, templates: number, why: string): void {
+  if (capsules + templates === 0) return;
+  throw new CapsuleError(
+    "conflict",
+    `${dataDir} has ${capsules} capsules and ${templates} templates, but ${why}: put back the database that belongs to them, ` +
+      "or one of a backup; or move the folders capsules and templates elsewhere, to start without them",
+  );
+}
