@@ -271,7 +271,7 @@ impl Dispatcher {
             Due::Starts => self.supervisor.poll_starts(streams),
             Due::Kills => self.supervisor.kills_due(streams),
             Due::Freeze => self.supervisor.poll_freezer(streams),
-            Due::Redraw(key) => self.supervisor.end_redraw(key),
+            Due::Redraw(key) => self.supervisor.poll_redraw(key),
             Due::Forget(key) => self.supervisor.sessions().forget(key),
             Due::Host => {}
         }

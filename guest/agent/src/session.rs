@@ -13,10 +13,10 @@ use crate::input::Input;
 use crate::listeners::{Listeners, CHUNK_BYTES};
 use crate::output::Output;
 use crate::protocol::{self, channel, Code, Exit, Failure};
-use crate::pty::Size;
 use crate::stream::Role;
 use crate::streams::Streams;
 use crate::terminal::Terminal;
+use redraw::Redraw;
 use starting::Starting;
 
 pub mod redraw;
@@ -55,8 +55,7 @@ pub struct Session {
     input: Option<Input>,
     /// Only with a terminal.
     terminal: Option<Terminal>,
-    /// The terminal has another size until its program has drawn, see redraw.rs.
-    size_to_restore: Option<Size>,
+    redraw: Option<Redraw>,
     /// Its result is sent. A terminal and a background process are kept for late clients.
     is_over: bool,
     /// A client has received its result, and all output before it.
@@ -77,7 +76,7 @@ impl Session {
             kills: 0,
             input: (kind == Kind::Terminal).then(Input::default),
             terminal: (kind == Kind::Terminal).then(Terminal::default),
-            size_to_restore: None,
+            redraw: None,
             is_over: false,
             is_delivered: false,
         }
@@ -260,7 +259,7 @@ impl Session {
             has_more |= room > 0 && output.has_more();
         }
         if has_written {
-            self.end_redraw();
+            self.note_drawing();
         }
         has_more
     }

@@ -15,7 +15,7 @@ use crate::kills::{self, Kills};
 use crate::launcher::Launcher;
 use crate::protocol::{empty, Code, Failure, Selector};
 use crate::reap;
-use crate::session::{self, redraw::REDRAW_MS};
+use crate::session::{self, redraw::QUIET_MS};
 use crate::sessions::Sessions;
 use crate::streams::Streams;
 use crate::sys::{monotonic_ns, sleep_ms};
@@ -81,13 +81,14 @@ impl Supervisor {
         streams: &mut Streams,
     ) -> Result<(), Failure> {
         let key = self.sessions.connect(stream, tag, streams)?;
-        self.effects.push(Effect::arm(REDRAW_MS, Due::Redraw(key)));
+        self.effects.push(Effect::arm(QUIET_MS, Due::Redraw(key)));
         Ok(())
     }
 
-    pub fn end_redraw(&mut self, key: u32) {
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.end_redraw();
+    pub fn poll_redraw(&mut self, key: u32) {
+        let session = self.sessions.get_mut(key);
+        if let Some(ms) = session.and_then(|it| it.poll_redraw()) {
+            self.effects.push(Effect::arm(ms, Due::Redraw(key)));
         }
     }
 

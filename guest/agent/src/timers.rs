@@ -14,7 +14,7 @@ pub enum Due {
     Kills,
     /// The freezer is to be polled.
     Freeze,
-    /// This terminal has had another size for long enough.
+    /// The size of this terminal, which is another one for its program to draw, is to be looked at.
     Redraw(u32),
     /// This ended session has been kept long enough.
     Forget(u32),
