@@ -26,10 +26,11 @@ export function Dialog({ title, first = firstField, children, isWide = false, on
   const id = useId();
   // Before the next key: an effect after the painting would lose it.
   useLayoutEffect(() => {
-    const before = document.activeElement;
-    element.current?.showModal();
-    element.current?.querySelector<HTMLElement>(first)?.focus();
+    const [dialog, before] = [element.current, document.activeElement];
+    dialog?.showModal();
+    dialog?.querySelector<HTMLElement>(first)?.focus();
     return () => {
+      dialog?.close(); // nothing beside a modal dialog takes the focus
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);
