@@ -6,7 +6,7 @@ use std::io;
 use crate::accounts::{self, Account};
 use crate::c_strings::CStrings;
 use crate::protocol::{Code, Command, Failure};
-use crate::spawn::{Program, SpawnError, Stage};
+use crate::spawn::{Program, SpawnError, Spawned, Stage, Start};
 use crate::sys::reason;
 
 const DEFAULT_PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -119,6 +119,26 @@ pub fn check_tag(tag: &[u8]) -> Result<String, Failure> {
         ));
     }
     Ok(text.to_string())
+}
+
+/// A child on the way to its program, and the names for a failure.
+pub struct Stuck {
+    pub spawned: Spawned,
+    pub cmd: Vec<u8>,
+    pub cwd: Option<Vec<u8>>,
+}
+
+impl Stuck {
+    /// `None`: it is not known yet whether the start succeeds.
+    pub fn outcome(&self) -> Option<Result<(), Failure>> {
+        match self.spawned.start() {
+            Start::Unknown => None,
+            Start::Done => Some(Ok(())),
+            Start::Failed(error) => {
+                Some(Err(spawn_failure(&self.cmd, self.cwd.as_deref(), &error)))
+            }
+        }
+    }
 }
 
 /// The failure that the client receives.

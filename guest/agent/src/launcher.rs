@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cgroups::Cgroups;
-use crate::command::{self, out_of_resources, spawn_failure};
+use crate::command::{self, out_of_resources, spawn_failure, Stuck};
 use crate::output::Output;
 use crate::protocol::{channel, Code, Command, Failure};
 use crate::pty::{self, Size};
@@ -40,26 +40,6 @@ pub struct Launch<'a> {
 pub struct Launched {
     pub session: Session,
     pub stuck: Option<Stuck>,
-}
-
-/// A child on the way to its program, and the names for a failure.
-pub struct Stuck {
-    spawned: Spawned,
-    cmd: Vec<u8>,
-    cwd: Option<Vec<u8>>,
-}
-
-impl Stuck {
-    /// `None`: it is not known yet whether the start succeeds.
-    pub fn outcome(&self) -> Option<Result<(), Failure>> {
-        match self.spawned.start() {
-            Start::Unknown => None,
-            Start::Done => Some(Ok(())),
-            Start::Failed(error) => {
-                Some(Err(spawn_failure(&self.cmd, self.cwd.as_deref(), &error)))
-            }
-        }
-    }
 }
 
 pub struct Launcher {

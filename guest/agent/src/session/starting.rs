@@ -1,7 +1,7 @@
 //! A session whose child is still on the way to its program.
 
 use super::Session;
-use crate::launcher::Stuck;
+use crate::command::Stuck;
 use crate::protocol::Failure;
 use crate::streams::Streams;
 
