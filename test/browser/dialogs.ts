@@ -85,17 +85,18 @@ async function looks(page: Page, dialog: Locator): Promise<string[]> {
   return wrong;
 }
 
-/** Refuses every request of the page, but those that read, until `[Symbol.asyncDispose]`; `asked` lists them. */
+/** While `isOn`, refuses every request of the page but those that read; `asked` lists them. */
 async function refuse(page: Page) {
-  const asked: string[] = [];
+  const refusals = { isOn: false, asked: [] as string[] };
   const body = JSON.stringify({ error: { code: "conflict", message: longError } });
+  // Once for all dialogs: a request that is sent while interception is switched on or off may pass it.
   await page.route("**/v1/**", async (route) => {
     const request = route.request();
-    if (request.method() === "GET") return route.fallback();
-    asked.push(`${request.method()} ${new URL(request.url()).pathname} ${request.postData() ?? ""}`);
+    if (!refusals.isOn || request.method() === "GET") return route.fallback();
+    refusals.asked.push(`${request.method()} ${new URL(request.url()).pathname} ${request.postData() ?? ""}`);
     await route.fulfill({ status: 409, contentType: "application/json", body });
   });
-  return { asked, [Symbol.asyncDispose]: () => page.unrouteAll({ behavior: "wait" }) };
+  return refusals;
 }
 
 async function nameOfFocused(page: Page): Promise<string> {
@@ -117,16 +118,18 @@ test("no dialog is cut off, and Enter sends what was typed or destroys nothing",
   const { page } = visitor;
   const dialog = page.getByRole("dialog");
   const wrong: string[] = [];
+  const refusals = await refuse(page);
   for (const { at, button, focus, enter, confirm, isTyped } of openings(places)) {
     const said = (text: string) => void wrong.push(`${at}, ${button}: ${text}`);
+    refusals.isOn = false;
     await visitor.walksTo(at);
     await visitor.keys(button);
     await dialog.waitFor();
     const focused = await nameOfFocused(page);
     if (focused !== focus) said(`the focus is on ${focused}, not on ${focus}`);
     (await looks(page, dialog)).forEach(said);
-    await using refused = await refuse(page);
-    const { asked } = refused;
+    const asked: string[] = [];
+    Object.assign(refusals, { isOn: true, asked });
     await page.keyboard.type("ci");
     await page.keyboard.press("Enter");
     if (enter === "closes") {
