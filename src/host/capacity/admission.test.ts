@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { FakeDisk } from "../../../test/fakes/fake-disk.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
 import type { Admitted } from "../host.ts";
 import { Admission, createNeed, resumeNeed } from "./admission.ts";
@@ -117,6 +118,18 @@ test("a disk with the reserve of pauses and no more has no room for a capsule", 
   const message = /^the host's disk is full: another capsule needs 16 MiB .* MiB of them for pauses$/;
   await assert.rejects(reserved.admit(a, createNeed(128)), { code: "no_capacity", message });
   assert.match((await reserved.shortages()).join(), message);
+});
+
+test("the disk of starts is reserved when their turn comes, and free again when they have ended", async () => {
+  const disk = new FakeDisk((64 + 20) * mib, 0); // 64 are kept free by every change
+  const host = new Admission({ space: disk.space, missing, memory: roomy });
+  const [first, second] = [await host.admit(a, createNeed(128)), await host.admit(a, createNeed(128))];
+  first.begin();
+  const full = { code: "no_capacity", message: /^the host's disk is full: another capsule needs 16 MiB/ };
+  assert.throws(() => second.begin(), full, "4 MiB are left");
+  await assert.rejects(host.admit(b, createNeed(128)), full);
+  first[Symbol.dispose]();
+  second.begin();
 });
 
 test("a new capsule is refused where a file that VMs start from is missing, a saved one is left to its restore", async () => {

@@ -43,7 +43,7 @@ export async function restoreNeed(memoryMb: number, diff: string): Promise<numbe
 }
 
 export interface AdmissionOptions {
-  space: Pick<DiskSpace, "require">;
+  space: Pick<DiskSpace, "reserve">;
   memory: Pick<HostMemory, "spareBytes">;
   /** Files without which no VM starts, as sentences about those that are missing. */
   missing: ReadinessCheck;
@@ -80,10 +80,11 @@ export class Admission {
   /**
    * Counts the need of a VM until the result is disposed of, which is to be done when it has started or failed to. Throws
    * CapsuleError("no_capacity") when the host has too little memory or disk left for it; before that it waits up to 5 s for
-   * VMs that are being ended. `promised`: further new capsules that will be started.
+   * VMs that are being ended. `promised`: further new capsules that will be started. The disk of a start that waits for its turn
+   * is not reserved yet: the line of one owner holds up no other's.
    */
   async admit(owner: string, needBytes: number, promised = 0): Promise<Admitted> {
-    await this.#requireDisk();
+    this.#requireDisk();
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
       if (this.#hasMemory(owner, needBytes, promised)) return this.#count(owner, needBytes);
@@ -96,10 +97,12 @@ export class Admission {
 
   #count(owner: string, needBytes: number): Admitted {
     let [waitingBytes, startingBytes] = [needBytes, 0];
+    const disk = new DisposableStack();
     this.#waiting.add(owner, needBytes);
     return {
       begin: () => {
         if (this.#leftBytes(0) < waitingBytes) throw noMemory();
+        disk.use(this.#reserveDisk());
         this.#waiting.subtract(owner, waitingBytes);
         this.#startingBytes += waitingBytes;
         [waitingBytes, startingBytes] = [0, waitingBytes];
@@ -108,23 +111,25 @@ export class Admission {
         this.#waiting.subtract(owner, waitingBytes);
         this.#startingBytes -= startingBytes;
         waitingBytes = startingBytes = 0;
+        disk.dispose();
       },
     };
   }
 
   /** Sentences about everything that is short or missing for the smallest capsule now, without waiting. */
   async shortages(): Promise<string[]> {
-    const disk = await this.#requireDisk().then(
-      () => [],
-      (error: Error) => [error.message],
-    );
+    const disk = this.#diskShortages();
     const memory = this.#hasMemory(serviceOwner, newCapsule.memoryBytes, 0) ? [] : [noMemory().message];
     return [...disk, ...memory, ...(await this.#files.reasons())];
   }
 
-  async #requireDisk(): Promise<void> {
+  #requireDisk(): void {
+    this.#reserveDisk()[Symbol.dispose]();
+  }
+
+  #reserveDisk(): Disposable {
     try {
-      await this.#options.space.require(newCapsule.diskBytes, "another capsule");
+      return this.#options.space.reserve(newCapsule.diskBytes, "another capsule");
     } catch (error) {
       if (!(error instanceof CapsuleError)) throw error;
       const { message, details } = error;
@@ -132,6 +137,15 @@ export class Admission {
         cause: error,
         ...asDetails(details),
       });
+    }
+  }
+
+  #diskShortages(): string[] {
+    try {
+      this.#requireDisk();
+      return [];
+    } catch (error) {
+      return [(error as Error).message];
     }
   }
 

@@ -11,7 +11,7 @@ import type { FairSlots } from "../capacity/fair-slots.ts";
 import { withDeadline } from "../deadline.ts";
 import { checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
 import { diffName, diskLayerOf, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
-import type { DiskSpace } from "../disk/disk-space.ts";
+import { type DiskSpace, type Reservation, writtenIn } from "../disk/disk-space.ts";
 import { allocatedBytes, explainSpace, freshFolder, publish, syncFileAndTimes, syncFolder } from "../disk/files.ts";
 import type { Saved } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
@@ -56,22 +56,21 @@ export class Checkpointer {
   }
 
   async #save(live: LiveGuest, purpose: SavePurpose, revision: number): Promise<void> {
-    const { paths, vmm, space, verifier, step } = this.#options;
+    const { paths, vmm, verifier, step } = this.#options;
     await vmm.requireKept(live.vm.spec.machine, `capsule ${live.id}`);
     const scratch = paths.scratch(`save-${live.id}`);
     const checkpoint = join(paths.capsule(live.id), checkpointName);
     const quiesce = new Quiesce(live, purpose);
     verifier.forget(checkpoint);
     try {
+      using room = this.#reserve(scratch, live, purpose);
       // Runs while the guest freezes and competes with it for CPU, so it does only what cannot be done earlier.
       await allSettledOrThrow([
-        purpose === "pause"
-          ? space.requireForPause(dirtyBytes(live.vm), `pausing capsule ${live.id}`)
-          : space.require(dirtyBytes(live.vm), `capturing capsule ${live.id}`),
         freshFolder(scratch),
         removeCheckpoint(paths.capsule(live.id)), // of a resume that was cut off; afterwards a checkpoint means a complete save
       ]);
-      await this.#write(scratch, live, quiesce, revision);
+      await this.#write(scratch, live, quiesce, revision, room);
+      room[Symbol.dispose]();
       await publish(scratch, checkpoint);
     } catch (error) {
       quiesce.giveUp();
@@ -84,8 +83,15 @@ export class Checkpointer {
     step("save.published");
   }
 
+  #reserve(scratch: string, live: LiveGuest, purpose: SavePurpose): Reservation {
+    const { space } = this.#options;
+    const written = () => writtenIn(scratch);
+    if (purpose === "capture") return space.reserve(dirtyBytes(live.vm), `capturing capsule ${live.id}`, written);
+    return space.reserveForPause(dirtyBytes(live.vm), `pausing capsule ${live.id}`, written);
+  }
+
   /** The pause itself: work in one array runs concurrently. Everything in `scratch` is durable when it resolves. */
-  async #write(scratch: string, live: LiveGuest, quiesce: Quiesce, revision: number): Promise<void> {
+  async #write(scratch: string, live: LiveGuest, quiesce: Quiesce, revision: number, room: Reservation): Promise<void> {
     const { paths, step } = this.#options;
     const about = { ...this.#about(live), kind: "pause", revision } as const;
     const layer = join(paths.capsule(live.id), diskName);
@@ -96,6 +102,7 @@ export class Checkpointer {
       await allSettledOrThrow([save.prepare(), quiesced]);
       await save.stopCpus();
       step("save.stopped");
+      room.grow(dirtyBytes(live.vm)); // the guest has written until now
       const { memoryBytes } = await save.copyMemory();
       const written = save.finish().then(() => step("save.written"));
       const pending = { [diffName]: { bytes: memoryBytes, written } };
@@ -165,7 +172,7 @@ export class Checkpointer {
     const [folder, parent] = [paths.capsule(live.id), join(paths.data, live.capsule.parent)];
     const checkpoint = join(folder, checkpointName);
     const needBytes = (await allocatedBytes(parent)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
-    await space.require(needBytes, `capturing capsule ${live.id}`);
+    using _room = space.reserve(needBytes, `capturing capsule ${live.id}`, () => writtenIn(scratch));
     await freshFolder(scratch);
     const mergeDisk = async () => {
       const layer = join(scratch, fileNames.disk);

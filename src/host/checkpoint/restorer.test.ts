@@ -17,11 +17,11 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { FakeDisk } from "../../../test/fakes/fake-disk.ts";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
 import { removeVm, writeVm } from "../disk/capsule-folder.ts";
 import { diskLayerOf, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { isSameLayer, setLayerAside } from "../disk/disk-layer.ts";
-import { DiskSpace } from "../disk/disk-space.ts";
 import { encodeHashes } from "../disk/hashes.ts";
 import type { Saved } from "../disk/manifest.ts";
 import type { LiveGuest } from "../guest.ts";
@@ -30,6 +30,8 @@ import { Restorer } from "./restorer.ts";
 
 const id = "cl-1";
 const turn = { owner: "a team" };
+/** Every change keeps them free on the disk. */
+const slackBytes = 64 << 20;
 const guest = {} as LiveGuest;
 /** The release before wrote this for a VM that has ended. */
 const journal = { nonce: "0", process: null };
@@ -41,6 +43,7 @@ interface Paused {
   /** The folder of scratch files. */
   work: string;
   restorer: Restorer;
+  disk: FakeDisk;
   /** `work` stands for the restored VM's. */
   run: { work: () => void; times: number; pieces: unknown[] };
 }
@@ -56,15 +59,16 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
     run.work();
     return guest;
   };
+  const disk = new FakeDisk(2 ** 40, 0);
   const restorer = new Restorer({
     paths,
-    space: new DiskSpace({ folder: paths.data, reserveBytes: 0 }),
+    space: disk.space,
     vmm: { find: async () => [], reap: async () => {} },
     templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
     launcher: { restore },
   });
-  return { folder, layer, checkpoint, work: paths.work, restorer, run };
+  return { folder, layer, checkpoint, work: paths.work, restorer, disk, run };
 }
 
 test("a capsule whose disk layer was changed after its memory was saved is refused, and nothing is touched", async (t) => {
@@ -240,10 +244,22 @@ test("what user processes that were not frozen have written until a resume faile
   assert.ok(existsSync(join(checkpoint, "disk.qcow2")), "until the commit");
 });
 
+test("copies for such resumes are made within what is free beside the reserve, together", async (t) => {
+  const { layer, restorer, run, disk } = await paused(t, { frozen: false });
+  const before = diskLayerOf(layer);
+  const other = disk.space.reserve(2 ** 40 - slackBytes, "another team's copy");
+  run.work = () => assert.fail("no VM is started");
+  await assert.rejects(restorer.restore(id, turn), { code: "no_space", message: /^resuming capsule \S+ needs 1 MiB/ });
+  assert.deepEqual([readFileSync(layer, "utf8"), diskLayerOf(layer)], ["as it was", before]);
+  other[Symbol.dispose]();
+  run.work = () => {};
+  assert.equal(await restorer.restore(id, turn), guest);
+});
+
 test("the copy that such a resume works on has the holes of the layer", async (t) => {
   const { folder, checkpoint, layer } = await paused(t, { frozen: false });
   truncateSync(layer, 64 << 20);
-  await setLayerAside(folder);
+  await setLayerAside(folder, new FakeDisk(2 ** 40, 0).space, "a resume");
   const [copy, aside] = [statSync(layer), statSync(join(checkpoint, "disk.qcow2"))];
   assert.deepEqual([copy.size, aside.size], [64 << 20, 64 << 20]);
   assert.ok(copy.blocks <= aside.blocks, `${copy.blocks} blocks instead of ${aside.blocks}`);

@@ -1,9 +1,8 @@
 /** Restores paused capsules: checks that checkpoint, machine, parent and disk layer belong together, then starts the VM. */
 import { existsSync } from "node:fs";
-import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { checkpointName, diskName, readCapsule, vmName } from "../disk/capsule-folder.ts";
+import { checkpointName, readCapsule, vmName } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { putLayerBack, requireSameLayer, setLayerAside, undoResume } from "../disk/disk-layer.ts";
 import type { DiskSpace } from "../disk/disk-space.ts";
@@ -35,7 +34,7 @@ export class Restorer {
 
   /** The capsule's VM, held. On failure the capsule is as before. */
   async restore(id: string, turn: Turn): Promise<LiveGuest> {
-    const { paths, templates, verifier, launcher } = this.#options;
+    const { paths, space, templates, verifier, launcher } = this.#options;
     const [what, folder] = [`capsule ${id}`, paths.capsule(id)];
     const checkpoint = join(folder, checkpointName);
     verifier.requireSound(checkpoint);
@@ -54,7 +53,7 @@ export class Restorer {
     const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName), pieces };
     const saved = { ...files, protocol: manifest.agent.protocol, revision: manifest.revision };
     try {
-      if (manifest.frozen === false) await this.#setLayerAside(folder, what);
+      if (manifest.frozen === false) await setLayerAside(folder, space, `resuming ${what}`);
       return await launcher.restore(id, capsule, saved, turn);
     } catch (error) {
       await this.reap(id).catch(() => {}); // the next resume or start repeats it
@@ -74,11 +73,5 @@ export class Restorer {
   undo(id: string): Promise<void> {
     const { paths } = this.#options;
     return undoResume(paths.capsule(id), paths.scratch(`undone-${id}`));
-  }
-
-  async #setLayerAside(folder: string, what: string): Promise<void> {
-    const { blocks } = await stat(join(folder, diskName));
-    await this.#options.space.require(blocks * 512, `resuming ${what}`);
-    await setLayerAside(folder);
   }
 }

@@ -15,6 +15,7 @@ import { copySparse } from "../../vmm/sparse-copy.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import { checkpointName, diskName, readVm, vmName } from "./capsule-folder.ts";
 import { diskLayerOf, fileNames, readManifest } from "./checkpoint-folder.ts";
+import { type DiskSpace, writtenTo } from "./disk-space.ts";
 import { syncFile, syncFileAndTimes, syncFolder, writeJson } from "./files.ts";
 import { type DiskLayer, encodeManifest, type Manifest } from "./manifest.ts";
 
@@ -38,10 +39,14 @@ export function isSameLayer(saved: DiskLayer, found: DiskLayer): boolean {
   return saved.bytes === found.bytes && isSameTime;
 }
 
-/** Puts a copy in the layer's place, durable enough for a process that ends: both names are of one folder's journal. */
-export async function setLayerAside(folder: string): Promise<void> {
+/**
+ * Puts a copy in the layer's place, durable enough for a process that ends: both names are of one folder's journal. After a
+ * failure `putLayerBack` is to be called.
+ */
+export async function setLayerAside(folder: string, space: Pick<DiskSpace, "reserve">, what: string): Promise<void> {
   const [layer, aside] = [join(folder, diskName), asideOf(folder)];
   await rename(layer, aside);
+  using _room = space.reserve(writtenTo(aside), what, () => writtenTo(layer));
   await copySparse(aside, layer);
   await syncFile(layer);
 }

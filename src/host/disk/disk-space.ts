@@ -1,6 +1,13 @@
-/** Free space of the data folder's file system, and the reserve of it that only pauses may use. */
+/**
+ * Free space of the data folder's file system, and the reserve of it that only pauses may use. A writer reserves its bytes before
+ * it writes. A reservation counts until it is disposed of, without the bytes that its files take already: those are missing
+ * from the free space. Look and count are in one tick, so that two writers never share a byte.
+ */
+import { readdirSync, statfsSync, statSync } from "node:fs";
 import { statfs } from "node:fs/promises";
+import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
+import { isMissing } from "./files.ts";
 
 /** Kept free by every change, for the database and the file system's own metadata. */
 const slackBytes = 64 << 20;
@@ -10,15 +17,32 @@ export interface DiskSpaceOptions {
   folder: string;
   /** Space that only pauses may use. */
   reserveBytes: number;
+  /** Free bytes of a folder's file system; of this machine by default. It neither waits nor writes. */
+  freeNow?: (folder: string) => number;
+}
+
+/** Bytes that will be written. Dispose of it when they are, before the files are renamed. */
+export interface Reservation extends Disposable {
+  /** As many bytes in all, where they are more than before. Throws as `reserve`; then it is as before. */
+  grow(bytes: number): void;
+}
+
+interface Promised {
+  bytes: number;
+  /** The part of them that is on disk already. */
+  written: () => number;
 }
 
 export class DiskSpace {
   readonly reserveBytes: number;
   readonly #folder: string;
+  readonly #freeNow: (folder: string) => number;
+  readonly #promised = new Set<Promised>();
 
-  constructor({ folder, reserveBytes }: DiskSpaceOptions) {
+  constructor({ folder, reserveBytes, freeNow = freeBytesOf }: DiskSpaceOptions) {
     this.#folder = folder;
     this.reserveBytes = reserveBytes;
+    this.#freeNow = freeNow;
   }
 
   /** Bytes that an unprivileged process could write now. */
@@ -27,23 +51,72 @@ export class DiskSpace {
     return bavail * bsize;
   }
 
-  /** Throws CapsuleError("no_space") unless `bytes` more fit beside the reserve. */
-  require(bytes: number, what: string): Promise<void> {
-    return this.#require(bytes, this.reserveBytes, what);
+  /**
+   * Throws CapsuleError("no_space") unless `bytes` more fit beside the reserve and all reservations. `written`: bytes of them that
+   * are on disk, read without waiting.
+   */
+  reserve(bytes: number, what: string, written?: () => number): Reservation {
+    return this.#reserve(bytes, this.reserveBytes, what, written);
   }
 
   /** The same for a pause, which may use the reserve. */
-  requireForPause(bytes: number, what: string): Promise<void> {
-    return this.#require(bytes, 0, what);
+  reserveForPause(bytes: number, what: string, written?: () => number): Reservation {
+    return this.#reserve(bytes, 0, what, written);
   }
 
-  async #require(bytes: number, reserveBytes: number, what: string): Promise<void> {
-    const freeBytes = await this.freeBytes();
-    if (freeBytes >= bytes + slackBytes + reserveBytes) return;
-    const kept = reserveBytes === 0 ? "" : `, ${mib(reserveBytes)} MiB of them for pauses`;
-    const message = `${what} needs ${mib(bytes)} MiB of disk and only ${mib(freeBytes)} MiB are free${kept}`;
-    throw new CapsuleError("no_space", message, { details: { needed_bytes: bytes, free_bytes: freeBytes } });
+  #reserve(bytes: number, reserveBytes: number, what: string, written = () => 0): Reservation {
+    this.#require(bytes, reserveBytes, what);
+    const promised = { bytes, written };
+    this.#promised.add(promised);
+    return {
+      grow: (wanted) => {
+        if (wanted <= promised.bytes) return;
+        this.#promised.delete(promised);
+        try {
+          this.#require(wanted - written(), reserveBytes, what);
+          promised.bytes = wanted;
+        } finally {
+          this.#promised.add(promised);
+        }
+      },
+      [Symbol.dispose]: () => void this.#promised.delete(promised),
+    };
   }
+
+  #require(bytes: number, reserveBytes: number, what: string): void {
+    const leftBytes = this.#leftBytes();
+    if (leftBytes >= bytes + slackBytes + reserveBytes) return;
+    const kept = reserveBytes === 0 ? "" : `, ${mib(reserveBytes)} MiB of them for pauses`;
+    const message = `${what} needs ${mib(bytes)} MiB of disk and only ${mib(leftBytes)} MiB are free${kept}`;
+    throw new CapsuleError("no_space", message, { details: { needed_bytes: bytes, free_bytes: leftBytes } });
+  }
+
+  /** Free beside all reservations. Bytes that are written between the two looks count twice. */
+  #leftBytes(): number {
+    const promised = [...this.#promised].map(({ bytes, written }) => Math.max(0, bytes - written()));
+    return Math.max(0, this.#freeNow(this.#folder) - promised.reduce((sum, bytes) => sum + bytes, 0));
+  }
+}
+
+/** Bytes that a folder's files occupy now; 0 when there is none. Does not wait. */
+export function writtenIn(folder: string): number {
+  try {
+    return readdirSync(folder).reduce((sum, name) => sum + writtenTo(join(folder, name)), 0);
+  } catch (error) {
+    if (isMissing(error)) return 0;
+    throw error;
+  }
+}
+
+/** The same of a file. */
+export function writtenTo(path: string): number {
+  return (statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
+}
+
+/** Takes microseconds: the kernel has the numbers of a mounted file system in memory. */
+function freeBytesOf(folder: string): number {
+  const { bavail, bsize } = statfsSync(folder);
+  return bavail * bsize;
 }
 
 function mib(bytes: number): number {

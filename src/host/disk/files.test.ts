@@ -5,7 +5,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { openCheckpoint, verifyHashes, writeManifest } from "./checkpoint-folder.ts";
-import { DiskSpace } from "./disk-space.ts";
 import { allocatedBytes, explainSpace, publish, readJson, writeJson } from "./files.ts";
 import { isLocked, lockData } from "./lock.ts";
 import { imageLayer, type Saved } from "./manifest.ts";
@@ -144,21 +143,11 @@ test("a published folder moves as a whole", async () => {
   assert.deepEqual(readdirSync(join(folder, "to")), ["x"]);
 });
 
-test("a lack of space is reported before writing, and a full disk afterwards", async () => {
-  const space = new DiskSpace({ folder, reserveBytes: 0 });
-  await space.require(1, "a little");
-  await assert.rejects(space.require(2 ** 60, "a lot"), { code: "no_space" });
+test("a full disk is reported as a lack of space", () => {
   const full = Object.assign(new Error("write"), { code: "ENOSPC" });
   assert.equal((explainSpace(full, "pausing") as { code: string }).code, "no_space");
   const other = new Error("else");
   assert.equal(explainSpace(other, "pausing"), other);
-});
-
-test("the reserve is left to pauses, which need space beside their own only", async () => {
-  const space = new DiskSpace({ folder, reserveBytes: 2 ** 60 });
-  await space.requireForPause(1, "a pause");
-  await assert.rejects(space.requireForPause(2 ** 60, "a pause"), { code: "no_space", message: /MiB are free$/ });
-  await assert.rejects(space.require(1, "a capture"), { code: "no_space", message: /MiB of them for pauses$/ });
 });
 
 test("holes take no space", async () => {

@@ -15,7 +15,7 @@ import type { StartScheduler } from "../capacity/start-scheduler.ts";
 import { unlessAborted, withDeadline } from "../deadline.ts";
 import { removeVm } from "../disk/capsule-folder.ts";
 import { fileNames, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
-import type { DiskSpace } from "../disk/disk-space.ts";
+import { type DiskSpace, writtenIn } from "../disk/disk-space.ts";
 import { publish } from "../disk/files.ts";
 import { isSameRate } from "../disk/machine-record.ts";
 import { imageLayer, type Manifest } from "../disk/manifest.ts";
@@ -190,7 +190,7 @@ export class Bases {
     const nonce = newNonce();
     const folder = paths.scratch(`base-${nonce}`);
     await this.trim().catch(() => {}); // the reconciler tries again, and reports it
-    await space.require(baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`);
+    using room = space.reserve(baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`, () => writtenIn(folder));
     let vm: Vm | undefined;
     try {
       const name = `base-${key}`;
@@ -215,6 +215,7 @@ export class Bases {
       const published = before.length === 0 ? key : `${key}-again-${nonce.slice(0, 8)}`;
       using _use = this.#trimmer.use(published, owner);
       this.#trimmer.noteMade(published);
+      room[Symbol.dispose]();
       await publish(folder, paths.base(published));
       return this.#keep(key, { folder: paths.base(published), manifest });
     } catch (error) {

@@ -71,7 +71,7 @@ export async function keepBuild(builds: string, sources: readonly Source[]): Pro
   const found = await openSound();
   if (found !== undefined) return found;
   const bytes = Object.values(files).reduce((sum, file) => sum + file.bytes, 0);
-  await new DiskSpace({ folder: builds, reserveBytes: 0 }).requireForPause(bytes, "keeping a copy of QEMU");
+  using _room = new DiskSpace({ folder: builds, reserveBytes: 0 }).reserve(bytes, "keeping a copy of QEMU");
   const unfinished = join(builds, `new-${randomBytes(8).toString("hex")}`);
   try {
     await fill(unfinished, sources, files);

@@ -1,0 +1,74 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { FakeDisk } from "../../../test/fakes/fake-disk.ts";
+import { DiskSpace, writtenIn, writtenTo } from "./disk-space.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "disk-space-"));
+after(() => rmSync(folder, { recursive: true }));
+
+const mib = 1 << 20;
+/** Kept free by every change. */
+const slack = 64 * mib;
+const noSpace = { code: "no_space" };
+
+test("a lack of space is reported before anything is written, by the file system of the folder", () => {
+  const space = new DiskSpace({ folder, reserveBytes: 0 });
+  space.reserve(1, "a little");
+  assert.throws(() => space.reserve(2 ** 60, "a lot"), noSpace);
+});
+
+test("the reserve is left to pauses, which need space beside their own only", () => {
+  const space = new DiskSpace({ folder, reserveBytes: 2 ** 60 });
+  space.reserveForPause(1, "a pause");
+  assert.throws(() => space.reserveForPause(2 ** 60, "a pause"), { ...noSpace, message: /MiB are free$/ });
+  assert.throws(() => space.reserve(1, "a capture"), { ...noSpace, message: /MiB of them for pauses$/ });
+});
+
+test("two writers that look at the same free bytes are not both let in", () => {
+  const { space } = new FakeDisk(slack + 100 * mib, 0);
+  const first = space.reserve(60 * mib, "the first");
+  assert.throws(() => space.reserve(60 * mib, "the second"), { ...noSpace, message: /needs 60 MiB .* only 104 MiB/ });
+  space.reserve(40 * mib, "one that fits beside it")[Symbol.dispose]();
+  first[Symbol.dispose]();
+  first[Symbol.dispose](); // twice is once
+  space.reserve(100 * mib, "the second");
+  assert.throws(() => space.reserve(1, "a third"), noSpace);
+});
+
+test("what is written of a reservation does not count twice", () => {
+  const disk = new FakeDisk(slack + 100 * mib, 0);
+  const file = disk.file();
+  using _first = disk.space.reserve(60 * mib, "the first", file.bytes);
+  for (let written = 0; written < 60; written += 20) {
+    disk.space.reserve(40 * mib, "the second")[Symbol.dispose]();
+    assert.throws(() => disk.space.reserve(41 * mib, "the second"), noSpace);
+    file.write(20 * mib);
+  }
+  file.write(10 * mib); // more than was said takes from what is left, and gives nothing
+  assert.throws(() => disk.space.reserve(31 * mib, "the second"), noSpace);
+});
+
+test("a reservation grows while there is room, and stays as it was when there is none", () => {
+  const { space } = new FakeDisk(slack + 100 * mib, 0);
+  using first = space.reserve(20 * mib, "the first");
+  using second = space.reserve(40 * mib, "the second");
+  first.grow(60 * mib);
+  assert.throws(() => second.grow(41 * mib), { ...noSpace, message: /the second needs 41 MiB/ });
+  first.grow(1);
+  assert.throws(() => space.reserve(1, "a third"), noSpace);
+  first[Symbol.dispose]();
+  second.grow(100 * mib);
+});
+
+test("bytes on disk are those of a file, or of a folder's files, and 0 where there is none", () => {
+  const path = join(folder, "some");
+  assert.deepEqual([writtenIn(path), writtenTo(path)], [0, 0]);
+  mkdirSync(path);
+  writeFileSync(join(path, "a"), Buffer.alloc(mib, 1));
+  writeFileSync(join(path, "b"), Buffer.alloc(mib, 1));
+  assert.ok(writtenTo(join(path, "a")) >= mib);
+  assert.ok(writtenIn(path) >= 2 * mib && writtenIn(path) < 3 * mib);
+});
