@@ -9,8 +9,8 @@ class Works {
   readonly begun: string[] = [];
   readonly #ends = new Map<string, () => void>();
 
-  constructor(slots: number) {
-    this.slots = new FairSlots(slots);
+  constructor(slots: number, perOwner = slots) {
+    this.slots = new FairSlots(slots, { perOwner });
   }
 
   queue(name: string, signal?: AbortSignal): Promise<void> {
@@ -67,6 +67,23 @@ test("behind 1 000 pieces of one owner's work, another's begins when one more of
   await works.endAll();
   assert.equal(works.begun.indexOf("b"), 5, "four in the slots, and one of the owner whose turn it was");
   assert.equal(works.begun.length, 1_001);
+});
+
+test("an owner with as many slots as it may have is passed over, in its queue and at its call", async () => {
+  const works = new Works(3, 1);
+  for (const name of ["a1", "a2", "a3", "b1"]) void works.queue(name);
+  assert.deepEqual(works.begun, ["a1", "b1"]);
+  await works.end("b1");
+  assert.deepEqual(works.begun, ["a1", "b1"], "a slot is free, and its owner has one");
+  void works.queue("b2");
+  await works.end("a1");
+  assert.deepEqual(works.begun, ["a1", "b1", "b2", "a2"]);
+  for (const name of ["c1", "b3"]) void works.queue(name);
+  await works.end("b2");
+  assert.deepEqual(works.begun.slice(4), ["c1", "b3"]);
+  await works.endAll();
+  assert.deepEqual(works.begun.toSorted(), ["a1", "a2", "a3", "b1", "b2", "b3", "c1"]);
+  assert.ok(works.slots.isIdle);
 });
 
 test("an owner that comes again queues behind the others", async () => {

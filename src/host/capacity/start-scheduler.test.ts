@@ -130,7 +130,7 @@ test("background jobs wait for unslotted jobs and for the quiet period after the
   assert.equal(await scheduler.runUnslotted(async () => 1), 1, "more than there are slots");
   works[0].resolve();
   await unslotted[0];
-  await pass(1_000);
+  await pass(999);
   assert.deepEqual(begun, [], "one is running");
   works[1].reject(new Error("no"));
   await assert.rejects(unslotted[1]!, /no/);
@@ -141,6 +141,27 @@ test("background jobs wait for unslotted jobs and for the quiet period after the
   await pass(1);
   await background;
   assert.deepEqual(begun, ["background"]);
+});
+
+test("an unslotted job that does not end holds background jobs off for a second, and its end begins the period that it names", async (t) => {
+  const { pass } = steadyClock(t);
+  const scheduler = new StartScheduler(1, quiet);
+  const begun: string[] = [];
+  const silent = Promise.withResolvers<void>();
+  const waiting = scheduler.runUnslotted(() => silent.promise, "slottedMs");
+  const queue = (name: string) => scheduler.runBackground(async () => begun.push(name));
+  const first = queue("first");
+  await pass(999);
+  assert.deepEqual(begun, []);
+  await pass(1);
+  await first;
+  silent.resolve();
+  await waiting;
+  const second = queue("second");
+  await pass(299);
+  assert.deepEqual(begun, ["first"]);
+  await pass(1);
+  await second;
 });
 
 test("an unslotted job does not shorten the quiet period of a slotted one, nor add to it", async (t) => {

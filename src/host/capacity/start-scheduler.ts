@@ -1,11 +1,13 @@
 /**
  * When VMs are started. Three disciplines:
  *
- *      run             in one of `slots`, which go to the owners in turn (fair-slots.ts)
- *      runUnslotted    at once: a parked guest costs too little to wait
+ *      run             in one of `slots`, which go to the owners in turn (fair-slots.ts): loading a VM
+ *      runUnslotted    at once: waiting for the agent of a VM whose CPUs run
  *      runBackground   one at a time, outside of the slots, after a quiet period without any of the others
  *
- * A capsule that was just started or unparked is about to run its first command. Work in the background would slow it down.
+ * An agent is as slow as its guest wants, so no slot and no turn of the background is held while one is waited for
+ * (docs/adr/0033). A capsule that was just started or unparked is about to run its first command. Work in the background would
+ * slow it down, so such a wait holds it off too, but not for long.
  */
 import type { Turn } from "../host.ts";
 import { FairSlots, waitIn } from "./fair-slots.ts";
@@ -17,18 +19,21 @@ export interface QuietPeriods {
 }
 
 export const quietPeriods: QuietPeriods = { slottedMs: 300, unslottedMs: 150 };
+/** Longest time for which one unslotted start holds off background work. An agent that answers does so within a fraction of it. */
+const unslottedMaxMs = 1_000;
 
 export class StartScheduler {
   readonly #slots: FairSlots;
   readonly #quiet: QuietPeriods;
-  #unslotted = 0;
+  /** Unslotted starts that hold off background work, each by the timer that ends this. */
+  readonly #unslotted = new Set<NodeJS.Timeout>();
   #isBackgroundRunning = false;
   #quietUntilMs = Number.NEGATIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
   readonly #background = new Set<() => void>();
 
   constructor(slots: number, quiet: QuietPeriods = { slottedMs: 0, unslottedMs: 0 }) {
-    this.#slots = new FairSlots(slots, () => this.#beginQuietPeriod(quiet.slottedMs));
+    this.#slots = new FairSlots(slots, { onIdle: () => this.#beginQuietPeriod(quiet.slottedMs) });
     this.#quiet = quiet;
   }
 
@@ -41,13 +46,22 @@ export class StartScheduler {
     return this.#slots.run(owner, begin, signal);
   }
 
-  async runUnslotted<T>(work: () => Promise<T>): Promise<T> {
-    this.#unslotted++;
+  /** Holds background work off, for at most `unslottedMaxMs`. `quiet`: the period that follows `work`. */
+  async runUnslotted<T>(work: () => Promise<T>, quiet: keyof QuietPeriods = "unslottedMs"): Promise<T> {
+    const late = setTimeout(() => this.#endUnslotted(late), unslottedMaxMs).unref();
+    this.#unslotted.add(late);
     try {
       return await work();
     } finally {
-      if (--this.#unslotted === 0) this.#beginQuietPeriod(this.#quiet.unslottedMs);
+      clearTimeout(late);
+      this.#beginQuietPeriod(this.#quiet[quiet]);
+      this.#endUnslotted(late);
     }
+  }
+
+  #endUnslotted(late: NodeJS.Timeout): void {
+    this.#unslotted.delete(late);
+    this.#startBackground();
   }
 
   /** `signal` as in `run`. */
@@ -69,7 +83,7 @@ export class StartScheduler {
 
   #startBackground(): void {
     const [next] = this.#background;
-    if (next === undefined || this.#isBackgroundRunning || this.#unslotted > 0 || !this.#slots.isIdle) return;
+    if (next === undefined || this.#isBackgroundRunning || this.#unslotted.size > 0 || !this.#slots.isIdle) return;
     const leftMs = this.#quietUntilMs - performance.now();
     if (leftMs > 0) {
       this.#timer ??= setTimeout(() => {

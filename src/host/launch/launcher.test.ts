@@ -47,7 +47,7 @@ function launch(
   const launcher = new Launcher(options, processes);
   const guest = protocol === undefined ? saved : { ...saved, protocol };
   const restoring = launcher.restore(id, capsule, guest, { owner: "a team", signal: abort.signal });
-  return { vm, abort, launcher, restoring, folder: paths.capsule(id) };
+  return { vm, abort, launcher, restoring, scheduler, folder: paths.capsule(id) };
 }
 
 test("a restored VM runs, and its journal names the process", async (t) => {
@@ -143,6 +143,36 @@ const stuck: [when: string, connect: Connect][] = [
   ["connects to", (_socket, _ms, signal) => whenAborted(signal)],
   ["wakes", async () => ({ ...agent, wake: () => new Promise(() => {}) }) as unknown as Agent],
 ];
+for (const [when, connect] of stuck) {
+  test(`while the host ${when} an agent that says nothing, no slot is held and no turn of the background`, async (t) => {
+    const begun = Promise.withResolvers<void>();
+    const { abort, launcher, restoring, scheduler } = launch(t, {
+      connect: (...args) => {
+        setImmediate(begun.resolve);
+        return connect(...args);
+      },
+    });
+    await begun.promise;
+    assert.equal(await scheduler.run({ owner: "another team" }, async () => "loaded"), "loaded");
+    const ahead = launcher.restoreInBackground(id, capsule, saved, abort.signal);
+    assert.equal(await scheduler.runBackground(async () => "made"), "made");
+    abort.abort(new Error("deleted"));
+    await assert.rejects(restoring, /deleted/);
+    await assert.rejects(ahead, /deleted/);
+  });
+}
+
+test("adopting a guest takes no slot", async (t) => {
+  const { launcher, vm, restoring, scheduler } = launch(t, {});
+  (await restoring).close();
+  const loading = Promise.withResolvers<void>();
+  const taken = scheduler.run({ owner: "a team" }, () => loading.promise);
+  const guest = await launcher.adopt(id, capsule, { nonce: "n", process: vm.process }, null);
+  guest?.close();
+  loading.resolve();
+  await taken;
+});
+
 for (const [when, connect] of stuck) {
   test(`a signal that fires while the host ${when} the agent kills the VM`, async (t) => {
     const begun = Promise.withResolvers<void>();

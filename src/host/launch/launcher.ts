@@ -8,7 +8,7 @@ import { withDeadline } from "../deadline.ts";
 import { type CapsuleFile, removeVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Connect, identityOf, LiveGuest } from "../guest.ts";
-import { serviceOwner, type Turn } from "../host.ts";
+import type { Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Step } from "../steps.ts";
 import { startJournalled } from "./journalled-start.ts";
@@ -51,17 +51,27 @@ export class Launcher {
   }
 
   /**
-   * Restores a checkpoint when it is the owner's turn and wakes the agent; the user's processes stay frozen. On failure the VM
-   * is gone, and its journal may be left: the caller undoes the VM's writes before it removes the journal. When the
-   * signal fires the VM is ended, and its reason is thrown.
+   * Restores a checkpoint when it is the owner's turn and wakes the agent; the user's processes stay frozen. The slot is given
+   * back when the VM is loaded and its CPUs run: no other start waits for this agent. On failure the VM is gone, and its journal
+   * may be left: the caller undoes the VM's writes before it removes the journal. When the signal fires the VM is ended, and its
+   * reason is thrown.
    */
-  restore(id: string, capsule: CapsuleFile, saved: SavedGuest, turn: Turn): Promise<LiveGuest> {
-    return this.#options.scheduler.run(turn, () => this.#restore(id, capsule, saved, turn.signal));
+  async restore(id: string, capsule: CapsuleFile, saved: SavedGuest, turn: Turn): Promise<LiveGuest> {
+    const { scheduler } = this.#options;
+    const vm = await scheduler.run(turn, () => this.#load(id, capsule, saved, turn.signal));
+    return scheduler.runUnslotted(() => this.#wake(id, capsule, saved, vm, turn.signal), "slottedMs");
   }
 
   /** The same, in the background. */
-  restoreInBackground(id: string, capsule: CapsuleFile, saved: SavedGuest, signal: AbortSignal): Promise<LiveGuest> {
-    return this.#options.scheduler.runBackground(() => this.#restore(id, capsule, saved, signal), signal);
+  async restoreInBackground(
+    id: string,
+    capsule: CapsuleFile,
+    saved: SavedGuest,
+    signal: AbortSignal,
+  ): Promise<LiveGuest> {
+    const { scheduler } = this.#options;
+    const vm = await scheduler.runBackground(() => this.#load(id, capsule, saved, signal), signal);
+    return this.#wake(id, capsule, saved, vm, signal);
   }
 
   /** Resumes a parked guest, with a new identity and the current time, without waiting for a slot. */
@@ -75,44 +85,36 @@ export class Launcher {
 
   /**
    * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. When it was saved, `checkpoint` is
-   * the revision of that checkpoint, and the VM's journal gets it. Undefined when the guest has powered itself off. Throws when the
-   * process is not the VM, the guest ended otherwise, or its agent does not answer.
+   * the revision of that checkpoint, and the VM's journal gets it. Takes no slot, since nothing is loaded. Undefined when the guest
+   * has powered itself off. Throws when the process is not the VM, the guest ended otherwise, or its agent does not answer.
    */
-  adopt(
+  async adopt(
     id: string,
     capsule: CapsuleFile,
     journal: VmFile & { process: VmProcess },
     checkpoint: number | null,
   ): Promise<LiveGuest | undefined> {
-    const { vmm, templates, scheduler, connect, wakeMs } = this.#options;
-    const spec = templates.spec(id, capsule, journal);
-    return scheduler.run({ owner: serviceOwner }, async () => {
-      const vm = await vmm.adopt(spec, journal.process);
-      try {
-        const state = await vm.state();
-        if (state === "shutdown") return await this.#recordPowerOff(id, vm);
-        if (state === "stopped") {
-          if (checkpoint !== null) await writeVm(vm.spec.files.dir, { ...journal, restores: checkpoint });
-          await vm.resume();
-        }
-        const agent = await connect(vm.agentSocket, wakeMs, undefined, journal.protocol ?? unrecordedProtocol);
-        // A frozen guest's clock may be behind.
-        if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-        return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
-      } catch (error) {
-        await vm.kill();
-        throw error;
+    const { vmm, templates, connect, wakeMs } = this.#options;
+    const vm = await vmm.adopt(templates.spec(id, capsule, journal), journal.process);
+    try {
+      const state = await vm.state();
+      if (state === "shutdown") return await this.#recordPowerOff(id, vm);
+      if (state === "stopped") {
+        if (checkpoint !== null) await writeVm(vm.spec.files.dir, { ...journal, restores: checkpoint });
+        await vm.resume();
       }
-    });
+      const agent = await connect(vm.agentSocket, wakeMs, undefined, journal.protocol ?? unrecordedProtocol);
+      // A frozen guest's clock may be behind.
+      if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
+      return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
+    } catch (error) {
+      await vm.kill();
+      throw error;
+    }
   }
 
-  async #restore(
-    id: string,
-    capsule: CapsuleFile,
-    saved: SavedGuest,
-    signal: AbortSignal | undefined,
-  ): Promise<LiveGuest> {
-    const { connect, wakeMs, step } = this.#options;
+  /** The saved VM; its CPUs run. */
+  async #load(id: string, capsule: CapsuleFile, saved: SavedGuest, signal: AbortSignal | undefined): Promise<Vm> {
     signal?.throwIfAborted();
     requireProtocol(saved.protocol, `capsule ${id}`);
     let vm: Vm | undefined;
@@ -120,17 +122,34 @@ export class Launcher {
       vm = await this.#processes?.claimProcess(id, capsule, saved, signal);
       signal?.throwIfAborted();
       vm ??= await this.#start(id, capsule, saved, signal);
-      step("restore.loaded");
-      const alive = orEndOf(vm, signal);
+      this.#options.step("restore.loaded");
       await vm.resume();
-      const agent = await connect(vm.agentSocket, wakeMs, alive, saved.protocol);
+      return vm;
+    } catch (error) {
+      await vm?.kill();
+      throw signal?.aborted ? signal.reason : error;
+    }
+  }
+
+  /** The guest of a VM that was just loaded, once its agent is awake. */
+  async #wake(
+    id: string,
+    capsule: CapsuleFile,
+    { protocol }: SavedGuest,
+    vm: Vm,
+    signal: AbortSignal | undefined,
+  ): Promise<LiveGuest> {
+    const { connect, wakeMs, step } = this.#options;
+    try {
+      const alive = orEndOf(vm, signal);
+      const agent = await connect(vm.agentSocket, wakeMs, alive, protocol);
       const problems = await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
       step("restore.awake");
       const guest = new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
       guest.wakeProblems = problems;
       return guest;
     } catch (error) {
-      await vm?.kill();
+      await vm.kill();
       throw signal?.aborted ? signal.reason : error;
     }
   }
