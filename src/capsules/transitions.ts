@@ -39,7 +39,7 @@ const endDelayMs = 2;
 
 export class Transitions {
   readonly #options: TransitionsOptions;
-  /** Starts, restores, and saves that wait for their turn; a destroy aborts them. */
+  /** Starts, restores, and saves and captures that wait for their turn; a destroy aborts them. */
   readonly #abortables = new Map<string, AbortController>();
 
   constructor(options: TransitionsOptions) {
@@ -127,7 +127,9 @@ export class Transitions {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "capture", row.teamId);
       try {
-        const { sizeBytes } = await host.capture(guest, storage);
+        const { sizeBytes } = await this.#withSignal(row.id, (signal) =>
+          host.capture(guest, storage, { owner: row.teamId, signal }),
+        );
         if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
         commit(sizeBytes);
         step("captured.committed");
@@ -244,18 +246,22 @@ export class Transitions {
       .catch((error: unknown) => log.error({ err: error, capsule: id }, "ending a guest failed"));
   }
 
-  /** Runs `work` with a signal that fires when a destroy begins or the guest ends. */
-  async #abortable<T>(
+  /** Runs `work` observed, with a signal that fires when a destroy begins or the guest ends. */
+  #abortable<T>(
     operation: Operation,
     id: string,
     work: (signal: AbortSignal) => Promise<T>,
     ended?: Promise<GuestEnd>,
   ): Promise<T> {
+    return this.#withSignal(id, (signal) => this.#options.observe(operation, id, () => work(signal)), ended);
+  }
+
+  async #withSignal<T>(id: string, work: (signal: AbortSignal) => Promise<T>, ended?: Promise<GuestEnd>): Promise<T> {
     const controller = new AbortController();
     this.#abortables.set(id, controller);
     void ended?.then(() => controller.abort(justEnded(id)));
     try {
-      return await this.#options.observe(operation, id, () => work(controller.signal));
+      return await work(controller.signal);
     } finally {
       this.#abortables.delete(id);
     }

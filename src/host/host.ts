@@ -142,8 +142,11 @@ export interface Host {
   save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void>;
   /** Takes a save back: the guest runs on. */
   unsave(guest: Guest): Promise<void>;
-  /** Makes a template's files from a saved guest, which stays saved. They are durable when it resolves. */
-  capture(guest: Guest, storage: string): Promise<Captured>;
+  /**
+   * Makes a template's files from a saved guest, which stays saved, when it is the owner's turn. They are durable when it
+   * resolves.
+   */
+  capture(guest: Guest, storage: string, turn: Turn): Promise<Captured>;
   /** The guest will be ended: calls that wait for its agent reject. */
   abandon(guest: Guest): void;
   /** Ends the VM; the capsule's folder stays. */

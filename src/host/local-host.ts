@@ -10,7 +10,7 @@ import { privateMemory } from "./capacity/private-memory.ts";
 import type { ReadinessCheck } from "./capacity/readiness.ts";
 import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
 import { Adopter } from "./checkpoint/adopter.ts";
-import { Checkpointer, savesAtOnce } from "./checkpoint/checkpointer.ts";
+import { Checkpointer, copiesAtOnce, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
@@ -100,9 +100,10 @@ export class LocalHost implements Host {
       },
     });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
+    const copies = new FairSlots(copiesAtOnce);
     this.#checkpointer = new Checkpointer({
       ...options,
-      space,
+      ...{ space, copies },
       slots: new FairSlots(savesAtOnce),
       templates: this.#templates,
       verifier: this.#verifier,
@@ -111,7 +112,10 @@ export class LocalHost implements Host {
     this.#warm = new WarmStarts(launch, warm, memory);
     this.#launcher = new Launcher(launch, this.#warm);
     this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher: this.#launcher });
-    this.#restorer = new Restorer({ ...launch, space, verifier: this.#verifier, launcher: this.#launcher });
+    this.#restorer = new Restorer({
+      ...launch,
+      ...{ space, copies, verifier: this.#verifier, launcher: this.#launcher },
+    });
     this.#adopter = new Adopter({ ...launch, launcher: this.#launcher, restorer: this.#restorer });
     paths.create();
   }
@@ -193,8 +197,8 @@ export class LocalHost implements Host {
     return this.#checkpointer.unsave(this.#live(guest));
   }
 
-  capture(guest: Guest, storage: string): Promise<Captured> {
-    return this.#checkpointer.capture(this.#live(guest), storage);
+  capture(guest: Guest, storage: string, turn: Turn): Promise<Captured> {
+    return this.#checkpointer.capture(this.#live(guest), storage, turn);
   }
 
   abandon(guest: Guest): void {

@@ -7,6 +7,7 @@ import { FakeVm } from "../../../test/fakes/fake-vm.ts";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
 import type { Agent } from "../../agent/agent.ts";
 import type { Vmm } from "../../vmm/vmm.ts";
+import { FairSlots } from "../capacity/fair-slots.ts";
 import { StartScheduler } from "../capacity/start-scheduler.ts";
 import { readVm, type VmFile, writeVm } from "../disk/capsule-folder.ts";
 import { diskLayerOf, openCheckpoint } from "../disk/checkpoint-folder.ts";
@@ -53,7 +54,13 @@ async function left(t: TestContext, connect: Connect, about: Partial<Saved> = {}
   const options = { paths, vmm, connect, wakeMs: 60_000, step: () => {}, scheduler: new StartScheduler(1) };
   const launcher = new Launcher({ ...options, templates: { spec: () => vm.spec } as never });
   const restorer = new Restorer({
-    ...{ paths, vmm, launcher, space: new DiskSpace({ folder: paths.data, reserveBytes: 0 }) },
+    ...{
+      paths,
+      vmm,
+      launcher,
+      space: new DiskSpace({ folder: paths.data, reserveBytes: 0 }),
+      copies: new FairSlots(1),
+    },
     templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
   });

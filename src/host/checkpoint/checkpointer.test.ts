@@ -13,6 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { CountedSlots } from "../../../test/fakes/counted-slots.ts";
 import { FakeGuest, type HostFrame } from "../../../test/fakes/fake-guest.ts";
 import { FakeVm } from "../../../test/fakes/fake-vm.ts";
 import { connectAgent } from "../../agent/connection.ts";
@@ -98,7 +99,7 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   const unused = { mergeLayer: () => assert.fail("no layer is merged") };
   const wakeMs = wakes ? waitMs : 100;
   const space = new DiskSpace({ folder: paths.data, reserveBytes });
-  const slots = new FairSlots(1);
+  const [slots, copies] = [new FairSlots(1), new CountedSlots(1)];
   const step = (name: string) => void steps.push(name);
   const refused: { why?: Error } = {};
   const vmms = {
@@ -113,11 +114,12 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
     paths,
     space,
     slots,
+    copies,
     verifier,
     wakeMs,
     step,
   });
-  return { slots, paths, vm, live, checkpointer, fake, verbs, untold, steps, refused };
+  return { slots, copies, paths, vm, live, checkpointer, fake, verbs, untold, steps, refused };
 }
 
 test("a pause is refused before the guest is touched when its QEMU cannot be kept", async (t) => {
@@ -296,6 +298,22 @@ test("QEMU's monitor is not queried when the guest has answered FREEZE", async (
   vm.state = () => Promise.reject(new Error("queried"));
   await checkpointer.save(live, "pause", turn);
   assert.equal(vm.stops, 1);
+});
+
+test("a merge waits for its turn in a line of its own, where a signal ends the waiting, and no save waits for it", async (t) => {
+  const { paths, live, checkpointer, copies } = await running(t, { freezes: true });
+  const others = Promise.withResolvers<void>();
+  t.after(() => others.resolve());
+  void copies.run("another team", () => others.promise);
+  await checkpointer.save(live, "capture", turn);
+  const destroyed = new AbortController();
+  const captured = checkpointer.capture(live, "t1", { ...turn, signal: destroyed.signal });
+  await copies.lastAsked(turn.owner);
+  assert.deepEqual(readdirSync(paths.work), []);
+  destroyed.abort(new Error("destroyed"));
+  await assert.rejects(captured, /^Error: destroyed/);
+  await checkpointer.unsave(live);
+  await checkpointer.save(live, "pause", turn);
 });
 
 test("a save whose devices have changed is repeated, and published once they have not", async (t) => {

@@ -16,7 +16,7 @@ import { allocatedBytes, explainSpace, freshFolder, publish, syncFileAndTimes, s
 import type { Saved } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
-import type { Captured, SaveTurn } from "../host.ts";
+import type { Captured, SaveTurn, Turn } from "../host.ts";
 import type { TemplateStore } from "../images/template-store.ts";
 import type { Vmms } from "../qemu-builds/vmms.ts";
 import type { Step } from "../steps.ts";
@@ -29,12 +29,20 @@ import type { Verifier } from "./verifier.ts";
  */
 export const savesAtOnce = Math.min(8, Math.max(2, availableParallelism()));
 
+/**
+ * Copies of whole disk layers at the same time: merges of captures, and resumes that work on a copy. Each may take minutes, so
+ * they wait neither in the line of saves nor in that of starts.
+ */
+export const copiesAtOnce = 2;
+
 export interface CheckpointerOptions {
   paths: Paths;
   vmm: Pick<Vmms, "requireKept">;
   space: DiskSpace;
   /** For saves. */
   slots: FairSlots;
+  /** For merges. */
+  copies: Pick<FairSlots, "run">;
   templates: Pick<TemplateStore, "image" | "layer">;
   verifier: Verifier;
   mergeLayer: MergeLayer;
@@ -146,7 +154,12 @@ export class Checkpointer {
     }
   }
 
-  async capture(live: LiveGuest, storage: string): Promise<Captured> {
+  /** In a slot of `copies`. */
+  capture(live: LiveGuest, storage: string, { owner, signal }: Turn): Promise<Captured> {
+    return this.#options.copies.run(owner, () => this.#capture(live, storage), signal);
+  }
+
+  async #capture(live: LiveGuest, storage: string): Promise<Captured> {
     const { paths, step } = this.#options;
     const target = paths.template(storage);
     const scratch = paths.scratch(`capture-${storage}`);

@@ -17,6 +17,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { CountedSlots } from "../../../test/fakes/counted-slots.ts";
 import { FakeDisk } from "../../../test/fakes/fake-disk.ts";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
 import { removeVm, writeVm } from "../disk/capsule-folder.ts";
@@ -44,6 +45,7 @@ interface Paused {
   work: string;
   restorer: Restorer;
   disk: FakeDisk;
+  copies: CountedSlots;
   /** `work` stands for the restored VM's. */
   run: { work: () => void; times: number; pieces: unknown[] };
 }
@@ -60,15 +62,17 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
     return guest;
   };
   const disk = new FakeDisk(2 ** 40, 0);
+  const copies = new CountedSlots(1);
   const restorer = new Restorer({
     paths,
     space: disk.space,
+    copies,
     vmm: { find: async () => [], reap: async () => {} },
     templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
     launcher: { restore },
   });
-  return { folder, layer, checkpoint, work: paths.work, restorer, disk, run };
+  return { folder, layer, checkpoint, work: paths.work, restorer, disk, copies, run };
 }
 
 test("a capsule whose disk layer was changed after its memory was saved is refused, and nothing is touched", async (t) => {
@@ -254,6 +258,22 @@ test("copies for such resumes are made within what is free beside the reserve, t
   other[Symbol.dispose]();
   run.work = () => {};
   assert.equal(await restorer.restore(id, turn), guest);
+});
+
+test("such a copy waits for its turn before it begins, and a signal ends the waiting", async (t) => {
+  const { checkpoint, layer, restorer, copies, run } = await paused(t, { frozen: false });
+  const others = Promise.withResolvers<void>();
+  void copies.run("another team", () => others.promise);
+  const gone = new AbortController();
+  const aborted = restorer.restore(id, { ...turn, signal: gone.signal });
+  await copies.lastAsked(turn.owner);
+  assert.deepEqual([existsSync(join(checkpoint, "disk.qcow2")), run.times], [false, 0]);
+  gone.abort(new Error("destroyed"));
+  await assert.rejects(aborted, /destroyed/);
+  const resumed = restorer.restore(id, turn);
+  others.resolve();
+  assert.equal(await resumed, guest);
+  assert.equal(readFileSync(layer, "utf8"), "as it was");
 });
 
 test("the copy that such a resume works on has the holes of the layer", async (t) => {

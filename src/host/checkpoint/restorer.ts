@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
+import type { FairSlots } from "../capacity/fair-slots.ts";
 import { checkpointName, readCapsule, vmName } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { putLayerBack, requireSameLayer, setLayerAside, undoResume } from "../disk/disk-layer.ts";
@@ -19,6 +20,8 @@ import type { Verifier } from "./verifier.ts";
 export interface RestorerOptions {
   paths: Paths;
   space: DiskSpace;
+  /** For copies of disk layers. */
+  copies: Pick<FairSlots, "run">;
   vmm: Reaper;
   templates: Pick<TemplateStore, "requireMachine" | "requireParent">;
   verifier: Pick<Verifier, "requireSound" | "verifyOnce">;
@@ -34,7 +37,7 @@ export class Restorer {
 
   /** The capsule's VM, held. On failure the capsule is as before. */
   async restore(id: string, turn: Turn): Promise<LiveGuest> {
-    const { paths, space, templates, verifier, launcher } = this.#options;
+    const { paths, space, copies, templates, verifier, launcher } = this.#options;
     const [what, folder] = [`capsule ${id}`, paths.capsule(id)];
     const checkpoint = join(folder, checkpointName);
     verifier.requireSound(checkpoint);
@@ -53,7 +56,9 @@ export class Restorer {
     const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName), pieces };
     const saved = { ...files, protocol: manifest.agent.protocol, revision: manifest.revision };
     try {
-      if (manifest.frozen === false) await setLayerAside(folder, space, `resuming ${what}`);
+      if (manifest.frozen === false) {
+        await copies.run(turn.owner, () => setLayerAside(folder, space, `resuming ${what}`), turn.signal);
+      }
       return await launcher.restore(id, capsule, saved, turn);
     } catch (error) {
       await this.reap(id).catch(() => {}); // the next resume or start repeats it
