@@ -178,7 +178,7 @@ const settings = {
     "CAPSULE_AUDIT_ENTRIES_MAX",
     "100000",
     integer(1_000, 100_000_000),
-    "entries of a team's audit log; beyond them the oldest are forgotten",
+    "entries of a team's audit log; beyond them the oldest are forgotten, of a kind that has more than its share",
   ),
   auditKeepDays: row(
     "CAPSULE_AUDIT_KEEP_DAYS",

@@ -129,7 +129,7 @@ async function startLocked(
       await host.close();
       await telemetry.close(traceGraceMs);
       teams.flush();
-      audit.flush();
+      audit.close();
       records.database.close();
       lock.release();
       log.info("stopped; capsules run on");

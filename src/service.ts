@@ -45,8 +45,7 @@ export function openRecords({ database, clock, log, auditEntriesMax, auditKeepMs
   const now = () => clock.now();
   const capsuleRows = new CapsuleRows(database);
   const audit = new Audit({
-    rows: new AuditRows(database),
-    now,
+    ...{ rows: new AuditRows(database), clock },
     entriesMax: auditEntriesMax,
     keepMs: auditKeepMs,
     onLoss: (entries) => log.error({ entries }, "audit entries were lost: the database cannot be written"),

@@ -12,7 +12,7 @@ import { buildServer, type ServerOptions } from "../src/http/app.ts";
 import type { App } from "../src/http/route.ts";
 import type { Limits } from "../src/wire/limits.ts";
 import type { FakeAgent } from "./fakes/agent.ts";
-import { type FakeService, fakeService } from "./fakes/fake-service.ts";
+import { type FakeService, type FakeServiceOptions, fakeService } from "./fakes/fake-service.ts";
 import { Contract, type OpenApi } from "./openapi-contract.ts";
 import { waitFor } from "./wait-for.ts";
 
@@ -38,7 +38,7 @@ export interface Reply {
 }
 
 export class Api {
-  readonly service: FakeService = fakeService();
+  readonly service: FakeService;
   readonly log: string[] = [];
   readonly app: App;
   readonly limits: Limits;
@@ -46,7 +46,8 @@ export class Api {
   waits = 0;
   #contract: Contract | undefined;
 
-  constructor(limits: Partial<Limits> = {}, options: Partial<ServerOptions> = {}) {
+  constructor(limits: Partial<Limits> = {}, options: Partial<ServerOptions> = {}, service: FakeServiceOptions = {}) {
+    this.service = fakeService(service);
     this.limits = { ...loadConfig({}).limits, vcpus_max: 8, memory_max_mb: 65_536, ...limits };
     const logger = pino({ level: "trace" }, { write: (line) => void this.log.push(line) });
     addKeys(this.service);

@@ -1,6 +1,6 @@
 /**
  * The audit log's rows, append-only. Triggers in the schema (migrations.ts) refuse to change a row, and to remove one that
- * is not among the oldest of its team.
+ * is newer than all that retention has removed of its team.
  */
 import type { StatementSync } from "node:sqlite";
 import type { AuditAction } from "../wire/audit.ts";
@@ -24,6 +24,25 @@ export interface AuditRow {
 
 export type NewAuditRow = Omit<AuditRow, "id">;
 
+/** Each kind has a share of a team's log that no other kind takes (src/teams/audit-shares.ts). */
+export type AuditKind = "keys" | "lifecycle" | "templates" | "other";
+
+/** A refused request counts as `other`. A request whose client disconnected (499) may have made its change. Key '': the service. */
+const kind = `CASE
+  WHEN status >= 400 AND status <> 499 AND key_id <> '' THEN 'other'
+  WHEN action LIKE 'key.%' OR action LIKE 'sign-in%' THEN 'keys'
+  WHEN action LIKE 'capsule.%' THEN 'lifecycle'
+  WHEN action LIKE 'template.%' THEN 'templates'
+  ELSE 'other' END`;
+
+export interface KindCount {
+  kind: AuditKind;
+  count: number;
+  /** The ids of the first and the last row. */
+  first: number;
+  last: number;
+}
+
 const selection = `id, at, team_id AS teamId, key_id AS keyId, key_name AS keyName, address, action,
   capsule_id AS capsuleId, subject, status FROM audit WHERE team_id = :teamId AND id < :before`;
 
@@ -33,6 +52,8 @@ export class AuditRows {
   readonly #ofTeam: StatementSync;
   readonly #ofCapsule: StatementSync;
   readonly #counts: StatementSync;
+  readonly #kinds: StatementSync;
+  readonly #atOrBefore: StatementSync;
   readonly #oldest: StatementSync;
   readonly #olderThan: StatementSync;
   readonly #raiseHorizon: StatementSync;
@@ -42,35 +63,45 @@ export class AuditRows {
     this.#database = database;
     this.#append = database.prepare(
       `INSERT INTO audit (at, team_id, key_id, key_name, address, action, capsule_id, subject, status)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING ${kind} AS kind`,
     );
     this.#ofTeam = database.prepare(`SELECT ${selection} ORDER BY id DESC LIMIT :limit`);
     this.#ofCapsule = database.prepare(`SELECT ${selection} AND capsule_id = :capsuleId ORDER BY id DESC LIMIT :limit`);
     this.#counts = database.prepare("SELECT team_id AS teamId, COUNT(*) AS count FROM audit GROUP BY team_id");
-    this.#oldest = database.prepare("SELECT id FROM audit WHERE team_id = ? ORDER BY id LIMIT 1 OFFSET ?");
+    this.#kinds = database.prepare(
+      `SELECT ${kind} AS kind, COUNT(*) AS count, MIN(id) AS first, MAX(id) AS last FROM
+       (SELECT id, action, status, key_id FROM audit WHERE team_id = ? AND id > ? ORDER BY id LIMIT ?) GROUP BY 1`,
+    );
+    this.#atOrBefore = database.prepare("SELECT id, at FROM audit WHERE id <= ? ORDER BY id DESC LIMIT 1");
+    this.#oldest = database.prepare(
+      `SELECT id FROM audit WHERE team_id = ? AND id >= ? AND ${kind} = ? ORDER BY id LIMIT 1 OFFSET ?`,
+    );
     this.#olderThan = database.prepare(
       `SELECT MAX(id) AS id FROM (SELECT id, at FROM audit WHERE team_id = :teamId ORDER BY id LIMIT :limit)
        WHERE at < :at`,
     );
     this.#raiseHorizon = database.prepare(
       `INSERT INTO audit_horizons (team_id, through) VALUES (:teamId, :through)
-       ON CONFLICT (team_id) DO UPDATE SET through = excluded.through`,
+       ON CONFLICT (team_id) DO UPDATE SET through = MAX(through, excluded.through)`,
     );
-    this.#forget = database.prepare("DELETE FROM audit WHERE team_id = :teamId AND id <= :through");
+    this.#forget = database.prepare(
+      `DELETE FROM audit WHERE team_id = :teamId AND id BETWEEN :from AND :through AND (:kind IS NULL OR ${kind} = :kind)`,
+    );
   }
 
-  /** All of them are durable when this returns. */
-  append(rows: readonly NewAuditRow[]): void {
-    transact(this.#database, () => {
-      for (const { at, teamId, keyId, keyName, address, action, capsuleId, subject, status } of rows) {
-        this.#append.run(at, teamId, keyId, keyName, address, action, capsuleId, subject, status);
-      }
-    });
+  /** All of them are durable when this returns. Returns the kind of each. */
+  append(rows: readonly NewAuditRow[]): AuditKind[] {
+    return transact(this.#database, () =>
+      rows.map(({ at, teamId, keyId, keyName, address, action, capsuleId, subject, status }) => {
+        const made = this.#append.get(at, teamId, keyId, keyName, address, action, capsuleId, subject, status);
+        return (made as { kind: AuditKind }).kind;
+      }),
+    );
   }
 
   /** As `append`, durable with the next commit that is. */
-  appendUnsynced(rows: readonly NewAuditRow[]): void {
-    withoutSync(this.#database, () => this.append(rows));
+  appendUnsynced(rows: readonly NewAuditRow[]): AuditKind[] {
+    return withoutSync(this.#database, () => this.append(rows));
   }
 
   /** Newest first: at most `limit` rows with ids below `before`. */
@@ -86,22 +117,49 @@ export class AuditRows {
     return new Map(rows.map(({ teamId, count }) => [teamId, count]));
   }
 
-  /** Removes the team's `count` oldest rows, if it has so many; returns how many it removed. */
-  removeOldest(teamId: string, count: number): number {
-    const row = this.#oldest.get(teamId, count - 1) as { id: number } | undefined;
-    return row === undefined ? 0 : this.#forgetThrough(teamId, row.id);
+  /** The kinds of the team's `limit` rows that follow the row `after`. */
+  kinds(teamId: string, after: number, limit: number): KindCount[] {
+    return this.#kinds.all(teamId, after, limit) as unknown as KindCount[];
+  }
+
+  /**
+   * The time of a row of any team that is `at` or earlier; undefined: there is none. The rows are halved, not read, so the row is
+   * the newest such one only if the clock was not set while they were written.
+   */
+  timeUntil(at: number): number | undefined {
+    const rowAt = (id: number) => this.#atOrBefore.get(id) as { id: number; at: number } | undefined;
+    let [low, high] = [0, rowAt(Number.MAX_SAFE_INTEGER)?.id ?? 0];
+    let time: number | undefined;
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      const row = rowAt(middle);
+      if (row !== undefined && row.at > at) {
+        high = middle - 1;
+        continue;
+      }
+      time = row?.at ?? time;
+      low = middle;
+    }
+    return time;
+  }
+
+  /** Removes the team's `count` oldest rows of that kind from `first` on; returns the id of the last, or undefined: there are fewer. */
+  removeOldest(teamId: string, of: Pick<KindCount, "kind" | "first">, count: number): number | undefined {
+    const row = this.#oldest.get(teamId, of.first, of.kind, count - 1) as { id: number } | undefined;
+    if (row !== undefined) this.#forgetThrough(teamId, row.id, of);
+    return row?.id;
   }
 
   /** Removes the rows older than `at` among the team's `limit` oldest; returns how many it removed. */
   removeBefore(teamId: string, at: number, limit: number): number {
     const { id } = this.#olderThan.get({ teamId, at, limit }) as { id: number | null };
-    return id === null ? 0 : this.#forgetThrough(teamId, id);
+    return id === null ? 0 : this.#forgetThrough(teamId, id, { kind: null, first: 0 });
   }
 
-  #forgetThrough(teamId: string, through: number): number {
+  #forgetThrough(teamId: string, through: number, of: { kind: AuditKind | null; first: number }): number {
     return transact(this.#database, () => {
       this.#raiseHorizon.run({ teamId, through });
-      return Number(this.#forget.run({ teamId, through }).changes);
+      return Number(this.#forget.run({ teamId, through, from: of.first, kind: of.kind }).changes);
     });
   }
 }

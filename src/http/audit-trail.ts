@@ -5,7 +5,6 @@
 import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
 import type { AuditEntry } from "../teams/audit.ts";
 import type { AuditAction } from "../wire/audit.ts";
-import { RepeatedReads } from "./repeated-reads.ts";
 import type { App, AuditDetails, AuditRule } from "./route.ts";
 import type { AuditService } from "./services.ts";
 
@@ -13,11 +12,10 @@ const clientGoneStatus = 499;
 
 /** Call before the routes are declared. */
 export function keepAudit(app: App, audit: AuditService): void {
-  const reads = new RepeatedReads();
   const record = ({ action, read }: AuditRule, request: FastifyRequest, status: number) => {
     if (!isFirst(request)) return;
-    const entry = entryOf(action, request, status);
-    if (read !== true || !reads.isRepeated(Object.values(entry))) audit.record(entry);
+    const isRefused = status === clientGoneStatus ? !begun.has(request) : status >= 400;
+    audit.record(entryOf(action, request, status), isRefused ? "refused" : read === true ? "read" : undefined);
   };
   app.decorateRequest("auditDetails");
   app.addHook("onRoute", (route: RouteOptions) => {
@@ -40,6 +38,10 @@ export function keepAudit(app: App, audit: AuditService): void {
     }
     const recordEnd = (request: FastifyRequest, reply: FastifyReply, done: () => void) => {
       record(rule, request, statusOf(reply));
+      done();
+    };
+    route.preHandler = (request, _reply, done) => {
+      begun.add(request);
       done();
     };
     route.onResponse = recordEnd;
@@ -70,6 +72,8 @@ export function recordAlso(audit: AuditService, request: FastifyRequest, subject
 }
 
 const recorded = new WeakSet<FastifyRequest>();
+/** Requests that were whole when their client disconnected: they may have changed something. */
+const begun = new WeakSet<FastifyRequest>();
 
 /** True once per authenticated request. */
 function isFirst(request: FastifyRequest): boolean {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { FakeClock } from "../../test/fakes/fake-clock.ts";
 import { AuditRows } from "../db/audit-rows.ts";
 import { openDatabase } from "../db/database.ts";
 import { Audit, type AuditEntry } from "./audit.ts";
@@ -22,11 +23,12 @@ function entry(more: Partial<AuditEntry> = {}): AuditEntry {
   };
 }
 
-function fresh({ entriesMax = 1_000, now = (): number => 0 } = {}) {
+function fresh({ entriesMax = 1_000, clock = new FakeClock() } = {}) {
   const database = openDatabase(":memory:");
   const rows = new AuditRows(database);
   const lost: number[] = [];
-  const audit = new Audit({ rows, now, entriesMax, keepMs: 90 * day, onLoss: (entries) => lost.push(entries) });
+  const onLoss = (entries: number) => lost.push(entries);
+  const audit = new Audit({ rows, clock, entriesMax, keepMs: 90 * day, onLoss });
   const subjects = (teamId = "blue") => audit.list(teamId, { limit: 100_000 }).entries.map((each) => each.subject);
   return { database, rows, audit, lost, subjects };
 }
@@ -98,17 +100,136 @@ test("beyond its maximum a team's oldest entries are removed, and no other team'
   assert.deepEqual(subjects("red"), ["kept"]);
 });
 
+/** The actions of the team's entries, the oldest first, and the number of each run of them. */
+function runs(audit: Audit): string[] {
+  const { entries } = audit.list("blue", { limit: 100_000 });
+  const found: { action: string; count: number }[] = [];
+  for (const { action } of entries.reverse()) {
+    const last = found.at(-1);
+    if (last?.action === action) last.count++;
+    else found.push({ action, count: 1 });
+  }
+  return found.map(({ action, count }) => `${count} ${action}`);
+}
+
+/** Records entries in batches, as the service does. */
+function flood(audit: Audit, count: number, more: Partial<AuditEntry>): void {
+  for (let i = 0; i < count; i++) audit.record(entry({ subject: String(i), ...more }));
+  for (let i = 0; i < count / 1_000 + 5; i++) {
+    audit.record(entry(more));
+    audit.flush();
+  }
+}
+
+test("entries of keys, sign-ins, lifecycle and templates are displaced neither by others nor by one another", () => {
+  const { audit } = fresh({ entriesMax: 10_000 });
+  const few = ["key.create", "sign-in", "capsule.create", "capsule.end", "template.create"] as const;
+  for (const action of few) audit.record(entry({ action }));
+  audit.record(entry({ action: "capsule.end", keyId: "", status: 500 }));
+  audit.record(entry({ action: "capsule.destroy", status: 499 }));
+  const kept = [...few.map((action) => `1 ${action}`), "1 capsule.end", "1 capsule.destroy"];
+  kept.splice(3, 3, "1 capsule.end", "1 template.create", "1 capsule.end");
+  flood(audit, 30_000, { action: "file.read" });
+  flood(audit, 30_000, { action: "key.revoke", status: 404 });
+  const displaced = () => kept.filter((run, index) => runs(audit)[index] !== run);
+  assert.deepEqual(displaced(), []);
+  flood(audit, 30_000, { action: "capsule.pause" });
+  assert.deepEqual(displaced().slice(0, 2), ["1 capsule.create", "1 capsule.end"], "the oldest of its own kind");
+  assert.deepEqual(runs(audit).slice(0, 3), ["1 key.create", "1 sign-in", "1 template.create"]);
+});
+
+test("room that the other kinds do not use belongs to every kind; none takes another's share", () => {
+  const { audit } = fresh({ entriesMax: 10_000 });
+  flood(audit, 30_000, { action: "exec" });
+  const count = (wanted: string) =>
+    audit.list("blue", { limit: 100_000 }).entries.filter(({ action }) => action === wanted).length;
+  assert.ok(count("exec") >= 10_000);
+  flood(audit, 30_000, { action: "key.create" });
+  flood(audit, 30_000, { action: "capsule.create" });
+  flood(audit, 30_000, { action: "exec" });
+  flood(audit, 30_000, { action: "template.create" });
+  const counts = ["exec", "capsule.create", "key.create", "template.create"].map(count);
+  const least = [5_000, 2_500, 1_250, 1_250];
+  assert.ok(
+    counts.every((found, index) => found >= (least[index] ?? 0)),
+    String(counts),
+  );
+  assert.ok(counts.reduce((sum, found) => sum + found) <= 11_000, String(counts));
+});
+
+test("the entries of an earlier start are bounded too", () => {
+  const { audit, rows } = fresh({ entriesMax: 100_000 });
+  audit.record(entry({ action: "key.create" }));
+  flood(audit, 20_000, { action: "exec" });
+  const next = new Audit({ rows, clock: new FakeClock(), entriesMax: 2_000, keepMs: day, onLoss: () => {} });
+  for (let i = 0; i < 20; i++) {
+    next.record(entry());
+    next.flush();
+  }
+  const [first, second, ...more] = runs(next);
+  assert.deepEqual([first, more], ["1 key.create", []]);
+  assert.ok(Number.parseInt(String(second), 10) <= 3_000, second);
+});
+
+test("refusals of a key leave one entry a minute for each action and status, with their number", () => {
+  const clock = new FakeClock();
+  const { audit, subjects } = fresh({ clock });
+  const refuse = (subject: string, status = 404) => audit.record(entry({ subject, status }), "refused");
+  for (let i = 0; i < 500; i++) refuse(`/${i}`);
+  refuse("/secret", 403);
+  assert.deepEqual(subjects(), ["/secret", "/0"]);
+  clock.advance(60_000);
+  audit.flush();
+  const counted = "499 more such requests within a minute, of which this is the last";
+  assert.deepEqual(subjects(), [counted, "/secret", "/0"]);
+  refuse("/1");
+  audit.close();
+  assert.equal(subjects()[0], counted.replace("499", "1"));
+});
+
 test("old entries are removed, also those of an earlier start", () => {
-  let now = 0;
-  const { audit, rows, subjects } = fresh({ now: () => now });
+  const clock = new FakeClock();
+  const { audit, rows, subjects } = fresh({ clock });
   audit.record(entry({ subject: "old" }));
-  now = 10 * day;
+  clock.advance(10 * day);
   audit.record(entry({ subject: "young" }));
+  clock.advance(79 * day);
+  audit.record(entry({ subject: "new" }));
   audit.removeExpired();
-  assert.deepEqual(subjects(), ["young", "old"]);
-  now = 90 * day + 1;
-  new Audit({ rows, now: () => now, entriesMax: 1_000, keepMs: 90 * day, onLoss: () => {} }).removeExpired();
-  assert.deepEqual(subjects(), ["young"]);
+  assert.deepEqual(subjects(), ["new", "young", "old"]);
+  clock.advance(1.5 * day);
+  new Audit({ rows, clock, entriesMax: 1_000, keepMs: 90 * day, onLoss: () => {} }).removeExpired();
+  assert.deepEqual(
+    subjects(),
+    ["new", "young", "old"],
+    "a day ago the old one was 89.5 days old, as far as the rows say",
+  );
+  clock.advance(day);
+  audit.removeExpired();
+  audit.removeExpired();
+  clock.advance(day);
+  audit.removeExpired();
+  assert.deepEqual(subjects(), ["new", "young"]);
+});
+
+test("a clock that was set 90 days ahead removes nothing for a day, whether the service is started anew or not", () => {
+  const clock = new FakeClock();
+  const { audit, rows, subjects } = fresh({ clock });
+  for (const subject of ["a", "b"]) audit.record(entry({ subject }));
+  clock.advance(3 * day);
+  audit.removeExpired();
+  clock.step(100 * day);
+  audit.record(entry({ subject: "ahead" }));
+  const restarted = () => new Audit({ rows, clock, entriesMax: 1_000, keepMs: 90 * day, onLoss: () => {} });
+  for (let hours = 0; hours < 23; hours++) {
+    clock.advance(day / 24);
+    audit.removeExpired();
+    restarted().removeExpired();
+  }
+  assert.deepEqual(subjects(), ["ahead", "b", "a"]);
+  clock.advance(day / 12);
+  restarted().removeExpired();
+  assert.deepEqual(subjects(), ["ahead"]);
 });
 
 test("long texts are cut", () => {

@@ -2,14 +2,17 @@
  * The audit log: which key did what to which capsule, when, and with what status. Entries are buffered for at most a second
  * and written in one transaction; durable ones are flushed before their request is answered.
  */
-import type { AuditQuery, AuditRow, AuditRows, NewAuditRow } from "../db/audit-rows.ts";
+import type { AuditKind, AuditQuery, AuditRow, AuditRows, NewAuditRow } from "../db/audit-rows.ts";
+import { AuditShares } from "./audit-shares.ts";
+import { type JoinableEntry, JoinedEntries } from "./joined-entries.ts";
 
-export type AuditEntry = Omit<NewAuditRow, "at">;
+export type AuditEntry = JoinableEntry;
 
 export interface AuditOptions {
   rows: AuditRows;
-  now?: () => number;
-  /** Entries of one team; the oldest are removed first. */
+  /** Epoch milliseconds, and monotonic ones. */
+  clock: { now(): number; ticks(): number };
+  /** Entries of one team. */
   entriesMax: number;
   keepMs: number;
   /** Called when buffered entries were dropped because the database could not be written. */
@@ -27,36 +30,58 @@ export interface AuditPage {
 const waitingMax = 1_000;
 /** Entries buffered while the database cannot be written. */
 const unwrittenMax = 10_000;
-/** Rows beyond a team's maximum before the oldest are removed in one statement. */
-const excessMax = 1_000;
-/** Rows of one team that one call of `removeExpired` reads. */
-const expiryBatch = 5_000;
+/** How long the clock must have been set to a time before entries are removed for their age at that time. */
+const clockTrialMs = 86_400_000;
 const addressMaxLength = 64;
 const capsuleIdMaxLength = 64;
 const subjectMaxLength = 512;
 
 export class Audit {
   readonly #options: AuditOptions;
-  readonly #now: () => number;
+  readonly #shares: AuditShares;
+  readonly #reads: JoinedEntries;
+  readonly #refusals: JoinedEntries;
   #waiting: NewAuditRow[] = [];
-  readonly #counts: Map<string, number>;
+  /** A time that the clock has shown a day ago or earlier; undefined: none is known. */
+  #trusted: number | undefined;
+  /** The time that becomes the trusted one a day after it was read. */
+  #trial: { now: number; ticks: number };
 
   constructor(options: AuditOptions) {
+    const { rows, clock, entriesMax } = options;
+    const ticks = () => clock.ticks();
     this.#options = options;
-    this.#now = options.now ?? Date.now;
-    this.#counts = options.rows.counts();
+    this.#shares = new AuditShares(rows, entriesMax);
+    this.#reads = new JoinedEntries({ isCounted: false, ticks });
+    this.#refusals = new JoinedEntries({ isCounted: true, ticks });
+    this.#trusted = rows.timeUntil(clock.now() - clockTrialMs);
+    this.#trial = { now: clock.now(), ticks: clock.ticks() };
   }
 
-  /** The entry is on disk after the next `flush`. Long texts are cut. Never throws. */
-  record({ address, capsuleId, subject, ...entry }: AuditEntry): void {
-    this.#waiting.push({
-      ...entry,
-      at: this.#now(),
-      address: cut(address, addressMaxLength),
-      capsuleId: capsuleId === null ? null : cut(capsuleId, capsuleIdMaxLength),
-      subject: subject === null ? null : cut(subject, subjectMaxLength),
-    });
-    if (this.#waiting.length % waitingMax === 0) this.#try(() => this.flush());
+  /**
+   * The entry is on disk after the next `flush`. Long texts are cut. Never throws.
+   * A `read` leaves no entry when the same one left one within a minute. Refusals (`refused`) of a key leave one entry a minute, with
+   * their number, for each action and status.
+   */
+  record(entry: AuditEntry, joined?: "read" | "refused"): void {
+    const { keyId, action, status } = entry;
+    if (joined === "refused") this.#push(this.#refusals.add([keyId, action, status], entry));
+    else if (joined === "read") this.#push(this.#reads.add(Object.values(entry), entry));
+    else this.#push([entry]);
+  }
+
+  #push(entries: readonly AuditEntry[]): void {
+    for (const { address, capsuleId, subject, ...entry } of entries) {
+      this.#waiting.push({
+        ...entry,
+        at: this.#options.clock.now(),
+        address: cut(address, addressMaxLength),
+        capsuleId: capsuleId === null ? null : cut(capsuleId, capsuleIdMaxLength),
+        subject: subject === null ? null : cut(subject, subjectMaxLength),
+      });
+      if (this.#waiting.length % waitingMax === 0)
+        this.#try(() => this.#write((rows) => this.#options.rows.append(rows)));
+    }
   }
 
   /**
@@ -64,16 +89,23 @@ export class Audit {
    * throws, the entries stay buffered.
    */
   flush(): void {
+    this.#push(this.#refusals.due());
     this.#write((rows) => this.#options.rows.append(rows));
   }
 
-  #write(append: (rows: readonly NewAuditRow[]) => void): void {
+  /** As `flush`, with the numbers of refusals whose minute has not ended. */
+  close(): void {
+    this.#push(this.#refusals.drain());
+    this.flush();
+  }
+
+  #write(append: (rows: readonly NewAuditRow[]) => AuditKind[]): void {
     const rows = this.#waiting;
     if (rows.length === 0) return;
-    append(rows);
+    const kinds = append(rows);
     this.#waiting = [];
-    for (const { teamId } of rows) this.#counts.set(teamId, (this.#counts.get(teamId) ?? 0) + 1);
-    for (const teamId of new Set(rows.map((row) => row.teamId))) this.#enforceMax(teamId);
+    for (const [index, kind] of kinds.entries()) this.#shares.add(rows[index]?.teamId ?? "", kind);
+    for (const teamId of new Set(rows.map((row) => row.teamId))) this.#shares.enforce(teamId);
   }
 
   /** With the entries that are not on disk yet. */
@@ -84,20 +116,17 @@ export class Audit {
     return { entries, next: rows.length > entries.length ? (entries.at(-1)?.id ?? null) : null };
   }
 
-  /** Removes a bounded number of entries older than `keepMs`. Call it periodically. */
+  /**
+   * Removes a bounded number of entries older than `keepMs`. Call it periodically. A clock that was set ahead ages entries only when it
+   * has stayed there for a day.
+   */
   removeExpired(): void {
-    const at = this.#now() - this.#options.keepMs;
-    for (const teamId of this.#counts.keys())
-      this.#subtract(teamId, this.#options.rows.removeBefore(teamId, at, expiryBatch));
-  }
-
-  #enforceMax(teamId: string): void {
-    const excess = (this.#counts.get(teamId) ?? 0) - this.#options.entriesMax;
-    if (excess > excessMax) this.#subtract(teamId, this.#options.rows.removeOldest(teamId, excess));
-  }
-
-  #subtract(teamId: string, count: number): void {
-    this.#counts.set(teamId, (this.#counts.get(teamId) ?? 0) - count);
+    const [now, ticks] = [this.#options.clock.now(), this.#options.clock.ticks()];
+    if (ticks - this.#trial.ticks >= clockTrialMs) {
+      this.#trusted = this.#trial.now;
+      this.#trial = { now, ticks };
+    }
+    if (this.#trusted !== undefined) this.#shares.removeBefore(Math.min(now, this.#trusted) - this.#options.keepMs);
   }
 
   /** A failure is not thrown: on a full disk it must stay possible to destroy a capsule. */

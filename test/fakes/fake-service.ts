@@ -33,12 +33,14 @@ export interface FakeServiceOptions {
   log?: Log;
   quotas?: Partial<QuotaLimits>;
   capacityBytes?: number;
+  auditEntriesMax?: number;
   observers?: Partial<Observers>;
 }
 
 export function fakeService(options: FakeServiceOptions = {}) {
   const { host = new FakeHost(), database = openDatabase(":memory:"), clock = new FakeClock(), log = silent } = options;
-  const records = openRecords({ database, clock, log, auditEntriesMax: 1_000_000, auditKeepMs: 1e9 });
+  const { auditEntriesMax = 1_000_000 } = options;
+  const records = openRecords({ database, clock, log, auditEntriesMax, auditKeepMs: 1e9 });
   const service = buildService({
     ...{ records, host, clock, log },
     step() {},

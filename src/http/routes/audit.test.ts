@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import type { AddressInfo } from "node:net";
+import { once } from "node:events";
+import { type AddressInfo, connect, type Socket } from "node:net";
 import { after, before, describe, test } from "node:test";
 import { WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
@@ -7,6 +8,13 @@ import { waitFor } from "../../../test/wait-for.ts";
 import { auditActions } from "../../wire/audit.ts";
 
 const api = new Api();
+const entryOfRead = {
+  keyName: "stolen",
+  address: "127.0.0.1",
+  action: "file.read",
+  capsuleId: null,
+  status: 200,
+} as const;
 const secret = "a-secret-of-the-caller";
 
 async function entries(query = "", key: string = keys.red) {
@@ -144,14 +152,70 @@ describe("the audit log", () => {
     const count = async () => (await entries("?limit=1000")).filter(({ action }) => action === "file.read").length;
     const { json: second } = await api.call("POST", "/v1/keys", { json: { name: "reader" } });
     const before = await count();
+    for (const path of ["/root/polled", "/root/another"]) api.agent(id).files.set(path, Buffer.from("x"));
     const read = (path: string, key: string = keys.red, capsule = id) =>
       api.call("POST", `/v1/capsules/${capsule}/files/read`, { json: { path }, key });
     for (let i = 0; i < 20; i++) await read("/root/polled");
     assert.equal(await count(), before + 1);
     await read("/root/another");
     await read("/root/polled", second.key);
-    await read("/root/polled", keys.red, "cl-nobody");
-    assert.equal(await count(), before + 4);
+    assert.equal(await count(), before + 3);
+  });
+
+  test("a flood of refused requests and of reads displaces no entry of keys, sign-ins, lifecycle and templates", async () => {
+    const small = new Api({ requests_per_sec: 100_000 }, {}, { auditEntriesMax: 1_000 });
+    const { audit } = small.service;
+    const { json: made } = await small.call("POST", "/v1/keys", { json: { name: "stolen" } });
+    const { json: link } = await small.call("POST", "/v1/sign-in-links");
+    await small.call("POST", "/v1/sign-in", { key: null, json: { token: link.token } });
+    const [first, captured] = [await small.capsule(), await small.capsule()];
+    await small.call("POST", "/v1/snapshots", { json: { sandbox_id: captured, name: "t1" } });
+    small.agent(first).files.set("/a", Buffer.from("x"));
+    const teamId = "team-red";
+    const entriesNow = () => audit.list(teamId, { limit: 100_000 }).entries;
+    const lasting = entriesNow().map((entry) => entry.id);
+    assert.equal(lasting.length, 6);
+    const headers = { "x-api-key": made.key };
+    for (let i = 0; i < 3_400; i++) {
+      const url = `/v1/capsules/${i % 2 === 0 ? first : `cl-${i}`}/files/read`;
+      await small.app.inject({ method: "POST", url, headers, payload: { path: `/${i}` } });
+      await small.app.inject({ method: "DELETE", url: `/v1/keys/key-${i}`, headers });
+      audit.record({ ...entryOfRead, teamId, keyId: made.id, subject: `/${i}` }, "read");
+    }
+    const left = new Set(entriesNow().map((entry) => entry.id));
+    assert.deepEqual(
+      lasting.filter((each) => !left.has(each)),
+      [],
+      "displaced",
+    );
+    assert.ok(left.size < 3_000, "the reads were displaced");
+  });
+
+  test("a request that never was whole counts as a refused one", async () => {
+    const { audit } = api.service;
+    const { port } = api.app.server.address() as AddressInfo;
+    const halves = async () =>
+      (await entries("?limit=1000")).filter(({ action, status }) => action === "capsule.create" && status === 499);
+    for (let i = 0; i < 3; i++) {
+      const accepted = once(api.app.server, "connection") as Promise<[Socket]>;
+      const requested = once(api.app.server, "request");
+      const socket = connect(port, "127.0.0.1");
+      const [served] = await accepted;
+      socket.write(
+        `POST /v1/capsules HTTP/1.1\r\nHost: x\r\nX-API-Key: ${keys.red}\r\n` +
+          "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+      );
+      await requested;
+      const closed = once(served, "close");
+      socket.destroy();
+      await closed;
+      await new Promise(setImmediate);
+    }
+    audit.close();
+    assert.deepEqual(
+      (await halves()).map(({ subject }) => subject),
+      ["2 more such requests within a minute, of which this is the last", null],
+    );
   });
 
   test("a command whose client disconnects has status 499", { timeout: 60_000 }, async () => {
