@@ -8,7 +8,7 @@ import type { Clock } from "./capsules/clock.ts";
 import { DiskLimiter } from "./capsules/disk-limiter.ts";
 import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
-import { MemoryWatch } from "./capsules/memory-watch.ts";
+import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
@@ -67,7 +67,7 @@ export interface Observers {
   /** Called at each change that a team can see; `removed`: the capsule is gone. */
   onStatus: (status: CapsuleStatus | "removed") => void;
   /** Called after each pause for lack of memory. */
-  onMemoryPause: (outcome: "done" | "failed") => void;
+  onMemoryPause: (outcome: MemoryPauseOutcome) => void;
 }
 
 export interface ServiceOptions {
@@ -109,6 +109,7 @@ export function buildService(options: ServiceOptions) {
   const memoryWatch = new MemoryWatch({
     ...{ host, store, clock, log },
     pause: (id) => capsules.pauseForMemory(id),
+    end: (id, reason) => transitions.endVm(id, reason),
     capacityBytes: options.capacityBytes,
     onPause: observers.onMemoryPause,
   });

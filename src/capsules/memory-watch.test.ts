@@ -3,8 +3,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
+import { waitFor } from "../../test/wait-for.ts";
 import { FairSlots } from "../host/capacity/fair-slots.ts";
 import { serviceOwner } from "../host/host.ts";
+import { CapsuleError } from "../wire/errors.ts";
 import { chooseToPause, type RunningCapsule } from "./memory-watch.ts";
 
 const gib = 2 ** 30;
@@ -19,18 +21,8 @@ test("the largest capsule of the team furthest over its share is chosen", () => 
   assert.equal(chooseToPause(running, 12 * gib, none)?.id, "a2", "b1 is larger, but a has 7 and b 5, each over 4");
   assert.equal(chooseToPause(running, 12 * gib, new Set(["a2"]))?.id, "a1");
   assert.equal(chooseToPause(running, 12 * gib, new Set(["a1", "a2"]))?.id, "b1");
-  assert.equal(
-    chooseToPause(running, 12 * gib, new Set(["a1", "a2", "b1"]))?.id,
-    "c1",
-    "within its share, and the last",
-  );
-  assert.equal(chooseToPause(running, 12 * gib, new Set(["a1", "a2", "b1", "c1"])), undefined);
+  assert.equal(chooseToPause(running, 12 * gib, new Set(["a1", "a2", "b1"])), undefined, "c does not pay for a and b");
   assert.equal(chooseToPause([], 12 * gib, none), undefined);
-  const late = new Set(["a2"]);
-  assert.equal(chooseToPause(running, 12 * gib, late, late)?.id, "a1");
-  const [skipped, ofWithin] = [new Set(["a1", "a2", "b1"]), new Set(["c1"])];
-  assert.equal(chooseToPause(running, 12 * gib, skipped, late), undefined, "c does not pay for a");
-  assert.equal(chooseToPause(running, 99 * gib, ofWithin, ofWithin)?.id, "b1", "none is over its share");
 });
 
 test("where no team is over its share, the largest of all is chosen", () => {
@@ -41,6 +33,9 @@ test("where no team is over its share, the largest of all is chosen", () => {
     "a1",
     "a reserve larger than the machine puts all over their share",
   );
+  const skipped = new Set(["b1", "a1", "a2"]);
+  assert.equal(chooseToPause(running, 99 * gib, new Set(["b1"]))?.id, "a1");
+  assert.equal(chooseToPause(running, 99 * gib, skipped), undefined);
 });
 
 /** A team with capsules of 1 and 2 GiB, another with one of 500 MiB, and a watch over a machine of 3 GiB. */
@@ -64,6 +59,8 @@ async function watched() {
   const stop = service.memoryWatch.start();
   return { service, state, outcomes, errors, small, large, bystander, stop };
 }
+
+type Watched = Awaited<ReturnType<typeof watched>>;
 
 const shape = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
 
@@ -177,6 +174,71 @@ for (const change of ["capture", "pause", "destroy"] as const) {
     assert.ok(pausedIn(service).includes(small));
   });
 }
+
+/** Ways of a team over its share not to be paused: the disk has no space, or each resume holds the capsule's lock. */
+const unpausable = {
+  "fail with no_space": async ({ service: { host } }: Watched) => {
+    host.before = (verb) => {
+      if (verb === "save") throw new CapsuleError("no_space", "the disk has no space");
+    };
+  },
+  "are impossible": async ({ service: { host, capsules, store, team }, small, large }: Watched) => {
+    for (const id of [small, large]) await capsules.pause(team, id);
+    host.isMute = true; // a guest that ignores THAW
+    for (const id of [small, large]) void capsules.resume(team, id);
+    await waitFor("both are released", () => [small, large].every((id) => store.get(id)?.status === "running"));
+    host.isMute = false;
+  },
+};
+
+for (const [title, prepare] of Object.entries(unpausable)) {
+  test(`while the pauses of a team over its share ${title}, no other is paused, and after 30 s its largest VM is ended`, async () => {
+    const world = await watched();
+    const { service, state, outcomes, small, large, bystander } = world;
+    const { store, capsules, team, other } = service;
+    await prepare(world);
+    const statuses: string[] = [];
+    capsules.onChange((_team, id, view) => statuses.push(`${id} ${view?.status}`));
+    state.spare = -1;
+    await passStuck(service, 30);
+    assert.deepEqual([store.get(large)?.status, store.get(small)?.status], ["running", "running"]);
+    await passStuck(service, 4);
+    const { status, errorReason } = store.get(large) ?? {};
+    assert.equal(status, "error");
+    assert.match(errorReason ?? "", /^the host was short of memory, .* could not be paused$/);
+    assert.equal(service.host.guests.has(large), false);
+    assert.ok(statuses.includes(`${large} error`));
+    const [entry] = service.audit.list(team, { limit: 10, capsuleId: large }).entries;
+    assert.deepEqual(
+      [entry?.keyId, entry?.action, entry?.subject, entry?.status],
+      ["", "capsule.end", errorReason, 500],
+    );
+    assert.equal(outcomes.filter((outcome) => outcome === "ended").length, 1);
+    assert.equal(store.get(small)?.status, "running", "the effect is waited for");
+    service.host.memories.set(small, 2 * gib);
+    for (let second = 0; second < 34 && store.get(small)?.status !== "error"; second++) await passStuck(service, 1);
+    assert.equal(store.get(small)?.status, "error");
+    const { entries } = service.audit.list(other, { limit: 100, capsuleId: bystander });
+    assert.deepEqual([store.get(bystander)?.status, entries], ["running", []]);
+  });
+}
+
+test("a save under way is given two minutes before its VM is ended", async () => {
+  const { service, state, small, large, bystander } = await watched();
+  const { host, store, capsules, team } = service;
+  await capsules.destroy(team, small);
+  host.saveLine = new FairSlots(1);
+  const others = Promise.withResolvers<void>();
+  const saving = host.saveLine.run("others", () => others.promise);
+  state.spare = -1;
+  await passStuck(service, 120);
+  assert.equal(store.get(large)?.intent, "pause");
+  await passStuck(service, 10);
+  assert.equal(store.get(large)?.status, "error");
+  assert.equal(store.get(bystander)?.status, "running");
+  others.resolve();
+  await saving;
+});
 
 test("a pause of the watch that takes longer than 15 s makes way for the next", async () => {
   const { service, state, small, large } = await watched();

@@ -9,8 +9,10 @@
  *      after its VM ended the count of readings begins anew
  *      a pause failed     the capsule is left alone for 30 s, and the next one is tried
  *      it is being paused, captured or destroyed already
- *                         nothing else is paused for 15 s, since that frees its memory; after them the next capsule of the
- *                         teams over their share is paused, and none of the other teams
+ *                         nothing else is paused for 15 s, since that frees its memory; after them the next one is tried
+ *      no capsule of the teams over their share can be paused
+ *                         none of the other teams is paused. After 30 s without a pause that succeeded, the VM of the
+ *                         largest capsule of the team furthest over its share is ended: its capsule gets status `error`
  *
  * docs/adr/0025 has the reasons.
  */
@@ -25,6 +27,12 @@ const shortReadings = 3;
 const failedMs = 30_000;
 /** Wait for the end of a VM whose capsule is being paused, captured or destroyed. A capsule of many GiB takes that long to save. */
 const endingMaxMs = 15_000;
+/** Shortage without a pause that succeeded, before a VM of a team over its share is ended. */
+const endAfterMs = 30_000;
+/** A save that takes longer does not protect its VM from being ended. */
+const saveMaxMs = 120_000;
+const endReason =
+  "the host was short of memory, the capsule's team used more than its share of it, and the capsule could not be paused";
 
 /** `paused`: the VM has ended; `ending`: another change or this pause is ending it; `refused`: it cannot be paused in its state. */
 export type MemoryPause = "paused" | "ending" | "refused";
@@ -34,13 +42,17 @@ export interface MemoryWatchOptions {
   store: Pick<CapsuleStore, "get">;
   /** Pauses a capsule and resolves when its VM has ended. With the other outcomes it resolves at once. */
   pause: (id: string) => Promise<MemoryPause>;
+  /** Ends the VM of a capsule, whatever change is under way: it gets status `error` for that reason. */
+  end: (id: string, reason: string) => void;
   clock: Clock;
   /** The host's memory without the reserve, which the teams share. */
   capacityBytes: number;
   log: Log;
-  /** Called after each pause. */
-  onPause: (outcome: "done" | "failed") => void;
+  /** Called after each pause, and when a VM is ended. */
+  onPause: (outcome: MemoryPauseOutcome) => void;
 }
+
+export type MemoryPauseOutcome = "done" | "failed" | "ended";
 
 export interface RunningCapsule {
   id: string;
@@ -53,6 +65,8 @@ export class MemoryWatch {
   readonly #options: MemoryWatchOptions;
   /** Readings in a row below the reserve. */
   #short = 0;
+  /** When memory became short, or a VM was ended last during this shortage. */
+  #shortSinceMs: number | undefined;
   /** Capsules whose pause has failed, until when they are left alone. */
   readonly #failed = new Map<string, number>();
   /** Capsules whose VM is being ended, and since when. */
@@ -83,10 +97,12 @@ export class MemoryWatch {
     try {
       if (!this.#isShort()) {
         this.#short = 0;
+        this.#shortSinceMs = undefined;
         this.#isReported = false;
         this.#ending.clear();
         return;
       }
+      this.#shortSinceMs ??= this.#options.clock.ticks();
       this.#short++;
       if (this.#short < shortReadings && !host.memory.isStalling()) return;
       await this.#pauseOne();
@@ -101,7 +117,7 @@ export class MemoryWatch {
   }
 
   async #pauseOne(): Promise<void> {
-    const { host, store, capacityBytes, clock, log } = this.#options;
+    const { host, store, capacityBytes, clock } = this.#options;
     for (const [id, untilMs] of this.#failed) if (untilMs <= clock.ticks()) this.#failed.delete(id);
     const running: RunningCapsule[] = [];
     for (const [id, bytes] of await host.memoryByCapsule()) {
@@ -109,13 +125,10 @@ export class MemoryWatch {
       if (teamId !== undefined) running.push({ id, teamId, bytes });
     }
     const skipped = new Set(this.#failed.keys());
-    const late = new Set<string>();
     while (!this.#isStopped && this.#isShort()) {
-      const next = chooseToPause(running, capacityBytes, skipped, late);
+      const next = chooseToPause(running, capacityBytes, skipped);
       if (next === undefined) {
-        if (this.#isReported) return;
-        log.error({ running: running.length }, "the host is short of memory, and no capsule can be paused now");
-        this.#isReported = true;
+        this.#pauseNone(running);
         return;
       }
       skipped.add(next.id);
@@ -123,14 +136,35 @@ export class MemoryWatch {
       const outcome = await this.#pauseWithin(next);
       if (outcome === "paused") {
         this.#ending.delete(next.id);
+        this.#shortSinceMs = clock.ticks();
         return;
       }
       if (outcome === "refused") continue;
       const sinceMs = this.#ending.get(next.id) ?? begunMs;
       this.#ending.set(next.id, sinceMs);
       if (clock.ticks() - sinceMs < endingMaxMs) return;
-      late.add(next.id);
     }
+  }
+
+  /** No capsule that may be paused can be. */
+  #pauseNone(running: readonly RunningCapsule[]): void {
+    const { capacityBytes, clock, log, end, onPause } = this.#options;
+    const now = clock.ticks();
+    if (!this.#isReported) {
+      log.error({ running: running.length }, "the host is short of memory, and no capsule can be paused now");
+      this.#isReported = true;
+    }
+    if (now - (this.#shortSinceMs ?? now) < endAfterMs) return;
+    const saving = [...this.#ending].filter(([, sinceMs]) => now - sinceMs < saveMaxMs).map(([id]) => id);
+    const worst = chooseOverShare(overShare(running, capacityBytes), new Set(saving));
+    if (worst === undefined) return;
+    this.#shortSinceMs = now;
+    log.warn(
+      { capsule: worst.id, bytes: worst.bytes },
+      "the host is short of memory: a VM that could not be paused is ended",
+    );
+    end(worst.id, endReason);
+    onPause("ended");
   }
 
   /** A pause that takes longer than `endingMaxMs` goes on. */
@@ -162,27 +196,34 @@ export class MemoryWatch {
 }
 
 /**
- * Undefined when all are skipped. Skipped capsules count for their teams. `late`: capsules whose VM did not end within
- * `endingMaxMs`; while one is of a team over its share, no capsule of a team within its share is chosen.
+ * Undefined: none. While a team is over its share, no capsule of a team within its share is chosen, whatever is skipped. Skipped
+ * capsules count for their teams.
  */
 export function chooseToPause(
   running: readonly RunningCapsule[],
   capacityBytes: number,
   skipped: ReadonlySet<string>,
-  late: ReadonlySet<string> = new Set(),
 ): RunningCapsule | undefined {
+  const over = overShare(running, capacityBytes);
+  return over.length > 0 ? chooseOverShare(over, skipped) : largest(running, skipped);
+}
+
+/** The capsules of the teams over their share, those of the team furthest over it first. */
+function overShare(running: readonly RunningCapsule[], capacityBytes: number): RunningCapsule[][] {
   const teams = [...Map.groupBy(running, ({ teamId }) => teamId).values()];
   const shareBytes = capacityBytes / teams.length;
-  const overShare = teams
+  return teams
     .map((capsules) => ({ capsules, bytes: capsules.reduce((sum, { bytes }) => sum + bytes, 0) }))
     .filter(({ bytes }) => bytes > shareBytes)
-    .sort((a, b) => b.bytes - a.bytes);
-  const largest = (capsules: readonly RunningCapsule[]) =>
-    capsules.filter(({ id }) => !skipped.has(id)).sort((a, b) => b.bytes - a.bytes)[0];
-  for (const { capsules } of overShare) {
-    const found = largest(capsules);
-    if (found !== undefined) return found;
-  }
-  if (overShare.some(({ capsules }) => capsules.some(({ id }) => late.has(id)))) return undefined;
-  return largest(running);
+    .sort((a, b) => b.bytes - a.bytes)
+    .map(({ capsules }) => capsules);
+}
+
+/** The largest capsule of the first team that has one. */
+function chooseOverShare(teams: readonly RunningCapsule[][], skipped: ReadonlySet<string>): RunningCapsule | undefined {
+  return teams.map((capsules) => largest(capsules, skipped)).find((found) => found !== undefined);
+}
+
+function largest(capsules: readonly RunningCapsule[], skipped: ReadonlySet<string>): RunningCapsule | undefined {
+  return capsules.filter(({ id }) => !skipped.has(id)).sort((a, b) => b.bytes - a.bytes)[0];
 }

@@ -7,6 +7,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Admitted, Guest, GuestEnd, Host, Origin } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
+import { CapsuleError } from "../wire/errors.ts";
 import type { Activity } from "./activity.ts";
 import type { Clock } from "./clock.ts";
 import { asAgentError, justEnded, reasonOf } from "./failures.ts";
@@ -158,6 +159,17 @@ export class Transitions {
       if (guest !== undefined) runs.end(row.id, guest, "destroyed");
       await this.#erase(row);
     });
+  }
+
+  /** Ends the VM, whatever change is under way: running → error; a start ends in error, and a resume fails. */
+  endVm(id: string, reason: string): void {
+    const { host, locks, runs } = this.#options;
+    const guest = runs.guest(id);
+    const isStarting = guest === undefined;
+    this.#abortables.get(id)?.abort(isStarting ? new CapsuleError("no_capacity", reason) : justEnded(id));
+    if (isStarting) return;
+    if (locks.isLocked(id)) host.abandon(guest);
+    this.#ended(id, guest, { kind: "lost", reason });
   }
 
   /** Undoes a change whose failure could not be written to the row at the time. */

@@ -83,8 +83,10 @@ test("memory beyond the reserve, and pauses for lack of it, are told", async () 
   const { metrics, metric } = fresh();
   metrics.pausedUnderPressure("done");
   metrics.pausedUnderPressure("failed");
+  metrics.pausedUnderPressure("ended");
   metrics.pausedUnderPressure("done");
   assert.equal(await metric("capsule_host_memory_spare_bytes"), -400);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="done"}'), 2);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="failed"}'), 1);
+  assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="ended"}'), 1);
 });

@@ -52,7 +52,7 @@ export class Metrics {
     });
     this.#pressurePauses = new Counter({
       name: "capsule_memory_pressure_pauses_total",
-      help: "Pauses because the host was short of memory: done, failed.",
+      help: "Pauses because the host was short of memory: done, failed; ended: VMs that could not be paused.",
       labelNames: ["outcome"],
       registers,
     });
@@ -95,7 +95,7 @@ export class Metrics {
   }
 
   /** A capsule was paused because the host is short of memory, or could not be. */
-  pausedUnderPressure(outcome: "done" | "failed"): void {
+  pausedUnderPressure(outcome: "done" | "failed" | "ended"): void {
     this.#pressurePauses.inc({ outcome });
   }
 
