@@ -14,6 +14,7 @@ import { InFlightLimiter } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
 import { networkOf } from "./access/network.ts";
 import { OneTimeTokens } from "./access/one-time-tokens.ts";
+import { TeamTurns, takeTurns } from "./access/team-turns.ts";
 import { keepAudit } from "./audit-trail.ts";
 import { refuseMalformedRequest, sendError } from "./errors.ts";
 import { deferContinue } from "./expect-continue.ts";
@@ -157,7 +158,9 @@ export function buildServer(services: Services, options: ServerOptions): App {
   );
   app.setNotFoundHandler((request, reply) => sendError(nothingAt(request.url), request, reply));
   app.setValidatorCompiler(validatorCompiler);
-  acceptJson(app, limits.body_max_bytes);
+  const turns = new TeamTurns();
+  acceptJson(app, { maxBytes: limits.body_max_bytes, turns });
+  takeTurns(app, turns);
   describeApi(app, version);
   keepAudit(app, services.audit);
 

@@ -6,6 +6,7 @@ import { isUtf8 } from "node:buffer";
 import type { IncomingMessage } from "node:http";
 import type { FastifyRequest } from "fastify";
 import { CapsuleError } from "../wire/errors.ts";
+import { enterTurn, type TeamTurns } from "./access/team-turns.ts";
 import { sendContinue } from "./expect-continue.ts";
 import type { App } from "./route.ts";
 
@@ -15,9 +16,14 @@ export const bodyArrivalMs = 60_000;
 /** Body of a request to an open route, which anyone can send. */
 export const openBodyMaxBytes = 16 * 1024;
 
-export function acceptJson(app: App, maxBytes: number): void {
-  const read = ({ routeOptions }: FastifyRequest, payload: IncomingMessage) =>
-    readJson(payload, routeOptions.config.open === true ? Math.min(openBodyMaxBytes, maxBytes) : maxBytes);
+export function acceptJson(app: App, { maxBytes, turns }: { maxBytes: number; turns: TeamTurns }): void {
+  const read = async (request: FastifyRequest, payload: IncomingMessage) => {
+    if (!announcesBody(payload)) return {};
+    const { open } = request.routeOptions.config;
+    const bytes = await collect(payload, open === true ? Math.min(openBodyMaxBytes, maxBytes) : maxBytes);
+    await enterTurn(turns, request);
+    return parseObject(bytes);
+  };
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("application/json", read);
   app.addContentTypeParser("*", async (request: FastifyRequest, payload: IncomingMessage) => {
@@ -36,9 +42,7 @@ export function announcesBody({ headers }: IncomingMessage): boolean {
   return headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) !== 0;
 }
 
-async function readJson(payload: IncomingMessage, maxBytes: number): Promise<object> {
-  if (!announcesBody(payload)) return {};
-  const bytes = await collect(payload, maxBytes);
+function parseObject(bytes: Buffer): object {
   if (bytes.length === 0) return {};
   if (!isUtf8(bytes)) throw new CapsuleError("invalid_request", "the request body is not UTF-8");
   let value: unknown;

@@ -1,0 +1,97 @@
+/** Requests of one team, as many as it likes at once: in one turn of the event loop the server parses and handles one of them. */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import net from "node:net";
+import { type TestContext, test } from "node:test";
+import { Api, keys } from "../../test/api.ts";
+import { waitFor, within } from "../../test/wait-for.ts";
+
+const connections = 50;
+
+/** The turn of the event loop that is under way, as a number. */
+function countTurns(t: TestContext): () => number {
+  let turn = 0;
+  let isOver = false;
+  const count = () => {
+    turn++;
+    if (!isOver) setImmediate(count);
+  };
+  count();
+  t.after(() => {
+    isOver = true;
+  });
+  return () => turn;
+}
+
+/** Sends `texts`, each on a connection of its own, all in one turn of the loop. Resolves with the answers' statuses. */
+async function sendAll(t: TestContext, api: Api, texts: readonly string[]): Promise<number[]> {
+  await api.app.listen({ port: 0, host: "127.0.0.1" });
+  t.after(() => api.app.close());
+  const { port } = api.app.server.address() as net.AddressInfo;
+  let accepted = 0;
+  api.app.server.on("connection", () => accepted++);
+  const sockets = await Promise.all(
+    texts.map(async () => {
+      const socket = net.connect(port, "127.0.0.1");
+      t.after(() => socket.destroy());
+      await once(socket, "connect");
+      return socket;
+    }),
+  );
+  await waitFor("the server has accepted all", () => accepted === texts.length); // it accepts one in a turn
+  const answers = sockets.map(async (socket) => Number(String((await once(socket, "data"))[0]).split(" ")[1]));
+  for (const [index, text] of texts.entries()) sockets[index]!.write(text);
+  return within("all requests are answered", Promise.all(answers));
+}
+
+function request(method: string, path: string, key: string, json?: object): string {
+  const head = `${method} ${path} HTTP/1.1\r\nHost: test\r\nX-API-Key: ${key}\r\n`;
+  if (json === undefined) return `${head}\r\n`;
+  const body = JSON.stringify(json);
+  return `${head}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+}
+
+for (const [what, of] of Object.entries({
+  "without a body": (key: string) => request("GET", "/v1/keys", key),
+  "with a JSON body": (key: string) => request("POST", "/v1/keys", key, { name: "made" }),
+})) {
+  test(`requests ${what} of one team are handled one in a turn, and another team's beside the first`, async (t) => {
+    const api = new Api();
+    const turn = countTurns(t);
+    const handled: { team: string; turn: number }[] = [];
+    const { teams } = api.service;
+    const [keysOf, issueKey] = [teams.keysOf.bind(teams), teams.issueKey.bind(teams)];
+    t.mock.method(teams, "keysOf", (team: string) => {
+      handled.push({ team, turn: turn() });
+      return keysOf(team);
+    });
+    t.mock.method(teams, "issueKey", (...given: Parameters<typeof issueKey>) => {
+      handled.push({ team: given[0].teamId, turn: turn() });
+      return issueKey(...given);
+    });
+    const texts = [...Array<string>(connections).fill(of(keys.red)), of(keys.blue)];
+    const statuses = await sendAll(t, api, texts);
+    assert.ok(
+      statuses.every((status) => status === 200 || status === 201),
+      String(statuses),
+    );
+    const turnsOfRed = handled.filter(({ team }) => team === "team-red").map((each) => each.turn);
+    assert.equal(new Set(turnsOfRed).size, connections, String(turnsOfRed));
+    const before = handled.findIndex(({ team }) => team === "team-blue");
+    assert.ok(before >= 0 && before < connections / 5, `${before} of the other team's requests came before`);
+  });
+}
+
+test("JSON bodies of one team are parsed one in a turn", async (t) => {
+  const api = new Api();
+  const turn = countTurns(t);
+  const turns: number[] = [];
+  const parse = JSON.parse;
+  t.mock.method(JSON, "parse", (text: string) => {
+    if (text.includes('"marked"')) turns.push(turn());
+    return parse(text);
+  });
+  await sendAll(t, api, Array(connections).fill(request("POST", "/v1/keys", keys.red, { name: "marked" })));
+  assert.equal(turns.length, connections);
+  assert.equal(new Set(turns).size, connections, String(turns));
+});
