@@ -14,6 +14,7 @@ import { type Connect, identityOf, LiveGuest } from "./guest.ts";
 
 const waitMs = 60_000;
 const freezeMs = 2_000;
+const going = new AbortController().signal;
 const frozen = new RecordWriter().u8(1).finish();
 const notFrozen = new RecordWriter().u8(0).finish();
 
@@ -299,19 +300,20 @@ describe("freezing", () => {
         onFrame: (frame, guest) => guest.frame(FrameType.RESULT, frame.stream, answer),
       });
       const setting = await live(fake);
-      assert.equal(await freeze(setting.live, 1), expected);
+      assert.equal(await freeze(setting.live, "pause", going), expected);
       setting.live.close();
     }
   });
 
-  it("is repeated when some processes were not frozen", async () => {
+  it("is repeated for a capture until all processes are frozen", async () => {
     let asked = 0;
     await using fake = await FakeGuest.listen({
-      onFrame: (frame, guest) => guest.frame(FrameType.RESULT, frame.stream, ++asked < 3 ? notFrozen : frozen),
+      onFrame: (frame, guest) => guest.frame(FrameType.RESULT, frame.stream, ++asked < 4 ? notFrozen : frozen),
     });
     const setting = await live(fake);
-    assert.equal(await freeze(setting.live, 2), false);
-    assert.equal(await freeze(setting.live, 2), true);
+    assert.equal(await freeze(setting.live, "pause", going), false);
+    assert.equal(await freeze(setting.live, "capture", going), true);
+    assert.equal(asked, 4);
     setting.live.close();
   });
 
@@ -319,7 +321,7 @@ describe("freezing", () => {
     await using mute = await FakeGuest.listen();
     const silent = await live(mute);
     t.mock.timers.enable({ apis: ["setTimeout"] });
-    const unanswered = freeze(silent.live, 1);
+    const unanswered = freeze(silent.live, "pause", going);
     t.mock.timers.tick(freezeMs);
     assert.equal(await unanswered, false);
     t.mock.timers.reset();
@@ -328,8 +330,8 @@ describe("freezing", () => {
     await using mad = await FakeGuest.listen({ onFrame: (_frame, guest) => guest.say(Buffer.alloc(50, 0xff)) });
     const raving = await live(mad);
     raving.live.suspendMonitoring();
-    assert.equal(await freeze(raving.live, 1), false);
-    assert.equal(await freeze(raving.live, 1), false);
+    assert.equal(await freeze(raving.live, "pause", going), false);
+    assert.equal(await freeze(raving.live, "pause", going), false);
     raving.live.close();
   });
 
@@ -338,7 +340,7 @@ describe("freezing", () => {
     const setting = await live(fake);
     setting.live.suspendMonitoring();
     t.mock.timers.enable({ apis: ["setTimeout"] });
-    const unanswered = freeze(setting.live, 1);
+    const unanswered = freeze(setting.live, "pause", going);
     t.mock.timers.tick(freezeMs);
     assert.equal(await unanswered, false);
     t.mock.timers.reset();

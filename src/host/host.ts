@@ -135,9 +135,9 @@ export interface Host {
   release(guest: Guest): Promise<void>;
 
   /**
-   * Stops the guest when it is the owner's turn and writes its checkpoint durably; until then the guest runs. On failure the
-   * guest runs on. A capture requires its processes to be frozen, because its clones run before they have new randomness. Throws
-   * "no_space" | "agent_error".
+   * Stops the guest when it is the owner's turn and writes its checkpoint durably. Until then the guest runs, with its processes
+   * frozen when its owner's turn is near. On failure the guest runs on. A capture requires its processes to be frozen, because
+   * its clones run before they have new randomness. Throws "no_space" | "agent_error".
    */
   save(guest: Guest, purpose: "pause" | "capture", turn: SaveTurn): Promise<void>;
   /** Takes a save back: the guest runs on. */

@@ -5,7 +5,7 @@ import { waitFor } from "../wait-for.ts";
 export class CountedSlots extends FairSlots {
   readonly asked: string[] = [];
 
-  override run<T>(owner: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+  override run<T>(owner: string, work: (hasWaited: boolean) => Promise<T>, signal?: AbortSignal): Promise<T> {
     this.asked.push(owner);
     return super.run(owner, work, signal);
   }

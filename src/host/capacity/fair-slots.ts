@@ -36,14 +36,15 @@ export class FairSlots {
   }
 
   /**
-   * Runs `work` at once when a slot is free, else when it is the owner's turn. When `signal` fires before that, rejects with its
-   * reason. Afterwards the signal is the work's to watch.
+   * Runs `work` at once when a slot is free, else when it is the owner's turn, and tells it whether it has waited. When `signal`
+   * fires before that, rejects with its reason. Afterwards the signal is the work's to watch.
    */
-  async run<T>(owner: string, work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
-    if (this.#busy.sum < this.#slots && this.#busy.of(owner) < this.#perOwner) this.#busy.add(owner);
+  async run<T>(owner: string, work: (hasWaited: boolean) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    const isFree = this.#busy.sum < this.#slots && this.#busy.of(owner) < this.#perOwner;
+    if (isFree) this.#busy.add(owner);
     else await this.#wait(owner, signal);
     try {
-      return await work();
+      return await work(!isFree);
     } finally {
       this.#release(owner);
     }

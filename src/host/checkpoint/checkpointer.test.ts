@@ -16,19 +16,19 @@ import { type TestContext, test } from "node:test";
 import { CountedSlots } from "../../../test/fakes/counted-slots.ts";
 import { FakeGuest, type HostFrame } from "../../../test/fakes/fake-guest.ts";
 import { FakeVm } from "../../../test/fakes/fake-vm.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import { connectAgent } from "../../agent/connection.ts";
 import { FrameType } from "../../agent/frames.ts";
 import { emptyRecord, Verb } from "../../agent/protocol.ts";
 import { RecordWriter } from "../../agent/records.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import { FairSlots } from "../capacity/fair-slots.ts";
 import type { CapsuleFile } from "../disk/capsule-folder.ts";
 import { openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { DiskSpace } from "../disk/disk-space.ts";
 import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import { LiveGuest } from "../guest.ts";
-import { Checkpointer, type CheckpointerOptions } from "./checkpointer.ts";
+import { Checkpointer, type CheckpointerOptions, frozenPerOwner } from "./checkpointer.ts";
 import { Quiesce } from "./quiesce.ts";
 import { Verifier } from "./verifier.ts";
 
@@ -99,7 +99,7 @@ async function running(t: TestContext, { freezes, wakes = true, reserveBytes = 0
   const unused = { mergeLayer: () => assert.fail("no layer is merged") };
   const wakeMs = wakes ? waitMs : 100;
   const space = new DiskSpace({ folder: paths.data, reserveBytes });
-  const [slots, copies] = [new FairSlots(1), new CountedSlots(1)];
+  const [slots, copies] = [new CountedSlots(1), new CountedSlots(1)];
   const step = (name: string) => void steps.push(name);
   const refused: { why?: Error } = {};
   const vmms = {
@@ -151,20 +151,94 @@ test("a disk with nothing but its reserve has room for a pause, and for no captu
   assert.equal(vm.found, "stopped");
 });
 
-test("a save that waits for its turn leaves the guest running; when it is aborted, nothing was done", async (t) => {
-  const { slots, paths, vm, live, checkpointer, verbs } = await running(t, { freezes: true });
+test("a save that waits for its turn does not stop the guest; when it is aborted, the guest is thawed", async (t) => {
+  const { slots, paths, vm, live, checkpointer, fake, verbs } = await running(t, { freezes: true });
   const other = Promise.withResolvers<void>();
   const occupied = slots.run("another team", () => other.promise);
   const abort = new AbortController();
   const aborted = checkpointer.save(live, "pause", { ...turn, signal: abort.signal });
-  const waiting = checkpointer.save(live, "pause", turn);
-  await live.agent.probe();
+  await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
+  await live.agent.probe(); // the FREEZE has been answered by now
   abort.abort(new Error("deleted"));
   await assert.rejects(aborted, /deleted/);
-  assert.deepEqual([verbs, vm.stops, readdirSync(paths.work)], [[Verb.PROBE], 0, []]);
+  await live.agent.probe();
+  assert.deepEqual([verbs, vm.stops], [[Verb.FREEZE, Verb.PROBE, Verb.THAW, Verb.PROBE], 0]);
+  assert.deepEqual(readdirSync(paths.work), []);
+  const waiting = checkpointer.save(live, "pause", turn);
+  await waitFor("FREEZE is sent again", () => verbs.length === 5);
   other.resolve();
   await Promise.all([occupied, waiting]);
-  assert.deepEqual([verbs, vm.stops], [[Verb.PROBE, Verb.FREEZE], 1]);
+  assert.deepEqual([verbs.at(-1), vm.stops], [Verb.FREEZE, 1]);
+});
+
+test("QEMU is asked once more when it may have stopped the VM in the wait for a slot", async (t) => {
+  const { slots, vm, live, checkpointer, verbs } = await running(t, { freezes: true });
+  const other = Promise.withResolvers<void>();
+  const occupied = slots.run("another team", () => other.promise);
+  const saving = checkpointer.save(live, "pause", turn);
+  await slots.lastAsked(turn.owner);
+  vm.found = "stopped";
+  other.resolve();
+  await assert.rejects(saving, /waits for room on the host's disk/);
+  await occupied;
+  await live.agent.probe();
+  assert.deepEqual([vm.stops, vm.resumes], [0, 0]);
+  assert.deepEqual(verbs, [Verb.FREEZE, Verb.THAW, Verb.PROBE]);
+});
+
+test("of the saves of an owner that wait for a slot, only so many have frozen their guests; another owner's has", async (t) => {
+  const { slots, vm, live, checkpointer, verbs } = await running(t, { freezes: true });
+  const other = Promise.withResolvers<void>();
+  const occupied = slots.run("another team", () => other.promise);
+  const abort = new AbortController();
+  const unused = { connect: () => assert.fail("a new connection is made"), reconnectMs: waitMs };
+  let count = 0;
+  const save = (owner: string) => {
+    const guest = new LiveGuest(`cl-${count++}`, live.capsule, vm, live.agent, unused);
+    return checkpointer.save(guest, "pause", { ...turn, owner, signal: abort.signal });
+  };
+  const freezes = () => verbs.filter((verb) => verb === Verb.FREEZE).length;
+  const saves = Array.from({ length: frozenPerOwner + 2 }, () => save("a team"));
+  await waitFor("its guests are frozen", () => freezes() === frozenPerOwner);
+  saves.push(save("a third team"));
+  await waitFor("the other's is frozen", () => freezes() === frozenPerOwner + 1);
+  const outcomes = Promise.allSettled(saves);
+  abort.abort(new Error("deleted"));
+  for (const { status } of await outcomes) assert.equal(status, "rejected");
+  assert.equal(freezes(), frozenPerOwner + 1);
+  other.resolve();
+  await occupied;
+});
+
+for (const [purpose, ms] of [
+  ["pause", 1_999],
+  ["capture", 9_999],
+] as const) {
+  test(`${purpose}: no slot is held while the agent is waited for, up to ${ms + 1} ms`, async (t) => {
+    const { slots, vm, live, checkpointer, fake, untold } = await running(t, { freezes: "when told" });
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const saving = checkpointer.save(live, purpose, turn);
+    await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
+    t.mock.timers.tick(ms);
+    assert.equal(await slots.run("another team", async (hasWaited) => hasWaited), false);
+    for (const tell of untold) tell();
+    await saving;
+    t.mock.timers.reset();
+    assert.equal(vm.stops, 1);
+  });
+}
+
+test("no slot is held while a guest whose capture has failed is set running again", async (t) => {
+  const { slots, live, checkpointer, fake } = await running(t, { freezes: "when told", wakes: false });
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const saving = checkpointer.save(live, "capture", turn);
+  await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
+  t.mock.timers.tick(10_000);
+  await fake.heard((frame) => verbOf(frame) === Verb.WAKE);
+  assert.equal(await slots.run("another team", async (hasWaited) => hasWaited), false);
+  t.mock.timers.tick(100);
+  await assert.rejects(saving, /could not be frozen/);
+  t.mock.timers.reset();
 });
 
 for (const [purpose, freezes] of [
@@ -186,7 +260,18 @@ for (const [purpose, freezes] of [
 
 test("a capture of a guest that does not freeze fails without stopping its CPUs", async (t) => {
   const { paths, vm, live, checkpointer, verbs, steps } = await running(t, { freezes: false });
-  await assert.rejects(checkpointer.save(live, "capture", turn), /could not be frozen/);
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  let isOver = false;
+  const saving = assert.rejects(checkpointer.save(live, "capture", turn), /could not be frozen/);
+  void saving.finally(() => {
+    isOver = true;
+  });
+  await waitFor("the capture is given up", () => {
+    t.mock.timers.tick(1_000);
+    return isOver;
+  });
+  await saving;
+  t.mock.timers.reset();
   await live.agent.probe(); // earlier commands have been received by now
   assert.deepEqual([vm.stops, vm.found], [0, "running"]);
   assert.deepEqual(verbs.slice(-3), [Verb.WAKE, Verb.THAW, Verb.PROBE]);
@@ -200,7 +285,7 @@ test("a capture of a guest that answers nothing fails, and the guest is reported
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const saving = checkpointer.save(live, "capture", turn);
   await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
-  t.mock.timers.tick(2_000);
+  t.mock.timers.tick(10_000);
   await fake.heard((frame) => verbOf(frame) === Verb.WAKE);
   t.mock.timers.tick(100);
   await assert.rejects(saving, /could not be frozen/);
@@ -248,7 +333,7 @@ for (const purpose of ["pause", "capture"] as const) {
       t.mock.timers.enable({ apis: ["setTimeout"] });
       const saving = checkpointer.save(live, purpose, turn);
       await fake.heard((frame) => verbOf(frame) === Verb.FREEZE);
-      t.mock.timers.tick(2_000); // the guest does not answer within the deadline
+      t.mock.timers.tick(10_000); // the guest does not answer within the deadline
       await assert.rejects(saving, says);
       t.mock.timers.reset();
       assert.deepEqual([vm.stops, vm.resumes, vm.found], [0, 0, found]);
@@ -289,7 +374,8 @@ test("a guest that reconnects after it was frozen may run again, and is not capt
   fake.asleep = true;
   fake.connection!.destroy();
   await fake.heard(() => thaws(fake) === 2);
-  await assert.rejects(quiesce.done(), /could not be frozen/);
+  await quiesce.answered();
+  await assert.rejects(quiesce.done(false), /could not be frozen/);
   assert.equal(vm.stops, 0);
 });
 

@@ -7,7 +7,8 @@ import type { MergeLayer } from "../../vmm/layer-merge.ts";
 import { flattenMemory } from "../../vmm/memory/base-memory.ts";
 import { dirtyBytes } from "../../vmm/memory/pagemap.ts";
 import { copySparse } from "../../vmm/sparse-copy.ts";
-import type { FairSlots } from "../capacity/fair-slots.ts";
+import type { VmSave } from "../../vmm/vmm.ts";
+import { FairSlots } from "../capacity/fair-slots.ts";
 import { withDeadline } from "../deadline.ts";
 import { checkpointName, diskName, removeCheckpoint } from "../disk/capsule-folder.ts";
 import { diffName, diskLayerOf, fileNames, writeManifest } from "../disk/checkpoint-folder.ts";
@@ -28,6 +29,8 @@ import type { Verifier } from "./verifier.ts";
  * leave half of the thread pool free: `capsule` sets its size.
  */
 export const savesAtOnce = Math.min(8, Math.max(2, availableParallelism()));
+/** Saves of one owner that have sent FREEZE. Its further guests run on until one of these is saved; two fill all slots and the line. */
+export const frozenPerOwner = 2 * savesAtOnce;
 
 /**
  * Copies of whole disk layers at the same time: merges of captures, and resumes that work on a copy. Each may take minutes, so
@@ -51,19 +54,27 @@ export interface CheckpointerOptions {
   step: Step;
 }
 
+interface Saving extends SaveTurn {
+  live: LiveGuest;
+  purpose: SavePurpose;
+}
+
 export class Checkpointer {
   readonly #options: CheckpointerOptions;
+  /** Before the slots: it bounds how many guests of an owner stand still in the line for them. */
+  readonly #freezing = new FairSlots(Number.POSITIVE_INFINITY, { perOwner: frozenPerOwner });
 
   constructor(options: CheckpointerOptions) {
     this.#options = options;
   }
 
-  /** A save that finds a free slot begins at once. */
-  save(live: LiveGuest, purpose: SavePurpose, { owner, revision, signal }: SaveTurn): Promise<void> {
-    return this.#options.slots.run(owner, () => this.#save(live, purpose, revision), signal);
+  /** A save that finds a free slot begins at once. No slot is held while the agent is waited for (docs/adr/0033). */
+  save(live: LiveGuest, purpose: SavePurpose, turn: SaveTurn): Promise<void> {
+    return this.#freezing.run(turn.owner, () => this.#save({ live, purpose, ...turn }), turn.signal);
   }
 
-  async #save(live: LiveGuest, purpose: SavePurpose, revision: number): Promise<void> {
+  async #save(saving: Saving): Promise<void> {
+    const { live, purpose } = saving;
     const { paths, vmm, verifier, step } = this.#options;
     await vmm.requireKept(live.vm.spec.machine, `capsule ${live.id}`);
     const scratch = paths.scratch(`save-${live.id}`);
@@ -71,15 +82,12 @@ export class Checkpointer {
     const quiesce = new Quiesce(live, purpose);
     verifier.forget(checkpoint);
     try {
-      using room = this.#reserve(scratch, live, purpose);
       // Runs while the guest freezes and competes with it for CPU, so it does only what cannot be done earlier.
       await allSettledOrThrow([
         freshFolder(scratch),
         removeCheckpoint(paths.capsule(live.id)), // of a resume that was cut off; afterwards a checkpoint means a complete save
       ]);
-      await this.#write(scratch, live, quiesce, revision, room);
-      room[Symbol.dispose]();
-      await publish(scratch, checkpoint);
+      await this.#write(scratch, quiesce, saving);
     } catch (error) {
       quiesce.giveUp();
       if (quiesce.isServed) await this.unsave(live).catch(() => {});
@@ -91,35 +99,55 @@ export class Checkpointer {
     step("save.published");
   }
 
-  #reserve(scratch: string, live: LiveGuest, purpose: SavePurpose): Reservation {
+  #reserve(scratch: string, { live, purpose }: Saving): Reservation {
     const { space } = this.#options;
     const written = () => writtenIn(scratch);
     if (purpose === "capture") return space.reserve(dirtyBytes(live.vm), `capturing capsule ${live.id}`, written);
     return space.reserveForPause(dirtyBytes(live.vm), `pausing capsule ${live.id}`, written);
   }
 
-  /** The pause itself: work in one array runs concurrently. Everything in `scratch` is durable when it resolves. */
-  async #write(scratch: string, live: LiveGuest, quiesce: Quiesce, revision: number, room: Reservation): Promise<void> {
-    const { paths, step } = this.#options;
-    const about = { ...this.#about(live), kind: "pause", revision } as const;
-    const layer = join(paths.capsule(live.id), diskName);
-    const names = [fileNames.state, diffName];
-    const quiesced = quiesce.done().then(() => step("save.frozen"));
+  /** Waits for the agent, then for a slot, in which it writes the checkpoint into `scratch` and publishes it. */
+  async #write(scratch: string, quiesce: Quiesce, saving: Saving): Promise<void> {
+    const { paths, slots, step } = this.#options;
+    const { live, owner, signal } = saving;
     await using save = live.vm.openSave({ state: join(scratch, fileNames.state), memory: join(scratch, diffName) });
-    for (;;) {
-      await allSettledOrThrow([save.prepare(), quiesced]);
-      await save.stopCpus();
-      step("save.stopped");
-      room.grow(dirtyBytes(live.vm)); // the guest has written until now
-      const { memoryBytes } = await save.copyMemory();
-      const written = save.finish().then(() => step("save.written"));
-      const pending = { [diffName]: { bytes: memoryBytes, written } };
-      const saved = { ...about, frozen: quiesce.isFrozen, diskLayer: diskLayerOf(layer) };
-      const listed = writeManifest(scratch, saved, names, { hashAll: false, pending });
-      const synced = this.#syncDiskLayer(live.id);
-      const [isConsistent] = await allSettledOrThrow([save.isConsistent(), written, listed, synced]);
-      if (isConsistent) return;
-    }
+    await allSettledOrThrow([save.prepare(), quiesce.answered()]);
+    const inSlot = async (hasWaited: boolean) => {
+      signal?.throwIfAborted();
+      using room = this.#reserve(scratch, saving);
+      await quiesce.done(hasWaited);
+      step("save.frozen");
+      while (!(await this.#copy(scratch, quiesce.isFrozen, saving, save, room))) await save.prepare();
+      room[Symbol.dispose]();
+      await publish(scratch, join(paths.capsule(live.id), checkpointName));
+    };
+    await slots.run(owner, inSlot, signal);
+  }
+
+  /**
+   * The pause itself: work in one array runs concurrently. Everything in `scratch` is durable when it resolves, unless with false:
+   * the devices have changed meanwhile, and it is to be repeated.
+   */
+  async #copy(
+    scratch: string,
+    frozen: boolean,
+    { live, revision }: Saving,
+    save: VmSave,
+    room: Reservation,
+  ): Promise<boolean> {
+    const { paths, step } = this.#options;
+    const layer = join(paths.capsule(live.id), diskName);
+    await save.stopCpus();
+    step("save.stopped");
+    room.grow(dirtyBytes(live.vm)); // the guest has written until now
+    const { memoryBytes } = await save.copyMemory();
+    const written = save.finish().then(() => step("save.written"));
+    const pending = { [diffName]: { bytes: memoryBytes, written } };
+    const saved = { ...this.#about(live), kind: "pause", revision, frozen, diskLayer: diskLayerOf(layer) } as const;
+    const listed = writeManifest(scratch, saved, [fileNames.state, diffName], { hashAll: false, pending });
+    const synced = this.#syncDiskLayer(live.id);
+    const [isConsistent] = await allSettledOrThrow([save.isConsistent(), written, listed, synced]);
+    return isConsistent;
   }
 
   /** The part of a manifest that is equal for a pause of this guest and a capture. */
