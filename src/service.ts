@@ -96,6 +96,7 @@ export function buildService(options: ServiceOptions) {
     observe: observers.observe,
     beforeRun: (teamId, guest) => disk.beforeRun(teamId, guest),
     onFreed: () => retired.collect(),
+    shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
   const capsules = new Capsules({
     ...{ store, host, locks, runs, activity, clock, transitions, quotas, disk },

@@ -212,6 +212,32 @@ test("each team's work is given to the host under the team's own name", async ()
   assert.deepEqual(service.host.owners, [team, team, other]);
 });
 
+test("each pause uses the disk's reserve of the capsule's own team, also the pauses by the service", async () => {
+  const service = serviceWith({ diskBytes: 1_500 });
+  const { capsules, team, other, host, clock } = service;
+  const [first, idle, last] = [await running(service), await running(service, 60), await running(service)];
+  await running({ ...service, team: other });
+  await capsules.pauseForMemory(first);
+  await service.diskUse.measure();
+  clock.advance(60_000);
+  await service.settled();
+  assert.equal(capsules.get(team, idle).status, "paused");
+  await capsules.pause(team, last);
+  const sharers = [team, other].sort();
+  assert.deepEqual(
+    host.shares.map((share) => ({ ...share, sharers: share.sharers.toSorted() })),
+    [
+      { owner: team, isOverQuota: false, sharers },
+      { owner: team, isOverQuota: true, sharers },
+      { owner: team, isOverQuota: true, sharers },
+    ],
+  );
+  await service.settled();
+  assert.deepEqual([...service.store.liveTeams()], [other]);
+  const restarted = fakeService({ host, database: service.database });
+  assert.deepEqual([...restarted.store.liveTeams()], [other]);
+});
+
 test("the memory of all running capsules is that of the table, also when a destroy ends a resume", async () => {
   const service = serviceWith({});
   const { capsules, team, other, host, store } = service;

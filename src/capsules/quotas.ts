@@ -91,6 +91,10 @@ export class Quotas {
     within("capture a capsule", "bytes on disk", usage.diskBytes, 1, limits.diskBytes);
   }
 
+  isOverDisk(teamId: string): boolean {
+    return this.usage(teamId).diskBytes > this.#options.limits.diskBytes;
+  }
+
   #requireRunning(what: string, teamId: string, usage: Usage, { vcpus, memoryMb }: Shape): void {
     const { limits, runningMemoryMb } = this.#options;
     within(what, "running vCPUs", usage.runningVcpus, vcpus, limits.runningVcpus);

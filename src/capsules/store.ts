@@ -3,6 +3,7 @@
  * is compare-and-set on the row's revision, and subscribers are notified of it.
  */
 import { EventEmitter } from "node:events";
+import { Counts } from "../counts.ts";
 import type { CapsuleChange, CapsuleRow, CapsuleRows } from "../db/capsule-rows.ts";
 import { type CapsuleStatus, capsuleStatuses } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -27,6 +28,8 @@ export class CapsuleStore {
   /** The number of capsules in each status. All changes go through this store, so that no probe scans the table. */
   readonly #counts: Record<CapsuleStatus, number>;
   #runningMemoryMb: number;
+  /** The number of live capsules of each team. */
+  readonly #live = new Counts();
 
   constructor(rows: CapsuleRows, now: () => number) {
     this.#rows = rows;
@@ -34,6 +37,7 @@ export class CapsuleStore {
     this.#counts = { ...noCapsules };
     for (const [status, count] of rows.counts()) this.#counts[status as Status] = count;
     this.#runningMemoryMb = rows.runningMemoryMb(live);
+    for (const [teamId, count] of rows.liveByTeam(live)) this.#live.set(teamId, count);
   }
 
   /** The capsules of all teams, including those being destroyed. */
@@ -53,6 +57,11 @@ export class CapsuleStore {
   /** Memory of all capsules that have a VM or are being given one. */
   runningMemoryMb(): number {
     return this.#runningMemoryMb;
+  }
+
+  /** Teams that have a capsule with a VM, or one that is being given a VM. */
+  liveTeams(): Iterable<string> {
+    return this.#live.keys();
   }
 
   ofTeam(teamId: string): Capsule[] {
@@ -152,7 +161,9 @@ export class CapsuleStore {
 
   #count(row: Capsule, by: 1 | -1): void {
     this.#counts[row.status] += by;
-    if (isLive(row)) this.#runningMemoryMb += by * row.memoryMb;
+    if (!isLive(row)) return;
+    this.#runningMemoryMb += by * row.memoryMb;
+    this.#live.add(row.teamId, by);
   }
 
   #notify(id: string): void {

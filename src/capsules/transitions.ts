@@ -4,7 +4,7 @@
  * only then is the way back given up (the VM ended, the checkpoint removed). A failure before the commit is undone.
  */
 import { setTimeout as delay } from "node:timers/promises";
-import type { Admitted, Guest, GuestEnd, Host, Origin } from "../host/host.ts";
+import type { Admitted, Guest, GuestEnd, Host, Origin, ReserveShare } from "../host/host.ts";
 import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -31,6 +31,8 @@ export interface TransitionsOptions {
   observe: Observe;
   /** Awaited before a guest that was started or restored counts as running. Must not reject. */
   beforeRun: (teamId: string, guest: Guest) => Promise<void>;
+  /** Whose part of the disk's reserve the team's pauses use. */
+  shareOf: (teamId: string) => ReserveShare;
   /** Called when a capsule no longer needs its template's files. */
   onFreed: (storage: string) => Promise<void>;
 }
@@ -188,10 +190,10 @@ export class Transitions {
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture", owner: string): Promise<void> {
-    const { host, runs } = this.#options;
+    const { host, runs, shareOf } = this.#options;
     runs.saving(row.id);
     try {
-      const turn = { owner, revision: row.revision };
+      const turn = { owner, revision: row.revision, share: () => shareOf(row.teamId) };
       const save = (signal: AbortSignal) => host.save(guest, purpose, { ...turn, signal });
       await this.#abortable(purpose, row.id, save, guest.ended);
     } catch (error) {

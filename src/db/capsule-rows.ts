@@ -71,6 +71,7 @@ export class CapsuleRows {
   readonly #ids: StatementSync;
   readonly #usage: StatementSync;
   readonly #runningMemory: StatementSync;
+  readonly #liveByTeam: StatementSync;
   readonly #counts: StatementSync;
   readonly #changes = new Map<string, StatementSync>();
 
@@ -102,6 +103,9 @@ export class CapsuleRows {
        FROM capsules WHERE team_id = :teamId`,
     );
     this.#runningMemory = database.prepare(`SELECT COALESCE(SUM(memory_mb), 0) AS sum FROM capsules WHERE ${isLive}`);
+    this.#liveByTeam = database.prepare(
+      `SELECT team_id AS teamId, COUNT(*) AS count FROM capsules WHERE ${isLive} GROUP BY team_id`,
+    );
     this.#counts = database.prepare("SELECT status, COUNT(*) AS count FROM capsules GROUP BY status");
     this.#onStorage = database.prepare(
       "SELECT COUNT(*) AS count FROM capsules WHERE storage = ? AND blocked_by IS NULL",
@@ -117,6 +121,12 @@ export class CapsuleRows {
   /** The capsules of all teams. */
   runningMemoryMb(live: string[]): number {
     return (this.#runningMemory.get({ live: JSON.stringify(live) }) as { sum: number }).sum;
+  }
+
+  /** The number of capsules in a `live` status or being resumed, of each team that has some. */
+  liveByTeam(live: string[]): [teamId: string, count: number][] {
+    const rows = this.#liveByTeam.all({ live: JSON.stringify(live) }) as { teamId: string; count: number }[];
+    return rows.map(({ teamId, count }) => [teamId, count]);
   }
 
   idsOf(teamId: string): string[] {

@@ -75,9 +75,20 @@ export interface Admitted extends Disposable {
   begin(): void;
 }
 
+/** Whose part of the disk's reserve a pause may use. */
+export interface ReserveShare {
+  owner: string;
+  /** Over its disk quota: it may use its own part only, also while more is free. */
+  isOverQuota: boolean;
+  /** The owners with running capsules, among which the reserve is divided. */
+  sharers: Iterable<string>;
+}
+
 export interface SaveTurn extends Turn {
   /** The revision of the row with the intent; the checkpoint belongs to it. */
   revision: number;
+  /** Asked when the turn has come. */
+  share: () => ReserveShare;
 }
 
 export interface Inventory {

@@ -100,10 +100,10 @@ export class LocalHost implements Host {
       },
     });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
-    const copies = new FairSlots(copiesAtOnce);
+    const disk = { space, copies: new FairSlots(copiesAtOnce) };
     this.#checkpointer = new Checkpointer({
       ...options,
-      ...{ space, copies },
+      ...disk,
       slots: new FairSlots(savesAtOnce),
       templates: this.#templates,
       verifier: this.#verifier,
@@ -112,10 +112,7 @@ export class LocalHost implements Host {
     this.#warm = new WarmStarts(launch, warm, memory);
     this.#launcher = new Launcher(launch, this.#warm);
     this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher: this.#launcher });
-    this.#restorer = new Restorer({
-      ...launch,
-      ...{ space, copies, verifier: this.#verifier, launcher: this.#launcher },
-    });
+    this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher: this.#launcher });
     this.#adopter = new Adopter({ ...launch, launcher: this.#launcher, restorer: this.#restorer });
     paths.create();
   }
@@ -186,6 +183,7 @@ export class LocalHost implements Host {
       this.#verifier.forget(join(this.#paths.capsule(live.id), checkpointName));
       // The record says running, so this checkpoint is never resumed from again, whether the guest answered or not.
       await removeCheckpoint(this.#paths.capsule(live.id));
+      this.space.forgetPause(live.id);
     }
   }
 
@@ -228,6 +226,7 @@ export class LocalHost implements Host {
     this.#verifier.forget(join(folder, checkpointName));
     const folders = [folder, this.#paths.scratch(`save-${id}`)];
     await Promise.all(folders.map((path) => rm(path, { recursive: true, force: true })));
+    this.space.forgetPause(id);
   }
 
   retireTemplate(storage: string): Promise<void> {

@@ -65,6 +65,8 @@ export class FakeHost implements Host {
   readonly retired: string[] = [];
   /** The owner of each start and restore, in order. */
   readonly owners: string[] = [];
+  /** Whose part of the disk's reserve each save could use, in order. */
+  readonly shares: { owner: string; isOverQuota: boolean; sharers: string[] }[] = [];
   /** Each guest has them from its wake on. */
   wakeProblems: readonly string[] = [];
   /** Called before each verb; an error that it throws is the verb's failure. */
@@ -162,6 +164,8 @@ export class FakeHost implements Host {
     const mine = this.#mine(guest);
     if (this.saveLine !== undefined) await this.saveLine.run(turn.owner, async () => {}, turn.signal);
     if (mine.isHeld) throw new Error(`guest ${guest.id} is saved before it was released`);
+    const share = turn.share();
+    this.shares.push({ ...share, sharers: [...share.sharers] });
     mine.isStopped = true;
     await this.moment();
     try {

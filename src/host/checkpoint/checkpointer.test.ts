@@ -34,7 +34,8 @@ import { Verifier } from "./verifier.ts";
 
 const waitMs = 60_000;
 const id = "cl-x";
-const turn = { owner: "a team", revision: 7 };
+const share = () => ({ owner: "a team", isOverQuota: false, sharers: ["a team"] });
+const turn = { owner: "a team", revision: 7, share };
 const below = imageLayer("minimal", "0", "5e".repeat(32));
 const verbOf = ({ type, payload }: HostFrame) => (type === FrameType.OPEN ? payload.readUInt16LE() : 0);
 

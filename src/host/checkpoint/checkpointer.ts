@@ -99,11 +99,12 @@ export class Checkpointer {
     step("save.published");
   }
 
-  #reserve(scratch: string, { live, purpose }: Saving): Reservation {
+  #reserve(scratch: string, { live, purpose, share }: Saving): Reservation {
     const { space } = this.#options;
+    const { id, vm } = live;
     const written = () => writtenIn(scratch);
-    if (purpose === "capture") return space.reserve(dirtyBytes(live.vm), `capturing capsule ${live.id}`, written);
-    return space.reserveForPause(dirtyBytes(live.vm), `pausing capsule ${live.id}`, written);
+    if (purpose === "capture") return space.reserve(dirtyBytes(vm), `capturing capsule ${id}`, written);
+    return space.reserveForPause({ id, share: share() }, dirtyBytes(vm), `pausing capsule ${id}`, written);
   }
 
   /** Waits for the agent, then for a slot, in which it writes the checkpoint into `scratch` and publishes it. */
@@ -118,6 +119,7 @@ export class Checkpointer {
       await quiesce.done(hasWaited);
       step("save.frozen");
       while (!(await this.#copy(scratch, quiesce.isFrozen, saving, save, room))) await save.prepare();
+      room.keep();
       room[Symbol.dispose]();
       await publish(scratch, join(paths.capsule(live.id), checkpointName));
     };
@@ -166,11 +168,12 @@ export class Checkpointer {
   }
 
   async unsave(live: LiveGuest): Promise<void> {
-    const { paths, verifier, wakeMs } = this.#options;
+    const { paths, space, verifier, wakeMs } = this.#options;
     let isRunning = false;
     try {
       verifier.forget(join(paths.capsule(live.id), checkpointName));
       await removeCheckpoint(paths.capsule(live.id));
+      space.forgetPause(live.id);
       await live.vm.resume();
       isRunning = true;
       await withDeadline(wakeMs, `releasing capsule ${live.id}`, resumeAfterStop(live));

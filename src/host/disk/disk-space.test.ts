@@ -22,8 +22,10 @@ test("a lack of space is reported before anything is written, by the file system
 
 test("the reserve is left to pauses, which need space beside their own only", () => {
   const space = new DiskSpace({ folder, reserveBytes: 2 ** 60 });
-  space.reserveForPause(1, "a pause");
-  assert.throws(() => space.reserveForPause(2 ** 60, "a pause"), { ...noSpace, message: /MiB are free$/ });
+  const alone = { id: "cl-1", share: { owner: "a", isOverQuota: false, sharers: ["a"] } };
+  space.reserveForPause(alone, 1, "a pause");
+  const message = /MiB are free for its team$/;
+  assert.throws(() => space.reserveForPause(alone, 2 ** 60, "a pause"), { ...noSpace, message });
   assert.throws(() => space.reserve(1, "a capture"), { ...noSpace, message: /MiB of them for pauses$/ });
 });
 

@@ -7,7 +7,9 @@ import { readdirSync, statfsSync, statSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
+import type { ReserveShare } from "../host.ts";
 import { isMissing } from "./files.ts";
+import { ReserveParts } from "./reserve-parts.ts";
 
 /** Kept free by every change, for the database and the file system's own metadata. */
 const slackBytes = 64 << 20;
@@ -25,6 +27,18 @@ export interface DiskSpaceOptions {
 export interface Reservation extends Disposable {
   /** As many bytes in all, where they are more than before. Throws as `reserve`; then it is as before. */
   grow(bytes: number): void;
+  /** All is written. The bytes of a pause count for its owner from now on, until `forgetPause`. */
+  keep(): void;
+}
+
+interface Limit {
+  /** Most bytes, where so many are free beside all reservations. */
+  allowedBytes: (freeBytes: number) => number;
+  /** Called when they are promised. */
+  take?: (bytes: number, freeBytes: number) => void;
+  /** Why it was refused. */
+  describe: (leftBytes: number, allowedBytes: number) => string;
+  what: string;
 }
 
 interface Promised {
@@ -38,10 +52,12 @@ export class DiskSpace {
   readonly #folder: string;
   readonly #freeNow: (folder: string) => number;
   readonly #promised = new Set<Promised>();
+  readonly #parts: ReserveParts;
 
   constructor({ folder, reserveBytes, freeNow = freeBytesOf }: DiskSpaceOptions) {
     this.#folder = folder;
     this.reserveBytes = reserveBytes;
+    this.#parts = new ReserveParts(reserveBytes);
     this.#freeNow = freeNow;
   }
 
@@ -56,16 +72,50 @@ export class DiskSpace {
    * are on disk, read without waiting.
    */
   reserve(bytes: number, what: string, written?: () => number): Reservation {
-    return this.#reserve(bytes, this.reserveBytes, what, written);
+    const kept = this.reserveBytes === 0 ? "" : `, ${mib(this.reserveBytes)} MiB of them for pauses`;
+    const describe = (leftBytes: number) => `${mib(leftBytes)} MiB are free${kept}`;
+    return this.#reserve(
+      bytes,
+      { allowedBytes: (freeBytes) => freeBytes - this.reserveBytes, describe, what },
+      written,
+    );
   }
 
-  /** The same for a pause, which may use the reserve. */
-  reserveForPause(bytes: number, what: string, written?: () => number): Reservation {
-    return this.#reserve(bytes, 0, what, written);
+  /** The same for the pause of a capsule, which may use its owner's part of the reserve. */
+  reserveForPause(
+    { id, share }: { id: string; share: ReserveShare },
+    bytes: number,
+    what: string,
+    written = () => 0,
+  ): Reservation {
+    const limit: Limit = {
+      allowedBytes: (freeBytes) => this.#parts.allowedBytes(id, share, freeBytes),
+      take: (taken, freeBytes) => this.#parts.take(id, share, taken, freeBytes),
+      describe: (_leftBytes, allowedBytes) => `${mib(allowedBytes)} MiB are free for its team`,
+      what,
+    };
+    const reservation = this.#reserve(bytes, limit, written);
+    let isKept = false;
+    return {
+      grow: (wanted) => reservation.grow(wanted),
+      keep: () => {
+        isKept = true;
+        this.#parts.lower(id, written());
+      },
+      [Symbol.dispose]: () => {
+        reservation[Symbol.dispose]();
+        if (!isKept) this.#parts.forget(id);
+      },
+    };
   }
 
-  #reserve(bytes: number, reserveBytes: number, what: string, written = () => 0): Reservation {
-    this.#require(bytes, reserveBytes, what);
+  /** To be called when the checkpoint of a capsule is gone. */
+  forgetPause(id: string): void {
+    this.#parts.forget(id);
+  }
+
+  #reserve(bytes: number, limit: Limit, written = () => 0): Reservation {
+    this.#require(bytes, limit);
     const promised = { bytes, written };
     this.#promised.add(promised);
     return {
@@ -73,21 +123,26 @@ export class DiskSpace {
         if (wanted <= promised.bytes) return;
         this.#promised.delete(promised);
         try {
-          this.#require(wanted - written(), reserveBytes, what);
+          this.#require(wanted - written(), limit);
           promised.bytes = wanted;
         } finally {
           this.#promised.add(promised);
         }
       },
+      keep() {},
       [Symbol.dispose]: () => void this.#promised.delete(promised),
     };
   }
 
-  #require(bytes: number, reserveBytes: number, what: string): void {
+  #require(bytes: number, { allowedBytes, take, describe, what }: Limit): void {
     const leftBytes = this.#leftBytes();
-    if (leftBytes >= bytes + slackBytes + reserveBytes) return;
-    const kept = reserveBytes === 0 ? "" : `, ${mib(reserveBytes)} MiB of them for pauses`;
-    const message = `${what} needs ${mib(bytes)} MiB of disk and only ${mib(leftBytes)} MiB are free${kept}`;
+    const freeBytes = Math.max(0, leftBytes - slackBytes);
+    const mostBytes = allowedBytes(freeBytes);
+    if (bytes <= mostBytes) {
+      take?.(bytes, freeBytes);
+      return;
+    }
+    const message = `${what} needs ${mib(bytes)} MiB of disk and only ${describe(leftBytes, mostBytes)}`;
     throw new CapsuleError("no_space", message, { details: { needed_bytes: bytes, free_bytes: leftBytes } });
   }
 
