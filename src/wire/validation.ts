@@ -1,13 +1,7 @@
 /** Compiled checks of untrusted data: of a value, and of a WebSocket message by its `type`. */
 import type { Static, TSchema } from "typebox";
 import { Compile } from "typebox/compile";
-
-export interface Flaw {
-  /** JSON pointer, as in `/args/0`; empty for the whole value. */
-  path: string;
-  /** As in `must be integer`. */
-  problem: string;
-}
+import { type Flaw, flawOf } from "./flaw.ts";
 
 export type Check<T> = (value: unknown) => { value: T } | { flaw: Flaw };
 
@@ -15,8 +9,7 @@ export function compileCheck<const T extends TSchema>(schema: T): Check<Static<T
   const validator = Compile(schema);
   return (value) => {
     if (validator.Check(value)) return { value: value as Static<T> };
-    const error = validator.Errors(value)[0];
-    return { flaw: { path: error?.instancePath ?? "", problem: error === undefined ? "is invalid" : said(error) } };
+    return { flaw: flawOf(schema, value) };
   };
 }
 
@@ -43,13 +36,6 @@ export function dropNulls(schema: ObjectSchema, value: unknown): void {
   for (const [name, inner] of Object.entries(schema.properties ?? {})) {
     if (Object.hasOwn(fields, name)) dropNulls(inner, fields[name]);
   }
-}
-
-function said(error: { keyword: string; message: string; params: object }): string {
-  if (error.keyword === "boolean") return "is not allowed";
-  if (error.keyword !== "enum") return error.message;
-  const { allowedValues } = error.params as { allowedValues: unknown[] };
-  return `must be one of ${allowedValues.join(", ")}`;
 }
 
 export type Decoded<T> = { message: T } | { problem: string };
