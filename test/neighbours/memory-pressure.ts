@@ -7,6 +7,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import type { Client, TestCapsule } from "../client.ts";
 import { World } from "../faults/world.ts";
+import { waitFor } from "../wait-for.ts";
 
 const noisyCount = 3;
 /** Written by each noisy guest, and the memory that it has. */
@@ -29,10 +30,12 @@ export async function pauseTheGreediest(): Promise<void> {
   const quiet = world.client.as(key);
   const paused = async () =>
     (await world.views()).filter(({ status }) => status === "paused").map((capsule) => capsule.id);
-  for (let round = 0; (await paused()).length < noisyCount - 1; round++) {
-    assert.ok(round < 10_000, "no two capsules were paused");
-    assert.equal(await commandOf(quiet, bystander, `echo ${round}`), `${round}`);
-  }
+  let round = 0;
+  const areTwoPaused = async () => {
+    assert.equal(await commandOf(quiet, bystander, `echo ${++round}`), `${round}`);
+    return (await paused()).length === noisyCount - 1;
+  };
+  await waitFor("two capsules are paused", areTwoPaused, { deadlineMs: 240_000 });
   const pausedIds = await paused();
   const refused = await world.client.call("POST", `/v1/capsules/${pausedIds[0]}/resume`, {});
   assert.deepEqual([refused.status, refused.json.error.code], [503, "no_capacity"], refused.text);
