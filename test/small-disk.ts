@@ -12,13 +12,18 @@ const mib = 1 << 20;
 export class SmallDisk {
   readonly #folder = mkdtempSync(join(tmpdir(), "capsule-disk-"));
   readonly path = join(this.#folder, "mounted");
+  readonly #bytes: number;
+
+  constructor(mebibytes = 640) {
+    this.#bytes = mebibytes * mib;
+  }
 
   /** Mounts it; returns the reason when that fails. */
   mount(): string | undefined {
     const image = join(this.#folder, "image");
     try {
       writeFileSync(image, "");
-      truncateSync(image, 640 * mib);
+      truncateSync(image, this.#bytes);
       mkdirSync(this.path);
       execFileSync("mke2fs", ["-q", "-t", "ext4", "-m", "0", image], { stdio: "pipe" });
       execFileSync("mount", ["-o", "loop", image, this.path], { stdio: "pipe" });

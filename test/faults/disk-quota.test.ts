@@ -8,7 +8,7 @@ import { World } from "./world.ts";
 
 const mib = 1 << 20;
 const quotaMib = 100;
-const disk = new SmallDisk();
+const disk = new SmallDisk(1_024);
 const skip = disk.mount() ?? false;
 
 async function shortages(client: Client): Promise<string[]> {
@@ -33,7 +33,7 @@ const write = (mebibytes: number) => `for _ in $(seq ${mebibytes}); do ${mebibyt
 
 test("a team that fills its quota is throttled, and another creates, writes and pauses", { skip }, async (t) => {
   t.after(() => disk.unmount());
-  const env = { CAPSULE_DISK_MAX_BYTES: String(quotaMib * mib), CAPSULE_DISK_RESERVE_MB: "64" };
+  const env = { CAPSULE_DISK_MAX_BYTES: String(quotaMib * mib), CAPSULE_DISK_RESERVE_MB: "256" };
   await using world = await World.start({ parent: disk.path, env, errors: [/"the team is over its disk quota/] });
   process.once("exit", () => disk.unmount("--lazy"));
   const other = await Client.connect(world.server.url, await world.server.createKey("other"));
