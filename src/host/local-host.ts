@@ -89,7 +89,7 @@ export class LocalHost implements Host {
     this.#verifier = new Verifier(onDamage, paths.scratch("hashing"));
     this.#bases = new Bases({
       ...options,
-      ...{ space, spare: spareBases, scheduler, isSound: this.#verifier.isSound },
+      ...{ space, spare: spareBases, isSound: this.#verifier.isSound },
       references: async () => {
         const { needed, damaged } = await readReferences(paths, ["capsules"]);
         return { needed: new Set([...needed, ...this.#warm.parents()]), damaged };

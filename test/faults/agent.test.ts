@@ -6,6 +6,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { TestCapsule } from "../client.ts";
 import { waitFor } from "../wait-for.ts";
+import { mute } from "./muted.ts";
 import { World } from "./world.ts";
 
 let world: World;
@@ -22,19 +23,8 @@ async function impatient(): Promise<World> {
   return World.start({ env: { CAPSULE_SILENCE_MS: "12000", CAPSULE_WAKE_DEADLINE_MS: "15000" } });
 }
 
-/** Afterwards the guest runs, but its agent neither reads nor writes. */
 async function muted(of = world): Promise<TestCapsule> {
-  const capsule = await of.client.capsule();
-  const script = "cd /sys/bus/virtio/drivers/virtio_console; for port in virtio*; do echo $port > unbind; done";
-  await capsule.exec({ cmd: "bash", args: ["-c", `(sleep 0.2; ${script}) >/dev/null 2>&1 &`] });
-  let silences = 0;
-  await waitFor("the agent is silent three times in a row", async () => {
-    const signal = AbortSignal.timeout(2_000);
-    const reply = await capsule.exec({ cmd: "true", timeout: 0 }, { signal }).catch(() => undefined);
-    silences = reply?.status === 200 ? 0 : silences + 1;
-    return silences === 3;
-  });
-  return capsule;
+  return mute(await of.client.capsule());
 }
 
 describe("an unresponsive guest", { concurrency: true, timeout: 300_000 }, () => {

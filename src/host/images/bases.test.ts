@@ -4,16 +4,16 @@ import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, test } from "node:test";
+import { CountedSlots } from "../../../test/fakes/counted-slots.ts";
 import { waitFor } from "../../../test/wait-for.ts";
 import type { Machine } from "../../vmm/vmm.ts";
-import { StartScheduler } from "../capacity/start-scheduler.ts";
+import { FairSlots } from "../capacity/fair-slots.ts";
 import { writeManifest } from "../disk/checkpoint-folder.ts";
 import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import { type References, readReferences } from "../disk/references.ts";
-import type { Turn } from "../host.ts";
 import { BaseTrimmer, surplus } from "./base-trimmer.ts";
-import { Bases, keyOf } from "./bases.ts";
+import { Bases, keyOf, lineOfBases } from "./bases.ts";
 import type { Image } from "./images.ts";
 
 const name = "minimal";
@@ -78,8 +78,8 @@ describe("a base that exists", () => {
 
   function find(tscKhz: number, isSound = (_folder: string) => true) {
     const vmm = { kernelOptions: "", machine: () => ({ ...machine, tscKhz }) };
-    const scheduler = { run: () => Promise.reject(new Error("another is made")) };
-    const bases = new Bases({ paths, images: { current: [image] }, spare: 8, scheduler, vmm, isSound } as never);
+    const line = { run: () => Promise.reject(new Error("another is made")) };
+    const bases = new Bases({ paths, images: { current: [image] }, spare: 8, line, vmm, isSound } as never);
     return bases.ensure(image, { vcpus: 1, memoryMb: 512 }, { owner: "a" });
   }
 
@@ -175,34 +175,45 @@ const shape = { vcpus: 1, memoryMb: 512 };
 
 test("each owner that needs a base has its own turn to make it, and one only", async () => {
   const owners: string[] = [];
-  const scheduler = { run: ({ owner }: Turn) => owners.push(owner) && new Promise(() => {}) };
-  const { bases } = unbootable({ scheduler });
+  const line = { run: (owner: string) => owners.push(owner) && new Promise(() => {}) };
+  const { bases } = unbootable({ line });
   for (const owner of ["a", "a", "b"]) void bases.ensure(current, shape, { owner });
   void bases.ensure(current, { vcpus: 2, memoryMb: 512 }, { owner: "a" });
   await waitFor("three boots have begun", () => owners.length === 3);
   assert.deepEqual(owners.toSorted(), ["a", "a", "b"]);
 });
 
+test("an owner boots one base at a time, and at most two are booted in all", async () => {
+  const begun: string[] = [];
+  const over = Promise.withResolvers<void>();
+  const line = lineOfBases();
+  const works = ["a", "a", "b", "b", "c"].map((owner) =>
+    line.run(owner, () => {
+      begun.push(owner);
+      return over.promise;
+    }),
+  );
+  assert.ok(begun.length <= 2);
+  assert.deepEqual(begun, ["a", "b"].slice(0, begun.length));
+  over.resolve();
+  await Promise.all(works);
+});
+
 describe("a base that waits for its turn", () => {
   /** The only slot is taken until `free` is called; two callers of an owner wait for a base. */
   async function waiting() {
-    const scheduler = new StartScheduler(1);
+    const line = new CountedSlots(1);
     const slot = Promise.withResolvers<void>();
-    const taken = scheduler.run({ owner: "other" }, () => slot.promise);
-    const queued = Promise.withResolvers<void>();
-    const run: StartScheduler["run"] = (...turn) => {
-      queued.resolve();
-      return scheduler.run(...turn);
-    };
-    const { bases, made } = unbootable({ scheduler: { run } });
+    const taken = line.run("other", () => slot.promise);
+    const { bases, made } = unbootable({ line });
     const callers = [new AbortController(), new AbortController()] as const;
     const results = callers.map(({ signal }) => bases.ensure(current, shape, { owner: "a", signal }));
     for (const result of results) result.catch(() => {});
-    await queued.promise;
+    await line.lastAsked("a");
     const free = async () => {
       slot.resolve();
       await taken;
-      await scheduler.run({ owner: "a" }, async () => {}); // behind the base
+      await line.run("a", async () => {}); // behind the base
     };
     return { bases, made, callers, results, free };
   }
@@ -232,14 +243,14 @@ describe("a base that waits for its turn", () => {
   });
 
   test("is not booted, though a slot is free, when its caller left while its folder was looked for", async () => {
-    const scheduler = new StartScheduler(1);
-    const { bases, made } = unbootable({ scheduler });
+    const line = new FairSlots(1);
+    const { bases, made } = unbootable({ line });
     const caller = new AbortController();
     const result = bases.ensure(current, shape, { owner: "a", signal: caller.signal });
     caller.abort(new Error("destroyed"));
     await assert.rejects(result, /destroyed/);
     await bases.trim(); // reads the folder too
-    await scheduler.run({ owner: "a" }, async () => {});
+    await line.run("a", async () => {});
     assert.deepEqual(made, []);
   });
 });
@@ -274,7 +285,7 @@ describe("before a base is made", () => {
     ];
     const removed: string[] = [];
     const { bases } = unbootable({
-      ...{ spare: 1, scheduler: new StartScheduler(1), isSound: () => true },
+      ...{ spare: 1, isSound: () => true },
       references: async () => needed(`bases/${stoodOn}`),
       onRemove: async (folder: string) => removed.push(folder),
     });

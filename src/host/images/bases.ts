@@ -5,13 +5,14 @@
  */
 import { hash } from "node:crypto";
 import { readdir, rm, stat, utimes } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { basename, join } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
 import { flattenMemory } from "../../vmm/memory/base-memory.ts";
 import { newNonce } from "../../vmm/process.ts";
 import { saveVm } from "../../vmm/vm-save.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
-import type { StartScheduler } from "../capacity/start-scheduler.ts";
+import { FairSlots } from "../capacity/fair-slots.ts";
 import { unlessAborted, withDeadline } from "../deadline.ts";
 import { removeVm } from "../disk/capsule-folder.ts";
 import { fileNames, openCheckpoint, writeManifest } from "../disk/checkpoint-folder.ts";
@@ -43,8 +44,16 @@ export interface BasesOptions extends Pick<BaseTrimmerOptions, "spare" | "refere
   bootMs: number;
   /** False for a folder that was found damaged. */
   isSound: (folder: string) => boolean;
-  /** Shared with all other starts of VMs. */
-  scheduler: StartScheduler;
+  /** The line of boots, `lineOfBases` unless a test has its own. */
+  line?: Pick<FairSlots, "run">;
+}
+
+/**
+ * A boot takes seconds of a whole core, so boots have a line of their own: no other start waits behind them. They leave a core to
+ * the starts on small machines.
+ */
+export function lineOfBases(): FairSlots {
+  return new FairSlots(availableParallelism() > 4 ? 2 : 1, { perOwner: 1 });
 }
 
 /** Upper estimate of a base's memory and disk layer. */
@@ -61,6 +70,7 @@ interface Waiting {
 
 export class Bases {
   readonly #options: BasesOptions;
+  readonly #line: Pick<FairSlots, "run">;
   readonly #trimmer: BaseTrimmer;
   readonly #making = new Map<string, Promise<Parent>>();
   /** By owner and key: each owner that needs a base waits for its own turn to make it. */
@@ -69,6 +79,7 @@ export class Bases {
 
   constructor(options: BasesOptions) {
     this.#options = options;
+    this.#line = options.line ?? lineOfBases();
     this.#trimmer = new BaseTrimmer({
       ...options,
       isCurrent: (name) => this.#isCurrent(name),
@@ -81,9 +92,9 @@ export class Bases {
 
   /**
    * The base of this image and shape, which is not removed until the result is disposed of: then `references` must find the
-   * capsule that was started from it. If there is none, it is booted in a start slot of the owner. When the signal fires this
-   * rejects with its reason; a boot under way goes on, and one that waits for its slot is dropped if no other call of the owner
-   * needs it.
+   * capsule that was started from it. If there is none, it is booted at the owner's turn, one of an owner at a time. When the
+   * signal fires this rejects with its reason; a boot under way goes on, and one that waits for its turn is dropped if no other call
+   * of the owner needs it.
    */
   async ensure(image: Image, shape: Shape, turn: Turn): Promise<Parent & Disposable> {
     const { vmm } = this.#options;
@@ -121,7 +132,7 @@ export class Bases {
       if (found !== undefined) return found;
       abandoned.signal.throwIfAborted();
       const make = () => this.#makeOnce(key, image, machine, owner);
-      return this.#options.scheduler.run({ owner, signal: abandoned.signal }, make);
+      return this.#line.run(owner, make, abandoned.signal);
     };
     return { base: find(), callers: 0, abandoned };
   }
