@@ -8,7 +8,7 @@ export async function mute(capsule: TestCapsule): Promise<TestCapsule> {
   await capsule.exec({ cmd: "bash", args: ["-c", `(sleep 0.2; ${script}) >/dev/null 2>&1 &`] });
   let silences = 0;
   await waitFor("the agent is silent three times in a row", async () => {
-    const signal = AbortSignal.timeout(2_000);
+    const signal = AbortSignal.timeout(4_000);
     const reply = await capsule.exec({ cmd: "true", timeout: 0 }, { signal }).catch(() => undefined);
     silences = reply?.status === 200 ? 0 : silences + 1;
     return silences === 3;
