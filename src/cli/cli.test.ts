@@ -3,7 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { type Command, parse, UsageError } from "./command.ts";
 import { commands } from "./commands.ts";
-import { scripts } from "./completion.ts";
+import { completion, scripts } from "./completion.ts";
 import { segmentsBelow } from "./download.ts";
 import { modeOf } from "./modes.ts";
 import { Progress } from "./progress.ts";
@@ -38,6 +38,12 @@ test("a wrong command line is a usage error", () => {
   for (const [name, line] of wrong) assert.throws(() => parse(command(name), line), UsageError, `${name} ${line}`);
   for (const text of ["x", "-1", "1.5", ""])
     assert.throws(() => parse(command("create"), [`--vcpus=${text}`]).number("vcpus"), UsageError, text);
+});
+
+test("completions are for known shells only", async () => {
+  for (const shell of ["csh", "constructor"]) {
+    await assert.rejects(completion({ words: [shell], commands }), UsageError, shell);
+  }
 });
 
 test("control characters in names do not reach the terminal", () => {

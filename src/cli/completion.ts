@@ -3,8 +3,9 @@ import { type Call, type Command, type Commands, optionsOf, UsageError } from ".
 import { exitCodes } from "./failures.ts";
 import { printLine } from "./screen.ts";
 
-export async function completion(call: Call): Promise<number> {
-  const script = scripts[call.words[0]!];
+export async function completion(call: Pick<Call, "words" | "commands">): Promise<number> {
+  const [shell = ""] = call.words;
+  const script = Object.hasOwn(scripts, shell) ? scripts[shell] : undefined;
   if (script === undefined) throw new UsageError("use bash, zsh or fish");
   await printLine(script(call.commands));
   return exitCodes.done;
