@@ -146,7 +146,7 @@ const settings = {
     "CAPSULE_KEEP_ALIVE_SEC",
     "3660",
     integer(1, 86_400),
-    "longest idle time of a connection between two requests",
+    "longest idle time of a connection that has shown a valid key; of others 65 s",
   ),
   web: row(
     "CAPSULE_WEB",
@@ -178,7 +178,7 @@ const settings = {
     "CAPSULE_AUDIT_ENTRIES_MAX",
     "100000",
     integer(1_000, 100_000_000),
-    "entries of a team's audit log; beyond them the oldest are forgotten, of a kind that has more than its share",
+    "entries of a team's audit log; beyond them the oldest of the largest kinds are forgotten",
   ),
   auditKeepDays: row(
     "CAPSULE_AUDIT_KEEP_DAYS",

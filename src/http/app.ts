@@ -9,7 +9,7 @@ import type { Logger } from "pino";
 import type { Limits } from "../wire/limits.ts";
 import { AnswerBudget } from "./access/answer-budget.ts";
 import { Authentication } from "./access/authentication.ts";
-import { limitConnections } from "./access/connection-limit.ts";
+import { ConnectionLimit } from "./access/connection-limit.ts";
 import { InFlightLimiter } from "./access/in-flight.ts";
 import { localCallers } from "./access/local-caller.ts";
 import { networkOf } from "./access/network.ts";
@@ -110,7 +110,8 @@ export function buildServer(services: Services, options: ServerOptions): App {
     stallMs = defaultStallMs,
   } = options;
   const tickets = OneTimeTokens.socketTickets();
-  const authentication = new Authentication(services.teams, tickets, limits);
+  const connections = connectionLimit(options);
+  const authentication = new Authentication({ teams: services.teams, tickets, connections }, limits);
   const inFlight = new InFlightLimiter(limits.requests_max);
   const refusedBodies = new RefusedBodies(limits.file_write_max_bytes + formMaxBytes);
   const watchBody = (request: FastifyRequest, reply: FastifyReply) => {
@@ -123,7 +124,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     genReqId: () => randomBytes(requestIdBytes).toString("hex"),
     trustProxy: options.trustProxy === "loopback" ? "loopback" : false,
     bodyLimit: limits.body_max_bytes,
-    keepAliveTimeout: options.keepAliveMs ?? defaultKeepAliveMs,
+    keepAliveTimeout: connections.keylessKeepAliveMs,
     return503OnClosing: false,
     // An id or name of any length gets its own 404; only the size of all headers bounds it.
     routerOptions: { maxParamLength: headersMaxBytes },
@@ -135,8 +136,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
     clientErrorHandler: (error, socket) => refuseMalformedRequest(error, socket, refusedBodies),
   }).withTypeProvider<TypeBoxTypeProvider>();
 
-  app.server.maxConnections = limits.connections_max;
-  limitConnections(app.server, { max: limits.connections_per_address_max, hasProxy: hasProxy(options) });
+  connections.attachTo(app.server);
   // Expectations other than 100-continue are ignored. Node would refuse them before the gate checks the key.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
   deferContinue(app.server);
@@ -164,7 +164,7 @@ export function buildServer(services: Services, options: ServerOptions): App {
   describeApi(app, version);
   keepAudit(app, services.audit);
 
-  registerRoutes(app, services, options, { authentication, tickets, inFlight });
+  registerRoutes(app, services, options, { authentication, tickets, inFlight, connections });
   return app;
 }
 
@@ -172,11 +172,27 @@ function hasProxy({ trustProxy }: ServerOptions): boolean {
   return trustProxy === "loopback";
 }
 
-type Access = Pick<RouteContext, "authentication" | "tickets" | "inFlight">;
+function connectionLimit(options: ServerOptions): ConnectionLimit {
+  const { connections_max, connections_per_address_max, connections_per_sec } = options.limits;
+  return new ConnectionLimit({
+    ...{ openMax: connections_max, max: connections_per_address_max, perSec: connections_per_sec },
+    ...{ hasProxy: hasProxy(options), keepAliveMs: options.keepAliveMs ?? defaultKeepAliveMs },
+  });
+}
+
+interface Access extends Pick<RouteContext, "authentication" | "tickets" | "inFlight"> {
+  connections: ConnectionLimit;
+}
 
 /** Call when all hooks are added. */
-function registerRoutes(app: App, services: Services, options: ServerOptions, access: Access): void {
+function registerRoutes(
+  app: App,
+  services: Services,
+  options: ServerOptions,
+  { connections, ...access }: Access,
+): void {
   const { limits, metrics, web } = options;
+  const { keylessKeepAliveMs } = connections;
   const keepAliveMs = options.keepAliveMs ?? defaultKeepAliveMs;
   const stallMs = options.stallMs ?? defaultStallMs;
   const sockets = new Sockets(services, limits);
@@ -185,7 +201,9 @@ function registerRoutes(app: App, services: Services, options: ServerOptions, ac
     ...access,
     services,
     limits,
-    fixedLimits: fixedLimits(limits, { headersMaxBytes, headersMs: timing.headersTimeout, keepAliveMs, stallMs }),
+    fixedLimits: fixedLimits(limits, {
+      ...{ headersMaxBytes, headersMs: timing.headersTimeout, keepAliveMs, keylessKeepAliveMs, stallMs },
+    }),
     answers: new AnswerBudget(limits.answers_max_bytes),
     lists: new ListAnswers(access.authentication),
     isLocal: localCallers({ hasProxy: hasProxy(options) }),

@@ -5,6 +5,7 @@ import type { FixedLimits, Limits } from "../wire/limits.ts";
 import { templateNameMaxLength } from "../wire/template.ts";
 import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
 import { burstSec, teamRateFactor } from "./access/authentication.ts";
+import { largerNetworks } from "./access/network.ts";
 import { signInLinkOptions, socketTicketOptions } from "./access/one-time-tokens.ts";
 import { guestReplyMs } from "./client-gone.ts";
 import { feedDefaults } from "./event-feed.ts";
@@ -21,6 +22,7 @@ export interface ConnectionTimes {
   headersMaxBytes: number;
   headersMs: number;
   keepAliveMs: number;
+  keylessKeepAliveMs: number;
   stallMs: number;
 }
 
@@ -38,6 +40,9 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
     headers_max_bytes: connection.headersMaxBytes,
     headers_max_sec: connection.headersMs / 1_000,
     keep_alive_sec: connection.keepAliveMs / 1_000,
+    keyless_keep_alive_sec: connection.keylessKeepAliveMs / 1_000,
+    keyless_connections_per_24_max: limits.connections_per_address_max * largerNetworks.small,
+    keyless_connections_per_16_max: limits.connections_per_address_max * largerNetworks.large,
     body_max_sec: bodyArrivalMs / 1_000,
     open_body_max_bytes: openBodyMaxBytes,
     form_max_bytes: formMaxBytes,

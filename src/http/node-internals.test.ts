@@ -1,10 +1,12 @@
-/** Fails when a release of Node changes the undocumented properties that node-internals.ts reads. */
+/** Fails when a release of Node changes the undocumented properties that node-internals.ts uses. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
-import { type AddressInfo, connect, type Socket } from "node:net";
+import { type AddressInfo, connect, Socket } from "node:net";
 import { type TestContext, test } from "node:test";
-import { pendingResponse, transferred } from "./node-internals.ts";
+import { TLSSocket } from "node:tls";
+import { waitFor } from "../../test/wait-for.ts";
+import { keepIdle, pendingResponse, tellKeepAlive, transferred, transportOf } from "./node-internals.ts";
 
 /** When Node has passed a response's bytes to the socket, before the event loop sends any more of them. */
 const written = () => new Promise<void>((resolve) => process.nextTick(resolve));
@@ -54,4 +56,23 @@ test("bytes that the client reads count as accepted, bytes that wait for it do n
     if (missing <= 0) break;
   }
   assert.ok(transferred(served).accepted > blocked.accepted);
+});
+
+test("one connection tells another idle time than the server's, and is kept for it until its next request", async (t) => {
+  const { client, served, response } = await request(t);
+  tellKeepAlive(response, 120_000);
+  response.once("finish", () => keepIdle(served, 120_000));
+  response.end();
+  assert.match(String((await once(client, "data"))[0]), /\r\nKeep-Alive: timeout=120\r\n/);
+  assert.equal(served.timeout, 121_000);
+  client.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  await waitFor("the next request", () => pendingResponse(served) !== undefined);
+  assert.equal(served.timeout, 0);
+});
+
+test("a TLS socket has the one of its TCP connection", () => {
+  const raw = new Socket();
+  const secure = new TLSSocket(raw);
+  assert.deepEqual([transportOf(raw) === raw, transportOf(secure) === raw], [true, true]);
+  secure.destroy();
 });

@@ -1,11 +1,13 @@
 /**
- * The two undocumented properties of Node's sockets that the server reads, in one place. Node offers no other way to see
- * them; node-internals.test.ts fails when a release of Node changes either.
+ * The undocumented properties of Node's sockets and responses that the server uses, in one place. Node offers no other way;
+ * node-internals.test.ts fails when a release of Node changes one.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
 interface SocketInternals {
+  /** With TLS, the socket below. */
+  _parent?: Socket | null;
   /** The response that Node writes to this socket now. */
   _httpMessage?: ServerResponse | null;
   _handle?: {
@@ -28,4 +30,25 @@ export function transferred(socket: Socket): { received: number; accepted: numbe
     writeQueueSize: 0,
   };
   return { received: socket.bytesRead, accepted: bytesWritten - writeQueueSize };
+}
+
+/** The socket of the TCP connection. */
+export function transportOf(socket: Socket): Socket {
+  return (socket as SocketInternals)._parent ?? socket;
+}
+
+/** Sets the idle time of the `Keep-Alive` header, which is the server's for every connection. Call before the headers are sent. */
+export function tellKeepAlive(response: ServerResponse, ms: number): void {
+  (response as { _keepAliveTimeout?: number })._keepAliveTimeout = ms;
+}
+
+/** Node closes an idle connection so much later than the `Keep-Alive` header says; its `keepAliveTimeoutBuffer`. */
+const keepAliveGraceMs = 1_000;
+
+/**
+ * Lets an idle connection stay for `ms`. Call in a listener for the `finish` of a response: Node has set the server's time then, in its
+ * own listener, unless another request waits or the connection ends.
+ */
+export function keepIdle(socket: Socket, ms: number): void {
+  if ((socket.timeout ?? 0) > 0) socket.setTimeout(ms + keepAliveGraceMs);
 }

@@ -39,7 +39,8 @@ before(async () => {
   const env = {
     CAPSULE_CAPSULES_MAX: "5",
     CAPSULE_BODY_MAX_BYTES: "65536",
-    CAPSULE_REQUESTS_PER_SEC: "1000000", // the rate limiter has its own tests
+    CAPSULE_REQUESTS_PER_SEC: "1000000", // the rate limiters have their own tests
+    CAPSULE_CONNECTIONS_PER_SEC: "1000000",
     NODE_OPTIONS: `--max-old-space-size=${heapMaxMb}`,
   };
   server = await Server.start({ env });

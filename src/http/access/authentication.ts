@@ -7,6 +7,7 @@ import type { Identity } from "../../teams/teams.ts";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
 import type { TeamsService } from "../services.ts";
+import type { ConnectionLimit } from "./connection-limit.ts";
 import { networkOf } from "./network.ts";
 import type { OneTimeTokens } from "./one-time-tokens.ts";
 import { RateLimiter } from "./rate-limiter.ts";
@@ -16,9 +17,17 @@ export const burstSec = { keys: 5, refusals: 20, anonymous: 10 };
 /** A team can make any number of keys, so all of them together get this many times the rate of one. */
 export const teamRateFactor = 4;
 
+export interface AuthenticationOptions {
+  teams: TeamsService;
+  tickets: OneTimeTokens;
+  /** Is told of each request with a valid key. */
+  connections: Pick<ConnectionLimit, "authenticated">;
+}
+
 export class Authentication {
   readonly #teams: TeamsService;
   readonly #tickets: OneTimeTokens;
+  readonly #connections: AuthenticationOptions["connections"];
   readonly #perKey: RateLimiter;
   readonly #perTeam: RateLimiter;
   /** Requests without a valid key, per network. */
@@ -26,8 +35,9 @@ export class Authentication {
   /** Requests to open routes, per network. */
   readonly #anonymous: RateLimiter;
 
-  constructor(teams: TeamsService, tickets: OneTimeTokens, limits: Limits) {
+  constructor({ teams, tickets, connections }: AuthenticationOptions, limits: Limits) {
     this.#teams = teams;
+    this.#connections = connections;
     this.#tickets = tickets;
     const { requests_per_sec: perKey, refused_keys_per_sec: refusals, open_requests_per_sec: anonymous } = limits;
     const perTeam = perKey * teamRateFactor;
@@ -45,6 +55,7 @@ export class Authentication {
     const key = request.headers["x-api-key"];
     const identity = typeof key === "string" ? this.#teams.authenticate(key) : this.#ticketHolder(request);
     if (identity === undefined) throw this.refusal(request, "the X-API-Key header is missing or not valid");
+    this.#connections.authenticated(request.raw);
     const waitSec = this.#perKey.take(identity.keyId) || this.#perTeam.take(identity.teamId);
     if (waitSec > 0) {
       throw new CapsuleError("quota_exceeded", "too many requests with this key; send them more slowly", {
@@ -85,7 +96,10 @@ export class Authentication {
   hasKey(request: FastifyRequest): boolean {
     const key = request.headers["x-api-key"];
     if (typeof key !== "string") return false;
-    if (this.#teams.authenticate(key) !== undefined) return true;
+    if (this.#teams.authenticate(key) !== undefined) {
+      this.#connections.authenticated(request.raw);
+      return true;
+    }
     const refusal = this.refusal(request, "the X-API-Key header is not valid");
     if (refusal.code === "quota_exceeded") throw refusal;
     return false;
