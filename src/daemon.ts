@@ -95,6 +95,7 @@ async function startLocked(
     tracesEndpoint: config.tracesEndpoint,
     state,
     spareBytes: () => host.memory.spareBytes(),
+    lostFolders: () => host.lostFound.size,
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
   const service = buildService({

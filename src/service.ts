@@ -9,6 +9,7 @@ import { DiskLimiter } from "./capsules/disk-limiter.ts";
 import { Idle } from "./capsules/idle.ts";
 import { CapsuleLocks } from "./capsules/locks.ts";
 import { type MemoryPauseOutcome, MemoryWatch } from "./capsules/memory-watch.ts";
+import { Orphans } from "./capsules/orphans.ts";
 import { DiskUse, type QuotaLimits, Quotas } from "./capsules/quotas.ts";
 import { Reconciler } from "./capsules/reconciler.ts";
 import { recover } from "./capsules/recovery.ts";
@@ -70,6 +71,9 @@ export interface Observers {
   onMemoryPause: (outcome: MemoryPauseOutcome) => void;
 }
 
+/** Longer than a folder can be there without its row: the reconciler settles such a folder within two of its passes. */
+const notedMs = 90 * 86_400_000;
+
 export interface ServiceOptions {
   records: Records;
   host: Host;
@@ -90,7 +94,7 @@ export function buildService(options: ServiceOptions) {
   const runs = new Runs();
   const activity = new Activity(capsuleRows, clock);
   const { quotas, disk, diskUse } = buildLimits(options, runs);
-  const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, log });
+  const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, clock, log });
   const transitions = new Transitions({
     ...{ store, host, locks, runs, activity, clock, log, step },
     observe: observers.observe,
@@ -118,13 +122,16 @@ export function buildService(options: ServiceOptions) {
     ...{ database, capsuleRows, capsules, quotas, retired, host, clock, step },
     rows: templateRows,
   });
-  const storages = () => new Set(templateRows.all().map((row) => row.storage));
-  const reconciler = new Reconciler({ store, host, locks, runs, transitions, log, storages });
+  const orphans = new Orphans({ store, templates: templateRows, host, log });
+  const reconciler = new Reconciler({
+    ...{ store, host, locks, runs, transitions, log, orphans },
+    forget: () => templateRows.forgetNoted(clock.now() - notedMs),
+  });
   return {
     ...records,
     ...{ locks, runs, activity, diskUse, disk, transitions, capsules, retired, templates, memoryWatch, reconciler },
     /** Makes rows, VMs and folders agree. Call before any other change. */
-    recover: () => recover({ store, host, transitions, log, reconciler }),
+    recover: () => recover({ store, host, transitions, log, orphans }),
   };
 }
 

@@ -95,8 +95,9 @@ test("a destroy begins in one transaction, and a capture ends its capsule in the
   const destroy = ["INSERT OR IGNORE INTO tombstones", "UPDATE capsules", "COMMIT"];
   assert.deepEqual(writes(), ["BEGIN", ...destroy, "DELETE FROM capsules"]);
   await service.templates.capture(service.team, { capsuleId: second, name: "t", overwrite: false });
-  const capture = ["UPDATE capsules", "BEGIN", "INSERT INTO templates", ...destroy, "DELETE FROM capsules"];
-  assert.deepEqual(writes(), capture);
+  const intent = ["BEGIN", "UPDATE capsules", "INSERT OR REPLACE INTO storages", "COMMIT"];
+  const commit = ["BEGIN", "INSERT INTO templates", ...destroy];
+  assert.deepEqual(writes(), [...intent, ...commit, "DELETE FROM capsules"]);
 });
 
 test("a capture whose template cannot be recorded leaves capsule, name and id as they were", async () => {

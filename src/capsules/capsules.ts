@@ -213,8 +213,9 @@ export class Capsules {
    * capsule is still running.
    */
   async capture<T>(teamId: string, id: string, storage: string, commit: CaptureCommit<T>): Promise<T> {
-    const { store, transitions } = this.#options;
-    const row = store.setIntent(this.permit(teamId, id, "snapshot"), "capture");
+    const { store, transitions, templates, clock } = this.#options;
+    const permitted = this.permit(teamId, id, "snapshot");
+    const row = store.setIntent(permitted, "capture", () => templates.note(storage, clock.now()));
     let result: { value: T } | undefined;
     await transitions.capture(row, storage, (sizeBytes) => {
       store.beginDestroy(row, () => {

@@ -48,7 +48,12 @@ describe("the teams to throttle", () => {
 function build(disk = { reserveBytes, freeBytes: ample }) {
   const clock = new FakeClock();
   const guests = { a: new FakeGuest("cl-a"), b: new FakeGuest("cl-b") };
-  const state = { freeBytes: disk.freeBytes, used: { a: 10, b: 10 } as Record<string, number>, measured: 0 };
+  const state = {
+    freeBytes: disk.freeBytes,
+    used: { a: 10, b: 10 } as Record<string, number>,
+    measured: 0,
+    reclaimable: [] as number[],
+  };
   const running: FakeGuest[] = [guests.a, guests.b];
   const changes: unknown[][] = [];
   const warnings: unknown[] = [];
@@ -59,7 +64,15 @@ function build(disk = { reserveBytes, freeBytes: ample }) {
     diskUse: { measure: async () => void state.measured++ },
     usedBytes: (teamId) => state.used[teamId]!,
     quotaBytes,
-    space: { reserveBytes: disk.reserveBytes, freeBytes: async () => state.freeBytes },
+    space: {
+      reserveBytes: disk.reserveBytes,
+      freeBytes: async () => state.freeBytes,
+      reclaim: async () => {
+        const bytes = state.reclaimable.shift();
+        state.freeBytes += bytes ?? 0;
+        return bytes !== undefined;
+      },
+    },
     clock,
     onChange: (...change) => changes.push(change),
     log: { info() {}, warn: (about) => warnings.push(about), error() {} },
@@ -76,6 +89,13 @@ function build(disk = { reserveBytes, freeBytes: ample }) {
 }
 
 const isRefused = { code: "no_space" };
+
+test("below the reserve, what is kept only while there is room goes before anybody is throttled", async () => {
+  const { state, changes, check } = build({ reserveBytes: 100, freeBytes: 60 });
+  state.reclaimable.push(30, 30, 30);
+  await check();
+  assert.deepEqual([state.freeBytes, state.reclaimable.length, changes], [120, 1, []]);
+});
 
 test("a team over its quota is throttled until it is under it again; other teams notice nothing", async () => {
   const { limiter, state, guests, changes, check } = build();

@@ -119,7 +119,7 @@ export class DiskLimiter {
 
   async #check(): Promise<void> {
     const { space, diskUse, guests, clock } = this.#options;
-    this.#freeBytes = await space.freeBytes();
+    this.#freeBytes = await this.#readFree();
     const isShort = this.#throttled.size > 0 || this.#freeBytes < space.reserveBytes;
     const hasNew = [...guests()].some((guest) => !this.#limits.has(guest));
     if (this.#measured !== undefined && (isShort || hasNew || this.#pending.size > 0)) this.#decide();
@@ -127,6 +127,15 @@ export class DiskLimiter {
     this.#measured = { atTicks: clock.ticks(), freeBytes: this.#freeBytes };
     await diskUse.measure();
     this.#decide();
+  }
+
+  /** Folders of lost+found are removed first while the disk has less than the reserve. */
+  async #readFree(): Promise<number> {
+    const { space } = this.#options;
+    for (;;) {
+      const freeBytes = await space.freeBytes();
+      if (freeBytes >= space.reserveBytes || !(await space.reclaim())) return freeBytes;
+    }
   }
 
   #isDue(): boolean {

@@ -3,15 +3,70 @@ import { test } from "node:test";
 import type { HostVerb } from "../../test/fakes/fake-host.ts";
 import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
 
+const shape = { vcpus: 1, memoryMb: 512 };
+
+/** A paused capsule's folder, as another database had it. */
+function addPaused(service: FakeService, id: string): void {
+  service.host.folders.add(id);
+  service.host.checkpoints.set(id, { revision: 1, isStale: false });
+}
+
 test("a folder without a record goes when two looks in a row find it; one with a record never", async () => {
   const service = fakeService();
   const id = await running(service);
   service.host.folders.add("cl-stray");
-  service.host.templates.set("tstray", { vcpus: 1, memoryMb: 512 });
+  addPaused(service, "cl-lost");
+  service.host.templates.set("tlost", shape);
   assert.deepEqual(await service.reconciler.reconcile(), []);
-  assert.deepEqual(await service.reconciler.reconcile(), ["capsules/cl-stray", "templates/tstray"]);
+  const names = ["capsules/cl-stray", "capsules/cl-lost", "templates/tlost"];
+  assert.deepEqual(await service.reconciler.reconcile(), names);
   assert.deepEqual([...service.host.folders], [id]);
+  assert.deepEqual(service.host.kept, names.slice(1), "complete, and not explained");
   assert.deepEqual(await service.reconciler.reconcile(), []);
+});
+
+test("a folder that this database explains is removed: destroyed, deleted, or of a capture that was given up", async () => {
+  const service = fakeService();
+  const { host, capsules, templates, team } = service;
+  const destroyed = await running(service);
+  await capsules.destroy(team, destroyed);
+  await templates.capture(team, { capsuleId: await running(service), name: "tools", overwrite: false });
+  await service.settled();
+  const [deleted] = host.templates.keys();
+  await templates.delete(team, "tools");
+  host.removeTemplate = () => Promise.reject(new Error("input/output error"));
+  service.templateRows.insert = () => {
+    throw new Error("database or disk is full");
+  };
+  const capsuleId = await running(service);
+  await assert.rejects(templates.capture(team, { capsuleId, name: "given-up", overwrite: false }));
+  Reflect.deleteProperty(host, "removeTemplate");
+  await service.settled();
+  const [givenUp] = host.templates.keys();
+  // A power cut may bring back what was removed without an fsync.
+  addPaused(service, destroyed);
+  host.templates.set(deleted!, shape);
+  assert.deepEqual(await service.reconciler.reconcile(), []);
+  const settled = await service.reconciler.reconcile();
+  assert.deepEqual(settled, [`capsules/${destroyed}`, `templates/${givenUp}`, `templates/${deleted}`]);
+  assert.deepEqual([host.kept, host.templates.size, [...host.folders]], [[], 0, [capsuleId]]);
+});
+
+test("what explains a template's folder is forgotten after 90 days", async () => {
+  const service = fakeService();
+  const { templates, templateRows, team, host, clock } = service;
+  await templates.capture(team, { capsuleId: await running(service), name: "tools", overwrite: false });
+  const [storage] = host.templates.keys();
+  clock.advance(100 * 86_400_000);
+  await service.reconciler.reconcile();
+  assert.ok(!templateRows.isNoted(storage!), "its row explains it");
+  await templates.delete(team, "tools");
+  clock.advance(89 * 86_400_000);
+  await service.reconciler.reconcile();
+  assert.ok(templateRows.isNoted(storage!));
+  clock.advance(2 * 86_400_000);
+  await service.reconciler.reconcile();
+  assert.ok(!templateRows.isNoted(storage!));
 });
 
 test("a look that comes while another one takes long is no second look", async () => {

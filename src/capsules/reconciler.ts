@@ -1,11 +1,12 @@
 /**
  * Repairs at intervals what a failure left behind: destroys that failed half-way, running capsules without a guest, intents
  * whose change has ended, folders without a row. A folder may be missing its row only because it is being made or removed,
- * so it goes when two passes in a row find it.
+ * so it is settled when two passes in a row find it.
  */
 import type { Host } from "../host/host.ts";
 import type { Log } from "../log.ts";
 import type { CapsuleLocks } from "./locks.ts";
+import type { Orphans } from "./orphans.ts";
 import type { Runs } from "./runs.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
@@ -17,8 +18,9 @@ export interface ReconcilerOptions {
   runs: Pick<Runs, "guest">;
   transitions: Transitions;
   log: Log;
-  /** Storage ids of all template records. */
-  storages: () => Set<string>;
+  orphans: Orphans;
+  /** Forgets what is needed no longer to explain a folder. */
+  forget: () => void;
 }
 
 export class Reconciler {
@@ -31,7 +33,7 @@ export class Reconciler {
   }
 
   /**
-   * One pass; a call during a pass joins it. Resolves with the names of the folders it removed. The next pass retries what
+   * One pass; a call during a pass joins it. Resolves with the names of the folders it settled. The next pass retries what
    * failed.
    */
   reconcile(): Promise<string[]> {
@@ -42,7 +44,7 @@ export class Reconciler {
   }
 
   async #pass(): Promise<string[]> {
-    const { host, log } = this.#options;
+    const { host, orphans, forget, log } = this.#options;
     const attempt = async (what: string, work: () => Promise<unknown>): Promise<boolean> => {
       try {
         await work();
@@ -53,16 +55,16 @@ export class Reconciler {
       }
     };
     for (const row of this.#unlocked()) await attempt(row.id, () => this.#repair(row));
-    const orphans = this.orphans();
-    const removed: string[] = [];
-    for (const { name, remove } of orphans) {
-      if (!this.#suspects.has(name) || !(await attempt(name, remove))) continue;
-      removed.push(name);
-      log.warn({ folder: name }, "a folder without a record was removed");
+    const found = orphans.find();
+    const settled: string[] = [];
+    for (const { name, settle } of found) {
+      if (this.#suspects.has(name) && (await attempt(name, settle))) settled.push(name);
     }
     await attempt("bases", () => host.trimBases());
-    this.#suspects = new Set(orphans.map(({ name }) => name).filter((name) => !removed.includes(name)));
-    return removed;
+    await attempt("lost+found", () => host.lostFound.removeExpired());
+    await attempt("storages", async () => forget());
+    this.#suspects = new Set(found.map(({ name }) => name).filter((name) => !settled.includes(name)));
+    return settled;
   }
 
   #unlocked(): Capsule[] {
@@ -78,20 +80,5 @@ export class Reconciler {
     if (row.intent === "destroy") await transitions.destroy(row);
     else if (isLost) store.commit(row, "fail", { errorReason: "its VM is gone" });
     else if (row.intent !== null) await transitions.undo(row);
-  }
-
-  /** Folders that have no row now. */
-  orphans(): { name: string; remove: () => Promise<void> }[] {
-    const { store, host, storages } = this.#options;
-    const { capsules, templates } = host.inventory();
-    const named = storages();
-    return [
-      ...capsules
-        .filter((id) => store.get(id) === undefined)
-        .map((id) => ({ name: `capsules/${id}`, remove: () => host.remove(id) })),
-      ...templates
-        .filter((storage) => !named.has(storage))
-        .map((storage) => ({ name: `templates/${storage}`, remove: () => host.removeTemplate(storage) })),
-    ];
   }
 }

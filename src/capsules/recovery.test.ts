@@ -103,3 +103,24 @@ for (const [name, sinceStart, status] of [
     database.close();
   });
 }
+
+test("a start keeps the folders that its database does not know, and removes those that it explains", async () => {
+  const host = new FakeHost();
+  const [lost, own] = [openDatabase(":memory:"), openDatabase(":memory:")];
+  const before = fakeService({ host, database: lost });
+  const paused = await runningCapsule(before);
+  await before.capsules.pause(before.team, paused);
+  await before.templates.capture(before.team, { capsuleId: await runningCapsule(before), name: "t", overwrite: false });
+  await before.settled();
+  const [storage] = host.templates.keys();
+
+  const after = fakeService({ host, database: own });
+  const destroyed = await runningCapsule(after);
+  await after.capsules.destroy(after.team, destroyed);
+  for (const id of [destroyed, "cl-unfinished"]) host.folders.add(id);
+  host.checkpoints.set(destroyed, { revision: 1, isStale: false });
+  const { removed, kept } = await fakeService({ host, database: own }).recover();
+  assert.deepEqual([removed, kept, host.folders.size, host.templates.size], [2, 2, 0, 0]);
+  assert.deepEqual(host.kept, [`capsules/${paused}`, `templates/${storage}`]);
+  for (const database of [lost, own]) database.close();
+});

@@ -4,7 +4,7 @@
  */
 import type { Adopted, Host } from "../host/host.ts";
 import type { Log } from "../log.ts";
-import type { Reconciler } from "./reconciler.ts";
+import type { Orphans } from "./orphans.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
 
@@ -13,31 +13,33 @@ export interface RecoveryOptions {
   host: Host;
   transitions: Transitions;
   log: Log;
-  reconciler: Reconciler;
+  orphans: Orphans;
 }
 
 export interface Recovered {
   adopted: number;
   lost: number;
+  /** Folders without a row. */
   removed: number;
+  kept: number;
 }
 
 /** Bounds memory; more in parallel is not faster. */
 const recoveredAtOnce = 64;
 
-/** Brings every row to a stable status, and removes every folder without a row. */
+/** Brings every row to a stable status, and settles every folder without a row. */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
-  const { store, reconciler, log } = options;
-  const result: Recovered = { adopted: 0, lost: 0, removed: 0 };
+  const { store, orphans, log } = options;
+  const result: Recovered = { adopted: 0, lost: 0, removed: 0, kept: 0 };
   const waiting = store.all().values();
   const work = async () => {
     for (const row of waiting) await recoverOne(row, options, result);
   };
   await Promise.all(Array.from({ length: recoveredAtOnce }, work));
-  for (const { name, remove } of reconciler.orphans()) {
-    await remove().then(
-      () => result.removed++,
-      (error: unknown) => log.error({ err: error, folder: name }, "a folder without a record could not be removed"),
+  for (const { name, settle } of orphans.find()) {
+    await settle().then(
+      (outcome) => result[outcome]++,
+      (error: unknown) => log.error({ err: error, folder: name }, "a folder without a record could not be settled"),
     );
   }
   log.info(result, "recovered");

@@ -45,6 +45,11 @@ export class CapsuleStore {
     return this.#rows.all() as Capsule[];
   }
 
+  /** Whether a capsule with this id was destroyed. */
+  wasDestroyed(id: string): boolean {
+    return this.#rows.hasTombstone(id);
+  }
+
   get(id: string): Capsule | undefined {
     return this.#rows.get(id) as Capsule | undefined;
   }
@@ -85,9 +90,13 @@ export class CapsuleStore {
     return isNew;
   }
 
-  /** Records the change that is about to begin. Throws when the row has changed since it was read. */
-  setIntent(row: Capsule, intent: Exclude<Intent, "destroy">): Capsule {
-    return requireChanged(row, this.#change(row, { intent }));
+  /**
+   * Records the change that is about to begin, in one transaction with `alongside`. Throws when the row has changed since it was
+   * read.
+   */
+  setIntent(row: Capsule, intent: Exclude<Intent, "destroy">, alongside = () => {}): Capsule {
+    const changed = this.#rows.changeWith(row.id, row.revision, { intent }, alongside);
+    return requireChanged(row, this.#notified(row, changed));
   }
 
   /**

@@ -165,7 +165,7 @@ export class CapsuleRows {
   /** False when the id exists or once existed. */
   insert(row: CapsuleRow): boolean {
     return transact(this.#database, () => {
-      if (this.get(row.id) !== undefined || this.#hasTombstone.get(row.id) !== undefined) return false;
+      if (this.get(row.id) !== undefined || this.hasTombstone(row.id)) return false;
       this.#insert.run({ ...row });
       return true;
     });
@@ -188,6 +188,15 @@ export class CapsuleRows {
       this.#changes.set(key, statement);
     }
     return statement.get({ id, revision, ...change }) as CapsuleRow | undefined;
+  }
+
+  /** As `change`, in one transaction with `alongside`, which is not called when the row has changed. */
+  changeWith(id: string, revision: number, change: CapsuleChange, alongside: () => void): CapsuleRow | undefined {
+    return transact(this.#database, () => {
+      const changed = this.change(id, revision, change);
+      if (changed !== undefined) alongside();
+      return changed;
+    });
   }
 
   /** As `change`, durable only with the next synced commit. */
@@ -215,6 +224,11 @@ export class CapsuleRows {
       if (changed === undefined) throw new Error(`the row of capsule ${id} has changed since it was read`);
       return changed;
     });
+  }
+
+  /** Whether a capsule with this id was destroyed. */
+  hasTombstone(id: string): boolean {
+    return this.#hasTombstone.get(id) !== undefined;
   }
 
   remove(id: string): void {

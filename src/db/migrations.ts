@@ -110,6 +110,13 @@ export const steps = [
   `,
   // Changes nothing here. Programs of schema 5 cannot read checkpoints of format 2 (src/host/disk/manifest.ts): they refuse the file.
   "",
+  // Storage ids of captures that began, and of templates that were removed: their folders need no row.
+  `
+  CREATE TABLE storages (
+    storage  TEXT PRIMARY KEY,
+    noted_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

@@ -1,9 +1,10 @@
 /**
  * Snapshot template rows. A template's files are named by its storage id, and only its row has its name. Overwriting or
- * deleting a template retires the row; its files are removed when no capsule needs them.
+ * deleting a template retires the row; its files are removed when no capsule needs them. Storage ids are noted when a capture
+ * begins and when a row is removed: a folder of such an id is known without a row.
  */
 import type { StatementSync } from "node:sqlite";
-import type { Database } from "./database.ts";
+import { type Database, transact } from "./database.ts";
 
 /** Times are epoch milliseconds. */
 export interface TemplateRow {
@@ -22,6 +23,7 @@ const selection = `storage, team_id AS teamId, name, vcpus, memory_mb AS memoryM
   created_at AS createdAt, retired_at AS retiredAt FROM templates`;
 
 export class TemplateRows {
+  readonly #database: Database;
   readonly #named: StatementSync;
   readonly #ofTeam: StatementSync;
   readonly #insert: StatementSync;
@@ -30,8 +32,12 @@ export class TemplateRows {
   readonly #remove: StatementSync;
   readonly #all: StatementSync;
   readonly #sizes: StatementSync;
+  readonly #note: StatementSync;
+  readonly #isNoted: StatementSync;
+  readonly #forget: StatementSync;
 
   constructor(database: Database) {
+    this.#database = database;
     this.#named = database.prepare(`SELECT ${selection} WHERE team_id = ? AND name = ? AND retired_at IS NULL`);
     this.#ofTeam = database.prepare(
       `SELECT ${selection} WHERE team_id = ? AND retired_at IS NULL ORDER BY created_at DESC, rowid DESC`,
@@ -48,6 +54,9 @@ export class TemplateRows {
        FROM templates WHERE team_id = ?`,
     );
     this.#all = database.prepare(`SELECT ${selection}`);
+    this.#note = database.prepare("INSERT OR REPLACE INTO storages (storage, noted_at) VALUES (?, ?)");
+    this.#isNoted = database.prepare("SELECT 1 FROM storages WHERE storage = ?");
+    this.#forget = database.prepare("DELETE FROM storages WHERE noted_at < ?");
   }
 
   named(teamId: string, name: string): TemplateRow | undefined {
@@ -80,7 +89,25 @@ export class TemplateRows {
     this.#retire.run(atMs, storage);
   }
 
-  remove(storage: string): void {
-    this.#remove.run(storage);
+  /** The storage id stays noted. */
+  remove(storage: string, atMs: number): void {
+    transact(this.#database, () => {
+      this.#note.run(storage, atMs);
+      this.#remove.run(storage);
+    });
+  }
+
+  /** Call in the transaction that records the intent of a capture into this storage. */
+  note(storage: string, atMs: number): void {
+    this.#note.run(storage, atMs);
+  }
+
+  isNoted(storage: string): boolean {
+    return this.#isNoted.get(storage) !== undefined;
+  }
+
+  /** Forgets the storage ids that were noted before. */
+  forgetNoted(beforeMs: number): void {
+    this.#forget.run(beforeMs);
   }
 }

@@ -91,6 +91,9 @@ export interface SaveTurn extends Turn {
   share: () => ReserveShare;
 }
 
+/** Folders of the data folder that hold what users saved. */
+export type SavedKind = "capsules" | "templates";
+
 export interface Inventory {
   /** Ids of capsule folders. */
   capsules: string[];
@@ -128,6 +131,17 @@ export interface Host {
     readonly reserveBytes: number;
     /** Bytes that can be written to the disk now. */
     freeBytes(): Promise<number>;
+    /** Removes the folder that has been in lost+found longest; false when there is none. */
+    reclaim(): Promise<boolean>;
+  };
+  /** Folders that the database does not know, kept for a week or until the disk is short. */
+  readonly lostFound: {
+    /** The number of folders. */
+    readonly size: number;
+    /** Whether a folder that is not there is complete: a paused capsule, or a template. */
+    isSaved(kind: SavedKind, name: string): boolean;
+    /** Removes the folders that have been there for a week. */
+    removeExpired(): Promise<void>;
   };
   /** Memory that the end of each VM would free, by capsule. */
   memoryByCapsule(): Promise<Map<string, number>>;
@@ -180,6 +194,8 @@ export interface Host {
   /** Ends the VM, if any, of a capsule that should have none. */
   reap(id: string): Promise<void>;
   inventory(): Inventory;
+  /** Moves the folder of a capsule, whose VM is ended, or of a template to lost+found. */
+  keepLost(kind: SavedKind, name: string): Promise<void>;
   /** Removes the bases beyond the spare ones that no capsule needs. */
   trimBases(): Promise<void>;
   /** Closes all connections without ending the VMs (the daemon stops). */

@@ -18,18 +18,20 @@ import { checkpointName, removeCheckpoint, removeVm } from "./disk/capsule-folde
 import { diffName } from "./disk/checkpoint-folder.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
+import { LostFound } from "./disk/lost-found.ts";
 import type { Paths } from "./disk/paths.ts";
-import { reapFolder, sweepLeftovers } from "./disk/reaper.ts";
+import { reapFolder } from "./disk/reaper.ts";
 import { readReferences } from "./disk/references.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
-import type { Admitted, Adopted, Captured, Guest, Host, Inventory, Origin, SaveTurn, Shape, Turn } from "./host.ts";
+import type { Admitted, Adopted, Captured, Guest, Host, Origin, SavedKind, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
-import { type ImageStore, trimBuilds } from "./images/image-store.ts";
+import type { ImageStore } from "./images/image-store.ts";
 import { TemplateStore } from "./images/template-store.ts";
 import { Launcher } from "./launch/launcher.ts";
 import { Starter } from "./launch/starter.ts";
-import { trimQemuBuilds, type Vmms } from "./qemu-builds/vmms.ts";
+import type { Vmms } from "./qemu-builds/vmms.ts";
 import type { Step } from "./steps.ts";
+import { sweep } from "./sweep.ts";
 import type { WarmCapsule } from "./warm/warm-pool.ts";
 import { type WarmSettings, WarmStarts } from "./warm/warm-starts.ts";
 
@@ -59,6 +61,7 @@ export interface LocalHostOptions {
 }
 
 export class LocalHost implements Host {
+  readonly lostFound: LostFound;
   readonly space: DiskSpace;
   readonly memory: HostMemory;
   readonly admission: Admission;
@@ -79,7 +82,9 @@ export class LocalHost implements Host {
 
   constructor(options: LocalHostOptions) {
     const { paths, images, vmm, spareBases, memory, concurrentStarts, onDamage, warm } = options;
-    const space = new DiskSpace({ folder: paths.data, reserveBytes: options.diskReserveBytes });
+    this.lostFound = new LostFound(paths);
+    const reclaim = () => this.lostFound.removeOldest();
+    const space = new DiskSpace({ folder: paths.data, reserveBytes: options.diskReserveBytes, reclaim });
     this.space = space;
     this.memory = memory;
     this.#options = options;
@@ -162,7 +167,13 @@ export class LocalHost implements Host {
   async start(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<Guest> {
     const warm = this.#warm.claim(id);
     const unparked = warm && (await this.#unpark(warm, turn.signal));
-    return unparked ?? (await this.#startAnew(id, origin, shape, turn));
+    if (unparked !== undefined) return unparked;
+    try {
+      return this.#hold(await this.#starter.start(id, origin, shape, turn));
+    } catch (error) {
+      await this.remove(id);
+      throw explainSpace(error, `creating capsule ${id}`);
+    }
   }
 
   async restore(id: string, turn: Turn): Promise<Guest> {
@@ -250,21 +261,21 @@ export class LocalHost implements Host {
     return this.#restorer.reap(id);
   }
 
-  inventory(): Inventory {
+  inventory() {
     const capsules = this.#paths.capsuleIds().filter((id) => !this.#warm.holds(id));
     return { capsules, templates: this.#paths.templateIds() };
   }
 
+  async keepLost(kind: SavedKind, name: string): Promise<void> {
+    if (kind === "capsules") await this.reap(name);
+    else await this.#warm.removeTemplate(name, this.#paths.template(name));
+    this.#verifier.forget(this.lostFound.checkpointOf(kind, name));
+    await this.lostFound.keep(kind, name);
+  }
+
   /** Ends and removes everything that an earlier daemon left, and unused bases and builds. Call before the first start. */
-  async sweep(): Promise<void> {
-    const { vmm, images, onDamage } = this.#options;
-    const report = (error: unknown) => onDamage(this.#paths.data, String(error));
-    await sweepLeftovers(vmm, this.#paths, onDamage);
-    await this.trimBases().catch(report);
-    const references = await readReferences(this.#paths);
-    for (const { folder, why } of references.damaged) onDamage(folder, why);
-    await trimBuilds(this.#paths, images.current, references).catch(report);
-    await trimQemuBuilds(references, vmm).catch(report);
+  sweep(): Promise<void> {
+    return sweep({ ...this.#options, trimBases: () => this.trimBases() });
   }
 
   trimBases(): Promise<void> {
@@ -302,15 +313,6 @@ export class LocalHost implements Host {
       await guest.vm.kill();
       await this.remove(id);
       return undefined;
-    }
-  }
-
-  async #startAnew(id: string, origin: Origin, shape: Shape, turn: Turn): Promise<LiveGuest> {
-    try {
-      return this.#hold(await this.#starter.start(id, origin, shape, turn));
-    } catch (error) {
-      await this.remove(id);
-      throw explainSpace(error, `creating capsule ${id}`);
     }
   }
 

@@ -17,6 +17,8 @@ export interface MetricsSources {
   vmMemory: () => Promise<VmMemory>;
   /** Memory available beyond the reserve. */
   spareBytes: () => number;
+  /** Folders in lost+found. */
+  lostFolders: () => number;
 }
 
 export class Metrics {
@@ -61,6 +63,7 @@ export class Metrics {
     registerWarmPools(sources.state, registers);
     registerVmMemory(sources.vmMemory, registers);
     registerSpareMemory(sources.spareBytes, registers);
+    registerLostFolders(sources.lostFolders, registers);
   }
 
   requestEnded(method: string, route: string, status: number, seconds: number): void {
@@ -195,6 +198,17 @@ function registerSpareMemory(spareBytes: () => number, registers: Registry[]): v
     registers,
     collect() {
       this.set(spareBytes());
+    },
+  });
+}
+
+function registerLostFolders(count: () => number, registers: Registry[]): void {
+  new Gauge({
+    name: "capsule_lost_folders",
+    help: "Capsules and templates in lost+found, which the database does not know.",
+    registers,
+    collect() {
+      this.set(count());
     },
   });
 }

@@ -13,6 +13,8 @@ export interface TelemetryOptions {
   state: () => ServiceState;
   /** Memory available beyond the reserve. */
   spareBytes: () => number;
+  /** Folders in lost+found. */
+  lostFolders: () => number;
   /** The running VMs. */
   findVms: () => Promise<{ process: VmProcess }[]>;
 }
@@ -25,9 +27,9 @@ export class Telemetry {
     return new Telemetry(options, await loadTraces(options));
   }
 
-  private constructor({ state, findVms, spareBytes }: TelemetryOptions, traces: Traces | undefined) {
+  private constructor({ state, findVms, spareBytes, lostFolders }: TelemetryOptions, traces: Traces | undefined) {
     const sampler = new VmMemorySampler(async () => (await findVms()).map(({ process }) => process));
-    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample(), spareBytes });
+    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample(), spareBytes, lostFolders });
     this.traces = traces;
   }
 

@@ -1,4 +1,5 @@
 /** Templates that were deleted or replaced. Their files stay as long as a capsule needs them. */
+import type { Clock } from "../capsules/clock.ts";
 import type { CapsuleRows } from "../db/capsule-rows.ts";
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Host } from "../host/host.ts";
@@ -8,6 +9,7 @@ export interface RetiredTemplatesOptions {
   rows: TemplateRows;
   capsuleRows: CapsuleRows;
   host: Host;
+  clock: Pick<Clock, "now">;
   log: Log;
 }
 
@@ -23,13 +25,13 @@ export class RetiredTemplates {
    * one failed.
    */
   async collect(): Promise<void> {
-    const { rows, capsuleRows, host, log } = this.#options;
+    const { rows, capsuleRows, host, clock, log } = this.#options;
     for (const row of rows.retired()) {
       try {
         await host.retireTemplate(row.storage);
         if (capsuleRows.needing(row.storage) > 0) continue;
         await host.removeTemplate(row.storage);
-        rows.remove(row.storage);
+        rows.remove(row.storage, clock.now());
       } catch (error) {
         log.error({ err: error, storage: row.storage }, "a retired template could not be removed");
       }

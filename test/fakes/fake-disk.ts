@@ -4,10 +4,20 @@ import { DiskSpace } from "../../src/host/disk/disk-space.ts";
 export class FakeDisk {
   freeBytes: number;
   readonly space: DiskSpace;
+  /** Sizes of what is kept only while there is room. */
+  readonly reclaimable: number[] = [];
 
   constructor(freeBytes: number, reserveBytes: number) {
     this.freeBytes = freeBytes;
-    this.space = new DiskSpace({ folder: "/nowhere", reserveBytes, freeNow: () => this.freeBytes });
+    this.space = new DiskSpace({
+      ...{ folder: "/nowhere", reserveBytes },
+      freeNow: () => this.freeBytes,
+      reclaim: async () => {
+        const bytes = this.reclaimable.shift();
+        this.freeBytes += bytes ?? 0;
+        return bytes !== undefined;
+      },
+    });
   }
 
   /** A file that grows. */

@@ -13,6 +13,7 @@ import type {
   Host,
   Inventory,
   Origin,
+  SavedKind,
   SaveTurn,
   Shape,
   Turn,
@@ -110,7 +111,23 @@ export class FakeHost implements Host {
     return this.ahead.shift();
   }
 
-  readonly space = { reserveBytes: 0, freeBytes: async () => 2 ** 40 };
+  readonly space = { reserveBytes: 0, freeBytes: async () => 2 ** 40, reclaim: async () => false };
+  /** Folders in lost+found. */
+  readonly kept: string[] = [];
+  readonly lostFound = {
+    size: 0,
+    isSaved: (kind: SavedKind, name: string) => kind === "templates" || this.checkpoints.has(name),
+    removeExpired: async () => {},
+  };
+
+  async keepLost(kind: SavedKind, name: string): Promise<void> {
+    await this.moment();
+    this.guests.delete(name);
+    this.folders.delete(name);
+    this.templates.delete(name);
+    this.kept.push(`${kind}/${name}`);
+  }
+
   readonly memory = { spareBytes: () => 2 ** 40, isStalling: () => false };
 
   /** As set in `memories`; 0 by default. */

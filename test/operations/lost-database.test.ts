@@ -1,54 +1,114 @@
-/** A start, or an operator's command, beside a lost or exchanged database loses nothing: it is refused, and says what to do. */
+/** A start, or an operator's command, beside a lost or exchanged database loses nothing. */
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, readdirSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Client, TestCapsule } from "../client.ts";
 import { Server } from "../server.ts";
 
 const timeout = 300_000;
+const env = { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" };
 
-test("capsules and templates outlive the loss of their database, and an empty one in its place", {
-  timeout,
-}, async () => {
-  await using server = await Server.start({ env: { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" } });
-  let client = await Client.connect(server.url, server.apiKey);
+function moveDatabase(from: string, to: string): void {
+  mkdirSync(to, { recursive: true });
+  for (const name of readdirSync(from).filter((each) => each.startsWith("capsule.db"))) {
+    renameSync(join(from, name), join(to, name));
+  }
+}
+
+/** Makes a paused capsule and the template `tools`, each with a file, and ends the server. */
+async function fill(server: Server): Promise<string> {
+  const client = await Client.connect(server.url, server.apiKey);
   const captured = await client.capsule();
+  await captured.sh("echo kept > /root/file");
   await client.expect(201, "POST", "/v1/snapshots", { json: { sandbox_id: captured.id, name: "tools" } });
   const capsule = await client.capsule();
   await capsule.sh("echo kept > /root/file");
   await capsule.pause();
   client.close();
   await server.kill("SIGTERM");
+  return capsule.id;
+}
+
+/** The capsule is resumed, and another one made from the template. */
+async function assertWhole(server: Server, id: string): Promise<void> {
+  const client = await Client.connect(server.url, server.apiKey);
+  const { json } = await client.expect(200, "POST", `/v1/capsules/${id}/resume`);
+  assert.equal(json.status, "running");
+  for (const capsule of [new TestCapsule(client, id), await client.capsule({ template: "tools" })]) {
+    assert.equal(await capsule.sh("cat /root/file"), "kept");
+  }
+  client.close();
+}
+
+test("capsules and templates outlive the loss of their database, and an empty one in its place", {
+  timeout,
+}, async () => {
+  await using server = await Server.start({ env });
+  const id = await fill(server);
 
   const folders = () => ["capsules", "templates"].map((name) => readdirSync(join(server.dataDir, name)));
   const before = folders();
   const database = join(server.dataDir, "capsule.db");
   const aside = join(server.dataDir, "..", "aside");
-  const move = (from: string, to: string) => {
-    for (const name of readdirSync(from).filter((each) => each.startsWith("capsule.db"))) {
-      renameSync(join(from, name), join(to, name));
-    }
-  };
-  mkdirSync(aside);
-  move(server.dataDir, aside);
+  moveDatabase(server.dataDir, aside);
   await assert.rejects(server.start(), /has 1 capsules and 1 templates, but \S+capsule\.db is missing: put back/);
   await assert.rejects(server.operate("admin", "keys", "list"), /capsule\.db is missing: put back/);
   assert.ok(!existsSync(database), "none is made in its place");
 
   // A database of another data folder.
-  await using other = await Server.start({ env: { CAPSULE_POOL: "off", CAPSULE_WARM_PROCESSES: "0" } });
+  await using other = await Server.start({ env });
   await other.kill("SIGTERM");
-  move(other.dataDir, server.dataDir);
+  moveDatabase(other.dataDir, server.dataDir);
   await assert.rejects(server.start(), /has 1 capsules and 1 templates, but \S+capsule\.db has no record of any/);
-  move(server.dataDir, other.dataDir);
+  moveDatabase(server.dataDir, other.dataDir);
   assert.deepEqual(folders(), before);
 
-  move(aside, server.dataDir);
+  moveDatabase(aside, server.dataDir);
   await server.start();
-  client = await Client.connect(server.url, server.apiKey);
-  const { json } = await client.expect(200, "POST", `/v1/capsules/${capsule.id}/resume`);
-  assert.equal(json.status, "running");
-  assert.equal(await new TestCapsule(client, capsule.id).sh("cat /root/file"), "kept");
+  await assertWhole(server, id);
+});
+
+test("beside the database of another data folder they go to lost+found, and moving them back puts them back", {
+  timeout,
+}, async () => {
+  await using server = await Server.start({ env });
+  const id = await fill(server);
+  const at = (...names: string[]) => join(server.dataDir, ...names);
+  const folders = () => ["capsules", "templates"].map((name) => readdirSync(at(name)));
+  const before = folders();
+  const aside = at("..", "aside");
+  moveDatabase(server.dataDir, aside);
+
+  await using other = await Server.start({ env });
+  const client = await Client.connect(other.url, other.apiKey);
+  const destroyed = await client.capsule();
+  await destroyed.destroy();
+  const paused = await client.capsule();
+  await paused.pause();
   client.close();
+  await other.kill("SIGTERM");
+  moveDatabase(other.dataDir, server.dataDir);
+  cpSync(at("capsules", id), at("capsules", destroyed.id), { recursive: true });
+  await server.start();
+  assert.deepEqual(folders(), [[], []]);
+  assert.deepEqual(
+    ["capsules", "templates"].map((name) => readdirSync(at("lost+found", name))),
+    before,
+    "a destroyed capsule is removed",
+  );
+  const metrics = await (await fetch(new URL("/metrics", server.url))).text();
+  assert.match(metrics, /^capsule_lost_folders 2$/m);
+  await server.kill("SIGTERM");
+  await server.start(); // what they need stays
+  await server.kill("SIGTERM");
+
+  moveDatabase(server.dataDir, other.dataDir);
+  moveDatabase(aside, server.dataDir);
+  for (const kind of ["capsules", "templates"]) {
+    for (const name of readdirSync(at("lost+found", kind))) renameSync(at("lost+found", kind, name), at(kind, name));
+  }
+  await server.start();
+  assert.deepEqual(folders(), before);
+  await assertWhole(server, id);
 });

@@ -43,7 +43,7 @@ export async function restoreNeed(memoryMb: number, diff: string): Promise<numbe
 }
 
 export interface AdmissionOptions {
-  space: Pick<DiskSpace, "reserve">;
+  space: Pick<DiskSpace, "reserve" | "orReclaim">;
   memory: Pick<HostMemory, "spareBytes">;
   /** Files without which no VM starts, as sentences about those that are missing. */
   missing: ReadinessCheck;
@@ -84,7 +84,7 @@ export class Admission {
    * is not reserved yet: the line of one owner holds up no other's.
    */
   async admit(owner: string, needBytes: number, promised = 0): Promise<Admitted> {
-    this.#requireDisk();
+    await this.#requireDisk();
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
       if (this.#hasMemory(owner, needBytes, promised)) return this.#count(owner, needBytes);
@@ -118,34 +118,28 @@ export class Admission {
 
   /** Sentences about everything that is short or missing for the smallest capsule now, without waiting. */
   async shortages(): Promise<string[]> {
-    const disk = this.#diskShortages();
+    const disk = await this.#requireDisk().then(
+      () => [],
+      (error: Error) => [error.message],
+    );
     const memory = this.#hasMemory(serviceOwner, newCapsule.memoryBytes, 0) ? [] : [noMemory().message];
     return [...disk, ...memory, ...(await this.#files.reasons())];
   }
 
-  #requireDisk(): void {
-    this.#reserveDisk()[Symbol.dispose]();
+  async #requireDisk(): Promise<void> {
+    const { space } = this.#options;
+    try {
+      await space.orReclaim(() => space.reserve(newCapsule.diskBytes, "another capsule")[Symbol.dispose]());
+    } catch (error) {
+      throw asNoCapacity(error);
+    }
   }
 
   #reserveDisk(): Disposable {
     try {
       return this.#options.space.reserve(newCapsule.diskBytes, "another capsule");
     } catch (error) {
-      if (!(error instanceof CapsuleError)) throw error;
-      const { message, details } = error;
-      throw new CapsuleError("no_capacity", `the host's disk is full: ${message}`, {
-        cause: error,
-        ...asDetails(details),
-      });
-    }
-  }
-
-  #diskShortages(): string[] {
-    try {
-      this.#requireDisk();
-      return [];
-    } catch (error) {
-      return [(error as Error).message];
+      throw asNoCapacity(error);
     }
   }
 
@@ -171,6 +165,16 @@ export class Admission {
       this.#ending.delete(ending);
     }
   }
+}
+
+/** The error of an admission for a lack of disk; another error as it is. */
+function asNoCapacity(error: unknown): unknown {
+  if (!(error instanceof CapsuleError)) return error;
+  const { message, details } = error;
+  return new CapsuleError("no_capacity", `the host's disk is full: ${message}`, {
+    cause: error,
+    ...asDetails(details),
+  });
 }
 
 function noMemory(): CapsuleError {

@@ -109,13 +109,13 @@ export class Checkpointer {
 
   /** Waits for the agent, then for a slot, in which it writes the checkpoint into `scratch` and publishes it. */
   async #write(scratch: string, quiesce: Quiesce, saving: Saving): Promise<void> {
-    const { paths, slots, step } = this.#options;
+    const { paths, space, slots, step } = this.#options;
     const { live, owner, signal } = saving;
     await using save = live.vm.openSave({ state: join(scratch, fileNames.state), memory: join(scratch, diffName) });
     await allSettledOrThrow([save.prepare(), quiesce.answered()]);
     const inSlot = async (hasWaited: boolean) => {
       signal?.throwIfAborted();
-      using room = this.#reserve(scratch, saving);
+      using room = await space.orReclaim(() => this.#reserve(scratch, saving));
       await quiesce.done(hasWaited);
       step("save.frozen");
       while (!(await this.#copy(scratch, quiesce.isFrozen, saving, save, room))) await save.prepare();
@@ -216,7 +216,8 @@ export class Checkpointer {
     const [folder, parent] = [paths.capsule(live.id), join(paths.data, live.capsule.parent)];
     const checkpoint = join(folder, checkpointName);
     const needBytes = (await allocatedBytes(parent)) + (await allocatedBytes(folder)) + dirtyBytes(live.vm);
-    using _room = space.reserve(needBytes, `capturing capsule ${live.id}`, () => writtenIn(scratch));
+    const reserve = () => space.reserve(needBytes, `capturing capsule ${live.id}`, () => writtenIn(scratch));
+    using _room = await space.orReclaim(reserve);
     await freshFolder(scratch);
     const mergeDisk = async () => {
       const layer = join(scratch, fileNames.disk);

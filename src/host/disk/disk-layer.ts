@@ -43,10 +43,14 @@ export function isSameLayer(saved: DiskLayer, found: DiskLayer): boolean {
  * Puts a copy in the layer's place, durable enough for a process that ends: both names are of one folder's journal. After a
  * failure `putLayerBack` is to be called.
  */
-export async function setLayerAside(folder: string, space: Pick<DiskSpace, "reserve">, what: string): Promise<void> {
+export async function setLayerAside(
+  folder: string,
+  space: Pick<DiskSpace, "reserve" | "orReclaim">,
+  what: string,
+): Promise<void> {
   const [layer, aside] = [join(folder, diskName), asideOf(folder)];
   await rename(layer, aside);
-  using _room = space.reserve(writtenTo(aside), what, () => writtenTo(layer));
+  using _room = await space.orReclaim(() => space.reserve(writtenTo(aside), what, () => writtenTo(layer)));
   await copySparse(aside, layer);
   await syncFile(layer);
 }

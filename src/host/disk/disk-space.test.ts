@@ -74,3 +74,30 @@ test("bytes on disk are those of a file, or of a folder's files, and 0 where the
   assert.ok(writtenTo(join(path, "a")) >= mib);
   assert.ok(writtenIn(path) >= 2 * mib && writtenIn(path) < 3 * mib);
 });
+
+test("before a refusal, what is kept only while there is room goes, as much of it as is needed", async () => {
+  const disk = new FakeDisk(slack + 10 * mib, 0);
+  disk.reclaimable.push(20 * mib, 20 * mib, 20 * mib);
+  const first = await disk.space.orReclaim(() => disk.space.reserve(40 * mib, "a capture"));
+  assert.deepEqual([disk.reclaimable.length, disk.freeBytes], [1, slack + 50 * mib]);
+  await assert.rejects(
+    disk.space.orReclaim(() => disk.space.reserve(40 * mib, "another")),
+    noSpace,
+  );
+  assert.equal(disk.reclaimable.length, 0);
+  first[Symbol.dispose]();
+});
+
+test("a pause makes room instead of taking the reserve; one beyond its owner's part for its quota takes nothing from others", async () => {
+  const disk = new FakeDisk(slack + 100 * mib, 100 * mib);
+  disk.reclaimable.push(20 * mib, 20 * mib);
+  const pause = (isOverQuota: boolean, bytes: number) => {
+    const share = { owner: "a", isOverQuota, sharers: ["a", "b"] };
+    return disk.space.orReclaim(() => disk.space.reserveForPause({ id: "cl-1", share }, bytes, "a pause"));
+  };
+  (await pause(false, 60 * mib))[Symbol.dispose]();
+  assert.equal(disk.reclaimable.length, 1, "50 of the reserve were its own");
+  disk.freeBytes += 500 * mib;
+  await assert.rejects(pause(true, 60 * mib), noSpace);
+  assert.equal(disk.reclaimable.length, 1);
+});

@@ -21,6 +21,8 @@ export interface DiskSpaceOptions {
   reserveBytes: number;
   /** Free bytes of a folder's file system; of this machine by default. It neither waits nor writes. */
   freeNow?: (folder: string) => number;
+  /** Removes something that is kept only while there is room; false when there is nothing. */
+  reclaim?: () => Promise<boolean>;
 }
 
 /** Bytes that will be written. Dispose of it when they are, before the files are renamed. */
@@ -51,10 +53,20 @@ export class DiskSpace {
   readonly reserveBytes: number;
   readonly #folder: string;
   readonly #freeNow: (folder: string) => number;
+  /** Frees space by removing something that is kept only while there is room; false when there is nothing. */
+  readonly reclaim: () => Promise<boolean>;
+  /** Refusals because of what is free, not of whose it is. */
+  readonly #shortages = new WeakSet<object>();
   readonly #promised = new Set<Promised>();
   readonly #parts: ReserveParts;
 
-  constructor({ folder, reserveBytes, freeNow = freeBytesOf }: DiskSpaceOptions) {
+  constructor({
+    folder,
+    reserveBytes,
+    freeNow = freeBytesOf,
+    reclaim = () => Promise.resolve(false),
+  }: DiskSpaceOptions) {
+    this.reclaim = reclaim;
     this.#folder = folder;
     this.reserveBytes = reserveBytes;
     this.#parts = new ReserveParts(reserveBytes);
@@ -65,6 +77,17 @@ export class DiskSpace {
   async freeBytes(): Promise<number> {
     const { bavail, bsize } = await statfs(this.#folder);
     return bavail * bsize;
+  }
+
+  /** The result of `reserve`, which is called again after each reclaim while it lacks space. */
+  async orReclaim<T>(reserve: () => T): Promise<T> {
+    for (;;) {
+      try {
+        return reserve();
+      } catch (error) {
+        if (!this.#shortages.has(error as object) || !(await this.reclaim())) throw error;
+      }
+    }
   }
 
   /**
@@ -143,7 +166,9 @@ export class DiskSpace {
       return;
     }
     const message = `${what} needs ${mib(bytes)} MiB of disk and only ${describe(leftBytes, mostBytes)}`;
-    throw new CapsuleError("no_space", message, { details: { needed_bytes: bytes, free_bytes: leftBytes } });
+    const refusal = new CapsuleError("no_space", message, { details: { needed_bytes: bytes, free_bytes: leftBytes } });
+    if (bytes > freeBytes - this.reserveBytes) this.#shortages.add(refusal);
+    throw refusal;
   }
 
   /** Free beside all reservations. Bytes that are written between the two looks count twice. */

@@ -1,12 +1,10 @@
 /**
- * A data folder whose database was lost or exchanged: the next start would know none of its capsules and templates, and would
- * remove them as folders without a record. It is refused instead.
+ * A data folder whose database was lost or exchanged: the next start would know none of its capsules and templates. It is
+ * refused instead.
  */
 import { existsSync } from "node:fs";
-import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import { checkpointName } from "./capsule-folder.ts";
-import { fileNames } from "./checkpoint-folder.ts";
+import { LostFound } from "./lost-found.ts";
 import { Paths } from "./paths.ts";
 
 /** Throws CapsuleError("conflict") when the database `file` is missing beside capsules or templates. */
@@ -24,8 +22,9 @@ export function requireDatabase(dataDir: string, file: string): void {
 export function requireNoSaved(dataDir: string, file: string): void {
   const paths = new Paths(dataDir);
   const { capsules, templates } = foldersIn(paths);
-  const paused = capsules.filter((id) => existsSync(join(paths.capsule(id), checkpointName, fileNames.manifest)));
-  const whole = templates.filter((storage) => existsSync(join(paths.template(storage), fileNames.manifest)));
+  const lostFound = new LostFound(paths);
+  const paused = capsules.filter((id) => lostFound.isSaved("capsules", id));
+  const whole = templates.filter((storage) => lostFound.isSaved("templates", storage));
   refuseIfAny(dataDir, paused.length, whole.length, `${file} has no record of any`);
 }
 

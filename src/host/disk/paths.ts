@@ -6,16 +6,22 @@
  *   bases/<key>/                     checkpoint of a booted image, one per shape and machine
  *   templates/<storage>/             checkpoint of a captured capsule
  *   capsules/<id>/                   capsule.json, vm.json, disk.qcow2, sockets; checkpoint/ while paused
+ *   lost+found/{capsules,templates}/ folders of theirs that the database does not explain
  *   work/<name>/                     incomplete folders, and those of warm processes; removed at start
  *
- * All these folders are two levels below the data folder: a disk layer names its backing file relatively (`../../bases/…`),
+ * All but the lost ones are two levels below the data folder: a disk layer names its backing file relatively (`../../bases/…`),
  * which stays valid when a folder is published or the data folder moves.
  */
 import { randomUUID } from "node:crypto";
-import { mkdirSync, readdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
+import type { SavedKind } from "../host.ts";
 
+export const savedKinds: readonly SavedKind[] = ["capsules", "templates"];
+
+/** Other names, like those of a file system's lost+found, are ignored. */
+const savedPatterns: Record<SavedKind, RegExp> = { capsules: /^cl-[0-9a-z]+$/, templates: /^t[0-9a-f]+$/ };
 const namePattern = /^[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}$/;
 
 export class Paths {
@@ -25,6 +31,7 @@ export class Paths {
   readonly bases: string;
   readonly qemuBuilds: string;
   readonly work: string;
+  readonly #lostFound: string;
 
   constructor(data: string) {
     this.data = data;
@@ -33,6 +40,7 @@ export class Paths {
     this.bases = join(data, "bases");
     this.qemuBuilds = join(data, "qemu");
     this.work = join(data, "work");
+    this.#lostFound = join(data, "lost+found");
   }
 
   /** Creates the folders that are missing. */
@@ -46,13 +54,28 @@ export class Paths {
     return join(this.capsules, checked(id));
   }
 
-  /** The ids of existing folders. Other names, like a file system's lost+found, are ignored. */
+  /** The ids of existing folders. */
   capsuleIds(): string[] {
-    return readdirSync(this.capsules).filter((name) => /^cl-[0-9a-z]+$/.test(name));
+    return namesIn(this.capsules, "capsules");
   }
 
   templateIds(): string[] {
-    return readdirSync(this.templates).filter((name) => /^t[0-9a-f]+$/.test(name));
+    return namesIn(this.templates, "templates");
+  }
+
+  /** The names of existing folders in `lost+found/`. */
+  lostNames(kind: SavedKind): string[] {
+    const folder = join(this.#lostFound, kind);
+    return existsSync(folder) ? namesIn(folder, kind) : [];
+  }
+
+  saved(kind: SavedKind, name: string): string {
+    return join(this[kind], checked(name));
+  }
+
+  /** Where a folder of this name is kept that the database does not explain. */
+  lost(kind: SavedKind, name: string): string {
+    return join(this.#lostFound, kind, checked(name));
   }
 
   /** The names of existing folders. */
@@ -81,6 +104,10 @@ export class Paths {
     await rename(folder, discarded);
     await rm(discarded, { recursive: true, force: true });
   }
+}
+
+function namesIn(folder: string, kind: SavedKind): string[] {
+  return readdirSync(folder).filter((name) => savedPatterns[kind].test(name));
 }
 
 function checked(name: string): string {

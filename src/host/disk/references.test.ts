@@ -6,6 +6,7 @@ import { afterEach, beforeEach, test } from "node:test";
 import type { Machine } from "../../vmm/vmm.ts";
 import { writeCapsule } from "./capsule-folder.ts";
 import { writeManifest } from "./checkpoint-folder.ts";
+import { LostFound } from "./lost-found.ts";
 import { imageLayer } from "./manifest.ts";
 import { Paths } from "./paths.ts";
 import { mayBeNeeded, readReferences } from "./references.ts";
@@ -55,6 +56,24 @@ test("bases, templates and capsules need their images and machines; capsules als
   const ofCapsules = await readReferences(paths, ["capsules"]);
   assert.deepEqual(buildsIn(ofCapsules), ["b3", "b3"]);
   assert.ok(!ofCapsules.needed.has("images/minimal/b1-image"));
+});
+
+test("what is in lost+found counts, since it may be put back", async () => {
+  await checkpoint(paths.template("t1"), "template", "b2");
+  await capsule("cl-1", "templates/t1", "b3");
+  const lostFound = new LostFound(paths);
+  await lostFound.keep("capsules", "cl-1");
+  await lostFound.keep("templates", "t1");
+  const references = await readReferences(paths);
+  assert.deepEqual([...references.needed].sort(), [
+    "images/minimal/b2-image",
+    "images/minimal/b3-image",
+    "templates/t1",
+  ]);
+  assert.deepEqual(buildsIn(references), ["b2", "b3"]);
+  assert.ok((await readReferences(paths, ["capsules"])).needed.has("templates/t1"));
+  while (await lostFound.removeOldest());
+  assert.deepEqual([...(await readReferences(paths)).needed], []);
 });
 
 test("what the release before wrote counts too", async () => {

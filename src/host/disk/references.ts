@@ -1,7 +1,8 @@
 /**
  * The folders and machines that something in the data folder needs. Bases, templates and capsules stand on image builds and need
  * the QEMU build of their machine; a capsule also stands on the base or template that it was started from. Each names them in a
- * file of its own folder. Everything that removes shared folders asks here.
+ * file of its own folder. Everything that removes shared folders asks here. Capsules and templates in `lost+found/` count, since
+ * they may be put back.
  *
  * A folder whose file cannot be read may need anything that is older than this daemon.
  */
@@ -57,9 +58,10 @@ export function mayBeNeeded(
 }
 
 function foldersOf(paths: Paths, kind: HolderKind): string[] {
-  if (kind === "capsules") return paths.capsuleIds().map((id) => paths.capsule(id));
-  if (kind === "templates") return paths.templateIds().map((storage) => paths.template(storage));
-  return paths.baseNames().map((name) => paths.base(name));
+  if (kind === "bases") return paths.baseNames().map((name) => paths.base(name));
+  const names = kind === "capsules" ? paths.capsuleIds() : paths.templateIds();
+  const lost = paths.lostNames(kind).map((name) => paths.lost(kind, name));
+  return [...names.map((name) => paths.saved(kind, name)), ...lost];
 }
 
 async function capsuleIn(folder: string): Promise<Holder | undefined> {

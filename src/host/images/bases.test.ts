@@ -158,7 +158,10 @@ function unbootable(options: object = {}) {
       ...{ vcpus, memoryMb, qemu: "10", accelerator: "tcg", cpu: "max", devices: [] },
     }),
   };
-  const space = { reserve: (_: number, what: string) => assert.fail(`${made.push(what)} tried`) };
+  const space = {
+    orReclaim: (reserve: () => unknown) => reserve(),
+    reserve: (_: number, what: string) => assert.fail(`${made.push(what)} tried`),
+  };
   const own = {
     paths,
     images: { current: [current] },

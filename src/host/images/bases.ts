@@ -201,7 +201,8 @@ export class Bases {
     const nonce = newNonce();
     const folder = paths.scratch(`base-${nonce}`);
     await this.trim().catch(() => {}); // the reconciler tries again, and reports it
-    using room = space.reserve(baseBytes, `booting ${image.name} for ${machine.memoryMb} MiB`, () => writtenIn(folder));
+    const what = `booting ${image.name} for ${machine.memoryMb} MiB`;
+    using room = await space.orReclaim(() => space.reserve(baseBytes, what, () => writtenIn(folder)));
     let vm: Vm | undefined;
     try {
       const name = `base-${key}`;
