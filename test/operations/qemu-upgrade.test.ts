@@ -157,4 +157,40 @@ describe("after an upgrade of QEMU", () => {
       assert.deepEqual(await fixture.builds(), [young.build]);
     });
   }
+
+  test("a capsule whose QEMU has another byte since is refused with the file's name, stays, and resumes when the file is put back", {
+    timeout: 600_000,
+  }, async () => {
+    await using fixture = await Fixture.start({ CAPSULE_WARM_PROCESSES: "0" });
+    const { server } = fixture;
+    server.log.expect(/"a kept QEMU is damaged"/);
+    server.log.expect(/"request failed"/);
+    const capsule = await fixture.client.capsule();
+    await capsule.sh("echo kept > /dev/shm/kept");
+    const { build } = await fixture.qemuOf(capsule);
+    await capsule.pause();
+    await fixture.upgrade();
+    await fixture.restart();
+    const path = join(server.dataDir, "qemu", build, "bin/qemu-system-x86_64");
+    const content = await readFile(path);
+    const flipped = Buffer.from(content);
+    flipped[flipped.length >> 1]! ^= 1;
+    await writeFile(path, flipped);
+
+    const resume = () => fixture.client.call("POST", `${capsule.path}/resume`);
+    for (const reply of [await resume(), await resume()]) {
+      assert.equal(reply.status, 502, reply.text);
+      assert.match(
+        reply.json.error.message,
+        /is still paused: the copy of QEMU .* is damaged, .*: .* has other bytes than were copied$/,
+      );
+    }
+    await (await fixture.client.capsule()).destroy();
+
+    await writeFile(path, content);
+    await fixture.restart();
+    const again = fixture.client.known(capsule.id);
+    await again.resume();
+    assert.equal(await again.sh("cat /dev/shm/kept"), "kept");
+  });
 });

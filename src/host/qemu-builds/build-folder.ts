@@ -39,7 +39,7 @@ export interface KeptBuild extends QemuProgram {
   keptAt: string;
 }
 
-/** Undefined when there is none. Throws an Error for one that is damaged. */
+/** Undefined when there is none. Throws an Error for one that is damaged, as far as the sizes of its files say. */
 export async function openBuild(builds: string, build: string): Promise<KeptBuild | undefined> {
   const folder = join(builds, build);
   const manifest = await readJson<BuildManifest>(join(folder, manifestName));
@@ -59,6 +59,19 @@ export async function openBuild(builds: string, build: string): Promise<KeptBuil
   return { version, build, keptAt, command: commandIn(folder, names), readOnly: [folder] };
 }
 
+/** A sentence about a file whose bytes are not those that were copied; undefined: there is none. */
+export async function damageOf(builds: string, build: string): Promise<string | undefined> {
+  const folder = join(builds, build);
+  const manifest = await readJson<BuildManifest>(join(folder, manifestName));
+  const files = manifest?.files ?? {};
+  if (hashOf(files) !== build) return `${join(folder, manifestName)} is that of another build`;
+  for (const [name, { sha256 }] of Object.entries(files)) {
+    if ((await sha256Of(join(folder, name))) !== sha256)
+      return `${join(folder, name)} has other bytes than were copied`;
+  }
+  return undefined;
+}
+
 /**
  * Copies these files, unless the same ones are kept already. Throws CapsuleError("no_space") when the disk is too full, and an
  * Error when the copy does not run: the data folder may be mounted with `noexec`.
@@ -67,7 +80,11 @@ export async function keepBuild(builds: string, sources: readonly Source[]): Pro
   if (/[:;]/.test(builds)) throw new Error(`${builds} cannot be in a list of library folders`);
   const files = await recordsOf(sources);
   const build = hashOf(files);
-  const openSound = () => openBuild(builds, build).catch(() => undefined);
+  const openSound = async () => {
+    const found = await openBuild(builds, build).catch(() => undefined);
+    const isSound = found !== undefined && (await damageOf(builds, build)) === undefined;
+    return isSound ? found : undefined;
+  };
   const found = await openSound();
   if (found !== undefined) return found;
   const bytes = Object.values(files).reduce((sum, file) => sum + file.bytes, 0);

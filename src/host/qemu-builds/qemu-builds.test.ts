@@ -220,6 +220,66 @@ test("a damaged copy of the installed program is made anew, and unfinished copie
   assert.deepEqual(await kept(), [current.build]);
 });
 
+/** Changes a byte, and neither the size nor a time that a start looks at. */
+async function flipByte(path: string): Promise<void> {
+  const content = await readFile(path);
+  content[1_000]! ^= 1;
+  await writeFile(path, content);
+}
+
+test("a copy with another byte is refused, each time with the file's name, and stays; others are used", async () => {
+  const old = { qemu: version, qemuBuild: (await open()).current.build! };
+  await upgrade();
+  const copied = join(paths.qemuBuilds, old.qemuBuild, buildNames.program);
+  const content = await readFile(copied);
+  await flipByte(copied);
+  const builds = await open();
+  assert.deepEqual(problems, [], "a start reads no file of it");
+  const refused = {
+    code: "internal_error",
+    message: `the copy of QEMU ${version} that it needs is damaged, and can be put back from a backup: ${copied} has other bytes than were copied`,
+  };
+  await assert.rejects(builds.findSound(old), refused);
+  await assert.rejects(builds.findSound(old), refused);
+  assert.deepEqual(problems, [`a kept QEMU is damaged: Error: ${copied} has other bytes than were copied`]);
+  assert.equal(await builds.findSound({ qemu: next }), builds.current);
+  assert.deepEqual(await builds.trim([old]), []);
+  assert.deepEqual(await kept(), [builds.current.build, old.qemuBuild].sort());
+  await writeFile(copied, content);
+  const later = await open();
+  assert.equal((await later.findSound(old))?.build, old.qemuBuild, "put back");
+});
+
+test("a copy of the installed program with another byte is made anew at its first use", async () => {
+  const { current } = await open();
+  const saved = { qemu: version, qemuBuild: current.build! };
+  await flipByte(join(paths.qemuBuilds, current.build!, buildNames.program));
+  const builds = await open();
+  const damaged = builds.current;
+  const found = await Promise.all([builds.findSound(saved), builds.findSound(saved)]);
+  assert.deepEqual(found, [builds.current, builds.current]);
+  assert.notEqual(builds.current, damaged);
+  assert.equal(builds.current.build, current.build);
+  assert.equal(await qemuVersion(builds.current.command), version);
+  assert.equal(problems.length, 1);
+  await flipByte(join(paths.qemuBuilds, current.build!, buildNames.program));
+  const last = await open();
+  await rm(program);
+  await assert.rejects(last.findSound(saved), { code: "internal_error" });
+});
+
+test("a manifest of another build is damage", async () => {
+  const first = (await open()).current.build!;
+  await upgrade();
+  const builds = await open();
+  const manifests = [first, builds.current.build!].map((build) => join(paths.qemuBuilds, build, "manifest.json"));
+  const folders = manifests.map(dirname);
+  await rm(folders[0]!, { recursive: true });
+  await rename(folders[1]!, folders[0]!);
+  const later = await open();
+  await assert.rejects(later.findSound({ qemu: next, qemuBuild: first }), /manifest\.json is that of another build/);
+});
+
 test("a program that cannot be copied is run from where it is until it is replaced; then nothing it runs is saved", async () => {
   const script = (said: string) => `#!/bin/sh\necho QEMU emulator version ${said}\n`;
   await install(script("10.0.2"));

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import type { QemuProgram } from "../../vmm/machine/qemu-program.ts";
 import type { Machine } from "../../vmm/vmm.ts";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { KeptBuild } from "./build-folder.ts";
+import { damageOf, type KeptBuild } from "./build-folder.ts";
 import { fingerprintOf } from "./build-sources.ts";
 import {
   type Installed,
@@ -31,6 +31,8 @@ export class QemuBuilds {
   #installed: Installed;
   #renewing: Promise<void> | undefined;
   #keeping: Promise<void> | undefined;
+  /** By program that was used in this process: what is damaged in its files. */
+  readonly #damages = new Map<QemuProgram, Promise<string | undefined>>();
   #refused = { fingerprint: "", atMs: Number.NEGATIVE_INFINITY };
 
   /** Throws CapsuleError when the installed program is missing, does not run, or is not accepted. */
@@ -58,6 +60,23 @@ export class QemuBuilds {
   }
 
   /**
+   * As `find`. The bytes of a copy are compared with its hashes before its first use, since a start looks at their sizes only.
+   * A damaged copy of the installed program is made anew. Throws CapsuleError("internal_error") for another damaged one.
+   */
+  async findSound(saved: Saved): Promise<QemuProgram | undefined> {
+    const program = this.find(saved);
+    const damage = await this.#damageOf(program);
+    if (damage === undefined) return program;
+    if (program === this.current) await this.#renewOnce(fingerprintOf(this.#installed.paths));
+    const renewed = this.find(saved);
+    if (renewed !== program && (await this.#damageOf(renewed)) === undefined) return renewed;
+    throw new CapsuleError(
+      "internal_error",
+      `the copy of QEMU ${saved.qemu} that it needs is damaged, and can be put back from a backup: ${damage}`,
+    );
+  }
+
+  /**
    * Takes another installed program into use. If that fails, the one in use stays when it is a copy; else an error is thrown,
    * since an upgrade has overwritten it.
    */
@@ -66,12 +85,7 @@ export class QemuBuilds {
     if (fingerprint === this.#installed.fingerprint) return;
     const { fingerprint: refused, atMs } = this.#refused;
     const isRefused = (fingerprint ?? "missing") === refused && performance.now() - atMs < retryMs;
-    if (!isRefused) {
-      this.#renewing ??= this.#renew(fingerprint).finally(() => {
-        this.#renewing = undefined;
-      });
-      await this.#renewing;
-    }
+    if (!isRefused) await this.#renewOnce(fingerprint);
     if (this.current.build === undefined && fingerprintOf(this.#installed.paths) !== this.#installed.fingerprint) {
       throw new CapsuleError("internal_error", `${this.#options.program} was replaced and cannot be used`);
     }
@@ -114,6 +128,30 @@ export class QemuBuilds {
   #newestOf(version: string): KeptBuild | undefined {
     const same = [...this.#kept.values()].filter((build) => build.version === version);
     return same.sort((a, b) => (a.keptAt < b.keptAt ? 1 : -1))[0];
+  }
+
+  /** Reads a copy once in the life of this process, and again when it could not be read. */
+  #damageOf(program: QemuProgram | undefined): Promise<string | undefined> {
+    if (program?.build === undefined) return Promise.resolve(undefined);
+    let damage = this.#damages.get(program);
+    if (damage === undefined) {
+      const { paths, onProblem } = this.#options;
+      damage = damageOf(paths.qemuBuilds, program.build);
+      this.#damages.set(program, damage);
+      damage.then(
+        (found) => found !== undefined && onProblem("a kept QEMU is damaged", new Error(found)),
+        () => this.#damages.delete(program),
+      );
+    }
+    return damage;
+  }
+
+  /** At once for all callers. */
+  #renewOnce(fingerprint: string | undefined): Promise<void> {
+    this.#renewing ??= this.#renew(fingerprint).finally(() => {
+      this.#renewing = undefined;
+    });
+    return this.#renewing;
   }
 
   async #renew(fingerprint: string | undefined): Promise<void> {

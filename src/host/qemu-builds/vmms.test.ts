@@ -29,6 +29,9 @@ class FakeBuilds {
   find({ qemuBuild, qemu }: Pick<Machine, "qemu" | "qemuBuild">) {
     return [old, installed, next].find(({ build, version }) => build === qemuBuild || version === qemu);
   }
+  async findSound(saved: Pick<Machine, "qemu" | "qemuBuild">) {
+    return this.find(saved);
+  }
   async refresh() {
     this.current = this.installed;
   }

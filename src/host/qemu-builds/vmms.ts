@@ -42,7 +42,7 @@ export interface Vmms extends Vmm {
 }
 
 export interface QemuVmmsOptions {
-  builds: Pick<QemuBuilds, "current" | "find" | "refresh" | "requireKept" | "trim">;
+  builds: Pick<QemuBuilds, "current" | "find" | "findSound" | "refresh" | "requireKept" | "trim">;
   /** The accelerator of new VMs. */
   accelerator: Accelerator;
   jail: Jail | undefined;
@@ -108,7 +108,7 @@ export class QemuVmms implements Vmms {
   }
 
   async closest(saved: Machine): Promise<Machine> {
-    const program = this.#options.builds.find(saved) ?? this.#program;
+    const program = (await this.#options.builds.findSound(saved)) ?? this.#program;
     const kind = this.accelerates(saved) ? saved.accelerator : this.#options.accelerator.kind;
     return (await this.#open(program, kind)).closest(saved);
   }
@@ -155,11 +155,8 @@ export class QemuVmms implements Vmms {
 
   async #for({ machine, name }: Pick<VmSpec, "machine" | "name">): Promise<Qemu> {
     const { builds } = this.#options;
-    let program = builds.find(machine);
-    if (program?.build === undefined) {
-      await this.refresh(); // a program that is not a copy may have been replaced
-      program = builds.find(machine);
-    }
+    if (builds.find(machine)?.build === undefined) await this.refresh(); // a program that is not a copy may have been replaced
+    const program = await builds.findSound(machine);
     if (program !== undefined && this.accelerates(machine)) return this.#open(program, machine.accelerator);
     throw new CapsuleError("conflict", `${name} needs QEMU ${machine.qemu} with ${machine.accelerator}`);
   }
