@@ -23,6 +23,8 @@ export interface Command {
   cwd?: string | undefined;
   user?: string | undefined;
   tag?: string | undefined;
+  /** Standard input is a pipe; otherwise it is /dev/null. */
+  stdin?: true | undefined;
 }
 
 export interface Started {
@@ -62,11 +64,32 @@ export interface RunningStream {
 /** A process that reads input from the host. */
 export interface InputStream extends RunningStream {
   /**
-   * False: wait for the drain before writing more. With 4 MiB queued the stream fails. The bytes must not change
-   * afterwards.
+   * False: wait for the drain before writing more. A write that would queue more than 4 MiB behind earlier ones fails the
+   * stream. The bytes must not change afterwards.
    */
   write(bytes: Uint8Array): boolean;
   onDrain(callback: () => void): void;
+}
+
+/** A foreground command. Without `stdin` in its command, nothing must be written. */
+export interface CommandStream extends InputStream {
+  /** The end of its standard input, after what was written. */
+  endInput(): void;
+}
+
+/** The last call is `ended` or `failed`. */
+export interface InputSink {
+  /** Standard input is open. */
+  opened(): void;
+  /** Standard input has ended, or its process has. */
+  ended(): void;
+  failed(error: Error): void;
+}
+
+/** The standard input of a background process. */
+export interface ProcessInput extends Pick<CommandStream, "write" | "onDrain" | "endInput"> {
+  /** The sink gets no further calls. Written bytes are still passed on, up to 4 MiB of all released inputs of a capsule. */
+  release(): void;
 }
 
 export interface PtyStream extends InputStream {
@@ -140,9 +163,11 @@ export interface PowerVerbs {
 
 export interface ProcessVerbs {
   /** Foreground: killed when cancelled or when the connection ends. */
-  run(command: Command, sink: OutputSink): RunningStream;
+  run(command: Command, sink: OutputSink): CommandStream;
   start(command: Command, signal?: AbortSignal): Promise<Started>;
   attach(selector: Selector, sink: OutputSink): RunningStream;
+  /** Fails with "conflict" where the process has no open standard input. */
+  input(selector: Selector, sink: InputSink): ProcessInput;
   /** The exit of a background process that runs or has ended within the last five minutes. */
   exit(selector: Selector, signal?: AbortSignal): Promise<Exit>;
   signal(selector: Selector, signal: "SIGKILL" | "SIGTERM", abandoned?: AbortSignal): Promise<void>;

@@ -4,12 +4,15 @@ import { CapsuleError } from "../wire/errors.ts";
 import type {
   Agent,
   Command,
+  CommandStream,
   Exit,
   GuestEntry,
   GuestProcess,
+  InputSink,
   ListingSink,
   ListRequest,
   OutputSink,
+  ProcessInput,
   PtyStream,
   RunningStream,
   Selector,
@@ -21,7 +24,8 @@ import type { Channel } from "./channel.ts";
 import { FileDownload } from "./download.ts";
 import { handshake } from "./handshake.ts";
 import { Listing } from "./listing.ts";
-import { commandOutputs, exitOf, OutputStream, Terminal } from "./process-streams.ts";
+import { InputOfProcess, type Lingering } from "./process-input.ts";
+import { commandOutputs, exitOf, ForegroundStream, OutputStream, Terminal } from "./process-streams.ts";
 import {
   decodeEmpty,
   decodeEntry,
@@ -29,6 +33,7 @@ import {
   decodeStarted,
   decodeWoken,
   execRequest,
+  execVerb,
   limits,
   listRequest,
   readEntry,
@@ -72,6 +77,7 @@ class Connection implements Agent {
   readonly awake: boolean;
   readonly protocol: number;
   readonly #channel: Channel;
+  readonly #lingering: Lingering = { bytes: 0 };
 
   constructor(channel: Channel, welcome: Welcome) {
     this.#channel = channel;
@@ -103,19 +109,22 @@ class Connection implements Agent {
     return this.#channel.call(Verb.THAW, request(Verb.THAW), decodeEmpty);
   }
 
-  run(command: Command, sink: OutputSink): RunningStream {
-    const request = execRequest(command, sink.started === undefined ? "outcome" : "foreground");
-    const stream = new OutputStream(this.#channel, Verb.EXEC, request, commandOutputs, sink);
+  run(command: Command, sink: OutputSink): CommandStream {
+    const stream = ForegroundStream.start(this.#channel, command, sink);
     this.#channel.flush(); // the guest starts the command while the host finishes its own bookkeeping
     return stream;
   }
 
   start(command: Command, signal?: AbortSignal): Promise<Started> {
-    return this.#channel.call(Verb.EXEC, execRequest(command, "background"), decodeStarted, signal);
+    return this.#channel.call(execVerb(command), execRequest(command, "background"), decodeStarted, signal);
   }
 
   attach(selector: Selector, sink: OutputSink): RunningStream {
     return new OutputStream(this.#channel, Verb.ATTACH, selectorRequest(Verb.ATTACH, selector), commandOutputs, sink);
+  }
+
+  input(selector: Selector, sink: InputSink): ProcessInput {
+    return new InputOfProcess(this.#channel, selector, sink, this.#lingering);
   }
 
   exit(selector: Selector, signal?: AbortSignal): Promise<Exit> {

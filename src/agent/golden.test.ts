@@ -78,6 +78,10 @@ const encoded: Record<string, Buffer> = {
   open_thaw: open(4, request(Verb.THAW)),
   open_exec_foreground: open(5, execRequest(echo, "foreground")),
   open_exec_background: open(6, execRequest(env, "background")),
+  open_exec_stdin: open(21, execRequest({ cmd: "/bin/cat", args: [], stdin: true }, "foreground")),
+  open_exec_stdin_background: open(22, execRequest({ cmd: "worker", args: [], tag: "job", stdin: true }, "background")),
+  open_input_tag: open(23, selectorRequest(Verb.INPUT, { tag: "job" })),
+  open_input_pid: open(24, selectorRequest(Verb.INPUT, { pid: 4242 })),
   open_attach_pid: open(7, selectorRequest(Verb.ATTACH, { pid: 4242 })),
   open_attach_tag: open(8, selectorRequest(Verb.ATTACH, { tag: "proc-0011aabb" })),
   open_await: open(17, selectorRequest(Verb.AWAIT, { tag: "worker" })),
@@ -155,7 +159,8 @@ const welcome = { version: 1, agent: "capsule-agent/0.1.0", awake: false, pid: 1
 /** Frames of the guest: type, flags, stream, and the decoded payload. */
 const decoded: Record<string, [type: number, flags: number, stream: number, decode: Decode, value: unknown]> = {
   welcome: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
-  welcome_verbs: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
+  welcome_verbs: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: unlistedVerbs }],
+  welcome_stdin: [WELCOME, 0, 0, (p) => decodeWelcome(p, nonce), { ...welcome, verbs: new Set(Object.values(Verb)) }],
   data_stdout: [DATA, 1, 5, text, "grüße"],
   data_stderr: [DATA, 2, 5, hex, "00ff0a"],
   end: [END, 0, 15, decodeTotal, 5_000_000_000],

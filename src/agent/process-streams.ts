@@ -1,12 +1,26 @@
-/** Streams of processes: OutputStream for EXEC and ATTACH, Terminal for PTY and CONNECT, exitOf for AWAIT. */
+/**
+ * Streams of processes: ForegroundStream for EXEC and EXEC_STDIN, OutputStream for ATTACH, Terminal for PTY and CONNECT, exitOf
+ * for AWAIT.
+ */
 import { CapsuleError } from "../wire/errors.ts";
-import type { Command, Exit, InputStream, OutputSink, PtyStream, RunningStream, Selector } from "./agent.ts";
+import type {
+  Command,
+  CommandStream,
+  Exit,
+  InputStream,
+  OutputSink,
+  PtyStream,
+  RunningStream,
+  Selector,
+} from "./agent.ts";
 import type { Channel } from "./channel.ts";
 import { AgentFailure } from "./failure.ts";
 import {
   DataChannel,
   decodeExit,
   decodeStartedEvent,
+  execRequest,
+  execVerb,
   ptyRequest,
   request,
   resizeEvent,
@@ -90,7 +104,7 @@ export class OutputStream implements RunningStream, StreamHandler {
 }
 
 /** Input queued for a program that does not read. A writer that exceeds it loses its stream. */
-const maxQueuedInputBytes = 4 * 1024 * 1024;
+export const maxQueuedInputBytes = 4 * 1024 * 1024;
 
 /** An output stream with input, whose queue is bounded. */
 abstract class InteractiveStream extends OutputStream implements InputStream {
@@ -100,7 +114,8 @@ abstract class InteractiveStream extends OutputStream implements InputStream {
   protected abstract readonly inputRefusal: string;
 
   write(bytes: Uint8Array): boolean {
-    if (this.stream.queuedBytes + bytes.length > maxQueuedInputBytes) {
+    const { queuedBytes } = this.stream;
+    if (queuedBytes > 0 && queuedBytes + bytes.length > maxQueuedInputBytes) {
       this.cancel();
       queueMicrotask(() => this.failed(new CapsuleError("too_large", this.inputRefusal)));
       return false;
@@ -114,6 +129,19 @@ abstract class InteractiveStream extends OutputStream implements InputStream {
 
   drained(): void {
     this.#onDrain?.();
+  }
+}
+
+export class ForegroundStream extends InteractiveStream implements CommandStream {
+  protected override readonly inputRefusal = "the program does not read its standard input";
+
+  static start(channel: Channel, command: Command, sink: OutputSink): ForegroundStream {
+    const request = execRequest(command, sink.started === undefined ? "outcome" : "foreground");
+    return new ForegroundStream(channel, execVerb(command), request, commandOutputs, sink);
+  }
+
+  endInput(): void {
+    this.stream.end();
   }
 }
 

@@ -42,6 +42,8 @@ export const Verb = {
   PTY: 20,
   CONNECT: 21,
   AWAIT: 22,
+  EXEC_STDIN: 23,
+  INPUT: 24,
   READ: 32,
   WRITE: 33,
   LIST: 34,
@@ -115,14 +117,18 @@ function writeCommand(to: RecordWriter, command: Command): RecordWriter {
 const execModes = { foreground: 0, background: 1, outcome: 2 } as const;
 
 export function execRequest(command: Command, mode: keyof typeof execModes): RecordWriter {
-  return writeCommand(request(Verb.EXEC), command).u8(execModes[mode]);
+  return writeCommand(request(execVerb(command)), command).u8(execModes[mode]);
+}
+
+export function execVerb({ stdin }: Command): Verb {
+  return stdin === true ? Verb.EXEC_STDIN : Verb.EXEC;
 }
 
 export function ptyRequest(command: Command, size: { cols: number; rows: number }): RecordWriter {
   return writeCommand(request(Verb.PTY), command).u16(size.cols).u16(size.rows);
 }
 
-/** For ATTACH, AWAIT and SIGNAL. */
+/** For ATTACH, AWAIT, INPUT and SIGNAL. */
 export function selectorRequest(verb: Verb, selector: Selector): RecordWriter {
   const to = request(verb);
   return "pid" in selector ? to.u8(0).u32(selector.pid) : to.u8(1).str(selector.tag);

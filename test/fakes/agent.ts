@@ -5,14 +5,16 @@ import { Readable } from "node:stream";
 import type {
   Agent,
   Command,
+  CommandStream,
   Exit,
   GuestEntry,
   GuestProcess,
+  InputSink,
   ListingSink,
   ListRequest,
   OutputSink,
+  ProcessInput,
   PtyStream,
-  RunningStream,
   Selector,
   Started,
   Upload,
@@ -20,8 +22,51 @@ import type {
 import { AgentFailure, type Failure } from "../../src/agent/failure.ts";
 import type { ErrorCode } from "../../src/wire/errors.ts";
 
+/** A program's input. It has no flow control: a test sets `isFull`, and calls `drain`. */
+class FakeInput {
+  readonly input: Buffer[] = [];
+  isFull = false;
+  hasInputEnded = false;
+  #onDrain = () => {};
+
+  write(bytes: Uint8Array): boolean {
+    this.input.push(Buffer.from(bytes));
+    return !this.isFull;
+  }
+
+  onDrain(callback: () => void): void {
+    this.#onDrain = callback;
+  }
+
+  drain(): void {
+    this.isFull = false;
+    this.#onDrain();
+  }
+
+  endInput(): void {
+    this.hasInputEnded = true;
+  }
+}
+
+/** A client that writes to a background process. */
+export class FakeProcessInput extends FakeInput implements ProcessInput {
+  readonly selector: Selector;
+  readonly sink: InputSink;
+  isReleased = false;
+
+  constructor(selector: Selector, sink: InputSink) {
+    super();
+    this.selector = selector;
+    this.sink = sink;
+  }
+
+  release(): void {
+    this.isReleased = true;
+  }
+}
+
 /** A running command, with methods that act as the guest. */
-export class FakeRun implements RunningStream {
+export class FakeRun extends FakeInput implements CommandStream {
   readonly command: Command;
   readonly sink: OutputSink;
   consumedBytes = 0;
@@ -30,6 +75,7 @@ export class FakeRun implements RunningStream {
   #hasEnded = false;
 
   constructor(command: Command, sink: OutputSink) {
+    super();
     this.command = command;
     this.sink = sink;
   }
@@ -65,32 +111,19 @@ export class FakeRun implements RunningStream {
   }
 }
 
-/** A terminal that echoes. It has no flow control, so a test that sends much turns the echo off. */
+/** A terminal that echoes; a test that sends much turns the echo off. */
 export class FakePty extends FakeRun implements PtyStream {
   readonly size: { cols: number; rows: number };
-  readonly input: Buffer[] = [];
-  isFull = false;
   echoes = true;
-  #onDrain = () => {};
 
   constructor(command: Command, size: { cols: number; rows: number }, sink: OutputSink) {
     super(command, sink);
     this.size = size;
   }
 
-  write(bytes: Uint8Array): boolean {
-    this.input.push(Buffer.from(bytes));
+  override write(bytes: Uint8Array): boolean {
     if (this.echoes) this.print("pty", bytes);
-    return !this.isFull;
-  }
-
-  onDrain(callback: () => void): void {
-    this.#onDrain = callback;
-  }
-
-  drain(): void {
-    this.isFull = false;
-    this.#onDrain();
+    return super.write(bytes);
   }
 
   resize(cols: number, rows: number): void {
@@ -205,6 +238,21 @@ export class FakeAgent implements Partial<Agent> {
       sink.started?.({ pid: 500, tag: "proc-0123abcd" });
     });
     return run;
+  }
+
+  readonly inputs: FakeProcessInput[] = [];
+  /** The next writers are refused with it. */
+  inputRefusal: Error | undefined;
+
+  input(selector: Selector, sink: InputSink): FakeProcessInput {
+    const input = new FakeProcessInput(selector, sink);
+    this.inputs.push(input);
+    const refusal = this.inputRefusal;
+    queueMicrotask(() => {
+      if (refusal === undefined) sink.opened();
+      else sink.failed(refusal);
+    });
+    return input;
   }
 
   /** Pending waits for exits, which the test resolves. */

@@ -143,9 +143,12 @@ impl Dispatcher {
             }
             Request::Freeze => supervisor.freeze(id, streams),
             Request::Thaw => supervisor.thaw(id, streams),
-            Request::Exec { command, mode } => {
-                supervisor.exec(id, command, *mode, streams, epoll)?;
-            }
+            Request::Exec {
+                command,
+                mode,
+                has_stdin,
+            } => supervisor.exec(id, command, *mode, *has_stdin, streams, epoll)?,
+            Request::Input(selector) => supervisor.sessions().open_input(id, selector, streams)?,
             Request::Pty {
                 command,
                 cols,
@@ -169,9 +172,10 @@ impl Dispatcher {
     fn receive_message(&mut self, id: u32, message: Message) {
         match (message, self.streams.role(id)) {
             (Message::Data(bytes), role) => self.receive_data(id, role, bytes),
-            (Message::End { total }, _) => {
-                self.tasks.add_input(id, Input::End(total), &self.streams);
-            }
+            (Message::End { total }, role) => match role.and_then(Role::input_session) {
+                Some(key) => self.supervisor.sessions().end_input(key, &mut self.streams),
+                None => self.tasks.add_input(id, Input::End(total), &self.streams),
+            },
             (Message::Window { credit }, _) => self.streams.credit(id, credit),
             (Message::Cancel, _) => {
                 self.partial.remove(id);
@@ -234,6 +238,7 @@ impl Dispatcher {
             }
             Role::Attached(key) | Role::Terminal(key) => sessions.detach(id, key, &unsent),
             Role::Waiting(key) => sessions.remove_waiter(id, key),
+            Role::Input(key) => sessions.remove_writer(id, key),
             Role::Work => self.tasks.end(id),
             Role::Call => {}
         }
@@ -304,6 +309,7 @@ impl Dispatcher {
                 | Role::Attached(_)
                 | Role::Terminal(_)
                 | Role::Waiting(_)
+                | Role::Input(_)
                 | Role::Call => {}
             }
         }

@@ -7,7 +7,9 @@ use crate::streams::Streams;
 use crate::sys;
 
 /// The window bounds the input of one client, this the input of all clients that came and left.
-const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
+pub const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
+/// Input of one stream is joined up to this, so that many small frames cost little more than their bytes.
+const CHUNK_BYTES: usize = 65_536;
 
 #[derive(Default)]
 pub struct Input {
@@ -25,9 +27,20 @@ impl Input {
         let has_room = self.queued_bytes + bytes.len() <= MAX_INPUT_BYTES;
         if has_room {
             self.queued_bytes += bytes.len();
-            self.queue.push_back((stream, bytes.to_vec()));
+            match self.queue.back_mut() {
+                Some((from, last))
+                    if *from == stream && last.len() + bytes.len() <= CHUNK_BYTES =>
+                {
+                    last.extend_from_slice(bytes);
+                }
+                _ => self.queue.push_back((stream, bytes.to_vec())),
+            }
         }
         has_room
+    }
+
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
     }
 
     /// Writes as much as `target` takes, which does not block. Without a target, or after an error, all is dropped.
@@ -80,5 +93,26 @@ mod tests {
         assert!(input.add(1, b"y"));
         input.write_to(None, &mut streams);
         assert_eq!((input.queued_bytes, input.queue.len()), (0, 0));
+    }
+
+    #[test]
+    fn small_input_is_joined_in_its_order() {
+        let (mut input, mut streams) = (Input::default(), Streams::default());
+        let (reading, writing) = sys::pipe().unwrap();
+        sys::set_nonblocking(&writing).unwrap();
+        let mut sent = Vec::new();
+        for at in 0..2_000_u32 {
+            let bytes = at.to_le_bytes();
+            assert!(input.add(1 + at / 1_000, &bytes));
+            sent.extend(bytes);
+        }
+        assert_eq!(input.queue.len(), 2, "an entry of each stream");
+        input.write_to(Some(writing.as_raw_fd()), &mut streams);
+        let mut read = vec![0; sent.len()];
+        assert_eq!(
+            sys::read(reading.as_raw_fd(), &mut read).unwrap(),
+            Some(sent.len())
+        );
+        assert_eq!(read, sent);
     }
 }

@@ -15,6 +15,7 @@ use crate::protocol::{channel, Code, Command, Failure};
 use crate::pty::{self, Size};
 use crate::session::{Kind, Leader, Session};
 use crate::spawn::{self, Program, SpawnError, Spawned, Stack, Stage, Start};
+use crate::stdin::Stdin;
 use crate::sys;
 
 /// A new cgroup is usable, so a kernel that refuses this many refuses all.
@@ -32,8 +33,9 @@ pub struct Launch<'a> {
     command: &'a Command<'a>,
     program: Arc<Program>,
     outputs: Vec<Output>,
-    /// A terminal's slave, open until the process has it.
-    _slave: Option<OwnedFd>,
+    stdin: Option<Box<Stdin>>,
+    /// A terminal's slave or the read end of standard input, open until the process has it.
+    _theirs: Option<OwnedFd>,
 }
 
 /// A started command, and its child if that has not executed its program yet.
@@ -43,7 +45,7 @@ pub struct Launched {
 }
 
 pub struct Launcher {
-    /// /dev/null, for commands' standard input.
+    /// /dev/null, for the standard input of commands without one.
     null: OwnedFd,
     /// `None` while a child uses it.
     stack: Option<Stack>,
@@ -57,12 +59,24 @@ impl Launcher {
         })
     }
 
-    pub fn with_pipes<'a>(&self, kind: Kind, command: &'a Command) -> Result<Launch<'a>, Failure> {
+    /// Standard input is a pipe with `has_stdin`, or else /dev/null.
+    pub fn with_pipes<'a>(
+        &self,
+        kind: Kind,
+        command: &'a Command,
+        has_stdin: bool,
+    ) -> Result<Launch<'a>, Failure> {
         let mut program = command::prepare(command, false)?;
         let pipe = || sys::pipe().map_err(|error| out_of_resources(&error));
         let (stdout, stderr) = (pipe()?, pipe()?);
+        let (theirs, stdin) = if has_stdin {
+            let (reading, writing) = sys::input_pipe().map_err(|error| out_of_resources(&error))?;
+            (Some(reading), Some(Box::new(Stdin::new(writing))))
+        } else {
+            (None, None)
+        };
         program.stdio = [
-            self.null.as_raw_fd(),
+            theirs.as_ref().unwrap_or(&self.null).as_raw_fd(),
             stdout.1.as_raw_fd(),
             stderr.1.as_raw_fd(),
         ];
@@ -75,7 +89,8 @@ impl Launcher {
             command,
             program: Arc::new(program),
             outputs,
-            _slave: None,
+            stdin,
+            _theirs: theirs,
         })
     }
 
@@ -93,7 +108,8 @@ impl Launcher {
             command,
             program: Arc::new(program),
             outputs: vec![Output::terminal(master, channel::MAIN)],
-            _slave: Some(slave),
+            stdin: None,
+            _theirs: Some(slave),
         })
     }
 
@@ -135,7 +151,7 @@ impl Launcher {
             self.stack = Some(spawned.into_stack());
             None
         };
-        let session = Session::new(launch.kind, tag, leader, launch.outputs);
+        let session = Session::new(launch.kind, tag, leader, launch.outputs, launch.stdin);
         Ok(Launched { session, stuck })
     }
 

@@ -7,7 +7,7 @@
 //!     ┌───────┼─────────────────┐
 //!  tasks   supervisor        streams ─► outbox                   (flow control)
 //!     │       ├─► launcher ─► spawn                              (starting)
-//!     │       ├─► sessions ─► session ─► output, input, terminal, listeners
+//!     │       ├─► sessions ─► session ─► output, input, stdin, terminal, listeners
 //!     │       └─► kills, freezer, outside, cgroups, reap                (ending)
 //!  workers ─► job: files, processes                              (threads)
 //!
@@ -62,6 +62,7 @@ pub mod session;
 pub mod sessions;
 pub mod signals;
 pub mod spawn;
+pub mod stdin;
 pub mod stream;
 pub mod streams;
 pub mod supervisor;

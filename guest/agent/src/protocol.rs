@@ -51,6 +51,8 @@ verbs! {
     Pty = 20,
     Connect = 21,
     Await = 22,
+    ExecStdin = 23,
+    Input = 24,
     Read = 32,
     Write = 33,
     List = 34,

@@ -15,7 +15,9 @@ pub enum Request<'a> {
     Exec {
         command: Command<'a>,
         mode: u8,
+        has_stdin: bool,
     },
+    Input(Selector),
     Attach(Selector),
     Await(Selector),
     Signal {
@@ -47,7 +49,9 @@ impl<'a> Request<'a> {
             Verb::Wake => Request::Wake(Wake::read(&mut fields)?),
             Verb::Freeze => Request::Freeze,
             Verb::Thaw => Request::Thaw,
-            Verb::Exec => Request::read_exec(&mut fields)?,
+            Verb::Exec => Request::read_exec(&mut fields, false)?,
+            Verb::ExecStdin => Request::read_exec(&mut fields, true)?,
+            Verb::Input => Request::Input(Selector::read(&mut fields)?),
             Verb::Pty => Request::Pty {
                 command: Command::read(&mut fields)?,
                 cols: fields.u16()?,
@@ -83,13 +87,17 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    fn read_exec(fields: &mut Reader<'a>) -> Result<Request<'a>, Malformed> {
+    fn read_exec(fields: &mut Reader<'a>, has_stdin: bool) -> Result<Request<'a>, Malformed> {
         let command = Command::read(fields)?;
         let mode = fields.u8()?;
         if mode > exec_mode::OUTCOME {
             return Err(Malformed);
         }
-        Ok(Request::Exec { command, mode })
+        Ok(Request::Exec {
+            command,
+            mode,
+            has_stdin,
+        })
     }
 }
 

@@ -12,13 +12,15 @@ use crate::epoll::{Epoll, Source};
 use crate::input::Input;
 use crate::listeners::{Listeners, CHUNK_BYTES};
 use crate::output::Output;
-use crate::protocol::{self, channel, Code, Exit, Failure};
+use crate::protocol::{self, channel, Exit};
+use crate::stdin::Stdin;
 use crate::stream::Role;
 use crate::streams::Streams;
 use crate::terminal::Terminal;
 use redraw::Redraw;
 use starting::Starting;
 
+mod input;
 pub mod redraw;
 mod starting;
 
@@ -51,8 +53,10 @@ pub struct Session {
     exit: Option<Exit>,
     /// Kills of its process tree that are not completed. The session does not end before them.
     kills: u32,
-    /// Only where clients can send input.
+    /// Input of a terminal.
     input: Option<Input>,
+    /// Only where standard input is a pipe.
+    stdin: Option<Box<Stdin>>,
     /// Only with a terminal.
     terminal: Option<Terminal>,
     redraw: Option<Redraw>,
@@ -63,7 +67,13 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(kind: Kind, tag: String, leader: Leader, outputs: Vec<Output>) -> Session {
+    pub fn new(
+        kind: Kind,
+        tag: String,
+        leader: Leader,
+        outputs: Vec<Output>,
+        stdin: Option<Box<Stdin>>,
+    ) -> Session {
         Session {
             kind,
             tag,
@@ -75,6 +85,7 @@ impl Session {
             exit: None,
             kills: 0,
             input: (kind == Kind::Terminal).then(Input::default),
+            stdin,
             terminal: (kind == Kind::Terminal).then(Terminal::default),
             redraw: None,
             is_over: false,
@@ -188,29 +199,6 @@ impl Session {
 
     // ---- Input and output
 
-    pub fn add_input(
-        &mut self,
-        stream: u32,
-        bytes: &[u8],
-        streams: &mut Streams,
-    ) -> Result<(), Failure> {
-        self.end_redraw();
-        let has_room = self.input.as_mut().is_none_or(|it| it.add(stream, bytes));
-        if !has_room {
-            let message = "the terminal's program does not read what is typed";
-            return Err(Failure::new(Code::TooMany, message));
-        }
-        self.write_input(streams);
-        Ok(())
-    }
-
-    fn write_input(&mut self, streams: &mut Streams) {
-        let target = self.terminal_master();
-        if let Some(input) = &mut self.input {
-            input.write_to(target, streams);
-        }
-    }
-
     fn terminal_master(&self) -> Option<RawFd> {
         let master = self.outputs.first().filter(|_| self.has_terminal());
         master.and_then(Output::fd)
@@ -219,6 +207,9 @@ impl Session {
     pub fn watch_outputs(&self, key: u32, epoll: &Epoll) {
         for (index, output) in self.outputs.iter().enumerate() {
             output.watch(epoll, Source::Session(key, index as u8));
+        }
+        if let Some(fd) = self.stdin.as_ref().and_then(|it| it.fd()) {
+            let _ = epoll.watch(fd, Source::Session(key, self.outputs.len() as u8));
         }
     }
 
@@ -298,6 +289,7 @@ impl Session {
             streams.result(stream, exit.record());
         }
         self.write_input(streams);
+        self.close_input(streams);
         true
     }
 

@@ -8,9 +8,9 @@ use crate::epoll::Epoll;
 use crate::kept::Kept;
 use crate::protocol::{Code, Failure, Selector};
 use crate::session::{Kind, Session};
-use crate::stream::Role;
-use crate::streams::Streams;
 use crate::tags::TagSequence;
+
+mod clients;
 
 const MAX_LIVE: usize = 1_024;
 
@@ -147,92 +147,6 @@ impl Sessions {
         self.by_pid.iter().filter_map(tag).collect()
     }
 
-    // ---- Clients
-
-    pub fn attach(
-        &mut self,
-        stream: u32,
-        selector: &Selector,
-        streams: &mut Streams,
-    ) -> Result<(), Failure> {
-        let key = self.select(selector);
-        let Some((key, session)) = self.find(key, |it| it.kind() == Kind::Background) else {
-            return Err(selector.not_found());
-        };
-        session.add_listener(stream, Role::Attached(key), streams);
-        session.send_started(stream, streams);
-        Ok(())
-    }
-
-    /// Adds a client to a terminal, whose key is returned.
-    pub fn connect(
-        &mut self,
-        stream: u32,
-        tag: &[u8],
-        streams: &mut Streams,
-    ) -> Result<u32, Failure> {
-        let key = self.tagged(tag);
-        let Some((key, session)) = self.find(key, Session::has_terminal) else {
-            return Err(Selector::Tag(tag.to_vec()).not_found());
-        };
-        session.connect(stream, Role::Terminal(key), streams);
-        session.begin_redraw();
-        Ok(key)
-    }
-
-    pub fn await_exit(
-        &mut self,
-        stream: u32,
-        selector: &Selector,
-        streams: &mut Streams,
-    ) -> Result<(), Failure> {
-        let key = self.select_background(selector);
-        let Some((key, session)) = self.find(key, |_| true) else {
-            return Err(selector.not_found());
-        };
-        session.await_exit(stream, Role::Waiting(key), streams);
-        Ok(())
-    }
-
-    fn find(
-        &mut self,
-        key: Option<u32>,
-        is_wanted: impl Fn(&Session) -> bool,
-    ) -> Option<(u32, &mut Session)> {
-        let session = self.get_mut(key?)?;
-        is_wanted(session).then_some((key?, session))
-    }
-
-    /// The stream is closed, by either side. `unsent` is what it did not deliver.
-    pub fn detach(&mut self, stream: u32, key: u32, unsent: &[u8]) {
-        if let Some(session) = self.get_mut(key) {
-            session.detach(stream, unsent);
-        }
-    }
-
-    pub fn remove_waiter(&mut self, stream: u32, key: u32) {
-        if let Some(session) = self.get_mut(key) {
-            session.remove_waiter(stream);
-        }
-    }
-
-    /// Input for a session's program.
-    pub fn add_input(
-        &mut self,
-        stream: u32,
-        key: u32,
-        bytes: &[u8],
-        streams: &mut Streams,
-    ) -> Result<(), Failure> {
-        match self.get_mut(key) {
-            Some(session) => session.add_input(stream, bytes, streams),
-            None => {
-                streams.consumed(stream, bytes.len());
-                Ok(())
-            }
-        }
-    }
-
     // ---- Sessions to pump
 
     pub fn note_readable(&mut self, key: u32, index: u8, is_readable: bool) {
@@ -292,6 +206,7 @@ mod tests {
     use super::*;
     use crate::reap;
     use crate::session::Leader;
+    use crate::streams::Streams;
 
     /// A background process without outputs or a cgroup.
     fn add(sessions: &mut Sessions, pid: i32) -> u32 {
@@ -300,7 +215,7 @@ mod tests {
             cgroup: None,
             started_ns: 0,
         };
-        let session = Session::new(Kind::Background, "worker".into(), leader, Vec::new());
+        let session = Session::new(Kind::Background, "worker".into(), leader, Vec::new(), None);
         sessions.insert(session, &Epoll::new().unwrap()).0
     }
 

@@ -26,6 +26,8 @@ pub enum Role {
     Terminal(u32),
     /// Waits for the exit of the background process with this session key.
     Waiting(u32),
+    /// Sends standard input of the background process with this session key.
+    Input(u32),
     /// Exchanges data with a job (see tasks.rs).
     Work,
 }
@@ -34,12 +36,11 @@ impl Role {
     /// The session that the stream's DATA is input for.
     pub fn input_session(self) -> Option<u32> {
         match self {
-            Role::Terminal(key) | Role::Starting(key) => Some(key),
-            Role::Call
-            | Role::Foreground(_)
-            | Role::Attached(_)
-            | Role::Waiting(_)
-            | Role::Work => None,
+            Role::Terminal(key)
+            | Role::Starting(key)
+            | Role::Foreground(key)
+            | Role::Input(key) => Some(key),
+            Role::Call | Role::Attached(_) | Role::Waiting(_) | Role::Work => None,
         }
     }
 }

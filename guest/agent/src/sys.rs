@@ -87,14 +87,24 @@ fn transferred(count: isize) -> io::Result<Option<usize>> {
 
 /// A new pipe, its read end first. Both ends close on exec; only the read end does not block.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let ends = blocking_pipe()?;
+    set_nonblocking(&ends.0)?;
+    Ok(ends)
+}
+
+/// The same for a program that reads from it: only the write end does not block.
+pub fn input_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let ends = blocking_pipe()?;
+    set_nonblocking(&ends.1)?;
+    Ok(ends)
+}
+
+fn blocking_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: `ends` has room for two.
     check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
     // SAFETY: both were made just now.
-    let (reading, writing) =
-        unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
-    set_nonblocking(&reading)?;
-    Ok((reading, writing))
+    unsafe { Ok((OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))) }
 }
 
 pub fn set_nonblocking(fd: &OwnedFd) -> io::Result<()> {

@@ -116,6 +116,15 @@ fn valid_frames() -> Vec<HostFrame> {
                 .str("name")
                 .str("0123456789abcdef0123456789abcdef")
         }),
+        open(19, Verb::ExecStdin, |to| {
+            command(to, &["cat"], Some("reader")).u8(1)
+        }),
+        open(20, Verb::Input, |to| to.u8(1).str("reader")),
+        frame(DATA, 20, vec![7; 65_536]),
+        frame(END, 20, total(65_536)),
+        open(21, Verb::ExecStdin, |to| command(to, &["cat"], None).u8(0)),
+        frame(DATA, 21, b"read\n".to_vec()),
+        frame(END, 21, total(5)),
         open(18, Verb::Freeze, |to| to),
         open(2, Verb::Thaw, |to| to),
     ]

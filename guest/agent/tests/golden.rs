@@ -90,7 +90,7 @@ fn the_agents_frames_are_the_golden_ones() {
     let not_found = Failure::new(Code::NotFound, "/etc/passwd does not exist");
     let sent = [
         ("welcome", frame(WELCOME, 0, 0, &welcome(false))),
-        ("welcome_verbs", frame(WELCOME, 0, 0, &welcome(true))),
+        ("welcome_stdin", frame(WELCOME, 0, 0, &welcome(true))),
         ("result_empty", frame(RESULT, 0, 1, &empty())),
         (
             "result_woken",
@@ -158,7 +158,7 @@ fn read_command(bytes: &[u8]) -> (Verb, Command<'_>, Vec<u16>) {
     let verb = read_verb(&mut fields);
     let command = Command::read(&mut fields).unwrap();
     let rest = match verb {
-        Verb::Exec => vec![u16::from(fields.u8().unwrap())],
+        Verb::Exec | Verb::ExecStdin => vec![u16::from(fields.u8().unwrap())],
         _ => vec![fields.u16().unwrap(), fields.u16().unwrap()],
     };
     fields.finish().unwrap();
@@ -203,13 +203,27 @@ fn the_hosts_frames_are_decoded() {
     let (verb, _, size) = read_command(&bytes);
     assert_eq!((verb, size), (Verb::Pty, vec![120, 40]));
 
-    for (name, expected) in [
-        ("open_attach_pid", Selector::Pid(4242)),
-        ("open_attach_tag", Selector::Tag(b"proc-0011aabb".to_vec())),
+    let bytes = request("open_exec_stdin");
+    let (verb, cat, mode) = read_command(&bytes);
+    assert_eq!(
+        (verb, cat.cmd, mode),
+        (Verb::ExecStdin, b"/bin/cat".as_slice(), vec![0])
+    );
+    let bytes = request("open_exec_stdin_background");
+    let (verb, job, mode) = read_command(&bytes);
+    let tag = Some(b"job".as_slice());
+    assert_eq!((verb, job.tag, mode), (Verb::ExecStdin, tag, vec![1]));
+
+    let tag = |tag: &[u8]| Selector::Tag(tag.to_vec());
+    for (name, verb, expected) in [
+        ("open_attach_pid", Verb::Attach, Selector::Pid(4242)),
+        ("open_attach_tag", Verb::Attach, tag(b"proc-0011aabb")),
+        ("open_input_pid", Verb::Input, Selector::Pid(4242)),
+        ("open_input_tag", Verb::Input, tag(b"job")),
     ] {
         let (_, _, _, bytes) = payload(&frames, name);
         let mut fields = Reader::new(&bytes);
-        assert_eq!(read_verb(&mut fields), Verb::Attach);
+        assert_eq!(read_verb(&mut fields), verb);
         assert_eq!(Selector::read(&mut fields), Ok(expected));
         fields.finish().unwrap();
     }

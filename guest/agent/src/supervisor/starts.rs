@@ -28,6 +28,7 @@ impl Supervisor {
         stream: u32,
         command: &Command,
         mode: u8,
+        has_stdin: bool,
         streams: &mut Streams,
         epoll: &Epoll,
     ) -> Result<(), Failure> {
@@ -38,7 +39,7 @@ impl Supervisor {
         };
         // The client may wait for the result only; then STARTED would be one more frame before it.
         let is_quiet = mode == exec_mode::OUTCOME;
-        let launch = self.launcher.with_pipes(kind, command)?;
+        let launch = self.launcher.with_pipes(kind, command, has_stdin)?;
         self.start(stream, launch, tag, is_quiet, streams, epoll)
     }
 
@@ -121,6 +122,7 @@ impl Supervisor {
         if let Some(stream) = stream {
             streams.fail(stream, &failure);
         }
+        session.close_input(streams);
         if let Some(cgroup) = session.release(&mut self.effects) {
             self.cgroups.release(cgroup);
         }
