@@ -3,7 +3,7 @@
  * a refused one or for an unknown capsule. A request without a valid key belongs to no team and leaves no entry.
  */
 import type { FastifyReply, FastifyRequest, RouteOptions } from "fastify";
-import type { AuditEntry } from "../teams/audit.ts";
+import type { AuditEntry, AuditJoining } from "../teams/audit.ts";
 import type { AuditAction } from "../wire/audit.ts";
 import type { App, AuditDetails, AuditRule } from "./route.ts";
 import type { AuditService } from "./services.ts";
@@ -14,8 +14,7 @@ const clientGoneStatus = 499;
 export function keepAudit(app: App, audit: AuditService): void {
   const record = ({ action, read }: AuditRule, request: FastifyRequest, status: number) => {
     if (!isFirst(request)) return;
-    const isRefused = status === clientGoneStatus ? !begun.has(request) : status >= 400;
-    audit.record(entryOf(action, request, status), isRefused ? "refused" : read === true ? "read" : undefined);
+    audit.record(entryOf(action, request, status), joiningOf(request, status, read === true));
   };
   app.decorateRequest("auditDetails");
   app.addHook("onRoute", (route: RouteOptions) => {
@@ -72,8 +71,15 @@ export function recordAlso(audit: AuditService, request: FastifyRequest, subject
 }
 
 const recorded = new WeakSet<FastifyRequest>();
-/** Requests that were whole when their client disconnected: they may have changed something. */
+/** Requests that were permitted and whole, so that their handlers have begun. */
 const begun = new WeakSet<FastifyRequest>();
+
+/** A request whose client disconnected while it was served (499) may have changed something, so its entry stays alone. */
+function joiningOf(request: FastifyRequest, status: number, isRead: boolean): AuditJoining | undefined {
+  if (status >= 400 && !begun.has(request)) return "refused";
+  if (status >= 400 && status !== clientGoneStatus) return "failed";
+  return isRead ? "read" : undefined;
+}
 
 /** True once per authenticated request. */
 function isFirst(request: FastifyRequest): boolean {

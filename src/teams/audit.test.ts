@@ -171,6 +171,15 @@ test("the entries of an earlier start are bounded too", () => {
   assert.ok(Number.parseInt(String(second), 10) <= 3_000, second);
 });
 
+test("failed requests leave one entry a minute for each capsule too", () => {
+  const { audit, subjects } = fresh();
+  for (let i = 0; i < 10; i++) {
+    for (const capsuleId of ["cl-1", "cl-2"])
+      audit.record(entry({ capsuleId, subject: capsuleId, status: 502 }), "failed");
+  }
+  assert.deepEqual(subjects(), ["cl-2", "cl-1"]);
+});
+
 test("refusals of a key leave one entry a minute for each action and status, with their number", () => {
   const clock = new FakeClock();
   const { audit, subjects } = fresh({ clock });

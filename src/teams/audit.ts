@@ -8,6 +8,12 @@ import { type JoinableEntry, JoinedEntries } from "./joined-entries.ts";
 
 export type AuditEntry = JoinableEntry;
 
+/**
+ * Which entries of a minute are joined to one. `read`: the same read with the same answer, without a number. `refused`: requests of a
+ * key with the same action and status, with their number. `failed`: as those, of one capsule; the request was permitted.
+ */
+export type AuditJoining = "read" | "refused" | "failed";
+
 export interface AuditOptions {
   rows: AuditRows;
   /** Epoch milliseconds, and monotonic ones. */
@@ -60,12 +66,11 @@ export class Audit {
 
   /**
    * The entry is on disk after the next `flush`. Long texts are cut. Never throws.
-   * A `read` leaves no entry when the same one left one within a minute. Refusals (`refused`) of a key leave one entry a minute, with
-   * their number, for each action and status.
    */
-  record(entry: AuditEntry, joined?: "read" | "refused"): void {
-    const { keyId, action, status } = entry;
+  record(entry: AuditEntry, joined?: AuditJoining): void {
+    const { keyId, action, status, capsuleId } = entry;
     if (joined === "refused") this.#push(this.#refusals.add([keyId, action, status], entry));
+    else if (joined === "failed") this.#push(this.#refusals.add([keyId, action, status, capsuleId], entry));
     else if (joined === "read") this.#push(this.#reads.add(Object.values(entry), entry));
     else this.#push([entry]);
   }
