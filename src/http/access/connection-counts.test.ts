@@ -68,17 +68,21 @@ for (const [network, addressOf] of Object.entries(inside)) {
     );
   });
 
-  test(`where all of a ${network} are busy, another one is refused, unless one shows a valid key`, () => {
-    const { open, enter, counts } = counted();
+  test(`where all of a ${network} are busy, the oldest makes room; none does for a connection of another network`, () => {
+    const { open, counts } = counted();
     const all = Array.from({ length: times * max }, (_, index) => open(addressOf(index)));
     for (const connection of all) connection.isBusy = true;
-    assert.equal(enter(addressOf(100)), undefined);
+    const [first, second, third] = all as [FakeConnection, FakeConnection, FakeConnection];
+    const isClosed = () => [first, second, third].map((connection) => connection.isClosed);
     if (outside[network] !== undefined) open(outside[network]);
-    counts.authenticated(all[0]!);
+    counts.authenticated(first);
     open(addressOf(100)).isBusy = true;
-    assert.equal(enter(addressOf(101)), undefined);
-    counts.leave(all[1]!);
-    open(addressOf(101));
+    assert.deepEqual(isClosed(), [false, false, false], "one has shown a valid key");
+    open(addressOf(101)).isBusy = true;
+    assert.deepEqual(isClosed(), [false, true, false]);
+    counts.leave(third);
+    open(addressOf(102));
+    assert.equal(all.filter((connection) => connection.isClosed).length, 1, "one has left");
   });
 }
 
@@ -143,9 +147,10 @@ test("a nearly full server closes the one without a valid key that is idle for t
   assert.deepEqual(isClosed(), [false, false, false, true]);
   counts.makeRoom();
   assert.deepEqual(isClosed(), [false, false, true, true]);
+  counts.makeRoom();
+  counts.makeRoom();
+  assert.deepEqual(isClosed(), [false, true, true, true], "the busy one, and then the one that came last");
   const alone = counted();
-  const first = alone.open("192.0.2.1");
-  first.isBusy = true;
   assert.equal(alone.enter("192.0.2.1", true)?.isClosed, false);
 });
 

@@ -37,15 +37,15 @@ export class ConnectionCounts {
   }
 
   /**
-   * Counts a new connection; false: it is refused. In a larger network that has too many, one without a valid key that is idle makes
-   * room, and anywhere when the server is nearly full.
+   * Counts a new connection; false: it is refused. In a larger network that has too many, one without a valid key makes room, and
+   * anywhere when the server is nearly full.
    */
   enter(connection: Counted, { isNearlyFull = false } = {}): boolean {
     const own = networkOf(connection.address);
     if (this.#perAddress.of(own) >= this.#max) return false;
     if (this.#rated(connection).some(({ name, rate }) => rate.take(name) > 0)) return false;
     for (const { name, times } of networksAround(connection.address)) {
-      if ((this.#keyless.get(name)?.size ?? 0) >= times * this.#max && !this.#closeIdle(name)) return false;
+      if ((this.#keyless.get(name)?.size ?? 0) >= times * this.#max) this.#closeOne(name);
     }
     if (isNearlyFull) this.makeRoom();
     this.#perAddress.add(own);
@@ -69,9 +69,9 @@ export class ConnectionCounts {
     this.#removeKeyless(connection);
   }
 
-  /** Closes the connection without a valid key that is idle for the longest time. */
+  /** Closes the connection without a valid key that is idle for the longest time, or the oldest if none is idle. */
   makeRoom(): void {
-    this.#closeIdle(everywhere);
+    this.#closeOne(everywhere);
   }
 
   /** Networks that are counted. */
@@ -79,14 +79,11 @@ export class ConnectionCounts {
     return this.#perAddress.size + this.#keyless.size;
   }
 
-  #closeIdle(network: string): boolean {
-    for (const connection of this.#keyless.get(network) ?? []) {
-      if (!connection.isIdle()) continue;
-      this.#removeKeyless(connection);
-      connection.close();
-      return true;
-    }
-    return false;
+  #closeOne(network: string): void {
+    const connection = firstIdle(this.#keyless.get(network) ?? new Set());
+    if (connection === undefined) return;
+    this.#removeKeyless(connection);
+    connection.close();
   }
 
   #addKeyless(connection: Counted): void {
@@ -121,4 +118,14 @@ const everywhere = "";
 
 function namesOf({ address }: Counted): string[] {
   return [everywhere, ...networksAround(address).map(({ name }) => name)];
+}
+
+/** Or the first, if none is idle: a client may keep all of them busy by not reading its answers. */
+function firstIdle(connections: ReadonlySet<Counted>): Counted | undefined {
+  let first: Counted | undefined;
+  for (const connection of connections) {
+    if (connection.isIdle()) return connection;
+    first ??= connection;
+  }
+  return first;
 }
