@@ -69,21 +69,16 @@ export class Audit {
    */
   record(entry: AuditEntry, joined?: AuditJoining): void {
     const { keyId, action, status, capsuleId } = entry;
-    if (joined === "refused") this.#push(this.#refusals.add([keyId, action, status], entry));
-    else if (joined === "failed") this.#push(this.#refusals.add([keyId, action, status, capsuleId], entry));
-    else if (joined === "read") this.#push(this.#reads.add(Object.values(entry), entry));
-    else this.#push([entry]);
+    const short = shortened(entry);
+    if (joined === "refused") this.#push(this.#refusals.add([keyId, action, status], short));
+    else if (joined === "failed") this.#push(this.#refusals.add([keyId, action, status, capsuleId], short));
+    else if (joined === "read") this.#push(this.#reads.add(Object.values(entry), short));
+    else this.#push([short]);
   }
 
   #push(entries: readonly AuditEntry[]): void {
-    for (const { address, capsuleId, subject, ...entry } of entries) {
-      this.#waiting.push({
-        ...entry,
-        at: this.#options.clock.now(),
-        address: cut(address, addressMaxLength),
-        capsuleId: capsuleId === null ? null : cut(capsuleId, capsuleIdMaxLength),
-        subject: subject === null ? null : cut(subject, subjectMaxLength),
-      });
+    for (const entry of entries) {
+      this.#waiting.push({ ...entry, at: this.#options.clock.now() });
       if (this.#waiting.length % waitingMax === 0)
         this.#try(() => this.#write((rows) => this.#options.rows.append(rows)));
     }
@@ -145,6 +140,15 @@ export class Audit {
       this.#options.onLoss(excess);
     }
   }
+}
+
+function shortened({ address, capsuleId, subject, ...entry }: AuditEntry): AuditEntry {
+  return {
+    ...entry,
+    address: cut(address, addressMaxLength),
+    capsuleId: capsuleId === null ? null : cut(capsuleId, capsuleIdMaxLength),
+    subject: subject === null ? null : cut(subject, subjectMaxLength),
+  };
 }
 
 function cut(text: string, maxLength: number): string {

@@ -3,6 +3,7 @@
  * for what is refused, leaves one entry a minute. The first is recorded at once. The others of its minute are dropped or,
  * where they are counted, recorded as one entry at the minute's end.
  */
+import { hash } from "node:crypto";
 import type { NewAuditRow } from "../db/audit-rows.ts";
 
 export type JoinableEntry = Omit<NewAuditRow, "at">;
@@ -15,7 +16,8 @@ interface Minute {
   since: number;
   /** Entries after the first. */
   count: number;
-  last: JoinableEntry;
+  /** JSON: the entry's texts may be parts of a long URL or body, which they would keep in memory. */
+  last: string;
 }
 
 export class JoinedEntries {
@@ -31,15 +33,15 @@ export class JoinedEntries {
 
   /** The entries to record now. `parts` name everything that distinguishes the entry from others. */
   add(parts: readonly unknown[], entry: JoinableEntry): JoinableEntry[] {
-    const key = JSON.stringify(parts);
+    const key = hash("sha256", JSON.stringify(parts)); // a path may have 4 KiB
     const ended = this.due();
     const minute = this.#minutes.get(key);
     if (minute !== undefined) {
       minute.count++;
-      minute.last = entry;
+      minute.last = JSON.stringify(entry);
       return ended;
     }
-    this.#begin(key, entry);
+    this.#begin(key, JSON.stringify(entry));
     const [oldest] = this.#minutes.keys();
     if (this.#minutes.size > minutesMax && oldest !== undefined) ended.push(...this.#end(oldest));
     return [...ended, entry];
@@ -63,7 +65,7 @@ export class JoinedEntries {
     return [...this.#minutes.keys()].flatMap((key) => this.#end(key));
   }
 
-  #begin(key: string, last: JoinableEntry): void {
+  #begin(key: string, last: string): void {
     this.#minutes.set(key, { since: this.#ticks(), count: 0, last });
   }
 
@@ -72,6 +74,6 @@ export class JoinedEntries {
     this.#minutes.delete(key);
     if (minute === undefined || minute.count === 0 || !this.#isCounted) return [];
     const subject = `${minute.count} more such requests within a minute, of which this is the last`;
-    return [{ ...minute.last, subject }];
+    return [{ ...(JSON.parse(minute.last) as JoinableEntry), subject }];
   }
 }

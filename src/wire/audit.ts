@@ -53,7 +53,9 @@ export const AuditEntry = Type.Object(
     capsule_id: Nullable(Type.String()),
     subject: Nullable(
       Type.String({
-        description: "The command (without its arguments), path, process, session, template or key concerned.",
+        description:
+          "The command (without its arguments), path, process, session, template or key concerned; of an entry for several " +
+          "refused requests, their number.",
       }),
     ),
     status: Type.Integer({
