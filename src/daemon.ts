@@ -96,6 +96,7 @@ async function startLocked(
     state,
     spareBytes: () => host.memory.spareBytes(),
     lostFolders: () => host.lostFound.size,
+    adopting: () => service.adoptions.count,
     findVms: () => machine.vmm.findBelow(config.dataDir),
   });
   const service = buildService({

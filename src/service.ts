@@ -3,6 +3,7 @@
  * parts that only they use. Tests build it on a fake host and a manual clock.
  */
 import { Activity } from "./capsules/activity.ts";
+import { Adoptions } from "./capsules/adoptions.ts";
 import { Capsules } from "./capsules/capsules.ts";
 import type { Clock } from "./capsules/clock.ts";
 import { DiskLimiter } from "./capsules/disk-limiter.ts";
@@ -92,18 +93,19 @@ export function buildService(options: ServiceOptions) {
   const { onPaused, onEnded } = auditOfService(records.audit);
   const locks = new CapsuleLocks();
   const runs = new Runs();
+  const adoptions = new Adoptions(clock);
   const activity = new Activity(capsuleRows, clock);
   const { quotas, disk, diskUse } = buildLimits(options, runs);
   const retired = new RetiredTemplates({ rows: templateRows, capsuleRows, host, clock, log });
   const transitions = new Transitions({
-    ...{ store, host, locks, runs, activity, clock, log, step },
+    ...{ store, host, locks, runs, adoptions, activity, clock, log, step },
     observe: observers.observe,
     beforeRun: (teamId, guest) => disk.beforeRun(teamId, guest),
     onFreed: () => retired.collect(),
     shareOf: (owner) => ({ owner, isOverQuota: quotas.isOverDisk(owner), sharers: store.liveTeams() }),
   });
   const capsules = new Capsules({
-    ...{ store, host, locks, runs, activity, clock, transitions, quotas, disk },
+    ...{ store, host, locks, runs, adoptions, activity, clock, transitions, quotas, disk },
     templates: templateRows,
     observeExec: observers.observeExec,
     onPaused,
@@ -124,14 +126,15 @@ export function buildService(options: ServiceOptions) {
   });
   const orphans = new Orphans({ store, templates: templateRows, host, log });
   const reconciler = new Reconciler({
-    ...{ store, host, locks, runs, transitions, log, orphans },
+    ...{ store, host, locks, runs, adoptions, transitions, log, orphans },
     forget: () => templateRows.forgetNoted(clock.now() - notedMs),
   });
   return {
     ...records,
-    ...{ locks, runs, activity, diskUse, disk, transitions, capsules, retired, templates, memoryWatch, reconciler },
-    /** Makes rows, VMs and folders agree. Call before any other change. */
-    recover: () => recover({ store, host, transitions, log, orphans }),
+    ...{ locks, runs, adoptions, activity, diskUse, disk, transitions, capsules },
+    ...{ retired, templates, memoryWatch, reconciler },
+    /** Makes rows, VMs and folders agree, but for guests whose agents are still waited for. Call before any other change. */
+    recover: () => recover({ store, host, locks, adoptions, transitions, clock, log, orphans }),
   };
 }
 

@@ -227,7 +227,9 @@ test("a capsule of an earlier server is paused only after it was released", asyn
   const answers = Promise.withResolvers<void>();
   const release = host.release.bind(host);
   host.release = (guest) => answers.promise.then(() => release(guest));
-  const adopted = service.transitions.adopt(service.store.get(id)!, host.guests.get(id)!);
+  const adopted = service.locks.runExclusive(id, () =>
+    service.transitions.run(host.guests.get(id)!, service.store.get(id)!, true),
+  );
   const paused = service.capsules.pause(service.team, id);
   for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
   assert.deepEqual(steps, []);

@@ -5,6 +5,7 @@ import type { CapsuleStatus } from "../wire/capsule.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Action } from "../wire/requirements.ts";
 import type { Activity } from "./activity.ts";
+import type { Adoptions } from "./adoptions.ts";
 import { type AgentParts, partsOf } from "./agent-parts.ts";
 import type { Clock } from "./clock.ts";
 import type { DiskLimiter } from "./disk-limiter.ts";
@@ -40,6 +41,7 @@ export interface CapsulesOptions {
   locks: CapsuleLocks;
   transitions: Transitions;
   runs: Runs;
+  adoptions: Adoptions;
   activity: Activity;
   clock: Clock;
   quotas: Quotas;
@@ -138,17 +140,27 @@ export class Capsules {
     return this.get(teamId, id);
   }
 
-  /** Checks team and status: throws "not_found", then "invalid_state". */
+  /**
+   * Checks team and status: throws "not_found", then "invalid_state". A save that an earlier daemon has left half-way is taken back,
+   * or completed, by the capsule's adoption and is no change under way.
+   */
   permit(teamId: string, id: string, action: Action): Capsule {
-    const row = this.#options.store.require(teamId, id);
-    allow(action, id, row.status, row.intent);
+    const { store, adoptions } = this.#options;
+    const row = store.require(teamId, id);
+    allow(action, id, row.status, adoptions.has(id) ? null : row.intent);
     return row;
+  }
+
+  /** As `permit`; undefined, or what to await before a guest that is not adopted yet can be used. Rejects with "unavailable". */
+  adoption(teamId: string, id: string, action: Action): Promise<void> | undefined {
+    this.permit(teamId, id, action);
+    return this.#options.adoptions.has(id) ? this.#options.adoptions.ended(id, action) : undefined;
   }
 
   /**
    * Runs `work`, which uses the agent in the capsule for `action`, and resolves with its result. A command counts as activity,
-   * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state" or
-   * "agent_error".
+   * and holds the idle timer off, from when `work` sends it until `work` ends. Throws "not_found", "invalid_state",
+   * "unavailable" or "agent_error".
    */
   async use<Name extends keyof AgentParts, T>(
     teamId: string,
@@ -157,6 +169,8 @@ export class Capsules {
     work: (agent: AgentParts[Name]) => T | Promise<T>,
   ): Promise<T> {
     const { runs, observeExec, activity } = this.#options;
+    const adoption = this.adoption(teamId, id, action);
+    if (adoption !== undefined) await adoption;
     this.permit(teamId, id, action);
     const guest = runs.guest(id);
     if (guest === undefined) throw new CapsuleError("agent_error", `capsule ${id} cannot be reached`);
@@ -194,6 +208,8 @@ export class Capsules {
 
   /** Resolves when everything is durable. Throws "agent_error" or "no_space", and then the capsule is still running. */
   async pause(teamId: string, id: string): Promise<CapsuleView> {
+    const adoption = this.adoption(teamId, id, "pause");
+    if (adoption !== undefined) await adoption;
     const row = this.permit(teamId, id, "pause");
     return this.#view(await this.#options.transitions.pause(this.#options.store.setIntentUnsynced(row, "pause")));
   }
@@ -274,6 +290,7 @@ export class Capsules {
   async close(graceMs: number): Promise<void> {
     this.#isClosing = true;
     this.#options.runs.close();
+    this.#options.adoptions.close();
     const grace = new Promise<void>((resolve) => setTimeout(resolve, graceMs).unref());
     await Promise.race([this.#options.locks.released(), grace]);
     this.#options.activity.flush();

@@ -5,6 +5,7 @@
  */
 import type { Host } from "../host/host.ts";
 import type { Log } from "../log.ts";
+import type { Adoptions } from "./adoptions.ts";
 import type { CapsuleLocks } from "./locks.ts";
 import type { Orphans } from "./orphans.ts";
 import type { Runs } from "./runs.ts";
@@ -16,6 +17,7 @@ export interface ReconcilerOptions {
   host: Host;
   locks: CapsuleLocks;
   runs: Pick<Runs, "guest">;
+  adoptions: Pick<Adoptions, "has">;
   transitions: Transitions;
   log: Log;
   orphans: Orphans;
@@ -74,9 +76,9 @@ export class Reconciler {
 
   /** Writes the outcome that could not be written at the time. A row that has changed since it was read is left alone. */
   async #repair(row: Capsule): Promise<void> {
-    const { store, runs, transitions } = this.#options;
+    const { store, runs, adoptions, transitions } = this.#options;
     const needsGuest = row.status === "running" || row.status === "starting";
-    const isLost = needsGuest && runs.guest(row.id) === undefined;
+    const isLost = needsGuest && runs.guest(row.id) === undefined && !adoptions.has(row.id);
     if (row.intent === "destroy") await transitions.destroy(row);
     else if (isLost) store.commit(row, "fail", { errorReason: "its VM is gone" });
     else if (row.intent !== null) await transitions.undo(row);

@@ -1,9 +1,11 @@
 /** Crashes at one certain step. model.test.ts tries random ones. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FakeClock } from "../../test/fakes/fake-clock.ts";
 import { FakeHost } from "../../test/fakes/fake-host.ts";
-import { type FakeService, fakeService } from "../../test/fakes/fake-service.ts";
+import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
 import { openDatabase } from "../db/database.ts";
+import type { Log } from "../log.ts";
 
 async function runningCapsule(service: FakeService): Promise<string> {
   const { capsules, team } = service;
@@ -76,7 +78,7 @@ test("the host is told the revision of a row with an intent to save, whose check
     const expected = intent === null ? null : before.store.setIntent(row, intent).revision;
     const told: unknown[] = [];
     host.adopt = async (...args: unknown[]) => {
-      told.push(args);
+      told.push(args.slice(0, 2));
       return { kind: "nothing" };
     };
     await fakeService({ host, database }).recover();
@@ -123,4 +125,149 @@ test("a start keeps the folders that its database does not know, and removes tho
   assert.deepEqual([removed, kept, host.folders.size, host.templates.size], [2, 2, 0, 0]);
   assert.deepEqual(host.kept, [`capsules/${paused}`, `templates/${storage}`]);
   for (const database of [lost, own]) database.close();
+});
+
+/** The next start of a service with one running capsule; its agent does not answer before `host.stopHanging`. */
+async function silentStart(prepare: (before: FakeService, id: string) => void = () => {}, log?: Log) {
+  const host = new FakeHost();
+  const database = openDatabase(":memory:");
+  const clock = new FakeClock();
+  const before = fakeService({ host, database, clock });
+  const id = await running(before, 10);
+  prepare(before, id);
+  await before.capsules.close(0);
+  host.isHanging = true;
+  const after = fakeService({ host, database, clock, ...(log === undefined ? {} : { log }) });
+  const recovering = after.recover();
+  for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+  let isOver = false;
+  void recovering.then(() => {
+    isOver = true;
+  });
+  clock.advance(1_999);
+  await new Promise(setImmediate);
+  assert.ok(!isOver, "most agents answer within 2 s");
+  clock.advance(1);
+  await recovering;
+  return { after, host, clock, id, database };
+}
+
+const touch = { exec: "exec", files: "files", pty: "pty", processes: "processes" } as const;
+
+test("a start does not wait for agents; requests that need such a guest do, and find it when it is adopted", async () => {
+  const { after, host, clock, id, database } = await silentStart();
+  const { capsules, team, adoptions } = after;
+  assert.equal(adoptions.count, 1);
+  assert.equal(capsules.get(team, id).status, "running");
+  const uses = Object.values(touch).map((part) => capsules.use(team, id, part, () => part));
+  clock.advance(4_999);
+  host.stopHanging();
+  assert.deepEqual(await Promise.all(uses), Object.values(touch));
+  await after.settled();
+  assert.equal(adoptions.count, 0);
+  assert.equal((await capsules.pause(team, id)).status, "paused");
+  database.close();
+});
+
+test("a request for a guest that is not adopted within 5 s is refused as unavailable", async () => {
+  const { after, host, clock, id, database } = await silentStart();
+  const { capsules, templates, team, other } = after;
+  const outcomes = [
+    ...Object.values(touch).map((part) => capsules.use(team, id, part, () => assert.fail("it is used"))),
+    capsules.pause(team, id),
+    templates.capture(team, { capsuleId: id, name: "t", overwrite: false }),
+  ].map((outcome) => assert.rejects(outcome, { code: "unavailable", message: /has not answered$/ }));
+  await assert.rejects(
+    capsules.use(other, id, "exec", () => {}),
+    { code: "not_found" },
+  );
+  await assert.rejects(capsules.resume(team, id), { code: "invalid_state" });
+  clock.advance(5_000);
+  await Promise.all(outcomes);
+  host.stopHanging();
+  await after.settled();
+  assert.equal(capsules.get(team, id).status, "running");
+  database.close();
+});
+
+test("idle time, the memory watch and the reconciler leave a capsule alone until it is adopted", async () => {
+  const { after, host, clock, id, database } = await silentStart();
+  clock.advance(60_000);
+  await after.reconciler.reconcile();
+  assert.equal(await after.capsules.pauseForMemory(id), "refused");
+  assert.deepEqual([after.store.get(id)?.status, after.store.get(id)?.intent], ["running", null]);
+  host.stopHanging();
+  await after.settled();
+  clock.advance(0);
+  await after.settled();
+  assert.equal(after.store.get(id)?.status, "paused", "its idle time went on while the server was away");
+  database.close();
+});
+
+test("a request that has waited for the adoption goes before the idle time", async () => {
+  const { after, host, clock, id, database } = await silentStart();
+  clock.advance(60_000);
+  const over = Promise.withResolvers<void>();
+  const used = after.capsules.use(after.team, id, "exec", (agent) => {
+    agent.run({ cmd: "hang", args: [] }, { output() {}, exited() {}, failed() {} });
+    return over.promise;
+  });
+  host.stopHanging();
+  await after.settled();
+  clock.advance(0);
+  await after.settled();
+  assert.equal(after.store.get(id)?.status, "running");
+  over.resolve();
+  await used;
+  database.close();
+});
+
+test("a guest whose agent never answers takes its capsule to error, and so do requests that wait for it", async () => {
+  const { after, host, id, database } = await silentStart();
+  const used = after.capsules.use(after.team, id, "exec", () => assert.fail("it is used"));
+  host.guests.clear();
+  host.stopHanging();
+  await assert.rejects(used, { code: "invalid_state" });
+  const { status, errorReason } = after.capsules.get(after.team, id);
+  assert.deepEqual([status, errorReason], ["error", "no answer"]);
+  database.close();
+});
+
+test("DELETE does not wait for the adoption, and ends the requests that do", async () => {
+  const { after, host, id, database } = await silentStart();
+  const used = after.capsules.use(after.team, id, "exec", () => assert.fail("it is used"));
+  const refused = assert.rejects(used, { code: "not_found" });
+  await after.capsules.destroy(after.team, id);
+  await refused;
+  assert.deepEqual(
+    [host.guests.size, host.folders.size, after.store.get(id), after.adoptions.count],
+    [0, 0, undefined, 0],
+  );
+  database.close();
+});
+
+test("a server that stops during an adoption leaves guest and row to its next start, which adopts it", async () => {
+  const told: unknown[] = [];
+  const log = { info() {}, warn() {}, error: (about: unknown) => void told.push(about) };
+  const { after, host, id, database } = await silentStart(undefined, log);
+  await after.capsules.close(60_000);
+  await after.reconciler.reconcile();
+  assert.deepEqual([told, after.store.get(id)?.status, host.guests.has(id)], [[], "running", true]);
+  host.stopHanging();
+  const next = fakeService({ host, database });
+  await next.recover();
+  assert.equal(await next.capsules.use(next.team, id, "exec", () => "used"), "used");
+  database.close();
+});
+
+test("a pause that an earlier server began and did not record is taken back by the adoption", async () => {
+  const { after, host, id, database } = await silentStart(
+    ({ store }, id) => void store.setIntent(store.get(id)!, "pause"),
+  );
+  const paused = after.capsules.pause(after.team, id);
+  host.stopHanging();
+  assert.equal((await paused).status, "paused");
+  await after.settled();
+  assert.equal(after.store.get(id)?.intent, null);
+  database.close();
 });

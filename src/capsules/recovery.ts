@@ -1,9 +1,13 @@
 /**
  * Startup recovery: makes rows, processes and folders agree, at whatever step the last daemon ended. A half-done change is
- * completed where that is safe or was acknowledged already, and undone otherwise.
+ * completed where that is safe or was acknowledged already, and undone otherwise. Guests that run are adopted; their agents are
+ * waited for behind the start of the server (docs/adr/0034).
  */
 import type { Adopted, Host } from "../host/host.ts";
 import type { Log } from "../log.ts";
+import type { Adoptions } from "./adoptions.ts";
+import type { Clock } from "./clock.ts";
+import type { CapsuleLocks } from "./locks.ts";
 import type { Orphans } from "./orphans.ts";
 import type { Capsule, CapsuleStore } from "./store.ts";
 import type { Transitions } from "./transitions.ts";
@@ -11,7 +15,10 @@ import type { Transitions } from "./transitions.ts";
 export interface RecoveryOptions {
   store: CapsuleStore;
   host: Host;
+  locks: CapsuleLocks;
+  adoptions: Adoptions;
   transitions: Transitions;
+  clock: Clock;
   log: Log;
   orphans: Orphans;
 }
@@ -24,16 +31,28 @@ export interface Recovered {
   kept: number;
 }
 
+interface Recovery extends RecoveryOptions {
+  result: Recovered;
+  /** The ends of the adoptions; until then each holds its capsule's lock. */
+  ends: Promise<void>[];
+}
+
 /** Bounds memory; more in parallel is not faster. */
 const recoveredAtOnce = 64;
+/** A start waits this long for agents, so that most guests are adopted when it listens. */
+const agentsMs = 2_000;
 
-/** Brings every row to a stable status, and settles every folder without a row. */
+/**
+ * Brings every row to a stable status, and settles every folder without a row. Afterwards only guests are not adopted yet whose
+ * agents have not answered.
+ */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
-  const { store, orphans, log } = options;
-  const result: Recovered = { adopted: 0, lost: 0, removed: 0, kept: 0 };
+  const { store, adoptions, orphans, clock, log } = options;
+  const recovery: Recovery = { ...options, result: { adopted: 0, lost: 0, removed: 0, kept: 0 }, ends: [] };
+  const { result, ends } = recovery;
   const waiting = store.all().values();
   const work = async () => {
-    for (const row of waiting) await recoverOne(row, options, result);
+    for (const row of waiting) await recoverOne(row, recovery);
   };
   await Promise.all(Array.from({ length: recoveredAtOnce }, work));
   for (const { name, settle } of orphans.find()) {
@@ -42,12 +61,16 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
       (error: unknown) => log.error({ err: error, folder: name }, "a folder without a record could not be settled"),
     );
   }
-  log.info(result, "recovered");
+  const late = Promise.withResolvers<void>();
+  const cancel = clock.after(agentsMs, late.resolve);
+  await Promise.race([Promise.all(ends), late.promise]);
+  cancel();
+  log.info({ ...result, adopting: adoptions.count }, "recovered");
   return result;
 }
 
-async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recovered): Promise<void> {
-  const { store, host, transitions, log } = options;
+async function recoverOne(row: Capsule, recovery: Recovery): Promise<void> {
+  const { store, host, transitions } = recovery;
   try {
     switch (row.intent) {
       case "destroy":
@@ -63,36 +86,61 @@ async function recoverOne(row: Capsule, options: RecoveryOptions, result: Recove
         return;
       case "pause":
       case "capture":
-        return await recoverRunning(row, await host.adopt(row.id, row.revision), options, result);
+        return await adopt(row, row.revision, recovery);
       case null:
-        if (row.status === "running") await recoverRunning(row, await host.adopt(row.id, null), options, result);
+        if (row.status === "running") await adopt(row, null, recovery);
         else await host.reap(row.id); // paused, stopped, error: such a capsule has no process
     }
   } catch (error) {
-    log.error({ err: error, capsule: row.id }, "capsule could not be recovered");
-    const now = store.get(row.id);
-    if (now === undefined || now.intent === "destroy") return; // the reconciler retries a destroy
-    if (now.status === "running" || now.status === "starting") {
-      store.commit(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
-      result.lost++;
+    fail(row, error, recovery);
+  }
+}
+
+/** Resolves when the capsule's guest is adopted or gone, or when only its agent is waited for. Never rejects. */
+function adopt(row: Capsule, saving: number | null, recovery: Recovery): Promise<void> {
+  const { store, host, locks, adoptions, ends } = recovery;
+  const isAlive = Promise.withResolvers<void>();
+  const signal = adoptions.begin(row.id);
+  const adopted = locks.runExclusive(row.id, async () => {
+    try {
+      const found = await host.adopt(row.id, saving, signal);
+      if (found.kind === "alive") isAlive.resolve();
+      await recoverRunning(row, found.kind === "alive" ? await found.settled : found, recovery);
+    } catch (error) {
+      if (!signal.aborted) fail(row, error, recovery);
+      else if (store.get(row.id)?.intent !== "destroy") return; // the server stops, and its next start adopts the guest
     }
+    adoptions.end(row.id);
+  });
+  ends.push(adopted);
+  return Promise.race([isAlive.promise, adopted]);
+}
+
+function fail(row: Capsule, error: unknown, { store, log, result }: Recovery): void {
+  log.error({ err: error, capsule: row.id }, "capsule could not be recovered");
+  const now = store.get(row.id);
+  if (now === undefined || now.intent === "destroy") return; // the reconciler retries a destroy
+  if (now.status === "running" || now.status === "starting") {
+    store.commit(now, "fail", { errorReason: "it could not be recovered after a restart of the server" });
+    result.lost++;
   }
 }
 
 /** For a row in `running`, perhaps with an unacknowledged pause or capture: the guest runs on if it is still there. */
-async function recoverRunning(row: Capsule, found: Adopted, o: RecoveryOptions, result: Recovered): Promise<void> {
+async function recoverRunning(row: Capsule, found: Adopted, { store, transitions, result }: Recovery): Promise<void> {
   if (found.kind === "running") {
-    const running = row.intent === null ? row : o.store.clearIntent(row);
-    if (running !== undefined) await o.transitions.adopt(running, found.guest);
+    const running = row.intent === null ? store.get(row.id) : store.clearIntent(row);
+    if (running === undefined || running.intent === "destroy") return; // the destroy waits for this lock and ends the guest
+    await transitions.run(found.guest, running, true);
     result.adopted++;
   } else if (found.kind === "checkpoint" && belongsTo(found, row)) {
     // The checkpoint is durable and the VM is gone: completing the pause loses nothing.
-    o.store.commit(row, "pause");
+    store.commit(row, "pause");
   } else if (found.kind === "powered_off") {
-    o.store.commit(row, "halt");
+    store.commit(row, "halt");
   } else {
     const reason = "reason" in found ? found.reason : undefined;
-    o.store.commit(row, "fail", { errorReason: reason ?? "its VM ended while the server was away" });
+    store.commit(row, "fail", { errorReason: reason ?? "its VM ended while the server was away" });
     result.lost++;
   }
 }

@@ -9,6 +9,7 @@ import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import type { Activity } from "./activity.ts";
+import type { Adoptions } from "./adoptions.ts";
 import type { Clock } from "./clock.ts";
 import { asAgentError, justEnded, reasonOf } from "./failures.ts";
 import type { CapsuleLocks } from "./locks.ts";
@@ -24,6 +25,7 @@ export interface TransitionsOptions {
   host: Host;
   locks: CapsuleLocks;
   runs: Runs;
+  adoptions: Adoptions;
   activity: Activity;
   clock: Clock;
   log: Log;
@@ -61,7 +63,7 @@ export class Transitions {
         await beforeRun(row.teamId, guest);
         const running = store.commit(row, "ready", this.#startedNow());
         step("running.committed");
-        if (running !== undefined) await this.#run(guest, running);
+        if (running !== undefined) await this.run(guest, running);
       } catch (error) {
         if (this.#isBeingDestroyed(row.id)) return; // the destroy waits for this lock and removes what there is
         log.error({ err: error, capsule: row.id }, "capsule did not start");
@@ -118,7 +120,7 @@ export class Transitions {
       }
       step("running.committed");
       if (running === undefined) throw missing(row.id); // the destroy waits for this lock and ends the guest
-      await this.#run(guest, running);
+      await this.run(guest, running);
       return running;
     });
   }
@@ -151,9 +153,10 @@ export class Transitions {
 
   /** any → gone. `row` carries the intent. */
   destroy(row: Capsule): Promise<void> {
-    const { host, locks, runs, step } = this.#options;
+    const { host, locks, runs, step, adoptions } = this.#options;
     step("destroy.committed");
     this.#abortables.get(row.id)?.abort(missing(row.id));
+    adoptions.abort(row.id, missing(row.id));
     const busy = locks.isLocked(row.id) ? runs.guest(row.id) : undefined;
     if (busy !== undefined) host.abandon(busy);
     return locks.runExclusive(row.id, async () => {
@@ -182,11 +185,6 @@ export class Transitions {
       if (row.status === "paused") await host.reap(row.id);
       this.#undo(row);
     });
-  }
-
-  /** Takes over a guest of an earlier daemon. Under the lock, so that no policy can pause it before its old checkpoint is removed. */
-  adopt(row: Capsule, guest: Guest): Promise<void> {
-    return this.#options.locks.runExclusive(row.id, () => this.#run(guest, row, true));
   }
 
   async #save(row: Capsule, guest: Guest, purpose: "pause" | "capture", owner: string): Promise<void> {
@@ -218,11 +216,13 @@ export class Transitions {
 
   /**
    * The row says running: lets commands in and releases the guest, with nothing in between, since a guest refuses a command that
-   * it gets before its release.
+   * it gets before its release. The caller holds the lock, so that no policy can pause an adopted guest before its old checkpoint is
+   * removed.
    */
-  async #run(guest: Guest, row: Capsule, isAdopted = false): Promise<void> {
-    const { host, runs, log } = this.#options;
+  async run(guest: Guest, row: Capsule, isAdopted = false): Promise<void> {
+    const { host, runs, adoptions, log } = this.#options;
     runs.begin(row.id, guest);
+    adoptions.end(row.id);
     const { wakeProblems: problems } = guest;
     if (problems.length > 0) log.warn({ capsule: row.id, problems }, "a capsule runs, and its wake could not do all");
     void guest.ended.then((end) => this.#ended(row.id, guest, end));

@@ -188,9 +188,10 @@ export interface Host {
 
   /**
    * Connects to the VM that an earlier daemon left of a running capsule; a stopped VM is resumed. `saving`: the row's revision
-   * when it has an intent to save, else null. A checkpoint of that revision holds what the VM was.
+   * when it has an intent to save, else null. A checkpoint of that revision holds what the VM was. Waits for no agent: `alive` is
+   * the answer while one is waited for. When `signal` fires this is given up, with the signal's reason, and the VM runs on.
    */
-  adopt(id: string, saving: number | null): Promise<Adopted>;
+  adopt(id: string, saving: number | null, signal: AbortSignal): Promise<Adopted | AliveVm>;
   /** Ends the VM, if any, of a capsule that should have none. */
   reap(id: string): Promise<void>;
   inventory(): Inventory;
@@ -211,3 +212,9 @@ export type Adopted =
   | { kind: "powered_off" }
   | { kind: "checkpoint"; revision: number | null; savedAt: number; reason?: string | undefined }
   | { kind: "nothing"; reason?: string | undefined };
+
+/** The VM is there, and its agent is waited for until a deadline; without an answer the VM is ended. */
+export interface AliveVm {
+  kind: "alive";
+  settled: Promise<Adopted>;
+}

@@ -23,7 +23,7 @@ import type { Paths } from "./disk/paths.ts";
 import { reapFolder } from "./disk/reaper.ts";
 import { readReferences } from "./disk/references.ts";
 import type { Connect, LiveGuest } from "./guest.ts";
-import type { Admitted, Adopted, Captured, Guest, Host, Origin, SavedKind, SaveTurn, Shape, Turn } from "./host.ts";
+import type { Admitted, Captured, Guest, Host, Origin, SavedKind, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
 import type { ImageStore } from "./images/image-store.ts";
 import { TemplateStore } from "./images/template-store.ts";
@@ -118,7 +118,8 @@ export class LocalHost implements Host {
     this.#launcher = new Launcher(launch, this.#warm);
     this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher: this.#launcher });
     this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher: this.#launcher });
-    this.#adopter = new Adopter({ ...launch, launcher: this.#launcher, restorer: this.#restorer });
+    const onReached = (guest: LiveGuest) => void this.#hold(guest);
+    this.#adopter = new Adopter({ ...launch, launcher: this.#launcher, restorer: this.#restorer, onReached });
     paths.create();
   }
 
@@ -251,10 +252,8 @@ export class LocalHost implements Host {
     await rm(folder, { recursive: true, force: true });
   }
 
-  async adopt(id: string, saving: number | null): Promise<Adopted> {
-    const adopted = await this.#adopter.adopt(id, saving);
-    if (adopted.kind === "running") this.#hold(adopted.guest);
-    return adopted;
+  adopt(id: string, saving: number | null, signal: AbortSignal) {
+    return this.#adopter.adopt(id, saving, signal);
   }
 
   reap(id: string): Promise<void> {

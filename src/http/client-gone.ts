@@ -5,10 +5,10 @@ import { CapsuleError } from "../wire/errors.ts";
 /** Deadline for guest operations that take milliseconds in a healthy guest. */
 export const guestReplyMs = 60_000;
 
-/** Calls back when the connection closes before the response is written. */
+/** Calls back when the connection closes before the response is written; at once if it has. */
 export function onClientGone(reply: FastifyReply, callback: () => void): void {
   const response = reply.raw;
-  response.once("close", () => {
+  onClosed(reply, () => {
     if (!response.writableFinished) callback();
   });
 }

@@ -13,6 +13,8 @@ import { pendingResponse } from "./node-internals.ts";
 import { isLingering, type RefusedBodies } from "./refused-bodies.ts";
 
 const retryAfterSec = 5;
+/** Refused for now. */
+const retried = new Set<ErrorCode>(["quota_exceeded", "no_capacity", "unavailable"]);
 
 export function sendError(thrown: unknown, request: FastifyRequest, reply: FastifyReply): void {
   if (reply.raw.destroyed) {
@@ -23,7 +25,7 @@ export function sendError(thrown: unknown, request: FastifyRequest, reply: Fasti
   if (error.status >= 500 && error.code !== "timeout") {
     request.log.error({ error: describeError(thrown), code: error.code }, "request failed");
   }
-  if ((error.code === "quota_exceeded" || error.code === "no_capacity") && error.retryAfterSec !== null)
+  if (retried.has(error.code) && error.retryAfterSec !== null)
     reply.header("retry-after", error.retryAfterSec ?? retryAfterSec);
   if (isUploading(request.raw) || isAwaitingContinue(request.raw)) reply.raw.shouldKeepAlive = false;
   // Only a refused upgrade, an upload that was refused half-way and a missing 100 close their connection.

@@ -7,6 +7,7 @@ import swagger from "@fastify/swagger";
 import type { RouteOptions } from "fastify";
 import Type from "typebox";
 import { type ErrorCode, statusOf } from "../wire/errors.ts";
+import { guestActions } from "../wire/requirements.ts";
 import { ErrorBody } from "../wire/schema.ts";
 import { omittableFields } from "../wire/validation.ts";
 import { type AnswerHeader, answerHeaders, answersBesides, headerComponents } from "./answer-headers.ts";
@@ -93,6 +94,7 @@ function refusals({ method, config = {}, schema }: RouteOptions): Json {
   if (config.action !== undefined) codes.add("not_found");
   if (config.action !== undefined && config.action !== "read" && config.action !== "destroy")
     codes.add("invalid_state");
+  if (config.action !== undefined && guestActions.has(config.action)) codes.add("unavailable");
   if (schema?.body !== undefined || schema?.querystring !== undefined) codes.add("invalid_request");
   if ([method].flat().some((each) => methodsWithBody.has(each))) {
     for (const code of ["invalid_request", "request_timeout", "too_large", "unsupported_media_type"] as const)

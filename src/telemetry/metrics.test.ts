@@ -7,7 +7,13 @@ import { Metrics } from "./metrics.ts";
 function fresh(): { metrics: Metrics; metric: (line: string) => Promise<number | undefined> } {
   const { health } = fakeService();
   const vmMemory = async () => ({ vms: 2, rssBytes: 300, pssBytes: 200 });
-  const metrics = new Metrics({ state: () => health.state(), vmMemory, spareBytes: () => -400, lostFolders: () => 2 });
+  const metrics = new Metrics({
+    state: () => health.state(),
+    vmMemory,
+    spareBytes: () => -400,
+    lostFolders: () => 2,
+    adopting: () => 3,
+  });
   return {
     metrics,
     metric: async (name) => {
@@ -87,6 +93,7 @@ test("memory beyond the reserve, and pauses for lack of it, are told", async () 
   metrics.pausedUnderPressure("done");
   assert.equal(await metric("capsule_host_memory_spare_bytes"), -400);
   assert.equal(await metric("capsule_lost_folders"), 2);
+  assert.equal(await metric("capsule_capsules_adopting"), 3);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="done"}'), 2);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="failed"}'), 1);
   assert.equal(await metric('capsule_memory_pressure_pauses_total{outcome="ended"}'), 1);

@@ -19,6 +19,8 @@ export interface MetricsSources {
   spareBytes: () => number;
   /** Folders in lost+found. */
   lostFolders: () => number;
+  /** Running capsules whose guest is not adopted yet. */
+  adopting: () => number;
 }
 
 export class Metrics {
@@ -64,6 +66,7 @@ export class Metrics {
     registerVmMemory(sources.vmMemory, registers);
     registerSpareMemory(sources.spareBytes, registers);
     registerLostFolders(sources.lostFolders, registers);
+    registerAdopting(sources.adopting, registers);
   }
 
   requestEnded(method: string, route: string, status: number, seconds: number): void {
@@ -192,23 +195,27 @@ function registerVmMemory(sample: () => Promise<VmMemory>, registers: Registry[]
 }
 
 function registerSpareMemory(spareBytes: () => number, registers: Registry[]): void {
-  new Gauge({
-    name: "capsule_host_memory_spare_bytes",
-    help: "Memory of the host available beyond the reserve; below 0 capsules are paused.",
-    registers,
-    collect() {
-      this.set(spareBytes());
-    },
-  });
+  const help = "Memory of the host available beyond the reserve; below 0 capsules are paused.";
+  registerGauge("capsule_host_memory_spare_bytes", help, spareBytes, registers);
 }
 
 function registerLostFolders(count: () => number, registers: Registry[]): void {
+  const help = "Capsules and templates in lost+found, which the database does not know.";
+  registerGauge("capsule_lost_folders", help, count, registers);
+}
+
+function registerAdopting(count: () => number, registers: Registry[]): void {
+  const help = "Running capsules whose guest has not answered since the server was started.";
+  registerGauge("capsule_capsules_adopting", help, count, registers);
+}
+
+function registerGauge(name: string, help: string, read: () => number, registers: Registry[]): void {
   new Gauge({
-    name: "capsule_lost_folders",
-    help: "Capsules and templates in lost+found, which the database does not know.",
+    name,
+    help,
     registers,
     collect() {
-      this.set(count());
+      this.set(read());
     },
   });
 }

@@ -15,6 +15,8 @@ export interface TelemetryOptions {
   spareBytes: () => number;
   /** Folders in lost+found. */
   lostFolders: () => number;
+  /** Running capsules whose guest is not adopted yet. */
+  adopting: () => number;
   /** The running VMs. */
   findVms: () => Promise<{ process: VmProcess }[]>;
 }
@@ -27,9 +29,12 @@ export class Telemetry {
     return new Telemetry(options, await loadTraces(options));
   }
 
-  private constructor({ state, findVms, spareBytes, lostFolders }: TelemetryOptions, traces: Traces | undefined) {
+  private constructor(
+    { state, findVms, spareBytes, lostFolders, adopting }: TelemetryOptions,
+    traces: Traces | undefined,
+  ) {
     const sampler = new VmMemorySampler(async () => (await findVms()).map(({ process }) => process));
-    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample(), spareBytes, lostFolders });
+    this.metrics = new Metrics({ state, vmMemory: () => sampler.sample(), spareBytes, lostFolders, adopting });
     this.traces = traces;
   }
 

@@ -68,12 +68,13 @@ export class Templates {
   }
 
   /**
-   * Captures a running capsule and destroys it. Throws CapsuleError: "not_found", "invalid_state",
+   * Captures a running capsule and destroys it. Throws CapsuleError: "not_found", "invalid_state", "unavailable",
    * "invalid_request" for a bad name, "name_reserved", "template_name_taken", "quota_exceeded", "no_space", "agent_error".
    */
   async capture(teamId: string, request: CaptureRequest): Promise<TemplateView> {
     const { capsules, rows, clock, retired } = this.#options;
-    capsules.permit(teamId, request.capsuleId, "snapshot");
+    const adoption = capsules.adoption(teamId, request.capsuleId, "snapshot");
+    if (adoption !== undefined) await adoption;
     const name = request.name ?? newTemplateName();
     if (!namePattern.test(name)) {
       throw new CapsuleError(

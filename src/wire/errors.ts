@@ -22,6 +22,7 @@ export const statusOf = {
   internal_error: 500,
   agent_error: 502,
   no_capacity: 503,
+  unavailable: 503,
   timeout: 504,
   no_space: 507,
 } as const;

@@ -23,6 +23,9 @@ export const requires = {
 
 export type Action = keyof typeof requires;
 
+/** Actions that use a running capsule's guest. They wait for one that the server has not adopted yet after its start. */
+export const guestActions: ReadonlySet<Action> = new Set(["exec", "processes", "pty", "files", "pause", "snapshot"]);
+
 const verbs: Record<Action, string> = {
   exec: "run a command in",
   processes: "reach the processes of",

@@ -7,6 +7,7 @@ import type { FairSlots } from "../../src/host/capacity/fair-slots.ts";
 import type {
   Admitted,
   Adopted,
+  AliveVm,
   Captured,
   Guest,
   GuestEnd,
@@ -78,7 +79,7 @@ export class FakeHost implements Host {
   isMute = false;
   /** Saves wait for a slot of it. */
   saveLine: FairSlots | undefined;
-  /** Starts and restores that begin now do not end before `stopHanging`. */
+  /** Starts, restores and the agents of adopted guests do not answer before `stopHanging`. */
   isHanging = false;
   readonly #hanging = new Set<() => void>();
   /** VMs that were admitted and have not started yet. */
@@ -237,11 +238,12 @@ export class FakeHost implements Host {
     this.templates.delete(storage);
   }
 
-  async adopt(id: string): Promise<Adopted> {
+  async adopt(id: string, _saving: number | null, signal: AbortSignal): Promise<Adopted | AliveVm> {
     const guest = this.guests.get(id);
     if (guest !== undefined) {
       guest.isStopped = false;
-      return { kind: "running", guest };
+      if (!this.isHanging) return { kind: "running", guest };
+      return { kind: "alive", settled: this.#hang(signal).then(() => this.#answerOf(id)) };
     }
     const checkpoint = this.checkpoints.get(id);
     return checkpoint === undefined ? { kind: "nothing" } : { kind: "checkpoint", savedAt: 0, ...checkpoint };
@@ -262,6 +264,11 @@ export class FakeHost implements Host {
   #admit(): Admitted {
     this.admitted++;
     return { begin: () => {}, [Symbol.dispose]: () => void this.admitted-- };
+  }
+
+  async #answerOf(id: string): Promise<Adopted> {
+    const guest = this.guests.get(id);
+    return guest === undefined ? { kind: "nothing", reason: "no answer" } : { kind: "running", guest };
   }
 
   stopHanging(): void {

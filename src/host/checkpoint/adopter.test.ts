@@ -15,6 +15,7 @@ import { DiskSpace } from "../disk/disk-space.ts";
 import type { Saved } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import type { Connect } from "../guest.ts";
+import type { Adopted } from "../host.ts";
 import { Launcher } from "../launch/launcher.ts";
 import { Adopter } from "./adopter.ts";
 import { Restorer } from "./restorer.ts";
@@ -36,7 +37,9 @@ interface Left {
   restorer: Restorer;
   /** Which VMs were ended, by their nonce. */
   reaped: string[];
-  adopt(saving: number | null): ReturnType<Adopter["adopt"]>;
+  /** Ends the waiting for the agent. */
+  abort: AbortController;
+  adopt(saving: number | null): Promise<Adopted>;
 }
 
 /** A saved VM that runs on when it is resumed, and writes to its disk layer; `connect` reaches its agent. */
@@ -64,8 +67,13 @@ async function left(t: TestContext, connect: Connect, about: Partial<Saved> = {}
     templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
   });
-  const adopter = new Adopter({ paths, vmm, launcher, restorer });
-  return { folder, layer, paths, vm, restorer, reaped, adopt: (saving) => adopter.adopt(id, saving) };
+  const adopter = new Adopter({ paths, vmm, launcher, restorer, onReached: (guest) => t.after(() => guest.close()) });
+  const abort = new AbortController();
+  const adopt = async (saving: number | null) => {
+    const found = await adopter.adopt(id, saving, abort.signal);
+    return found.kind === "alive" ? found.settled : found;
+  };
+  return { folder, layer, paths, vm, restorer, reaped, abort, adopt };
 }
 
 /** As a guest does when its CPUs run. */
@@ -88,9 +96,23 @@ test("a saved VM whose agent answers runs on; before its CPUs run, its journal n
     journal = await readVm(found.folder);
   };
   const adopted = await found.adopt(revision);
-  assert.ok(adopted.kind === "running");
-  adopted.guest.close();
+  assert.equal(adopted.kind, "running");
   assert.deepEqual(journal, { nonce: "0", process: found.vm.process, protocol: 1, restores: revision });
+});
+
+test("one whose agent is not waited for any longer runs on, and its journal and checkpoint stay", async (t) => {
+  const begun = Promise.withResolvers<void>();
+  const found = await left(t, (_socket, _deadlineMs, signal) => {
+    begun.resolve();
+    return new Promise((_, reject) => signal?.addEventListener("abort", () => reject(new Error("aborted"))));
+  });
+  found.vm.kill = () => assert.fail("the VM is ended");
+  const adopted = found.adopt(revision);
+  await begun.promise;
+  found.abort.abort(new Error("the server stops"));
+  await assert.rejects(adopted, /the server stops/);
+  assert.deepEqual([found.vm.found, found.vm.isDetached, found.reaped], ["running", true, []]);
+  assert.ok(existsSync(join(found.folder, "vm.json")) && existsSync(join(found.folder, "checkpoint")));
 });
 
 test("one that does not answer is ended, and what its kernel wrote keeps the checkpoint from nothing", async (t) => {
@@ -184,9 +206,7 @@ test("the checkpoint of another revision is left as it is, and its VM's journal 
     const adopted = await found.adopt(saving);
     assert.deepEqual([adopted.kind, readFileSync(manifest, "utf8")], ["checkpoint", before]);
     const answers = await left(t, answering);
-    const running = await answers.adopt(saving);
-    assert.ok(running.kind === "running");
-    running.guest.close();
+    assert.equal((await answers.adopt(saving)).kind, "running");
     assert.equal((await readVm(answers.folder))?.restores, 7);
   }
 });

@@ -4,10 +4,11 @@ import { messageOf } from "../../wire/errors.ts";
 import { checkpointName, readCapsule, readVm, type VmFile } from "../disk/capsule-folder.ts";
 import { openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { canBeResumed } from "../disk/disk-layer.ts";
+import type { Manifest } from "../disk/manifest.ts";
 import type { Paths } from "../disk/paths.ts";
 import { type Reaper, reapFolder } from "../disk/reaper.ts";
 import type { LiveGuest } from "../guest.ts";
-import type { Adopted } from "../host.ts";
+import type { Adopted, AliveVm } from "../host.ts";
 import type { Launcher } from "../launch/launcher.ts";
 import type { Restorer } from "./restorer.ts";
 
@@ -16,9 +17,21 @@ export interface AdopterOptions {
   vmm: Reaper;
   launcher: Pick<Launcher, "adopt">;
   restorer: Pick<Restorer, "undo">;
+  /** Called with a guest before it is handed on. */
+  onReached: (guest: LiveGuest) => void;
 }
 
-export type AdoptedGuest = Exclude<Adopted, { kind: "running" }> | { kind: "running"; guest: LiveGuest };
+interface Reached {
+  reached: Promise<LiveGuest>;
+}
+
+/** The files of a capsule that an earlier daemon ran. */
+interface Left {
+  id: string;
+  saved: Manifest | undefined;
+  /** The checkpoint is of the save under way. */
+  isOwn: boolean;
+}
 
 export class Adopter {
   readonly #options: AdopterOptions;
@@ -28,44 +41,62 @@ export class Adopter {
   }
 
   /**
-   * `saving`: as for `Host.adopt`. A VM that cannot be taken over is ended, and a restore that it came from is undone. A disk
-   * layer that user processes may have changed since the save ends the checkpoint.
+   * `saving` and `signal`: as for `Host.adopt`. A VM that cannot be taken over is ended, and a restore that it came from is undone. A
+   * disk layer that user processes may have changed since the save ends the checkpoint.
    */
-  async adopt(id: string, saving: number | null): Promise<AdoptedGuest> {
+  async adopt(id: string, saving: number | null, signal: AbortSignal): Promise<Adopted | AliveVm> {
     const folder = this.#options.paths.capsule(id);
     const checkpoint = join(folder, checkpointName);
     const [vm, saved] = await Promise.all([readVm(folder), openCheckpoint(checkpoint).catch(() => undefined)]);
-    const isOwn = saved !== undefined && saving !== null && saved.revision === saving;
-    let reason: string | undefined;
-    if (vm !== undefined) {
-      try {
-        const adopted = await this.#connect(id, vm, isOwn ? saving : null);
-        if (adopted !== undefined) return adopted;
-      } catch (error) {
-        reason = messageOf(error);
-      }
-      await this.#end(id, isOwn);
+    const left = { id, saved, isOwn: saved !== undefined && saving !== null && saved.revision === saving };
+    if (vm === undefined) return this.#settle(left, undefined);
+    try {
+      const found = await this.#connect(id, vm, left.isOwn ? saving : null, signal);
+      if (found === "powered off") return { kind: "powered_off" };
+      if (found !== "no VM") return { kind: "alive", settled: this.#reach(left, found, signal) };
+    } catch (error) {
+      return this.#end(left, messageOf(error));
     }
+    return this.#end(left, undefined);
+  }
+
+  async #reach(left: Left, { reached }: Reached, signal: AbortSignal): Promise<Adopted> {
+    try {
+      const guest = await reached;
+      this.#options.onReached(guest);
+      return { kind: "running", guest };
+    } catch (error) {
+      if (signal.aborted) throw error;
+      return await this.#end(left, messageOf(error));
+    }
+  }
+
+  /** The checkpoint, if any, of a capsule without a VM. `reason`: why that was ended. */
+  async #settle({ id, saved, isOwn }: Left, reason: string | undefined): Promise<Adopted> {
     if (saved === undefined) return { kind: "nothing", reason };
-    if (isOwn && !(await canBeResumed(folder))) {
+    if (isOwn && !(await canBeResumed(this.#options.paths.capsule(id)))) {
       return { kind: "nothing", reason: reason ?? "its disk was written to after its memory was saved" };
     }
     return { kind: "checkpoint", revision: saved.revision, savedAt: Date.parse(saved.createdAt), reason };
   }
 
-  /** Undefined when there is no VM. */
-  async #connect(id: string, vm: VmFile, checkpoint: number | null): Promise<AdoptedGuest | undefined> {
+  async #connect(
+    id: string,
+    vm: VmFile,
+    checkpoint: number | null,
+    signal: AbortSignal,
+  ): Promise<Reached | "powered off" | "no VM"> {
     const { paths, vmm, launcher } = this.#options;
     const capsule = await readCapsule(paths.capsule(id));
     const process = vm.process ?? (await vmm.find(vm.nonce))[0];
-    if (capsule === undefined || process === undefined) return undefined;
-    const guest = await launcher.adopt(id, capsule, { ...vm, process }, checkpoint);
-    return guest === undefined ? { kind: "powered_off" } : { kind: "running", guest };
+    if (capsule === undefined || process === undefined) return "no VM";
+    return (await launcher.adopt(id, capsule, { ...vm, process }, { checkpoint, signal })) ?? "powered off";
   }
 
-  /** When a full disk keeps the restore from being undone, the journal stays and the next resume undoes it. */
-  async #end(id: string, isOwn: boolean): Promise<void> {
+  /** Ends the VM. When a full disk keeps the restore from being undone, the journal stays and the next resume undoes it. */
+  async #end(left: Left, reason: string | undefined): Promise<Adopted> {
     const { paths, vmm, restorer } = this.#options;
+    const { id, isOwn } = left;
     let failure: unknown;
     const undo = async () => {
       if (!isOwn) return;
@@ -77,5 +108,6 @@ export class Adopter {
     await reapFolder(vmm, paths.capsule(id), undo).catch((error: unknown) => {
       if (failure === undefined) throw error;
     });
+    return this.#settle(left, reason);
   }
 }

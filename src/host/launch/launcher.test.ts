@@ -98,10 +98,11 @@ test("an adopted guest is spoken to in the version of its journal, or in that of
       said.push(protocol);
       return agent;
     };
-    const { launcher, vm, restoring } = launch(t, { connect });
+    const { launcher, vm, restoring, abort } = launch(t, { connect });
     (await restoring).close();
-    const guest = await launcher.adopt(id, capsule, { nonce: "n", process: vm.process, ...journalled }, null);
-    guest?.close();
+    const journal = { nonce: "n", process: vm.process, ...journalled };
+    const found = await launcher.adopt(id, capsule, journal, { checkpoint: null, signal: abort.signal });
+    (await found!.reached).close();
     assert.equal(said[1], expected);
   }
 });
@@ -163,12 +164,13 @@ for (const [when, connect] of stuck) {
 }
 
 test("adopting a guest takes no slot", async (t) => {
-  const { launcher, vm, restoring, scheduler } = launch(t, {});
+  const { launcher, vm, restoring, abort, scheduler } = launch(t, {});
   (await restoring).close();
   const loading = Promise.withResolvers<void>();
   const taken = scheduler.run({ owner: "a team" }, () => loading.promise);
-  const guest = await launcher.adopt(id, capsule, { nonce: "n", process: vm.process }, null);
-  guest?.close();
+  const journal = { nonce: "n", process: vm.process };
+  const found = await launcher.adopt(id, capsule, journal, { checkpoint: null, signal: abort.signal });
+  (await found!.reached).close();
   loading.resolve();
   await taken;
 });

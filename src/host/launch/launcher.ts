@@ -86,15 +86,16 @@ export class Launcher {
   /**
    * Connects to a VM that an earlier daemon started, and resumes its CPUs if they were stopped. When it was saved, `checkpoint` is
    * the revision of that checkpoint, and the VM's journal gets it. Takes no slot, since nothing is loaded. Undefined when the guest
-   * has powered itself off. Throws when the process is not the VM, the guest ended otherwise, or its agent does not answer.
+   * has powered itself off. Throws when the process is not the VM or the guest ended otherwise. `reached` rejects when its agent
+   * does not answer; then the VM was ended. When the signal fires, `reached` rejects with its reason, and the VM runs on.
    */
   async adopt(
     id: string,
     capsule: CapsuleFile,
     journal: VmFile & { process: VmProcess },
-    checkpoint: number | null,
-  ): Promise<LiveGuest | undefined> {
-    const { vmm, templates, connect, wakeMs } = this.#options;
+    { checkpoint, signal }: { checkpoint: number | null; signal: AbortSignal },
+  ): Promise<{ reached: Promise<LiveGuest> } | undefined> {
+    const { vmm, templates } = this.#options;
     const vm = await vmm.adopt(templates.spec(id, capsule, journal), journal.process);
     try {
       const state = await vm.state();
@@ -103,13 +104,25 @@ export class Launcher {
         if (checkpoint !== null) await writeVm(vm.spec.files.dir, { ...journal, restores: checkpoint });
         await vm.resume();
       }
-      const agent = await connect(vm.agentSocket, wakeMs, undefined, journal.protocol ?? unrecordedProtocol);
-      // A frozen guest's clock may be behind.
-      if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)));
-      return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
     } catch (error) {
       await vm.kill();
       throw error;
+    }
+    return { reached: this.#reach(id, capsule, vm, journal.protocol ?? unrecordedProtocol, signal) };
+  }
+
+  async #reach(id: string, capsule: CapsuleFile, vm: Vm, protocol: number, signal: AbortSignal): Promise<LiveGuest> {
+    const { connect, wakeMs } = this.#options;
+    try {
+      const alive = orEndOf(vm, signal);
+      const agent = await connect(vm.agentSocket, wakeMs, alive, protocol);
+      // A frozen guest's clock may be behind.
+      if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
+      return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
+    } catch (error) {
+      if (signal.aborted) vm.detach();
+      else await vm.kill();
+      throw signal.aborted ? signal.reason : error;
     }
   }
 

@@ -33,7 +33,15 @@ function register(app: App, { services: { templates, capsules }, lists }: RouteC
     {
       config: {
         audit: { action: "template.create", durable: true },
-        refuses: ["not_found", "invalid_state", "template_name_taken", "name_reserved", "agent_error", "no_space"],
+        refuses: [
+          "not_found",
+          "invalid_state",
+          "unavailable",
+          "template_name_taken",
+          "name_reserved",
+          "agent_error",
+          "no_space",
+        ],
       },
       schema: {
         summary: "Capture a running capsule into a template; the capsule is destroyed",
