@@ -16,6 +16,7 @@ import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
 import { checkpointName, removeCheckpoint, removeVm } from "./disk/capsule-folder.ts";
 import { diffName } from "./disk/checkpoint-folder.ts";
+import { dropAside } from "./disk/disk-layer.ts";
 import { DiskSpace } from "./disk/disk-space.ts";
 import { allocatedInAll, explainSpace } from "./disk/files.ts";
 import { LostFound } from "./disk/lost-found.ts";
@@ -69,7 +70,6 @@ export class LocalHost implements Host {
   readonly #paths: Paths;
   readonly #bases: Bases;
   readonly #templates: TemplateStore;
-  readonly #launcher: Launcher;
   readonly #verifier: Verifier;
   readonly #checkpointer: Checkpointer;
   readonly #starter: Starter;
@@ -115,11 +115,11 @@ export class LocalHost implements Host {
     });
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm, memory);
-    this.#launcher = new Launcher(launch, this.#warm);
-    this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher: this.#launcher });
-    this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher: this.#launcher });
+    const launcher = new Launcher(launch, this.#warm);
+    this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher });
+    this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher });
     const onReached = (guest: LiveGuest) => void this.#hold(guest);
-    this.#adopter = new Adopter({ ...launch, launcher: this.#launcher, restorer: this.#restorer, onReached });
+    this.#adopter = new Adopter({ ...launch, launcher, restorer: this.#restorer, onReached });
     paths.create();
   }
 
@@ -188,6 +188,7 @@ export class LocalHost implements Host {
   async release(guest: Guest): Promise<void> {
     const live = this.#live(guest);
     this.#restored.delete(live);
+    await dropAside(this.#paths.capsule(live.id)); // not after the thaw, which a guest may delay
     try {
       await withDeadline(this.#options.wakeMs, `releasing capsule ${live.id}`, live.thaw());
       this.#options.step("release.thawed");
@@ -288,8 +289,7 @@ export class LocalHost implements Host {
 
   /** Queues the hashes of checkpoints that an earlier daemon did not come to make. */
   hashMissing(): void {
-    const { capsules } = this.inventory();
-    this.#verifier.hashMissing(capsules.map((id) => join(this.#paths.capsule(id), checkpointName)));
+    this.#verifier.hashMissing(this.inventory().capsules.map((id) => join(this.#paths.capsule(id), checkpointName)));
   }
 
   async close(): Promise<void> {
@@ -300,17 +300,12 @@ export class LocalHost implements Host {
   }
 
   /** Undefined when it fails: then nothing is left of the warm capsule. */
-  async #unpark({ id, guest, parentFolder }: WarmCapsule, signal?: AbortSignal): Promise<LiveGuest | undefined> {
+  async #unpark(warm: WarmCapsule, signal?: AbortSignal): Promise<LiveGuest | undefined> {
     try {
-      this.#verifier.requireSound(parentFolder);
-      this.#verifier.verifyOnce(parentFolder);
-      await this.#launcher.unpark(guest, signal);
-      return this.#hold(guest);
+      return this.#hold(await this.#starter.unpark(warm, signal));
     } catch (error) {
       this.#options.warm.pool.onFailure(error);
-      guest.disconnect();
-      await guest.vm.kill();
-      await this.remove(id);
+      await this.remove(warm.id);
       return undefined;
     }
   }

@@ -20,14 +20,16 @@ import { type TestContext, test } from "node:test";
 import { CountedSlots } from "../../../test/fakes/counted-slots.ts";
 import { FakeDisk } from "../../../test/fakes/fake-disk.ts";
 import { pausedFolder } from "../../../test/fakes/paused-folder.ts";
+import { waitFor } from "../../../test/wait-for.ts";
 import { removeVm, writeVm } from "../disk/capsule-folder.ts";
 import { diskLayerOf, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { isSameLayer, setLayerAside } from "../disk/disk-layer.ts";
 import { encodeHashes } from "../disk/hashes.ts";
 import type { Saved } from "../disk/manifest.ts";
+import type { Paths } from "../disk/paths.ts";
 import type { LiveGuest } from "../guest.ts";
 import type { SavedGuest } from "../launch/launcher.ts";
-import { Restorer } from "./restorer.ts";
+import { Restorer, type RestorerOptions } from "./restorer.ts";
 
 const id = "cl-1";
 const turn = { owner: "a team" };
@@ -38,6 +40,7 @@ const guest = {} as LiveGuest;
 const journal = { nonce: "0", process: null };
 
 interface Paused {
+  paths: Paths;
   folder: string;
   layer: string;
   checkpoint: string;
@@ -63,16 +66,17 @@ async function paused(t: TestContext, about: Partial<Saved> = {}): Promise<Pause
   };
   const disk = new FakeDisk(2 ** 40, 0);
   const copies = new CountedSlots(1);
-  const restorer = new Restorer({
-    paths,
-    space: disk.space,
-    copies,
+  const restorer = restorerOf(paths, { space: disk.space, copies, launcher: { restore } });
+  return { paths, folder, layer, checkpoint, work: paths.work, restorer, disk, copies, run };
+}
+
+function restorerOf(paths: Paths, options: Pick<RestorerOptions, "space" | "copies" | "launcher">): Restorer {
+  return new Restorer({
+    ...{ paths, ...options },
     vmm: { find: async () => [], reap: async () => {} },
     templates: { requireMachine: async () => {}, requireParent: async () => {} },
     verifier: { requireSound() {}, verifyOnce() {} },
-    launcher: { restore },
   });
-  return { folder, layer, checkpoint, work: paths.work, restorer, disk, copies, run };
 }
 
 test("a capsule whose disk layer was changed after its memory was saved is refused, and nothing is touched", async (t) => {
@@ -274,6 +278,28 @@ test("such a copy waits for its turn before it begins, and a signal ends the wai
   others.resolve();
   assert.equal(await resumed, guest);
   assert.equal(readFileSync(layer, "utf8"), "as it was");
+});
+
+test("an owner has two such copies until their guests are awake; another owner's resume is not held up by them", async (t) => {
+  const { paths, folder, disk } = await paused(t, { frozen: false });
+  for (const copy of ["cl-2", "cl-3", "cl-4"]) execFileSync("cp", ["--archive", folder, paths.capsule(copy)]);
+  const awake = Promise.withResolvers<void>();
+  const deaf: string[] = [];
+  const restore = async (of: string) => {
+    if (of === "cl-4") return guest;
+    deaf.push(of);
+    await awake.promise;
+    return guest;
+  };
+  const copies = new CountedSlots(2);
+  const restorer = restorerOf(paths, { space: disk.space, copies, launcher: { restore } });
+  const resumed = ["cl-1", "cl-2", "cl-3"].map((of) => restorer.restore(of, turn));
+  await waitFor("two guests are waited for", () => deaf.length === 2);
+  assert.equal(await restorer.restore("cl-4", { owner: "another team" }), guest);
+  assert.deepEqual(copies.asked.sort(), ["a team", "a team", "another team"]);
+  awake.resolve();
+  await Promise.all(resumed);
+  assert.equal(deaf.length, 3);
 });
 
 test("the copy that such a resume works on has the holes of the layer", async (t) => {

@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
-import type { FairSlots } from "../capacity/fair-slots.ts";
+import { FairSlots } from "../capacity/fair-slots.ts";
 import { checkpointName, readCapsule, vmName } from "../disk/capsule-folder.ts";
 import { diffName, fileNames, openCheckpoint } from "../disk/checkpoint-folder.ts";
 import { putLayerBack, requireSameLayer, setLayerAside, undoResume } from "../disk/disk-layer.ts";
@@ -17,6 +17,9 @@ import type { TemplateStore } from "../images/template-store.ts";
 import type { Launcher } from "../launch/launcher.ts";
 import type { Verifier } from "./verifier.ts";
 
+/** Resumes of one owner that have a copy of a disk layer. The copies may be as large as its quota, and count for it only when measured. */
+export const copiedPerOwner = 2;
+
 export interface RestorerOptions {
   paths: Paths;
   space: DiskSpace;
@@ -30,6 +33,7 @@ export interface RestorerOptions {
 
 export class Restorer {
   readonly #options: RestorerOptions;
+  readonly #copied = new FairSlots(Number.POSITIVE_INFINITY, { perOwner: copiedPerOwner });
 
   constructor(options: RestorerOptions) {
     this.#options = options;
@@ -55,15 +59,19 @@ export class Restorer {
     const pieces = (await readHashes(checkpoint))?.[diffName];
     const files = { state: join(checkpoint, fileNames.state), memory: join(checkpoint, diffName), pieces };
     const saved = { ...files, protocol: manifest.agent.protocol, revision: manifest.revision };
-    try {
-      if (manifest.frozen === false) {
-        await copies.run(turn.owner, () => setLayerAside(folder, space, `resuming ${what}`), turn.signal);
+    const { owner, signal } = turn;
+    const load = async (prepare?: () => Promise<void>) => {
+      try {
+        await prepare?.();
+        return await launcher.restore(id, capsule, saved, turn);
+      } catch (error) {
+        await this.reap(id).catch(() => {}); // the next resume or start repeats it
+        throw explainSpace(error, `resuming ${what}`);
       }
-      return await launcher.restore(id, capsule, saved, turn);
-    } catch (error) {
-      await this.reap(id).catch(() => {}); // the next resume or start repeats it
-      throw explainSpace(error, `resuming ${what}`);
-    }
+    };
+    if (manifest.frozen !== false) return load();
+    const copy = () => copies.run(owner, () => setLayerAside(folder, space, `resuming ${what}`), signal);
+    return this.#copied.run(owner, () => load(copy), signal);
   }
 
   /** Ends the VM, if any, of a paused capsule, and undoes what it has done to the disk layer. */

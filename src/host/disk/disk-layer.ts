@@ -9,7 +9,7 @@
  *      capsules/<id>/disk.qcow2               the copy
  */
 import { existsSync } from "node:fs";
-import { rename } from "node:fs/promises";
+import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { copySparse } from "../../vmm/sparse-copy.ts";
 import { CapsuleError } from "../../wire/errors.ts";
@@ -100,6 +100,12 @@ export async function putLayerBack(folder: string): Promise<boolean> {
   await rename(aside, join(folder, diskName));
   await syncFolder(folder);
   return true;
+}
+
+/** Removes the layer that was set aside, if any, once the copy is the capsule's. A failure is left to the checkpoint's removal. */
+export async function dropAside(folder: string): Promise<void> {
+  const aside = asideOf(folder);
+  if (existsSync(aside)) await rm(aside, { force: true }).catch(() => {});
 }
 
 function asideOf(folder: string): string {

@@ -23,6 +23,12 @@ export interface StarterOptions {
   step: Step;
 }
 
+export interface Parked {
+  guest: LiveGuest;
+  /** Folder of the base or template that it was started from. */
+  parentFolder: string;
+}
+
 export class Starter {
   readonly #options: StarterOptions;
 
@@ -42,5 +48,20 @@ export class Starter {
     step("start.journalled");
     const { protocol } = manifest.agent;
     return launcher.restore(id, capsule, { state: join(folder, fileNames.state), memory: null, protocol }, turn);
+  }
+
+  /** The VM of a capsule that was made ahead of time, held. After a failure the VM has ended, and its folder is there. */
+  async unpark({ guest, parentFolder }: Parked, signal?: AbortSignal): Promise<LiveGuest> {
+    const { verifier, launcher } = this.#options;
+    try {
+      verifier.requireSound(parentFolder);
+      verifier.verifyOnce(parentFolder);
+      await launcher.unpark(guest, signal);
+      return guest;
+    } catch (error) {
+      guest.disconnect();
+      await guest.vm.kill();
+      throw error;
+    }
   }
 }
