@@ -1,5 +1,6 @@
 /** A full disk of the host, before a change and during it, and a full disk of the guest. */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
@@ -69,6 +70,16 @@ describe("a full disk", { skip }, () => {
     assert.deepEqual(await world.snapshots(), []);
     await assertMarked(capsule);
     await assertUnharmed(capsule);
+  });
+
+  test("lost folders go before a create is refused", async () => {
+    const lost = join(world.server.dataDir, "lost+found", "capsules");
+    mkdirSync(join(lost, "cl-lost"), { recursive: true });
+    execFileSync("fallocate", ["-l", String(100 * mib), join(lost, "cl-lost", "disk.qcow2")]);
+    disk.fill(50 * mib);
+    await using capsule = await world.client.capsule();
+    await mark(capsule);
+    assert.deepEqual(readdirSync(lost), []);
   });
 
   const changes: { what: string; change: typeof pause; fails: StepName[]; either: StepName[] }[] = [
