@@ -64,8 +64,8 @@ export interface RunningStream {
 /** A process that reads input from the host. */
 export interface InputStream extends RunningStream {
   /**
-   * False: wait for the drain before writing more. A write that would queue more than 4 MiB behind earlier ones fails the
-   * stream. The bytes must not change afterwards.
+   * False: wait for the drain before writing more. A terminal with more than 4 MiB queued fails. The bytes must not change
+   * afterwards.
    */
   write(bytes: Uint8Array): boolean;
   onDrain(callback: () => void): void;

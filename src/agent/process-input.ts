@@ -1,10 +1,11 @@
 /** INPUT: the standard input of a background process, written by one client. */
 import type { InputSink, ProcessInput, Selector } from "./agent.ts";
 import type { Channel } from "./channel.ts";
-import { maxQueuedInputBytes } from "./process-streams.ts";
 import { decodeEmpty, decodeStartedEvent, selectorRequest, Verb } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
 import type { Stream, StreamHandler } from "./stream.ts";
+
+const lingeringMaxBytes = 4 * 1024 * 1024;
 
 /** Bytes that wait for programs after the clients who sent them have left, of one connection. */
 export interface Lingering {
@@ -42,7 +43,7 @@ export class InputOfProcess implements ProcessInput, StreamHandler {
     if (this.#isReleased) return;
     this.#isReleased = true;
     const { queuedBytes } = this.#stream;
-    if (queuedBytes === 0 || this.#lingering.bytes + queuedBytes > maxQueuedInputBytes) {
+    if (queuedBytes === 0 || this.#lingering.bytes + queuedBytes > lingeringMaxBytes) {
       this.#stream.cancel();
     } else {
       this.#lingeringBytes = queuedBytes;

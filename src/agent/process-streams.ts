@@ -103,23 +103,11 @@ export class OutputStream implements RunningStream, StreamHandler {
   }
 }
 
-/** Input queued for a program that does not read. A writer that exceeds it loses its stream. */
-export const maxQueuedInputBytes = 4 * 1024 * 1024;
-
-/** An output stream with input, whose queue is bounded. */
+/** An output stream with input. */
 abstract class InteractiveStream extends OutputStream implements InputStream {
   #onDrain: (() => void) | undefined;
 
-  /** The message of the failure when too much input is queued. */
-  protected abstract readonly inputRefusal: string;
-
   write(bytes: Uint8Array): boolean {
-    const { queuedBytes } = this.stream;
-    if (queuedBytes > 0 && queuedBytes + bytes.length > maxQueuedInputBytes) {
-      this.cancel();
-      queueMicrotask(() => this.failed(new CapsuleError("too_large", this.inputRefusal)));
-      return false;
-    }
     return this.stream.send(bytes);
   }
 
@@ -133,8 +121,6 @@ abstract class InteractiveStream extends OutputStream implements InputStream {
 }
 
 export class ForegroundStream extends InteractiveStream implements CommandStream {
-  protected override readonly inputRefusal = "the program does not read its standard input";
-
   static start(channel: Channel, command: Command, sink: OutputSink): ForegroundStream {
     const request = execRequest(command, sink.started === undefined ? "outcome" : "foreground");
     return new ForegroundStream(channel, execVerb(command), request, commandOutputs, sink);
@@ -145,15 +131,26 @@ export class ForegroundStream extends InteractiveStream implements CommandStream
   }
 }
 
-export class Terminal extends InteractiveStream implements PtyStream {
-  protected override readonly inputRefusal = "the terminal's program does not read its input";
+/** Input queued for a terminal's program that does not read. A writer that exceeds it loses its stream. */
+const maxQueuedInputBytes = 4 * 1024 * 1024;
 
+export class Terminal extends InteractiveStream implements PtyStream {
   static start(channel: Channel, command: Command, size: { cols: number; rows: number }, sink: OutputSink): Terminal {
     return new Terminal(channel, Verb.PTY, ptyRequest(command, size), terminalOutputs, sink);
   }
 
   static connect(channel: Channel, tag: string, sink: OutputSink): Terminal {
     return new Terminal(channel, Verb.CONNECT, request(Verb.CONNECT).str(tag), terminalOutputs, sink);
+  }
+
+  override write(bytes: Uint8Array): boolean {
+    if (this.stream.queuedBytes + bytes.length > maxQueuedInputBytes) {
+      this.cancel();
+      const refusal = "the terminal's program does not read its input";
+      queueMicrotask(() => this.failed(new CapsuleError("too_large", refusal)));
+      return false;
+    }
+    return super.write(bytes);
   }
 
   /** Detaches. The guest keeps output that was not consumed and replays it to the next client. */

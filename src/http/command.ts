@@ -11,10 +11,10 @@ export function commandOf(
   asked: AskedCommand,
   { path_max_bytes: pathMaxBytes }: Pick<Limits, "path_max_bytes">,
 ): Command {
-  const { cmd, args = [], envs, cwd, user, tag } = asked;
+  const { cmd, args = [], envs, cwd, user, tag, stdin } = asked;
   if (cwd !== undefined && Buffer.byteLength(cwd) > pathMaxBytes)
     throw new CapsuleError("invalid_request", `cwd is longer than ${pathMaxBytes} bytes`, {
       details: { field: "cwd" },
     });
-  return { cmd, args, envs, cwd, user, tag };
+  return { cmd, args, envs, cwd, user, tag, ...(stdin === undefined ? {} : { stdin }) };
 }

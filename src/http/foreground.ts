@@ -8,7 +8,7 @@
  *    ├─ too much output ─► cancel ──► no_capacity
  *    └─ client gone ─► cancel (the guest kills the tree)
  */
-import type { Command, Exit, RunningStream } from "../agent/agent.ts";
+import type { Command, CommandStream, Exit } from "../agent/agent.ts";
 import { AgentFailure } from "../agent/failure.ts";
 import type { AgentParts } from "../capsules/agent-parts.ts";
 import { CapsuleError } from "../wire/errors.ts";
@@ -21,6 +21,8 @@ const stopDeadlineMs = 15_000;
 export interface ForegroundOptions {
   /** 0: no limit. */
   timeoutSec: number;
+  /** All that a command with `stdin` reads. */
+  input: Uint8Array | undefined;
   /** The caller releases it. */
   output: Output;
   /** Registers the function to call when the client disconnects. */
@@ -64,7 +66,7 @@ export function runForeground(
       resolve(result(commandNotFoundExitCode));
     };
 
-    const stream: RunningStream = agent.run(command, {
+    const stream: CommandStream = agent.run(command, {
       output(channel, chunk) {
         if (channel !== "pty") keep(channel, chunk);
         stream.consumed(chunk.length);
@@ -89,6 +91,10 @@ export function runForeground(
       timer = setTimeout(() => drop(stopError()), stopDeadlineMs);
       stream.stop();
     };
+    if (options.input !== undefined) {
+      stream.write(options.input);
+      stream.endInput();
+    }
     if (options.timeoutSec > 0) timer = setTimeout(stop, options.timeoutSec * 1_000);
     options.onAbandoned(() => drop(new Error("the client hung up")));
   });

@@ -61,7 +61,7 @@ function withNulls(body: unknown): object {
     const { type, ...field } = properties[name] ?? {};
     if (type === undefined) continue;
     const values = field.enum === undefined ? {} : { enum: [...field.enum, null] };
-    properties[name] = { ...field, ...values, type: [type, "null"] } as never;
+    properties[name] = { ...field, ...values, type: [type, "null"].flat() } as never;
   }
   return { ...schema, properties };
 }

@@ -4,6 +4,9 @@ import type { Limits } from "./limits.ts";
 import { Environment, Text } from "./schema.ts";
 import { messageDecoder } from "./validation.ts";
 
+/** Text for standard input: no lone surrogate, which has no bytes in UTF-8. */
+const InputText = { pattern: "^[^\\ud800-\\udfff]*$" };
+
 export function ExecBody(limits: Limits) {
   const timeout = { minimum: 0, maximum: limits.exec_timeout_max_sec };
   return Type.Object({
@@ -25,6 +28,18 @@ export function ExecBody(limits: Limits) {
         pattern: "^(?=.*[^0-9])[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$",
         description: "Background only: names the process. Must hold a character that is no digit.",
       }),
+    ),
+    stdin: Type.Optional(
+      Type.Unsafe<string | boolean>({
+        type: ["string", "boolean"],
+        ...InputText,
+        description:
+          "Foreground: text that the command reads, then end of file. Background: true keeps standard input open, for " +
+          "clients that attach. Otherwise standard input is /dev/null.",
+      }),
+    ),
+    stdin_base64: Type.Optional(
+      Type.String({ contentEncoding: "base64", description: "Foreground only: bytes instead of the text `stdin`." }),
     ),
   });
 }
@@ -55,7 +70,7 @@ export const BackgroundResult = Type.Object(
 );
 export type BackgroundResult = Static<typeof BackgroundResult>;
 
-// ---- Messages of exec stream and attach. A client that is attached sends none.
+// ---- Messages of exec stream and attach
 
 const ExecStart = Type.Object({
   type: Type.Literal("start"),
@@ -63,14 +78,36 @@ const ExecStart = Type.Object({
   args: Type.Optional(Type.Array(Text())),
   envs: Type.Optional(Environment),
   cwd: Type.Optional(Text({ minLength: 1 })),
+  stdin: Type.Optional(
+    Type.Boolean({ default: false, description: "Standard input is open until stdin_end. Otherwise it is /dev/null." }),
+  ),
 });
+const StdinData = Type.Object({
+  type: Type.Literal("stdin"),
+  data: Type.String(InputText),
+  encoding: Type.Optional(
+    Type.Unsafe<"utf-8" | "base64">({
+      type: "string",
+      enum: ["utf-8", "base64"],
+      default: "utf-8",
+      description: "Of data.",
+    }),
+  ),
+});
+const StdinEnd = Type.Object({ type: Type.Literal("stdin_end") });
 const ExecStop = Type.Object({ type: Type.Literal("stop") });
 
-export const ExecClientMessage = Type.Union([ExecStart, ExecStop]);
+export const AttachClientMessage = Type.Union([StdinData, StdinEnd]);
+/** Standard input, as a client writes it. */
+export type StdinMessage = Static<typeof AttachClientMessage>;
+
+export const ExecClientMessage = Type.Union([ExecStart, StdinData, StdinEnd, ExecStop]);
 export type ExecClientMessage = Static<typeof ExecClientMessage>;
 export type ExecStart = Static<typeof ExecStart>;
 
-export const decodeExecMessage = messageDecoder({ start: ExecStart, stop: ExecStop });
+const stdinMessages = { stdin: StdinData, stdin_end: StdinEnd };
+export const decodeExecMessage = messageDecoder({ start: ExecStart, ...stdinMessages, stop: ExecStop });
+export const decodeAttachMessage = messageDecoder(stdinMessages);
 
 export const ExecServerMessage = Type.Union([
   Type.Object({ type: Type.Literal("start"), pid: Type.Integer() }),
@@ -83,7 +120,7 @@ export const ExecServerMessage = Type.Union([
     code: Type.Optional(
       Type.String({
         description:
-          "Why the process could not be started or followed: `command_not_found`, or the code that the same refusal has as an HTTP answer.",
+          "Why the process could not be started, followed or written to: `command_not_found`, or the code that the same refusal has as an HTTP answer.",
       }),
     ),
   }),

@@ -275,6 +275,71 @@ describe("foreground exec", () => {
   });
 });
 
+describe("standard input", () => {
+  test("is text or base64, then its end", async () => {
+    const { exec, agent } = await setUp({ onRun: (run) => run.exit(0) });
+    const bytes = Buffer.from([0, 255, 10]);
+    const inputs: [object, Buffer][] = [
+      [{ stdin: "grüße\0\n" }, Buffer.from("grüße\0\n")],
+      [{ stdin: "" }, Buffer.alloc(0)],
+      [{ stdin_base64: bytes.toString("base64") }, bytes],
+      [{ stdin: null, stdin_base64: "" }, Buffer.alloc(0)],
+    ];
+    for (const [fields, expected] of inputs) {
+      assert.equal((await exec({ cmd: "hang", ...fields })).status, 200);
+      const run = agent.runs.at(-1)!;
+      assert.deepEqual([run.command.stdin, run.hasInputEnded], [true, true]);
+      assert.deepEqual(Buffer.concat(run.input), expected);
+    }
+  });
+
+  test("is none by default", async () => {
+    const { exec, agent } = await setUp();
+    for (const fields of [{}, { stdin: null }, { background: true }, { background: true, stdin: false }])
+      await exec({ cmd: "true", ...fields });
+    const commands = [...agent.runs.map((run) => run.command), ...agent.started];
+    assert.deepEqual(
+      commands.map((command) => "stdin" in command),
+      [false, false, false, false],
+    );
+    assert.ok(agent.runs.every((run) => run.input.length === 0 && !run.hasInputEnded));
+  });
+
+  test("stays open in the background with true; stdin_base64 is ignored there", async () => {
+    const { exec, agent } = await setUp();
+    assert.equal((await exec({ cmd: "true", background: true, stdin: true, stdin_base64: "?" })).status, 202);
+    assert.equal(agent.started[0]?.stdin, true);
+  });
+
+  const bad: [object, string][] = [
+    [{ stdin: true }, "stdin"],
+    [{ stdin: false }, "stdin"],
+    [{ stdin: 1 }, "stdin"],
+    [{ stdin: "\ud800" }, "stdin"],
+    [{ stdin: "a", background: true }, "stdin"],
+    [{ stdin: "", stdin_base64: "" }, "stdin_base64"],
+    [{ stdin_base64: "YQ" }, "stdin_base64"],
+    [{ stdin_base64: "Y\nQ=" }, "stdin_base64"],
+    [{ stdin_base64: "-_8=" }, "stdin_base64"],
+    [{ stdin_base64: true }, "stdin_base64"],
+  ];
+  for (const [fields, field] of bad) {
+    test(`${JSON.stringify(fields)} is 400`, async () => {
+      const { exec, agent } = await setUp();
+      const { status, json } = await exec({ cmd: "true", ...fields });
+      assert.deepEqual([status, json.error.code], [400, "invalid_request"]);
+      assert.match(JSON.stringify(json.error), new RegExp(field));
+      assert.deepEqual([agent.runs.length, agent.started.length], [0, 0]);
+    });
+  }
+
+  test("of an agent of an earlier release is 409", async () => {
+    const { exec } = await setUp({ onRun: (run) => run.fail(new CapsuleError("conflict", "no verb EXEC_STDIN")) });
+    const { status, json } = await exec({ cmd: "hang", stdin: "x" });
+    assert.deepEqual([status, json.error.code], [409, "conflict"]);
+  });
+});
+
 describe("background exec", () => {
   test("answers 202 with pid and tag", async () => {
     const { api, id, exec, agent } = await setUp();

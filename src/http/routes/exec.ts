@@ -2,10 +2,11 @@
 import type { FastifyReply } from "fastify";
 import type { Command } from "../../agent/agent.ts";
 import type { AgentParts } from "../../capsules/agent-parts.ts";
-import { type ErrorCode, statusOf } from "../../wire/errors.ts";
+import { CapsuleError, type ErrorCode, statusOf } from "../../wire/errors.ts";
 import { BackgroundResult, ExecBody, ForegroundResult } from "../../wire/exec.ts";
 import { CapsuleParams } from "../../wire/schema.ts";
 import { addAuditDetails } from "../audit-trail.ts";
+import { bytesOfBase64 } from "../base64.ts";
 import { guestReplyMs, onClientGone, onClosed, requestSignal } from "../client-gone.ts";
 import { commandOf } from "../command.ts";
 import { type ForegroundOutcome, outputError, runForeground } from "../foreground.ts";
@@ -37,9 +38,15 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
       addAuditDetails(request, { subject: body.cmd });
       const send = await capsules.use(identity.teamId, params.id, "exec", (agent) => {
         const { cmd, args, envs, cwd, background } = body;
-        const command = commandOf({ cmd, args, envs, cwd, tag: background ? body.tag : undefined }, limits);
-        if (background) return startInBackground(agent, command, reply);
+        const asked = { cmd, args, envs, cwd };
+        if (background) {
+          const stdin = isInputOpen(body) || undefined;
+          return startInBackground(agent, commandOf({ ...asked, tag: body.tag, stdin }, limits), reply);
+        }
+        const input = inputOf(body);
+        const command = commandOf({ ...asked, stdin: input && true }, limits);
         return runInForeground(agent, command, reply, {
+          input,
           timeoutSec: body.timeout ?? body.timeout_sec ?? limits.exec_timeout_default_sec,
           output: new Output(limits.exec_output_max_bytes, answers.open(identity.teamId)),
         });
@@ -47,6 +54,26 @@ function register(app: App, { services: { capsules }, limits, answers }: RouteCo
       return send();
     },
   );
+}
+
+/** Throws invalid_request. */
+function inputOf({ stdin, stdin_base64: base64 }: ExecBody): Buffer | undefined {
+  if (typeof stdin === "boolean") throw badField("stdin", "stdin of a foreground command is a string");
+  if (base64 === undefined) return stdin === undefined ? undefined : Buffer.from(stdin);
+  if (stdin !== undefined) throw badField("stdin_base64", "stdin and stdin_base64 exclude each other");
+  const bytes = bytesOfBase64(base64);
+  if (bytes === undefined) throw badField("stdin_base64", "stdin_base64 must be base64");
+  return bytes;
+}
+
+/** Throws invalid_request. */
+function isInputOpen({ stdin = false }: ExecBody): boolean {
+  if (typeof stdin === "string") throw badField("stdin", "stdin of a background command is true or false");
+  return stdin;
+}
+
+function badField(field: string, message: string): CapsuleError {
+  return new CapsuleError("invalid_request", message, { details: { field } });
 }
 
 /** Sends the answer, after `use`: a promise of a reply resolves only when its client has read it. */
@@ -61,7 +88,7 @@ async function runInForeground(
   agent: ExecAgent,
   command: Command,
   reply: FastifyReply,
-  options: { timeoutSec: number; output: Output },
+  options: { timeoutSec: number; input: Buffer | undefined; output: Output },
 ): Promise<Send> {
   const { timeoutSec, output } = options;
   onClosed(reply, () => output.release());

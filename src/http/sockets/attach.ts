@@ -1,13 +1,16 @@
-/** Streams the output of a background process from now on. The client's messages are ignored. */
-import type { OutputSink, RunningStream } from "../../agent/agent.ts";
+/** Streams the output of a background process from now on, and passes the client's input to it. */
+import type { InputSink, OutputSink, ProcessInput, RunningStream, Started } from "../../agent/agent.ts";
 import { OutputSocketQuery } from "../../wire/credentials.ts";
-import { ExecServerMessage } from "../../wire/exec.ts";
+import { AttachClientMessage, decodeAttachMessage, ExecServerMessage } from "../../wire/exec.ts";
 import { ProcessParams } from "../../wire/process.ts";
 import { addAuditDetails, recordStart } from "../audit-trail.ts";
 import { onClientGone } from "../client-gone.ts";
 import type { App } from "../route.ts";
 import { selectorOf } from "../routes/processes.ts";
 import type { RouteContext, Section } from "../section.ts";
+import { AttachedStdin } from "./attached-stdin.ts";
+import { ClientStdin } from "./client-input.ts";
+import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { OutputRelay } from "./output-relay.ts";
 import { socketMessages } from "./upgrades.ts";
 
@@ -28,7 +31,7 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
         summary: "Attach to a background process (WebSocket)",
         params: ProcessParams,
         querystring: OutputSocketQuery,
-        ...socketMessages(undefined, ExecServerMessage),
+        ...socketMessages(AttachClientMessage, ExecServerMessage),
       },
     },
     async (request, reply) => {
@@ -36,22 +39,55 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
       addAuditDetails(request, { subject: params.selector });
       sockets.check(request);
       const selector = selectorOf(params.selector);
-      const accept = () => {
+      const accept = (openInput: (sink: InputSink) => ProcessInput) => {
         const connection = sockets.accept(request, reply, params.id, {});
         recordStart(audit, request, params.selector);
         const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
-        connection.handle({ onText() {}, onBinary() {}, onClosed: () => relay.drop() });
+        connection.handle(new AttachHandlers(connection, relay, openInput));
         return { relay, closed: connection.closed };
       };
       await capsules.use(identity.teamId, params.id, "processes", (agent) =>
         attached(
           (sink) => agent.attach(selector, sink),
-          accept,
+          ({ pid }) => accept((sink) => agent.input({ pid }, sink)),
           (cancel) => onClientGone(reply, cancel),
         ),
       );
     },
   );
+}
+
+class AttachHandlers implements ConnectionHandlers {
+  readonly #connection: Connection;
+  readonly #relay: OutputRelay;
+  readonly #target: AttachedStdin;
+  readonly #stdin: ClientStdin;
+
+  constructor(connection: Connection, relay: OutputRelay, openInput: (sink: InputSink) => ProcessInput) {
+    this.#connection = connection;
+    this.#relay = relay;
+    this.#target = new AttachedStdin(connection, openInput);
+    this.#stdin = new ClientStdin(this.#target, (problem) => this.#refuse(problem));
+  }
+
+  onText(text: string): void {
+    const decoded = decodeAttachMessage(text);
+    if ("problem" in decoded) this.#refuse(decoded.problem);
+    else this.#stdin.take(decoded.message);
+  }
+
+  onBinary(): void {
+    this.#refuse("a message must be a text frame");
+  }
+
+  onClosed(): void {
+    this.#relay.drop();
+    this.#target.release();
+  }
+
+  #refuse(problem: string): void {
+    this.#connection.send({ type: "error", data: problem } satisfies ExecServerMessage);
+  }
 }
 
 /**
@@ -60,7 +96,7 @@ function register(app: App, { services: { capsules, audit }, sockets }: RouteCon
  */
 function attached(
   attach: (sink: OutputSink) => RunningStream,
-  accept: () => { relay: OutputRelay; closed: Promise<void> },
+  accept: (process: Started) => { relay: OutputRelay; closed: Promise<void> },
   onAbandoned: (cancel: () => void) => void,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -68,7 +104,7 @@ function attached(
     const stream = attach({
       started(process) {
         try {
-          const accepted = accept();
+          const accepted = accept(process);
           relay = accepted.relay;
           resolve(accepted.closed);
         } catch (error) {

@@ -10,6 +10,8 @@ import { CapsuleError, closeCodes } from "../../wire/errors.ts";
 import { describeError } from "../log.ts";
 
 const keepaliveMs = 30_000;
+/** While a client is not read, only a failed ping shows that it has left. */
+const pausedPingMs = 5_000;
 /** Flow control keeps output far below this. Only error messages to a client that does not read can exceed it. */
 export const unsentMaxBytes = 8 * 1024 * 1024;
 /** When a run ends, its agent fails too, before or after. An agent error waits this long for the end of the run. */
@@ -30,6 +32,7 @@ export class Connection {
   readonly #mark: ErrorMark;
   readonly #log: FastifyBaseLogger;
   readonly #keepalive: NodeJS.Timeout;
+  #pausedPings: NodeJS.Timeout | undefined;
   #handlers: ConnectionHandlers | undefined;
   #isOpen = true;
   #isResponsive = true;
@@ -140,11 +143,16 @@ export class Connection {
 
   /** Receives no messages until `resume`. */
   pause(): void {
-    if (this.#isOpen) this.#socket.pause();
+    if (!this.#isOpen || this.#socket.isPaused) return;
+    this.#socket.pause();
+    this.#pausedPings = setInterval(() => {
+      if (!this.isBehind) this.#ping();
+    }, pausedPingMs);
   }
 
   resume(): void {
     if (!this.#isOpen || !this.#socket.isPaused) return;
+    clearInterval(this.#pausedPings);
     this.#isResponsive = true; // its pong may be among the unread bytes
     this.#socket.resume();
   }
@@ -179,6 +187,10 @@ export class Connection {
       return;
     }
     this.#isResponsive = false;
+    this.#ping();
+  }
+
+  #ping(): void {
     this.#socket.ping(undefined, undefined, (error) => {
       if (error == null) this.#noteWritten();
     });
@@ -188,6 +200,7 @@ export class Connection {
     if (!this.#isOpen) return;
     this.#isOpen = false;
     clearInterval(this.#keepalive);
+    clearInterval(this.#pausedPings);
     clearTimeout(this.#failTimer);
     this.#handlers?.onClosed();
     this.#closed.resolve();

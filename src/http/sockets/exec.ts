@@ -1,5 +1,5 @@
 /** Runs one command over a WebSocket and streams its output. Closing the socket kills the command. */
-import type { RunningStream } from "../../agent/agent.ts";
+import type { CommandStream } from "../../agent/agent.ts";
 import { OutputSocketQuery } from "../../wire/credentials.ts";
 import { closeCodes } from "../../wire/errors.ts";
 import { decodeExecMessage, ExecClientMessage, ExecServerMessage, type ExecStart } from "../../wire/exec.ts";
@@ -8,6 +8,7 @@ import { recordStart } from "../audit-trail.ts";
 import { commandOf } from "../command.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
+import { ClientStdin, stdinOf } from "./client-input.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { OutputRelay } from "./output-relay.ts";
 import { socketMessages } from "./upgrades.ts";
@@ -36,8 +37,8 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
       await capsules.use(identity.teamId, params.id, "exec", (agent) => {
         const connection = sockets.accept(request, reply, params.id, {});
         const relay = new OutputRelay(connection, query.encoding ?? "utf-8");
-        const start = ({ cmd, args, envs, cwd }: ExecStart) => {
-          const command = commandOf({ cmd, args, envs, cwd }, limits);
+        const start = ({ cmd, args, envs, cwd, stdin }: ExecStart) => {
+          const command = commandOf({ cmd, args, envs, cwd, stdin: stdin || undefined }, limits);
           recordStart(audit, request, cmd);
           return agent.run(command, relay);
         };
@@ -51,12 +52,14 @@ function register(app: App, { services: { capsules, audit }, limits, sockets }: 
 class ExecHandlers implements ConnectionHandlers {
   readonly #connection: Connection;
   readonly #relay: OutputRelay;
-  readonly #start: (message: ExecStart) => RunningStream;
+  readonly #start: (message: ExecStart) => CommandStream;
   readonly #startTimer: NodeJS.Timeout;
   #hasStarted = false;
+  /** Only of a command that was started with it. */
+  #stdin: ClientStdin | undefined;
 
   /** `start` throws if the command cannot be used. */
-  constructor(connection: Connection, relay: OutputRelay, start: (message: ExecStart) => RunningStream) {
+  constructor(connection: Connection, relay: OutputRelay, start: (message: ExecStart) => CommandStream) {
     this.#connection = connection;
     this.#relay = relay;
     this.#start = start;
@@ -76,7 +79,12 @@ class ExecHandlers implements ConnectionHandlers {
     switch (message.type) {
       case "start":
         if (this.#hasStarted) this.#refuse("the command was started already");
-        else this.#follow(this.#start(message));
+        else this.#follow(this.#start(message), message.stdin === true);
+        return;
+      case "stdin":
+      case "stdin_end":
+        if (this.#stdin !== undefined) this.#stdin.take(message);
+        else this.#refuse(`the message ${message.type} cannot be used: no command was started with "stdin": true`);
         return;
       case "stop":
         if (this.#hasStarted) this.#relay.stop();
@@ -96,9 +104,13 @@ class ExecHandlers implements ConnectionHandlers {
     this.#relay.drop();
   }
 
-  #follow(stream: RunningStream): void {
+  #follow(stream: CommandStream, hasStdin: boolean): void {
     clearTimeout(this.#startTimer);
     this.#hasStarted = true;
+    if (hasStdin) {
+      const target = stdinOf(this.#connection, stream);
+      this.#stdin = new ClientStdin(target, (problem) => this.#refuse(problem));
+    }
     this.#relay.follow(stream);
   }
 

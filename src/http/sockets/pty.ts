@@ -21,17 +21,13 @@ import { recordStart } from "../audit-trail.ts";
 import { commandOf } from "../command.ts";
 import type { App } from "../route.ts";
 import type { RouteContext, Section } from "../section.ts";
+import { InputGate } from "./client-input.ts";
 import type { Connection, ConnectionHandlers } from "./connection.ts";
 import { firstMessageMs } from "./exec.ts";
 import { JoinedOutput } from "./output-relay.ts";
 import { socketMessages } from "./upgrades.ts";
 
 const pingMs = 30_000;
-/**
- * Input buffered for a program that does not read. Without a buffer, a kill or resize behind the input would not be
- * received.
- */
-const bufferedInputMaxBytes = 1024 * 1024;
 
 export const ptySocketSection: Section = { chapter: "Execution", register };
 
@@ -81,7 +77,7 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   #stream: PtyStream | undefined;
   readonly #joined: JoinedOutput<"pty">;
   #hasStarted = false;
-  #bufferedInputBytes = 0;
+  #input: InputGate | undefined;
 
   constructor(connection: Connection, open: OpenSession) {
     this.#connection = connection;
@@ -140,10 +136,7 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
     const stream = this.#open(message, this);
     clearTimeout(this.#startTimer);
     this.#stream = stream;
-    stream.onDrain(() => {
-      this.#bufferedInputBytes = 0;
-      this.#connection.resume();
-    });
+    this.#input = new InputGate(this.#connection, stream);
     if (!this.#connection.isOpen) stream.cancel();
   }
 
@@ -156,8 +149,7 @@ class PtyHandlers implements ConnectionHandlers, OutputSink {
   #writeInput(data: string): void {
     const bytes = Buffer.from(data, "base64");
     if (bytes.length !== decodedBytes(data)) this.#refuse("the message input cannot be used: data must be base64");
-    else if (this.#stream?.write(bytes) === false) this.#bufferedInputBytes += bytes.length;
-    if (this.#bufferedInputBytes > bufferedInputMaxBytes) this.#connection.pause();
+    else this.#input?.write(bytes);
   }
 
   /** A malformed message closes the socket only if there is no session yet. */

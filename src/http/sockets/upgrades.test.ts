@@ -407,6 +407,9 @@ describe("exec stream", () => {
       { type: "start", cmd: "tr\u0000ue" },
       { type: "start", cmd: "true", envs: { A: 1 } },
       { type: "start", cmd: "true", cwd: longPath },
+      { type: "start", cmd: "true", stdin: "text" },
+      { type: "stdin", data: "x" },
+      { type: "stdin_end" },
       { type: "__proto__" },
       { type: ["start"] },
     ];
@@ -417,6 +420,102 @@ describe("exec stream", () => {
       assert.deepEqual([messages.map(({ type }) => type), code], [["error"], 4400], JSON.stringify(message));
     }
     assert.equal(agent.runs.length, 0);
+  });
+
+  const reading = async (): Promise<{ client: Client; run: FakeRun }> => {
+    const client = await open();
+    client.send({ type: "start", cmd: "hang", stdin: true });
+    await client.next();
+    return { client, run: agent.runs.at(-1) as FakeRun };
+  };
+
+  test("standard input: text, base64, the end", async () => {
+    const { client, run } = await reading();
+    assert.equal(run.command.stdin, true);
+    client.send({ type: "stdin", data: "grüße\0" });
+    client.send({ type: "stdin", data: "/wA=", encoding: "base64" });
+    client.send({ type: "stdin", data: "YQ==", encoding: "utf-8" });
+    client.send({ type: "stdin", data: "" });
+    client.send({ type: "stdin_end" });
+    await waitFor("the end", () => run.hasInputEnded);
+    const expected = [Buffer.from("grüße\0"), Buffer.from([0xff, 0]), Buffer.from("YQ==")];
+    assert.deepEqual(Buffer.concat(run.input), Buffer.concat(expected));
+    run.exit(0);
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
+  });
+
+  test("input that is sent before the start is answered reaches the command", async () => {
+    const client = await open();
+    client.send({ type: "start", cmd: "hang", stdin: true });
+    client.send({ type: "stdin", data: "early" });
+    client.send({ type: "stdin_end" });
+    await waitFor("the end", () => agent.runs[0]?.hasInputEnded === true);
+    assert.equal(Buffer.concat(agent.runs[0]?.input ?? []).toString(), "early");
+    client.socket.close();
+  });
+
+  test("input that cannot be used is answered and changes nothing", async () => {
+    const { client, run } = await reading();
+    const refuses = async (messages: unknown[], of = client) => {
+      for (const message of messages) {
+        of.send(message);
+        assert.equal((await of.next()).type, "error", JSON.stringify(message));
+      }
+    };
+    await refuses([
+      { type: "stdin" },
+      { type: "stdin", data: 1 },
+      { type: "stdin", data: "\ud800" },
+      { type: "stdin", data: "YQ==", encoding: "hex" },
+      ...["a", "YQ", "YQ=", "Y Q=", "-_8=", "YQ==YQ==", "===="].map((data) => ({
+        ...{ type: "stdin", data },
+        encoding: "base64",
+      })),
+    ]);
+    assert.equal(run.input.length, 0);
+    client.send({ type: "stdin", data: "good" });
+    client.send({ type: "stdin_end" });
+    await refuses([{ type: "stdin", data: "late" }, { type: "stdin_end" }]);
+    assert.deepEqual([Buffer.concat(run.input).toString(), run.hasInputEnded], ["good", true]);
+    run.exit(4);
+    assert.deepEqual((await client.rest())[0], [{ type: "exit", exit_code: 4 }]);
+
+    const without = await open();
+    const other = await running(without);
+    assert.equal("stdin" in other.command, false);
+    await refuses([{ type: "stdin", data: "x" }, { type: "stdin_end" }], without);
+    assert.deepEqual([other.input.length, other.hasInputEnded], [0, false]);
+    other.exit(0);
+    await without.rest();
+  });
+
+  test("a program that does not read its input stops the client's sending; a stop close behind it gets through", async () => {
+    const { client, run } = await reading();
+    run.isFull = true;
+    const data = "x".repeat(30_000);
+    for (let i = 0; i < 400; i++) client.send({ type: "stdin", data });
+    await waitFor("the first input", () => run.input.length > 0);
+    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    assert.ok(run.input.length < 100, `${run.input.length} messages were taken`);
+    run.drain();
+    await waitFor("all input", () => run.input.length === 400);
+    run.isFull = true;
+    client.send({ type: "stdin", data });
+    client.send({ type: "stop" });
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 137 }], 1000]);
+  });
+
+  test("a client that leaves with its input unread is noticed, and its command killed", async (t) => {
+    t.mock.timers.enable({ apis: ["setInterval"] });
+    const { client, run } = await reading();
+    run.isFull = true;
+    for (let i = 0; i < 400; i++) client.send({ type: "stdin", data: "x".repeat(30_000) });
+    await waitFor("much input", () => run.input.length >= 35);
+    client.socket.terminate();
+    await waitFor("the command is cancelled", () => {
+      t.mock.timers.tick(5_000);
+      return run.cancelled;
+    });
   });
 
   test("bad messages while it runs are answered, and it runs on", async () => {
@@ -526,15 +625,80 @@ test("a slow reader of small chunks stays connected and gets them joined", async
 });
 
 describe("attach", () => {
-  test("the client's messages are ignored, text or binary", async () => {
+  const attached = async (): Promise<Client> => {
     const client = await new Client(`/v1/capsules/${id}/processes/500/stream`).opened();
     await client.next();
+    return client;
+  };
+
+  test("messages that cannot be used are answered, text or binary", async () => {
+    const client = await attached();
     client.socket.send(Buffer.from("{}"), { binary: true });
-    const ponged = once(client.socket, "pong");
-    client.socket.ping();
-    await ponged;
+    for (const message of ["anything", { type: "stop" }, { type: "stdin", data: "a", encoding: "base64" }])
+      client.send(message);
+    for (let i = 0; i < 4; i++) assert.equal((await client.next()).type, "error");
+    assert.equal(agent.inputs.length, 0);
     agent.attached[0]?.exit(0);
     assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
+  });
+
+  test("standard input is opened by the first message, and left open by the client's leaving", async () => {
+    const [client, other] = [await attached(), await attached()];
+    client.send({ type: "stdin", data: "one" });
+    client.send({ type: "stdin", data: "AP8=", encoding: "base64" });
+    await waitFor("both messages", () => agent.inputs[0]?.input.length === 2);
+    const [input] = agent.inputs;
+    assert.deepEqual(input?.selector, { pid: 500 });
+    assert.deepEqual(Buffer.concat(input?.input ?? []), Buffer.from("one\0\xff", "latin1"));
+    client.socket.close();
+    await waitFor("it is released", () => input?.isReleased === true);
+    assert.equal(input?.hasInputEnded, false);
+    other.send({ type: "stdin_end" });
+    await waitFor("the end", () => agent.inputs[1]?.hasInputEnded === true);
+    other.send({ type: "stdin", data: "late" });
+    assert.match((await other.next()).data, /stdin_end was sent/);
+    agent.attached[1]?.exit(0);
+    await other.rest();
+  });
+
+  test("each message for a process without open standard input is an error, and the client stays", async () => {
+    agent.inputRefusal = new AgentFailure("conflict", "conflict", "standard input is not open");
+    const client = await attached();
+    const error = { type: "error", data: "standard input is not open", code: "conflict" };
+    for (let round = 0; round < 2; round++) {
+      for (let i = 0; i < 3; i++) client.send({ type: "stdin", data: "x" });
+      for (let i = 0; i < 3; i++) assert.deepEqual(await client.next(), error);
+    }
+    client.send({ type: "stdin_end" });
+    assert.deepEqual(await client.next(), error);
+    agent.attached[0]?.exit(0);
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
+  });
+
+  test("input of a process that is gone is thrown away", async () => {
+    agent.inputRefusal = new AgentFailure("not_found", "not_found", "no process 500");
+    const client = await attached();
+    client.send({ type: "stdin", data: "x" });
+    client.send({ type: "stdin_end" });
+    await waitFor("it is tried", () => agent.inputs.length > 0);
+    agent.attached[0]?.exit(0);
+    assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
+  });
+
+  test("a program that does not read stops the client's sending, until another client ends its input", async () => {
+    const client = await attached();
+    client.send({ type: "stdin", data: "x" });
+    await waitFor("it is open", () => agent.inputs.length === 1);
+    const [input] = agent.inputs;
+    input!.isFull = true;
+    for (let i = 0; i < 400; i++) client.send({ type: "stdin", data: "x".repeat(30_000) });
+    await waitFor("much input", () => input!.input.length >= 35);
+    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    assert.ok(input!.input.length < 100, `${input!.input.length} messages were taken`);
+    agent.inputRefusal = new AgentFailure("conflict", "conflict", "standard input is not open");
+    input!.sink.ended();
+    assert.equal((await client.next()).code, "conflict");
+    client.socket.terminate();
   });
 
   test("sends output from now on; the process survives the client", async () => {
@@ -543,8 +707,6 @@ describe("attach", () => {
     const run = agent.attached[0] as FakeRun;
     run.print("stdout", "later");
     assert.deepEqual(await client.next(), { type: "stdout", data: "later" });
-    client.send("anything");
-    client.send({ type: "stop" });
     run.print("stderr", "still");
     assert.deepEqual(await client.next(), { type: "stderr", data: "still" });
     assert.equal(run.stopped, false);

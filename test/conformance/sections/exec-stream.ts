@@ -1,5 +1,6 @@
 /** Section "Events", exec stream: every message, the close, and the end of the process when the socket closes. */
 import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
 import { after, before, describe } from "node:test";
 import type { TestCapsule } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
@@ -179,6 +180,119 @@ for i in range(1, ${lines + 1}):
       assert.equal(exitCode, 0);
       const numbers = stdout.trimEnd().split("\n").map(Number);
       assert.deepEqual([numbers.length, numbers.findIndex((number, i) => number !== i + 1)], [lines, -1]);
+    });
+  });
+
+  describe("standard input", () => {
+    async function reading(cmd: string, args: string[] = [], query = ""): Promise<TestSocket> {
+      const socket = await open(query);
+      socket.say({ type: "start", cmd, args, stdin: true });
+      return socket;
+    }
+
+    test("`stdin`, as text or base64, and `stdin_end`, also before `start` is answered", async () => {
+      await using socket = await reading("cat", [], "?encoding=base64");
+      socket.say({ type: "stdin", data: "grüße\n" });
+      socket.say({ type: "stdin", data: "/wA=", encoding: "base64" });
+      socket.say({ type: "stdin_end" });
+      await socket.next("start");
+      const messages = await socket.rest();
+      const bytes = messages.filter(({ type }) => type === "stdout").map(({ data }) => Buffer.from(data, "base64"));
+      assert.deepEqual(Buffer.concat(bytes), Buffer.concat([Buffer.from("grüße\n"), Buffer.from([0xff, 0])]));
+      assert.deepEqual(messages.at(-1), { type: "exit", exit_code: 0 });
+    });
+
+    test("an answer comes while standard input is open", async () => {
+      await using socket = await reading("python3", ["-c", "while True: print(int(input()) * 7, flush=True)"]);
+      await socket.next("start");
+      for (const number of [6, 60]) {
+        socket.say({ type: "stdin", data: `${number}\n` });
+        assert.equal((await socket.next("stdout")).data, `${number * 7}\n`);
+      }
+    });
+
+    test("a message that cannot be used is answered, and the command runs on", async () => {
+      await using socket = await reading("cat");
+      await socket.next("start");
+      const bad = [
+        { type: "stdin" },
+        { type: "stdin", data: 1 },
+        { type: "stdin", data: "YQ", encoding: "base64" },
+        { type: "stdin", data: "x", encoding: "hex" },
+      ];
+      for (const message of bad) socket.say(message);
+      for (const _ of bad) await socket.next("error");
+      socket.say({ type: "stdin", data: "good" });
+      socket.say({ type: "stdin_end" });
+      const messages = await socket.rest();
+      assert.deepEqual(messages, [
+        { type: "stdout", data: "good" },
+        { type: "exit", exit_code: 0 },
+      ]);
+    });
+
+    test("`stdin` after `stdin_end`, or of a command without it, is an error", async () => {
+      await using ended = await reading("sh", ["-c", "cat; sleep 900"]);
+      await using without = await open();
+      without.say({ type: "start", cmd: "sleep", args: ["900"] });
+      for (const socket of [ended, without]) {
+        await socket.next("start");
+        if (socket === ended) socket.say({ type: "stdin_end" });
+        socket.say({ type: "stdin", data: "x" });
+        await socket.next("error");
+        socket.say({ type: "stop" });
+        assert.equal((await socket.output()).exitCode, 137);
+      }
+    });
+
+    test("some MiB in random pieces, byte for byte, while the program reads when it likes", async (t) => {
+      const random = new Random(t);
+      const script = "import sys, time, hashlib\nh = hashlib.sha256()\n";
+      const loop = "while b := sys.stdin.buffer.read1(300000):\n  h.update(b); time.sleep(len(b) % 7 / 1000)\n";
+      await using socket = await reading("python3", ["-c", `${script}${loop}print(h.hexdigest())`]);
+      const bytes = randomBytes(4 * 1024 * 1024);
+      for (let at = 0; at < bytes.length; ) {
+        const part = bytes.subarray(at, at + 1 + random.size(300_000));
+        socket.say({ type: "stdin", data: part.toString("base64"), encoding: "base64" });
+        at += part.length;
+      }
+      socket.say({ type: "stdin_end" });
+      await socket.next("start");
+      assert.equal((await socket.output()).stdout, `${createHash("sha256").update(bytes).digest("hex")}\n`);
+    });
+
+    test("what is sent to a program that closed its input is thrown away", async () => {
+      await using socket = await reading("sh", [
+        "-c",
+        "exec <&-; echo closed; until [ -e /tmp/go7 ]; do sleep 0.05; done",
+      ]);
+      await socket.next("start");
+      await socket.next("stdout");
+      const data = "x".repeat(1_000_000);
+      for (let i = 0; i < 6; i++) socket.say({ type: "stdin", data });
+      socket.say({ type: "stdin_end" });
+      socket.say({ type: "stdin", data: "late" });
+      await socket.next("error"); // all of it was read
+      await capsule.run("touch", ["/tmp/go7"]);
+      assert.equal((await socket.output()).exitCode, 0);
+    });
+
+    test("a program that does not read stops its client; it misses nothing later", async () => {
+      await using socket = await reading("sh", ["-c", "until [ -e /tmp/go8 ]; do sleep 0.05; done; sha256sum"]);
+      await socket.next("start");
+      const part = randomBytes(1_000_000);
+      const hash = createHash("sha256");
+      const data = part.toString("base64");
+      for (let i = 0; i < 24; i++) {
+        socket.say({ type: "stdin", data, encoding: "base64" });
+        hash.update(part);
+      }
+      socket.say({ type: "stdin_end" });
+      await capsule.run("true"); // the service is not held up
+      assert.ok(socket.socket.bufferedAmount > 0, "it is not read");
+      await capsule.run("touch", ["/tmp/go8"]);
+      assert.equal((await socket.output()).stdout, `${hash.digest("hex")}  -\n`);
+      assert.equal(socket.socket.bufferedAmount, 0);
     });
   });
 

@@ -1,5 +1,6 @@
 /** Section "Execution": commands in the foreground. */
 import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
@@ -31,6 +32,41 @@ export const exec = section(import.meta, "foreground exec", () => {
   async function gone(commandLine: string): Promise<void> {
     await waitFor(`no more ${commandLine}`, async () => (await count(commandLine)) === 0);
   }
+
+  describe("standard input", () => {
+    test("`stdin`: the text, then end of file; `stdin_base64`: bytes", async () => {
+      assert.equal((await capsule.run("cat", [], { stdin: "grüße\n\0" })).stdout, "grüße\n\0");
+      assert.equal((await capsule.run("wc", ["-c"], { stdin: "" })).stdout, "0\n");
+      const bytes = Buffer.from([0, 255, 254, 10]);
+      const { stdout, encoding } = await capsule.run("cat", [], { stdin_base64: bytes.toString("base64") });
+      assert.deepEqual([Buffer.from(stdout, "base64"), encoding], [bytes, "base64"]);
+    });
+
+    test("both, a boolean, or bad base64: 400; none: /dev/null", async () => {
+      const bad = [{ stdin: "", stdin_base64: "" }, { stdin: true }, { stdin_base64: "Y" }, { stdin_base64: "-_-_" }];
+      for (const fields of bad) {
+        const reply = await capsule.exec({ cmd: "cat", ...fields });
+        assert.deepEqual([reply.status, reply.json.error.code], [400, "invalid_request"]);
+      }
+      assert.equal((await capsule.run("readlink", ["/proc/self/fd/0"])).stdout, "/dev/null\n");
+    });
+
+    test("random sizes, byte for byte", async (t) => {
+      const random = new Random(t);
+      for (let round = 0; round < 10; round++) {
+        const bytes = randomBytes(random.size(700_000));
+        const { stdout } = await capsule.run("sha256sum", [], { stdin_base64: bytes.toString("base64") });
+        assert.equal(stdout, `${createHash("sha256").update(bytes).digest("hex")}  -\n`, `${bytes.length} bytes`);
+      }
+    });
+
+    test("a program that does not read it ends as any other", async () => {
+      const stdin = "x".repeat(900_000);
+      assert.equal((await capsule.run("true", [], { stdin })).exit_code, 0);
+      assert.equal((await capsule.run("head", ["-c3"], { stdin })).stdout, "xxx");
+      assert.equal((await capsule.exec({ cmd: "sleep", args: ["900"], stdin, timeout: 1 })).status, 504);
+    });
+  });
 
   describe("result", () => {
     conforms("POST /v1/capsules/{id}/exec 200", "stdout, stderr, exit_code, duration_ms, encoding", async () => {

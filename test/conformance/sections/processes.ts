@@ -1,5 +1,6 @@
 /** Section "Execution": commands in the background, the list of processes, signals, attach. */
 import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
 import { after, before, describe } from "node:test";
 import type { Reply, TestCapsule } from "../../client.ts";
 import { waitFor } from "../../wait-for.ts";
@@ -212,6 +213,72 @@ export const processes = section(import.meta, "processes", () => {
       }
       assert.ok(await isAlive("sleep 4012"));
       await signal(tag);
+    });
+  });
+
+  describe("standard input", () => {
+    async function attach(selector: string | number): Promise<TestSocket> {
+      const socket = await TestSocket.open(capsule, `processes/${selector}/stream`);
+      await socket.next("start");
+      return socket;
+    }
+
+    test("`stdin: true`: clients that attach write, in turn, until one ends it", async () => {
+      const { tag } = await start("cat", [], { stdin: true });
+      await using reader = await attach(tag);
+      for (const word of ["one ", "two "]) {
+        await using writer = await attach(tag);
+        writer.say({ type: "stdin", data: word });
+        assert.equal((await reader.next("stdout")).data, word);
+      }
+      reader.say({ type: "stdin", data: "AP8=", encoding: "base64" });
+      reader.say({ type: "stdin_end" });
+      assert.deepEqual(await reader.output(), { stdout: "\0\ufffd", stderr: "", exitCode: 0, closeCode: 1000 });
+    });
+
+    test("a string, or a number: 400; false and none: /dev/null", async () => {
+      for (const stdin of ["text", 1])
+        assert.equal((await capsule.exec({ cmd: "cat", background: true, stdin })).status, 400);
+      for (const more of [{}, { stdin: false }, { stdin: null }]) {
+        const { pid } = await start("sleep", ["4050"], more);
+        assert.equal((await capsule.run("readlink", [`/proc/${pid}/fd/0`])).stdout, "/dev/null\n");
+        await signal(pid);
+      }
+    });
+
+    test("a message where none is open, or that cannot be used, is an error, and the process lives on", async () => {
+      const without = await start("sleep", ["4051"]);
+      const ended = await start("sh", ["-c", "cat; exec sleep 4051"], { stdin: true });
+      await using ender = await attach(ended.tag);
+      ender.say({ type: "stdin_end" });
+      await waitFor("its input has ended", () => isAlive("sleep 4051"));
+      for (const { tag, pid } of [without, ended]) {
+        await using socket = await attach(tag);
+        const bad = [{ type: "stdin", data: "x" }, { type: "stdin" }, { type: "stop" }, "nonsense"];
+        for (const message of bad) socket.say(message);
+        for (const _ of bad) await socket.next("error");
+        assert.equal((await signal(pid)).status, 204);
+        assert.equal((await socket.output()).exitCode, 137);
+      }
+    });
+
+    test("a pause with input half-way loses none of it, and leaves it open", async () => {
+      const go = "/tmp/go-paused";
+      const { tag } = await start("sh", ["-c", `until [ -e ${go} ]; do sleep 0.05; done; sha256sum`], { stdin: true });
+      const bytes = randomBytes(300_000); // more than a pipe, less than a window and a pipe
+      const early = await attach(tag);
+      early.say({ type: "stdin", data: bytes.subarray(0, 250_000).toString("base64"), encoding: "base64" });
+      early.say({ type: "nothing" });
+      await early.next("error"); // the input before it was passed on
+      await capsule.pause();
+      assert.equal((await early.closed).code, 4409);
+      await capsule.resume();
+      await using late = await attach(tag);
+      late.say({ type: "stdin", data: bytes.subarray(250_000).toString("base64"), encoding: "base64" });
+      late.say({ type: "stdin_end" });
+      await capsule.run("touch", [go]);
+      const hash = createHash("sha256").update(bytes).digest("hex");
+      assert.equal((await late.output()).stdout, `${hash}  -\n`);
     });
   });
 
