@@ -22,11 +22,11 @@ export function onClosed(reply: FastifyReply, callback: () => void): void {
 /** Aborts when the client disconnects or after `deadlineMs`. */
 export function requestSignal(reply: FastifyReply, deadlineMs?: number): AbortSignal {
   const controller = new AbortController();
-  onClientGone(reply, () => controller.abort(new Error("the client hung up")));
-  if (deadlineMs !== undefined) {
-    const abort = () => controller.abort(new CapsuleError("agent_error", "the guest did not answer in time"));
-    const timer = setTimeout(abort, deadlineMs);
-    reply.raw.once("close", () => clearTimeout(timer));
-  }
+  const isLate = () => controller.abort(new CapsuleError("agent_error", "the guest did not answer in time"));
+  const timer = deadlineMs === undefined ? undefined : setTimeout(isLate, deadlineMs);
+  onClosed(reply, () => {
+    clearTimeout(timer);
+    if (!reply.raw.writableFinished) controller.abort(new Error("the client hung up"));
+  });
   return controller.signal;
 }

@@ -23,6 +23,8 @@ interface Figures {
   encodedMax: number;
   busyMaxMs: number;
   delayMaxMs: number;
+  /** Node's, such as about a leak of listeners. */
+  warnings: string[];
 }
 
 type Ask = (at: number, method: string, path: string, body?: object) => Promise<IncomingMessage>;
@@ -85,6 +87,7 @@ for (const [method, path, body] of kinds) {
     assert.deepEqual([...new Set(statuses)].sort(), [200, 503]);
     assert.ok(figures.rssMaxBytes < rssLimitBytes, `${Math.round(figures.rssMaxBytes / 2 ** 20)} MiB`);
     assertNotStalled(figures);
+    assert.deepEqual(figures.warnings, []);
   });
 }
 

@@ -79,8 +79,10 @@ setInterval(() => {
   before = process.threadCpuUsage();
   busyMaxMs = Math.max(busyMaxMs, (user + system) / 1e3);
 }, 5);
+const warnings: string[] = [];
+process.on("warning", ({ message }) => warnings.push(message));
 process.on("message", () => {
-  process.send?.({ rssMaxBytes, encodedMax, busyMaxMs, delayMaxMs: delay.max / 1e6 });
+  process.send?.({ warnings, rssMaxBytes, encodedMax, busyMaxMs, delayMaxMs: delay.max / 1e6 });
 });
 process.on("disconnect", () => process.exit());
 process.send?.({ port: (api.app.server.address() as AddressInfo).port, capsules });
