@@ -40,7 +40,7 @@ interface Recovery extends RecoveryOptions {
 /** Bounds memory; more in parallel is not faster. */
 const recoveredAtOnce = 64;
 /** A start waits this long for agents, so that most guests are adopted when it listens. */
-const agentsMs = 2_000;
+const agentsMs = 1_000;
 
 /**
  * Brings every row to a stable status, and settles every folder without a row. Afterwards only guests are not adopted yet whose
