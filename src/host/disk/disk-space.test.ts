@@ -88,7 +88,7 @@ test("before a refusal, what is kept only while there is room goes, as much of i
   first[Symbol.dispose]();
 });
 
-test("a pause makes room instead of taking the reserve; one beyond its owner's part for its quota takes nothing from others", async () => {
+test("a pause beyond its owner's part makes room first; one that is refused for its owner's quota removes nothing", async () => {
   const disk = new FakeDisk(slack + 100 * mib, 100 * mib);
   disk.reclaimable.push(20 * mib, 20 * mib);
   const pause = (isOverQuota: boolean, bytes: number) => {
