@@ -40,14 +40,18 @@ export const commands: Commands = {
     load: async () => (await capsules()).ls,
   },
   exec: {
-    usage: "[-e NAME=VALUE]… [--cwd DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",
-    meaning: "run a command in a capsule, with its output and exit code",
+    usage: "[-i] [-t] [-e NAME=VALUE]… [--cwd DIR] [--timeout SEC] [--background [--tag TAG]] ID -- CMD [ARG…]",
+    meaning: "run a command in a capsule, with its input, output and exit code",
     details:
       "The command is run without a shell; for pipes and redirections: exec ID -- sh -c '…'. " +
       "The first Ctrl-C sends SIGTERM to the command, the second one kills it. " +
       "Exit codes: the command's own; 124 when --timeout ran out; 125 when the service did not run the command; 127 " +
-      "when there is no such command, or it cannot be executed. The command has no standard input.",
+      "when there is no such command, or it cannot be executed. Standard input is passed on where it is no terminal, or " +
+      "with -i. Like ssh, exec in a loop reads the loop's own input: while read ID; do capsule exec $ID -- CMD " +
+      "</dev/null; done <list. -it runs a program that needs a terminal; -t alone passes no keys on.",
     options: {
+      interactive: { short: "i", meaning: "pass standard input on from a terminal, too" },
+      tty: { short: "t", meaning: "run the command in a terminal; the end of piped input is Ctrl-D" },
       env: { value: "NAME=VALUE", short: "e", isList: true, meaning: "set an environment variable" },
       cwd: { value: "DIR", meaning: "working directory; default: the home directory" },
       timeout: { value: "SEC", meaning: "kill the command after SEC seconds; default: 0, never" },
@@ -61,6 +65,8 @@ export const commands: Commands = {
     examples: [
       ["capsule exec ID -- python3 -c 'print(6*7)'", "a program with its arguments"],
       ["capsule exec ID -- sh -c 'ls | wc -l'", "a line for the shell"],
+      ["capsule exec ID -- tar x -C /work <work.tar", "standard input from a file or a pipe"],
+      ["capsule exec -it ID -- top", "a program that needs a terminal"],
       ["capsule exec --background --tag job ID -- sh -c 'make > make.log 2>&1'", "in the background, with a name"],
     ],
     load: async () => (await import("./exec.ts")).exec,

@@ -1,4 +1,4 @@
-/** `capsule exec`: runs a command in a capsule as if it ran here: live output, exit code, Ctrl-C. */
+/** `capsule exec`: runs a command in a capsule as if it ran here: standard input, live output, exit code, Ctrl-C. */
 import { isUtf8 } from "node:buffer";
 import { type Capsule, hasCode, isCommandNotFound, type OutputStream } from "../sdk/sdk.ts";
 import { after } from "../sdk/timer.ts";
@@ -6,6 +6,8 @@ import { type Call, UsageError } from "./command.ts";
 import { exitCodes, Failure, report } from "./failures.ts";
 import { note, print, printJson, printLine } from "./screen.ts";
 import { capsuleBy, serviceUrl } from "./service.ts";
+import { isPassedOn, passOn } from "./standard-input.ts";
+import { relayTerminal, sizeHere } from "./terminal.ts";
 
 const forwarded = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
@@ -13,13 +15,17 @@ export async function exec(call: Call): Promise<number> {
   const [id] = call.words;
   const [cmd, ...args] = call.rest;
   if (id === undefined || cmd === undefined) throw new UsageError("the capsule or the command is missing");
+  checkOptions(call);
   const cwd = call.text("cwd");
   const options = { envs: environment(call.list("env")), ...(cwd === undefined ? {} : { cwd }) };
   const capsule = await capsuleBy(await call.client({ streams: true }), id);
   try {
     if (call.isSet("background")) return await background(call, capsule, [cmd, args], options);
+    if (call.isSet("tty")) return await inTerminal(call, capsule, [cmd, args], options);
     if (call.isJson) return await whole(call, capsule, [cmd, args], options);
-    const stream = await capsule.stream(cmd, args, options);
+    const stdin = isPassedOn(call.isSet("interactive"));
+    const stream = await capsule.stream(cmd, args, { ...options, stdin });
+    if (stdin) passOn(stream);
     return await relay(capsule, stream, call.number("timeout") ?? 0);
   } catch (error) {
     const code = specialCode(error);
@@ -27,6 +33,13 @@ export async function exec(call: Call): Promise<number> {
     report("exec", error, { isJson: call.isJson, url: serviceUrl() });
     return code;
   }
+}
+
+function checkOptions(call: Call): void {
+  const forInput = ["interactive", "tty"].find((option) => call.isSet(option));
+  if (call.isSet("background") && forInput !== undefined)
+    throw new UsageError(`--background and --${forInput} exclude each other`);
+  if (call.isSet("tty") && call.isJson) throw new UsageError("--tty and --json exclude each other");
 }
 
 /** Exit codes by which scripts tell these cases from a refusal of the service. */
@@ -52,11 +65,37 @@ async function whole(call: Call, capsule: Capsule, [cmd, args]: Words, options: 
   const { stdoutBytes, stderrBytes, exitCode, durationMs, isTruncated } = await capsule.exec(cmd, args, {
     ...options,
     timeoutSec,
+    stdin: isPassedOn(call.isSet("interactive")) ? process.stdin : undefined,
   });
   const encoding = isUtf8(stdoutBytes) && isUtf8(stderrBytes) ? "utf-8" : "base64";
   const [stdout, stderr] = [stdoutBytes, stderrBytes].map((bytes) => Buffer.from(bytes).toString(encoding));
   await printJson({ stdout, stderr, exitCode, durationMs, encoding, ...(isTruncated ? { truncated: true } : {}) });
   return exitCode;
+}
+
+/** Without a window of its own the terminal has 80 columns and 24 rows. The loss of this terminal kills the command. */
+async function inTerminal(call: Call, capsule: Capsule, [cmd, args]: Words, options: Options): Promise<number> {
+  const pty = await capsule.pty({ cmd, args, ...options, ...sizeHere() });
+  const kill = () => pty.kill();
+  const timeoutSec = call.number("timeout") ?? 0;
+  let isLate = false;
+  const callOff = after(timeoutSec * 1_000, () => {
+    isLate = true;
+    kill();
+  });
+  for (const signal of forwarded) process.on(signal, kill);
+  try {
+    await relayTerminal(pty, isPassedOn(call.isSet("interactive")) ? { typed: (bytes) => bytes } : undefined);
+  } finally {
+    callOff();
+    for (const signal of forwarded) process.off(signal, kill);
+  }
+  return codeOf(pty.exitCode, isLate, timeoutSec);
+}
+
+function codeOf(exitCode: number | undefined, isLate: boolean, timeoutSec: number): number {
+  if (isLate) note(`capsule exec: the command did not end within ${timeoutSec} s, and was killed`);
+  return isLate ? exitCodes.ranOut : (exitCode ?? exitCodes.notRun);
 }
 
 /** Relays output and signals. `timeoutSec` 0: no limit. */
@@ -74,8 +113,7 @@ async function relay(capsule: Capsule, stream: OutputStream, timeoutSec: number)
     callOff();
     for (const signal of forwarded) process.off(signal, forward);
   }
-  if (isLate) note(`capsule exec: the command did not end within ${timeoutSec} s, and was killed`);
-  return isLate ? exitCodes.ranOut : (stream.exitCode ?? exitCodes.notRun);
+  return codeOf(stream.exitCode, isLate, timeoutSec);
 }
 
 /**

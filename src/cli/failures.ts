@@ -54,6 +54,10 @@ export function adviceOn(name: string, error: unknown, url: string): string | un
       return spaceAdvice(error.details);
     case "template_name_taken":
       return "Replace it with --overwrite, or choose another name.";
+    case "conflict":
+      return /no verb EXEC_STDIN/.test(error.message)
+        ? "Or run it without standard input: capsule exec ID -- CMD </dev/null"
+        : undefined;
     case "invalid_state":
       return name !== "pause" && /\bis paused\b/.test(error.message)
         ? `Resume it: capsule resume ${id ?? "ID"}`

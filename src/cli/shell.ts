@@ -2,11 +2,12 @@
  * `capsule shell`: connects this terminal to one in a capsule. Keys are passed on raw, except for Ctrl-]: it is the
  * prefix of this program's own keys.
  */
-import { hasCode, type Pty } from "../sdk/sdk.ts";
+import type { Pty } from "../sdk/sdk.ts";
 import type { Call } from "./command.ts";
 import { exitCodes, Failure } from "./failures.ts";
-import { note, print, printJson } from "./screen.ts";
+import { note, printJson } from "./screen.ts";
 import { capsuleBy } from "./service.ts";
+import { relayTerminal } from "./terminal.ts";
 
 const escapeKey = 0x1d;
 const detachKeys = new Set(["d", "D", "\x04"].map((key) => key.charCodeAt(0)));
@@ -42,37 +43,17 @@ export async function shell(call: Call): Promise<number> {
 }
 
 async function joined(pty: Pty): Promise<"ended" | "detached"> {
-  const { stdin, stdout } = process;
   let isDetached = false;
   const keys = new Keys(() => {
     isDetached = true;
     pty.detach();
   });
-  const resize = () => pty.resize(stdout.columns, stdout.rows);
-  const type = async (bytes: Buffer) => {
-    stdin.pause();
-    try {
-      await pty.write(keys.typed(bytes));
-    } catch (error) {
-      if (!hasCode(error, "unreachable")) throw error;
-      stdout.write("\x07"); // the key is lost: there is no connection
-    }
-    stdin.resume();
-  };
-  stdin.setRawMode(true);
-  stdin.on("data", type);
-  stdout.on("resize", resize);
-  resize();
   try {
-    for await (const bytes of pty) await print(bytes);
+    await relayTerminal(pty, keys);
   } catch (error) {
     if (!isDetached) throw error;
   } finally {
-    stdin.off("data", type);
-    stdout.off("resize", resize);
-    stdin.setRawMode(false);
-    stdin.pause();
-    if (pty.exitCode === undefined) stdout.write("\r\n");
+    if (pty.exitCode === undefined) process.stdout.write("\r\n");
   }
   return isDetached ? "detached" : "ended";
 }

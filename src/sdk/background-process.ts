@@ -23,11 +23,14 @@ export class BackgroundProcess {
     this.#path = `${path}/processes/${encodeURIComponent(this.selector)}`;
   }
 
-  /** Its output from now on; earlier output is not kept. The process is not affected. */
+  /**
+   * Its output from now on; earlier output is not kept. The process is not affected. A process that was started with
+   * `stdin: true` can be written to; its input stays open when the stream is closed, until `endStdin`.
+   */
   async attach(options: CallOptions = {}): Promise<OutputStream> {
     const refusal = (said: string) => new ServiceError("not_found", said);
     try {
-      return await OutputStream.open(this.#transport, `${this.#path}/stream`, undefined, refusal, options);
+      return await OutputStream.open(this.#transport, `${this.#path}/stream`, { refusal }, options);
     } catch (error) {
       if (!hasCode(error, "cut_off") || (await this.#isThere(options))) throw error;
       throw new ServiceError("not_found", `no process ${this.selector} runs in the capsule`);

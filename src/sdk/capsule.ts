@@ -152,19 +152,28 @@ export class Capsule {
     return execute(this.#transport, this.#path, { cmd, args }, options);
   }
 
-  /** Runs a command and streams its output. The end of the stream is the end of the command. */
-  stream(cmd: string, args: string[] = [], options: CommandOptions & CallOptions = {}): Promise<OutputStream> {
-    const { envs, cwd, ...call } = options;
-    return startStream(this.#transport, this.#path, { cmd, args }, { envs, cwd }, call);
+  /**
+   * Runs a command and streams its output. The end of the stream is the end of the command. With `stdin` its standard input is
+   * open: `write` and `endStdin` of the stream.
+   */
+  stream(
+    cmd: string,
+    args: string[] = [],
+    { envs, cwd, stdin, ...call }: CommandOptions & { stdin?: boolean } & CallOptions = {},
+  ): Promise<OutputStream> {
+    return startStream(this.#transport, this.#path, { cmd, args, envs, cwd, stdin }, call);
   }
 
-  /** Starts a command in the background. `tag` names the process; by default the service generates one. */
+  /**
+   * Starts a command in the background. `tag` names the process; by default the service generates one. With `stdin` its
+   * standard input is open: `attach`, then `write`.
+   */
   async spawn(
     cmd: string,
     args: string[] = [],
-    { envs, cwd, tag, ...call }: CommandOptions & { tag?: string } & CallOptions = {},
+    { envs, cwd, tag, stdin, ...call }: CommandOptions & { tag?: string; stdin?: boolean } & CallOptions = {},
   ): Promise<BackgroundProcess> {
-    const json = { cmd, args, envs, cwd, tag, background: true };
+    const json = { cmd, args, envs, cwd, tag, stdin, background: true };
     const path = `${this.#path}/exec`;
     const started = await this.#transport.json<{ pid: number; tag: string }>({ method: "POST", path, json, ...call });
     return new BackgroundProcess(this.#transport, this.#path, started.tag, started.pid);

@@ -18,6 +18,11 @@ export interface CommandOptions {
 
 export interface ExecOptions extends CommandOptions {
   /**
+   * Standard input, then its end; an iterable is read as fast as the command reads. Default: none. With more than 512 KiB or an
+   * iterable, `exec` uses a stream.
+   */
+  stdin?: string | Uint8Array | AsyncIterable<string | Uint8Array> | undefined;
+  /**
    * Seconds after which the command is killed and `exec` throws `timeout`; 0: never. Default: 30, set by the service.
    */
   timeoutSec?: number;
@@ -41,6 +46,9 @@ export interface ExecResult {
 /** Longest limit of a single request, below the 300 s after which some HTTP clients abort. */
 const requestMaxSec = 240;
 const answerGraceMs = 30_000;
+/** Longest standard input of a single request, whose body holds it as base64. */
+const requestInputMaxBytes = 512 * 1024;
+const defaultTimeoutSec = 30;
 const keptMaxBytes = 16 * 1024 * 1024;
 
 export async function execute(
@@ -49,9 +57,12 @@ export async function execute(
   command: { cmd: string; args: string[] },
   options: ExecOptions,
 ): Promise<ExecResult> {
+  const stdin = typeof options.stdin === "string" ? utf8(options.stdin) : options.stdin;
   const { timeoutSec } = options;
-  const isLong = timeoutSec === 0 || (timeoutSec ?? 0) > requestMaxSec;
-  return isLong ? long(transport, path, command, options) : short(transport, path, command, options);
+  if (timeoutSec === 0 || (timeoutSec ?? 0) > requestMaxSec) return long(transport, path, command, options, stdin);
+  if (stdin === undefined || (stdin instanceof Uint8Array && stdin.length <= requestInputMaxBytes))
+    return short(transport, path, command, options, stdin);
+  return long(transport, path, command, { ...options, timeoutSec: timeoutSec ?? defaultTimeoutSec }, stdin);
 }
 
 async function short(
@@ -59,11 +70,12 @@ async function short(
   path: string,
   command: { cmd: string; args: string[] },
   { envs, cwd, timeoutSec, signal }: ExecOptions,
+  stdin: Uint8Array | undefined,
 ): Promise<ExecResult> {
   const result = await transport.json<ForegroundResult>({
     method: "POST",
     path: `${path}/exec`,
-    json: { ...command, envs, cwd, timeout: timeoutSec },
+    json: { ...command, envs, cwd, timeout: timeoutSec, ...(stdin && { stdin_base64: toBase64(stdin) }) },
     timeoutMs: (timeoutSec ?? requestMaxSec) * 1_000 + answerGraceMs,
     signal,
   });
@@ -82,19 +94,28 @@ async function long(
   path: string,
   command: { cmd: string; args: string[] },
   { envs, cwd, timeoutSec = 0, signal }: ExecOptions,
+  stdin: Input | undefined,
 ): Promise<ExecResult> {
   const began = performance.now();
-  const opened = await startStream(transport, path, command, { envs, cwd }, { signal }).catch((error) => error);
+  const start = { ...command, envs, cwd, stdin: stdin !== undefined };
+  const opened = await startStream(transport, path, start, { signal }).catch((error) => error);
   if (isCommandNotFound(opened)) return commandNotFound(opened.message);
   if (!(opened instanceof OutputStream)) throw opened;
   const stream = opened;
   let isLate = false;
+  let failure: { error: unknown } | undefined;
+  const fail = (error: unknown) => {
+    failure = { error };
+    stream.stop();
+  };
   const callOff = after(timeoutSec * 1_000, () => {
     isLate = true;
     stream.stop();
   });
   try {
+    if (stdin !== undefined) feed(stream, stdin).catch(fail);
     const { stdout, stderr, exitCode, isTruncated } = await collect(stream, keptMaxBytes);
+    if (failure !== undefined) throw failure.error;
     const [stdoutBytes, stderrBytes] = [concatenated(stdout), concatenated(stderr)];
     if (isLate) {
       const details = { stdout: toBase64(stdoutBytes), stderr: toBase64(stderrBytes), encoding: "base64" };
@@ -118,11 +139,29 @@ function commandNotFound(said: string): ExecResult {
   return resultOf({ stdoutBytes: utf8(""), stderrBytes: utf8(`${said}\n`), ...rest });
 }
 
+type Input = Uint8Array | AsyncIterable<string | Uint8Array>;
+
+/** Writes all of it, and the end; no more once the process has ended. */
+async function feed(stream: OutputStream, stdin: Input): Promise<void> {
+  for await (const part of stdin instanceof Uint8Array ? [stdin] : stdin) {
+    if (stream.hasEnded) return;
+    await stream.write(part);
+  }
+  stream.endStdin();
+}
+
+export interface StreamStart {
+  cmd: string;
+  args: string[];
+  envs?: Record<string, string> | undefined;
+  cwd?: string | undefined;
+  stdin?: boolean | undefined;
+}
+
 export function startStream(
   transport: Transport,
   path: string,
-  command: { cmd: string; args: string[] },
-  { envs, cwd }: { envs?: Record<string, string> | undefined; cwd?: string | undefined },
+  { envs, cwd, stdin, ...command }: StreamStart,
   options: CallOptions,
 ): Promise<OutputStream> {
   const refusal = (said: string, code: string | undefined) => refusalWith(code, said);
@@ -131,8 +170,11 @@ export function startStream(
     ...command,
     ...(envs === undefined ? {} : { envs }),
     ...(cwd === undefined ? {} : { cwd }),
+    ...(stdin === true ? { stdin } : {}),
   };
-  return OutputStream.open(transport, `${path}/exec/stream`, start, refusal, options);
+  const kill = (pid: number) =>
+    transport.done({ method: "DELETE", path: `${path}/processes/${pid}`, query: { signal: "SIGKILL" } });
+  return OutputStream.open(transport, `${path}/exec/stream`, { begin: start, refusal, kill }, options);
 }
 
 function resultOf(known: Omit<ExecResult, "stdout" | "stderr">): ExecResult {

@@ -1,8 +1,8 @@
 /** Live output of a process that was started for this stream, or that this stream is attached to. */
 import { closeCodes } from "../wire/errors.ts";
 import type { ExecServerMessage } from "../wire/exec.ts";
-import { type Bytes, fromBase64 } from "./bytes.ts";
-import { ServiceError } from "./errors.ts";
+import { type Bytes, fromBase64, toBase64, utf8 } from "./bytes.ts";
+import { refusalWith, ServiceError } from "./errors.ts";
 import { endingError, MessageSocket } from "./message-socket.ts";
 import type { CallOptions, Transport } from "./transport.ts";
 
@@ -15,9 +15,23 @@ export interface OutputChunk {
 }
 
 type Outgoing =
-  | { type: "start"; cmd: string; args: string[]; envs?: Record<string, string>; cwd?: string }
+  | { type: "start"; cmd: string; args: string[]; envs?: Record<string, string>; cwd?: string; stdin?: boolean }
+  | { type: "stdin"; data: string; encoding: "base64" }
+  | { type: "stdin_end" }
   | { type: "stop" };
 type Socket = MessageSocket<ExecServerMessage, Outgoing>;
+
+const inputChunkBytes = 256 * 1024;
+
+/** How a stream is opened. */
+interface Opening {
+  /** The first message to send, if any. */
+  begin?: Outgoing;
+  /** Makes the error when the process cannot be started or found, of the service's text and code. */
+  refusal: (said: string, code: string | undefined) => Error;
+  /** Kills the command by another request. */
+  kill?: (pid: number) => Promise<void>;
+}
 
 /**
  * Iterate it once, or call `wait()`. Leaving the loop early closes the stream: a command started for it is killed, an
@@ -34,22 +48,21 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
   readonly #socket: Socket;
   readonly #decoders = { stdout: decoder(), stderr: decoder() };
   readonly #signal: AbortSignal | undefined;
+  readonly #kill: Opening["kill"];
   readonly #settled: Promise<void>;
+  #hasWritten = false;
+  /** The service's answer to input that it could not use. */
+  #inputRefusal: ServiceError | undefined;
   #settle: () => void = () => {};
   #isRead = false;
   #exitCode: number | undefined;
   #error: unknown;
 
-  /**
-   * `begin`: the first message to send, if any. `refusal`: makes the error when the process cannot be started or found, of
-   * the service's text and code.
-   * @internal
-   */
+  /** @internal */
   static async open(
     transport: Transport,
     path: string,
-    begin: Outgoing | undefined,
-    refusal: (said: string, code: string | undefined) => Error,
+    { begin, refusal, kill }: Opening,
     options: CallOptions,
   ): Promise<OutputStream> {
     const socket: Socket = await MessageSocket.open(transport, path, { encoding: "base64" }, options);
@@ -59,7 +72,7 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     const first = await socket.next();
     options.signal?.removeEventListener("abort", stop);
     if (options.signal?.aborted) throw options.signal.reason;
-    if (first?.type === "start") return new OutputStream(socket, first.pid, options.signal);
+    if (first?.type === "start") return new OutputStream(socket, first.pid, kill, options.signal);
     await socket.next();
     const error = first?.type === "error" ? first : undefined;
     if (error !== undefined && socket.ending?.code === closeCodes.done) throw refusal(error.data, error.code);
@@ -67,9 +80,10 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     throw endingError(socket.ending, said, "agent_error");
   }
 
-  private constructor(socket: Socket, pid: number, signal: AbortSignal | undefined) {
+  private constructor(socket: Socket, pid: number, kill: Opening["kill"], signal: AbortSignal | undefined) {
     this.#socket = socket;
     this.pid = pid;
+    this.#kill = kill;
     this.#signal = signal;
     this.#settled = new Promise((resolve) => {
       this.#settle = resolve;
@@ -81,6 +95,11 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     return this.#exitCode;
   }
 
+  /** The process has ended, or its end cannot be known any more. */
+  get hasEnded(): boolean {
+    return this.#exitCode !== undefined || this.#socket.ending !== undefined;
+  }
+
   /** The exit code. Output that is not being iterated is discarded. */
   async wait(): Promise<number> {
     if (!this.#isRead) for await (const _ of this);
@@ -89,9 +108,33 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     return this.#exitCode;
   }
 
+  /**
+   * Sends standard input: of a command that was started with `stdin: true`, or of a background process that was. Resolves when
+   * most of it is sent, which waits for the program to read. After the end of the process, input is thrown away. Throws the
+   * service's answer to earlier input that it could not use, if that was read.
+   */
+  async write(data: string | Uint8Array): Promise<void> {
+    const bytes = typeof data === "string" ? utf8(data) : data;
+    for (let at = 0; at < bytes.length; at += inputChunkBytes) {
+      if (this.#inputRefusal !== undefined) throw this.#inputRefusal;
+      this.#hasWritten = true;
+      const data = toBase64(bytes.subarray(at, at + inputChunkBytes));
+      this.#socket.send({ type: "stdin", data, encoding: "base64" });
+      await this.#socket.drained();
+    }
+  }
+
+  /** Ends standard input, after all that was written. */
+  endStdin(): void {
+    this.#socket.send({ type: "stdin_end" });
+  }
+
   /** Kills the command that was started for this stream, with its children. Remaining output can still be read. */
   stop(): void {
-    this.#socket.send({ type: "stop" });
+    const ask = () => this.#socket.send({ type: "stop" });
+    // A message behind input that the program does not read is not read either.
+    if (this.#hasWritten && this.#kill !== undefined) this.#kill(this.pid).catch(ask);
+    else ask();
   }
 
   /** Closes the stream at once, as leaving the loop does. */
@@ -121,8 +164,10 @@ export class OutputStream implements AsyncIterable<OutputChunk> {
     let said: string | undefined;
     for (let message = await this.#socket.next(); message !== undefined; message = await this.#socket.next()) {
       if (message.type === "stdout" || message.type === "stderr") yield this.#chunk(message.type, message.data);
-      else if (message.type === "error") said = message.data;
-      else if (message.type === "exit") {
+      else if (message.type === "error") {
+        said = message.data;
+        this.#inputRefusal = refusalWith(message.code, message.data);
+      } else if (message.type === "exit") {
         this.#exitCode = message.exit_code;
         this.#finish();
         yield* this.#heldBack();

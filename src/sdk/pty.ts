@@ -7,7 +7,7 @@
 import { closeCodes } from "../wire/errors.ts";
 import type { PtyClientMessage, PtyServerMessage } from "../wire/pty-messages.ts";
 import { type Bytes, fromBase64, toBase64, utf8 } from "./bytes.ts";
-import { ConnectionError, ServiceError } from "./errors.ts";
+import { ConnectionError, refusalWith, ServiceError } from "./errors.ts";
 import { endingError, MessageSocket } from "./message-socket.ts";
 import { Queue } from "./queue.ts";
 import { retryDelayMs, sleep } from "./retry.ts";
@@ -268,5 +268,6 @@ async function join(
   if (message?.type === "started") return { socket, tag: message.tag, pid: message.pid };
   await socket.next();
   const said = message?.type === "error" ? message.data : undefined;
+  if (message?.type === "error" && message.code !== undefined) throw refusalWith(message.code, message.data);
   throw endingError(socket.ending, said, first.type === "connect" ? "not_found" : "invalid_request");
 }

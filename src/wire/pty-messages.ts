@@ -38,7 +38,14 @@ export const PtyServerMessage = Type.Union([
   Type.Object({ type: Type.Literal("started"), tag: Type.String(), pid: Type.Integer() }),
   Type.Object({ type: Type.Literal("output"), data: Type.String() }),
   Type.Object({ type: Type.Literal("exit"), exit_code: Type.Integer() }),
-  Type.Object({ type: Type.Literal("error"), data: Type.String(), fatal: Type.Boolean() }),
+  Type.Object({
+    type: Type.Literal("error"),
+    data: Type.String(),
+    fatal: Type.Boolean(),
+    code: Type.Optional(
+      Type.String({ description: "`command_not_found`: the program does not exist or cannot be executed." }),
+    ),
+  }),
   Type.Object({ type: Type.Literal("ping") }),
 ]);
 export type PtyServerMessage = Static<typeof PtyServerMessage>;

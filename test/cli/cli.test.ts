@@ -1,10 +1,12 @@
 /** Each command of the command line, against a real server with real VMs. */
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { text } from "node:stream/consumers";
 import { after, before, test } from "node:test";
 import { commands } from "../../src/cli/commands.ts";
 import { helpOf } from "../../src/cli/help.ts";
@@ -59,6 +61,31 @@ test("create, ls and rm print ids, or whole capsules with --json", deadline, asy
   assert.match(table[1]!, new RegExp(`^${made.id} +running +minimal +1 +512 MiB`));
   assert.equal((await ok("rm", made.id.slice(0, 12))).trim(), made.id);
   failed(await line.run(["rm", made.id]), 1, /does not exist|no capsule/i);
+});
+
+test("exec passes on standard input: much of it, a part of it, and a closed one", deadline, async () => {
+  const input = randomBytes(50 * 1024 * 1024);
+  const hash = createHash("sha256").update(input).digest("hex");
+  const { stdout, code } = await line.run(["exec", id, "--", "sha256sum"], { input });
+  assert.deepEqual([stdout, code], [`${hash}  -\n`, 0]);
+  const bash = async (script: string) => {
+    const child = spawn("bash", ["-c", script, program, id], { env: line.env, stdio: ["ignore", "pipe", "inherit"] });
+    const [output] = await Promise.all([text(child.stdout), once(child, "close")]);
+    return output;
+  };
+  assert.equal(await bash('yes | "$0" exec "$1" -- head -1'), "y\n");
+  assert.equal(await bash('"$0" exec "$1" -- sh -c "cat; echo end" <&-'), "end\n");
+  assert.equal(await bash('echo 1 | "$0" exec --json "$1" -- cat | grep -c 1'), "1\n");
+  const loop = 'seq 3 | while read n; do "$0" exec "$1" -- echo $n </dev/null; done';
+  assert.equal(await bash(loop), "1\n2\n3\n");
+  assert.match(
+    await bash('echo "tty; exit 5" | "$0" exec -t "$1" -- sh; echo "code $?"'),
+    /\/dev\/pts\/[\s\S]*code 5\n$/,
+  );
+  assert.match(
+    await bash('"$0" exec -t "$1" -- nope 2>&1; echo "code $?"'),
+    /nope: command not found[\s\S]*code 127\n$/,
+  );
 });
 
 test("exec passes on output and exit code, byte for byte", deadline, async () => {

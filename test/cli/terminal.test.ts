@@ -46,6 +46,19 @@ async function enters(emulator: Emulator, text: string): Promise<void> {
   await emulator.presses("Enter");
 }
 
+test("exec -it runs a program in this terminal; exec -i passes lines on until Ctrl-D", deadline, async () => {
+  const words = (flag: string) => `'${program}' exec ${flag} ${id} --`;
+  const script = `${words("-it")} sh -c 'stty size; read -r x; echo "read $x"; exit 4'; echo "it was $?"`;
+  await using emulator = await Emulator.start(["bash", "-c", `${script}; ${words("-i")} wc -l`], line.env, size);
+  await emulator.shows(/^24 90$/m);
+  await enters(emulator, "typed");
+  await emulator.shows(/^read typed$/m);
+  await emulator.shows(/^it was 4$/m);
+  await enters(emulator, "one line");
+  await emulator.presses("C-d");
+  await emulator.shows(/^1$/m);
+});
+
 test("a shell passes on keys, window size and exit code", deadline, async () => {
   const again = `'${program}' shell ${id} ${shell.map((word) => `'${word}'`).join(" ")}; echo "it was $?"`;
   await using emulator = await Emulator.start(["bash", "-c", again], line.env, size);

@@ -12,6 +12,7 @@ import { describeError } from "../log.ts";
 const keepaliveMs = 30_000;
 /** While a client is not read, only a failed ping shows that it has left. */
 const pausedPingMs = 5_000;
+const commandNotFound = "command_not_found";
 /** Flow control keeps output far below this. Only error messages to a client that does not read can exceed it. */
 export const unsentMaxBytes = 8 * 1024 * 1024;
 /** When a run ends, its agent fails too, before or after. An agent error waits this long for the end of the run. */
@@ -24,7 +25,10 @@ export interface ConnectionHandlers {
   onClosed(): void;
 }
 
-/** Fields of an error message besides its text: a terminal's errors are marked fatal, the others can have a code. */
+/**
+ * Fields of an error message besides its text: a terminal's errors are marked fatal, and have a code only where the command is not
+ * found; the others can have any.
+ */
 export type ErrorMark = { fatal: true } | Record<string, never>;
 
 export class Connection {
@@ -89,8 +93,8 @@ export class Connection {
 
   /** Sends an error message, then closes. */
   fail(text: string, closeCode: number, code?: string): void {
-    const detail = code === undefined || "fatal" in this.#mark ? this.#mark : { code };
-    this.send({ type: "error", data: text, ...detail });
+    const hasCode = code === commandNotFound || (code !== undefined && !("fatal" in this.#mark));
+    this.send({ type: "error", data: text, ...this.#mark, ...(hasCode ? { code } : {}) });
     this.close(closeCode, text);
   }
 
@@ -99,7 +103,7 @@ export class Connection {
     if (error instanceof AgentFailure) {
       const { message, failure, code } = error;
       if (failure === "slow_reader") this.fail(message, closeCodes.tooSlow);
-      else this.fail(message, closeCodes.done, failure === "command_not_found" ? failure : code);
+      else this.fail(message, closeCodes.done, failure === commandNotFound ? failure : code);
       return;
     }
     if (!(error instanceof CapsuleError)) {
