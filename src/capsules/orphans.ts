@@ -1,7 +1,7 @@
 /**
- * Folders of capsules and templates without a row. A folder that this database explains is removed: its capsule was destroyed, its
- * template removed, its capture began here and failed, or it was never finished. Any other may belong to a database that was lost
- * or exchanged, and is kept in lost+found (docs/adr/0036).
+ * Folders of capsules and templates without a row. A folder that this database explains is removed: its capsule was destroyed,
+ * its template removed, its capture began here and failed, or it was never finished. Any other may belong to a database that was
+ * lost or exchanged, and is kept in lost+found (docs/adr/0036).
  */
 import type { TemplateRows } from "../db/template-rows.ts";
 import type { Host, SavedKind } from "../host/host.ts";

@@ -17,7 +17,7 @@ import type { TemplateStore } from "../images/template-store.ts";
 import type { Launcher } from "../launch/launcher.ts";
 import type { Verifier } from "./verifier.ts";
 
-/** Resumes of one owner that have a copy of a disk layer. The copies may be as large as its quota, and count for it only when measured. */
+/** Resumes of one owner that have a copy of a disk layer, which counts for the owner's quota only when it is measured. */
 export const copiedPerOwner = 2;
 
 export interface RestorerOptions {

@@ -102,7 +102,7 @@ export async function putLayerBack(folder: string): Promise<boolean> {
   return true;
 }
 
-/** Removes the layer that was set aside, if any, once the copy is the capsule's. A failure is left to the checkpoint's removal. */
+/** Removes the layer that was set aside, if any. Call when the copy is the capsule's. The checkpoint's removal repeats it. */
 export async function dropAside(folder: string): Promise<void> {
   const aside = asideOf(folder);
   if (existsSync(aside)) await rm(aside, { force: true }).catch(() => {});

@@ -91,8 +91,8 @@ export class DiskSpace {
   }
 
   /**
-   * Throws CapsuleError("no_space") unless `bytes` more fit beside the reserve and all reservations. `written`: bytes of them that
-   * are on disk, read without waiting.
+   * Throws CapsuleError("no_space") unless `bytes` more fit beside the reserve and all reservations. `written`: bytes of them
+   * that are on disk, read without waiting.
    */
   reserve(bytes: number, what: string, written?: () => number): Reservation {
     const kept = this.reserveBytes === 0 ? "" : `, ${mib(this.reserveBytes)} MiB of them for pauses`;

@@ -1,7 +1,7 @@
 /**
- * The reserve of the disk, divided among the owners with running capsules (docs/adr/0035). Each may take an equal part of the sum of
- * the bytes that are free and those that these owners' checkpoints have taken. So the part of one owner is the same whatever the
- * others take of theirs.
+ * The reserve of the disk, divided among the owners with running capsules (docs/adr/0035). Each may take an equal part of the sum
+ * of the bytes that are free and those that these owners' checkpoints have taken. So the part of one owner is the same whatever
+ * the others take of theirs.
  *
  * Bytes count as taken from the reserve while their checkpoint is there, until the whole reserve is free. All bytes of a pause
  * count as taken from its owner's part while the owner is over its quota.
