@@ -55,7 +55,7 @@ export class Authentication {
     const key = request.headers["x-api-key"];
     const identity = typeof key === "string" ? this.#teams.authenticate(key) : this.#ticketHolder(request);
     if (identity === undefined) throw this.refusal(request, "the X-API-Key header is missing or not valid");
-    this.#connections.authenticated(request.raw);
+    this.#connections.authenticated(request.raw, identity.teamId);
     const waitSec = this.#perKey.take(identity.keyId) || this.#perTeam.take(identity.teamId);
     if (waitSec > 0) {
       throw new CapsuleError("quota_exceeded", "too many requests with this key; send them more slowly", {
@@ -96,8 +96,9 @@ export class Authentication {
   hasKey(request: FastifyRequest): boolean {
     const key = request.headers["x-api-key"];
     if (typeof key !== "string") return false;
-    if (this.#teams.authenticate(key) !== undefined) {
-      this.#connections.authenticated(request.raw);
+    const identity = this.#teams.authenticate(key);
+    if (identity !== undefined) {
+      this.#connections.authenticated(request.raw, identity.teamId);
       return true;
     }
     const refusal = this.refusal(request, "the X-API-Key header is not valid");

@@ -1,7 +1,7 @@
 /**
  * Bounds the open connections of each network, so that one client cannot take all that the server accepts, and closes those
  * beyond the bounds at once, before a TLS handshake and before a request is read. A connection is kept for long between two
- * requests only once it has shown a valid key.
+ * requests only once it has shown a valid key, and on a nearly full server no team keeps another one's clients out.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -23,7 +23,7 @@ export interface ConnectionLimitOptions {
 
 /** Longest idle time of a connection that has shown no valid key. */
 const keylessKeepAliveMs = 65_000;
-/** Part of `openMax` from which on each new connection closes an idle one without a valid key. */
+/** Part of `openMax` from which on each new connection closes an idle one. The rest are places to show a key in. */
 const nearlyFull = 0.9;
 
 export class ConnectionLimit {
@@ -36,7 +36,7 @@ export class ConnectionLimit {
 
   constructor(options: ConnectionLimitOptions) {
     this.#options = options;
-    this.#counts = new ConnectionCounts(options);
+    this.#counts = new ConnectionCounts({ ...options, keylessMin: Math.ceil((1 - nearlyFull) * options.openMax) });
   }
 
   /** For the server's `keepAliveTimeout`. */
@@ -53,15 +53,19 @@ export class ConnectionLimit {
       connection.requests = socket;
       this.#connections.set(socket, connection);
     });
+    server.prependListener("upgrade", ({ socket }: IncomingMessage) => {
+      const connection = this.#connections.get(socket);
+      if (connection !== undefined) connection.isUpgraded = true;
+    });
     server.prependListener("request", (request, response) => this.#requested(request, response));
   }
 
-  /** The request has a valid key. */
-  authenticated(request: IncomingMessage): void {
+  /** The request has a valid key of the team. */
+  authenticated(request: IncomingMessage, team: string): void {
     const connection = this.#connections.get(request.socket);
     if (connection === undefined || connection.isKnown) return;
     connection.isKnown = true;
-    this.#counts.authenticated(connection);
+    this.#counts.authenticated(connection, team);
     const response = this.#responses.get(request); // an upgraded connection has none
     if (response !== undefined) tellKeepAlive(response, this.#options.keepAliveMs);
   }
@@ -93,7 +97,7 @@ export class ConnectionLimit {
     else this.#responses.set(request, response);
     response.once("finish", () => {
       if (connection.isKnown) keepIdle(request.socket, keepAliveMs);
-      else this.#counts.used(connection);
+      this.#counts.used(connection);
     });
   }
 }
@@ -104,6 +108,8 @@ class Connection implements Counted {
   requests: Socket;
   /** Whether it has shown a valid key, or is the proxy's. */
   isKnown: boolean;
+  /** A WebSocket, which has bounds of its own. */
+  isUpgraded = false;
 
   constructor(socket: Socket, address: string, isKnown: boolean) {
     this.address = address;
@@ -112,7 +118,7 @@ class Connection implements Counted {
   }
 
   isIdle(): boolean {
-    return pendingResponse(this.requests) === undefined;
+    return !this.isUpgraded && pendingResponse(this.requests) === undefined;
   }
 
   close(): void {
