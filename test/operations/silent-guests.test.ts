@@ -18,7 +18,7 @@ before(async () => {
   const env = { CAPSULE_CONCURRENT_STARTS: "1", CAPSULE_WAKE_DEADLINE_MS: foreverMs, CAPSULE_SILENCE_MS: foreverMs };
   world = await World.start({ env, errors: [/"code":"unavailable"/] });
   bystander = await world.client.capsule();
-  const silent = await Promise.all([1, 2].map(async () => mute(await world.client.capsule({ timeout_sec: 1 }))));
+  const silent = await Promise.all([1, 2].map(async () => mute(await world.client.capsule())));
   ids = silent.map(({ id }) => id);
   await within("the server listens", world.restart("SIGTERM"));
   bystander = world.capsule(bystander.id);
