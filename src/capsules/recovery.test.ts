@@ -127,6 +127,28 @@ test("a start keeps the folders that its database does not know, and removes tho
   for (const database of [lost, own]) database.close();
 });
 
+test("a start keeps the checkpoint of a capsule that an older database still has as starting, and starts it anew", async () => {
+  const [host, database] = [new FakeHost(), openDatabase(":memory:")];
+  const begun = Promise.withResolvers<void>();
+  host.moment = () => {
+    begun.resolve();
+    return new Promise<never>(() => {}); // the database is copied here
+  };
+  const before = fakeService({ host, database });
+  const shape = { template: "minimal", vcpus: 1, memoryMb: 512, timeoutSec: 0 };
+  const { id } = await before.capsules.create(before.team, shape);
+  await begun.promise;
+  host.moment = () => Promise.resolve();
+  host.folders.add(id);
+  host.checkpoints.set(id, { revision: 7, isStale: false });
+  const after = fakeService({ host, database });
+  const { removed, kept } = await after.recover();
+  await after.settled();
+  assert.deepEqual([removed, kept, host.kept], [0, 1, [`capsules/${id}`]]);
+  assert.equal(after.store.get(id)?.status, "running");
+  database.close();
+});
+
 /** The next start of a service with one running capsule; its agent does not answer before `host.stopHanging`. */
 async function silentStart(prepare: (before: FakeService, id: string) => void = () => {}, log?: Log) {
   const host = new FakeHost();

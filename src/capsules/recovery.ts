@@ -28,6 +28,7 @@ export interface Recovered {
   lost: number;
   /** Folders without a row. */
   removed: number;
+  /** Folders that are in lost+found now. */
   kept: number;
 }
 
@@ -77,7 +78,7 @@ async function recoverOne(row: Capsule, recovery: Recovery): Promise<void> {
         await transitions.destroy(row);
         return;
       case "create": // the create was acknowledged: start again from nothing
-        await host.remove(row.id);
+        await clearFolder(row, recovery);
         void transitions.boot(row);
         return;
       case "resume": // no process of the user has run since, so the checkpoint is still valid
@@ -94,6 +95,17 @@ async function recoverOne(row: Capsule, recovery: Recovery): Promise<void> {
   } catch (error) {
     fail(row, error, recovery);
   }
+}
+
+/**
+ * Makes place for a new start. No create writes a checkpoint, so a folder that has one is newer than a database that was put
+ * back: its capsule ran and was paused. Such a folder is kept as one without a row is.
+ */
+async function clearFolder({ id }: Capsule, { host, log, result }: Recovery): Promise<void> {
+  if (!host.lostFound.isSaved("capsules", id)) return await host.remove(id);
+  await host.keepLost("capsules", id);
+  result.kept++;
+  log.warn({ folder: `capsules/${id}` }, "the checkpoint of a capsule that is starting was moved to lost+found");
 }
 
 /** Resolves when the capsule's guest is adopted or gone, or when only its agent is waited for. Never rejects. */
