@@ -5,6 +5,7 @@
 import { FrameType, maxPayloadBytes } from "./frames.ts";
 import { decodeCount, decodeTotal, emptyRecord, endRecord, limits, type Verb, windowRecord } from "./protocol.ts";
 import { ProtocolError } from "./records.ts";
+import { SendQueue } from "./send-queue.ts";
 
 /** `result` or `failed` is the last call. A handler throws ProtocolError for an invalid payload. */
 export interface StreamHandler {
@@ -46,8 +47,7 @@ export class Stream {
 
   #creditBytes: number = limits.windowBytes;
   #sentBytes = 0;
-  #queue: Uint8Array[] = [];
-  #queuedBytes = 0;
+  readonly #queue = new SendQueue();
   #isEnding = false;
   #isBlocked = false;
   /** Events queued while the pipe is congested, the latest of each name. */
@@ -66,7 +66,7 @@ export class Stream {
 
   /** Bytes passed to `send` that are queued for credit or for the pipe. */
   get queuedBytes(): number {
-    return this.#queuedBytes;
+    return this.#queue.length;
   }
 
   get sentBytes(): number {
@@ -93,11 +93,10 @@ export class Stream {
    * change afterwards.
    */
   send(bytes: Uint8Array): boolean {
-    if (!this.#isOpen || bytes.length === 0) return this.#queuedBytes === 0;
-    this.#queue.push(bytes);
-    this.#queuedBytes += bytes.length;
+    if (!this.#isOpen || bytes.length === 0) return this.#queue.length === 0;
+    this.#queue.add(bytes);
     this.pump();
-    this.#isBlocked = this.#queuedBytes > 0;
+    this.#isBlocked = this.#queue.length > 0;
     return !this.#isBlocked;
   }
 
@@ -163,22 +162,21 @@ export class Stream {
   /** Marks the stream as ended and drops queued bytes. */
   close(): void {
     this.#isOpen = false;
-    this.#queue = [];
-    this.#queuedBytes = 0;
+    this.#queue.clear();
     this.#latest.clear();
   }
 
   /** Sends queued bytes as far as credit and pipe allow. */
   pump(): void {
     if (!this.#transport.congested) this.#sendLatest();
-    while (this.#isOpen && this.#queuedBytes > 0 && this.#creditBytes > 0) {
+    while (this.#isOpen && this.#queue.length > 0 && this.#creditBytes > 0) {
       if (this.#transport.congested) {
         this.#transport.onceDrained(this);
         return;
       }
       this.#sendPart();
     }
-    if (!this.#isOpen || this.#queuedBytes > 0) return;
+    if (!this.#isOpen || this.#queue.length > 0) return;
     if (this.#isEnding) {
       this.#isEnding = false;
       this.#transport.control(FrameType.END, this.id, endRecord(this.#sentBytes));
@@ -196,14 +194,10 @@ export class Stream {
   }
 
   #sendPart(): void {
-    const first = this.#queue[0]!;
-    const length = Math.min(first.length, maxPayloadBytes, this.#creditBytes);
-    if (length === first.length) this.#queue.shift();
-    else this.#queue[0] = first.subarray(length);
-    this.#queuedBytes -= length;
-    this.#creditBytes -= length;
-    this.#sentBytes += length;
-    this.#transport.data(this.id, first.subarray(0, length));
+    const bytes = this.#queue.take(Math.min(maxPayloadBytes, this.#creditBytes));
+    this.#creditBytes -= bytes.length;
+    this.#sentBytes += bytes.length;
+    this.#transport.data(this.id, bytes);
   }
 
   // ---- Received frames

@@ -12,11 +12,11 @@ const bufferedInputMaxBytes = 1024 * 1024;
 
 /** Reads no more messages of the client while much of its input is buffered. */
 export class InputGate {
-  readonly #connection: Connection;
+  readonly #connection: Pick<Connection, "pause">;
   readonly #stream: Pick<InputStream, "write">;
   #bufferedBytes = 0;
 
-  constructor(connection: Connection, stream: Pick<InputStream, "write" | "onDrain">) {
+  constructor(connection: Pick<Connection, "pause" | "resume">, stream: Pick<InputStream, "write" | "onDrain">) {
     this.#connection = connection;
     this.#stream = stream;
     stream.onDrain(() => {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { PassThrough } from "node:stream";
-import { after, before, beforeEach, describe, test } from "node:test";
+import { after, before, beforeEach, describe, type TestContext, test } from "node:test";
 import { type RawData, WebSocket } from "ws";
 import { Api, keys } from "../../../test/api.ts";
 import type { FakeAgent, FakePty, FakeRun } from "../../../test/fakes/agent.ts";
@@ -90,6 +90,12 @@ class Client {
     const [code] = await within("the socket is closed", this.closed);
     return [this.#messages, code];
   }
+}
+
+/** Counts from now on; the returned wait ends when the server has stopped reading a client. */
+function pauseOf(t: TestContext): () => Promise<unknown> {
+  const pause = t.mock.method(WebSocket.prototype, "pause");
+  return () => waitFor("the server reads no more", () => pause.mock.callCount() > 0);
 }
 
 async function refusal(
@@ -489,13 +495,13 @@ describe("exec stream", () => {
     await without.rest();
   });
 
-  test("a program that does not read its input stops the client's sending; a stop close behind it gets through", async () => {
+  test("a program that does not read its input stops the client's sending; a stop close behind it gets through", async (t) => {
+    const paused = pauseOf(t);
     const { client, run } = await reading();
     run.isFull = true;
     const data = "x".repeat(30_000);
     for (let i = 0; i < 400; i++) client.send({ type: "stdin", data });
-    await waitFor("the first input", () => run.input.length > 0);
-    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    await paused();
     assert.ok(run.input.length < 100, `${run.input.length} messages were taken`);
     run.drain();
     await waitFor("all input", () => run.input.length === 400);
@@ -685,15 +691,15 @@ describe("attach", () => {
     assert.deepEqual(await client.rest(), [[{ type: "exit", exit_code: 0 }], 1000]);
   });
 
-  test("a program that does not read stops the client's sending, until another client ends its input", async () => {
+  test("a program that does not read stops the client's sending, until another client ends its input", async (t) => {
+    const paused = pauseOf(t);
     const client = await attached();
     client.send({ type: "stdin", data: "x" });
     await waitFor("it is open", () => agent.inputs.length === 1);
     const [input] = agent.inputs;
     input!.isFull = true;
     for (let i = 0; i < 400; i++) client.send({ type: "stdin", data: "x".repeat(30_000) });
-    await waitFor("much input", () => input!.input.length >= 35);
-    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
+    await paused();
     assert.ok(input!.input.length < 100, `${input!.input.length} messages were taken`);
     agent.inputRefusal = new AgentFailure("conflict", "conflict", "standard input is not open");
     input!.sink.ended();
@@ -803,16 +809,16 @@ describe("pty", () => {
     assert.equal(code, 1000);
   });
 
-  test("a program that does not read its input stops the client's sending", async () => {
+  test("a program that does not read its input stops the client's sending", async (t) => {
+    const paused = pauseOf(t);
     const client = await open();
     const pty = await started(client);
     pty.isFull = true;
     pty.echoes = false;
     const line = base64("x".repeat(30_000));
     for (let i = 0; i < 400; i++) client.send({ type: "input", data: line });
-    await waitFor("the first input", () => pty.input.length > 0);
-    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
-    assert.ok(pty.input.length < 400, `${pty.input.length} messages were taken`);
+    await paused();
+    assert.ok(pty.input.length < 100, `${pty.input.length} messages were taken`);
     pty.drain();
     await waitFor("all input", () => pty.input.length === 400);
     client.socket.close();
@@ -831,6 +837,7 @@ describe("pty", () => {
   });
 
   test("a client whose input waits for its program is not dropped", async (t) => {
+    const paused = pauseOf(t);
     t.mock.timers.enable({ apis: ["setInterval"] });
     const client = await open();
     const pty = await started(client);
@@ -838,9 +845,8 @@ describe("pty", () => {
     pty.echoes = false;
     const line = base64("x".repeat(30_000));
     for (let i = 0; i < 400; i++) client.send({ type: "input", data: line });
-    await waitFor("the thirty-first input", () => pty.input.length > 30);
-    for (let turns = 0; turns < 200; turns++) await new Promise(setImmediate);
-    assert.ok(pty.input.length < 400, `${pty.input.length} messages were taken`);
+    await paused();
+    assert.ok(pty.input.length < 100, `${pty.input.length} messages were taken`);
     t.mock.timers.tick(90_000);
     pty.drain();
     t.mock.timers.tick(30_000);
