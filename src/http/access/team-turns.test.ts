@@ -1,15 +1,20 @@
 /** The order in which requests of several teams go on to their handlers. */
 import assert from "node:assert/strict";
+import { EventEmitter } from "node:events";
 import { test } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { TeamTurns } from "./team-turns.ts";
+import { type Ending, TeamTurns } from "./team-turns.ts";
 
 /** Names of requests in the order in which they went on; the first letter is the owner. */
 function line() {
   const turns = new TeamTurns();
   const begun: string[] = [];
-  const enter = (name: string) => turns.enter(name[0]!, () => begun.push(name));
-  return { begun, enter };
+  const enter = (name: string) => {
+    const response = Object.assign(new EventEmitter(), { closed: false });
+    turns.enter(name[0]!, response as unknown as Ending, () => begun.push(name));
+    return response;
+  };
+  return { begun, enter, turns };
 }
 
 test("the first request of an owner in a turn goes on at once", () => {
@@ -57,4 +62,23 @@ test("an owner whose requests have all gone on is forgotten in the next turn", a
   await nextTurn();
   enter("a2");
   assert.deepEqual(begun, ["a1", "a2"]);
+});
+
+test("requests whose clients have gone leave the line and never go on", async () => {
+  const { begun, enter, turns } = line();
+  const waiting = Array.from({ length: 1_001 }, (_, index) => enter(`a${index}`)).slice(1);
+  assert.equal(turns.size, 1_000);
+  for (const response of waiting.slice(0, -2)) response.emit("close");
+  assert.equal(turns.size, 2);
+  await nextTurn();
+  await nextTurn();
+  assert.deepEqual(begun, ["a0", "a999", "a1000"]);
+  assert.equal(turns.size, 0);
+  assert.equal(
+    waiting.reduce((sum, response) => sum + response.listenerCount("close"), 0),
+    0,
+  );
+  enter("b1");
+  enter("b2").emit("close");
+  assert.equal(turns.size, 0, "a line that is empty is forgotten");
 });
