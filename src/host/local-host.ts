@@ -10,7 +10,7 @@ import { privateMemory } from "./capacity/private-memory.ts";
 import type { ReadinessCheck } from "./capacity/readiness.ts";
 import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
 import { Adopter } from "./checkpoint/adopter.ts";
-import { Checkpointer, copiesAtOnce, savesAtOnce } from "./checkpoint/checkpointer.ts";
+import { Checkpointer, lineOfCopies, savesAtOnce } from "./checkpoint/checkpointer.ts";
 import { Restorer } from "./checkpoint/restorer.ts";
 import { Verifier } from "./checkpoint/verifier.ts";
 import { withDeadline } from "./deadline.ts";
@@ -105,7 +105,7 @@ export class LocalHost implements Host {
       },
     });
     this.#templates = new TemplateStore(paths, images, this.#bases, vmm);
-    const disk = { space, copies: new FairSlots(copiesAtOnce) };
+    const disk = { space, copies: lineOfCopies() };
     this.#checkpointer = new Checkpointer({
       ...options,
       ...disk,

@@ -28,7 +28,7 @@ import { DiskSpace } from "../disk/disk-space.ts";
 import { imageLayer } from "../disk/manifest.ts";
 import { Paths } from "../disk/paths.ts";
 import { LiveGuest } from "../guest.ts";
-import { Checkpointer, type CheckpointerOptions, frozenPerOwner } from "./checkpointer.ts";
+import { Checkpointer, type CheckpointerOptions, frozenPerOwner, lineOfCopies } from "./checkpointer.ts";
 import { Quiesce } from "./quiesce.ts";
 import { Verifier } from "./verifier.ts";
 
@@ -385,6 +385,22 @@ test("QEMU's monitor is not queried when the guest has answered FREEZE", async (
   vm.state = () => Promise.reject(new Error("queried"));
   await checkpointer.save(live, "pause", turn);
   assert.equal(vm.stops, 1);
+});
+
+test("one team with many copies leaves a slot to the others", async () => {
+  const line = lineOfCopies();
+  const started: string[] = [];
+  const over = Promise.withResolvers<void>();
+  const copy = (owner: string) =>
+    line.run(owner, () => {
+      started.push(owner);
+      return over.promise;
+    });
+  const copies = ["a", "a", "a", "b"].map(copy);
+  assert.deepEqual(started, ["a", "b"]);
+  over.resolve();
+  await Promise.all(copies);
+  assert.equal(started.length, 4);
 });
 
 test("a merge waits for its turn in a line of its own, where a signal ends the waiting, and no save waits for it", async (t) => {

@@ -36,7 +36,12 @@ export const frozenPerOwner = 2 * savesAtOnce;
  * Copies of whole disk layers at the same time: merges of captures, and resumes that work on a copy. Each may take minutes, so
  * they wait neither in the line of saves nor in that of starts.
  */
-export const copiesAtOnce = 2;
+const copiesAtOnce = 2;
+
+/** One owner never has all slots, so the copies of others need not wait for the minutes that its own take. */
+export function lineOfCopies(): FairSlots {
+  return new FairSlots(copiesAtOnce, { perOwner: copiesAtOnce - 1 });
+}
 
 export interface CheckpointerOptions {
   paths: Paths;
