@@ -83,8 +83,11 @@ export class LocalHost implements Host {
   constructor(options: LocalHostOptions) {
     const { paths, images, vmm, spareBases, memory, concurrentStarts, onDamage, warm } = options;
     this.lostFound = new LostFound(paths);
-    const reclaim = () => this.lostFound.removeOldest();
-    const space = new DiskSpace({ folder: paths.data, reserveBytes: options.diskReserveBytes, reclaim });
+    const space = new DiskSpace({
+      ...{ folder: paths.data, reserveBytes: options.diskReserveBytes },
+      reclaim: () => this.lostFound.removeOldest(),
+      reclaimableBytes: () => this.lostFound.bytes(),
+    });
     this.space = space;
     this.memory = memory;
     this.#options = options;

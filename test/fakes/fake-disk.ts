@@ -17,6 +17,7 @@ export class FakeDisk {
         this.freeBytes += bytes ?? 0;
         return bytes !== undefined;
       },
+      reclaimableBytes: async () => this.reclaimable.reduce((sum, bytes) => sum + bytes, 0),
     });
   }
 

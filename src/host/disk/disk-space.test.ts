@@ -84,7 +84,7 @@ test("before a refusal, what is kept only while there is room goes, as much of i
     disk.space.orReclaim(() => disk.space.reserve(40 * mib, "another")),
     noSpace,
   );
-  assert.equal(disk.reclaimable.length, 0);
+  assert.equal(disk.reclaimable.length, 1, "all of it would have been too little");
   first[Symbol.dispose]();
 });
 
@@ -97,6 +97,8 @@ test("a pause beyond its owner's part makes room first; one that is refused for 
   };
   (await pause(false, 60 * mib))[Symbol.dispose]();
   assert.equal(disk.reclaimable.length, 1, "50 of the reserve were its own");
+  await assert.rejects(pause(false, 140 * mib), noSpace);
+  assert.equal(disk.reclaimable.length, 1, "20 more give it 10 more");
   disk.freeBytes += 500 * mib;
   await assert.rejects(pause(true, 60 * mib), noSpace);
   assert.equal(disk.reclaimable.length, 1);

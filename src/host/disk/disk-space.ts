@@ -23,6 +23,8 @@ export interface DiskSpaceOptions {
   freeNow?: (folder: string) => number;
   /** Removes something that is kept only while there is room; false when there is nothing. */
   reclaim?: () => Promise<boolean>;
+  /** Bytes on disk of all that `reclaim` would remove. */
+  reclaimableBytes?: () => Promise<number>;
 }
 
 /** Bytes that will be written. Dispose of it when they are, before the files are renamed. */
@@ -34,8 +36,10 @@ export interface Reservation extends Disposable {
 }
 
 interface Limit {
-  /** Most bytes, where so many are free beside all reservations. */
+  /** Most bytes, where so many are free beside all reservations. Without effects. */
   allowedBytes: (freeBytes: number) => number;
+  /** Called with the bytes that are free, before they are asked for. */
+  see?: (freeBytes: number) => void;
   /** Called when they are promised. */
   take?: (bytes: number, freeBytes: number) => void;
   /** Why it was refused. */
@@ -55,8 +59,9 @@ export class DiskSpace {
   readonly #freeNow: (folder: string) => number;
   /** Frees space by removing something that is kept only while there is room; false when there is nothing. */
   readonly reclaim: () => Promise<boolean>;
-  /** Refusals because of what is free, not of whose it is. */
-  readonly #shortages = new WeakSet<object>();
+  readonly #reclaimableBytes: () => Promise<number>;
+  /** Refusals because of what is free, not of whose it is, and whether so many bytes more would do. */
+  readonly #shortages = new WeakMap<object, (moreBytes: number) => boolean>();
   readonly #promised = new Set<Promised>();
   readonly #parts: ReserveParts;
 
@@ -65,7 +70,9 @@ export class DiskSpace {
     reserveBytes,
     freeNow = freeBytesOf,
     reclaim = () => Promise.resolve(false),
+    reclaimableBytes = () => Promise.resolve(0),
   }: DiskSpaceOptions) {
+    this.#reclaimableBytes = reclaimableBytes;
     this.reclaim = reclaim;
     this.#folder = folder;
     this.reserveBytes = reserveBytes;
@@ -79,13 +86,14 @@ export class DiskSpace {
     return bavail * bsize;
   }
 
-  /** The result of `reserve`, which is called again after each reclaim while it lacks space. */
+  /** The result of `reserve`, called again after each reclaim while it lacks space. Nothing is reclaimed where all is too little. */
   async orReclaim<T>(reserve: () => T): Promise<T> {
     for (;;) {
       try {
         return reserve();
       } catch (error) {
-        if (!this.#shortages.has(error as object) || !(await this.reclaim())) throw error;
+        const wouldFit = this.#shortages.get(error as object);
+        if (!wouldFit?.(await this.#reclaimableBytes()) || !(await this.reclaim())) throw error;
       }
     }
   }
@@ -113,6 +121,7 @@ export class DiskSpace {
   ): Reservation {
     const limit: Limit = {
       allowedBytes: (freeBytes) => this.#parts.allowedBytes(id, share, freeBytes),
+      see: (freeBytes) => this.#parts.see(id, freeBytes),
       take: (taken, freeBytes) => this.#parts.take(id, share, taken, freeBytes),
       describe: (_leftBytes, allowedBytes) => `${mib(allowedBytes)} MiB are free for its team`,
       what,
@@ -157,9 +166,10 @@ export class DiskSpace {
     };
   }
 
-  #require(bytes: number, { allowedBytes, take, describe, what }: Limit): void {
+  #require(bytes: number, { allowedBytes, see, take, describe, what }: Limit): void {
     const leftBytes = this.#leftBytes();
     const freeBytes = Math.max(0, leftBytes - slackBytes);
+    see?.(freeBytes);
     const mostBytes = allowedBytes(freeBytes);
     if (bytes <= mostBytes) {
       take?.(bytes, freeBytes);
@@ -167,7 +177,8 @@ export class DiskSpace {
     }
     const message = `${what} needs ${mib(bytes)} MiB of disk and only ${describe(leftBytes, mostBytes)}`;
     const refusal = new CapsuleError("no_space", message, { details: { needed_bytes: bytes, free_bytes: leftBytes } });
-    if (bytes > freeBytes - this.reserveBytes) this.#shortages.add(refusal);
+    const wouldFit = (moreBytes: number) => bytes <= allowedBytes(Math.max(0, leftBytes + moreBytes - slackBytes));
+    if (bytes > freeBytes - this.reserveBytes) this.#shortages.set(refusal, wouldFit);
     throw refusal;
   }
 

@@ -23,6 +23,7 @@ test("a folder is kept as it is, and moving it back puts it back", async (t) => 
   assert.equal(lostFound.size, 0);
   await lostFound.keep("capsules", "cl-1");
   assert.deepEqual([existsSync(folder), lostFound.size, paths.capsuleIds()], [false, 1, []]);
+  assert.ok((await lostFound.bytes()) > 0);
   renameSync(join(paths.data, "lost+found", "capsules", "cl-1"), folder);
   const manifest = await openCheckpoint(checkpoint);
   requireSameLayer(folder, manifest!, "the capsule");

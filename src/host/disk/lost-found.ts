@@ -9,7 +9,7 @@ import { dirname, join } from "node:path";
 import type { SavedKind } from "../host.ts";
 import { checkpointName } from "./capsule-folder.ts";
 import { fileNames } from "./checkpoint-folder.ts";
-import { publish, syncFolder } from "./files.ts";
+import { allocatedInAll, publish, syncFolder } from "./files.ts";
 import { type Paths, savedKinds } from "./paths.ts";
 
 const keptMs = 7 * 86_400_000;
@@ -54,6 +54,11 @@ export class LostFound {
     await utimes(folder, now, now);
     await publish(folder, kept);
     await syncFolder(dirname(folder));
+  }
+
+  /** Bytes on disk of all folders. */
+  bytes(): Promise<number> {
+    return allocatedInAll(this.#all().flatMap(({ path }) => [path, join(path, checkpointName)]));
   }
 
   /** Removes the folders that have been here for a week. */

@@ -29,14 +29,15 @@ export class ReserveParts {
 
   /** Most bytes that a pause may write. `freeBytes`: beside all that is promised to others. */
   allowedBytes(id: string, { owner, isOverQuota, sharers }: ReserveShare, freeBytes: number): number {
-    if (freeBytes >= this.#reserveBytes) this.#becomeWhole(id);
+    const isWhole = freeBytes >= this.#reserveBytes;
     const ofReserve = new Map([...sharers, owner].map((each) => [each, 0]));
     let counted = 0;
     for (const [capsule, taken] of this.#taken) {
       if (capsule === id) continue;
       const before = ofReserve.get(taken.owner);
-      if (before !== undefined) ofReserve.set(taken.owner, before + taken.reserveBytes);
-      if (taken.owner === owner) counted += isOverQuota && taken.isOverQuota ? taken.bytes : taken.reserveBytes;
+      const reserveBytes = isWhole ? 0 : taken.reserveBytes;
+      if (before !== undefined) ofReserve.set(taken.owner, before + reserveBytes);
+      if (taken.owner === owner) counted += isOverQuota && taken.isOverQuota ? taken.bytes : reserveBytes;
     }
     const part = equalPart(Math.min(freeBytes, this.#reserveBytes), [...ofReserve.values()]);
     const besideBytes = isOverQuota ? 0 : freeBytes - this.#reserveBytes;
@@ -62,8 +63,9 @@ export class ReserveParts {
     this.#taken.delete(id);
   }
 
-  /** All of the reserve is free beside the pause of capsule `beside`. */
-  #becomeWhole(beside: string): void {
+  /** Nothing of the reserve counts as taken once all of it is free beside the pause of capsule `beside`. */
+  see(beside: string, freeBytes: number): void {
+    if (freeBytes < this.#reserveBytes) return;
     for (const [id, taken] of this.#taken) {
       if (id === beside) continue;
       taken.reserveBytes = 0;
