@@ -4,7 +4,7 @@ import { keyNameMaxLength, keysMax } from "../wire/credentials.ts";
 import type { FixedLimits, Limits } from "../wire/limits.ts";
 import { templateNameMaxLength } from "../wire/template.ts";
 import { reservedPerTeamBytes, teamShare } from "./access/answer-budget.ts";
-import { burstSec, teamRateFactor } from "./access/authentication.ts";
+import { burstSec, credentialRate, teamRateFactor } from "./access/authentication.ts";
 import { largerNetworks } from "./access/network.ts";
 import { signInLinkOptions, socketTicketOptions } from "./access/one-time-tokens.ts";
 import { guestReplyMs } from "./client-gone.ts";
@@ -30,6 +30,8 @@ export function fixedLimits(limits: Limits, connection: ConnectionTimes): FixedL
   return {
     keys_max: keysMax,
     key_name_max_length: keyNameMaxLength,
+    credentials_per_min: credentialRate.perMin,
+    credentials_burst_max: credentialRate.burst,
     tickets_max: socketTicketOptions.liveMax,
     ticket_life_sec: socketTicketOptions.lifeMs / 1_000,
     sign_in_links_max: signInLinkOptions.liveMax,

@@ -50,6 +50,23 @@ test("all keys of a team together have a rate limit", async (t) => {
   assert.deepEqual(await statuses(api, 1, { key: keys.blue }), [200]);
 });
 
+test("making keys and sign-in links has a rate limit of the team; revoking keys and other teams have none of it", async (t) => {
+  stopClock(t);
+  const api = new Api();
+  const { json: limits } = await api.call("GET", "/v1/limits");
+  const make = (key: string) => api.call("POST", "/v1/keys", { key, json: { name: "made" } });
+  const revoke = async (id: string) => assert.equal((await api.call("DELETE", `/v1/keys/${id}`)).status, 204);
+  const { json: first } = await make(keys.red);
+  assert.equal((await api.call("POST", "/v1/sign-in-links")).status, 201);
+  for (let made = 2; made < limits.credentials_burst_max; made++) await revoke((await make(keys.red)).json.id);
+  for (const refused of [await make(keys.red), await make(first.key), await api.call("POST", "/v1/sign-in-links")]) {
+    assert.equal(refused.status, 429);
+    assert.equal(refused.headers["retry-after"], String(60 / limits.credentials_per_min));
+  }
+  await revoke(first.id);
+  assert.equal((await make(keys.blue)).status, 201);
+});
+
 test("guessing keys is 401, then 429; a valid key from the same address is served", async (t) => {
   stopClock(t);
   const api = new Api({ refused_keys_per_sec: 1 });

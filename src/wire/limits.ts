@@ -115,6 +115,8 @@ export const settableLimits = {
 const fixedLimits = {
   keys_max: "live API keys of one team",
   key_name_max_length: "characters of a key's name",
+  credentials_per_min: "API keys and sign-in links that one team makes in a minute, in the long run",
+  credentials_burst_max: "API keys and sign-in links that one team makes at once",
   tickets_max: "unused WebSocket tickets of one team",
   ticket_life_sec: "life of an unused ticket",
   sign_in_links_max: "unused sign-in links of one team",

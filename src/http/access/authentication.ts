@@ -16,6 +16,11 @@ import { RateLimiter } from "./rate-limiter.ts";
 export const burstSec = { keys: 5, refusals: 20, anonymous: 10 };
 /** A team can make any number of keys, so all of them together get this many times the rate of one. */
 export const teamRateFactor = 4;
+/**
+ * Keys and sign-in links that a team makes. Their entries displace older ones of their kind in the audit log: a full share of them
+ * takes hours.
+ */
+export const credentialRate = { perMin: 20, burst: 1_000 };
 
 export interface AuthenticationOptions {
   teams: TeamsService;
@@ -30,6 +35,8 @@ export class Authentication {
   readonly #connections: AuthenticationOptions["connections"];
   readonly #perKey: RateLimiter;
   readonly #perTeam: RateLimiter;
+  /** Keys and sign-in links that are made, per team. */
+  readonly #credentials = new RateLimiter(credentialRate.perMin / 60, credentialRate.burst);
   /** Requests without a valid key, per network. */
   readonly #refusals: RateLimiter;
   /** Requests to open routes, per network. */
@@ -69,6 +76,19 @@ export class Authentication {
   charge({ keyId, teamId }: Identity, tokens: number): void {
     this.#perKey.charge(keyId, tokens);
     this.#perTeam.charge(teamId, tokens);
+  }
+
+  /** For a request that makes a key or a sign-in link; a revocation is never refused. Throws quota_exceeded. */
+  admitCredential({ teamId }: Identity): void {
+    const retryAfterSec = this.#credentials.take(teamId);
+    if (retryAfterSec === 0) return;
+    throw new CapsuleError(
+      "quota_exceeded",
+      "the team has made too many keys and sign-in links; make them more slowly",
+      {
+        retryAfterSec,
+      },
+    );
   }
 
   /** For requests to open routes. Throws quota_exceeded. */

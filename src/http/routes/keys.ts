@@ -9,7 +9,7 @@ import { timestamp, timestampOrNull } from "../timestamps.ts";
 
 export const keysSection: Section = { chapter: "Keys", register };
 
-function register(app: App, { services: { teams, audit }, lists }: RouteContext): void {
+function register(app: App, { services: { teams, audit }, authentication, lists }: RouteContext): void {
   app.get(
     "/keys",
     { schema: { summary: "List the team's API keys", response: { 200: KeyList } } },
@@ -28,6 +28,7 @@ function register(app: App, { services: { teams, audit }, lists }: RouteContext)
     },
     (request, reply) => {
       const { identity, body } = request;
+      authentication.admitCredential(identity);
       const { key, ...view } = teams.issueKey(identity, body.name);
       addAuditDetails(request, { subject: view.id });
       reply.code(201).send({ ...keyBody(view, identity), key });

@@ -58,6 +58,7 @@ function linkRoutes(app: App, teams: TeamsService, authentication: Authenticatio
       schema: { summary: "Make a one-time link for signing in to the dashboard", response: { 201: SignInLink } },
     },
     ({ identity }, reply) => {
+      authentication.admitCredential(identity);
       const { token, expiresAt } = links.issue(identity);
       reply.code(201).send({ token, expires_at: timestamp(expiresAt) });
     },
