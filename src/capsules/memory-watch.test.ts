@@ -7,7 +7,8 @@ import { waitFor } from "../../test/wait-for.ts";
 import { FairSlots } from "../host/capacity/fair-slots.ts";
 import { serviceOwner } from "../host/host.ts";
 import { CapsuleError } from "../wire/errors.ts";
-import { chooseToPause, type RunningCapsule } from "./memory-watch.ts";
+import { chooseToPause, MemoryWatch, type RunningCapsule } from "./memory-watch.ts";
+import type { Capsule } from "./store.ts";
 
 const gib = 2 ** 30;
 
@@ -222,6 +223,58 @@ for (const [title, prepare] of Object.entries(unpausable)) {
     assert.deepEqual([store.get(bystander)?.status, entries], ["running", []]);
   });
 }
+
+test("resumes whose agents are waited for count for their team: no other is paused, and after 30 s the largest one fails", async () => {
+  const { service, state, outcomes, small, large, bystander } = await watched();
+  const { host, capsules, store, team, other } = service;
+  for (const id of [small, large]) await capsules.pause(team, id);
+  host.isHanging = true;
+  const failed = assert.rejects(capsules.resume(team, large), { code: "no_capacity", message: /short of memory/ });
+  const resuming = capsules.resume(team, small);
+  state.spare = -1;
+  await passStuck(service, 30);
+  assert.deepEqual([store.get(large)?.intent, store.get(small)?.intent], ["resume", "resume"]);
+  await passStuck(service, 4);
+  await failed;
+  const of = (id: string) => [store.get(id)?.status, store.get(id)?.intent];
+  assert.deepEqual(
+    [of(large), of(small)],
+    [
+      ["paused", null],
+      ["paused", "resume"],
+    ],
+  );
+  const { entries } = service.audit.list(other, { limit: 100, capsuleId: bystander });
+  assert.deepEqual([store.get(bystander)?.status, entries, outcomes], ["running", [], ["ended"]]);
+  state.spare = 1;
+  host.stopHanging();
+  assert.equal((await resuming).status, "running");
+});
+
+test("where a VM cannot be ended yet, the next largest of the teams over their share is ended in its place", async () => {
+  const { clock } = fakeService();
+  const sizes = { a1: gib, a2: 2 * gib, b1: gib / 2 };
+  const asked: string[] = [];
+  const outcomes: string[] = [];
+  const watch = new MemoryWatch({
+    host: {
+      memory: { spareBytes: () => -1, isStalling: () => false },
+      memoryByCapsule: async () => new Map(Object.entries(sizes)),
+    },
+    store: { get: (id) => ({ teamId: id.charAt(0) }) as Capsule },
+    pause: async () => "refused",
+    end(id) {
+      asked.push(id);
+      return id === "a1";
+    },
+    ...{ clock, capacityBytes: 3 * gib, log: { info() {}, warn() {}, error() {} } },
+    onPause: (outcome) => outcomes.push(outcome),
+  });
+  const stop = watch.start();
+  await passStuck({ clock } as FakeService, 34);
+  stop();
+  assert.deepEqual([asked, outcomes], [["a2", "a1"], ["ended"]]);
+});
 
 test("a save under way is given two minutes before its VM is ended", async () => {
   const { service, state, small, large, bystander } = await watched();

@@ -12,7 +12,8 @@
  *                         nothing else is paused for 15 s, since that frees its memory; after them the next one is tried
  *      no capsule of the teams over their share can be paused
  *                         none of the other teams is paused. After 30 s without a pause that succeeded, the VM of the
- *                         largest capsule of the team furthest over its share is ended: its capsule gets status `error`
+ *                         largest capsule of the team furthest over its share is ended: its capsule gets status `error`.
+ *                         A capsule that is being started or resumed is measured too, and can be ended but not paused
  *
  * docs/adr/0025 has the reasons.
  */
@@ -42,8 +43,11 @@ export interface MemoryWatchOptions {
   store: Pick<CapsuleStore, "get">;
   /** Pauses a capsule and resolves when its VM has ended. With the other outcomes it resolves at once. */
   pause: (id: string) => Promise<MemoryPause>;
-  /** Ends the VM of a capsule, whatever change is under way: it gets status `error` for that reason. */
-  end: (id: string, reason: string) => void;
+  /**
+   * Ends the VM of a capsule, whatever change is under way: it gets status `error` for that reason, or stays paused when it was
+   * being resumed. False when its VM cannot be ended yet.
+   */
+  end: (id: string, reason: string) => boolean;
   clock: Clock;
   /** The host's memory without the reserve, which the teams share. */
   capacityBytes: number;
@@ -156,14 +160,19 @@ export class MemoryWatch {
     }
     if (now - (this.#shortSinceMs ?? now) < endAfterMs) return;
     const saving = [...this.#ending].filter(([, sinceMs]) => now - sinceMs < saveMaxMs).map(([id]) => id);
-    const worst = chooseOverShare(overShare(running, capacityBytes), new Set(saving));
+    const skipped = new Set(saving);
+    const worstOf = () => chooseOverShare(overShare(running, capacityBytes), skipped);
+    let worst = worstOf();
+    while (worst !== undefined && !end(worst.id, endReason)) {
+      skipped.add(worst.id);
+      worst = worstOf();
+    }
     if (worst === undefined) return;
     this.#shortSinceMs = now;
     log.warn(
       { capsule: worst.id, bytes: worst.bytes },
       "the host is short of memory: a VM that could not be paused is ended",
     );
-    end(worst.id, endReason);
     onPause("ended");
   }
 

@@ -166,15 +166,15 @@ export class Transitions {
     });
   }
 
-  /** Ends the VM, whatever change is under way: running → error; a start ends in error, and a resume fails. */
-  endVm(id: string, reason: string): void {
+  /** Ends the VM, whatever change is under way: a run or a start → error, a resume fails. False: none of these, as in an adoption. */
+  endVm(id: string, reason: string): boolean {
     const { host, locks, runs } = this.#options;
-    const guest = runs.guest(id);
-    const isStarting = guest === undefined;
-    this.#abortables.get(id)?.abort(isStarting ? new CapsuleError("no_capacity", reason) : justEnded(id));
-    if (isStarting) return;
+    const [guest, change] = [runs.guest(id), this.#abortables.get(id)];
+    change?.abort(guest === undefined ? new CapsuleError("no_capacity", reason) : justEnded(id));
+    if (guest === undefined) return change !== undefined;
     if (locks.isLocked(id)) host.abandon(guest);
     this.#ended(id, guest, { kind: "lost", reason });
+    return true;
   }
 
   /** Undoes a change whose failure could not be written to the row at the time. */

@@ -11,6 +11,7 @@ import { writeCapsule } from "./disk/capsule-folder.ts";
 import { diskLayerOf, parentHash, writeManifest } from "./disk/checkpoint-folder.ts";
 import { imageLayer } from "./disk/manifest.ts";
 import { Paths } from "./disk/paths.ts";
+import type { Connect } from "./guest.ts";
 import { ImageStore } from "./images/image-store.ts";
 import type { Image } from "./images/images.ts";
 import { LocalHost } from "./local-host.ts";
@@ -31,7 +32,7 @@ interface Fixture {
 }
 
 /** A host with one paused capsule, whose guest's kernel writes to the disk layer when it is resumed. */
-async function hostOfPaused(t: TestContext): Promise<Fixture> {
+async function hostOfPaused(t: TestContext, connect: Connect = async () => agent): Promise<Fixture> {
   const data = mkdtempSync(join(tmpdir(), "local-host-"));
   t.after(() => rmSync(data, { recursive: true }));
   const paths = new Paths(data);
@@ -73,7 +74,7 @@ async function hostOfPaused(t: TestContext): Promise<Fixture> {
       paths,
       vmm,
       images: new ImageStore(data, [built]),
-      connect: async () => agent,
+      connect,
       mergeLayer: async () => {},
       step: () => {},
     },
@@ -123,4 +124,27 @@ test("a capsule that is destroyed while it is resumed is removed on a full disk 
   await host.remove(id);
   assert.ok(!existsSync(paths.capsule(id)));
   assert.ok(vm.isDetached, "killed");
+});
+
+test("a VM is measured while its agent is waited for, as a guest, and no longer when it has ended", async (t) => {
+  const waking = Promise.withResolvers<void>();
+  const answer = Promise.withResolvers<Agent>();
+  const { host } = await hostOfPaused(t, () => {
+    waking.resolve();
+    return answer.promise;
+  });
+  const measured = async () => [...(await host.memoryByCapsule()).keys()];
+  const restoring = host.restore(id, { owner: "a team" });
+  assert.deepEqual(await measured(), []);
+  await waking.promise;
+  assert.deepEqual(await measured(), [id]);
+  answer.resolve(agent);
+  const guest = await restoring;
+  assert.deepEqual(await measured(), [id]);
+  await host.end(guest);
+  assert.deepEqual(await measured(), []);
+
+  const silent = await hostOfPaused(t, () => Promise.reject(new Error("no answer")));
+  await assert.rejects(silent.host.restore(id, { owner: "a team" }));
+  assert.deepEqual([...(await silent.host.memoryByCapsule()).keys()], []);
 });

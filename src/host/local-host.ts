@@ -72,6 +72,7 @@ export class LocalHost implements Host {
   readonly #templates: TemplateStore;
   readonly #verifier: Verifier;
   readonly #checkpointer: Checkpointer;
+  readonly #launcher: Launcher;
   readonly #starter: Starter;
   readonly #restorer: Restorer;
   readonly #adopter: Adopter;
@@ -119,6 +120,7 @@ export class LocalHost implements Host {
     const launch = { ...options, templates: this.#templates, scheduler };
     this.#warm = new WarmStarts(launch, warm, memory);
     const launcher = new Launcher(launch, this.#warm);
+    this.#launcher = launcher;
     this.#starter = new Starter({ ...launch, verifier: this.#verifier, launcher });
     this.#restorer = new Restorer({ ...launch, ...disk, verifier: this.#verifier, launcher });
     const onReached = (guest: LiveGuest) => void this.#hold(guest);
@@ -153,7 +155,7 @@ export class LocalHost implements Host {
   }
 
   memoryByCapsule(): Promise<Map<string, number>> {
-    return privateMemory(this.#guests.values());
+    return privateMemory([...this.#launcher.waking, ...this.#guests.values()]);
   }
 
   reserve(origin: Origin, shape: Shape): string | undefined {

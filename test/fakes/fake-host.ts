@@ -82,6 +82,8 @@ export class FakeHost implements Host {
   /** Starts, restores and the agents of adopted guests do not answer before `stopHanging`. */
   isHanging = false;
   readonly #hanging = new Set<() => void>();
+  /** Capsules whose start or restore does not answer. */
+  readonly #waking = new Set<string>();
   /** VMs that were admitted and have not started yet. */
   admitted = 0;
   /** Bytes on disk of each capsule. */
@@ -133,7 +135,7 @@ export class FakeHost implements Host {
 
   /** As set in `memories`; 0 by default. */
   async memoryByCapsule(): Promise<Map<string, number>> {
-    return new Map([...this.guests.keys()].map((id) => [id, this.memories.get(id) ?? 0]));
+    return new Map([...this.guests.keys(), ...this.#waking].map((id) => [id, this.memories.get(id) ?? 0]));
   }
 
   pool() {
@@ -147,7 +149,7 @@ export class FakeHost implements Host {
     if (shape.vcpus < 1) throw new Error("no shape");
     this.owners.push(turn.owner);
     this.before("start", id);
-    if (this.isHanging) await this.#hang(turn.signal);
+    if (this.isHanging) await this.#wake(id, turn.signal);
     this.folders.add(id);
     return this.#hold(id);
   }
@@ -159,7 +161,7 @@ export class FakeHost implements Host {
     if (checkpoint.isStale) throw new Error(`the memory of ${id} is older than its disk`);
     this.owners.push(turn.owner);
     this.before("restore", id);
-    if (this.isHanging) await this.#hang(turn.signal);
+    if (this.isHanging) await this.#wake(id, turn.signal);
     return this.#hold(id);
   }
 
@@ -275,6 +277,11 @@ export class FakeHost implements Host {
     this.isHanging = false;
     for (const goOn of this.#hanging) goOn();
     this.#hanging.clear();
+  }
+
+  async #wake(id: string, signal: AbortSignal | undefined): Promise<void> {
+    this.#waking.add(id);
+    await this.#hang(signal).finally(() => this.#waking.delete(id));
   }
 
   async #hang(signal: AbortSignal | undefined): Promise<void> {

@@ -40,7 +40,14 @@ export interface ProcessSource {
   claimProcess(id: string, capsule: CapsuleFile, saved: SavedGuest, signal?: AbortSignal): Promise<Vm | undefined>;
 }
 
+/** A VM whose CPUs run and whose agent is waited for. */
+interface Waking {
+  id: string;
+  vm: Vm;
+}
+
 export class Launcher {
+  readonly #waking = new Set<Waking>();
   readonly #options: LauncherOptions;
   readonly #processes: ProcessSource | undefined;
 
@@ -48,6 +55,11 @@ export class Launcher {
   constructor(options: LauncherOptions, processes?: ProcessSource) {
     this.#options = options;
     this.#processes = processes;
+  }
+
+  /** The VMs whose agent is waited for, of restores and adoptions: they take memory as any other. */
+  get waking(): Iterable<Waking> {
+    return this.#waking;
   }
 
   /**
@@ -113,6 +125,7 @@ export class Launcher {
 
   async #reach(id: string, capsule: CapsuleFile, vm: Vm, protocol: number, signal: AbortSignal): Promise<LiveGuest> {
     const { connect, wakeMs } = this.#options;
+    using _waking = this.#enlist(id, vm);
     try {
       const alive = orEndOf(vm, signal);
       const agent = await connect(vm.agentSocket, wakeMs, alive, protocol);
@@ -153,6 +166,7 @@ export class Launcher {
     signal: AbortSignal | undefined,
   ): Promise<LiveGuest> {
     const { connect, wakeMs, step } = this.#options;
+    using _waking = this.#enlist(id, vm);
     try {
       const alive = orEndOf(vm, signal);
       const agent = await connect(vm.agentSocket, wakeMs, alive, protocol);
@@ -165,6 +179,13 @@ export class Launcher {
       await vm.kill();
       throw signal?.aborted ? signal.reason : error;
     }
+  }
+
+  /** Until the result is disposed of. */
+  #enlist(id: string, vm: Vm): Disposable {
+    const waking = { id, vm };
+    this.#waking.add(waking);
+    return { [Symbol.dispose]: () => void this.#waking.delete(waking) };
   }
 
   /** In a new process. */
