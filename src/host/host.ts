@@ -73,6 +73,8 @@ export interface Admitted extends Disposable {
    * memory meanwhile.
    */
   begin(): void;
+  /** The VM is loaded; the host calls it. The memory that it has taken counts as promised no more. */
+  loaded(): void;
 }
 
 /** Whose part of the disk's reserve a pause may use. */

@@ -146,7 +146,7 @@ export class LocalHost implements Host {
 
   async admitRestore(owner: string, id: string, memoryMb: number): Promise<Admitted> {
     const need = await restoreNeed(memoryMb, join(this.#paths.capsule(id), checkpointName, diffName));
-    return this.admission.admit(owner, need, this.#warm.reserved);
+    return this.admission.admitSaved(owner, need, this.#warm.reserved);
   }
 
   diskBytes(id: string): Promise<number> {

@@ -265,7 +265,7 @@ export class FakeHost implements Host {
 
   #admit(): Admitted {
     this.admitted++;
-    return { begin: () => {}, [Symbol.dispose]: () => void this.admitted-- };
+    return { begin: () => {}, loaded: () => {}, [Symbol.dispose]: () => void this.admitted-- };
   }
 
   async #answerOf(id: string): Promise<Adopted> {

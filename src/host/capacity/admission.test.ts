@@ -132,6 +132,43 @@ test("the disk of starts is reserved when their turn comes, and free again when 
   second.begin();
 });
 
+test("the disk of a start is reserved until its VM is loaded", async () => {
+  const disk = new FakeDisk((64 + 20) * mib, 0);
+  const host = new Admission({ space: disk.space, missing, memory: roomy });
+  const [first, second] = [await host.admit(a, createNeed(128)), await host.admitSaved(b, resumeNeed(128, 0))];
+  for (const each of [first, second]) {
+    each.begin();
+    each.loaded();
+  }
+  await host.admit(c, createNeed(128));
+});
+
+test("a loaded resume counts once, by the memory that it has taken; a new capsule until it runs", async () => {
+  let spareMb = 1_000;
+  const host = new Admission({ space, missing, memory: { spareBytes: () => spareMb * mib } });
+  const resumed = await host.admitSaved(a, 400 * mib);
+  resumed.begin();
+  spareMb -= 400; // its pages
+  await assert.rejects(
+    host.admit(b, 201 * mib),
+    { code: "no_capacity" },
+    "while it is loaded, part of it counts twice",
+  );
+  resumed.loaded();
+  {
+    using _whole = await host.admit(b, 600 * mib);
+  }
+  resumed[Symbol.dispose]();
+  await assert.rejects(host.admit(b, 601 * mib), { code: "no_capacity" }, "given back once");
+
+  const created = await host.admit(a, createNeed(512));
+  created.begin();
+  created.loaded();
+  await assert.rejects(host.admit(b, 537 * mib), { code: "no_capacity" });
+  created[Symbol.dispose]();
+  await host.admit(b, 600 * mib);
+});
+
 test("a new capsule is refused where a file that VMs start from is missing, a saved one is left to its restore", async () => {
   const lacking = new Admission({
     space,

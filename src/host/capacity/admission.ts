@@ -7,6 +7,8 @@
  *      waiting     in line for a slot. A new start fits beside all of them, or its owner's fit together into an equal share of
  *                  the memory that is left: the line of one owner holds up no other's start. A waiting start is refused when
  *                  its turn comes and the memory is gone
+ *      loaded      its agent is waited for. A resume has its pages, which are missing from what is available, and counts no
+ *                  more. A new capsule copies its pages on write, so its need counts until it runs
  */
 import { setTimeout as delay } from "node:timers/promises";
 import { Counts } from "../../counts.ts";
@@ -77,17 +79,26 @@ export class Admission {
     return this.admit(owner, createNeed(memoryMb), promised);
   }
 
+  /** As `admit`, for a saved capsule, whose pages are there when it is loaded: the need counts until then. */
+  admitSaved(owner: string, needBytes: number, promised = 0): Promise<Admitted> {
+    return this.#admit(owner, needBytes, promised, true);
+  }
+
   /**
    * Counts the need of a VM until the result is disposed of, which is to be done when it has started or failed to. Throws
    * CapsuleError("no_capacity") when the host has too little memory or disk left for it; before that it waits up to 5 s for
    * VMs that are being ended. `promised`: further new capsules that will be started. The disk of a start that waits for its turn
-   * is not reserved yet: the line of one owner holds up no other's.
+   * is not reserved yet: the line of one owner holds up no other's. It is reserved until the VM is loaded.
    */
-  async admit(owner: string, needBytes: number, promised = 0): Promise<Admitted> {
+  admit(owner: string, needBytes: number, promised = 0): Promise<Admitted> {
+    return this.#admit(owner, needBytes, promised, false);
+  }
+
+  async #admit(owner: string, needBytes: number, promised: number, isLoadedWhole: boolean): Promise<Admitted> {
     await this.#requireDisk();
     const lateMs = performance.now() + longestWaitMs;
     for (;;) {
-      if (this.#hasMemory(owner, needBytes, promised)) return this.#count(owner, needBytes);
+      if (this.#hasMemory(owner, needBytes, promised)) return this.#count(owner, needBytes, isLoadedWhole);
       const leftMs = lateMs - performance.now();
       if (this.#ending.size === 0 || leftMs <= 0) break;
       await Promise.race([delay(leftMs, undefined, { ref: false }), ...this.#ending]).catch(() => {});
@@ -95,10 +106,14 @@ export class Admission {
     throw noMemory();
   }
 
-  #count(owner: string, needBytes: number): Admitted {
+  #count(owner: string, needBytes: number, isLoadedWhole: boolean): Admitted {
     let [waitingBytes, startingBytes] = [needBytes, 0];
     const disk = new DisposableStack();
     this.#waiting.add(owner, needBytes);
+    const endStarting = () => {
+      this.#startingBytes -= startingBytes;
+      startingBytes = 0;
+    };
     return {
       begin: () => {
         if (this.#leftBytes(0) < waitingBytes) throw noMemory();
@@ -107,10 +122,14 @@ export class Admission {
         this.#startingBytes += waitingBytes;
         [waitingBytes, startingBytes] = [0, waitingBytes];
       },
+      loaded: () => {
+        if (isLoadedWhole) endStarting();
+        disk.dispose();
+      },
       [Symbol.dispose]: () => {
         this.#waiting.subtract(owner, waitingBytes);
-        this.#startingBytes -= startingBytes;
-        waitingBytes = startingBytes = 0;
+        waitingBytes = 0;
+        endStarting();
         disk.dispose();
       },
     };

@@ -64,7 +64,7 @@ test("a failed job frees its slot", async () => {
   assert.equal(await scheduler.runBackground(async () => 2), 2);
 });
 
-test("a start takes the memory that was admitted for it when its turn comes, and does not begin when it is gone", async () => {
+test("a start takes the memory that was admitted for it when its turn comes, does not begin when it is gone, and says when it is loaded", async () => {
   const scheduler = new StartScheduler(1);
   const events: string[] = [];
   const admittedAs = (name: string) => ({
@@ -72,6 +72,7 @@ test("a start takes the memory that was admitted for it when its turn comes, and
       events.push(`${name} takes its memory`);
       if (name === "late") throw new Error("it is gone");
     },
+    loaded: () => events.push(`${name} is loaded`),
     [Symbol.dispose]: () => events.push(`${name} gives it back`),
   });
   const slotted = Promise.withResolvers<void>();
@@ -86,7 +87,13 @@ test("a start takes the memory that was admitted for it when its turn comes, and
   slotted.resolve();
   await assert.rejects(late, /it is gone/);
   await Promise.all([first, next]);
-  assert.deepEqual(events, ["late takes its memory", "next takes its memory", "next begins"]);
+  assert.deepEqual(events, [
+    "first is loaded",
+    "late takes its memory",
+    "next takes its memory",
+    "next begins",
+    "next is loaded",
+  ]);
 });
 
 test("an aborted background job does not hold up the next one", async () => {

@@ -37,11 +37,16 @@ export class StartScheduler {
     this.#quiet = quiet;
   }
 
-  /** As FairSlots.run. `work` begins with the memory that was admitted for it; throws "no_capacity" when that is gone. */
+  /**
+   * As FairSlots.run. `work` begins with the memory that was admitted for it; throws "no_capacity" when that is gone. When it has
+   * succeeded, the VM is loaded.
+   */
   run<T>({ owner, signal, admitted }: Turn, work: () => Promise<T>): Promise<T> {
     const begin = async () => {
       admitted?.begin();
-      return work();
+      const result = await work();
+      admitted?.loaded();
+      return result;
     };
     return this.#slots.run(owner, begin, signal);
   }
