@@ -66,7 +66,9 @@ function build(disk = { reserveBytes, freeBytes: ample }) {
     quotaBytes,
     space: {
       reserveBytes: disk.reserveBytes,
-      freeBytes: async () => state.freeBytes,
+      get freeBytes() {
+        return state.freeBytes;
+      },
       reclaim: async () => {
         const bytes = state.reclaimable.shift();
         state.freeBytes += bytes ?? 0;

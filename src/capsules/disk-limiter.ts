@@ -133,7 +133,7 @@ export class DiskLimiter {
   async #readFree(): Promise<number> {
     const { space } = this.#options;
     for (;;) {
-      const freeBytes = await space.freeBytes();
+      const { freeBytes } = space;
       if (freeBytes >= space.reserveBytes || !(await space.reclaim())) return freeBytes;
     }
   }

@@ -131,8 +131,8 @@ export interface Host {
   readonly space: {
     /** Space on disk that only pauses may use. */
     readonly reserveBytes: number;
-    /** Bytes that can be written to the disk now. */
-    freeBytes(): Promise<number>;
+    /** Bytes that can be written to the disk now, without those that are promised to others than pauses. */
+    readonly freeBytes: number;
     /** Removes the folder that has been in lost+found longest; false when there is none. */
     reclaim(): Promise<boolean>;
   };

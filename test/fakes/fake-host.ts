@@ -114,7 +114,7 @@ export class FakeHost implements Host {
     return this.ahead.shift();
   }
 
-  readonly space = { reserveBytes: 0, freeBytes: async () => 2 ** 40, reclaim: async () => false };
+  readonly space = { reserveBytes: 0, freeBytes: 2 ** 40, reclaim: async () => false };
   /** Folders in lost+found. */
   readonly kept: string[] = [];
   readonly lostFound = {

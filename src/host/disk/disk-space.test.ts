@@ -75,6 +75,50 @@ test("bytes on disk are those of a file, or of a folder's files, and 0 where the
   assert.ok(writtenIn(path) >= 2 * mib && writtenIn(path) < 3 * mib);
 });
 
+test("what guests write is throttled by what is left beside all that is promised, pauses apart", () => {
+  const disk = new FakeDisk(slack + 300 * mib, 100 * mib);
+  const file = disk.file();
+  using _capture = disk.space.reserve(200 * mib, "a capture", file.bytes);
+  const share = { owner: "a", isOverQuota: false, sharers: ["a"] };
+  using _pause = disk.space.reserveForPause({ id: "cl-1", share }, 50 * mib, "a pause");
+  assert.equal(disk.space.freeBytes, slack + 100 * mib);
+  file.write(150 * mib);
+  assert.equal(disk.space.freeBytes, slack + 100 * mib);
+});
+
+test("what is promised to starts takes nothing of the reserve from a pause, whatever guests have written", () => {
+  const disk = new FakeDisk(slack + 900 * mib, 100 * mib);
+  const starts = Array.from({ length: 50 }, () => disk.space.reserve(16 * mib, "a start"));
+  const pause = (id: string, bytes: number, written?: () => number) => {
+    const share = { owner: "a", isOverQuota: false, sharers: ["a"] };
+    return disk.space.reserveForPause({ id, share }, bytes, "a pause", written);
+  };
+  assert.throws(() => pause("cl-1", 101 * mib), noSpace);
+  disk.freeBytes -= 800 * mib; // guests
+  const file = disk.file();
+  const first = pause("cl-1", 30 * mib, file.bytes);
+  assert.throws(() => pause("cl-2", 71 * mib), noSpace);
+  first.grow(100 * mib);
+  file.write(100 * mib);
+  first.keep();
+  first[Symbol.dispose]();
+  assert.throws(() => pause("cl-2", 1), noSpace);
+  for (const start of starts) start[Symbol.dispose]();
+});
+
+test("a pause that has written into the reserve does not free what is promised beside it", () => {
+  const disk = new FakeDisk(slack + 200 * mib, 100 * mib);
+  using _capture = disk.space.reserve(100 * mib, "a capture");
+  const file = disk.file();
+  const share = { owner: "a", isOverQuota: false, sharers: ["a"] };
+  const pause = (id: string, bytes: number) => disk.space.reserveForPause({ id, share }, bytes, "a pause", file.bytes);
+  using first = pause("cl-1", 60 * mib);
+  file.write(60 * mib);
+  first.keep();
+  assert.throws(() => disk.space.reserveForPause({ id: "cl-2", share }, 41 * mib, "a pause"), noSpace);
+  disk.space.reserveForPause({ id: "cl-2", share }, 40 * mib, "a pause")[Symbol.dispose]();
+});
+
 test("before a refusal, what is kept only while there is room goes, as much of it as is needed", async () => {
   const disk = new FakeDisk(slack + 10 * mib, 0);
   disk.reclaimable.push(20 * mib, 20 * mib, 20 * mib);

@@ -4,7 +4,6 @@
  * from the free space. Look and count are in one tick, so that two writers never share a byte.
  */
 import { readdirSync, statfsSync, statSync } from "node:fs";
-import { statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { CapsuleError } from "../../wire/errors.ts";
 import type { ReserveShare } from "../host.ts";
@@ -36,6 +35,7 @@ export interface Reservation extends Disposable {
 }
 
 interface Limit {
+  isPause: boolean;
   /** Most bytes, where so many are free beside all reservations. Without effects. */
   allowedBytes: (freeBytes: number) => number;
   /** Called with the bytes that are free, before they are asked for. */
@@ -48,6 +48,7 @@ interface Limit {
 }
 
 interface Promised {
+  isPause: boolean;
   bytes: number;
   /** The part of them that is on disk already. */
   written: () => number;
@@ -80,10 +81,9 @@ export class DiskSpace {
     this.#freeNow = freeNow;
   }
 
-  /** Bytes that an unprivileged process could write now. */
-  async freeBytes(): Promise<number> {
-    const { bavail, bsize } = await statfs(this.#folder);
-    return bavail * bsize;
+  /** Bytes that an unprivileged process could write now, without those that are promised to others than pauses. */
+  get freeBytes(): number {
+    return Math.max(0, this.#freeNow(this.#folder) - this.#promisedBytes(false));
   }
 
   /** The result of `reserve`, called again after each reclaim while it lacks space. Nothing is reclaimed where all is too little. */
@@ -107,7 +107,7 @@ export class DiskSpace {
     const describe = (leftBytes: number) => `${mib(leftBytes)} MiB are free${kept}`;
     return this.#reserve(
       bytes,
-      { allowedBytes: (freeBytes) => freeBytes - this.reserveBytes, describe, what },
+      { isPause: false, allowedBytes: (freeBytes) => freeBytes - this.reserveBytes, describe, what },
       written,
     );
   }
@@ -120,6 +120,7 @@ export class DiskSpace {
     written = () => 0,
   ): Reservation {
     const limit: Limit = {
+      isPause: true,
       allowedBytes: (freeBytes) => this.#parts.allowedBytes(id, share, freeBytes),
       see: (freeBytes) => this.#parts.see(id, freeBytes),
       take: (taken, freeBytes) => this.#parts.take(id, share, taken, freeBytes),
@@ -148,26 +149,24 @@ export class DiskSpace {
 
   #reserve(bytes: number, limit: Limit, written = () => 0): Reservation {
     this.#require(bytes, limit);
-    const promised = { bytes, written };
+    const promised = { isPause: limit.isPause, bytes, written };
     this.#promised.add(promised);
     return {
       grow: (wanted) => {
         if (wanted <= promised.bytes) return;
-        this.#promised.delete(promised);
-        try {
-          this.#require(wanted - written(), limit);
-          promised.bytes = wanted;
-        } finally {
-          this.#promised.add(promised);
-        }
+        this.#require(wanted - written(), limit, promised);
+        promised.bytes = wanted;
       },
       keep() {},
       [Symbol.dispose]: () => void this.#promised.delete(promised),
     };
   }
 
-  #require(bytes: number, { allowedBytes, see, take, describe, what }: Limit): void {
-    const leftBytes = this.#leftBytes();
+  /** `own`: a reservation that these bytes replace. */
+  #require(bytes: number, limit: Limit, own?: Promised): void {
+    const { isPause, allowedBytes, see, take, describe, what } = limit;
+    const freeNow = this.#freeNow(this.#folder);
+    const leftBytes = this.#leftBytes(freeNow, isPause, own);
     const freeBytes = Math.max(0, leftBytes - slackBytes);
     see?.(freeBytes);
     const mostBytes = allowedBytes(freeBytes);
@@ -177,16 +176,33 @@ export class DiskSpace {
     }
     const message = `${what} needs ${mib(bytes)} MiB of disk and only ${describe(leftBytes, mostBytes)}`;
     const refusal = new CapsuleError("no_space", message, { details: { needed_bytes: bytes, free_bytes: leftBytes } });
-    const wouldFit = (moreBytes: number) => bytes <= allowedBytes(Math.max(0, leftBytes + moreBytes - slackBytes));
+    const wouldFit = (moreBytes: number) =>
+      bytes <= allowedBytes(Math.max(0, this.#leftBytes(freeNow + moreBytes, isPause, own) - slackBytes));
     if (bytes > freeBytes - this.reserveBytes) this.#shortages.set(refusal, wouldFit);
     throw refusal;
   }
 
-  /** Free beside all reservations. Bytes that are written between the two looks count twice. */
-  #leftBytes(): number {
-    const promised = [...this.#promised].map(({ bytes, written }) => Math.max(0, bytes - written()));
-    return Math.max(0, this.#freeNow(this.#folder) - promised.reduce((sum, bytes) => sum + bytes, 0));
+  /**
+   * Free beside all reservations but `own`. Bytes that are written between the two looks count twice. Guests write without a
+   * reservation: where they have taken what was promised to a start or capture, a pause counts as much of the promise as is free
+   * beside the reserve once all pauses are written.
+   */
+  #leftBytes(freeNow: number, isPause: boolean, own?: Promised): number {
+    const [ofPauses, ofOthers] = [this.#promisedBytes(true), this.#promisedBytes(false)];
+    const ofReserve = this.reserveBytes - this.#parts.takenBytes;
+    const besideBytes = Math.max(0, freeNow - slackBytes - ofPauses - ofReserve);
+    const promised = ofPauses + (isPause ? Math.min(ofOthers, besideBytes) : ofOthers);
+    return Math.max(0, freeNow - promised + (own === undefined ? 0 : unwritten(own)));
   }
+
+  #promisedBytes(isPause: boolean): number {
+    const promised = [...this.#promised].filter((each) => each.isPause === isPause);
+    return promised.reduce((sum, each) => sum + unwritten(each), 0);
+  }
+}
+
+function unwritten({ bytes, written }: Promised): number {
+  return Math.max(0, bytes - written());
 }
 
 /** Bytes that a folder's files occupy now; 0 when there is none. Does not wait. */

@@ -27,6 +27,11 @@ export class ReserveParts {
     this.#reserveBytes = reserveBytes;
   }
 
+  /** Bytes of the reserve that pauses have taken. */
+  get takenBytes(): number {
+    return [...this.#taken.values()].reduce((sum, { reserveBytes }) => sum + reserveBytes, 0);
+  }
+
   /** Most bytes that a pause may write. `freeBytes`: beside all that is promised to others. */
   allowedBytes(id: string, { owner, isOverQuota, sharers }: ReserveShare, freeBytes: number): number {
     const isWhole = freeBytes >= this.#reserveBytes;
