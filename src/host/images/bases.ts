@@ -25,7 +25,7 @@ import { type Connect, identityOf } from "../guest.ts";
 import type { Shape, Turn } from "../host.ts";
 import { runWarmUp, type WarmUpCommand } from "../warm-up.ts";
 import { BaseTrimmer, type BaseTrimmerOptions } from "./base-trimmer.ts";
-import { bootImage, zeroName } from "./boot.ts";
+import { bootUntilAnswered, zeroName } from "./boot.ts";
 import type { ImageStore } from "./image-store.ts";
 import type { Image } from "./images.ts";
 
@@ -206,7 +206,7 @@ export class Bases {
     let vm: Vm | undefined;
     try {
       const name = `base-${key}`;
-      const booted = await bootImage({ vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs });
+      const booted = await bootUntilAnswered({ vmm, connect, image, machine, folder, name, nonce, deadlineMs: bootMs });
       vm = booted.vm;
       const { agent } = booted;
       await withDeadline(bootMs, `warming up the base of ${image.name}`, prepare(agent));

@@ -4,6 +4,7 @@ import { join, relative } from "node:path";
 import type { Agent } from "../../agent/agent.ts";
 import { emptyOverlay, type Overlay } from "../../vmm/qcow2.ts";
 import type { Machine, Vm, Vmm } from "../../vmm/vmm.ts";
+import { CapsuleError } from "../../wire/errors.ts";
 import { writeVm } from "../disk/capsule-folder.ts";
 import { fileNames } from "../disk/checkpoint-folder.ts";
 import { freshFolder } from "../disk/files.ts";
@@ -45,6 +46,19 @@ export async function bootImage(boot: Boot): Promise<{ vm: Vm; agent: Agent }> {
   } catch (error) {
     await vm.kill();
     throw error;
+  }
+}
+
+/**
+ * As `bootImage`; a second time when the first guest's agent did not answer by the deadline. A guest was seen to hang in its boot,
+ * under emulation on a busy machine.
+ */
+export async function bootUntilAnswered(boot: Boot): Promise<{ vm: Vm; agent: Agent }> {
+  try {
+    return await bootImage(boot);
+  } catch (error) {
+    if (!(error instanceof CapsuleError && error.code === "agent_error")) throw error;
+    return await bootImage(boot);
   }
 }
 
