@@ -7,8 +7,15 @@ import { waitFor } from "../wait-for.ts";
 import { World } from "./world.ts";
 
 const mib = 1 << 20;
-const quotaMib = 100;
-const disk = new SmallDisk(1_024);
+const quotaMib = 150;
+/**
+ * Both together go over the quota by more than the bytes between two measurements, a quarter of the reserve; the second alone
+ * stays within it.
+ */
+const oldMib = 130;
+const writerMib = 110;
+const reserveMib = 256;
+const disk = new SmallDisk(1_280);
 const skip = disk.mount() ?? false;
 
 async function shortages(client: Client): Promise<string[]> {
@@ -33,14 +40,15 @@ const write = (mebibytes: number) => `for _ in $(seq ${mebibytes}); do ${mebibyt
 
 test("a team that fills its quota is throttled, and another creates, writes and pauses", { skip }, async (t) => {
   t.after(() => disk.unmount());
-  const env = { CAPSULE_DISK_MAX_BYTES: String(quotaMib * mib), CAPSULE_DISK_RESERVE_MB: "256" };
+  const env = { CAPSULE_DISK_MAX_BYTES: String(quotaMib * mib), CAPSULE_DISK_RESERVE_MB: String(reserveMib) };
   await using world = await World.start({ parent: disk.path, env, errors: [/"the team is over its disk quota/] });
   process.once("exit", () => disk.unmount("--lazy"));
   const other = await Client.connect(world.server.url, await world.server.createKey("other"));
   t.after(() => other.close());
   const [old, writer] = [await world.client.capsule(), await world.client.capsule()];
-  await old.sh(write(50), { timeout: 0 });
-  const script = `for _ in $(seq 80); do ${mebibyte}; sleep 0.1; done; touch /dev/shm/whole`;
+  await old.sh(write(oldMib), { timeout: 0 });
+  const pause = "[ -e /dev/shm/hurry ] || sleep 0.4"; // it is throttled long before its end
+  const script = `for _ in $(seq ${writerMib}); do ${mebibyte}; ${pause}; done; touch /dev/shm/whole`;
   assert.equal((await writer.exec({ cmd: "bash", args: ["-c", script], background: true })).status, 202);
   const throttled = "disk.throttle quota 507";
   await waitFor("the team is throttled", async () => (await shortages(world.client)).includes(throttled));
@@ -66,6 +74,7 @@ test("a team that fills its quota is throttled, and another creates, writes and 
   const goesOn = "disk.unthrottle null 200";
   await waitFor("the team has room again", async () => (await shortages(world.client)).includes(goesOn));
   assert.equal(await upload(same), 204);
-  await waitFor("the write is whole", async () => (await same.sh("ls /dev/shm")) === "whole");
-  assert.equal(await same.sh("tr -d x < /root/big | wc -c; stat -c %s /root/big"), `0\n${80 * mib}`);
+  await same.sh("touch /dev/shm/hurry");
+  await waitFor("the write is whole", async () => (await same.sh("ls /dev/shm/whole || true")) === "/dev/shm/whole");
+  assert.equal(await same.sh("tr -d x < /root/big | wc -c; stat -c %s /root/big"), `0\n${writerMib * mib}`);
 });
