@@ -128,7 +128,12 @@ const settings = {
     integer(1_000, 3_600_000),
     "longest boot of the VM that tries hardware virtualization",
   ),
-  bootDeadlineMs: row("CAPSULE_BOOT_DEADLINE_MS", "120000", integer(1_000, 3_600_000), "longest boot of a base; it is tried twice"),
+  bootDeadlineMs: row(
+    "CAPSULE_BOOT_DEADLINE_MS",
+    "120000",
+    integer(1_000, 3_600_000),
+    "longest boot of a base; it is tried twice",
+  ),
   wakeDeadlineMs: row(
     "CAPSULE_WAKE_DEADLINE_MS",
     "15000",
