@@ -136,7 +136,7 @@ export interface Host {
     /** Removes the folder that has been in lost+found longest; false when there is none. */
     reclaim(): Promise<boolean>;
   };
-  /** Folders that the database does not know, kept for a week or until the disk is short. */
+  /** Folders that the database does not know, kept for a week of the server's time or until the disk is short. */
   readonly lostFound: {
     /** The number of folders. */
     readonly size: number;

@@ -50,7 +50,7 @@ test("what is complete, is a capsule with a checkpoint, or a template with its m
 test("a folder goes after a week, and the oldest go first while the disk is short; no other file does", async (t) => {
   const { paths } = await pausedFolder(t, paused);
   const clock = new FakeClock();
-  const lostFound = new LostFound(paths, () => clock.now());
+  const lostFound = new LostFound(paths, clock);
   for (const storage of ["t1", "t2", "t3"]) template(paths, storage);
   const own = join(paths.data, "lost+found");
   mkdirSync(own);
@@ -70,6 +70,49 @@ test("a folder goes after a week, and the oldest go first while the disk is shor
   assert.deepEqual([await lostFound.removeOldest(), await lostFound.removeOldest()], [true, false]);
   assert.deepEqual(readdirSync(paths.work), []);
   assert.equal(readFileSync(join(own, "#12345"), "utf8"), "of the file system's check");
+});
+
+for (const stepMs of [365 * dayMs, -365 * dayMs]) {
+  test(`a clock set ${stepMs > 0 ? "ahead" : "back"} by a year neither removes a folder nor keeps it for longer`, async (t) => {
+    const { paths } = await pausedFolder(t, paused);
+    const clock = new FakeClock();
+    clock.step(10_000 * dayMs);
+    const before = new LostFound(paths, clock);
+    await before.keep("capsules", "cl-1");
+    template(paths, "t1");
+    await before.keep("templates", "t1");
+    clock.step(stepMs);
+    await before.removeExpired();
+    clock.advance(3 * dayMs);
+    await before.removeExpired();
+    assert.equal(before.size, 2);
+
+    clock.step(stepMs); // while the server is down
+    const restarted = new LostFound(paths, clock);
+    template(paths, "t1");
+    await restarted.keep("templates", "t1");
+    await restarted.removeExpired();
+    clock.advance(4 * dayMs - 1);
+    await restarted.removeExpired();
+    assert.equal(restarted.size, 2);
+    clock.advance(1);
+    await restarted.removeExpired();
+    assert.deepEqual([paths.lostNames("capsules"), paths.lostNames("templates")], [[], ["t1"]], "t1 was kept anew");
+  });
+}
+
+test("a record of ages that cannot be read lets folders be kept for another week", async (t) => {
+  const { paths } = await pausedFolder(t, paused);
+  const clock = new FakeClock();
+  await new LostFound(paths, clock).keep("capsules", "cl-1");
+  writeFileSync(join(paths.data, "lost+found", "ages.json"), '{"capsules/cl-1":');
+  const lostFound = new LostFound(paths, clock);
+  clock.advance(7 * dayMs - 1);
+  await lostFound.removeExpired();
+  assert.equal(lostFound.size, 1);
+  clock.advance(1);
+  await lostFound.removeExpired();
+  assert.equal(lostFound.size, 0);
 });
 
 test("an earlier folder of the same name makes place", async (t) => {
