@@ -73,7 +73,7 @@ export interface Observers {
 }
 
 /** Longer than a folder can be there without its row: the reconciler settles such a folder within two of its passes. */
-const notedMs = 90 * 86_400_000;
+const explainedMs = 90 * 86_400_000;
 
 export interface ServiceOptions {
   records: Records;
@@ -127,7 +127,11 @@ export function buildService(options: ServiceOptions) {
   const orphans = new Orphans({ store, templates: templateRows, host, log });
   const reconciler = new Reconciler({
     ...{ store, host, locks, runs, adoptions, transitions, log, orphans },
-    forget: () => templateRows.forgetNoted(clock.now() - notedMs),
+    forget: () => {
+      const time = records.audit.trustedTime();
+      if (time !== undefined) templateRows.forgetNoted(time - explainedMs);
+      capsuleRows.forgetTombstones((time ?? 0) - explainedMs, host.inventory().capsules);
+    },
   });
   return {
     ...records,

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import type { HostVerb } from "../../test/fakes/fake-host.ts";
 import { type FakeService, fakeService, running } from "../../test/fakes/fake-service.ts";
 
+const dayMs = 86_400_000;
 const shape = { vcpus: 1, memoryMb: 512 };
 
 /** A paused capsule's folder, as another database had it. */
@@ -52,21 +53,57 @@ test("a folder that this database explains is removed: destroyed, deleted, or of
   assert.deepEqual([host.kept, host.templates.size, [...host.folders]], [[], 0, [capsuleId]]);
 });
 
+/** Passes of the reconciler over so many days, twice a day. */
+async function reconcileFor(service: FakeService, days: number): Promise<void> {
+  for (let passes = 0; passes < 2 * days; passes++) {
+    service.clock.advance(dayMs / 2);
+    await service.reconciler.reconcile();
+  }
+}
+
 test("what explains a template's folder is forgotten after 90 days", async () => {
   const service = fakeService();
-  const { templates, templateRows, team, host, clock } = service;
+  const { templates, templateRows, team, host } = service;
   await templates.capture(team, { capsuleId: await running(service), name: "tools", overwrite: false });
   const [storage] = host.templates.keys();
-  clock.advance(100 * 86_400_000);
-  await service.reconciler.reconcile();
+  await reconcileFor(service, 100);
   assert.ok(!templateRows.isNoted(storage!), "its row explains it");
   await templates.delete(team, "tools");
-  clock.advance(89 * 86_400_000);
-  await service.reconciler.reconcile();
+  await reconcileFor(service, 89);
   assert.ok(templateRows.isNoted(storage!));
-  clock.advance(2 * 86_400_000);
-  await service.reconciler.reconcile();
+  await reconcileFor(service, 4);
   assert.ok(!templateRows.isNoted(storage!));
+});
+
+test("a tombstone is forgotten after 90 days, but for that of a folder that is still there", async () => {
+  const service = fakeService();
+  const { store, capsules, team, host } = service; // the failing removal of each pass is logged
+  const [gone, stuck] = [await running(service), await running(service)];
+  await capsules.destroy(team, gone);
+  host.before = (verb, id) => {
+    if (verb === "remove" && id === stuck) throw new Error("input/output error");
+  };
+  await assert.rejects(capsules.destroy(team, stuck));
+  await reconcileFor(service, 89);
+  assert.deepEqual([store.wasDestroyed(gone), store.wasDestroyed(stuck)], [true, true]);
+  await reconcileFor(service, 4);
+  assert.deepEqual([store.wasDestroyed(gone), store.wasDestroyed(stuck)], [false, true]);
+});
+
+test("a clock set a year ahead forgets nothing that explains a folder before it has stayed there for a day", async () => {
+  const service = fakeService();
+  const { store, capsules, templates, templateRows, team, host, clock } = service;
+  await templates.capture(team, { capsuleId: await running(service), name: "tools", overwrite: false });
+  const [storage] = host.templates.keys();
+  await templates.delete(team, "tools");
+  const id = await running(service);
+  await capsules.destroy(team, id);
+  await reconcileFor(service, 3);
+  clock.step(365 * dayMs);
+  await service.reconciler.reconcile();
+  clock.advance(dayMs / 2);
+  await service.reconciler.reconcile();
+  assert.deepEqual([store.wasDestroyed(id), templateRows.isNoted(storage!)], [true, true]);
 });
 
 test("a look that comes while another one takes long is no second look", async () => {

@@ -54,6 +54,11 @@ const columns = {
 const fields = Object.keys(columns) as (keyof CapsuleRow)[];
 const selection = fields.map((field) => `${columns[field]} AS ${field}`).join(", ");
 
+/** Tombstones that are kept; some 10 MiB of the database. */
+const tombstonesMax = 100_000;
+/** More than a server destroys between two calls, and some milliseconds of its time. */
+const forgottenAtOnce = 5_000;
+
 export class CapsuleRows {
   readonly #database: Database;
   readonly #byId: StatementSync;
@@ -64,6 +69,7 @@ export class CapsuleRows {
   readonly #active: StatementSync;
   readonly #addTombstone: StatementSync;
   readonly #hasTombstone: StatementSync;
+  readonly #forgetTombstones: StatementSync;
   readonly #any: StatementSync;
   readonly #remove: StatementSync;
   readonly #block: StatementSync;
@@ -90,6 +96,15 @@ export class CapsuleRows {
     this.#active = database.prepare("UPDATE capsules SET last_active_at = ? WHERE id = ?");
     this.#addTombstone = database.prepare("INSERT OR IGNORE INTO tombstones (id, destroyed_at) VALUES (?, ?)");
     this.#hasTombstone = database.prepare("SELECT 1 FROM tombstones WHERE id = ?");
+    this.#forgetTombstones = database.prepare(
+      `DELETE FROM tombstones WHERE id IN (
+         SELECT id FROM tombstones INDEXED BY tombstones_by_time
+         WHERE destroyed_at < MAX(:beforeMs, COALESCE(
+             (SELECT destroyed_at + 1 FROM tombstones ORDER BY destroyed_at DESC LIMIT 1 OFFSET :most), :beforeMs))
+           AND destroyed_at < (SELECT MAX(destroyed_at) FROM tombstones)
+           AND id NOT IN (SELECT value FROM json_each(:folders)) AND id NOT IN (SELECT id FROM capsules)
+         ORDER BY destroyed_at LIMIT ${forgottenAtOnce})`,
+    );
     this.#any = database.prepare("SELECT 1 FROM capsules UNION ALL SELECT 1 FROM tombstones LIMIT 1");
     this.#remove = database.prepare("DELETE FROM capsules WHERE id = ?");
     this.#block = database.prepare(
@@ -229,6 +244,15 @@ export class CapsuleRows {
   /** Whether a capsule with this id was destroyed. */
   hasTombstone(id: string): boolean {
     return this.#hasTombstone.get(id) !== undefined;
+  }
+
+  /**
+   * Removes tombstones in one unsynced commit, a bounded number: those from before `beforeMs`, and the oldest beyond `most`, but for
+   * those of capsules that have a row or a folder, and the newest one, for `hasAny`.
+   */
+  forgetTombstones(beforeMs: number, folders: readonly string[], most = tombstonesMax): void {
+    const parameters = { beforeMs, most, folders: JSON.stringify(folders) };
+    withoutSync(this.#database, () => this.#forgetTombstones.run(parameters));
   }
 
   remove(id: string): void {

@@ -117,6 +117,10 @@ export const steps = [
     noted_at INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  // The oldest tombstones are forgotten.
+  `
+  CREATE INDEX tombstones_by_time ON tombstones (destroyed_at);
+  `,
 ];
 
 /** Two processes may open a new file at once, so counting and running the migrations is one transaction. */

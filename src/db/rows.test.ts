@@ -105,3 +105,27 @@ test("a key ends at once when this or another program revokes it, or at its expi
   assert.equal(two(6), undefined);
   assert.equal(three(100), undefined);
 });
+
+test("of the tombstones the oldest go, by age and by number, but for those of capsules with a row or a folder", (t) => {
+  const { rows } = open(t);
+  const destroy = (id: string, atMs: number) => {
+    rows.insert({ ...row, id });
+    rows.beginDestroy(id, 1, atMs, () => {});
+  };
+  for (const [index, id] of ["a", "b", "c", "d", "e", "f"].entries()) {
+    destroy(id, 100 + index);
+    if (id !== "a") rows.remove(id);
+  }
+  const left = () => ["a", "b", "c", "d", "e", "f"].filter((id) => rows.hasTombstone(id)).join("");
+  rows.forgetTombstones(100, []);
+  assert.equal(left(), "abcdef");
+  rows.forgetTombstones(103, ["b"]);
+  assert.equal(left(), "abdef", "a has a row, b a folder");
+  rows.forgetTombstones(0, [], 3);
+  assert.equal(left(), "adef");
+  rows.remove("a");
+  rows.forgetTombstones(0, [], 3);
+  assert.equal(left(), "def");
+  rows.forgetTombstones(1_000, []);
+  assert.equal(left(), "f", "the database is known to have had capsules");
+});

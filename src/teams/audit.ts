@@ -121,12 +121,21 @@ export class Audit {
    * has stayed there for a day.
    */
   removeExpired(): void {
+    const time = this.trustedTime();
+    if (time !== undefined) this.#shares.removeBefore(time - this.#options.keepMs);
+  }
+
+  /**
+   * Epoch milliseconds that the clock has shown a day ago or earlier, and not later than now; undefined while none is known. Ages are
+   * counted to this time: a clock that was set ahead counts when it has stayed there for a day.
+   */
+  trustedTime(): number | undefined {
     const [now, ticks] = [this.#options.clock.now(), this.#options.clock.ticks()];
     if (ticks - this.#trial.ticks >= clockTrialMs) {
       this.#trusted = this.#trial.now;
       this.#trial = { now, ticks };
     }
-    if (this.#trusted !== undefined) this.#shares.removeBefore(Math.min(now, this.#trusted) - this.#options.keepMs);
+    return this.#trusted === undefined ? undefined : Math.min(now, this.#trusted);
   }
 
   /** A failure is not thrown: on a full disk it must stay possible to destroy a capsule. */
