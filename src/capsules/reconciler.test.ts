@@ -80,6 +80,7 @@ test("a tombstone is forgotten after 90 days, but for that of a folder that is s
   const { store, capsules, team, host } = service; // the failing removal of each pass is logged
   const [gone, stuck] = [await running(service), await running(service)];
   await capsules.destroy(team, gone);
+  service.clock.advance(1);
   host.before = (verb, id) => {
     if (verb === "remove" && id === stuck) throw new Error("input/output error");
   };
