@@ -1,4 +1,5 @@
 /** All sections of the API. The document has them in this order. */
+import { closeQuery } from "./query.ts";
 import type { App } from "./route.ts";
 import { auditSection } from "./routes/audit.ts";
 import { capsulesSection } from "./routes/capsules.ts";
@@ -45,7 +46,13 @@ export const sections: readonly Section[] = [...unversioned, ...v1];
 
 export function registerSections(app: App, context: RouteContext): void {
   registerAll(app, unversioned, context);
-  app.register(async (versioned: App) => registerAll(versioned, v1, context), { prefix: "/v1" });
+  app.register(
+    async (versioned: App) => {
+      versioned.addHook("onRoute", closeQuery);
+      registerAll(versioned, v1, context);
+    },
+    { prefix: "/v1" },
+  );
 }
 
 function registerAll(app: App, list: readonly Section[], context: RouteContext): void {
