@@ -35,6 +35,8 @@ export class TemplateStore {
       const image = this.#images.named(origin.name);
       if (image === undefined) throw new CapsuleError("not_found", `there is no image ${origin.name}`);
       await this.#vmms.refresh();
+      // The bytes of its QEMU are read here, and not in a slot, which other teams wait for.
+      await this.#vmms.closest(this.#vmms.machine(shape.vcpus, shape.memoryMb));
       return this.#bases.ensure(image, shape, turn);
     }
     const folder = this.#paths.template(origin.storage);
