@@ -20,13 +20,25 @@ export function killFirst(pid: number | undefined): void {
 
 const execute = promisify(execFile);
 
-/** Runs a program to its end, as execFile of node:child_process does. Its messages are English, since callers look for words in them. */
+/**
+ * Runs a program to its end, as execFile of node:child_process does. Its messages are English, since callers look for words in them.
+ * When the signal fires the program is killed, and when it has ended the signal's reason is thrown.
+ */
 export async function runHelper(
   program: string,
   args: string[],
-  options: ExecFileOptions = {},
+  { signal, ...options }: ExecFileOptions = {},
 ): Promise<{ stdout: string; stderr: string }> {
+  signal?.throwIfAborted();
   const running = execute(program, args, { env: { ...process.env, LC_ALL: "C" }, ...options, encoding: "utf8" });
   killFirst(running.child.pid);
-  return await running;
+  const kill = () => void running.child.kill("SIGKILL");
+  signal?.addEventListener("abort", kill, { once: true });
+  try {
+    return await running;
+  } catch (error) {
+    throw signal?.aborted ? signal.reason : error;
+  } finally {
+    signal?.removeEventListener("abort", kill);
+  }
 }

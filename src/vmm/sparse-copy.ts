@@ -11,10 +11,10 @@ export async function allocatedBytes(path: string): Promise<number> {
   return (await stat(path)).blocks * 512;
 }
 
-/** Copies `from` to the new file `to`, which has the same holes and shares blocks where the file system can. */
-export async function copySparse(from: string, to: string): Promise<void> {
+/** Copies `from` to the new file `to`, which has the same holes and shares blocks where the file system can. `signal`: see runHelper. */
+export async function copySparse(from: string, to: string, signal?: AbortSignal): Promise<void> {
   const created = await open(to, "wx", 0o600);
   await created.close();
   const timeout = copyDeadlineMs(await allocatedBytes(from));
-  await runHelper("cp", ["--reflink=auto", "--sparse=auto", "--", from, to], { timeout });
+  await runHelper("cp", ["--reflink=auto", "--sparse=auto", "--", from, to], { timeout, signal });
 }

@@ -280,6 +280,22 @@ test("such a copy waits for its turn before it begins, and a signal ends the wai
   assert.equal(readFileSync(layer, "utf8"), "as it was");
 });
 
+test("a signal ends such a copy while it is made, and the capsule is as before", { timeout: 60_000 }, async (t) => {
+  const { layer, checkpoint, folder, restorer, copies, disk } = await paused(t, { frozen: false, diskLayer: null });
+  rmSync(layer);
+  execFileSync("mkfifo", [layer]); // a copy of it has no end before a writer comes
+  const reserved = disk.space.freeBytes;
+  const gone = new AbortController();
+  const aborted = restorer.restore(id, { ...turn, signal: gone.signal });
+  await waitFor("the copy is begun", () => existsSync(layer) && statSync(layer).isFile());
+  gone.abort(new Error("destroyed"));
+  await assert.rejects(aborted, /^Error: destroyed$/);
+  assert.ok(statSync(layer).isFIFO());
+  assert.deepEqual([existsSync(join(checkpoint, "disk.qcow2")), readdirSync(folder).length], [false, 3]);
+  assert.equal(disk.space.freeBytes, reserved);
+  await copies.run("another team", async () => {});
+});
+
 test("an owner has two such copies until their guests are awake; another owner's resume is not held up by them", async (t) => {
   const { paths, folder, disk } = await paused(t, { frozen: false });
   for (const copy of ["cl-2", "cl-3", "cl-4"]) execFileSync("cp", ["--archive", folder, paths.capsule(copy)]);

@@ -70,7 +70,7 @@ export class Restorer {
       }
     };
     if (manifest.frozen !== false) return load();
-    const copy = () => copies.run(owner, () => setLayerAside(folder, space, `resuming ${what}`), signal);
+    const copy = () => copies.run(owner, () => setLayerAside(folder, space, `resuming ${what}`, signal), signal);
     return this.#copied.run(owner, () => load(copy), signal);
   }
 

@@ -13,6 +13,7 @@ import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { copySparse } from "../../vmm/sparse-copy.ts";
 import { CapsuleError } from "../../wire/errors.ts";
+import { unlessAborted } from "../deadline.ts";
 import { checkpointName, diskName, readVm, vmName } from "./capsule-folder.ts";
 import { diskLayerOf, fileNames, readManifest } from "./checkpoint-folder.ts";
 import { type DiskSpace, writtenTo } from "./disk-space.ts";
@@ -41,18 +42,19 @@ export function isSameLayer(saved: DiskLayer, found: DiskLayer): boolean {
 
 /**
  * Puts a copy in the layer's place, durable enough for a process that ends: both names are of one folder's journal. After a
- * failure `putLayerBack` is to be called.
+ * failure `putLayerBack` is to be called. When the signal fires the copy is ended, and its reason is thrown.
  */
 export async function setLayerAside(
   folder: string,
   space: Pick<DiskSpace, "reserve" | "orReclaim">,
   what: string,
+  signal?: AbortSignal,
 ): Promise<void> {
   const [layer, aside] = [join(folder, diskName), asideOf(folder)];
   await rename(layer, aside);
   using _room = await space.orReclaim(() => space.reserve(writtenTo(aside), what, () => writtenTo(layer)));
-  await copySparse(aside, layer);
-  await syncFile(layer);
+  await copySparse(aside, layer, signal);
+  await unlessAborted(signal, syncFile(layer));
 }
 
 /**
