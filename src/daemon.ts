@@ -204,6 +204,7 @@ async function openHost(config: Config, log: Log, progress: (step: string) => vo
     mergeLayer: await layerMerger(jail),
     bootMs: config.bootDeadlineMs,
     wakeMs: config.wakeDeadlineMs,
+    silenceMs: config.silenceMs,
     concurrentStarts: config.concurrentStarts,
     spareBases: config.spareBases,
     memory: limitedMemory(ownMemoryMb, config.memoryReserveMb, jail),

@@ -9,8 +9,14 @@ import type { Clock } from "./clock.ts";
 /** Longest wait of a request. */
 const waitMs = 5_000;
 
+/** So long an adoption is under way before its VM may be ended, as that of any other capsule. */
+const protectedMs = 30_000;
+
 interface Adoption {
+  beganTicks: number;
   abort: AbortController;
+  /** Why its VM is to be ended. */
+  endReason?: string;
   over: PromiseWithResolvers<void>;
 }
 
@@ -32,7 +38,11 @@ export class Adoptions {
 
   /** The signal fires when the adoption is to be given up, and the VM left alone. */
   begin(id: string): AbortSignal {
-    const adoption = { abort: new AbortController(), over: Promise.withResolvers<void>() };
+    const adoption = {
+      beganTicks: this.#clock.ticks(),
+      abort: new AbortController(),
+      over: Promise.withResolvers<void>(),
+    };
     this.#underWay.set(id, adoption);
     return adoption.abort.signal;
   }
@@ -41,6 +51,20 @@ export class Adoptions {
   end(id: string): void {
     this.#underWay.get(id)?.over.resolve();
     this.#underWay.delete(id);
+  }
+
+  /** Gives up one that has been under way for 30 s, and lets its VM be ended. False: there is none. */
+  endVm(id: string, reason: string): boolean {
+    const adoption = this.#underWay.get(id);
+    if (adoption === undefined || this.#clock.ticks() - adoption.beganTicks < protectedMs) return false;
+    adoption.endReason ??= reason;
+    adoption.abort.abort(new Error(reason));
+    return true;
+  }
+
+  /** Why its VM is to be ended; undefined: it is not. */
+  endReason(id: string): string | undefined {
+    return this.#underWay.get(id)?.endReason;
   }
 
   abort(id: string, reason: Error): void {

@@ -226,6 +226,34 @@ test("idle time, the memory watch and the reconciler leave a capsule alone until
   database.close();
 });
 
+test("the memory watch ends the VM of a capsule that is not adopted within 30 s, as it ends others", async () => {
+  const { after, host, clock, id, database } = await silentStart();
+  const reason = "the host was short of memory";
+  clock.advance(28_999);
+  assert.equal(after.transitions.endVm(id, reason), false);
+  clock.advance(1);
+  const used = after.capsules.use(after.team, id, "exec", () => assert.fail("it is used"));
+  assert.equal(after.transitions.endVm(id, reason), true);
+  await assert.rejects(used, { code: "invalid_state" });
+  await after.settled();
+  const { status, errorReason } = after.capsules.get(after.team, id);
+  assert.deepEqual([status, errorReason], ["error", reason]);
+  assert.deepEqual([host.guests.size, after.adoptions.count], [0, 0]);
+  database.close();
+});
+
+test("a VM that is ended so does not lose the checkpoint of a pause that an earlier server has completed", async () => {
+  const { after, host, clock, id, database } = await silentStart((before, id) => {
+    const row = before.store.setIntent(before.store.get(id)!, "pause");
+    before.host.checkpoints.set(id, { revision: row.revision, isStale: false });
+  });
+  clock.advance(30_000);
+  assert.equal(after.transitions.endVm(id, "the host was short of memory"), true);
+  await after.settled();
+  assert.deepEqual([after.store.get(id)?.status, host.guests.size], ["paused", 0]);
+  database.close();
+});
+
 test("a request that has waited for the adoption goes before the idle time", async () => {
   const { after, host, clock, id, database } = await silentStart();
   clock.advance(60_000);

@@ -119,13 +119,28 @@ function adopt(row: Capsule, saving: number | null, recovery: Recovery): Promise
       if (found.kind === "alive") isAlive.resolve();
       await recoverRunning(row, found.kind === "alive" ? await found.settled : found, recovery);
     } catch (error) {
-      if (!signal.aborted) fail(row, error, recovery);
+      const endReason = adoptions.endReason(row.id);
+      if (endReason !== undefined) await endVm(row, saving, endReason, recovery);
+      else if (!signal.aborted) fail(row, error, recovery);
       else if (store.get(row.id)?.intent !== "destroy") return; // the server stops, and its next start adopts the guest
     }
     adoptions.end(row.id);
   });
   ends.push(adopted);
   return Promise.race([isAlive.promise, adopted]);
+}
+
+/** Ends a VM that was not adopted; the checkpoint of a save that had ended is used. */
+async function endVm(row: Capsule, saving: number | null, reason: string, recovery: Recovery): Promise<void> {
+  const { host } = recovery;
+  try {
+    await host.reap(row.id);
+    const found = await host.adopt(row.id, saving, new AbortController().signal);
+    if (found.kind !== "alive")
+      await recoverRunning(row, found.kind === "nothing" ? { ...found, reason } : found, recovery);
+  } catch (error) {
+    fail(row, error, recovery);
+  }
 }
 
 function fail(row: Capsule, error: unknown, { store, log, result }: Recovery): void {

@@ -8,6 +8,7 @@ import type { Admitted, Guest, GuestEnd, Host, Origin, ReserveShare } from "../h
 import type { Step } from "../host/steps.ts";
 import type { Log } from "../log.ts";
 import { CapsuleError } from "../wire/errors.ts";
+import { Abortables } from "./abortables.ts";
 import type { Activity } from "./activity.ts";
 import type { Adoptions } from "./adoptions.ts";
 import type { Clock } from "./clock.ts";
@@ -44,8 +45,8 @@ const endDelayMs = 2;
 
 export class Transitions {
   readonly #options: TransitionsOptions;
-  /** Starts, restores, and saves and captures that wait for their turn; a destroy aborts them. */
-  readonly #abortables = new Map<string, AbortController>();
+  /** Starts, restores, and saves and captures that wait for their turn. */
+  readonly #abortables = new Abortables();
 
   constructor(options: TransitionsOptions) {
     this.#options = options;
@@ -132,7 +133,7 @@ export class Transitions {
       const guest = this.#require(row.id);
       await this.#save(row, guest, "capture", row.teamId);
       try {
-        const { sizeBytes } = await this.#withSignal(row.id, (signal) =>
+        const { sizeBytes } = await this.#abortables.run(row.id, (signal) =>
           host.capture(guest, storage, { owner: row.teamId, signal }),
         );
         if (this.#isBeingDestroyed(row.id)) throw missing(row.id);
@@ -155,7 +156,7 @@ export class Transitions {
   destroy(row: Capsule): Promise<void> {
     const { host, locks, runs, step, adoptions } = this.#options;
     step("destroy.committed");
-    this.#abortables.get(row.id)?.abort(missing(row.id));
+    this.#abortables.abort(row.id, missing(row.id));
     adoptions.abort(row.id, missing(row.id));
     const busy = locks.isLocked(row.id) ? runs.guest(row.id) : undefined;
     if (busy !== undefined) host.abandon(busy);
@@ -166,12 +167,18 @@ export class Transitions {
     });
   }
 
-  /** Ends the VM, whatever change is under way: a run or a start → error, a resume fails. False: none of these, as in an adoption. */
+  /**
+   * Ends the VM, whatever change is under way: a run, a start or a late adoption → error, a resume fails. False: none of these, as in
+   * the first 30 s of an adoption.
+   */
   endVm(id: string, reason: string): boolean {
-    const { host, locks, runs } = this.#options;
-    const [guest, change] = [runs.guest(id), this.#abortables.get(id)];
-    change?.abort(guest === undefined ? new CapsuleError("no_capacity", reason) : justEnded(id));
-    if (guest === undefined) return change !== undefined;
+    const { host, locks, runs, adoptions } = this.#options;
+    const guest = runs.guest(id);
+    const isChanging = this.#abortables.abort(
+      id,
+      guest === undefined ? new CapsuleError("no_capacity", reason) : justEnded(id),
+    );
+    if (guest === undefined) return isChanging || adoptions.endVm(id, reason);
     if (locks.isLocked(id)) host.abandon(guest);
     this.#ended(id, guest, { kind: "lost", reason });
     return true;
@@ -267,18 +274,7 @@ export class Transitions {
     work: (signal: AbortSignal) => Promise<T>,
     ended?: Promise<GuestEnd>,
   ): Promise<T> {
-    return this.#withSignal(id, (signal) => this.#options.observe(operation, id, () => work(signal)), ended);
-  }
-
-  async #withSignal<T>(id: string, work: (signal: AbortSignal) => Promise<T>, ended?: Promise<GuestEnd>): Promise<T> {
-    const controller = new AbortController();
-    this.#abortables.set(id, controller);
-    void ended?.then(() => controller.abort(justEnded(id)));
-    try {
-      return await work(controller.signal);
-    } finally {
-      this.#abortables.delete(id);
-    }
+    return this.#abortables.run(id, (signal) => this.#options.observe(operation, id, () => work(signal)), ended);
   }
 
   /** One instant for both columns. */

@@ -78,7 +78,7 @@ async function hostOfPaused(t: TestContext, connect: Connect = async () => agent
       mergeLayer: async () => {},
       step: () => {},
     },
-    ...{ bootMs: 60_000, wakeMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0 },
+    ...{ bootMs: 60_000, wakeMs: 60_000, silenceMs: 60_000, concurrentStarts: 1, spareBases: 0, diskReserveBytes: 0 },
     onDamage: (folder: string) => damages.push(folder),
     memory: new HostMemory({ reserveBytes: 0 }),
     missing: async () => [],

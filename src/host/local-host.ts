@@ -1,13 +1,11 @@
 /** The Host of this machine: folders, VMs and agents put together. host.ts has the contract of each call. */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { MergeLayer } from "../vmm/layer-merge.ts";
 import { CapsuleError } from "../wire/errors.ts";
 import { Admission, restoreNeed } from "./capacity/admission.ts";
 import { FairSlots } from "./capacity/fair-slots.ts";
 import type { HostMemory } from "./capacity/host-memory.ts";
 import { privateMemory } from "./capacity/private-memory.ts";
-import type { ReadinessCheck } from "./capacity/readiness.ts";
 import { quietPeriods, StartScheduler } from "./capacity/start-scheduler.ts";
 import { Adopter } from "./checkpoint/adopter.ts";
 import { Checkpointer, lineOfCopies, savesAtOnce } from "./checkpoint/checkpointer.ts";
@@ -23,43 +21,16 @@ import { LostFound } from "./disk/lost-found.ts";
 import type { Paths } from "./disk/paths.ts";
 import { reapFolder } from "./disk/reaper.ts";
 import { readReferences } from "./disk/references.ts";
-import type { Connect, LiveGuest } from "./guest.ts";
+import type { LiveGuest } from "./guest.ts";
 import type { Admitted, Captured, Guest, Host, Origin, SavedKind, SaveTurn, Shape, Turn } from "./host.ts";
 import { Bases } from "./images/bases.ts";
-import type { ImageStore } from "./images/image-store.ts";
 import { TemplateStore } from "./images/template-store.ts";
 import { Launcher } from "./launch/launcher.ts";
 import { Starter } from "./launch/starter.ts";
-import type { Vmms } from "./qemu-builds/vmms.ts";
-import type { Step } from "./steps.ts";
+import type { LocalHostOptions } from "./local-host-options.ts";
 import { sweep } from "./sweep.ts";
 import type { WarmCapsule } from "./warm/warm-pool.ts";
-import { type WarmSettings, WarmStarts } from "./warm/warm-starts.ts";
-
-export interface LocalHostOptions {
-  paths: Paths;
-  images: ImageStore;
-  vmm: Vmms;
-  connect: Connect;
-  mergeLayer: MergeLayer;
-  /** Deadline of a boot, kernel to agent. */
-  bootMs: number;
-  /** Deadline of an agent's first answer, after a restore and on a connection that is made anew. */
-  wakeMs: number;
-  /** How many VMs are started at once. */
-  concurrentStarts: number;
-  /** How many bases without a capsule are kept. */
-  spareBases: number;
-  memory: HostMemory;
-  /** Files without which no VM starts, as sentences about those that are missing. */
-  missing: ReadinessCheck;
-  /** Space on disk that only pauses may use. */
-  diskReserveBytes: number;
-  warm: WarmSettings;
-  /** Called for checkpoints that were found damaged in the background. */
-  onDamage: (folder: string, why: string) => void;
-  step: Step;
-}
+import { WarmStarts } from "./warm/warm-starts.ts";
 
 export class LocalHost implements Host {
   readonly lostFound: LostFound;

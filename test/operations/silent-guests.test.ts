@@ -70,7 +70,7 @@ test("a stop lets the VMs run on, and the next start goes on waiting", { timeout
 
 test("one whose agent never answers ends in error", { timeout: 300_000 }, async () => {
   const [id] = ids as [string];
-  await world.restart("SIGTERM", undefined, { CAPSULE_WAKE_DEADLINE_MS: "4000" });
+  await world.restart("SIGTERM", undefined, { CAPSULE_WAKE_DEADLINE_MS: "4000", CAPSULE_SILENCE_MS: "4000" });
   const { error_reason } = await world.capsule(id).until("error");
   assert.match(error_reason, /./);
   await waitFor("its VM is ended", async () => world.vmPid(id) === undefined);

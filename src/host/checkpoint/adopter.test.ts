@@ -54,7 +54,15 @@ async function left(t: TestContext, connect: Connect, about: Partial<Saved> = {}
   const reaped: string[] = [];
   const reap = async (nonce: string) => void reaped.push(nonce);
   const vmm = { adopt: async () => vm, find: async () => [], reap } as unknown as Vmm;
-  const options = { paths, vmm, connect, wakeMs: 60_000, step: () => {}, scheduler: new StartScheduler(1) };
+  const options = {
+    paths,
+    vmm,
+    connect,
+    wakeMs: 60_000,
+    silenceMs: 60_000,
+    step: () => {},
+    scheduler: new StartScheduler(1),
+  };
   const launcher = new Launcher({ ...options, templates: { spec: () => vm.spec } as never });
   const restorer = new Restorer({
     ...{

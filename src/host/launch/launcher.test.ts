@@ -42,7 +42,7 @@ function launch(
     adopt: async () => vm,
   } as unknown as Vmm;
   const [templates, scheduler] = [{ spec: () => vm.spec } as never, new StartScheduler(1)];
-  const options = { paths, vmm, connect, templates, scheduler, wakeMs: 60_000, step: () => {} };
+  const options = { paths, vmm, connect, templates, scheduler, wakeMs: 60_000, silenceMs: 180_000, step: () => {} };
   const abort = new AbortController();
   const launcher = new Launcher(options, processes);
   const guest = protocol === undefined ? saved : { ...saved, protocol };
@@ -173,6 +173,28 @@ test("adopting a guest takes no slot", async (t) => {
   (await found!.reached).close();
   loading.resolve();
   await taken;
+});
+
+test("an adopted guest has as long for its answers as a running one, and a restored one as long as a restored one", async (t) => {
+  const deadlines: number[] = [];
+  const woken = Promise.withResolvers<string[]>();
+  const slow = { ...agent, wake: () => (deadlines.length === 1 ? Promise.resolve([]) : woken.promise) } as Agent;
+  const connect: Connect = async (_socket, deadlineMs) => {
+    deadlines.push(deadlineMs);
+    return slow;
+  };
+  const { launcher, vm, restoring, abort } = launch(t, { connect });
+  (await restoring).close();
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const journal = { nonce: "n", process: vm.process };
+  const found = await launcher.adopt(id, capsule, journal, { checkpoint: null, signal: abort.signal });
+  const reached = found!.reached;
+  reached.catch(() => {});
+  await new Promise(setImmediate);
+  t.mock.timers.tick(179_000);
+  woken.resolve([]);
+  (await reached).close();
+  assert.deepEqual(deadlines, [60_000, 180_000]);
 });
 
 for (const [when, connect] of stuck) {

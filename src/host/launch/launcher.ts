@@ -21,6 +21,8 @@ export interface LauncherOptions {
   scheduler: StartScheduler;
   /** Deadline of an agent's first answer, after a restore and on a connection that is made anew. */
   wakeMs: number;
+  /** Longest silence of a guest that runs. An adopted guest may have been busy when the server was started. */
+  silenceMs: number;
   step: Step;
 }
 
@@ -124,13 +126,14 @@ export class Launcher {
   }
 
   async #reach(id: string, capsule: CapsuleFile, vm: Vm, protocol: number, signal: AbortSignal): Promise<LiveGuest> {
-    const { connect, wakeMs } = this.#options;
+    const { connect, wakeMs, silenceMs } = this.#options;
     using _waking = this.#enlist(id, vm);
     try {
       const alive = orEndOf(vm, signal);
-      const agent = await connect(vm.agentSocket, wakeMs, alive, protocol);
+      const longestMs = Math.max(wakeMs, silenceMs);
+      const agent = await connect(vm.agentSocket, longestMs, alive, protocol);
       // A frozen guest's clock may be behind.
-      if (!agent.awake) await withDeadline(wakeMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
+      if (!agent.awake) await withDeadline(longestMs, `waking capsule ${id}`, agent.wake(identityOf(id)), alive);
       return new LiveGuest(id, capsule, vm, agent, { connect, reconnectMs: wakeMs });
     } catch (error) {
       if (signal.aborted) vm.detach();
