@@ -107,7 +107,7 @@ test("a flood of open pages is 429 with Retry-After; keys from its address and o
   assert.equal(served.statusCode, 200);
 });
 
-test("guesses from one IPv6 /64 network share a limit; another network is served", async (t) => {
+test("guesses from one IPv6 /64 network share a limit, and those from one /48; another network is served", async (t) => {
   stopClock(t);
   const api = new Api({ refused_keys_per_sec: 1 });
   const from = async (remoteAddress: string) => {
@@ -121,6 +121,9 @@ test("guesses from one IPv6 /64 network share a limit; another network is served
   assert.equal(await from("2001:db8:0:1::1"), 401);
   assert.equal(await from("2001:db8:1::1"), 401);
   assert.equal(await from("::1"), 401);
+  const ofSite: number[] = [];
+  for (let i = 0; i < 200; i++) ofSite.push(await from(`2001:db8:5:${(i << 8).toString(16)}::1`));
+  assert.equal(ofSite.filter((status) => status === 401).length, 80, "a /48 has four times the limit of a /64");
 });
 
 test("requests in progress have a limit per team; the end of a request or its client's disconnect makes room", async () => {

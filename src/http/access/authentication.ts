@@ -8,7 +8,7 @@ import { CapsuleError } from "../../wire/errors.ts";
 import type { Limits } from "../../wire/limits.ts";
 import type { TeamsService } from "../services.ts";
 import type { ConnectionLimit } from "./connection-limit.ts";
-import { networkOf } from "./network.ts";
+import { NetworkLimiter } from "./network-limiter.ts";
 import type { OneTimeTokens } from "./one-time-tokens.ts";
 import { RateLimiter } from "./rate-limiter.ts";
 
@@ -38,9 +38,9 @@ export class Authentication {
   /** Keys and sign-in links that are made, per team. */
   readonly #credentials = new RateLimiter(credentialRate.perMin / 60, credentialRate.burst);
   /** Requests without a valid key, per network. */
-  readonly #refusals: RateLimiter;
+  readonly #refusals: NetworkLimiter;
   /** Requests to open routes, per network. */
-  readonly #anonymous: RateLimiter;
+  readonly #anonymous: NetworkLimiter;
 
   constructor({ teams, tickets, connections }: AuthenticationOptions, limits: Limits) {
     this.#teams = teams;
@@ -50,8 +50,8 @@ export class Authentication {
     const perTeam = perKey * teamRateFactor;
     this.#perKey = new RateLimiter(perKey, perKey * burstSec.keys);
     this.#perTeam = new RateLimiter(perTeam, perTeam * burstSec.keys);
-    this.#refusals = new RateLimiter(refusals, refusals * burstSec.refusals);
-    this.#anonymous = new RateLimiter(anonymous, anonymous * burstSec.anonymous);
+    this.#refusals = new NetworkLimiter(refusals, refusals * burstSec.refusals);
+    this.#anonymous = new NetworkLimiter(anonymous, anonymous * burstSec.anonymous);
   }
 
   /**
@@ -93,7 +93,7 @@ export class Authentication {
 
   /** For requests to open routes. Throws quota_exceeded. */
   admitAnonymous(request: FastifyRequest): void {
-    const retryAfterSec = this.#anonymous.take(networkOf(request.ip));
+    const retryAfterSec = this.#anonymous.take(request.ip);
     if (retryAfterSec === 0) return;
     throw new CapsuleError("quota_exceeded", "too many requests came from this address; send them more slowly", {
       retryAfterSec,
@@ -102,7 +102,7 @@ export class Authentication {
 
   /** The error for an invalid key or token: unauthorized, or quota_exceeded after too many from this network. */
   refusal(request: FastifyRequest, message: string): CapsuleError {
-    const retryAfterSec = this.#refusals.take(networkOf(request.ip));
+    const retryAfterSec = this.#refusals.take(request.ip);
     if (retryAfterSec === 0) return new CapsuleError("unauthorized", message);
     return new CapsuleError("quota_exceeded", "too many requests without a valid key came from this address", {
       retryAfterSec,

@@ -4,7 +4,7 @@
  * these. On a nearly full server, connections without a valid key keep a number of places: a client of any team begins as one.
  */
 import { Counts } from "../../counts.ts";
-import { largerNetworks, networkOf, networksAround } from "./network.ts";
+import { largerNetworks, networkOf, networksAround, ratedNetworks } from "./network.ts";
 import { RateLimiter } from "./rate-limiter.ts";
 
 /** A connection, as far as it is counted. */
@@ -110,13 +110,8 @@ export class ConnectionCounts {
     else this.#ofTeams.remove([team], connection);
   }
 
-  /** The larger networks of IPv4 have no rate: their addresses belong to many clients. */
   #rated({ address }: Counted): { name: string; rate: RateLimiter }[] {
-    const larger = address.includes(".") ? [] : networksAround(address);
-    return [{ name: networkOf(address), times: 1 }, ...larger].map(({ name, times }) => ({
-      name,
-      rate: this.#rates.get(times) as RateLimiter,
-    }));
+    return ratedNetworks(address).map(({ name, times }) => ({ name, rate: this.#rates.get(times) as RateLimiter }));
   }
 }
 

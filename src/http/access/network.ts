@@ -38,6 +38,25 @@ export function networksAround(address: string): Network[] {
   ];
 }
 
+/**
+ * The address's network and the larger ones that have rates. Networks of IPv4 addresses have none: they belong to many clients, and
+ * one would lock out its neighbours.
+ */
+export function ratedNetworks(address = ""): Network[] {
+  const larger = isIpv6(address) ? networksAround(address) : [];
+  return [{ name: networkOf(address), times: 1 }, ...larger];
+}
+
+/**
+ * The networks whose clients take turns, the largest first: /32, /48, /56 and /64 of IPv6, /16, /24 and the address of IPv4. In each,
+ * the next smaller ones take turns too. A turn refuses nobody, so neighbours may share one.
+ */
+export function nestedNetworks(address = ""): string[] {
+  const [own, around] = [networkOf(address), networksAround(address).map(({ name }) => name)];
+  const provider = isIpv6(address) ? [`${groupsOf(address).slice(0, 2).join(":")}/32`] : [];
+  return [...provider, ...around.reverse(), own];
+}
+
 /** An IPv4 address may be written as one of IPv6, `::ffff:192.0.2.1`. */
 function isIpv6(address: string): boolean {
   return address.includes(":") && !address.includes(".");
