@@ -17,6 +17,7 @@ import * as events from "./sections/events.ts";
 import * as exec from "./sections/exec.ts";
 import * as execStream from "./sections/exec-stream.ts";
 import * as files from "./sections/files.ts";
+import * as image from "./sections/image.ts";
 import * as keys from "./sections/keys.ts";
 import * as lifecycle from "./sections/lifecycle.ts";
 import * as metrics from "./sections/metrics.ts";
@@ -33,6 +34,7 @@ import { rows } from "./specification.ts";
 /** The longest sections first, so that none runs alone at the end. */
 const sections = [
   snapshots,
+  image,
   exec,
   pty,
   lifecycle,
